@@ -1,0 +1,144 @@
+"""The nouns of the engine: plain values that travel. No behaviour, no torch, no tokenizer.
+
+Token ids stay inside `engine`; what leaves it is text (`Step`, `Done`). A `Request` holds
+everything an answer depends on, so it can be replayed; how the answer is drafted is not part of
+it, because that never changes the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from index.workspace import Span
+
+Kind = Literal["edit", "complete", "chat"]
+Reason = Literal["stop", "length", "cancelled", "failed"]
+Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
+
+
+class RequestError(ValueError):
+    """A request that cannot be answered; the message is one line: what is wrong and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Everything an answer depends on.
+
+    `edit`: rewrite `text` (or `text[selection]`, code points) of `path` by `instruction`.
+    `complete`: continue `text`, as it stands. `chat`: answer `messages`.
+    """
+
+    kind: Kind
+    text: str = ""
+    path: str = ""
+    version: int = 0
+    selection: tuple[int, int] | None = None
+    instruction: str = ""
+    messages: tuple[Message, ...] = ()
+    predictions: tuple[str, ...] = ()  # texts expected to be repeated, beside what `kind` implies
+    max_tokens: int | None = None  # None: the kind's own limit, within the model's context
+    temperature: float = 0.0  # 0: greedy
+    top_k: int = 0  # 0: all
+    top_p: float = 1.0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise RequestError(f"temperature {self.temperature}: must be 0 (greedy) or more")
+        if self.top_k < 0:
+            raise RequestError(f"top_k {self.top_k}: must be 0 (all tokens) or more")
+        if not 0 < self.top_p <= 1:
+            raise RequestError(f"top_p {self.top_p}: must be above 0 and at most 1")
+        if self.max_tokens is not None and self.max_tokens < 0:
+            raise RequestError(f"max_tokens {self.max_tokens}: must be 0 or more")
+
+
+@dataclass(slots=True)
+class Draft:
+    """A tree of proposed tokens, flattened. Parents precede children; -1 is the last committed
+    token, which is never part of the draft. Lists are parallel, one entry a node."""
+
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    probs: list[float] = field(default_factory=list)  # P(accepted | parent accepted)
+    sources: list[str] = field(default_factory=list)
+    spans: list[Span | None] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def add(
+        self, token: int, parent: int, prob: float, source: str, span: Span | None = None
+    ) -> int:
+        """Append a node and return its index."""
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.probs.append(prob)
+        self.sources.append(source)
+        self.spans.append(span)
+        return len(self.tokens) - 1
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every node's parent is the node before it."""
+        return all(parent == node - 1 for node, parent in enumerate(self.parents))
+
+
+@dataclass(slots=True)
+class Scores:
+    """What the model said: row 0 follows the last committed token, row i + 1 follows node i."""
+
+    logits: Any  # torch.Tensor [1 + nodes, vocabulary], f32
+    hidden: Any = None  # torch.Tensor [1 + nodes, width], where asked for
+
+
+class Piece(NamedTuple):
+    """Text of one step and where its tokens were drafted from ("model": not drafted)."""
+
+    text: str
+    source: str
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One forward pass. While the prompt is read `prefill` is (tokens read, tokens in all)."""
+
+    pieces: tuple[Piece, ...] = ()
+    drafted: int = 0
+    accepted: int = 0
+    seconds: float = 0.0
+    prefill: tuple[int, int] | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Counts in tokens, times in seconds. Tokens after a stop are never counted."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt's, taken from an earlier request's cache
+    completion_tokens: int = 0
+    forwards: int = 0  # passes that produced the completion; the prompt's own are not among them
+    drafted: int = 0
+    accepted: int = 0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of every stream, exactly once. `text` is the whole answer."""
+
+    reason: Reason
+    text: str = ""
+    usage: Usage = Usage()
+    error: str | None = None
+
+
+Event = Step | Done
