@@ -133,10 +133,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of every stream, exactly once. `text` is the whole answer."""
+    """The end of every stream, exactly once. `text` is the whole answer, without the stop string
+    that ended it; `matched` is that string, None where the model's own end token did."""
 
     reason: Reason
     text: str = ""
+    matched: str | None = None
     usage: Usage = Usage()
     error: str | None = None
 
