@@ -80,10 +80,12 @@ class Draft:
         self.spans.append(span)
         return len(self.tokens) - 1
 
-    @property
-    def is_chain(self) -> bool:
-        """Whether every node's parent is the node before it."""
-        return all(parent == node - 1 for node, parent in enumerate(self.parents))
+    def first(self, count: int) -> Draft:
+        """The tree of the first `count` nodes; parents precede children, so it is one."""
+        if count >= len(self):
+            return self
+        rows = (self.tokens, self.parents, self.probs, self.sources, self.spans)
+        return Draft(*(row[: max(count, 0)] for row in rows))  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)

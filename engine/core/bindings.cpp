@@ -1,2 +1,135 @@
+// Python's view of the kernels: shapes are checked here, arithmetic is elsewhere.
 #include <nanobind/nanobind.h>
-NB_MODULE(_kernels, m) { (void)m; }
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <variant>
+
+#include "attention.hpp"
+#include "cpu.hpp"
+#include "pool.hpp"
+#include "qlinear.hpp"
+#include "rows.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace draftline;
+
+namespace {
+
+template <class T, int N>
+using Array = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+
+// "x (3, 7): expected (3, 8)"
+template <class A>
+void expect(const char* name, const A& array, std::initializer_list<size_t> shape) {
+  const auto text = [](auto size, size_t n) {
+    std::string s = "(";
+    for (size_t i = 0; i < n; ++i) s += (i ? ", " : "") + std::to_string(size(i));
+    return s + ")";
+  };
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (array.shape(i) == shape.begin()[i]) continue;
+    throw std::invalid_argument(
+        std::string(name) + " has shape " +
+        text([&](size_t j) { return array.shape(j); }, shape.size()) + ": expected " +
+        text([&](size_t j) { return shape.begin()[j]; }, shape.size()));
+  }
+}
+
+using Bias = std::optional<Array<const float, 1>>;
+
+template <class T>
+void make_qlinear(QLinear* self, Array<const T, 2> weight, Bias bias) {
+  const size_t out = weight.shape(0), in = weight.shape(1);
+  if (out == 0 || in == 0) throw std::invalid_argument("weight is empty: give at least one value");
+  if (bias) expect("bias", *bias, {out});
+  const float* b = bias ? bias->data() : nullptr;
+  nb::gil_scoped_release unlocked;
+  if constexpr (std::is_same_v<T, float>)
+    new (self) QLinear(weight.data(), nullptr, b, int(out), int(in));
+  else
+    new (self) QLinear(nullptr, weight.data(), b, int(out), int(in));
+}
+
+using Rows = Array<const float, 2>;
+
+void py_attend(Array<const float, 3> q, Array<const float, 3> keys, Array<const float, 3> values,
+               int base, Array<const int32_t, 1> parents, float scale, Array<float, 2> out) {
+  const size_t rows = q.shape(0), heads = q.shape(1), d = q.shape(2);
+  expect("keys", keys, {keys.shape(0), keys.shape(1), d});
+  expect("values", values, {keys.shape(0), keys.shape(1), d});
+  expect("parents", parents, {rows});
+  expect("out", out, {rows, heads * d});
+  nb::gil_scoped_release unlocked;
+  attend({q.data(), keys.data(), values.data(), parents.data(), out.data(), int(rows), int(heads),
+          int(keys.shape(0)), int(keys.shape(1)), int(d), base, scale});
+}
+
+void py_rms_norm(Rows x, Array<const float, 1> weight, float eps, Array<float, 2> out) {
+  const size_t rows = x.shape(0), n = x.shape(1);
+  expect("weight", weight, {n});
+  expect("out", out, {rows, n});
+  nb::gil_scoped_release unlocked;
+  rms_norm(x.data(), weight.data(), eps, out.data(), int(rows), int(n));
+}
+
+void py_add_rms_norm(Array<float, 2> residual, Rows delta, Array<const float, 1> weight, float eps,
+                     Array<float, 2> out) {
+  const size_t rows = residual.shape(0), n = residual.shape(1);
+  expect("delta", delta, {rows, n});
+  expect("weight", weight, {n});
+  expect("out", out, {rows, n});
+  nb::gil_scoped_release unlocked;
+  add_rms_norm(residual.data(), delta.data(), weight.data(), eps, out.data(), int(rows), int(n));
+}
+
+void py_silu_mul(Rows gate_up, Array<float, 2> out) {
+  const size_t rows = out.shape(0), n = out.shape(1);
+  expect("gate_up", gate_up, {rows, 2 * n});
+  nb::gil_scoped_release unlocked;
+  silu_mul(gate_up.data(), out.data(), int(rows), int(n));
+}
+
+}  // namespace
+
+NB_MODULE(_kernels, m) {
+  m.def("isa", [] { return isa_name(); });
+  m.def("set_isa", &set_isa, "name"_a);
+  m.def("threads", &threads);
+  m.def("set_threads", &set_threads, "count"_a, nb::call_guard<nb::gil_scoped_release>());
+
+  const auto fixed = [](const char* name) { return nb::arg(name).noconvert(); };  // never a copy
+  m.def("attend", &py_attend, fixed("q"), fixed("keys"), fixed("values"), "base"_a, fixed("parents"),
+        "scale"_a, fixed("out"));
+  m.def("rms_norm", &py_rms_norm, fixed("x"), fixed("weight"), "eps"_a, fixed("out"));
+  m.def("add_rms_norm", &py_add_rms_norm, fixed("residual"), fixed("delta"), fixed("weight"),
+        "eps"_a, fixed("out"));
+  m.def("silu_mul", &py_silu_mul, fixed("gate_up"), fixed("out"));
+
+  nb::class_<QLinear>(m, "QLinear")
+      .def("__init__", &make_qlinear<float>, fixed("weight"), "bias"_a = nb::none())
+      .def("__init__", &make_qlinear<uint16_t>, fixed("weight"), "bias"_a = nb::none())
+      .def(
+          "forward",
+          [](const QLinear& q, Array<const float, 2> x, Array<float, 2> out) {
+            expect("x", x, {x.shape(0), size_t(q.in)});
+            expect("out", out, {x.shape(0), size_t(q.out)});
+            nb::gil_scoped_release unlocked;
+            q.forward(x.data(), out.data(), int(x.shape(0)));
+          },
+          fixed("x"), fixed("out"))
+      .def("dequantize",
+           [](const QLinear& q) {
+             float* w = new float[size_t(q.out) * q.in];
+             nb::capsule owner(w, [](void* p) noexcept { delete[] static_cast<float*>(p); });
+             q.dequantize(w);
+             return nb::ndarray<nb::numpy, float, nb::ndim<2>>(w, {size_t(q.out), size_t(q.in)},
+                                                               owner);
+           })
+      .def_prop_ro("shape", [](const QLinear& q) { return nb::make_tuple(q.out, q.in); })
+      .def_prop_ro("nbytes", &QLinear::nbytes);
+}

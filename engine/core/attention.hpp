@@ -1,0 +1,24 @@
+// Attention of k new tokens, a chain or a tree, over a cache in float32. A row's bits depend only on its
+// query and on the sequence of keys and values it sees: not on where the cache holds them, the rows
+// beside it, the threads or the instruction set. So a node of a tree gets exactly what one token gets
+// once the node's path is committed.
+#pragma once
+#include <cstdint>
+
+namespace draftline {
+
+struct Attention {
+  const float* q;          // [rows, heads, d], rotated
+  const float* keys;       // [kv_heads, capacity, d], rotated
+  const float* values;     // [kv_heads, capacity, d]
+  const int32_t* parents;  // [rows]: an earlier row, or -1 for a child of the last committed one
+  float* out;              // [rows, heads * d]
+  int rows, heads, kv_heads, capacity, d;
+  int base;  // committed rows; row i of the draft lies at base + i
+  float scale;
+};
+
+// Row i sees the committed rows, its ancestors and itself. Throws std::invalid_argument.
+void attend(const Attention& a);
+
+}  // namespace draftline

@@ -1,0 +1,115 @@
+// W floats side by side, for code that is compiled once for every instruction set. An operation acts on
+// each lane alone and rounds once, so W never shows in a result: kernels that give a number the same
+// operations in the same order, in whatever lane, give it the same bits on every processor. Needs
+// GCC's vector extension (GCC, Clang).
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#define INLINE inline __attribute__((always_inline))
+
+namespace draftline {
+
+template <int W>
+struct Lanes {
+  typedef float F __attribute__((vector_size(W * 4)));
+  typedef int32_t I __attribute__((vector_size(W * 4)));
+  F v;
+
+  static INLINE Lanes all(float x) { return {x - F{}}; }
+  static INLINE Lanes load(const float* p) {
+    Lanes r;
+    std::memcpy(&r.v, p, sizeof r.v);
+    return r;
+  }
+  // The first n floats at p, then `rest`.
+  static INLINE Lanes load(const float* p, int n, float rest) {
+    Lanes r = all(rest);
+    std::memcpy(&r.v, p, sizeof(float) * size_t(n));
+    return r;
+  }
+  INLINE void store(float* p) const { std::memcpy(p, &v, sizeof v); }
+  INLINE void store(float* p, int n) const { std::memcpy(p, &v, sizeof(float) * size_t(n)); }
+};
+
+template <int W>
+INLINE Lanes<W> operator+(Lanes<W> a, Lanes<W> b) { return {a.v + b.v}; }
+template <int W>
+INLINE Lanes<W> operator-(Lanes<W> a, Lanes<W> b) { return {a.v - b.v}; }
+template <int W>
+INLINE Lanes<W> operator*(Lanes<W> a, Lanes<W> b) { return {a.v * b.v}; }
+template <int W>
+INLINE Lanes<W> operator/(Lanes<W> a, Lanes<W> b) { return {a.v / b.v}; }
+
+// Per lane: a > b ? a : b. A NaN in a is dropped.
+template <int W>
+INLINE Lanes<W> larger(Lanes<W> a, Lanes<W> b) { return {a.v > b.v ? a.v : b.v}; }
+
+// a * b + c, rounded once. Compilers turn the loop into one instruction where there is one.
+template <int W>
+INLINE Lanes<W> fma(Lanes<W> a, Lanes<W> b, Lanes<W> c) {
+  Lanes<W> r;
+  for (int i = 0; i < W; ++i) r.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
+  return r;
+}
+
+// a0 b0 a1 b1 ...: the lower and the upper half of the two vectors zipped.
+template <int W>
+INLINE void zip(Lanes<W> a, Lanes<W> b, Lanes<W>& low, Lanes<W>& high) {
+  typename Lanes<W>::F l, h;
+#if defined(__clang__)
+  for (int i = 0; i < W; ++i) {
+    l[i] = i % 2 ? b.v[i / 2] : a.v[i / 2];
+    h[i] = i % 2 ? b.v[W / 2 + i / 2] : a.v[W / 2 + i / 2];
+  }
+#else
+  typename Lanes<W>::I first, second;
+  for (int i = 0; i < W; ++i) {
+    first[i] = i / 2 + i % 2 * W;
+    second[i] = W / 2 + i / 2 + i % 2 * W;
+  }
+  l = __builtin_shuffle(a.v, b.v, first);
+  h = __builtin_shuffle(a.v, b.v, second);
+#endif
+  low.v = l;
+  high.v = h;
+}
+
+// exp(x) for x <= 0, within 2 ulp; 0 below -87; NaN stays NaN. The polynomial of Cephes' expf.
+template <int W>
+INLINE Lanes<W> exp_negative(Lanes<W> x) {
+  using L = Lanes<W>;
+  const L magic = L::all(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  const L shifted = fma(x, L::all(1.44269504088896341f), magic);
+  const L n = shifted - magic;
+  const L r = fma(n, L::all(2.12194440e-4f), fma(n, L::all(-0.693359375f), x));
+  L p = fma(L::all(1.9875691500e-4f), r, L::all(1.3981999507e-3f));
+  p = fma(p, r, L::all(8.3334519073e-3f));
+  p = fma(p, r, L::all(4.1665795894e-2f));
+  p = fma(p, r, L::all(1.6666665459e-1f));
+  p = fma(p, r, L::all(5.0000001201e-1f));
+  p = fma(p, r * r, r) + L::all(1.0f);
+  typedef typename L::I I;
+  typedef typename L::F F;
+  const L e{(F)((I)p.v + ((I)shifted.v << 23))};  // times 2^n: n lies in the low bits of `shifted`
+  return {x.v < L::all(-87.0f).v ? F{} : e.v};
+}
+
+// Sixteen partial sums, by index modulo 16, and their total in a fixed order.
+template <int W>
+struct Sum16 {
+  Lanes<W> part[16 / W];
+
+  INLINE Sum16() {
+    for (auto& p : part) p = Lanes<W>::all(0.0f);
+  }
+  INLINE float total() const {
+    float s[16];
+    std::memcpy(s, part, sizeof s);
+    for (int step = 8; step > 0; step /= 2)
+      for (int i = 0; i < step; ++i) s[i] += s[i + step];
+    return s[0];
+  }
+};
+
+}  // namespace draftline

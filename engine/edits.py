@@ -1,0 +1,275 @@
+"""From the model's answer to the file's new text: align, and accept or refuse.
+
+The model reads and writes `plain` text (no BOM, "\\n" line ends) and its tokenizer may compose
+characters (NFC). An edit changes what was asked and nothing else, so the answer is aligned with the
+original, and what is equal after that normalisation keeps the original's exact characters.
+
+Line ends are "\\n", "\\r\\n" and "\\r", as for an editor; U+2028, NEL and form feeds are ordinary
+characters. No torch, no tokenizer, and no opinion on whether the edit does what was asked.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from engine.records import Done, Request
+
+BOM = "\ufeff"
+LONG = 4000  # pieces; beyond it the alignment gives up seeds that are very common, to stay fast
+
+END = re.compile(r"\r\n|\r|\n")
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\ufe20-\ufe2f"
+WORD = re.compile(rf"\r\n|[\w{MARKS}]+|[^\S\r\n]+|.", re.DOTALL)
+
+
+class EditRefused(ValueError):
+    """An answer that must not reach the file; the message is one line: what and the remedy."""
+
+
+class Change(NamedTuple):
+    """Replace code points `start:stop` of the old text by `text`."""
+
+    start: int
+    stop: int
+    text: str
+
+
+# -- alignment ---------------------------------------------------------------------------------
+
+
+def plain(text: str) -> str:
+    """`text` as the model sees it: without BOM, every line end "\\n". Idempotent."""
+    return END.sub("\n", text.lstrip(BOM))
+
+
+def preserve(original: str, answer: str, newline: str = "\n") -> str:
+    """`answer` with the original's exact characters wherever both are canonically equal.
+
+    New lines end as the lines around them do, or in `newline` where there are none. Whether the
+    text ends in a line end is the original's choice.
+    """
+    body = original.lstrip(BOM)
+    answer = _ended_like(plain(answer), body)
+    kept = _kept(body, answer, _commonest_end(body, newline), (_lines, WORD.findall, _characters))
+    return original[: len(original) - len(body)] + _joined(kept)
+
+
+def _ended_like(answer: str, body: str) -> str:
+    """An answer usually lacks its final line end, since the closing fence follows it."""
+    if not body:
+        return answer
+    ends, wanted = (len(text) - len(text.rstrip("\n")) for text in (answer, END.sub("\n", body)))
+    if not wanted:
+        return answer.rstrip("\n")
+    return answer + "\n" if ends in (0, wanted - 1) else answer
+
+
+Split = Callable[[str], list[str]]
+
+
+def _kept(old: str, new: str, end: str, levels: tuple[Split, ...]) -> Iterator[str]:
+    """Pieces of `new`: those that `old` has too as they stand in `old`, others ending in `end`."""
+    if not levels or not old or not new or _is_regular(old, new, end):
+        yield new.replace("\n", end)
+        return
+    split, *finer = levels
+    ours, theirs = split(old), split(new)
+    for same, i, j, k, m in _align([_key(p) for p in ours], [_key(p) for p in theirs]):
+        if same:
+            yield from ours[i:j]
+        else:
+            near = _commonest_end("".join(ours[max(i - 3, 0) : j + 3]), end)
+            yield from _kept("".join(ours[i:j]), "".join(theirs[k:m]), near, tuple(finer))
+
+
+def _is_regular(old: str, new: str, end: str) -> bool:
+    """Whether nothing of `old` could be lost by taking `new` as it is."""
+    composed = all(unicodedata.is_normalized("NFC", text) for text in (old, new))
+    return composed and all(found == end for found in END.findall(old))
+
+
+def _align(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[bool, int, int, int, int]]:
+    """Runs (equal?, old start, old stop, new start, new stop) that cover both sequences."""
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    a, b = old[head : len(old) - tail], new[head : len(new) - tail]
+    yield True, 0, head, 0, head
+    for tag, i, j, k, m in difflib.SequenceMatcher(None, a, b, len(b) > LONG).get_opcodes():
+        yield tag == "equal", head + i, head + j, head + k, head + m
+    yield True, len(old) - tail, len(old), len(new) - tail, len(new)
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    """How many leading elements are the same."""
+    count = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        count += 1
+    return count
+
+
+def line_count(text: str) -> int:
+    """Lines as an editor counts them, but that an empty last one is none."""
+    return len(_lines(text))
+
+
+def line_span(text: str, first: int, last: int) -> tuple[int, int]:
+    """Code points (start, stop) of the whole lines `first` to `last`, counted from 1."""
+    starts = _offsets(_lines(text))
+    return starts[first - 1], starts[last]
+
+
+def _key(piece: str) -> str:
+    return unicodedata.normalize("NFC", END.sub("\n", piece))
+
+
+def _lines(text: str) -> list[str]:
+    return LINE.findall(text)
+
+
+def _characters(text: str) -> list[str]:
+    """Cut where composition (NFC) cannot reach across; "\\r\\n" is one."""
+    pieces: list[str] = []
+    for char in text:
+        if pieces and (pieces[-1] + char == "\r\n" or _composes(pieces[-1], char)):
+            pieces[-1] += char
+        else:
+            pieces.append(char)
+    return pieces
+
+
+def _composes(before: str, char: str) -> bool:
+    return unicodedata.combining(char) != 0 or _key(before + char) != _key(before) + _key(char)
+
+
+def _commonest_end(text: str, default: str) -> str:
+    """The most frequent line end of `text`; the earlier one of two as frequent."""
+    ends = Counter(END.findall(text)).most_common(1)
+    return ends[0][0] if ends else default
+
+
+def _joined(pieces: Iterable[str]) -> str:
+    """Two line ends that meet must not melt into one "\\r\\n": the second becomes a "\\r"."""
+    out: list[str] = []
+    for piece in filter(None, pieces):
+        melts = out and out[-1].endswith("\r") and piece.startswith("\n")
+        out.append("\r" + piece[1:] if melts else piece)
+    return "".join(out)
+
+
+# -- the edit ----------------------------------------------------------------------------------
+
+
+def apply(request: Request, done: Done) -> str:
+    """The file's new text. Raises EditRefused where the answer must not reach the file."""
+    text = request.text
+    start, stop = request.selection or (0, len(text))
+    if start > 0 and text[start - 1 : start + 1] == "\r\n":  # a line end is never cut in two
+        start -= 1
+    if stop and text[stop - 1 : stop + 1] == "\r\n":
+        stop += 1
+    original, answer = text[start:stop], plain(done.text)
+    _refuse(request, done, original)
+    if request.selection:
+        answer = _reindented(plain(original), answer)
+    starts_line = start == 0 or text[start - 1] in "\r\n"
+    if not original and starts_line and answer and not answer.endswith("\n"):
+        answer += "\n"
+    new = preserve(original, answer, _commonest_end(text, "\n"))
+    return _joined((text[:start], new, text[stop:]))
+
+
+def _refuse(request: Request, done: Done, original: str) -> None:
+    """Raise EditRefused unless the answer is one whole code block of clean text."""
+    if done.reason == "failed":
+        raise EditRefused(done.error or "the model failed without saying why")
+    if done.reason == "cancelled":
+        raise EditRefused("the edit was cancelled")
+    if done.reason == "length":
+        raise EditRefused(
+            f"the answer was cut off after {done.usage.completion_tokens} tokens: "
+            "select fewer lines or allow more tokens"
+        )
+    if done.matched is None or done.matched in request.stop:
+        raise EditRefused(
+            "the model ended its answer without closing the code block: "
+            "say more exactly what to change, or try a larger model"
+        )
+    if plain(original).strip() and not done.text.strip():
+        raise EditRefused("the answer would delete everything: delete the lines yourself if meant")
+    for char, what in (("\ufffd", "broken characters (U+FFFD)"), ("\0", "NUL characters")):
+        if char in done.text and char not in request.text + request.instruction:
+            raise EditRefused(f"the answer contains {what}: ask again or try another model")
+
+
+def _reindented(original: str, answer: str) -> str:
+    """Give back the indentation that all of a selection has and the answer's first line lost.
+
+    Small models often start a method at the margin. Of the two readings (every line lost it; only
+    the first did) the one that keeps more of the original's lines, then of their indentations, is
+    taken. An answer that is nothing but the original dedented was meant, and stays.
+    """
+    lines = answer.split("\n")
+    indents = [_indent(line) for line in original.split("\n") if line.strip()] or [""]
+    margin = min(indents)[: _common(min(indents), max(indents))]
+    first = next((i for i, line in enumerate(lines) if line.strip()), 0)
+    left = _indent(lines[first])
+    if len(left) >= len(margin) or not margin.startswith(left):
+        return answer
+    every = [margin + line.removeprefix(left) if line.strip() else line for line in lines]
+    only = [*lines[:first], every[first], *lines[first + 1 :]]
+    best = "\n".join(max(every, only, key=lambda reading: _likeness(reading, original)))
+    return answer if best.rstrip("\n") == original.rstrip("\n") else best
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _likeness(lines: Iterable[str], original: str) -> tuple[int, int]:
+    """How many lines, and how many indentations, also stand in the original."""
+    ours, theirs = (Counter(filter(str.strip, each)) for each in (lines, original.split("\n")))
+    indents = [Counter(map(_indent, count.elements())) for count in (ours, theirs)]
+    return (ours & theirs).total(), (indents[0] & indents[1]).total()
+
+
+def changes(old: str, new: str) -> list[Change]:
+    """Few and small replacements, in order and apart, that make `old` into `new`.
+
+    None begins or ends inside a "\\r\\n", where an editor has no position.
+    """
+    ours, theirs = _lines(old), _lines(new)
+    starts = _offsets(ours)
+    found = []
+    for same, i, j, k, m in _align(ours, theirs):
+        if not same:
+            before, after = "".join(ours[i:j]), "".join(theirs[k:m])
+            head = _back_off(before, after, _common(before, after))
+            tail = _common(before[head:][::-1], after[head:][::-1])
+            cut = [text[head : len(text) - tail] for text in (before, after)]
+            if tail and "\r" in (cut[0][-1:], cut[1][-1:]) and before[-tail] == "\n":
+                tail -= 1
+            start, stop = starts[i] + head, starts[i] + len(before) - tail
+            found.append(Change(start, stop, after[head : len(after) - tail]))
+    return found
+
+
+def _back_off(before: str, after: str, head: int) -> int:
+    """`head`, or one less where it would part a "\\r\\n"."""
+    parts = any(text[head - 1 : head + 1] == "\r\n" for text in (before, after)) and head
+    return head - 1 if parts else head
+
+
+def _offsets(pieces: list[str]) -> list[int]:
+    offsets = [0]
+    for piece in pieces:
+        offsets.append(offsets[-1] + len(piece))
+    return offsets

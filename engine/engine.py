@@ -1,0 +1,101 @@
+"""The headless API: `Engine(Config)`, `submit(Request) -> Job`, `close()`. All faces use only it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from engine.config import Config
+from engine.cost import remembered
+from engine.drafting import Drafter, Nothing, Source
+from engine.drafting.blend import Blend, Calibration
+from engine.drafting.context import ContextSource
+from engine.drafting.prediction import Prediction
+from engine.drafting.workspace import WorkspaceSource
+from engine.generate import generate, room_for
+from engine.prompts import Prompt, Tokenizer, prompt_of
+from engine.records import Event, Request
+from engine.weights import home, locate
+from engine.worker import Job, Worker
+from index.workspace import Workspace
+
+if TYPE_CHECKING:
+    from engine.target import Target
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str, int, int], None]  # (what, done, of)
+
+
+class Engine:
+    """A loaded model and the thread that owns it. A context manager."""
+
+    def __init__(self, config: Config | None = None, progress: Progress | None = None) -> None:
+        """Fetch (built-in models only), load and check the model; index the workspace, if one is
+        named. Raises WeightsError, UnsupportedModel or OSError with one line."""
+        from engine.target import Target
+
+        self.config = config or Config()
+        folder = locate(self.config.model, progress=progress)
+        if progress:
+            progress(f"loading {self.config.model}", 0, 0)
+        self.tokenizer = Tokenizer(folder)
+        self.target: Target = Target(folder, self.config)
+        self.cost = remembered(home() / "costs.json", self._machine(folder), self.target)
+        self.calibration = Calibration()
+        self.workspace: Workspace | None = None
+        if self.config.workspace is not None:
+            self.workspace = Workspace(self.config.workspace, self.tokenizer)
+            self.workspace.build(progress)
+        self.worker = Worker(self._run)
+
+    def submit(self, request: Request, speculation: bool = True) -> Job:
+        """Queue a request. RequestError at once where it cannot be answered. `speculation` False
+        decodes plainly: the same text, later."""
+        room_for(prompt_of(request, self.tokenizer), self.target.context)
+        return self.worker.submit(Job(request, speculation))
+
+    def close(self) -> None:
+        """Cancel everything and end the thread."""
+        self.worker.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(
+        self, request: Request, speculation: bool, cancelled: Callable[[], bool]
+    ) -> Iterator[Event]:
+        prompt = prompt_of(request, self.tokenizer)
+        drafter = self._drafter(prompt) if speculation else Nothing()
+        return generate(request, prompt, self.target, self.tokenizer, drafter, cancelled)
+
+    def _drafter(self, prompt: Prompt) -> Drafter:
+        if not self.target.exact and self.target.device.type == "cpu":
+            return Nothing()  # the target said why when it was loaded
+        sources: list[Source] = [ContextSource()]
+        if prompt.predictions:
+            sources.insert(0, Prediction())
+        if self.workspace is not None:
+            sources.append(WorkspaceSource(self.workspace))
+        return Blend(sources, self.calibration, self.cost, self.config.budget)
+
+    def _machine(self, folder: Path) -> str:
+        """What a forward pass's time depends on."""
+        threads = self.config.threads or os.cpu_count()
+        device = self.target.device.type
+        if device == "cuda":
+            import torch
+
+            device = torch.cuda.get_device_name(self.target.device)
+        parts = (folder.name, self.target.dtype_name, device, threads, platform.processor() or platform.machine())
+        return " ".join(map(str, parts))

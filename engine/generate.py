@@ -1,0 +1,123 @@
+"""The loop: draft, verify, accept, keep, stream. It knows neither torch nor any drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+from engine.drafting import Context, Drafter
+from engine.prompts import Prompt, Tokenizer
+from engine.records import Done, Draft, Event, Reason, Request, RequestError, Step, Usage
+from engine.stream import Origin, TextStream
+from engine.verify import accept, choose, cut
+
+MARGIN = 128  # cache rows beside prompt and answer: space for the drafts near its end
+
+
+@dataclass(slots=True)
+class Counts:
+    """What `Usage` is made of, while it grows."""
+
+    cached: int = 0
+    forwards: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    began: float = field(default_factory=perf_counter)
+    decoding: float = 0.0
+
+    def usage(self, context: Context) -> Usage:
+        now = perf_counter()
+        return Usage(
+            len(context.prompt),
+            self.cached,
+            len(context.output),
+            self.forwards,
+            self.drafted,
+            self.accepted,
+            (self.decoding or now) - self.began,
+            now - self.decoding if self.decoding else 0.0,
+        )
+
+
+def room_for(prompt: Prompt, context: int) -> int:
+    """Tokens the answer may have. RequestError where the prompt leaves no room for any."""
+    left = context - len(prompt.ids)
+    if left < 1:
+        raise RequestError(
+            f"the prompt has {len(prompt.ids)} tokens, the model's context is {context}: "
+            "select fewer lines, or choose a model with a longer context"
+        )
+    return min(prompt.max_tokens, left)
+
+
+def generate(
+    request: Request,
+    prompt: Prompt,
+    target: Any,
+    tokenizer: Tokenizer,
+    drafter: Drafter,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[Event]:
+    """Steps, then exactly one Done. Between two events another request may use the target."""
+    limit = room_for(prompt, target.context)
+    context = Context(prompt.ids, prompt.predictions)
+    text = TextStream(tokenizer, prompt.stop)
+    counts = Counts()
+    reason: Reason | None = "length" if limit == 0 else None
+    for step in read(prompt.ids, limit, target, counts) if reason is None else ():
+        yield step
+        if cancelled():
+            reason = "cancelled"
+            break
+    if reason is None:
+        counts.decoding = perf_counter()
+        drafter.begin(context)
+    while reason is None:
+        start = perf_counter()
+        target.resume([*prompt.ids, *context.output], limit - len(context.output) + MARGIN)
+        left = limit - len(context.output)
+        context.room = min(left - 1, target.room())
+        draft = drafter.propose(context, target).first(context.room)
+        scores = target.forward(context.last, draft)
+        place = len(prompt.ids) + len(context.output)
+        path, token = accept(
+            draft, lambda row, depth: choose(scores.logits[row], place + depth, request)
+        )
+        target.keep(path)
+        found, ended = cut([*(draft.tokens[node] for node in path), token], tokenizer.eos, left)
+        used, pieces = text.push(found, origins(draft, path)[: len(found)])
+        found = found[:used]
+        context.output += found
+        kept = min(len(path), used)
+        seconds = perf_counter() - start
+        drafter.observe(draft, path, found, scores, seconds)
+        counts.forwards += 1
+        counts.drafted += len(draft)
+        counts.accepted += kept
+        if text.matched is not None or ended == "eos":
+            reason = "stop"
+        elif ended == "length":
+            reason = "length"
+        elif cancelled():
+            reason = "cancelled"
+        if reason is not None:
+            pieces += text.finish()
+        yield Step(tuple(pieces), len(draft), kept, seconds)
+    yield Done(reason, text.text, text.matched, counts.usage(context))
+
+
+def read(ids: list[int], limit: int, target: Any, counts: Counts) -> Iterator[Step]:
+    """Prefill as Steps; what an earlier request left in the cache is not read again."""
+    counts.cached = target.begin(ids, limit + MARGIN)
+    start = perf_counter()
+    for done in target.prefill(ids, limit + MARGIN):
+        yield Step(seconds=perf_counter() - start, prefill=(done + 1, len(ids)))
+        start = perf_counter()
+
+
+def origins(draft: Draft, path: list[int]) -> list[Origin]:
+    """Where each token of a step came from; the last one is the model's own."""
+    return [*((draft.sources[node], draft.spans[node]) for node in path), ("model", None)]
+

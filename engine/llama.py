@@ -1,0 +1,176 @@
+"""The forward pass of Llama's family (Llama, Qwen2, Qwen3, Mistral without a window), fused.
+
+q, k, v are one product and so are gate and up; rotation is one complex multiplication; keys and
+values are written where they stay. Weights come straight from safetensors, so transformers is not
+even imported: that is most of a second start. Other architectures go through `engine.generic`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from torch import Tensor
+
+from engine.kernels import Product, Rows, attend, product
+
+FAMILY = {"llama", "qwen2", "qwen3", "mistral"}
+
+
+def supports(config: dict[str, Any]) -> bool:
+    """Whether `config` (a parsed config.json) is of this family, with nothing it cannot do."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return (
+        config.get("model_type") in FAMILY
+        and config.get("hidden_act", "silu") == "silu"
+        and rope.get("rope_type", rope.get("type", "default")) == "default"
+        and not config.get("quantization_config")
+    )
+
+
+class Weights:
+    """Tensors of a folder's safetensors files by name, read one at a time (memory-mapped)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files: dict[str, Any] = {}
+        for path in sorted(folder.glob("*.safetensors")):
+            handle = safe_open(path, framework="pt")
+            self.files |= dict.fromkeys(handle.keys(), handle)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.files
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor: Tensor = self.files[name].get_tensor(name)
+        return tensor
+
+    def get(self, name: str) -> Tensor | None:
+        return self[name] if name in self else None
+
+
+@dataclass(slots=True)
+class Layer:
+    """One decoder layer: norms' weights and the four fused products."""
+
+    norm_in: Tensor
+    qkv: Product
+    qk_norm: tuple[Tensor, Tensor] | None  # Qwen3 norms each head of q and k
+    out: Product
+    norm_mlp: Tensor
+    gate_up: Product
+    down: Product
+
+
+class Llama:
+    """Weights and forward pass. `run` gives hidden states, `head` logits; the cache is handed in."""
+
+    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, q8: bool) -> None:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        weights = Weights(folder)
+        heads = config["num_attention_heads"]
+        self.device, self.dtype, self.q8 = device, dtype, q8
+        self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
+        self.layers: int = config["num_hidden_layers"]
+        self.heads: int = heads
+        self.kv_heads: int = config.get("num_key_value_heads") or heads
+        self.head_dim: int = config.get("head_dim") or config["hidden_size"] // heads
+        self.width: int = config["hidden_size"]
+        self.vocab: int = config["vocab_size"]
+        self.max_positions: int = config["max_position_embeddings"]
+        self.eps: float = config["rms_norm_eps"]
+        self.scale = self.head_dim**-0.5
+        rope = config.get("rope_parameters") or {}
+        self.turns = self._turns(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
+        self.embedding = weights["model.embed_tokens.weight"].to(device, dtype if not q8 else None)
+        self.blocks = [self._layer(weights, n) for n in range(self.layers)]
+        self.norm = self._norm(weights["model.norm.weight"])
+        head = weights.get("lm_head.weight")
+        if head is None or config.get("tie_word_embeddings"):
+            head = weights["model.embed_tokens.weight"]
+        self._head = self._product(head)
+
+    def _turns(self, theta: float) -> Tensor:
+        """Angles by frequency [head_dim / 2]; multiplied by positions when they are needed."""
+        powers = torch.arange(0, self.head_dim, 2, dtype=torch.float32) / self.head_dim
+        return (1.0 / theta**powers).to(self.device)
+
+    def _norm(self, weight: Tensor) -> Tensor:
+        return weight.to(self.device, torch.float32)
+
+    def _product(self, weight: Tensor, bias: Tensor | None = None) -> Product:
+        if self.q8:
+            return product(weight, bias, q8=True)
+        placed = None if bias is None else bias.to(self.device, self.dtype)
+        return product(weight.to(self.device, self.dtype), placed)
+
+    def _paired(self, weight: Tensor) -> Tensor:
+        """Rows of a q or k weight (or bias, or norm) reordered within each head from (first half,
+        second half) to neighbours, so that rotation is a complex product. q and k are permuted
+        alike, so their dot products are the same."""
+        shape = weight.shape
+        halves = weight.reshape(-1, 2, self.head_dim // 2, *shape[1:])
+        return halves.transpose(1, 2).reshape(shape)
+
+    def _layer(self, weights: Weights, n: int) -> Layer:
+        at, mlp = f"model.layers.{n}.self_attn.", f"model.layers.{n}.mlp."
+        q, k, v = (weights[f"{at}{name}_proj.weight"] for name in "qkv")
+        biases = [weights.get(f"{at}{name}_proj.bias") for name in "qkv"]
+        bias = None
+        if biases[0] is not None and biases[1] is not None and biases[2] is not None:
+            bias = torch.cat([self._paired(biases[0]), self._paired(biases[1]), biases[2]])
+        qk_norm = None
+        if f"{at}q_norm.weight" in weights:
+            q_norm, k_norm = (self._paired(weights[f"{at}{name}_norm.weight"]) for name in "qk")
+            qk_norm = (self._norm(q_norm), self._norm(k_norm))
+        gate, up = weights[f"{mlp}gate_proj.weight"], weights[f"{mlp}up_proj.weight"]
+        return Layer(
+            self._norm(weights[f"model.layers.{n}.input_layernorm.weight"]),
+            self._product(torch.cat([self._paired(q), self._paired(k), v]), bias),
+            qk_norm,
+            self._product(weights[f"{at}o_proj.weight"], weights.get(f"{at}o_proj.bias")),
+            self._norm(weights[f"model.layers.{n}.post_attention_layernorm.weight"]),
+            self._product(torch.cat([gate, up])),
+            self._product(weights[f"{mlp}down_proj.weight"]),
+        )
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x.float(), (x.shape[-1],), weight, self.eps).to(self.dtype)
+
+    def run(
+        self, ids: Tensor, rows: Rows, keys: Tensor, values: Tensor, layers: int | None = None
+    ) -> Tensor:
+        """Final hidden states [rows, width] of token `ids` [rows]; their keys and values are
+        written to cache rows `rows.base ...` of [layers, kv heads, capacity, head_dim]."""
+        count, kv = len(ids), self.kv_heads
+        both = self.heads + kv
+        stop = rows.base + count
+        angles = rows.positions.float()[:, None] * self.turns
+        turn = torch.polar(torch.ones_like(angles), angles)[:, None]  # [rows, 1, head_dim / 2]
+        x = self.embedding[ids].to(self.dtype)
+        for n, layer in enumerate(self.blocks[:layers]):
+            qkv = layer.qkv(self._normed(x, layer.norm_in)).float()
+            heads = qkv.view(count, both + kv, self.head_dim)
+            qk = heads[:, :both]
+            if layer.qk_norm is not None:
+                q_norm, k_norm = layer.qk_norm
+                q = F.rms_norm(qk[:, : self.heads], (self.head_dim,), q_norm, self.eps)
+                k = F.rms_norm(qk[:, self.heads :], (self.head_dim,), k_norm, self.eps)
+                qk = torch.cat([q, k], 1)
+            pairs = torch.view_as_complex(qk.unflatten(-1, (-1, 2)))
+            qk = torch.view_as_real(pairs * turn).flatten(-2)
+            keys[n, :, rows.base : stop] = qk[:, self.heads :].transpose(0, 1)
+            values[n, :, rows.base : stop] = heads[:, both:].transpose(0, 1)
+            mixed = attend(qk[:, : self.heads], keys[n], values[n], rows, self.scale)
+            x = x + layer.out(mixed.to(self.dtype))
+            gate, up = layer.gate_up(self._normed(x, layer.norm_mlp)).chunk(2, -1)
+            x = x + layer.down(F.silu(gate) * up)
+        return self._normed(x, self.norm)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
+        return self._head(hidden).float()

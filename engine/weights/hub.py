@@ -1,0 +1,125 @@
+"""Models from the hub, by huggingface_hub in a child process: safetensors, configs and tokenizers.
+
+Pickled weights and repository code are never fetched. Nothing is asked of the hub unless the user
+named a hub model or `--from hub`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.weights.builtins import Builtin
+from engine.weights.child import OFFLINE, reason, watch
+from engine.weights.errors import Progress, WeightsError
+from engine.weights.sums import check_sum, sha256_of
+
+PATTERNS = (".safetensors", ".json", "merges.txt", ".jinja")
+
+# Arguments: "list" repository | "get" repository revision folder file...
+CHILD = """
+import json, sys
+try:
+    from huggingface_hub import HfApi, hf_hub_download
+    if sys.argv[1] == "list":
+        info = HfApi().model_info(sys.argv[2], files_metadata=True)
+        files = {f.rfilename: [f.size, f.lfs.sha256 if f.lfs else None] for f in info.siblings}
+        print(json.dumps({"revision": info.sha, "files": files}))
+    else:
+        repository, revision, folder, *files = sys.argv[2:]
+        for file in files:
+            hf_hub_download(repository, file, revision=revision, local_dir=folder)
+except Exception as error:
+    line = next(iter(str(error).strip().splitlines()), "")
+    sys.exit(f"{type(error).__name__}: {line}")
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HubFiles:
+    """What a hub repository offers that may be read: no pickles, no code."""
+
+    revision: str
+    files: dict[str, tuple[int, str | None]]  # name -> bytes, SHA-256 where the hub states it
+
+    @property
+    def size(self) -> int:
+        return sum(size for size, _ in self.files.values())
+
+
+def hub_list(repository: str, work: Path) -> HubFiles:
+    """Ask the hub for a repository's safetensors, configs and tokenizer."""
+    out = work / "list.json"
+    _hub(
+        "list", [repository], work, f"{repository} (there is no such folder)", lambda got: None, out
+    )
+    answer: dict[str, Any] = json.loads(out.read_text())
+    files = {
+        name: (int(size or 0), sha)
+        for name, (size, sha) in answer["files"].items()
+        if "/" not in name and name.endswith(PATTERNS)
+    }
+    for needed in ("config.json", "tokenizer.json", ".safetensors"):
+        if not any(name.endswith(needed) for name in files):
+            raise WeightsError(
+                f"hub model {repository}: it has no {needed}; pickled weights and slow tokenizers "
+                "are not read: choose another model"
+            )
+    return HubFiles(answer["revision"], files)
+
+
+def from_hub(
+    repository: str, files: HubFiles, folder: Path, work: Path, progress: Progress
+) -> None:
+    """Download the listed files into `folder` and check sizes and sums."""
+    total = files.size
+
+    def report(got: int) -> None:
+        progress(f"fetching {repository}", min(got, total), total)
+
+    _hub("get", [repository, files.revision, str(folder), *files.files], work, repository, report)
+    for name, (size, sha256) in files.files.items():
+        path = folder / name
+        got = path.stat().st_size if path.is_file() else 0
+        if got != size or (sha256 is not None and sha256_of(path) != sha256):
+            raise WeightsError(
+                f"hub model {repository}: {name} came truncated or altered "
+                f"({got} of {size} bytes); pull again"
+            )
+
+
+def gguf_from_hub(model: Builtin, target: Path, work: Path, progress: Progress) -> None:
+    """The publisher's own GGUF of a built-in model; the same sum is checked."""
+    if model.hub is None:
+        raise WeightsError(f"{model.name}: the hub has no such file; pull it without `--from hub`")
+    repository, file = model.hub
+    folder = work / "hub"
+
+    def report(got: int) -> None:
+        progress(f"fetching {model.name} from the hub", min(got, model.size), model.size)
+
+    _hub("get", [repository, "main", str(folder), file], work, model.name, report)
+    got = folder / file
+    check_sum(model.name, got.stat().st_size, sha256_of(got), model.size, model.sha256)
+    got.rename(target)
+
+
+def _hub(
+    verb: str,
+    arguments: list[str],
+    work: Path,
+    what: str,
+    report: Callable[[int], None],
+    out: Path | None = None,
+) -> None:
+    log = work / "hub.log"
+    status = watch(
+        [sys.executable, "-c", CHILD, verb, *arguments], work, log, report, out,
+        HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1",
+    )  # fmt: skip
+    if status != 0:
+        raise WeightsError(f"cannot download {what} from the hub: {reason(log)}; {OFFLINE}")

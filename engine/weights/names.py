@@ -1,0 +1,165 @@
+"""What a model's name means, and what in the cache counts as ready. Changes nothing.
+
+models/NAME/            the ready folder; draftline.json in it says what it is, and is written last
+models/NAME.gguf        a built-in's own GGUF, kept unless told otherwise
+models/NAME.lock        held by the process that fetches, converts or removes NAME
+models/.partial/NAME/   work in progress: never counts, and is cleaned under the lock
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from engine.weights.builtins import BUILTINS
+from engine.weights.errors import WeightsError
+
+FORMAT = 1  # of a ready folder; raised when conversion changes
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model in the cache. `folder` is ready to load; `gguf` is the built-in's kept source."""
+
+    name: str
+    folder: Path | None
+    gguf: Path | None
+
+    @property
+    def folder_bytes(self) -> int:
+        return folder_bytes(self.folder) if self.folder else 0
+
+    @property
+    def gguf_bytes(self) -> int:
+        return self.gguf.stat().st_size if self.gguf else 0
+
+
+def home() -> Path:
+    """The cache folder: DRAFTLINE_HOME, or the user's cache directory."""
+    moved = os.environ.get("DRAFTLINE_HOME")
+    return Path(moved or platformdirs.user_cache_dir("draftline")).expanduser().absolute()
+
+
+def find(name: str) -> Path | None:
+    """The ready folder of a model, or None if it must be fetched or converted first.
+
+    A name that can be nothing is a WeightsError with near matches. Fetches nothing.
+    """
+    if name in BUILTINS:
+        return _ready(models_folder() / name, sha256=BUILTINS[name].sha256)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _own_folder(path)
+    if path.is_file():
+        return _ready(gguf_folder(path), **identity(path))
+    if _is_hub_id(name):
+        return _ready(models_folder() / name.replace("/", "--"), name=name)
+    raise _unknown(name)
+
+
+def gguf(name: str) -> Path | None:
+    """The GGUF that a model was converted from, where it is still there."""
+    if name in BUILTINS:
+        path = models_folder() / f"{name}.gguf"
+        return path if path.is_file() and path.stat().st_size == BUILTINS[name].size else None
+    path = Path(name).expanduser()
+    return path.absolute() if path.is_file() else None
+
+
+def installed() -> list[Model]:
+    """Every model in the cache, built-in ones first."""
+    found = []
+    for name in BUILTINS:
+        if (model := Model(name, find(name), gguf(name))) and (model.folder or model.gguf):
+            found.append(model)
+    for record in sorted(models_folder().glob("*/draftline.json")):
+        name = _record(record.parent).get("name", "")
+        if name and name not in BUILTINS and _ready(record.parent, name=name):
+            found.append(Model(name, record.parent, None))
+    return found
+
+
+def models_folder() -> Path:
+    """Where models lie in the cache."""
+    return home() / "models"
+
+
+def key_of(name: str) -> str:
+    """The cache's name for a model: that of its folder and lock."""
+    path = Path(name).expanduser()
+    in_cache = next((m.folder.name for m in installed() if m.folder and m.name == name), None)
+    if name not in BUILTINS and path.is_file():
+        return gguf_folder(path).name
+    return in_cache or name.replace("/", "--")
+
+
+def gguf_folder(path: Path) -> Path:
+    """Where the conversion of a user's GGUF file lies."""
+    place = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
+    return models_folder() / f"{path.stem}-{place}"
+
+
+def identity(path: Path) -> dict[str, Any]:
+    """What tells a file from an earlier one at the same place, without reading it."""
+    status = path.stat()
+    return {"name": str(path.resolve()), "size": status.st_size, "modified": status.st_mtime_ns}
+
+
+def _is_hub_id(name: str) -> bool:
+    return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) is not None and not name.endswith(".gguf")
+
+
+def _unknown(name: str) -> WeightsError:
+    near = difflib.get_close_matches(name.lower(), BUILTINS, n=3, cutoff=0.4)
+    near += [key for key in BUILTINS if name and name.lower() in key and key not in near]
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return WeightsError(
+        f"unknown model '{name}': {hint}a model is one of {', '.join(BUILTINS)}, an existing "
+        "folder or GGUF file, or a hub id such as Qwen/Qwen2.5-Coder-7B-Instruct"
+    )
+
+
+def _own_folder(path: Path) -> Path:
+    """A user's folder, if it can be loaded; what is missing is a WeightsError."""
+    for needed in ("config.json", "tokenizer.json", "*.safetensors"):
+        if not any(path.glob(needed)):
+            raise WeightsError(
+                f"{path}: this folder has no {needed}; a model folder holds config.json, "
+                "tokenizer.json and safetensors (pickled weights are not read)"
+            )
+    return path
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    """The draftline.json of a folder; {} where there is none that can be read."""
+    try:
+        value = json.loads((folder / "draftline.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _ready(folder: Path, **expected: Any) -> Path | None:
+    """The folder, if it was finished in this format for just this source, and is still whole."""
+    record = _record(folder)
+    if record.get("format") != FORMAT or any(record.get(k) != v for k, v in expected.items()):
+        return None
+    files = record.get("files", {})
+    for name, size in files.items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != size:
+            return None
+    return folder if files else None
+
+
+def folder_bytes(folder: Path) -> int:
+    """Size of a folder's files."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,155 @@
+"""Shared parts of the tests: tiny random models on disk, and a model that is only a hash."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.records import Draft, Scores
+
+CORPUS = """def add(left, right):
+    return left + right  # sums \u00e9t\u00e9 \U0001f60b
+
+class Point:
+    def __init__(self, x: int, y: int) -> None:
+        self.x, self.y = x, y
+""".splitlines(keepends=True) * 4
+CHAT = (
+    "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+KINDS = ("llama", "qwen2", "qwen3", "gpt2", "phi")
+
+
+def byte_bpe(folder: Path, size: int = 300) -> int:
+    """Train a small byte-level BPE tokenizer into `folder`; returns its size."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=["<|end|>", "<|start|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text(CHAT, "utf-8")
+    return int(tokenizer.get_vocab_size())
+
+
+def tiny_model(folder: Path, kind: str = "llama", seed: int = 0, context: int = 512) -> Path:
+    """A random two-layer model of one architecture, as a user's folder would be."""
+    import torch
+    from transformers import AutoModelForCausalLM, CONFIG_MAPPING
+
+    folder.mkdir(parents=True, exist_ok=True)
+    vocab = byte_bpe(folder)
+    common = {"vocab_size": vocab, "bos_token_id": None, "eos_token_id": 0, "pad_token_id": None}
+    shapes: dict[str, dict[str, Any]] = {
+        "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": context},
+        "phi": {"partial_rotary_factor": 0.5},
+    }
+    llama = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": context,
+        "tie_word_embeddings": False,
+    }
+    shape = shapes["gpt2"] if kind == "gpt2" else llama | shapes.get(kind, {})
+    if kind == "qwen3":
+        shape = shape | {"head_dim": 16}
+    torch.manual_seed(seed)
+    config = CONFIG_MAPPING[kind](**common, **shape)
+    model = AutoModelForCausalLM.from_config(config).float()
+    with torch.no_grad():  # random heads are flat: sharpen, so that choices are not all near ties
+        for name, weight in model.named_parameters():
+            if weight.dim() > 1 or name.endswith("bias"):
+                weight.copy_(torch.randn_like(weight) * 0.3)
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """tiny(kind) -> folder of a tiny random model, made once a session."""
+    root = tmp_path_factory.mktemp("models")
+    made: dict[str, Path] = {}
+
+    def make(kind: str = "llama") -> Path:
+        if kind not in made:
+            made[kind] = tiny_model(root / kind, kind)
+        return made[kind]
+
+    return make
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A cache folder of the test's own."""
+    before = os.environ.get("DRAFTLINE_HOME")
+    os.environ["DRAFTLINE_HOME"] = str(tmp_path / "home")
+    yield tmp_path / "home"
+    if before is None:
+        del os.environ["DRAFTLINE_HOME"]
+    else:
+        os.environ["DRAFTLINE_HOME"] = before
+
+
+class HashTarget:
+    """A `Target` that is only a hash of the text before each row: no weights, no cache, and any
+    mistake in what is kept shows at once. Logits favour low ids now and then, so text repeats."""
+
+    def __init__(self, vocab: int = 11, context: int = 400, seed: int = 0, eos: int = -1) -> None:
+        self.vocab, self.context, self.seed, self.eos = vocab, context, seed, eos
+        self.tokens: list[int] = []
+        self.capacity = 0
+        self.pending: tuple[int, Draft] | None = None
+
+    def begin(self, prompt: list[int], room: int) -> int:
+        self.tokens, self.capacity = [], len(prompt) + room
+        return 0
+
+    def prefill(self, prompt: list[int], room: int) -> Iterator[int]:
+        while len(self.tokens) < len(prompt) - 1:
+            self.tokens = prompt[: min(len(self.tokens) + 3, len(prompt) - 1)]
+            yield len(self.tokens)
+
+    def resume(self, tokens: list[int], room: int) -> None:
+        self.tokens = tokens[:-1]
+
+    def room(self) -> int:
+        return self.capacity - len(self.tokens) - 1
+
+    def row(self, text: list[int]) -> Any:
+        """Logits after `text`: by the last three tokens, so that text comes round again."""
+        import torch
+
+        generator = torch.Generator().manual_seed(hash((self.seed, *text[-3:])) & 0x7FFFFFFF)
+        return torch.randn(self.vocab, generator=generator) * 3
+
+    def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
+        import torch
+
+        assert len(draft) <= self.room(), "a draft longer than the cache"
+        texts = [[*self.tokens, last]]
+        for node, parent in enumerate(draft.parents):
+            texts.append([*texts[parent + 1], draft.tokens[node]])
+        self.pending = (last, draft)
+        return Scores(torch.stack([self.row(text) for text in texts]))
+
+    def keep(self, path: list[int]) -> None:
+        assert self.pending is not None
+        last, draft = self.pending
+        self.pending = None
+        assert [draft.parents[node] for node in path] == [-1, *path[:-1]][: len(path)]
+        self.tokens = [*self.tokens, last, *(draft.tokens[node] for node in path)]

@@ -1,0 +1,178 @@
+"""The law: speculation never changes the answer. Here on a model that is only a hash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import HashTarget
+from drafters import drafters, real
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.drafting import Context, Drafter, Nothing
+from engine.generate import generate
+from engine.prompts import Prompt, Tokenizer
+from engine.records import Done, Request, RequestError, Step
+
+VOCAB = 11
+SAMPLED = {"temperature": 0.8, "top_k": 6, "top_p": 0.9}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny: Any) -> Tokenizer:
+    return Tokenizer(tiny("llama"))
+
+
+@pytest.fixture(scope="module")
+def endless(tiny: Any) -> Tokenizer:
+    """The same without end tokens."""
+    tokenizer = Tokenizer(tiny("llama"))
+    tokenizer.eos = frozenset()
+    return tokenizer
+
+
+def run(
+    target: Any, tokenizer: Tokenizer, prompt: Prompt, drafter: Drafter, **options: Any
+) -> tuple[list[Step], Done]:
+    """All events of one request."""
+    *steps, done = generate(
+        Request("complete", **options), prompt, target, tokenizer, drafter, lambda: False
+    )
+    assert isinstance(done, Done)
+    assert "".join(step.text for step in steps) == done.text  # type: ignore[union-attr]
+    return steps, done  # type: ignore[return-value]
+
+
+def answer(done: Done) -> tuple[Any, ...]:
+    """All of an answer that a user could notice, but for the time it took."""
+    return done.reason, done.text, done.matched, done.usage.completion_tokens
+
+
+def plain(
+    target: HashTarget, tokenizer: Tokenizer, prompt: Prompt, **options: Any
+) -> tuple[Done, list[int]]:
+    """The answer without speculation, and its tokens (one more than are needed)."""
+    _, done = run(target, tokenizer, prompt, Nothing(), **options)
+    longer = Prompt(prompt.ids, max_tokens=prompt.max_tokens + 60)
+    tokenizer_eos, tokenizer.eos = tokenizer.eos, frozenset()
+    run(target, tokenizer, longer, Nothing(), **options)
+    tokenizer.eos = tokenizer_eos
+    return done, target.tokens[len(prompt.ids) :]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 99), st.booleans(), st.integers(0, 40), st.lists(st.integers(0, 10), min_size=1, max_size=9))
+def test_no_drafter_changes_the_answer(
+    tokenizer: Tokenizer, seed: int, sampled: bool, room: int, ids: list[int]
+) -> None:
+    options = {"seed": seed, **(SAMPLED if sampled else {})}
+    target = HashTarget(VOCAB, seed=seed)
+    prompt = Prompt(ids, max_tokens=room)
+    expected, truth = plain(target, tokenizer, prompt, **options)
+    prompt.predictions = [truth[3:30]]
+    for name, drafter in drafters(truth, VOCAB).items():
+        _, done = run(target, tokenizer, prompt, drafter, **options)
+        assert answer(done) == answer(expected), name
+
+
+def test_every_place_of_an_end_token(tokenizer: Tokenizer) -> None:
+    target, ids = HashTarget(VOCAB, seed=5), [3, 1, 2]
+    prompt = Prompt(ids, max_tokens=40)
+    _, truth = plain(target, tokenizer, prompt)
+    places = 0
+    kept = tokenizer.eos
+    try:
+        for token in range(VOCAB):
+            tokenizer.eos = frozenset({token})
+            _, expected = run(target, tokenizer, prompt, Nothing())
+            if token in truth[:40]:
+                assert expected.usage.completion_tokens == truth.index(token)
+                assert expected.reason == "stop"
+                places += 1
+            for name, drafter in drafters(truth, VOCAB).items():
+                _, done = run(target, tokenizer, prompt, drafter)
+                assert answer(done) == answer(expected), (name, token)
+    finally:
+        tokenizer.eos = kept
+    assert places >= 4
+
+
+def test_every_length(endless: Tokenizer) -> None:
+    target = HashTarget(VOCAB, seed=2)
+    _, truth = plain(target, endless, Prompt([1], max_tokens=30))
+    for room in range(31):
+        for name, drafter in drafters(truth, VOCAB).items():
+            _, done = run(target, endless, Prompt([1], max_tokens=room), drafter)
+            assert (done.reason, done.usage.completion_tokens) == ("length", room), name
+
+
+def test_every_stop_string(endless: Tokenizer) -> None:
+    target = HashTarget(120, seed=9)  # ids up to 120 are printable bytes here
+    whole, truth = plain(target, endless, Prompt([40, 41], max_tokens=40))
+    for start in range(0, len(whole.text) - 2):
+        for width in (1, 2, 3):
+            stop = whole.text[start : start + width]
+            prompt = Prompt([40, 41], max_tokens=40, stop=(stop,))
+            _, expected = run(target, endless, prompt, Nothing())
+            assert expected.text == whole.text[: whole.text.index(stop)]
+            assert expected.matched == stop
+            for name, drafter in drafters(truth, 120).items():
+                _, done = run(target, endless, prompt, drafter)
+                assert answer(done) == answer(expected), (name, stop)
+
+
+def test_the_context_ends_the_answer(endless: Tokenizer) -> None:
+    target = HashTarget(VOCAB, context=20)
+    _, truth = plain(HashTarget(VOCAB), endless, Prompt([1, 2], max_tokens=30))
+    for name, drafter in drafters(truth, VOCAB).items():
+        _, done = run(target, endless, Prompt([1, 2], max_tokens=100), drafter)
+        assert (done.reason, done.usage.completion_tokens) == ("length", 18), name
+    with pytest.raises(RequestError, match="21 tokens"):
+        run(target, endless, Prompt([1] * 21), Nothing())
+
+
+def test_cancelling_keeps_a_prefix_of_the_answer(endless: Tokenizer) -> None:
+    target = HashTarget(VOCAB, seed=1)
+    prompt = Prompt([1, 2, 3, 4, 5, 6, 7], max_tokens=30)
+    expected, truth = plain(target, endless, prompt)
+    for after in range(20):
+        asked = iter(range(100))
+        *_, done = generate(
+            Request("complete"),
+            prompt,
+            target,
+            endless,
+            drafters(truth, VOCAB)["trees"],
+            lambda asked=asked, after=after: next(asked) >= after,  # type: ignore[misc]
+        )
+        assert isinstance(done, Done)
+        assert done.reason == "cancelled" or answer(done) == answer(expected)
+        assert expected.text.startswith(done.text)
+
+
+def test_an_exact_prediction_needs_few_passes(endless: Tokenizer) -> None:
+    target = HashTarget(VOCAB, seed=3)
+    prompt = Prompt([4, 5], max_tokens=100)
+    _, truth = plain(target, endless, prompt)
+    prompt.predictions = [truth]
+    _, done = run(target, endless, prompt, real())
+    assert done.usage.forwards <= 100 / 8
+    assert done.usage.accepted >= 80
+
+
+def test_observed_tokens_are_the_committed_ones(endless: Tokenizer) -> None:
+    """What drafters learn from is exactly the answer, cut where it ends."""
+    seen: list[int] = []
+
+    class Watching(Nothing):
+        def begin(self, context: Context) -> None:
+            self.context = context
+
+        def observe(self, draft: Any, path: Any, committed: list[int], *_: Any) -> None:
+            seen.extend(committed)
+            assert self.context.output == seen
+
+    target = HashTarget(VOCAB, seed=3)
+    _, done = run(target, endless, Prompt([4, 5], max_tokens=25), Watching())
+    assert len(seen) == done.usage.completion_tokens == 25
