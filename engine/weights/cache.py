@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -130,14 +131,23 @@ def _locked(key: str, doing: str, progress: Progress) -> Iterator[Path]:
             progress(f"waiting for another draftline that is {doing}", 0, 0)
             lock.acquire()
         try:
-            shutil.rmtree(work_root, ignore_errors=True)
+            _clean(work_root)
             work_root.mkdir(parents=True, exist_ok=True)
             yield Path(tempfile.mkdtemp(dir=work_root))
         finally:
-            shutil.rmtree(work_root, ignore_errors=True)
+            _clean(work_root)
             lock.release()
     except OSError as error:
         raise disk_error(error, key) from error
+
+
+def _clean(folder: Path) -> None:
+    """Delete a folder, also where a dying child still writes into it for a moment."""
+    for _ in range(20):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.05)
 
 
 def _builtin(

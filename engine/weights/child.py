@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+LEASH = Path(__file__).with_name("leash.py")
 OFFLINE = "if this machine is offline: `draftline models add PATH` takes a file from anywhere"
 
 
 def watch(
-    command: list[str],
+    program: list[str],
     work: Path,
     log: Path,
     report: Callable[[int], None],
     out: Path | None = None,
     **environment: str,
 ) -> int:
-    """Run a child in `work`, its temporary files there too, and report the bytes it has written.
-
-    Returns its exit status. Whatever interrupts us ends the child first.
+    """Run a Python module or file in `work`, its temporary files there too, and report the bytes
+    it has written. Returns its exit status. Whatever ends us ends the child.
     """
     environ = os.environ | environment | {"TMPDIR": str(work), "TEMP": str(work)}
     with log.open("wb") as errors, (out or Path(os.devnull)).open("wb") as output:
         child = subprocess.Popen(
-            command, cwd=work, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=errors
+            [sys.executable, "-P", str(LEASH), *program],  # -P: nothing is imported from `work`
+            cwd=work,
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=errors,
         )
         try:
             while True:
@@ -37,6 +43,8 @@ def watch(
             if child.poll() is None:
                 child.kill()
                 child.wait()
+            if child.stdin:
+                child.stdin.close()
 
 
 def _bytes_under(folder: Path) -> int:

@@ -7,7 +7,6 @@ named a hub model or `--from hub`.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,25 +17,8 @@ from engine.weights.child import OFFLINE, reason, watch
 from engine.weights.errors import Progress, WeightsError
 from engine.weights.sums import check_sum, sha256_of
 
+CHILD = Path(__file__).with_name("hub_child.py")
 PATTERNS = (".safetensors", ".json", "merges.txt", ".jinja")
-
-# Arguments: "list" repository | "get" repository revision folder file...
-CHILD = """
-import json, sys
-try:
-    from huggingface_hub import HfApi, hf_hub_download
-    if sys.argv[1] == "list":
-        info = HfApi().model_info(sys.argv[2], files_metadata=True)
-        files = {f.rfilename: [f.size, f.lfs.sha256 if f.lfs else None] for f in info.siblings}
-        print(json.dumps({"revision": info.sha, "files": files}))
-    else:
-        repository, revision, folder, *files = sys.argv[2:]
-        for file in files:
-            hf_hub_download(repository, file, revision=revision, local_dir=folder)
-except Exception as error:
-    line = next(iter(str(error).strip().splitlines()), "")
-    sys.exit(f"{type(error).__name__}: {line}")
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +100,7 @@ def _hub(
 ) -> None:
     log = work / "hub.log"
     status = watch(
-        [sys.executable, "-c", CHILD, verb, *arguments], work, log, report, out,
+        [str(CHILD), verb, *arguments], work, log, report, out,
         HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1",
     )  # fmt: skip
     if status != 0:

@@ -56,7 +56,7 @@ def find(name: str) -> Path | None:
     if name in BUILTINS:
         return _ready(models_folder() / name, sha256=BUILTINS[name].sha256)
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         return _own_folder(path)
     if path.is_file():
         return _ready(gguf_folder(path), **identity(path))

@@ -51,7 +51,7 @@ def _pip_download(
 ) -> None:
     """One wheel into `folder` by the user's pip; never a source distribution: that would run it."""
     command = [
-        *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"),
+        *("pip", "download", "--no-deps", "--only-binary", ":all:"),
         *("--no-cache-dir", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"),
         *("--dest", str(folder), requirement),
     ]

@@ -1,0 +1,164 @@
+# Draftline: two commands matter, `make demo` and `make test`. Both fill the same .venv with the
+# versions pinned in constraints.txt, and a second run reuses everything.
+
+.ONESHELL:
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.SHELLFLAGS := -euc
+.PHONY: help demo test test-full test-gpu lint bench wheel install missing check clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+NATIVE := CMakeLists.txt $(wildcard */core/*.cpp */core/*.hpp)
+
+# TORCH: auto (CPU build unless an NVIDIA driver is present), cpu or cuda.
+# TORCH_INDEX: a package index to take torch from instead, such as the one that PyTorch's install
+# page names for the build you want.
+TORCH ?= auto
+TORCH_INDEX ?=
+TORCH_CPU_SIZE := about 200 MB to download, 0.8 GB on disk
+TORCH_CUDA_SIZE := about 2.7 GB to download, twice that and more on disk
+
+# PYTHON: 3.11 or newer; the pins are resolved on 3.11. The first complete one is taken.
+COMPLETE := import sys, sysconfig, pathlib, ensurepip, venv; \
+  sys.exit(sys.version_info < (3, 11) or not pathlib.Path(sysconfig.get_path("include"), "Python.h").is_file())
+ifndef PYTHON
+PYTHON := $(shell for each in python3.11 python3 python3.12 python3.13 python3.14; do \
+  "$$each" -c '$(COMPLETE)' 2>/dev/null && echo "$$each" && break; done)
+endif
+
+help:
+	@cat <<-'END'
+	make demo        edit a sample file with the default model, with and without speculation
+	make test        the fast tests (under 10 minutes on 2 cores)
+	make test-full   the tests on the default model and of the packaging
+	make test-gpu    the tests that need a CUDA device
+	make lint        ruff and mypy
+	make bench       bench/index.py and bench/decode.py
+	make wheel       dist/draftline-*.whl
+	make clean       remove what was built (downloaded models stay)
+	Variables: PYTHON=python3.12  TORCH=auto|cpu|cuda  TORCH_INDEX=URL  ARGS="-k name" (tests)
+	END
+
+demo: $(VENV)/app.ok
+	@$(BIN)/draftline demo
+
+install: $(VENV)/app.ok
+
+test: $(VENV)/dev.ok
+	@$(BIN)/python -m pytest -m "not full and not gpu" $(ARGS)
+
+test-full: $(VENV)/dev.ok
+	@$(BIN)/python -m pytest -m "full and not gpu" $(ARGS)
+
+test-gpu: $(VENV)/dev.ok
+	@$(BIN)/python -m pytest -m gpu $(ARGS)
+
+lint: $(VENV)/dev.ok
+	@$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/bench.ok
+	@$(BIN)/python bench/index.py
+	$(BIN)/python bench/decode.py
+
+wheel: $(VENV)/pip.ok
+	@$(PIP) wheel --no-deps --build-constraint constraints.txt --wheel-dir dist .
+
+clean:
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Shell code: sets `need` to the Debian packages that a build needs and this machine lacks.
+define NEED
+need=
+command -v "$${CXX:-g++}" >/dev/null || need="$$need g++"
+if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c '$(COMPLETE)' 2>/dev/null; then
+  base=
+  for each in $(PYTHON) python3.11 python3; do
+    if "$$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      base=$$("$$each" -c 'import sys; print("python3.%d" % sys.version_info[1])')
+      "$$each" -c 'import ensurepip, venv' 2>/dev/null || need="$$need $$base-venv"
+      "$$each" -c 'import sys, sysconfig, pathlib; sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").is_file())' || need="$$need $$base-dev"
+      break
+    fi
+  done
+  if [ -z "$$base" ]; then
+    base=python3
+    if command -v python3 >/dev/null; then base=python3.11; fi
+    need="$$need $$base $$base-venv $$base-dev"
+  fi
+fi
+endef
+
+missing:
+	@$(NEED)
+	echo $$need
+
+check:
+	@$(NEED)
+	if [ -n "$$need" ]; then
+	  sudo=; if [ "$$(id -u)" != 0 ]; then sudo="sudo "; fi
+	  echo "draftline: this machine lacks what a build needs; on Debian or Ubuntu:" >&2
+	  echo "  $${sudo}apt-get install$$need" >&2
+	  exit 1
+	fi
+
+$(VENV)/pip.ok: constraints.txt | check
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(PIP) install -qq --constraint constraints.txt pip
+	touch $@
+
+# Which torch: an index that was named, else what pip's own indexes offer, else the CPU build from
+# PyTorch's index, which uv knows by itself (the usual index has only the CUDA build for Linux).
+$(VENV)/torch-$(TORCH).ok: $(VENV)/pip.ok
+	@pin=$$(sed -n 's/^torch==//p' constraints.txt)
+	have=$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null || true)
+	case "$(TORCH):$$have" in
+	  auto:$$pin|auto:$$pin+*|cpu:$$pin+cpu|cuda:$$pin) touch $@; exit 0 ;;
+	esac
+	want=$(TORCH)
+	case "$$want" in
+	  auto) want=cpu
+	    if [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; then want=cuda; fi ;;
+	  cpu|cuda) ;;
+	  *) echo "TORCH=$$want: must be auto, cpu or cuda" >&2; exit 2 ;;
+	esac
+	if [ -n "$$have" ]; then $(PIP) uninstall -qq --yes torch; fi
+	if [ -n "$(TORCH_INDEX)" ]; then
+	  echo "torch $$pin from $(TORCH_INDEX): $(TORCH_CPU_SIZE), if that is a CPU build; $(TORCH_CUDA_SIZE), if not"
+	  $(PIP) install --constraint constraints.txt --index-url "$(TORCH_INDEX)" --no-deps "torch==$$pin"
+	elif [ "$$want" = cuda ]; then
+	  echo "torch $$pin with CUDA: $(TORCH_CUDA_SIZE)"
+	  $(PIP) install --constraint constraints.txt "torch===$$pin"
+	elif [ "$$(uname -s)" != Linux ]; then
+	  echo "torch $$pin for the CPU: $(TORCH_CPU_SIZE)"
+	  $(PIP) install --constraint constraints.txt "torch==$$pin"
+	elif $(PIP) index versions torch --json 2>/dev/null | grep -qF "\"$$pin+cpu\""; then
+	  echo "torch $$pin+cpu: $(TORCH_CPU_SIZE)"
+	  $(PIP) install --constraint constraints.txt "torch==$$pin+cpu"
+	else
+	  echo "torch $$pin for the CPU, from PyTorch's own index: $(TORCH_CPU_SIZE)"
+	  once=$$(mktemp -d)
+	  trap 'rm -rf "$$once"' EXIT
+	  $(PIP) install -qq --constraint constraints.txt --target "$$once" uv
+	  if ! "$$once/bin/uv" pip install --no-config --no-cache --no-deps --python $(BIN)/python \
+	      --torch-backend cpu "torch==$$pin"; then
+	    echo "The CPU build of torch could not be fetched. Name an index that has it: make TORCH_INDEX=URL ..." >&2
+	    echo "or take the CUDA build from pip's index ($(TORCH_CUDA_SIZE)): make TORCH=cuda ..." >&2
+	    exit 1
+	  fi
+	fi
+	touch $@
+
+$(VENV)/app.ok: $(VENV)/torch-$(TORCH).ok pyproject.toml constraints.txt $(NATIVE)
+	@echo "draftline and what it needs: into $(VENV)"
+	$(PIP) install -qq --constraint constraints.txt --build-constraint constraints.txt --editable .
+	touch $@
+
+# An extra of the installed draftline: only its own requirements are fetched.
+$(VENV)/dev.ok $(VENV)/bench.ok: $(VENV)/%.ok: $(VENV)/app.ok
+	@$(PIP) install -qq --constraint constraints.txt "draftline[$*]"
+	touch $@

@@ -1,0 +1,28 @@
+"""Run as a process by child.py, never imported: a module or a file, on a leash.
+
+Its parent holds the other end of its stdin. When the parent ends, by whatever death, stdin closes
+and this process ends too: no download goes on for nobody, or writes where the next one works.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import threading
+
+
+def leash() -> None:
+    """End the process when stdin does. The raw descriptor: Python's own stdin would be locked."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=leash, daemon=True).start()
+    sys.argv = sys.argv[1:]
+    if sys.argv[0].endswith(".py"):
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

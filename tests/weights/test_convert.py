@@ -1,0 +1,172 @@
+"""A GGUF becomes the folder that other readers would make of it, or an error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine.weights import WeightsError
+from engine.weights.convert import convert
+from engine.weights.gguf_file import read_gguf
+from tests.weights.checks import REPOSITORY
+from tests.weights.tiny_gguf import SPECIAL, TOKENS, write_gguf
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+def test_reading_agrees_with_the_gguf_package(tmp_path: Path, architecture: str) -> None:
+    write_gguf(tmp_path / "m.gguf", architecture)
+    ours, oracle = read_gguf(tmp_path / "m.gguf"), gguf.GGUFReader(tmp_path / "m.gguf")
+    theirs = {key: field.contents() for key, field in oracle.fields.items()}
+    assert ours.fields == {k: v for k, v in theirs.items() if not k.startswith("GGUF.")}
+    assert list(ours.tensors) == [tensor.name for tensor in oracle.tensors]
+    for tensor in oracle.tensors:
+        shape = ours.tensors[tensor.name].shape
+        values = ours.rows(tensor.name, 0, 1 if len(shape) == 1 else shape[0])
+        expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        assert np.array_equal(values.reshape(shape), expected.reshape(shape))
+
+
+@pytest.mark.parametrize("head", ["own", "absent", "equal"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+def test_a_folder_holds_what_transformers_reads_from_the_gguf(
+    tmp_path: Path, architecture: str, head: str
+) -> None:
+    """Weights are equal bit for bit after rounding to bf16; then logits are, too."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    write_gguf(tmp_path / "m.gguf", architecture, head, pre="qwen2")
+    convert(read_gguf(tmp_path / "m.gguf"), tmp_path / "m", lambda *_: None)
+    ours = AutoModelForCausalLM.from_pretrained(tmp_path / "m", dtype=torch.float32)
+    oracle = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="m.gguf", dtype=torch.float32)
+    expected = {
+        name: value.bfloat16().float() if value.dim() > 1 else value
+        for name, value in oracle.state_dict().items()
+    }
+    found = ours.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    tied = ours.lm_head.weight.data_ptr() == ours.model.embed_tokens.weight.data_ptr()
+    assert tied == (head != "own")
+    oracle.load_state_dict(expected)
+    ids = torch.arange(40).reshape(1, 40)
+    with torch.no_grad():
+        assert torch.equal(ours(ids).logits, oracle(ids).logits)
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
+def test_rounding_agrees_with_torch(values: list[float]) -> None:
+    import torch
+
+    from engine.weights.convert import _bf16
+
+    array = np.array(values, np.float32)
+    expected = torch.from_numpy(array).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    assert np.array_equal(_bf16(array), expected)
+
+
+@pytest.fixture(scope="module", params=["smollm", "qwen2", "gpt-2", "llama-bpe"])
+def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from tokenizers import Tokenizer
+
+    folder = tmp_path_factory.mktemp("tokenizer")
+    write_gguf(folder / "m.gguf", pre=request.param)
+    convert(read_gguf(folder / "m.gguf"), folder / "m", lambda *_: None)
+    return Tokenizer.from_file(str(folder / "m" / "tokenizer.json"))
+
+
+PIECES = st.sampled_from(
+    [
+        "def ",
+        "\t",
+        "\r\n",
+        "\r",
+        "e\u0301",
+        "\u212b",
+        "👩‍💻",
+        "<|im_end|>",
+        "<tool_call>",
+        "12345",
+        "\ufeff",
+    ]
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(PIECES | st.text(max_size=8)).map("".join))
+def test_text_keeps_its_exact_bytes(tokenizer: Any, text: str) -> None:
+    """Also where it is not normalised, and where it looks like control tokens."""
+    assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
+    tokenizer.encode_special_tokens = True  # what looks like control is text
+    control = {len(TOKENS) + i for i, (_, kind) in enumerate(SPECIAL) if kind == 3}
+    try:
+        ids = tokenizer.encode(text).ids
+    finally:
+        tokenizer.encode_special_tokens = False
+    assert tokenizer.decode(ids) == text and not control & set(ids)
+
+
+def test_control_tokens_keep_their_ids_and_padding_is_no_token(tokenizer: Any) -> None:
+    for i, (token, kind) in enumerate(SPECIAL):
+        assert tokenizer.token_to_id(token) == (None if kind == 5 else len(TOKENS) + i)
+    assert tokenizer.encode("<|im_end|>").ids == [len(TOKENS) + 2]
+    assert tokenizer.encode(" def").ids == [TOKENS.index("Ġdef")]  # merges apply in order
+
+
+def test_end_tokens_and_chat_template_are_saved(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    convert(read_gguf(tmp_path / "m.gguf"), tmp_path / "m", lambda *_: None)
+    generation = json.loads((tmp_path / "m" / "generation_config.json").read_text())
+    assert generation["eos_token_id"] == [len(TOKENS) + 2, len(TOKENS)]
+    config = json.loads((tmp_path / "m" / "tokenizer_config.json").read_text())
+    assert "im_start" in config["chat_template"] and config["eos_token"] == "<|im_end|>"
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("sound") / "m.gguf"
+    write_gguf(path, "qwen2")
+    return path.read_bytes()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_damaged_gguf_is_a_folder_or_an_error_never_a_crash(
+    tmp_path_factory: pytest.TempPathFactory, sound: bytes, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged")
+    header = sound.index(b"token_embd") + 2000  # metadata and some of the tensor list
+    bad = bytearray(sound)
+    for at in data.draw(st.lists(st.integers(0, header), min_size=1, max_size=4)):
+        bad[at] = data.draw(st.integers(0, 255))
+    bad = bad[: data.draw(st.just(len(bad)) | st.integers(0, len(bad)))]
+    (folder / "m.gguf").write_bytes(bad)
+    try:
+        convert(read_gguf(folder / "m.gguf"), folder / "m", lambda *_: None)
+    except WeightsError as error:
+        assert str(folder) in str(error)
+    else:
+        assert json.loads((folder / "m" / "config.json").read_text())["model_type"] == "qwen2"
+
+
+def test_no_torch_is_needed(home: Path, tmp_path: Path) -> None:
+    """A GGUF is converted in a process that never imports torch or transformers."""
+    write_gguf(tmp_path / "m.gguf")
+    script = (
+        "import sys; from engine import weights; weights.locate(sys.argv[1]);"
+        "heavy = {'torch', 'transformers', 'tokenizers', 'huggingface_hub'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "m.gguf")]
+    done = subprocess.run(command, cwd=REPOSITORY, text=True, capture_output=True, env=os.environ)
+    assert done.stdout == "[]\n", done.stderr

@@ -1,0 +1,109 @@
+"""Hub models, against a small hub on loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from engine import weights
+from engine.weights import Builtin
+from tests.weights.checks import READY, fails, left_over
+
+
+class Hub(BaseHTTPRequestHandler):
+    """As much of a hub as a download needs: a list with sizes and sums, and files."""
+
+    files: dict[str, bytes] = {}  # noqa: RUF012
+    listed: dict[str, bytes] = {}  # noqa: RUF012
+    asked: list[str] = []  # noqa: RUF012
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path = self.path.split("?")[0]
+        type(self).asked.append(path)
+        if path.startswith("/api/models/someone/"):
+            siblings = [
+                {"rfilename": name, "size": len(data), "lfs": {
+                    "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "pointerSize": 1
+                }}
+                for name, data in self.listed.items()
+            ]  # fmt: skip
+            body = json.dumps({"id": "someone/x", "sha": "c0ffee", "siblings": siblings}).encode()
+            self.answer(body)
+        elif "/resolve/" in path and path.rsplit("/", 1)[1] in self.files:
+            self.answer(self.files[path.rsplit("/", 1)[1]])
+        else:
+            self.send_response(404)
+            self.end_headers()
+
+    def answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
+        self.send_header("X-Repo-Commit", "c0ffee")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+
+@pytest.fixture
+def hub(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    Hub.asked = []
+    yield Hub
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_hub_model_is_fetched_by_its_id_without_pickles(home: Path, hub: type[Hub]) -> None:
+    wanted = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": b"w" * 999}
+    unwanted = {"pytorch_model.bin": b"pickle", "modeling.py": b"code", "onnx/model.json": b"{}"}
+    hub.listed = hub.files = wanted | unwanted
+    folder = weights.locate("someone/model")
+    got = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    record = json.loads(got.pop("draftline.json"))
+    assert got == wanted and record["revision"] == "c0ffee"
+    assert not any(name.rsplit("/", 1)[-1] in path for name in unwanted for path in hub.asked)
+    hub.asked.clear()
+    assert weights.locate("someone/model") == folder and hub.asked == []
+    assert [model.name for model in weights.installed()] == ["someone/model"]
+    assert weights.remove("someone/model") > 0 and weights.installed() == []
+
+
+def test_a_hub_model_that_cannot_be_read_is_refused(home: Path, hub: type[Hub]) -> None:
+    hub.listed = hub.files = {
+        "config.json": b"{}",
+        "tokenizer.json": b"{}",
+        "pytorch_model.bin": b"",
+    }
+    fails(lambda: weights.locate("someone/model"), "someone/model", "no .safetensors")
+    hub.listed = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": b"1" * 9}
+    hub.files = hub.listed | {"model.safetensors": b"2" * 9}
+    fails(lambda: weights.locate("someone/model"), "model.safetensors", "altered")
+    fails(lambda: weights.locate("nobody/model"), "nobody/model", "no such folder")
+    assert left_over(home) == []
+
+
+def test_a_built_in_from_the_hub_has_the_same_sum(
+    home: Path, tiny: Builtin, hub: type[Hub], tmp_path: Path
+) -> None:
+    good = (tmp_path / "tiny.gguf").read_bytes()
+    hub.files = {"tiny.gguf": good[:-1] + b"x"}
+    fails(lambda: weights.locate("tiny", source="hub"), "truncated or altered", tiny.sha256)
+    hub.files = {"tiny.gguf": good}
+    weights.locate("tiny", source="hub")
+    assert left_over(home) == READY
