@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tempfile
 from bisect import bisect_right
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.target import Target
+
+log = logging.getLogger(__name__)
 
 GRID = (1, 2, 4, 8, 16, 32, 64)  # tokens a pass that are measured; between them, linear
 WEIGHT = 0.1  # of one observed step against what is known
@@ -65,18 +68,27 @@ def measure(target: Target, repeats: int = 3) -> Cost:
 
 
 def remembered(file: Path, key: str, target: Target) -> Cost:
-    """The cost kept in `file` (JSON) under `key`, measured and kept there when it is new."""
-    known: dict[str, list[float]] = {}
+    """The cost kept in `file` (JSON) under `key`; measured where it is new or unreadable."""
+    try:
+        known = json.loads(file.read_text("utf-8"))[key]
+        return Cost([float(known[n]) for n in range(len(GRID))])
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return measure(target)
+
+
+def remember(file: Path, key: str, cost: Cost) -> None:
+    """Keep a cost for the next start. A folder that cannot be written is only logged."""
     try:
         known = json.loads(file.read_text("utf-8"))
-        return Cost([float(known[key][n]) for n in range(len(GRID))])
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
-        cost = measure(target)
+    except (OSError, ValueError):
+        known = {}
     known = known if isinstance(known, dict) else {}
     known[key] = cost.seconds
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        json.dump(known, out, indent=1)
-    Path(name).replace(file)
-    return cost
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name)
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            json.dump(known, out, indent=1)
+        Path(name).replace(file)
+    except OSError as error:
+        log.warning("%s: cannot keep what a pass costs here: %s", file, error.strerror)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from engine.config import Config
-from engine.cost import remembered
+from engine.cost import remember, remembered
 from engine.drafting import Drafter, Nothing, Source
 from engine.drafting.blend import Blend, Calibration
 from engine.drafting.context import ContextSource
@@ -46,7 +45,8 @@ class Engine:
             progress(f"loading {self.config.model}", 0, 0)
         self.tokenizer = Tokenizer(folder)
         self.target: Target = Target(folder, self.config)
-        self.cost = remembered(home() / "costs.json", self._machine(folder), self.target)
+        self.machine = self._machine(folder)
+        self.cost = remembered(home() / "costs.json", self.machine, self.target)
         self.calibration = Calibration()
         self.workspace: Workspace | None = None
         if self.config.workspace is not None:
@@ -61,8 +61,9 @@ class Engine:
         return self.worker.submit(Job(request, speculation))
 
     def close(self) -> None:
-        """Cancel everything and end the thread."""
+        """Cancel everything, end the thread, and keep what was learnt about this machine."""
         self.worker.close()
+        remember(home() / "costs.json", self.machine, self.cost)
 
     def __enter__(self) -> Engine:
         return self
@@ -92,10 +93,5 @@ class Engine:
     def _machine(self, folder: Path) -> str:
         """What a forward pass's time depends on."""
         threads = self.config.threads or os.cpu_count()
-        device = self.target.device.type
-        if device == "cuda":
-            import torch
-
-            device = torch.cuda.get_device_name(self.target.device)
-        parts = (folder.name, self.target.dtype_name, device, threads, platform.processor() or platform.machine())
-        return " ".join(map(str, parts))
+        parts = (folder.name, self.target.dtype_name, self.target.device_name, f"{threads} threads")
+        return ", ".join(parts)

@@ -70,7 +70,7 @@ class Q8:
 
     def __call__(self, x: Tensor) -> Tensor:
         y = torch.empty(x.shape[0], self.out)
-        self.native.forward(x, y)
+        self.native.forward(x.contiguous().numpy(), y.numpy())
         return y
 
 
@@ -137,7 +137,8 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float) ->
     """
     if q.device.type == "cpu" and keys.dtype == torch.float32:
         out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
-        _kernels.attend(q.contiguous(), keys, values, rows.base, rows.parents, scale, out)
+        arrays = [one.contiguous().numpy() for one in (q, keys, values)]
+        _kernels.attend(*arrays, rows.base, rows.parents, scale, out.numpy())
         return out
     stop = rows.base + len(rows.parents)
     return masked_attention(

@@ -18,6 +18,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from engine.kernels import Product, Rows, attend, product
+from engine.llama_q8 import run_q8
 
 FAMILY = {"llama", "qwen2", "qwen3", "mistral"}
 
@@ -85,7 +86,8 @@ class Llama:
         self.eps: float = config["rms_norm_eps"]
         self.scale = self.head_dim**-0.5
         rope = config.get("rope_parameters") or {}
-        self.turns = self._turns(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
+        theta = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
+        self.turns = rotations(theta, self.head_dim, self.max_positions).to(device)
         self.embedding = weights["model.embed_tokens.weight"].to(device, dtype if not q8 else None)
         self.blocks = [self._layer(weights, n) for n in range(self.layers)]
         self.norm = self._norm(weights["model.norm.weight"])
@@ -93,11 +95,6 @@ class Llama:
         if head is None or config.get("tie_word_embeddings"):
             head = weights["model.embed_tokens.weight"]
         self._head = self._product(head)
-
-    def _turns(self, theta: float) -> Tensor:
-        """Angles by frequency [head_dim / 2]; multiplied by positions when they are needed."""
-        powers = torch.arange(0, self.head_dim, 2, dtype=torch.float32) / self.head_dim
-        return (1.0 / theta**powers).to(self.device)
 
     def _norm(self, weight: Tensor) -> Tensor:
         return weight.to(self.device, torch.float32)
@@ -149,8 +146,9 @@ class Llama:
         count, kv = len(ids), self.kv_heads
         both = self.heads + kv
         stop = rows.base + count
-        angles = rows.positions.float()[:, None] * self.turns
-        turn = torch.polar(torch.ones_like(angles), angles)[:, None]  # [rows, 1, head_dim / 2]
+        if self.q8:
+            return torch.from_numpy(run_q8(self, ids, rows, keys, values, layers))
+        turn = self.turns[rows.positions, None]  # [rows, 1, head_dim / 2]
         x = self.embedding[ids].to(self.dtype)
         for n, layer in enumerate(self.blocks[:layers]):
             qkv = layer.qkv(self._normed(x, layer.norm_in)).float()
@@ -174,3 +172,10 @@ class Llama:
     def head(self, hidden: Tensor) -> Tensor:
         """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
         return self._head(hidden).float()
+
+
+def rotations(theta: float, head_dim: int, positions: int) -> Tensor:
+    """e^(i p w) for every position p and frequency w: complex [positions, head_dim / 2]."""
+    powers = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    angles = torch.arange(positions, dtype=torch.float32)[:, None] / theta**powers
+    return torch.polar(torch.ones_like(angles), angles)

@@ -23,7 +23,6 @@ EDIT_SYSTEM = (
     "You are a careful code editor. You rewrite the given code by the instruction, change nothing "
     "else, and answer with the rewritten code only, in one code block."
 )
-CONTEXT_LINES = 24  # lines shown above and below a selection
 CHAT_TOKENS, COMPLETE_TOKENS = 1024, 256  # room where the request names none
 SLOT = "\ue000{}\ue001"  # where a message's text goes in a rendered template; private-use marks
 LANGUAGES = {
@@ -171,32 +170,25 @@ def prompt_of(request: Request, tokenizer: Tokenizer) -> Prompt:
 
 def edit_prompt(request: Request, tokenizer: Tokenizer, predictions: list[list[int]]) -> Prompt:
     """The reply starts with an opened code fence, so the answer is the code itself, token for
-    token as it stands in the file, and ends with the closing fence."""
+    token as it stands in the file, and ends with the closing fence. Only the selection is shown:
+    small models rewrite whatever else they see, too."""
     if not request.instruction.strip():
         raise RequestError("the instruction is empty: say what to change")
     start, stop = request.selection or (0, len(request.text))
     if not 0 <= start <= stop <= len(request.text):
         raise RequestError(f"selection {start}:{stop} lies outside the text (0:{len(request.text)})")
-    above, chosen, below = (
-        plain(part) for part in (request.text[:start], request.text[start:stop], request.text[stop:])
-    )
-    chosen = chosen.removesuffix("\n")
+    chosen = plain(request.text[start:stop]).removesuffix("\n")
     fence = "`" * max(3, 1 + longest_run(request.text, "`"))
     language = LANGUAGES.get(Path(request.path).suffix.lower(), "")
     name = Path(request.path).name or "untitled"
-    parts = []
-    if above.strip() or below.strip():
-        head = "\n".join(above.splitlines()[-CONTEXT_LINES:])
-        tail = "\n".join(below.splitlines()[:CONTEXT_LINES])
-        around = "\n".join(part for part in (head, chosen, tail) if part)
-        parts.append(f"This is a part of {name}:\n{fence}{language}\n{around}\n{fence}\n")
-        parts.append(f"Rewrite only this code from it:\n{fence}{language}\n{chosen}\n{fence}\n")
-    else:
-        parts.append(f"This is {name}:\n{fence}{language}\n{chosen}\n{fence}\n")
-    parts.append(f"{request.instruction.strip()}\nChange nothing else.")
+    what = f"This is {name}" if (start, stop) == (0, len(request.text)) else f"This is from {name}"
+    asked = (
+        f"{what}:\n{fence}{language}\n{chosen}\n{fence}\n"
+        f"{request.instruction.strip()}\nChange nothing else."
+    )
     messages = [
         {"role": "system", "content": EDIT_SYSTEM},
-        {"role": "user", "content": "".join(parts)},
+        {"role": "user", "content": asked},
     ]
     ids = tokenizer.chat(messages, reply=f"{fence}{language}\n")
     expected = tokenizer.encode(f"{chosen}\n{fence}")

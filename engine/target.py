@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,10 +56,11 @@ class Target:
         self.settings = json.loads((folder / "config.json").read_text("utf-8"))
         self.device = choose_device(config.device)
         self.dtype_name = choose_dtype(config.dtype, self.device, folder)
-        if self.device.type == "cpu":
-            torch.set_num_threads(config.threads or os.cpu_count() or 1)
-            _kernels.set_threads(config.threads or os.cpu_count() or 1)
         q8 = self.dtype_name == "q8"
+        if self.device.type == "cpu":
+            threads = config.threads or os.cpu_count() or 1
+            _kernels.set_threads(threads)
+            torch.set_num_threads(1 if q8 else threads)  # two pools would wait for each other
         dtype = torch.bfloat16 if self.dtype_name == "bf16" else torch.float32
         refuse(self.settings)
         body = Llama if supports(self.settings) else Generic
@@ -71,6 +73,13 @@ class Target:
         self.sequences: list[Sequence] = []  # least recently used first; the last is current
         self.pending: tuple[int, Draft] | None = None  # what the last forward ran
         self.exact = self._check() if self.device.type == "cpu" else False
+
+    @property
+    def device_name(self) -> str:
+        """The device as a person would name it."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return f"{self.device.type} {platform.machine()}"
 
     @property
     def tokens(self) -> list[int]:

@@ -3,6 +3,7 @@ each other, bit for bit, for chains and for trees, in every dtype."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -128,31 +129,29 @@ def test_no_drafter_changes_the_answer(tiny: Any, kind: str, dtype: str, sampled
             assert answer(done) == answer(expected), name
 
 
-def test_other_requests_in_between_change_nothing(tiny: Any) -> None:
-    """Two requests in turns on one target, and one that is given up in the middle."""
+@pytest.mark.parametrize("sequences", [1, 4])  # without and with the memory for both caches
+def test_other_requests_in_between_change_nothing(tiny: Any, sequences: int) -> None:
+    """A request that others interrupt anywhere, in its prompt too, some of them given up."""
     from engine.generate import generate
     from engine.records import Request
 
     folder = tiny("llama")
     tokenizer = Tokenizer(folder)
-    prompts = [Prompt(some_tokens(200, 200, seed), max_tokens=30) for seed in (1, 2, 3)]
-    alone = [run(load(folder), tokenizer, one, Nothing())[1] for one in prompts]
-    for sequences in (1, 4):  # with and without the memory to keep both caches
+    long, short = (Prompt(some_tokens(n, 200, n), max_tokens=20) for n in (200, 150))
+    expected, urgent = (run(load(folder), tokenizer, one, Nothing())[1] for one in (long, short))
+    for place in range(0, 24, 3):
         target = load(folder, cached_sequences=sequences)
-        running = [
-            generate(Request("complete"), one, target, tokenizer, Nothing()) for one in prompts
-        ]
-        done: dict[int, Any] = {}
-        turn = 0
-        while len(done) < 2:
-            if turn < 6:
-                next(running[2])  # given up after six events
-            for n in (0, 1):
-                event = next(running[n], None)
-                if event is not None:
-                    done |= {n: event} if hasattr(event, "reason") else {}
-            turn += 1
-        assert [answer(done[n]) for n in (0, 1)] == [answer(one) for one in alone[:2]]
+        events: list[Any] = []
+        running = generate(Request("complete"), long, target, tokenizer, Nothing())
+        for turn in range(place):
+            events.append(next(running))
+            if turn % 2:
+                inner = generate(Request("complete"), short, target, tokenizer, Nothing())
+                given_up = list(itertools.islice(inner, place % 5))
+                assert len(given_up) == place % 5
+        assert answer(run(target, tokenizer, short, Nothing())[1]) == answer(urgent)
+        events += running
+        assert answer(events[-1]) == answer(expected)
 
 
 def test_the_longest_common_prefix_is_reused(tiny: Any) -> None:

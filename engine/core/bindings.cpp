@@ -97,6 +97,7 @@ void py_silu_mul(Rows gate_up, Array<float, 2> out) {
 }  // namespace
 
 NB_MODULE(_kernels, m) {
+    nb::set_leak_warnings(false);  // a user who leaves by Ctrl-C is not told about objects
   m.def("isa", [] { return isa_name(); });
   m.def("set_isa", &set_isa, "name"_a);
   m.def("threads", &threads);

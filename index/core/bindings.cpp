@@ -86,6 +86,7 @@ void take_tokens(nb::class_<Automaton>& automaton, Arg tokens, Arg tail) {
 }  // namespace
 
 NB_MODULE(_core, m) {
+    nb::set_leak_warnings(false);  // a user who leaves by Ctrl-C is not told about objects
     nb::class_<Match>(m, "Match")
         .def_ro("length", &Match::length)
         .def_ro("count", &Match::count)
