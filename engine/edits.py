@@ -168,16 +168,29 @@ def _joined(pieces: Iterable[str]) -> str:
 # -- the edit ----------------------------------------------------------------------------------
 
 
+def inner(text: str, start: int, stop: int) -> tuple[int, int]:
+    """`text[start:stop]` without the blank lines around it, and without its last line end: models
+    drop these, so they are neither shown nor rewritten. A blank selection stays whole."""
+    if not plain(text[start:stop]).strip():
+        return start, stop
+    if found := re.match(r"(?:[ \t\ufeff]*(?:\r\n|\r|\n))+", text[start:stop]):
+        start += found.end()
+    return start, start + len(re.sub(r"(?:(?:\r\n|\r|\n)[ \t]*)+\Z", "", text[start:stop]))
+
+
 def apply(request: Request, done: Done) -> str:
     """The file's new text. Raises EditRefused where the answer must not reach the file."""
     text = request.text
-    start, stop = request.selection or (0, len(text))
+    start, stop = inner(text, *(request.selection or (0, len(text))))
     if start > 0 and text[start - 1 : start + 1] == "\r\n":  # a line end is never cut in two
         start -= 1
     if stop and text[stop - 1 : stop + 1] == "\r\n":
         stop += 1
     original, answer = text[start:stop], plain(done.text)
     _refuse(request, done, original)
+    if original.strip():
+        first, last = inner(answer, 0, len(answer))
+        answer = answer[first:last]
     if request.selection:
         answer = _reindented(plain(original), answer)
     starts_line = start == 0 or text[start - 1] in "\r\n"

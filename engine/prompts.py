@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.edits import plain
+from engine.edits import inner, plain
 from engine.records import Message, Request, RequestError
 
 EDIT_SYSTEM = (
@@ -177,7 +177,8 @@ def edit_prompt(request: Request, tokenizer: Tokenizer, predictions: list[list[i
     start, stop = request.selection or (0, len(request.text))
     if not 0 <= start <= stop <= len(request.text):
         raise RequestError(f"selection {start}:{stop} lies outside the text (0:{len(request.text)})")
-    chosen = plain(request.text[start:stop]).removesuffix("\n")
+    first, last = inner(request.text, start, stop)
+    chosen = plain(request.text[first:last])
     fence = "`" * max(3, 1 + longest_run(request.text, "`"))
     language = LANGUAGES.get(Path(request.path).suffix.lower(), "")
     name = Path(request.path).name or "untitled"

@@ -222,6 +222,30 @@ def print_stats(done: Done, tally: Tally) -> None:
     Console(stderr=True, highlight=False).print(table)
 
 
+def print_comparison(plain: Done, drafted: Done, tally: Tally) -> None:
+    """Two runs of one request, without and with speculation, side by side on stdout."""
+    table = Table("", "tokens/s", "forward passes", "tokens a pass", "seconds", box=None)
+    for name, done in (("plain", plain), ("with speculation", drafted)):
+        usage = done.usage
+        table.add_row(
+            name,
+            f"{rate(usage.completion_tokens, usage.decode_seconds):.1f}",
+            str(usage.forwards),
+            f"{rate(usage.completion_tokens, usage.forwards):.2f}",
+            f"{usage.decode_seconds:.2f}",
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    ratio = rate(plain.usage.decode_seconds, drafted.usage.decode_seconds)
+    parts = ", ".join(
+        f"{count / tally.sources.total():.0%} {source}"
+        for source, count in tally.sources.most_common()
+    )
+    console.print(f"\n{ratio:.1f} times as fast; the text came from: {parts}")
+    same = plain.text == drafted.text
+    console.print("both texts are equal" if same else "THE TEXTS DIFFER: a fault of draftline")
+
+
 def rate(count: float, over: float) -> float:
     """`count / over`, and 0 where nothing happened."""
     return count / over if over else 0.0

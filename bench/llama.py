@@ -1,0 +1,106 @@
+"""llama.cpp beside Draftline: the wheel `xllamacpp` in a process of its own, where it is installed.
+
+Its threads (OpenMP) would wait for torch's in one process; a process that waits for a line on stdin
+takes no processor time, so runs can still take turns. Same GGUF, same prompt tokens, greedy. The
+prompt's tokens stay in its cache between runs: only the warm-up's time for the prompt is real.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+# The fastest n-gram mode of this version on the shipped edits (measured with LLAMA_MODES below).
+LOOKUP = "NGRAM_MAP_K"
+MODES = ("NGRAM_MAP_K", "NGRAM_MAP_K4V", "NGRAM_SIMPLE", "NGRAM_MOD", "NGRAM_CACHE")
+
+
+def version() -> str | None:
+    """The installed version, None where there is none."""
+    try:
+        return importlib.metadata.version("xllamacpp")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+class Llama:
+    """One llama.cpp server. `mode`: a speculation type's name, "" for plain decoding."""
+
+    def __init__(self, gguf: Path, mode: str, threads: int, context: int) -> None:
+        """RuntimeError where the server does not start."""
+        arguments = [str(gguf), mode, str(threads), str(context)]
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).resolve()), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._answer()
+
+    def run(self, ids: list[int], limit: int, stop: tuple[str, ...]) -> dict[str, Any]:
+        """The server's own answer: `choices`, `usage` and `timings`."""
+        assert self.process.stdin is not None
+        request = {
+            "prompt": ids,
+            "max_tokens": limit,
+            "stop": list(stop),
+            "temperature": 0.0,
+            "repeat_penalty": 1.0,
+            "cache_prompt": True,
+        }
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError("llama.cpp's process ended: leave its methods out with --methods")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def serve(gguf: str, mode: str, threads: str, context: str) -> None:
+    """The child: requests in on stdin, answers out on stdout, one JSON a line."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever the library prints must not come between the answers
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = gguf
+    params.n_ctx = int(context)
+    params.n_parallel = 1
+    params.n_predict = -1
+    params.port = 0
+    params.cache_ram_mib = 0
+    params.fit_params = False
+    params.ui = False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(threads)
+    if mode:
+        name = f"COMMON_SPECULATIVE_TYPE_{mode}"
+        params.speculative.types = [getattr(xllamacpp.common_speculative_type, name)]
+    server = xllamacpp.Server(params)
+    out.write("{}\n")
+    out.flush()
+    for line in sys.stdin:
+        answer = server.handle_completions(json.loads(line))
+        if not isinstance(answer, dict):
+            answer = json.loads(answer)
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])

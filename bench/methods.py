@@ -1,0 +1,218 @@
+"""The ways to decode a prompt that bench/decode.py compares, each behind `run(task, limit)`.
+
+Decoding is timed without the prompt, everywhere by tokens / time from the moment the prompt is in
+the cache: ours by the engine's own count of what it decodes after the prompt; of transformers and
+llama.cpp the first token comes with the prompt's own pass, so it counts neither as token nor as
+time. A pass is a forward that produced tokens.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from bench.llama import Llama
+from bench.tasks import Task
+from engine import Engine
+from engine.prompts import Prompt, Tokenizer, prompt_of
+
+
+@dataclass(frozen=True)
+class Run:
+    """One answer. `tokens` in `forwards` passes took `seconds`; `prefill` seconds before it."""
+
+    text: str
+    tokens: int
+    forwards: int
+    seconds: float
+    prefill: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.seconds
+
+
+def synchronize(device: str) -> None:
+    """Wait until the device has done what it was asked."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+class Ours:
+    """Draftline, with or without speculation; two of them share one engine."""
+
+    def __init__(self, engine: Engine, speculation: bool) -> None:
+        self.engine, self.speculation = engine, speculation
+
+    def run(self, task: Task, limit: int | None) -> Run:
+        """Read the prompt anew and decode. RuntimeError where the job failed."""
+        self.engine.target.sequences.clear()  # else the prompt would not be read again
+        request = task.request
+        if limit is not None:
+            request = replace(request, max_tokens=limit)
+        synchronize(self.engine.target.device.type)
+        done = self.engine.submit(request, self.speculation).result()
+        if done.reason not in ("stop", "length"):
+            raise RuntimeError(f"{task.name}: {done.error or done.reason}")
+        usage = done.usage
+        return Run(
+            done.text,
+            usage.completion_tokens,
+            usage.forwards,
+            usage.decode_seconds,
+            usage.prefill_seconds,
+        )
+
+
+class Clock:
+    """A stopping criterion of transformers that notes time and length after every pass, and stops
+    where the engine would."""
+
+    def __init__(self, start: int, prompt: Prompt, tokenizer: Tokenizer, device: str) -> None:
+        self.start, self.prompt, self.tokenizer, self.device = start, prompt, tokenizer, device
+        self.times: list[float] = []
+        self.lengths: list[int] = []
+
+    def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
+        synchronize(self.device)
+        fresh = ids.shape[1] - self.lengths[-1] if self.lengths else ids.shape[1] - self.start
+        tail = ids[0, -(fresh + 8) :].tolist() if ids.shape[1] - self.start > fresh + 8 else None
+        text = self.tokenizer.decode(tail if tail is not None else ids[0, self.start :].tolist())
+        self.times.append(perf_counter())
+        self.lengths.append(ids.shape[1])
+        stop = any(mark in text for mark in self.prompt.stop)
+        return ids.new_full((ids.shape[0],), stop, dtype=_bool())
+
+
+def _bool() -> Any:
+    import torch
+
+    return torch.bool
+
+
+class Hf:
+    """transformers' `generate`, greedy; `lookup` tokens of prompt lookup a pass (0: none)."""
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, threads: int, lookup: int) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self.threads, self.lookup = threads, lookup
+
+    def run(self, task: Task, limit: int | None) -> Run:
+        import torch
+        from transformers import GenerationConfig
+
+        if self.model.device.type == "cpu":
+            torch.set_num_threads(self.threads)
+        prompt = prompt_of(task.request, self.tokenizer)
+        ids = torch.tensor([prompt.ids], device=self.model.device)
+        config = GenerationConfig(
+            do_sample=False,
+            max_new_tokens=min(limit or prompt.max_tokens, prompt.max_tokens),
+            eos_token_id=sorted(self.tokenizer.eos),
+            pad_token_id=min(self.tokenizer.eos, default=0),
+            prompt_lookup_num_tokens=self.lookup or None,
+        )
+        clock = Clock(len(prompt.ids), prompt, self.tokenizer, self.model.device.type)
+        synchronize(self.model.device.type)
+        began = perf_counter()
+        with torch.inference_mode():
+            out = self.model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                generation_config=config,
+                stopping_criteria=[clock],
+            )
+        answer, text = cut(out[0, len(prompt.ids) :].tolist(), prompt.stop, self.tokenizer)
+        first = clock.lengths[0] - len(prompt.ids)
+        return Run(
+            text,
+            len(answer) - first,
+            len(clock.times) - 1,
+            clock.times[-1] - clock.times[0],
+            clock.times[0] - began,
+        )
+
+
+def cut(ids: list[int], stop: tuple[str, ...], tokenizer: Tokenizer) -> tuple[list[int], str]:
+    """The answer's tokens up to the one that completes a stop string, and its text without it."""
+    text = tokenizer.decode(ids)
+    for mark in stop:
+        if mark in text:
+            count = next(n for n in range(len(ids) + 1) if mark in tokenizer.decode(ids[:n]))
+            ids, text = ids[:count], text[: text.index(mark)]
+    return ids, text
+
+
+class LlamaCpp:
+    """llama.cpp's server. It keeps the prompt, so `prefill` is that of a task's first run."""
+
+    def __init__(self, llama: Llama, tokenizer: Tokenizer) -> None:
+        self.llama, self.tokenizer = llama, tokenizer
+        self.prefill: dict[str, float] = {}
+
+    def run(self, task: Task, limit: int | None) -> Run:
+        prompt = prompt_of(task.request, self.tokenizer)
+        answer = self.llama.run(prompt.ids, limit or prompt.max_tokens, prompt.stop)
+        if "choices" not in answer:
+            raise RuntimeError(f"{task.name}: llama.cpp: {answer}")
+        times = answer["timings"]
+        self.prefill.setdefault(task.name, times["prompt_ms"] / 1000)
+        tokens = times["predicted_n"] - 1
+        return Run(
+            answer["choices"][0]["text"],
+            tokens,
+            tokens - times.get("draft_n_accepted", 0),
+            times["predicted_ms"] / 1000,
+            self.prefill[task.name],
+        )
+
+
+def load_hf(folder: Path, device: str, dtype: str) -> Any:
+    """transformers' own model of a folder, unchanged."""
+    import torch
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    model = AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=torch.bfloat16 if dtype == "bf16" else torch.float32,
+        local_files_only=True,
+        trust_remote_code=False,
+    )
+    model.generation_config = GenerationConfig()  # the model's own may penalise repetitions
+    return model.to(device).eval()
+
+
+def floor_of(engine: Engine, threads: int) -> dict[str, float] | None:
+    """Bytes of weights a step reads, and the bandwidth that the head's product reaches on one row
+    (median of 15); None for a model whose products are not ours."""
+    import torch
+
+    target = engine.target
+    blocks = getattr(target.model, "blocks", None)
+    if not blocks:
+        return None
+    head: Any = target.model._head
+    products = [one for b in blocks for one in (b.qkv, b.out, b.gate_up, b.down)]
+    total = sum(one.nbytes for one in products) + head.nbytes
+    dtype = torch.float32 if target.dtype_name == "q8" else target.model.dtype
+    row = torch.randn(1, target.model.width, device=target.device).to(dtype)
+    torch.set_num_threads(1 if target.dtype_name == "q8" else threads)
+    times = []
+    with torch.inference_mode():
+        for _ in range(15):
+            synchronize(target.device.type)
+            start = perf_counter()
+            head(row)
+            synchronize(target.device.type)
+            times.append(perf_counter() - start)
+    bandwidth = head.nbytes / sorted(times)[len(times) // 2]
+    return {"bytes": total, "bytes_per_s": bandwidth, "ms": 1000 * total / bandwidth}
+
+
+def cores(threads: int) -> int:
+    return threads or os.cpu_count() or 1
