@@ -73,8 +73,6 @@ def warp(logits: Tensor, request: Request) -> tuple[Tensor, Tensor]:
         ids, weights = ids[order[keep]], weights[keep]
         ids, order = ids.sort()
         weights = weights[order]
-    if not torch.isfinite(weights).all():
-        raise ValueError("the model gave logits that are not numbers; try another dtype")
     return ids, weights
 
 
@@ -82,11 +80,11 @@ def choose(logits: Tensor, position: int, request: Request) -> int:
     """The model's own token at absolute `position`, from its logits [vocabulary] there.
 
     Greedy: the largest logit, the lowest id on ties."""
+    best = int(logits.argmax())
+    if not bool(logits[best].isfinite()):
+        raise ValueError("the model gave logits that are not numbers: try another dtype")
     if request.temperature == 0:
-        token = int(logits.argmax())
-        if not bool(logits[token].isfinite()):
-            raise ValueError("the model gave logits that are not numbers; try another dtype")
-        return token
+        return best
     ids, weights = warp(logits, request)
     return int(ids[(weights.double() + gumbel(request.seed, position, ids)).argmax()])
 

@@ -1,0 +1,162 @@
+"""The headless API, as every face uses it: real threads, a real (tiny) model, real weights."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import EOS, chain_model
+
+from engine import Config, Done, Engine, Request, RequestError, Step
+from engine.generic import UnsupportedModel
+from engine.weights import WeightsError
+
+TEXT = "def add(left, right):\n    return left + right\n"
+
+
+@pytest.fixture(scope="module")
+def engine(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
+    with Engine(Config(model=str(tiny("llama")), threads=2)) as engine:
+        yield engine
+    patch.undo()
+
+
+def same(one: Done, other: Done) -> bool:
+    """Equal but for time and cache."""
+    return (one.reason, one.text, one.usage.completion_tokens) == (
+        other.reason,
+        other.text,
+        other.usage.completion_tokens,
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("kind", ["complete", "chat", "edit"])
+def test_speculation_never_changes_the_answer(engine: Engine, kind: Any, temperature: float) -> None:
+    request = Request(
+        kind,
+        TEXT,
+        path="a.py",
+        instruction="rename add to plus",
+        messages=({"role": "user", "content": TEXT},),
+        predictions=(TEXT,),
+        temperature=temperature,
+        seed=5,
+        max_tokens=60,
+    )
+    plain = engine.submit(request, speculation=False).result()
+    for _ in range(2):
+        assert same(engine.submit(request).result(), plain)
+    assert plain.usage.drafted == 0
+
+
+def test_a_stream_is_steps_and_exactly_one_done(engine: Engine) -> None:
+    job = engine.submit(Request("complete", TEXT * 3, max_tokens=20))
+    *steps, done = job
+    assert isinstance(done, Done) and all(isinstance(step, Step) for step in steps)
+    assert "".join(step.text for step in steps if isinstance(step, Step)) == done.text
+    assert list(job) == [] and job.result() is done
+    usage = done.usage
+    writing = [step for step in steps if isinstance(step, Step) and step.prefill is None]
+    assert usage.forwards == len(writing)
+    assert usage.drafted == sum(step.drafted for step in writing)
+    assert usage.accepted == sum(step.accepted for step in writing)
+
+
+def test_no_tokens_asked_no_tokens_given(engine: Engine) -> None:
+    done = engine.submit(Request("complete", TEXT, max_tokens=0)).result()
+    assert (done.reason, done.text, done.usage.forwards) == ("length", "", 0)
+
+
+def test_a_job_is_cancelled_between_passes_and_keeps_its_text(engine: Engine) -> None:
+    request = Request("complete", TEXT, max_tokens=400, temperature=1.0, seed=1)
+    whole = engine.submit(request, speculation=False).result()
+    job = engine.submit(request, speculation=False)
+    for seen, _ in enumerate(job):
+        if seen == 5:
+            job.cancel()
+            break
+    done = job.result()
+    assert done.reason == "cancelled" and whole.text.startswith(done.text)
+    assert done.usage.completion_tokens < whole.usage.completion_tokens
+    waiting = [engine.submit(request) for _ in range(3)]
+    waiting[2].cancel()
+    assert waiting[2].result().reason == "cancelled"
+    assert same(waiting[0].result(), whole) and same(waiting[1].result(), whole)
+
+
+def test_the_urgent_runs_first_and_changes_nothing(engine: Engine) -> None:
+    slow = Request("chat", messages=({"role": "user", "content": TEXT * 6},), max_tokens=150)
+    alone = engine.submit(slow).result()
+    order: list[str] = []
+
+    def follow(name: str, job: Any) -> None:
+        job.result()
+        order.append(name)
+
+    first = engine.submit(slow, speculation=False)
+    next(iter(first))  # it runs
+    jobs = {"chat": first, "complete": engine.submit(Request("complete", TEXT, max_tokens=5))}
+    threads = [threading.Thread(target=follow, args=item) for item in jobs.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert order == ["complete", "chat"]
+    assert same(first.result(), alone)
+
+
+def test_bad_requests_are_refused_at_once(engine: Engine) -> None:
+    with pytest.raises(RequestError, match="select fewer lines"):
+        engine.submit(Request("complete", "word " * 4000))
+    with pytest.raises(RequestError, match="instruction is empty"):
+        engine.submit(Request("edit", TEXT))
+
+
+def test_one_failing_request_does_not_end_the_thread(engine: Engine) -> None:
+    job = engine.submit(Request("complete", ""))  # nothing to continue: known only to the target
+    done = job.result()
+    assert done.reason == "failed" and done.error and "\n" not in done.error
+    assert engine.submit(Request("complete", TEXT, max_tokens=3)).result().reason != "failed"
+
+
+def test_closing_ends_what_runs(tiny: Any, home: Path) -> None:
+    engine = Engine(Config(model=str(tiny("llama"))))
+    jobs = [engine.submit(Request("complete", TEXT, max_tokens=400)) for _ in range(3)]
+    engine.close()
+    assert [job.result().reason for job in jobs[1:]] == ["cancelled"] * 2
+    assert jobs[0].result().reason in ("cancelled", "stop", "length")
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.submit(Request("complete", TEXT))
+    assert (home / "costs.json").is_file()
+
+
+def test_what_the_workspace_holds_is_drafted_with_its_place(home: Path, tmp_path: Path) -> None:
+    """The answer lies in a file of the workspace and nowhere else: its pieces say where."""
+    head, answer = "# THE HEAD OF A FILE\n", "abcdefghijklmnopqrstuvwxyz"
+    model = chain_model(tmp_path / "model", answer, EOS)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    source = f"\u00e9\U0001f60b first line\n{head}{answer}\n"
+    (folder / "answer.py").write_bytes(source.encode())
+    with Engine(Config(model=str(model), workspace=folder)) as engine:
+        *steps, done = engine.submit(Request("complete", head))
+    assert isinstance(done, Done) and done.text == answer
+    pieces = [piece for step in steps for piece in step.pieces if piece.source == "workspace"]
+    assert sum(len(piece.text) for piece in pieces) > 13
+    for piece in pieces:
+        assert piece.span is not None and piece.span.path == "answer.py"
+        assert source[piece.span.start : piece.span.stop] == piece.text
+
+
+def test_models_that_cannot_be_had_say_why_in_one_line(home: Path, tmp_path: Path) -> None:
+    for model, reason in (("qwen2.5-coder-0.6b", "qwen2.5-coder-0.5b"), (str(tmp_path), "config")):
+        with pytest.raises((WeightsError, UnsupportedModel, OSError), match=reason) as caught:
+            Engine(Config(model=model))
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TypeError):
+        Config(modle="x")  # type: ignore[call-arg]
