@@ -3,7 +3,7 @@
     python bench/decode.py [--repeats 5] [--methods plain,draftline] [--tasks editeval.jsonl]
 
 Six prompts (bench/tasks.py): three edits whose answers are checked, three summaries. Every method
-has one warm-up a prompt; then, in each repeat and prompt, all methods take turns, in an order that
+has one short warm-up a prompt; then, in each repeat and prompt, all methods take turns, in an order that
 rotates. Ratios are medians over pairs of one repeat, with a bootstrap interval (bench/stats.py).
 Decoding excludes the prompt (bench/methods.py says how); end to end is the prompt's time and the
 time of the whole answer at the measured speed.
@@ -33,7 +33,7 @@ from bench.runners import METHODS, Runners  # noqa: E402
 from bench.stats import bootstrap, pairs  # noqa: E402
 from bench.tasks import Task  # noqa: E402
 
-PLAIN_TOKENS = 96
+PLAIN_TOKENS, WARM_UP = 96, 24
 COMPARED = (  # what is claimed: (ours, theirs)
     ("plain", "llama.cpp"),
     ("draftline", "llama.cpp-lookup"),
@@ -74,7 +74,7 @@ def measure(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> 
             order = [m for m in runners.methods if task.name in gets[m]]
             turn = (repeat + place) % len(order) if order else 0
             for method in order[turn:] + order[:turn]:
-                limit = limit_of(method, runners)
+                limit = limit_of(method, runners) if repeat >= 0 else WARM_UP
                 report.progress(repeat, options.repeats, task.name, method)
                 run = runners.methods[method].run(task, limit)
                 if repeat >= 0:

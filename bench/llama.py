@@ -15,9 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# The fastest n-gram mode of this version on the shipped edits (measured with LLAMA_MODES below).
-LOOKUP = "NGRAM_MAP_K"
-MODES = ("NGRAM_MAP_K", "NGRAM_MAP_K4V", "NGRAM_SIMPLE", "NGRAM_MOD", "NGRAM_CACHE")
+LOOKUP = "NGRAM_MAP_K"  # its n-gram mode for text that is copied from the prompt
 
 
 def version() -> str | None:

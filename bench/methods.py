@@ -176,7 +176,9 @@ def load_hf(folder: Path, device: str, dtype: str) -> Any:
     """transformers' own model of a folder, unchanged."""
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=torch.bfloat16 if dtype == "bf16" else torch.float32,

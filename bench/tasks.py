@@ -17,7 +17,7 @@ from typing import Literal
 
 from engine import Request
 
-FOLDER = Path(__file__).with_name("tasks")
+FOLDER = Path(__file__).with_name("samples")
 SUMMARY_TOKENS = 128
 TASK_TOKENS = 384  # of a task by path
 SUMMARY_SYSTEM = "You are a helpful assistant. You answer in plain English."
@@ -73,14 +73,14 @@ def renamed(old: str, new: str, count: int) -> Check:
 
 
 class _WithoutEncoding(ast.NodeTransformer):
-    """Forgets `encoding="utf-8"` and a mode of "r" in calls of `open`; counts the encodings."""
+    """Forgets `encoding="utf-8"` and a mode of "r" in calls of `.open`; counts the encodings."""
 
     def __init__(self) -> None:
         self.opened = self.encoded = 0
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id == "open":
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "open":
             self.opened += 1
             utf8 = [
                 word
@@ -89,13 +89,13 @@ class _WithoutEncoding(ast.NodeTransformer):
             ]
             self.encoded += len(utf8)
             node.keywords = [word for word in node.keywords if word not in utf8]
-            if len(node.args) == 2 and ast.unparse(node.args[1]) == "'r'":
-                del node.args[1]
+            if node.args and ast.unparse(node.args[0]) == "'r'":
+                del node.args[0]
         return node
 
 
 def encoded(count: int) -> Check:
-    """All `count` calls of `open` name UTF-8, all else is as it was ("r" may be spelt out)."""
+    """All `count` calls of `.open` name UTF-8, all else is as it was ("r" may be spelt out)."""
 
     def check(before: str, answer: str) -> None:
         without = _WithoutEncoding()

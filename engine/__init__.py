@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from engine.engine import Engine
 
 __all__ = [
-    "DEFAULT_MODEL", "Config", "Done", "Engine", "Piece", "Request", "RequestError", "Step", "Usage",
+    "DEFAULT_MODEL", "Config", "Done", "Engine", "Piece", "Request", "RequestError", "Step",
+    "Usage",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The headless API: `Engine(Config)`, `submit(Request) -> Job`, `close()`. All faces use only it."""
+"""The headless API: `Engine(Config)`, `submit(Request) -> Job`, `close()`. Faces use only it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ class Engine:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         self.close()
 

@@ -82,9 +82,11 @@ def generate(
         draft = drafter.propose(context, target).first(context.room)
         scores = target.forward(context.last, draft)
         place = len(prompt.ids) + len(context.output)
-        path, token = accept(
-            draft, lambda row, depth: choose(scores.logits[row], place + depth, request)
-        )
+
+        def choice(row: int, depth: int, logits: Any = scores.logits, place: int = place) -> int:
+            return choose(logits[row], place + depth, request)
+
+        path, token = accept(draft, choice)
         target.keep(path)
         found, ended = cut([*(draft.tokens[node] for node in path), token], tokenizer.eos, left)
         used, pieces = text.push(found, origins(draft, path)[: len(found)])
@@ -120,4 +122,3 @@ def read(ids: list[int], limit: int, target: Any, counts: Counts) -> Iterator[St
 def origins(draft: Draft, path: list[int]) -> list[Origin]:
     """Where each token of a step came from; the last one is the model's own."""
     return [*((draft.sources[node], draft.spans[node]) for node in path), ("model", None)]
-

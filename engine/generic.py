@@ -152,7 +152,7 @@ class Generic:
 
         self.rows, self.buffers = rows, (keys, values)
         cache: Any = Cache(
-            layers=[_CacheLayer(keys[n], values[n], rows.base) for n in range(self.layers)]  # type: ignore[misc]
+            layers=[_CacheLayer(keys[n], values[n], rows.base) for n in range(self.layers)]
         )
         try:
             out = self.model.base_model(

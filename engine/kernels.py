@@ -104,7 +104,7 @@ class Stock:
     def __call__(self, x: Tensor) -> Tensor:
         if not self.alone or x.shape[0] == 1:
             return F.linear(x, self.weight, self.bias)
-        return torch.cat([F.linear(row, self.weight, self.bias) for row in x.split(1)])
+        return torch.cat([F.linear(x[n : n + 1], self.weight, self.bias) for n in range(len(x))])
 
 
 _packing = True  # set False once, with one log line, where oneDNN's packed product is missing
@@ -137,8 +137,9 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float) ->
     """
     if q.device.type == "cpu" and keys.dtype == torch.float32:
         out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
-        arrays = [one.contiguous().numpy() for one in (q, keys, values)]
-        _kernels.attend(*arrays, rows.base, rows.parents, scale, out.numpy())
+        k, v = keys.contiguous().numpy(), values.contiguous().numpy()
+        asked = q.contiguous().numpy()
+        _kernels.attend(asked, k, v, rows.base, rows.parents, scale, out.numpy())
         return out
     stop = rows.base + len(rows.parents)
     return masked_attention(

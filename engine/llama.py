@@ -41,7 +41,7 @@ class Weights:
         self.files: dict[str, Any] = {}
         for path in sorted(folder.glob("*.safetensors")):
             handle = safe_open(path, framework="pt")
-            self.files |= dict.fromkeys(handle.keys(), handle)
+            self.files |= dict.fromkeys(list(handle.keys()), handle)  # type: ignore[no-untyped-call]
 
     def __contains__(self, name: str) -> bool:
         return name in self.files
@@ -51,7 +51,7 @@ class Weights:
         return tensor
 
     def get(self, name: str) -> Tensor | None:
-        return self[name] if name in self else None
+        return self[name] if name in self else None  # noqa: SIM401
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Layer:
 
 
 class Llama:
-    """Weights and forward pass. `run` gives hidden states, `head` logits; the cache is handed in."""
+    """Weights and forward pass: `run` gives hidden states, `head` logits. It owns no cache."""
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, q8: bool) -> None:
         config = json.loads((folder / "config.json").read_text("utf-8"))
@@ -88,12 +88,13 @@ class Llama:
         rope = config.get("rope_parameters") or {}
         theta = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
         self.turns = rotations(theta, self.head_dim, self.max_positions).to(device)
-        self.embedding = weights["model.embed_tokens.weight"].to(device, dtype if not q8 else None)
+        embedding = weights["model.embed_tokens.weight"]
+        self.embedding = embedding.to(device) if q8 else embedding.to(device, dtype)
         self.blocks = [self._layer(weights, n) for n in range(self.layers)]
         self.norm = self._norm(weights["model.norm.weight"])
         head = weights.get("lm_head.weight")
-        if head is None or config.get("tie_word_embeddings"):
-            head = weights["model.embed_tokens.weight"]
+        if head is None or config.get("tie_word_embeddings") or torch.equal(head, embedding):
+            head = self.embedding  # tied, or equal: kept once where the product does not pack
         self._head = self._product(head)
 
     def _norm(self, weight: Tensor) -> Tensor:
@@ -159,7 +160,7 @@ class Llama:
                 q = F.rms_norm(qk[:, : self.heads], (self.head_dim,), q_norm, self.eps)
                 k = F.rms_norm(qk[:, self.heads :], (self.head_dim,), k_norm, self.eps)
                 qk = torch.cat([q, k], 1)
-            pairs = torch.view_as_complex(qk.unflatten(-1, (-1, 2)))
+            pairs = torch.view_as_complex(qk.reshape(count, both, -1, 2))
             qk = torch.view_as_real(pairs * turn).flatten(-2)
             keys[n, :, rows.base : stop] = qk[:, self.heads :].transpose(0, 1)
             values[n, :, rows.base : stop] = heads[:, both:].transpose(0, 1)

@@ -31,7 +31,7 @@ def run_q8(
     all_keys, all_values = keys.numpy(), values.numpy()
     turn = model.turns[rows.positions, None].numpy()
     x = model.embedding[ids].float().numpy()
-    blocks = model.blocks[:layers]
+    blocks: list[Any] = model.blocks[:layers]  # their products are `kernels.Q8`
     h, delta = np.empty_like(x), np.empty_like(x)
     qkv = np.empty((count, (both + model.kv_heads) * d), np.float32)
     mixed = np.empty((count, heads * d), np.float32)

@@ -187,7 +187,9 @@ class Target:
         current = self.sequence
         base = len(current.tokens)
         if base + len(tokens) > current.capacity:
-            raise ValueError(f"the cache holds {current.capacity} rows: draft {self.room()} at most")
+            raise ValueError(
+                f"the cache holds {current.capacity} rows: draft {self.room()} at most"
+            )
         rows = Rows.of(base, parents, self.device)
         ids = torch.tensor(tokens, dtype=torch.int64, device=self.device)
         return self.model.run(ids, rows, current.keys, current.values)

@@ -55,7 +55,6 @@ def warp(logits: Tensor, request: Request) -> tuple[Tensor, Tensor]:
     """(ids, log-weights) of the tokens of one row [vocabulary] that survive temperature, top-k
     and top-p, in this order, in f32. Ties at top-k are kept; top-p drops a token when the
     probability before it is already above p; the best token always stays."""
-    import torch
 
     scaled = logits.float() / request.temperature
     best = scaled.max()

@@ -111,7 +111,10 @@ class Worker:
 
     def _serve_one(self, urgency: int, job: Job) -> None:
         try:
-            stop = lambda: self._closed or job.cancelled()  # noqa: E731
+
+            def stop() -> bool:
+                return self._closed or job.cancelled()
+
             if stop():
                 job.put(Done("cancelled"))
                 return

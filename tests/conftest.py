@@ -11,13 +11,16 @@ import pytest
 
 from engine.records import Draft, Scores
 
-CORPUS = """def add(left, right):
+CORPUS = (
+    """def add(left, right):
     return left + right  # sums \u00e9t\u00e9 \U0001f60b
 
 class Point:
     def __init__(self, x: int, y: int) -> None:
         self.x, self.y = x, y
-""".splitlines(keepends=True) * 4
+""".splitlines(keepends=True)
+    * 4
+)
 CHAT = (
     "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
@@ -47,7 +50,7 @@ def byte_bpe(folder: Path, size: int = 300) -> int:
 def tiny_model(folder: Path, kind: str = "llama", seed: int = 0, context: int = 512) -> Path:
     """A random two-layer model of one architecture, as a user's folder would be."""
     import torch
-    from transformers import AutoModelForCausalLM, CONFIG_MAPPING
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
     folder.mkdir(parents=True, exist_ok=True)
     vocab = byte_bpe(folder)

@@ -36,7 +36,9 @@ def same(one: Done, other: Done) -> bool:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 @pytest.mark.parametrize("kind", ["complete", "chat", "edit"])
-def test_speculation_never_changes_the_answer(engine: Engine, kind: Any, temperature: float) -> None:
+def test_speculation_never_changes_the_answer(
+    engine: Engine, kind: Any, temperature: float
+) -> None:
     request = Request(
         kind,
         TEXT,

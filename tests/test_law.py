@@ -62,7 +62,12 @@ def plain(
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(0, 99), st.booleans(), st.integers(0, 40), st.lists(st.integers(0, 10), min_size=1, max_size=9))
+@given(
+    st.integers(0, 99),
+    st.booleans(),
+    st.integers(0, 40),
+    st.lists(st.integers(0, 10), min_size=1, max_size=9),
+)
 def test_no_drafter_changes_the_answer(
     tokenizer: Tokenizer, seed: int, sampled: bool, room: int, ids: list[int]
 ) -> None:

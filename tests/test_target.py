@@ -159,11 +159,11 @@ def test_the_longest_common_prefix_is_reused(tiny: Any) -> None:
     first = some_tokens(300, target.vocab)
     assert begin(target, first) == 0
     assert begin(target, first) == 299
-    assert begin(target, first[:250] + [4, 4]) == 250
+    assert begin(target, [*first[:250], 4, 4]) == 250
     assert begin(target, some_tokens(80, target.vocab, seed=9)) == 0
-    assert begin(target, first[:250] + [4, 4, 5]) == 251
-    assert begin(target, first[:100] + [6]) == 100  # a branch: the longer sequence stays
-    assert begin(target, first[:250] + [4, 4, 5, 5]) == 252
+    assert begin(target, [*first[:250], 4, 4, 5]) == 251
+    assert begin(target, [*first[:100], 6]) == 100  # a branch: the longer sequence stays
+    assert begin(target, [*first[:250], 4, 4, 5, 5]) == 252
 
 
 def test_sequences_are_kept_within_their_memory(tiny: Any) -> None:

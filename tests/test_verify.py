@@ -76,7 +76,9 @@ def test_warping_is_temperature_then_top_k_then_top_p(
 
 def cumulative(logits: list[float], request: Request, token: int) -> float:
     """Probability before `token` when sorted, after temperature and top-k."""
-    full = by_the_book(logits, Request("complete", temperature=request.temperature, top_k=request.top_k))
+    full = by_the_book(
+        logits, Request("complete", temperature=request.temperature, top_k=request.top_k)
+    )
     return sum(p for n, p in full.items() if p > full.get(token, 0.0))
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from engine import Done, Engine, Request
 
 SAMPLE = Path(__file__).with_name("sample.py")
-LINES = (21, 70)
+LINES = (21, 65)
 INSTRUCTION = "Rename the parameter `path` to `source` in all methods."
 
 
@@ -38,9 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
     text = SAMPLE.read_text("utf-8")
     selection = line_span(text, *LINES)
-    request = Request(
-        "edit", text, path=SAMPLE.name, selection=selection, instruction=INSTRUCTION
-    )
+    request = Request("edit", text, path=SAMPLE.name, selection=selection, instruction=INSTRUCTION)
     chosen = {name: getattr(args, name) for name in ("model", "device", "dtype")}
     config = Config(**{name: value for name, value in chosen.items() if value is not None})
     try:

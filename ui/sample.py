@@ -44,12 +44,7 @@ class LoanBook:
 
     def overdue(self, today: date) -> list[Loan]:
         """All loans that should have ended before today, the oldest first."""
-        late = [
-            loan
-            for loans in self.loans.values()
-            for loan in loans
-            if self.due(loan) < today
-        ]
+        late = [loan for loans in self.loans.values() for loan in loans if self.due(loan) < today]
         return sorted(late, key=lambda loan: loan.taken)
 
     def owed(self, reader: str, today: date) -> float:

@@ -23,7 +23,7 @@ MEMORY = 400.0  # observations after which older ones fade
 BEST = 0.995  # no copied token is surer than this
 LEAST = 0.02  # path probability below which nothing is drafted
 PACE = 0.2  # weight of a new step in the running rate of tokens a second
-FIRST = {  # what a source's tokens are worth before anything was seen: (at no match, half-way match)
+FIRST = {  # P(right) before anything was seen: (at no match, match at which half is missing)
     "prediction follow": (0.75, 1.0),
     "prediction ahead": (0.3, 2.0),
     "prediction behind": (0.1, 4.0),
@@ -120,6 +120,7 @@ class Blend:
         draft = Draft()
         self.reach: list[float] = []  # path probability of each node
         children: dict[tuple[int, int], int] = {}
+        taken: dict[int, float] = {}  # path probability already given to children, by parent
         probs = {one: self.calibration.probs(one) for one in {name_of(c) for c in self.chains}}
         heap: list[tuple[float, int, int, int]] = []  # (-path probability, chain, depth, parent)
 
@@ -139,16 +140,15 @@ class Blend:
             token = chain.tokens[depth]
             node = children.get((parent, token))
             if node is None:
-                taken = sum(
-                    self.reach[child] for (above, _), child in children.items() if above == parent
-                )
                 above = self.reach[parent] if parent >= 0 else 1.0
-                reach = min(-reach, max(above - taken, 0.0))  # siblings share their parent's whole
+                left = above - taken.get(parent, 0.0)  # siblings share their parent's whole
+                reach = min(-reach, left)
                 if reach < LEAST:
                     continue
                 span: Span | None = chain.span(depth, depth + 1) if chain.span else None
                 node = draft.add(token, parent, reach / above, chain.source, span)
                 children[parent, token] = node
+                taken[parent] = taken.get(parent, 0.0) + reach
                 self.reach.append(reach)
             push(n, depth + 1, node)
         return draft
@@ -177,4 +177,3 @@ class Blend:
 def name_of(chain: Chain) -> str:
     """What a chain's tokens are counted under."""
     return f"{chain.source} {chain.kind}"
-

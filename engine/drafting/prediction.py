@@ -48,7 +48,7 @@ class Prediction:
         return self.text[place] if 0 <= place < len(self.text) else self.BORDER
 
     def _agree(self, place: int) -> int:
-        """How many tokens before and with `place` equal the end of the output, LOOK_BACK at most."""
+        """How many tokens up to `place` equal the end of the output, LOOK_BACK at most."""
         count = 0
         limit = min(LOOK_BACK, place + 1, len(self.output))
         while count < limit and self.text[place - count] == self.output[-1 - count]:

@@ -6,7 +6,7 @@ from pathlib import Path
 def read_rows(path: Path) -> list[list[str]]:
     """Rows of a file, without blank lines and comments."""
     rows = []
-    with open(path) as file:
+    with path.open() as file:
         for line in file:
             line = line.rstrip("\n")
             if line and not line.startswith("#"):
@@ -16,14 +16,14 @@ def read_rows(path: Path) -> list[list[str]]:
 
 def write_rows(path: Path, rows: list[list[str]]) -> None:
     """Write a file anew."""
-    with open(path, "w") as file:
+    with path.open("w") as file:
         for row in rows:
             file.write("\t".join(row) + "\n")
 
 
 def append_row(path: Path, row: list[str]) -> None:
     """Add one row at the end."""
-    with open(path, "a") as file:
+    with path.open("a") as file:
         file.write("\t".join(row) + "\n")
 
 
@@ -39,7 +39,7 @@ def column(path: Path, name: str) -> list[str]:
 def merge(paths: list[Path], target: Path) -> int:
     """Join several files into one; returns the number of rows written."""
     count = 0
-    with open(target, "w") as out:
+    with target.open("w") as out:
         for path in paths:
             for row in read_rows(path):
                 out.write("\t".join(row) + "\n")
@@ -49,5 +49,5 @@ def merge(paths: list[Path], target: Path) -> int:
 
 def header(path: Path) -> str:
     """The first line of a file."""
-    with open(path) as file:
+    with path.open() as file:
         return file.readline().rstrip("\n")
