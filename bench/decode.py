@@ -3,9 +3,9 @@
     python bench/decode.py [--repeats 5] [--methods plain,draftline] [--tasks editeval.jsonl]
 
 Six prompts (bench/tasks.py): three edits whose answers are checked, three summaries. Every method
-has one short warm-up a prompt; then, in each repeat and prompt, all methods take turns, in an order that
-rotates. Ratios are medians over pairs of one repeat, with a bootstrap interval (bench/stats.py).
-Decoding excludes the prompt (bench/methods.py says how); end to end is the prompt's time and the
+has one short warm-up a prompt; then, in each repeat and prompt, all methods take turns, in an order
+that rotates. Ratios are medians over pairs of one repeat, with a bootstrap interval
+(bench/stats.py). Decoding excludes the prompt (bench/methods.py says how); end to end is the prompt's time and the
 time of the whole answer at the measured speed.
 
 To end in time, plain decoding by others, and ours in a second dtype, is timed over PLAIN_TOKENS
@@ -32,6 +32,7 @@ from bench.methods import Run, floor_of  # noqa: E402
 from bench.runners import METHODS, Runners  # noqa: E402
 from bench.stats import bootstrap, pairs  # noqa: E402
 from bench.tasks import Task  # noqa: E402
+from engine.weights import WeightsError  # noqa: E402
 
 PLAIN_TOKENS, WARM_UP = 96, 24
 COMPARED = (  # what is claimed: (ours, theirs)
@@ -77,8 +78,10 @@ def measure(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> 
                 limit = limit_of(method, runners) if repeat >= 0 else WARM_UP
                 report.progress(repeat, options.repeats, task.name, method)
                 run = runners.methods[method].run(task, limit)
-                if repeat >= 0:
+                if repeat >= 0 and run.tokens and run.forwards:
                     runs.setdefault((task.name, method), []).append(run)
+                elif repeat == 0:
+                    runners.leave_out([method], f"{task.name} ended with the prompt's own pass")
     return runs, floors
 
 
@@ -217,7 +220,7 @@ def main() -> int:
     try:
         todo += tasks.from_file(options.tasks, options.sample) if options.tasks else []
         runners = Runners(options)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError, WeightsError) as error:
         print(f"bench/decode.py: {error}", file=sys.stderr)
         return 2
     with runners:

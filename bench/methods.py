@@ -8,7 +8,6 @@ time. A pass is a forward that produced tokens.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -214,7 +213,3 @@ def floor_of(engine: Engine, threads: int) -> dict[str, float] | None:
             times.append(perf_counter() - start)
     bandwidth = head.nbytes / sorted(times)[len(times) // 2]
     return {"bytes": total, "bytes_per_s": bandwidth, "ms": 1000 * total / bandwidth}
-
-
-def cores(threads: int) -> int:
-    return threads or os.cpu_count() or 1

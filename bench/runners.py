@@ -71,7 +71,8 @@ class Runners:
     def _wants(self, *names: str) -> list[str]:
         return [name for name in names if name in self.wanted]
 
-    def _without(self, names: list[str], why: str) -> None:
+    def leave_out(self, names: list[str], why: str) -> None:
+        """Say that `names` are not measured, and why."""
         self.left_out.append(f"{', '.join(names)}: {why}")
         report.say(f"left out: {self.left_out[-1]}")
 
@@ -83,7 +84,7 @@ class Runners:
         need = parameters(self.folder) * BYTES[dtype]
         free = psutil.virtual_memory().available
         if need > free:
-            self._without(names, f"needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} are free")
+            self.leave_out(names, f"needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} are free")
         return need <= free
 
     def _ours(self, dtype: str, suffix: str) -> None:
@@ -119,11 +120,11 @@ class Runners:
         if not names:
             return
         if llama.version() is None:
-            self._without(names, "xllamacpp is not installed (pip install 'draftline[bench]')")
+            self.leave_out(names, "xllamacpp is not installed (pip install 'draftline[bench]')")
         elif self.device != "cpu":
-            self._without(names, "its wheel runs on the CPU only")
+            self.leave_out(names, "its wheel runs on the CPU only")
         elif self.gguf is None:
-            self._without(names, f"{self.model} has no GGUF here")
+            self.leave_out(names, f"{self.model} has no GGUF here")
         else:
             tokenizer = Tokenizer(self.folder)
             for name in names:

@@ -59,15 +59,15 @@ WALLS = {
     "safetensors": ["engine/weights/", "engine/llama.py"],
     "tokenizers": ["engine/prompts.py", "engine/weights/"],
     "torch": [
-        "engine/engine.py",
+        "engine/llama.py",
+        "engine/llama_q8.py",
         "engine/generic.py",
         "engine/kernels.py",
-        "engine/llama.py",
         "engine/target.py",
         "engine/train/",
         "engine/verify.py",
     ],
-    "transformers": ["engine/generic.py", "engine/target.py", "engine/train/"],
+    "transformers": ["engine/generic.py", "engine/train/"],
     "watchdog": ["index/watch.py"],
 }
 
