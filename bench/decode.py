@@ -5,8 +5,8 @@
 Six prompts (bench/tasks.py): three edits whose answers are checked, three summaries. Every method
 has one short warm-up a prompt; then, in each repeat and prompt, all methods take turns, in an order
 that rotates. Ratios are medians over pairs of one repeat, with a bootstrap interval
-(bench/stats.py). Decoding excludes the prompt (bench/methods.py says how); end to end is the prompt's time and the
-time of the whole answer at the measured speed.
+(bench/stats.py). Decoding excludes the prompt (bench/methods.py says how); end to end is the
+prompt's time and the time of the whole answer at the measured speed.
 
 To end in time, plain decoding by others, and ours in a second dtype, is timed over PLAIN_TOKENS
 only (its speed hardly depends on what is written), and the second dtype and transformers get

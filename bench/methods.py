@@ -139,6 +139,7 @@ class Hf:
 
 def cut(ids: list[int], stop: tuple[str, ...], tokenizer: Tokenizer) -> tuple[list[int], str]:
     """The answer's tokens up to the one that completes a stop string, and its text without it."""
+    ids = [one for one in ids if one not in tokenizer.eos]
     text = tokenizer.decode(ids)
     for mark in stop:
         if mark in text:

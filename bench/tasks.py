@@ -21,7 +21,7 @@ FOLDER = Path(__file__).with_name("samples")
 SUMMARY_TOKENS = 128
 TASK_TOKENS = 384  # of a task by path
 SUMMARY_SYSTEM = "You are a helpful assistant. You answer in plain English."
-SUMMARIZE = "Summarize this text in one paragraph for somebody who has not read it."
+SUMMARIZE = "Summarize this text in your own words. Do not copy sentences from it."
 
 Check = Callable[[str, str], None]  # (before, answer); AssertionError where the answer is wrong
 
