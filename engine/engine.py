@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -25,8 +25,6 @@ from index.workspace import Workspace
 
 if TYPE_CHECKING:
     from engine.target import Target
-
-log = logging.getLogger(__name__)
 
 Progress = Callable[[str, int, int], None]  # (what, done, of)
 
@@ -52,13 +50,14 @@ class Engine:
         if self.config.workspace is not None:
             self.workspace = Workspace(self.config.workspace, self.tokenizer)
             self.workspace.build(progress)
-        self.worker = Worker(self._run)
+        self.worker = Worker()
 
     def submit(self, request: Request, speculation: bool = True) -> Job:
         """Queue a request. RequestError at once where it cannot be answered. `speculation` False
         decodes plainly: the same text, later."""
-        room_for(prompt_of(request, self.tokenizer), self.target.context)
-        return self.worker.submit(Job(request, speculation))
+        prompt = prompt_of(request, self.tokenizer)
+        room_for(prompt, self.target.context)
+        return self.worker.submit(Job(request, partial(self._run, request, prompt, speculation)))
 
     def close(self) -> None:
         """Cancel everything, end the thread, and keep what was learnt about this machine."""
@@ -77,9 +76,8 @@ class Engine:
         self.close()
 
     def _run(
-        self, request: Request, speculation: bool, cancelled: Callable[[], bool]
+        self, request: Request, prompt: Prompt, speculation: bool, cancelled: Callable[[], bool]
     ) -> Iterator[Event]:
-        prompt = prompt_of(request, self.tokenizer)
         drafter = self._drafter(prompt) if speculation else Nothing()
         return generate(request, prompt, self.target, self.tokenizer, drafter, cancelled)
 

@@ -18,14 +18,14 @@ from engine.records import Done, Event, Request
 log = logging.getLogger(__name__)
 
 URGENCY = {"complete": 0, "edit": 1, "chat": 2}
-Run = Callable[[Request, bool, Callable[[], bool]], Iterator[Event]]
+Run = Callable[[Callable[[], bool]], Iterator[Event]]  # given "is it cancelled?"
 
 
 class Job:
     """One submitted request: iterate it for its events, the last of which is a Done."""
 
-    def __init__(self, request: Request, speculation: bool = True) -> None:
-        self.request, self.speculation = request, speculation
+    def __init__(self, request: Request, run: Run) -> None:
+        self.request, self.run = request, run
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._cancelled = threading.Event()
         self._done: Done | None = None
@@ -56,10 +56,9 @@ class Job:
 
 
 class Worker:
-    """One daemon thread that runs jobs by `run(request, speculation, cancelled)`."""
+    """One daemon thread that runs jobs."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self) -> None:
         self._waiting: list[tuple[int, int, Job]] = []
         self._order = count()
         self._wake = threading.Condition()
@@ -118,7 +117,7 @@ class Worker:
             if stop():
                 job.put(Done("cancelled"))
                 return
-            for event in self._run(job.request, job.speculation, stop):
+            for event in job.run(stop):
                 job.put(event)
                 if not isinstance(event, Done):
                     self._drain(urgency)

@@ -21,6 +21,7 @@ STEPS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # match lengths counted toget
 STRENGTH = 8.0  # how many observations the first guess of a probability is worth
 MEMORY = 400.0  # observations after which older ones fade
 BEST = 0.995  # no copied token is surer than this
+HOPED = 2.0  # times plain decoding that an answer with a prediction is expected to reach
 LEAST = 0.02  # path probability below which nothing is drafted
 PACE = 0.2  # weight of a new step in the running rate of tokens a second
 FIRST = {  # P(right) before anything was seen: (at no match, match at which half is missing)
@@ -95,6 +96,8 @@ class Blend:
         self.rate = 1.0 / cost(1)  # tokens a second, lately; drafting must pay against it
 
     def begin(self, context: Context) -> None:
+        if context.predictions:
+            self.rate = HOPED / self.cost(1)
         for source in self.sources:
             source.begin(context)
 
