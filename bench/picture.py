@@ -6,6 +6,7 @@ usage: python bench/picture.py [OUT]
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,10 @@ def main() -> int:
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         console = Console(record=True, width=88, file=nowhere)
         console.print(Text.from_ansi(shown.decode()))
-        out.write_text(console.export_svg(title="make demo"), "utf-8")
+        drawing = console.export_svg(title="make demo")
+    drawing = re.sub(r"@font-face \{.*?\}\n?", "", drawing, flags=re.DOTALL)  # fetched elsewhere
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(drawing, "utf-8")
     print(out)
     return 0
 
