@@ -120,7 +120,9 @@ def test_an_edit_keeps_what_it_does_not_touch() -> None:
     """BOM, CRLF and decomposed characters outlive an edit by a real model."""
     text = "\ufeff# cafe\u0301\r\ndef add(left, right):\r\n    # nai\u0308ve\r\n"
     text += "    return left + right\r\n"
-    request = Request("edit", text, path="a.py", instruction="Rename the function add to plus.")
+    request = Request(
+        "edit", text, path="a.py", instruction="Rename the parameter `right` to `other`."
+    )
     with Engine(Config(model=DEFAULT)) as engine:
         done = engine.submit(request).result()
-    assert apply(request, done) == text.replace("def add", "def plus")
+    assert apply(request, done) == text.replace("right", "other")
