@@ -48,7 +48,8 @@ class Engine:
         self.calibration = Calibration()
         self.workspace: Workspace | None = None
         if self.config.workspace is not None:
-            self.workspace = Workspace(self.config.workspace, self.tokenizer)
+            self.workspace = Workspace(self.config.workspace, self.tokenizer, home())
+            self.workspace.watch()  # before it is read: nothing is missed
             self.workspace.build(progress)
         self.worker = Worker()
 
@@ -62,6 +63,8 @@ class Engine:
     def close(self) -> None:
         """Cancel everything, end the thread, and keep what was learnt about this machine."""
         self.worker.close()
+        if self.workspace is not None:
+            self.workspace.close()
         remember(home() / "costs.json", self.machine, self.cost)
 
     def __enter__(self) -> Engine:

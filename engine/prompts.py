@@ -101,6 +101,30 @@ class Tokenizer:
                     lengths[number] = len(text)
         return lengths
 
+    def places(
+        self, ids: np.ndarray[Any, Any]
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The code points (int64) that each token covers, also in part: starts and stops, from 0.
+        For ids whose bytes add up to a text."""
+        begun, inside = self._code_points
+        begun = begun[ids]
+        stops = np.cumsum(begun, dtype=np.int64)
+        return stops - begun - inside[ids], stops
+
+    @cached_property
+    def _code_points(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """By id (int32): the code points that begin in its bytes, and 1 where its first byte is
+        inside one. 0 where the bytes are not fixed."""
+        begun, inside = np.zeros((2, len(self.byte_lengths)), np.int32)
+        fixed = (self.byte_lengths >= 0).tolist()
+        if any(fixed):
+            begins = str.maketrans({char: "01"[n & 0xC0 != 0x80] for n, char in byte_characters()})
+            for text, number in self._spec["model"]["vocab"].items():
+                if number < len(fixed) and fixed[number]:
+                    marks = text.translate(begins)
+                    begun[number], inside[number] = marks.count("1"), marks.startswith("0")
+        return begun, inside
+
     # -- chat ----------------------------------------------------------------------------------
 
     def chat(self, messages: tuple[Message, ...] | list[Message], reply: str = "") -> list[int]:
@@ -221,6 +245,14 @@ def render(template: str, messages: list[Message], settings: dict[str, Any]) -> 
 def token_text(token: Any) -> str:
     """A special token's text, whether stored as a string or as an object."""
     return token["content"] if isinstance(token, dict) else token or ""
+
+
+def byte_characters() -> list[tuple[int, str]]:
+    """Bytes and the characters that stand for them in a byte-level vocabulary, as GPT-2 has it:
+    printable ones for themselves, the others in order for those from U+0100."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return [(n, chr(n if n in printable else 256 + others.index(n))) for n in range(256)]
 
 
 def read_json(path: Path) -> dict[str, Any]:

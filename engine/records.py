@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from index.workspace import Span
+from index.records import Span
 
 Kind = Literal["edit", "complete", "chat"]
 Reason = Literal["stop", "length", "cancelled", "failed"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.prompts import Detokenizer, Tokenizer
 from engine.records import Piece
-from index.workspace import Span
+from index.records import Span
 
 Origin = tuple[str, Span | None]  # where a token was drafted from
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
@@ -26,6 +28,7 @@ SECRET_FILES = (  # patterns of lower-case names
     "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "credentials*", ".netrc", "_netrc",
     ".npmrc", ".pypirc", ".pgpass", ".git-credentials", ".htpasswd",
 )
+SECRET_NAME = re.compile("|".join(map(translate, SECRET_FILES)))
 SECRET_FOLDERS = frozenset({".aws", ".azure", ".docker", ".gnupg", ".kube", ".ssh"})
 JUNK_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "node_modules", "bower_components", "__pycache__", ".venv", "venv",
@@ -35,6 +38,10 @@ JUNK_FOLDERS = frozenset({
 # fmt: on
 JUNK_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")  # a folder with one of these is made, not written
 
+TRIES = 3  # readings of a file that changes meanwhile
+RACE = 100_000_000  # ns: two writes this close together may leave the same stamp
+
+Stamp = tuple[int, int, int, int]  # of a file: size, mtime and ctime in ns, inode
 Report = Callable[[str, str], None]  # (path in the folder, why it was skipped)
 
 
@@ -47,55 +54,131 @@ class File:
     """A file that may count; only reading it tells whether it is text."""
 
     path: str  # in the folder, with "/"; undecodable bytes as surrogate escapes
-    full: Path
-    changed: int  # ns since the epoch
+    full: str  # absolute path to read; of a link, the real path of what it leads to
+    stamp: Stamp  # of what `full` is, when it was looked at
+
+    @property
+    def changed(self) -> int:
+        """When the file was last written, ns since the epoch."""
+        return self.stamp[1]
+
+
+# A regex with a group for each line, the last line first, and by group (line, whether it ignores).
+_Lines = tuple[re.Pattern[str], list[tuple[int, bool]]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The ignore rules of one folder."""
+    """An ignore file. The last line that matches decides; what is a folder ends in "/"."""
 
-    folder: Path
-    spec: GitIgnoreSpec
+    start: int  # in a full path: where the path below the file's folder starts
+    names: _Lines  # they look at the name alone
+    paths: _Lines  # those with an inner "/" look at the path below the file's folder
 
 
-def walk(root: Path, report: Report | None = None) -> Iterator[File]:
+Rules = tuple[_Rules, ...]  # innermost first
+
+
+def walk(root: Path | str, report: Report | None = None) -> Iterator[File]:
     """The files of a folder, sorted by name, depth first. NotADirectoryError where it is none."""
-    root = Path(os.path.realpath(root))
-    if not root.is_dir():
-        raise NotADirectoryError(f"{root}: not a folder; name one that exists")
-    yield from _walk(root, root, _rules_above(root), report or (lambda path, reason: None))
-
-
-def why_skipped(root: Path, path: str) -> str | None:
-    """Why a file of the folder does not count, its content included; None where it does."""
-    root = Path(os.path.realpath(root))
-    rules, folder = _rules_above(root), root
-    *folders, name = path.split("/")
-    for part in folders:
-        rules = rules + _rules_in(folder)
-        reason = _why_not_folder(folder / part, rules)
-        if reason:
-            return reason
-        folder = folder / part
-    rules = rules + _rules_in(folder)
-    reason = _why_not_file(root, folder / name, rules)
-    if reason:
-        return reason
+    top = os.path.realpath(root)
+    if not Path(top).is_dir():
+        raise NotADirectoryError(f"{top}: not a folder; name one that exists")
+    report = report or (lambda path, reason: None)
+    above = _rules_above(top)
+    open_folders: list[tuple[str, Iterator[os.DirEntry[str]], Rules]] = []
     try:
-        read(folder / name)
+        open_folders.append(("", *_listed(top, above)))
+    except OSError as error:
+        report(".", _unreadable(error))
+    while open_folders:
+        folder, entries, rules = open_folders[-1]
+        entry = next(entries, None)
+        if entry is None:
+            open_folders.pop()
+            continue
+        path, file = folder + entry.name, None
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                _check_folder(entry.path, entry.name, rules)
+                open_folders.append((path + "/", *_listed(entry.path, rules)))
+            else:
+                _check_name(entry.path, entry.name, rules)
+                file = _file(top, above, path, entry.path, entry.stat(follow_symlinks=False))
+        except OSError as error:  # also gone since it was listed
+            report(path, _unreadable(error))
+        except Skipped as skipped:
+            report(path, str(skipped))
+        if file:
+            yield file
+
+
+def look(root: Path | str, path: str) -> File:
+    """One file by its path in the folder, not read. Raises Skipped for the reasons of `walk`."""
+    top = os.path.realpath(root)
+    return _look(top, _rules_above(top), path)
+
+
+def why_skipped(root: Path | str, path: str) -> str | None:
+    """Why a file of the folder does not count, its content included; None where it does."""
+    try:
+        load(look(root, path))
     except Skipped as skipped:
         return str(skipped)
     return None
 
 
-def read(path: Path) -> str:
+def load(file: File) -> tuple[str, Stamp | None]:
+    """The exact text of a file, and its stamp, or None where that would not tell a later text from
+    this one. Raises Skipped, also where the file was moved or a link took its place."""
+    try:
+        with open(file.full, "rb", 0, opener=_open) as opened:
+            if _moved(opened.fileno(), file.full):
+                raise Skipped("a folder on its path became a link")
+            return _steady(opened.fileno())
+    except OSError as error:
+        raise Skipped(_unreadable(error)) from error
+
+
+def read(path: Path | str) -> str:
     """The exact text of a file, line ends and BOM kept. Raises Skipped."""
     try:
-        with path.open("rb") as file:
+        with Path(path).open("rb") as file:
             data = file.read(LARGEST + 1)
     except OSError as error:
         raise Skipped(_unreadable(error)) from error
+    return _text(data)
+
+
+def _open(path: str, flags: int) -> int:
+    """To read a file as it is now: a link fails and a pipe does not wait."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+
+
+def _steady(descriptor: int) -> tuple[str, Stamp | None]:
+    """The text of an open file, read again where it changed meanwhile, and its stamp if known."""
+    for _ in range(TRIES):
+        now = time.time_ns()
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise Skipped("not a regular file")
+        data = os.pread(descriptor, LARGEST + 1, 0)
+        stamp = _stamp(status)
+        if stamp == _stamp(os.fstat(descriptor)):
+            return _text(data), stamp if stamp[1] < now - RACE else None
+    return _text(data), None
+
+
+def _moved(descriptor: int, path: str) -> bool:
+    """Whether an open file lies elsewhere than its path says, a folder on it being a link now."""
+    try:
+        real = os.fspath(Path(f"/proc/self/fd/{descriptor}").readlink())
+    except OSError:  # not Linux
+        real = os.path.realpath(path)
+    return real not in (path, path + " (deleted)")  # it may have been replaced since it was opened
+
+
+def _text(data: bytes) -> str:
     if len(data) > LARGEST:
         raise Skipped(f"over {LARGEST >> 20} MiB")
     if b"\0" in data[:SNIFFED]:
@@ -108,133 +191,163 @@ def read(path: Path) -> str:
         raise Skipped("not UTF-8") from error
 
 
-def _walk(root: Path, folder: Path, rules: list[_Rules], report: Report) -> Iterator[File]:
-    def name_of(path: Path) -> str:
-        return path.relative_to(root).as_posix()
+def _stamp(status: os.stat_result) -> Stamp:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
+
+def _look(top: str, above: Rules, path: str) -> File:
+    parts = path.split("/")
+    if "\0" in path or not {"", ".", ".."}.isdisjoint(parts):
+        raise Skipped("not a path in the folder")
+    full, rules = top, above
+    for left, part in zip(reversed(range(len(parts))), parts, strict=True):
+        rules = _rules_in(full) + rules
+        full = os.path.join(full, part)
+        (_check_folder if left else _check_name)(full, part, rules)
     try:
-        paths = sorted(folder.iterdir(), key=os.fsencode)
+        return _file(top, above, path, full, os.lstat(full))
     except OSError as error:
-        report(name_of(folder), _unreadable(error))
-        return
-    rules = rules + _rules_in(folder)
-    for path in paths:
-        try:
-            is_folder = stat.S_ISDIR(path.lstat().st_mode)
-        except OSError as error:  # gone since it was listed
-            report(name_of(path), _unreadable(error))
-            continue
-        reason = _why_not_folder(path, rules) if is_folder else _why_not_file(root, path, rules)
-        if reason:
-            report(name_of(path), reason)
-        elif is_folder:
-            yield from _walk(root, path, rules, report)
-        else:
-            try:
-                changed = path.stat().st_mtime_ns
-            except OSError as error:
-                report(name_of(path), _unreadable(error))
-                continue
-            yield File(name_of(path), path, changed)
+        raise Skipped(_unreadable(error)) from error
 
 
-def _why_not_folder(path: Path, rules: list[_Rules]) -> str | None:
-    if path.is_symlink():
-        return "a link to a folder"
-    if path.name.lower() in SECRET_FOLDERS:
-        return "may hold secrets"
-    if path.name in JUNK_FOLDERS or path.name.endswith(".egg-info"):
-        return f"a {path.name} folder"
-    mark = next((mark for mark in JUNK_MARKS if _holds(path, mark)), None)
-    if mark:
-        return f"holds {mark}"
-    return "ignored by .gitignore" if _ignored(path, "/", rules) else None
+def _listed(folder: str, rules: Rules) -> tuple[Iterator[os.DirEntry[str]], Rules]:
+    """What a folder holds, by name, and the rules that hold there, innermost first."""
+    with os.scandir(folder) as entries:
+        by_name = sorted(entries, key=lambda entry: os.fsencode(entry.name))
+    return iter(by_name), _rules_in(folder) + rules
 
 
-def _why_not_file(root: Path, path: Path, rules: list[_Rules]) -> str | None:
-    """By name, kind and size; the content is not looked at."""
-    if any(fnmatchcase(path.name.lower(), pattern) for pattern in SECRET_FILES):
-        return "may hold secrets"
-    if _ignored(path, "", rules):
-        return "ignored by .gitignore"
-    if path.is_symlink():
-        return _why_not_link(root, path)
-    try:
-        status = path.stat()
-    except OSError as error:
-        return _unreadable(error)
+def _check_folder(full: str, name: str, rules: Rules) -> None:
+    if os.path.islink(full):
+        raise Skipped("a link to a folder")
+    if name.lower() in SECRET_FOLDERS:
+        raise Skipped("may hold secrets")
+    if name in JUNK_FOLDERS or name.endswith(".egg-info"):
+        raise Skipped(f"a {name} folder")
+    for mark in JUNK_MARKS:
+        if os.path.isfile(os.path.join(full, mark)):
+            raise Skipped(f"holds {mark}")
+    if rules and _ignored(full + "/", name + "/", rules):
+        raise Skipped("ignored by .gitignore")
+
+
+def _check_name(full: str, name: str, rules: Rules) -> None:
+    if SECRET_NAME.match(name.lower()):
+        raise Skipped("may hold secrets")
+    if rules and _ignored(full, name, rules):
+        raise Skipped("ignored by .gitignore")
+
+
+def _file(top: str, above: Rules, path: str, full: str, status: os.stat_result) -> File:
+    """A file whose name counts, by kind and size."""
+    if stat.S_ISLNK(status.st_mode):
+        return _linked(top, above, path, full)
     if not stat.S_ISREG(status.st_mode):
-        return "not a regular file"
-    return f"over {LARGEST >> 20} MiB" if status.st_size > LARGEST else None
+        raise Skipped("not a regular file")
+    if status.st_size > LARGEST:
+        raise Skipped(f"over {LARGEST >> 20} MiB")
+    return File(path, full, _stamp(status))
 
 
-def _why_not_link(root: Path, path: Path) -> str | None:
+def _linked(top: str, above: Rules, path: str, full: str) -> File:
     """A link counts as what it leads to, where that is a file of the folder which counts itself."""
     try:
-        target = path.resolve(strict=True)
-    except (OSError, RuntimeError):  # RuntimeError: a cycle, before Python 3.13
-        return "a broken link"
-    if target.is_dir():
-        return "a link to a folder"
-    if not target.is_relative_to(root):
-        return "a link out of the folder"
-    reason = why_skipped(root, target.relative_to(root).as_posix())
-    return f"a link to a file that is skipped: {reason}" if reason else None
+        target = os.path.realpath(full, strict=True)
+    except OSError as error:
+        raise Skipped("a broken link") from error
+    if os.path.isdir(target):
+        raise Skipped("a link to a folder")
+    start = os.path.join(top, "")
+    if not target.startswith(start):
+        raise Skipped("a link out of the folder")
+    try:
+        file = _look(top, above, target[len(start) :])
+    except Skipped as skipped:
+        raise Skipped(f"a link to a file that is skipped: {skipped}") from skipped
+    return File(path, file.full, file.stamp)
 
 
-def _rules_above(root: Path) -> list[_Rules]:
-    """The rules of the repository around a folder, from its top to the folder's parent. None of
+def _rules_above(top: str) -> Rules:
+    """The rules of the repository around a folder, from the folder's parent to its top. None of
     them hold where they ignore the folder itself: then the repository is not about it."""
-    top = next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), None)
-    if top is None:
-        return []
-    rules = _rules_file(top, top / ".git" / "info" / "exclude")
-    for folder in [folder for folder in reversed(root.parents) if folder.is_relative_to(top)]:
-        if folder != top and _ignored(folder, "/", rules):
-            return []
-        rules = rules + _rules_in(folder)
-    return [] if root != top and _ignored(root, "/", rules) else rules
+    inside: list[str] = []  # the folder and those around it, up to the top of the repository
+    folder = top
+    while not Path(folder, ".git").exists():
+        inside.append(folder)
+        if folder == os.path.dirname(folder):
+            return ()
+        folder = os.path.dirname(folder)
+    rules = _rules_in(folder, ".git/info/exclude")
+    for part in reversed(inside):
+        rules = _rules_in(os.path.dirname(part)) + rules
+        if _ignored(part + "/", os.path.basename(part) + "/", rules):
+            return ()
+    return rules
 
 
-def _rules_in(folder: Path) -> list[_Rules]:
-    return _rules_file(folder, folder / ".gitignore")
-
-
-def _rules_file(folder: Path, path: Path) -> list[_Rules]:
-    """Rules that hold below `folder`; none where the file is missing or no text, as git does."""
+def _rules_in(folder: str, name: str = ".gitignore") -> Rules:
+    """Rules that hold below `folder`; none where the file is missing or no file, as git does."""
+    start = os.path.join(folder, "")
     try:
-        if path.is_symlink():
-            return []
-        lines = path.read_bytes().decode("utf-8", "surrogateescape").splitlines()
+        with open(start + name, "rb", opener=_open) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return ()
+            text = file.read().decode("utf-8-sig", "surrogateescape")
     except OSError:
-        return []
-    spec = GitIgnoreSpec.from_lines(line for line in lines if _is_pattern(line))
-    return [_Rules(folder, spec)]
+        return ()
+    return (_Rules(len(start), _lines(text, False), _lines(text, True)),)
 
 
-def _is_pattern(line: str) -> bool:
-    """False for a line that git passes over too, such as a lone "!"."""
+def _trimmed(line: str) -> str:
+    """As git reads it, but for what pathspec takes "folder/**/" for: the folder itself."""
+    line = line.removesuffix("\r")
+    text = line.rstrip(" ")
+    if text != line and (len(text) - len(text.rstrip("\\"))) % 2:
+        text += " "  # escaped
+    return text + "*/" if text.endswith("/**/") else text
+
+
+@lru_cache(maxsize=256)
+def _lines(text: str, placed: bool) -> _Lines:
+    """Of an ignore file, the lines with an inner "/" or the others."""
+    lines = list(enumerate(map(_trimmed, text.split("\n"))))
+    found = [
+        (regex if placed else regex.removeprefix("^(?:.+/)?"), (number, ignores))
+        for number, line in reversed(lines)
+        if placed == ("/" in line.removeprefix("!").removesuffix("/"))
+        for regex, ignores in _patterns(line)
+    ]
+    either = "|".join(f"({regex})" for regex, _ in found) or "(?!)"
+    return re.compile(either, re.DOTALL), [says for _, says in found]
+
+
+def _patterns(line: str) -> Iterator[tuple[str, bool]]:
+    """The regex of what a line matches itself (pathspec's own also matches what lies below that)
+    and whether it ignores. None for a line that git passes over too, such as a lone "!"."""
     try:
-        GitIgnoreSpec.from_lines([line])
+        spec = GitIgnoreSpec.from_lines([line], backend="simple")
     except (ValueError, re.error):
-        return False
-    return True
+        return
+    for pattern in spec.patterns:
+        if pattern.regex:
+            regex: str = pattern.regex.pattern
+            for group in pattern.regex.groupindex:
+                regex = regex.replace(f"(?P<{group}>", "(?:")
+            end = "." if regex.endswith("/") else r"\Z"  # "folder/**" is not the folder itself
+            yield (regex if regex.startswith("^") else ".*" + regex) + end, bool(pattern.include)
 
 
-def _ignored(path: Path, end: str, rules: list[_Rules]) -> bool:
-    """Whether the innermost rules that know the path say so. `end` is "/" for a folder."""
-    for rule in reversed(rules):
-        ignored = rule.spec.check_file(path.relative_to(rule.folder).as_posix() + end).include
-        if ignored is not None:
-            return bool(ignored)
+def _ignored(full: str, name: str, rules: Rules) -> bool:
+    """Whether the innermost rules that know it say so."""
+    for rule in rules:
+        last = -1, False
+        for (regex, says), text in ((rule.names, name), (rule.paths, full[rule.start :])):
+            match = regex.match(text)
+            if match and match.lastindex:
+                last = max(last, says[match.lastindex - 1])
+        if last[0] >= 0:
+            return last[1]
     return False
-
-
-def _holds(folder: Path, name: str) -> bool:
-    try:
-        return (folder / name).is_file()
-    except OSError:  # the walk itself reports a folder that it cannot enter
-        return False
 
 
 def _unreadable(error: OSError) -> str:

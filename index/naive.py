@@ -1,7 +1,8 @@
-"""The automaton in obvious Python: the oracle of its tests, and what its words mean.
+"""The index's core in obvious Python: the oracle of its tests, and what its words mean.
 
 Everything is found by looking at every position of every document. Same API as `index._core`, but
-for `nbytes`. It is never used in place of the core.
+for `nbytes` and arrays. One class stands for both forms of a segment. It is never used in place of
+the core.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Automaton:
 
     def __init__(self) -> None:
         self._documents: list[list[int]] = []
-        self.frozen = False
+        self._alive: list[bool] = []
+        self.labels: list[tuple[int, int, int]] = []  # changed, path, folder
 
     @property
     def documents(self) -> int:
@@ -52,6 +54,10 @@ class Automaton:
     @property
     def size(self) -> int:
         return sum(map(len, self._documents))
+
+    @property
+    def living(self) -> int:
+        return sum(len(self._documents[doc]) for doc in self._numbers())
 
     @property
     def states(self) -> int:
@@ -63,30 +69,36 @@ class Automaton:
                     ends.setdefault(tuple(document[start:end]), set()).add((number, end))
         return len({frozenset(places) for places in ends.values()}) + 1
 
-    def add(self, tokens: Tokens) -> int:
+    def add(self, tokens: Tokens, changed: int = 0, path: int = -1, folder: int = -1) -> int:
         _require_ids(tokens)
-        document = self.open()
+        document = self.open(changed, path, folder)
         self.extend(tokens)
         return document
 
-    def open(self) -> int:
-        self._require_growing()
+    def open(self, changed: int = 0, path: int = -1, folder: int = -1) -> int:
         self._documents.append([])
+        self._alive.append(True)
+        self.labels.append((changed, path, folder))
         return len(self._documents) - 1
 
     def extend(self, tokens: Tokens) -> None:
         _require_ids(tokens)
-        self._require_growing()
         if not self._documents:
             raise ValueError("no document to extend: open one first")
+        if not self._alive[-1]:
+            raise ValueError("the last document is dead: open one")
         self._documents[-1].extend(map(int, tokens))
 
-    def freeze(self) -> None:
-        self._require_growing()
-        self.frozen = True
+    def kill(self, doc: int) -> None:
+        self.tokens(doc)
+        self._alive[doc] = False
+
+    def label(self, doc: int, changed: int, path: int, folder: int) -> None:
+        self.tokens(doc)
+        self.labels[doc] = (changed, path, folder)
 
     def match(self, tail: Tokens, k: int = 8, limit: int = 64, *, followed: bool = False) -> Match:
-        length, places = self._occurrences(tail, limit, followed)
+        length, places = self.occurrences(tail, limit, followed)
         _require_not_negative("k", k)
         newest = np.array(places[:k], np.int32).reshape(-1, 2)
         return Match(length, len(places), newest[:, 0], newest[:, 1])
@@ -94,33 +106,9 @@ class Automaton:
     def tree(
         self, tail: Tokens, nodes: int = 64, width: int = 8, limit: int = 64, *, most: int = 1024
     ) -> Tree:
-        for name, value in (("nodes", nodes), ("width", width), ("most", most)):
-            _require_not_negative(name, value)
-        _, places = self._occurrences(tail, limit, followed=True)
-        tokens: list[int] = []
-        parents: list[int] = []
-        probs: list[float] = []
-        open_nodes: list[tuple[int, float, int, list[tuple[int, int]]]] = []
-
-        def expand(parent: int, places: list[tuple[int, int]]) -> None:
-            following: dict[int, list[tuple[int, int]]] = {}
-            for doc, end in places:
-                for token in self._documents[doc][end : end + 1]:
-                    following.setdefault(token, []).append((doc, end + 1))
-            best = sorted(following, key=lambda token: (-len(following[token]), token))
-            for token in best[:width]:
-                after = following[token]
-                open_nodes.append((token, len(after) / len(places), parent, after))
-
-        expand(-1, places[:most])
-        while open_nodes and len(tokens) < nodes:
-            node = max(open_nodes, key=lambda node: len(node[3]))  # of equals the oldest
-            open_nodes.remove(node)
-            tokens.append(node[0])
-            probs.append(node[1])
-            parents.append(node[2])
-            expand(len(tokens) - 1, node[3])
-        return Tree(np.array(tokens, np.int32), np.array(parents, np.int32), np.array(probs))
+        _require_not_negative("most", most)
+        _, places = self.occurrences(tail, limit, followed=True)
+        return _tree([self._documents[doc][end:] for doc, end in places[:most]], nodes, width)
 
     def continuation(self, doc: int, end: int, n: int) -> Ids:
         document = self.tokens(doc)
@@ -137,26 +125,103 @@ class Automaton:
     def check(self) -> str:
         return ""
 
-    def _occurrences(
+    def occurrences(
         self, tail: Tokens, limit: int, followed: bool
     ) -> tuple[int, list[tuple[int, int]]]:
-        """The length of the longest suffix of the tail's last `limit` tokens that occurs, and
-        (document, end) of each of its occurrences, newest first."""
+        """The length of the longest suffix of the tail's last `limit` tokens that occurs in living
+        documents, and (document, end) of each of its occurrences, newest first."""
         _require_ids(tail)
         _require_not_negative("limit", limit)
         suffix = [int(token) for token in tail][-limit:] if limit else []
         found = {
             (number, end): _common_suffix(document[:end][-len(suffix) :], suffix)
-            for number, document in enumerate(self._documents)
+            for number in self._numbers()
+            for document in [self._documents[number]]
             for end in range(1, len(document) + (not followed))
         }
         length = max(found.values(), default=0)
         places = [place for place in found if found[place] >= length] if length else []
         return length, sorted(places, reverse=True)
 
-    def _require_growing(self) -> None:
-        if self.frozen:
-            raise ValueError("the automaton is frozen: build a new one to add text")
+    def _numbers(self) -> list[int]:
+        """Of the living documents."""
+        return [number for number, alive in enumerate(self._alive) if alive]
+
+
+class Segments:
+    """Several of these, asked as one."""
+
+    def __init__(self, parts: list[Automaton]) -> None:
+        self._parts = parts
+
+    def match(
+        self, tail: Tokens, k: int = 8, limit: int = 64, path: int = -1, folder: int = -1
+    ) -> tuple[int, int, list[tuple[int, int, int, float]]]:
+        """Probabilities are shares of the 64 newest occurrences."""
+        _require_not_negative("k", k)
+        length, places = self._places(tail, limit)
+        follows = [self._parts[part].tokens(doc)[end] for part, doc, end in places]
+        sample = follows[:64]
+        probs = [sample.count(token) / len(sample) for token in follows]
+
+        def nearness(at: int) -> int:
+            part, doc, _ = places[at]
+            _, its_path, its_folder = self._parts[part].labels[doc]
+            return 2 if path >= 0 and its_path == path else folder >= 0 and its_folder == folder
+
+        best = sorted(range(len(places)), key=nearness, reverse=True)[:k]
+        return length, len(places), [(*places[at], probs[at]) for at in best]
+
+    def tree(
+        self, tail: Tokens, nodes: int = 64, width: int = 8, limit: int = 64, *, most: int = 1024
+    ) -> Tree:
+        _require_not_negative("most", most)
+        _, places = self._places(tail, limit)
+        following = [self._parts[part].tokens(doc)[end:].tolist() for part, doc, end in places]
+        return _tree(following[:most], nodes, width)
+
+    def _places(self, tail: Tokens, limit: int) -> tuple[int, list[tuple[int, int, int]]]:
+        """The longest match, and (part, document, end) of its occurrences, newest first."""
+        found = [part.occurrences(tail, limit, followed=True) for part in self._parts]
+        length = max((length for length, _ in found), default=0)
+        places = [
+            (part, doc, end)
+            for part, (its_length, its_places) in enumerate(found)
+            if its_length == length
+            for doc, end in its_places
+        ]
+        changed = {(part, doc): self._parts[part].labels[doc][0] for part, doc, _ in places}
+        return length, sorted(places, key=lambda place: (changed[place[:2]], *place), reverse=True)
+
+
+def _tree(following: list[list[int]], nodes: int, width: int) -> Tree:
+    """The best-first tree of some continuations, newest first."""
+    _require_not_negative("nodes", nodes)
+    _require_not_negative("width", width)
+    tokens: list[int] = []
+    parents: list[int] = []
+    probs: list[float] = []
+    open_nodes: list[tuple[int, float, int, list[list[int]]]] = []
+
+    def expand(parent: int, following: list[list[int]]) -> None:
+        branches: dict[int, list[list[int]]] = {}
+        for rest in following:
+            for token in rest[:1]:
+                branches.setdefault(token, []).append(rest[1:])
+        best = sorted(branches, key=lambda token: (-len(branches[token]), token))
+        for token in best[:width]:
+            after = branches[token]
+            open_nodes.append((token, len(after) / len(following), parent, after))
+
+    expand(-1, following)
+    while open_nodes and len(tokens) < nodes:
+        node = max(open_nodes, key=lambda node: len(node[3]))  # of equals the oldest
+        open_nodes.remove(node)
+        tokens.append(node[0])
+        probs.append(node[1])
+        parents.append(node[2])
+        expand(len(tokens) - 1, node[3])
+    return Tree(np.array(tokens, np.int32), np.array(parents, np.int32), np.array(probs))
 
 
 def _common_suffix(a: list[int], b: list[int]) -> int:

@@ -1,272 +1,361 @@
-"""Files and their tokens: what can be copied, and where it came from.
+"""The workspace: what can be copied from, as it is this second.
 
-A workspace is a list of segments, each a frozen automaton over some documents. A change is noted at
-once and applied by the next `match`: what changed leaves its segment, which is built again from the
-tokens it holds, and becomes a segment of its own; small segments are merged. It reads files only in
-`build`; it does not watch them, and writes nothing.
+Files of the roots, and open buffers in place of them, in a few segments that are asked as one. A
+change kills the old text and adds the new one. A thread of its own merges segments and saves them.
+Readers never wait: they ask the segments as these are.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import pairwise
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from index import files
-from index._core import Automaton
+from index._core import Tree
+from index.disk import Change, Disk, Progress
+from index.files import File
+from index.living import Living
+from index.records import Span, Stats, WorkspaceMatch
+from index.segment import Document
+from index.shelf import Shelf
+from index.tokens import Encoded, Encoder, Ids, Tokens, digest
 
-Ids = NDArray[np.int32]
-Progress = Callable[[str, int, int], None]  # (what, done, of)
+if TYPE_CHECKING:
+    from index.watch import Watch
 
-SEGMENT = 1 << 18  # tokens of a segment at most, but for a longer document: rebuilt in a blink
-BATCH = 1 << 22  # characters handed to the encoder at once
+log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Where copied text came from: code points `start:stop` of `path` as it was at `version`."""
-
-    path: str
-    start: int
-    stop: int
-    version: int = 0
-
-
-class Encoder(Protocol):
-    """Text to token ids; the engine's tokenizer is one. Ids are int32, nothing is added to them."""
-
-    @property
-    def byte_lengths(self) -> NDArray[np.int32]:
-        """UTF-8 bytes that each id decodes to, by id; -1 where that is not fixed."""
-        ...
-
-    def encode_batch(self, texts: list[str]) -> list[Ids]:
-        """The ids of each text."""
-        ...
-
-    def encode_with_offsets(self, text: str) -> tuple[Ids, NDArray[np.int64]]:
-        """Ids, and where each starts in `text`, in code points."""
-        ...
-
-
-@dataclass(frozen=True)
-class Document:
-    """One text as it was indexed."""
-
-    path: str
-    text: str
-    version: int
-    changed: int  # by it documents are ordered: later is newer
-    tokens: Ids = field(repr=False)
-    byte_lengths: NDArray[np.int32] | None  # by id, where they add up to the text;
-    starts: NDArray[np.int64] | None  # else the code point at which each token starts
-
-    @cached_property
-    def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The code points that each token covers, also in part: starts and stops."""
-        if self.starts is not None:
-            after = np.append(self.starts[1:], len(self.text))
-            return self.starts, np.minimum(np.maximum(after, self.starts + 1), len(self.text))
-        assert self.byte_lengths is not None
-        bytes_before = np.concatenate([[0], np.cumsum(self.byte_lengths[self.tokens])])
-        data = np.frombuffer(self.text.encode(), np.uint8)
-        first = np.append((data & 0xC0) != 0x80, True)  # bytes that start a character
-        begun = np.concatenate([[0], np.cumsum(first)])  # characters begun before each byte
-        inside = begun[bytes_before] - ~first[bytes_before]
-        return inside[:-1].astype(np.int64), begun[bytes_before[1:]].astype(np.int64)
-
-    def span(self, start: int, stop: int) -> Span | None:
-        """Where the tokens start:stop stand in the text; None for none."""
-        stop = min(stop, len(self.tokens))
-        if start >= stop:
-            return None
-        starts, stops = self.places
-        return Span(self.path, int(starts[start]), int(stops[stop - 1]), self.version)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkspaceMatch:
-    """One occurrence of the longest suffix of a tail that a living document continues."""
-
-    length: int  # tokens of the tail that it repeats
-    count: int  # such occurrences in the whole workspace
-    document: Document
-    end: int  # token after the repeated ones
-
-    @property
-    def path(self) -> str:
-        return self.document.path
-
-    def continuation(self, n: int) -> Ids:
-        """The n tokens that follow, fewer where the document ends; a view."""
-        return self.document.tokens[self.end : self.end + n]
-
-    def span(self, start: int, stop: int) -> Span | None:
-        """Where the tokens start:stop of the continuation were copied from; None for none."""
-        return self.document.span(self.end + start, self.end + stop)
-
-
-class Segment:
-    """A frozen automaton over documents, in the order they changed."""
-
-    def __init__(self, documents: Iterable[Document]) -> None:
-        self.documents = sorted(documents, key=lambda document: document.changed)
-        self.size = sum(len(document.tokens) for document in self.documents)
-        self.automaton = Automaton()
-        for document in self.documents:
-            self.automaton.add(document.tokens)
-        self.automaton.freeze()
+BATCH = 1 << 22  # characters that are read at once
+FEW = 1 << 14  # tokens of changed files that the young segment takes
+BULK = 1 << 20  # tokens that are frozen at once when many files are read
 
 
 class Workspace:
-    """The texts under `root` and those handed in by `update`. One thread may write while others
-    read; a reader that meets fresh changes waits until they are applied."""
+    """The living texts of some folders and of the buffers handed in. A document is named by its
+    absolute path, or by what its buffer was called. Any thread may call; a context manager."""
 
-    def __init__(self, root: Path | None, encoder: Encoder) -> None:
-        self.root = root
-        self.skipped: dict[str, str] = {}  # by path: why a file of `root` is not in
-        self._encoder = encoder
-        self._documents: dict[str, Document] = {}
-        self._changed = 0
-        self._dirty: set[str] = set()  # paths whose segments are not up to date
-        self._segments: tuple[Segment, ...] = ()
-        self._lock = threading.Lock()
+    def __init__(
+        self, roots: Path | Sequence[Path] | None, encoder: Encoder, home: Path | None = None
+    ) -> None:
+        """`home`: where the index and token ids are kept between starts; None: nowhere. Nothing is
+        read before `build`."""
+        if roots is None:
+            roots = []
+        self.disk = Disk([roots] if isinstance(roots, Path) else roots)
+        self.encoder = encoder
+        self.tokens = Tokens(encoder, home and home / "tokens")
+        self._shelf: Shelf | None = None
+        if home and self.disk.roots:
+            self._shelf = Shelf(home / "index", self.disk.roots, encoder.fingerprint)
+        self._living = Living()
+        self._buffers: dict[str, int] = {}  # open: their versions
+        self._reading = threading.RLock()  # one reads the disk at a time
+        self._tending = threading.Lock()  # one merges and saves at a time
+        self._wake = threading.Event()
+        self._closing = False
+        self._tender: threading.Thread | None = None
+        self._watch: Watch | None = None
 
-    def build(self, progress: Progress | None = None) -> None:
-        """Index the files of `root`, oldest first; they replace what was there."""
-        if self.root is None:
-            return
-        self.skipped = {}
-        found = list(files.walk(self.root, self.skipped.__setitem__))
-        found.sort(key=lambda file: (file.changed, file.path))
-        documents: list[Document] = []
-        texts: dict[str, str] = {}
-        for done, file in enumerate(found, 1):
-            try:
-                texts[file.path] = files.read(file.full)
-            except files.Skipped as reason:
-                self.skipped[file.path] = str(reason)
-            if done == len(found) or sum(map(len, texts.values())) >= BATCH:
-                documents += self._encode(texts, 0)
-                texts = {}
-                if progress:
-                    progress("indexing the workspace", done, len(found))
-        segments = tuple(Segment(part) for part in _parts(documents))
-        with self._lock:
-            self._documents = {document.path: document for document in documents}
-            self._dirty.clear()
-            self._segments = segments
+    def __enter__(self) -> Self:
+        return self
 
-    def update(self, path: str, text: str | None, version: int = 0) -> None:
-        """`path` now has this text; None: it is gone."""
-        documents = [] if text is None else self._encode({path: text}, version)
-        with self._lock:
-            self._documents.pop(path, None)
-            self._documents.update((document.path, document) for document in documents)
-            self._dirty.add(path)
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
-    def match(self, tail: Ids | list[int], k: int = 8, limit: int = 64) -> list[WorkspaceMatch]:
+    # -- asking --------------------------------------------------------------------------------
+
+    def match(
+        self, tail: Ids | list[int], k: int = 8, limit: int = 64, near: str | None = None
+    ) -> list[WorkspaceMatch]:
         """The longest suffix of the last `limit` tokens of `tail` that a living document continues,
-        at its k newest occurrences: the document changed last first, then the later position."""
-        segments = self._apply() if self._dirty else self._segments
-        tail = np.asarray(tail, np.int32)
-        found = [
-            (segment, segment.automaton.match(tail, k, limit, followed=True))
-            for segment in segments
-        ]
-        length = max((match.length for _, match in found), default=0)
-        if length == 0:
-            return []
-        best = [(segment, match) for segment, match in found if match.length == length]
-        count = sum(match.count for _, match in best)
-        matches = [
-            WorkspaceMatch(length, count, segment.documents[doc], end)
-            for segment, match in best
-            for doc, end in zip(match.docs.tolist(), match.ends.tolist(), strict=True)
-        ]
-        matches.sort(key=lambda match: (match.document.changed, match.end), reverse=True)
-        return matches[:k]
+        at its k best occurrences: those in the document `near`, then those in its folder, then in
+        what changed last; in a document the later position."""
+        segments, core = self._living.snapshot
+        path, folder = self._living.near(near) if near else (-1, -1)
+        length, count, places = core.match(np.asarray(tail, np.int32), k, limit, path, folder)
+        found = []
+        for part, number, end, prob in places:
+            segment = segments[part]
+            document = segment.documents[number]
+            found.append(
+                WorkspaceMatch(length, count, prob, document, segment, number, end, self.encoder)
+            )
+        return found
+
+    def tree(self, tail: Ids | list[int], nodes: int = 64, width: int = 8, limit: int = 64) -> Tree:
+        """What follows the newest 1024 of these occurrences, as one tree."""
+        return self._living.snapshot[1].tree(np.asarray(tail, np.int32), nodes, width, limit)
+
+    def find(self, text: str, most: int = 100) -> list[Span]:
+        """Where a text stands in the files, as they are indexed: newest first, `most` places."""
+        return self.disk.find(text, self.documents, most)
+
+    @property
+    def documents(self) -> list[Document]:
+        """The living ones."""
+        with self._living.lock:
+            return list(self._living.documents.values())
 
     @property
     def paths(self) -> list[str]:
         """Of the living documents, sorted."""
-        return sorted(self._documents)
+        return sorted(document.path for document in self.documents)
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """By path: why a file of the roots is not in."""
+        return dict(self.disk.skipped)
 
     @property
     def size(self) -> int:
         """Tokens of the living documents."""
-        return sum(len(document.tokens) for document in list(self._documents.values()))
+        return sum(segment.living for segment in self._living.segments)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the automata."""
-        return sum(segment.automaton.nbytes for segment in self._segments)
+        """Memory of the segments, mapped files included."""
+        return sum(segment.core.nbytes for segment in self._living.segments)
 
-    def _encode(self, texts: dict[str, str], version: int) -> list[Document]:
-        """Documents of texts by path, in their order. Where the bytes of the ids do not add up to
-        the text (a tokenizer that normalises), the ids are taken with offsets."""
-        by_id = self._encoder.byte_lengths
-        documents = []
-        encoded = self._encoder.encode_batch(list(texts.values()))
-        for (path, text), ids in zip(texts.items(), encoded, strict=True):
-            lengths = by_id[ids]
-            exact = bool((lengths >= 0).all()) and int(lengths.sum()) == len(text.encode())
-            starts = None
-            if not exact:
-                ids, starts = self._encoder.encode_with_offsets(text)
-            self._changed += 1
-            known = by_id if exact else None
-            documents.append(Document(path, text, version, self._changed, ids, known, starts))
-        return documents
+    def stats(self) -> Stats:
+        segments = [one for one in self._living.segments if one.size]
+        size = sum(one.size for one in segments)
+        return Stats(
+            files=len(self._living.documents),
+            tokens=self.size,
+            segments=len(segments),
+            nbytes=self.nbytes,
+            dead=1 - self.size / size if size else 0.0,
+            hits=self.tokens.hits,
+            misses=self.tokens.misses,
+            disk=self._shelf.store.nbytes() if self._shelf else 0,
+            cache=self.tokens.nbytes(),
+        )
 
-    def _apply(self) -> tuple[Segment, ...]:
-        """Bring the segments up to date with the documents."""
-        with self._lock:
-            if not self._dirty:
-                return self._segments
-            kept: list[Segment] = []
-            for segment in self._segments:
-                living = [one for one in segment.documents if one.path not in self._dirty]
-                if len(living) == len(segment.documents):
-                    kept.append(segment)
-                elif living:
-                    kept.append(Segment(living))
-            fresh = [self._documents[path] for path in self._dirty if path in self._documents]
-            kept += [Segment(part) for part in _parts(fresh)]
-            self._segments = tuple(_merged(kept))
-            self._dirty.clear()
-            return self._segments
+    # -- changes -------------------------------------------------------------------------------
 
+    def build(self, progress: Progress | None = None) -> None:
+        """Take up what was saved, and read what changed since. NotADirectoryError where a root is
+        none."""
+        self.disk.require_roots()
+        if self._shelf and not self._living.documents:
+            self._shelf.load(self._living, self.disk)
+        self.scan(progress)
 
-def _parts(documents: list[Document]) -> list[list[Document]]:
-    """Documents in runs of at most SEGMENT tokens; a longer one stands alone."""
-    parts: list[list[Document]] = []
-    room = 0
-    for document in documents:
-        if not parts or len(document.tokens) > room:
-            parts.append([])
-            room = SEGMENT
-        parts[-1].append(document)
-        room -= len(document.tokens)
-    return parts
+    def scan(self, progress: Progress | None = None) -> None:
+        """Make the index what the disk says, whatever was missed before."""
+        with self._reading:
+            found = self.disk.walk()
+            with self._living.lock:
+                for path in set(self._living.documents) - set(found):
+                    self._forget(path)
+            self._take(found, progress)
 
+    def refresh(self, paths: Collection[Path | str] | None = None) -> None:
+        """These files or folders may have changed on disk; None: anything may have."""
+        keys = {self.disk.key(path) for path in paths or ()}
+        if paths is None or self.disk.is_wide(keys):
+            self.scan()
+            return
+        with self._reading:
+            found = self.disk.look(keys)
+            with self._living.lock:
+                for path in self._inside(keys - set(found)):
+                    self._forget(path)
+            self._take(found)
 
-def _merged(segments: list[Segment]) -> list[Segment]:
-    """Segments of which each is more than twice as large as the next, unless both together were too
-    large for one: so there are few, and a token is seldom built again."""
-    while True:
-        segments = sorted(segments, key=lambda segment: segment.size)
-        for at, (smaller, larger) in enumerate(pairwise(segments)):
-            if larger.size <= 2 * smaller.size and larger.size + smaller.size <= SEGMENT:
-                both = Segment([*larger.documents, *smaller.documents])
-                segments[at : at + 2] = [both]
-                break
+    def update(self, path: Path | str, text: str | None, version: int = 0) -> None:
+        """An open buffer has this text, which stands in place of the file's. None: it was closed,
+        and the file counts again. A version older than the last one is passed over."""
+        key = self.disk.key(path)
+        if text is None:
+            with self._living.lock:
+                open_before = self._buffers.pop(key, None) is not None
+                if open_before and key in self._living.documents:
+                    self._living.documents[key].version = 0
+            if open_before:
+                self.refresh([key])
+            return
+        why = self.disk.why_no_buffer(key, text)
+        encoded = None if why else self.tokens.encode_buffer(text)
+        mark = b"" if why else digest(text)
+        with self._living.lock:
+            if version < self._buffers.get(key, version):
+                return
+            self._buffers[key] = version
+            known = self._living.documents.get(key)
+            if encoded is None:
+                self._living.forget(key)
+            elif known and known.digest == mark:
+                known.version = version
+            else:
+                document = self._document(Change(key, text, mark, None), encoded, version)
+                self._living.put(document, encoded.ids)
+        self._tend_soon()
+
+    def remove(self, path: Path | str) -> None:
+        """A file or folder is gone from the disk. Open buffers stay."""
+        with self._reading, self._living.lock:
+            for one in self._inside([self.disk.key(path)]):
+                self._forget(one)
+
+    def rename(self, old: Path | str, new: Path | str) -> None:
+        """A file or folder has another name: nothing is read for that. Open buffers stay."""
+        old, new = self.disk.key(old), self.disk.key(new)
+        with self._reading, self._living.lock:
+            for path in self._inside([old]):
+                name = new + path[len(old) :]
+                if name in self._buffers:
+                    self._forget(path)
+                elif path not in self._buffers and path != name:
+                    self._living.rename(self._living.documents[path], name)
+
+    def watch(self) -> Watch:
+        """Follow the disk until `close`."""
+        from index.watch import Watch
+
+        if self._watch is None:
+            self._watch = Watch(self.disk.roots, self.refresh)
+            self._watch.start()
+        return self._watch
+
+    def settle(self) -> None:
+        """Merge and save now what is to be merged and saved."""
+        with self._tending:
+            while self._living.merge():
+                pass
+            if self._shelf:
+                self._shelf.save(self._living, self.disk, self._buffers)
+        self.tokens.flush()
+
+    def clear(self) -> None:
+        """Delete what is kept on disk: the saved index, and the ids of this tokenizer.
+        PermissionError where another process keeps the index."""
+        with self._tending:
+            if self._shelf:
+                self._shelf.clear()
+        self.tokens.clear()
+
+    def close(self) -> None:
+        """Stop watching, save, and give everything back."""
+        if self._watch:
+            self._watch.stop()
+        self._closing = True
+        self._wake.set()
+        if self._tender:
+            self._tender.join()
+        if self._shelf:
+            self._living.close_young()
+            self.settle()
+            self._shelf.store.close()
+        self.tokens.close()
+
+    # -- how -----------------------------------------------------------------------------------
+
+    def _take(self, found: dict[str, File], progress: Progress | None = None) -> None:
+        """Read those of these files that are not known as they are, oldest first."""
+        changed = [(path, file) for path, file in found.items() if not self._is_known(path, file)]
+        changed.sort(key=lambda one: (one[1].changed, one[0]))
+        pending: list[tuple[Document, Ids]] = []
+        batch: list[Change] = []
+        with ThreadPoolExecutor(1) as freezer:  # while the next ones are tokenised
+            done: list[Future[None]] = []
+            for at, (path, file) in enumerate(changed, 1):
+                batch += self._read(path, file)
+                last = at == len(changed)
+                if not last and sum(len(change.text) for change in batch) < BATCH:
+                    continue
+                pending += self._encode(batch)
+                batch = []
+                if last or sum(document.size for document, _ in pending) >= BULK:
+                    done.append(freezer.submit(self._put, pending))
+                    pending = []
+                if progress:
+                    progress("indexing the workspace", at, len(changed))
+            for each in done:
+                each.result()
+        self._tend_soon()
+
+    def _read(self, path: str, file: File) -> list[Change]:
+        """The new text of a file, if it is new; the old one dies."""
+        change = self.disk.read(path, file)
+        with self._living.lock:
+            known = self._living.documents.get(path)
+            if path in self._buffers:
+                return []
+            if change and known and known.digest == change.digest:
+                known.stamp = change.stamp
+                return []
+            self._forget(path)
+        return [change] if change else []
+
+    def _encode(self, changes: list[Change]) -> list[tuple[Document, Ids]]:
+        encoded = self.tokens.encode([change.text for change in changes])
+        return [
+            (self._document(change, one, 0), one.ids)
+            for change, one in zip(changes, encoded, strict=True)
+        ]
+
+    def _document(self, change: Change, encoded: Encoded, version: int) -> Document:
+        return Document(
+            path=change.path,
+            version=version,
+            changed=self._living.next(),
+            digest=change.digest,
+            stamp=change.stamp,
+            starts=encoded.starts,
+            size=len(encoded.ids),
+        )
+
+    def _put(self, pending: list[tuple[Document, Ids]]) -> None:
+        """New documents of files come; where a buffer was opened meanwhile, it stays."""
+        if sum(document.size for document, _ in pending) <= FEW:
+            for document, ids in pending:
+                with self._living.lock:
+                    if document.path not in self._buffers:
+                        self._living.put(document, ids)
         else:
-            return segments
+            documents, tokens = zip(*pending, strict=True)
+            self._living.put_frozen(documents, tokens, self._buffers)
+
+    def _is_known(self, path: str, file: File) -> bool:
+        if path in self._buffers or self.disk.passed.get(path) == file.stamp:
+            return True
+        known = self._living.documents.get(path)
+        return known is not None and known.stamp == file.stamp
+
+    def _inside(self, paths: Collection[str]) -> list[str]:
+        """The documents of these files and below these folders."""
+        folders = tuple(f"{path}/" for path in paths)
+        return [
+            path
+            for path in self._living.documents
+            if folders and (path in paths or path.startswith(folders))
+        ]
+
+    def _forget(self, path: str) -> None:
+        """A file's document dies; a buffer stays."""
+        if path not in self._buffers:
+            self._living.forget(path)
+
+    def _tend_soon(self) -> None:
+        """Wake the thread that merges and saves."""
+        if self._tender is None and not self._closing:
+            self._tender = threading.Thread(target=self._tend, name="index", daemon=True)
+            self._tender.start()
+        self._wake.set()
+
+    def _tend(self) -> None:
+        while not self._closing:
+            self._wake.wait()
+            self._wake.clear()
+            if self._closing:
+                return
+            try:
+                self.settle()
+            except Exception as error:  # the next change tries again
+                log.warning("the index could not be merged: %s: %s", type(error).__name__, error)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index import naive
-from index._core import Automaton
+from index._core import Automaton, Frozen, Segments
 
 LARGEST_ID = 2**31 - 1
 ALPHABETS = ([0], [0, 1], [0, 1, 2], [7, 0, LARGEST_ID], [*range(40), LARGEST_ID - 1, LARGEST_ID])
@@ -60,15 +60,23 @@ def programs(draw: st.DrawFn) -> tuple[list[tuple[str, list[int]]], list[list[in
     document = st.lists(token, max_size=24)
     known = draw(st.lists(document, min_size=1, max_size=3))  # repeated documents
     text = st.one_of(document, st.sampled_from(known), st.sampled_from([[], known[0][:1]]))
-    operation = st.tuples(st.sampled_from(["add", "open", "extend", "extend one by one"]), text)
+    operation = st.tuples(
+        st.sampled_from(["add", "open", "extend", "extend one by one", "kill"]), text
+    )
     return draw(st.lists(operation, max_size=7)), draw(st.lists(text, min_size=1, max_size=3))
 
 
-def perform(automaton: Any, name: str, tokens: list[int]) -> None:
-    if name == "add":
+def perform(automaton: Any, name: str, tokens: list[int], living: list[bool]) -> None:
+    if name == "kill" and living:
+        doc = len(tokens) % len(living)
+        automaton.kill(doc)
+        living[doc] = False
+    elif name == "add":
         automaton.add(tokens)
-    elif name == "open" or automaton.documents == 0:
+        living.append(True)
+    elif name == "open" or not living or not living[-1]:
         automaton.open()
+        living.append(True)
     elif name == "extend":
         automaton.extend(ids(tokens))
     else:
@@ -77,49 +85,36 @@ def perform(automaton: Any, name: str, tokens: list[int]) -> None:
 
 
 @settings(max_examples=250, deadline=None)
-@given(programs(), st.integers(0, 9), st.integers(0, 30), st.integers(0, 7), st.data())
+@given(programs(), st.integers(0, 9), st.integers(0, 30), st.integers(1, 8))
 def test_answers_are_those_of_brute_force_after_every_operation(
-    program: tuple[list[tuple[str, list[int]]], list[list[int]]],
-    k: int,
-    limit: int,
-    frozen_at: int,
-    data: st.DataObject,
+    program: tuple[list[tuple[str, list[int]]], list[list[int]]], k: int, limit: int, most: int
 ) -> None:
     operations, tails = program
     fast, slow = Automaton(), naive.Automaton()
-    for step, (name, tokens) in enumerate([*operations, ("open", [])]):
-        if step == frozen_at:
-            fast.freeze()
-            slow.freeze()
-        if slow.frozen:
-            with pytest.raises(ValueError, match="frozen"):
-                perform(fast, name, tokens or [0])
-        else:
-            perform(fast, name, tokens)
-            perform(slow, name, tokens)
+    living: list[bool] = []
+    for name, tokens in [*operations, ("open", [])]:
+        perform(fast, name, tokens, living[:])
+        perform(slow, name, tokens, living)
         assert fast.check() == ""
         assert (fast.documents, fast.size, fast.states) == (slow.documents, slow.size, slow.states)
+        assert fast.living == slow.living
         assert fast.states <= max(1, 2 * fast.size)
         for document in range(fast.documents):
             assert fast.tokens(document).tolist() == slow.tokens(document).tolist()
         for tail in tails:
             assert_equal_answers(fast, slow, tail, k, limit)
-            assert_equal_trees(fast, slow, tail, 3 * k, limit % 5, most=1 + frozen_at)
+            assert_equal_trees(fast, slow, tail, 3 * k, limit % 5, most=most)
         if fast.documents:  # its own end, the question that the context drafter asks
             assert_equal_answers(fast, slow, fast.tokens(fast.documents - 1).tolist(), k, limit)
             assert_equal_trees(fast, slow, fast.tokens(fast.documents - 1).tolist(), 9, 3, most=99)
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=4), st.booleans())
-def test_every_substring_is_found_and_nothing_else(
-    documents: list[list[int]], frozen: bool
-) -> None:
+@given(st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=4))
+def test_every_substring_is_found_and_nothing_else(documents: list[list[int]]) -> None:
     automaton = Automaton()
     for document in documents:
         automaton.add(document)
-    if frozen:
-        automaton.freeze()
     substrings = {
         tuple(document[start:stop])
         for document in documents
@@ -136,7 +131,7 @@ def test_every_substring_is_found_and_nothing_else(
 @pytest.mark.parametrize("alphabet", [1, 2, 3, 50])
 @pytest.mark.parametrize("sizes", [[900], [3, 400, 0, 300, 1, 200]])
 def test_common_text_is_counted_exactly(alphabet: int, sizes: list[int]) -> None:
-    """Counts beyond what a growing automaton walks to, and a frozen one reads from its range."""
+    """Counts beyond what the automaton walks to."""
     chance = random.Random(alphabet)
     fast, slow = Automaton(), naive.Automaton()
     for size in sizes:
@@ -147,15 +142,16 @@ def test_common_text_is_counted_exactly(alphabet: int, sizes: list[int]) -> None
     slow.add([alphabet] * 300)
     tails = [[chance.randrange(alphabet) for _ in range(length)] for length in (1, 1, 2, 3, 70)]
     tails += [slow.tokens(0)[-5:].tolist(), [alphabet] * 5]
-    for _ in range(2):
+    for dead in (None, len(sizes), 0, 1):
+        if dead is not None and dead < fast.documents:
+            fast.kill(dead)
+            slow.kill(dead)
         for tail in tails:
             for k in (0, 3, 2000):
                 assert_equal_answers(fast, slow, tail, k, 64)
             assert_equal_trees(fast, slow, tail, 20, 4, most=10)
             assert_equal_trees(fast, slow, tail, 20, 4, most=5000)
         assert fast.check() == ""
-        if not fast.frozen:
-            fast.freeze()
 
 
 def test_counts_add_up_along_the_tree() -> None:
@@ -191,16 +187,18 @@ def test_golden_suffix_automaton() -> None:
     assert automaton.states == 10
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_golden_static_tree(frozen: bool) -> None:
+@pytest.mark.parametrize("form", ["growing", "frozen"])
+def test_golden_static_tree(form: str) -> None:
     """SPEC 10, less its first node, which is the tail's own last token; 0 ends every document."""
+    documents = ([5, 6, 7, 8, 0], [5, 6, 7, 9, 0], [5, 6, 4, 0], [5, 6, 7, 8, 0])
     automaton = Automaton()
-    for document in ([5, 6, 7, 8, 0], [5, 6, 7, 9, 0], [5, 6, 4, 0], [5, 6, 7, 8, 0]):
+    for document in documents:
         automaton.add(document)
-    if frozen:
-        automaton.freeze()
     assert automaton.match([5, 6]).count == 4
-    tree = automaton.tree([5, 6], nodes=5, width=8)
+    if form == "growing":
+        tree = automaton.tree([5, 6], nodes=5, width=8)
+    else:
+        tree = Segments([Frozen([ids(one) for one in documents])]).tree([5, 6], nodes=5, width=8)
     assert tree.tokens.tolist() == [7, 8, 0, 4, 9]
     assert tree.parents.tolist() == [-1, 0, 1, -1, 0]
     paths: list[float] = []
@@ -233,6 +231,8 @@ def test_documents_are_separate() -> None:
         (lambda automaton: automaton.tree([1], 1, -3), "width -3"),
         (lambda automaton: automaton.tree([1], most=-4), "most -4"),
         (lambda automaton: automaton.tokens(1), "document 1"),
+        (lambda automaton: automaton.kill(1), "document 1"),
+        (lambda automaton: automaton.label(-1, 0, 0, 0), "document -1"),
         (lambda automaton: automaton.tokens(-1), "document -1"),
         (lambda automaton: automaton.continuation(0, 4, 1), "end 4"),
         (lambda automaton: automaton.continuation(0, -1, 1), "end -1"),
@@ -251,9 +251,13 @@ def test_bad_arguments_change_nothing(
     assert (automaton.documents, automaton.size, automaton.check()) == (1, 3, "")
 
 
-def test_extending_nothing_is_refused() -> None:
+def test_extending_nothing_or_the_dead_is_refused() -> None:
     for automaton in (Automaton(), naive.Automaton()):
         with pytest.raises(ValueError, match="open one first"):
+            automaton.extend([1])
+        automaton.add([1])
+        automaton.kill(0)
+        with pytest.raises(ValueError, match="dead"):
             automaton.extend([1])
 
 
@@ -280,8 +284,6 @@ def test_memory_is_counted() -> None:
         sizes.append(automaton.nbytes)
         assert automaton.nbytes >= automaton.size * 12  # token, link, list
     assert sizes == sorted(sizes)
-    automaton.freeze()
-    assert automaton.nbytes <= sizes[-1]
 
 
 @contextmanager
@@ -295,11 +297,11 @@ def no_forced_switches() -> Iterator[None]:
         sys.setswitchinterval(interval)
 
 
-@pytest.mark.parametrize("name", ["add", "extend", "freeze"])
+@pytest.mark.parametrize("name", ["add", "extend"])
 def test_long_calls_release_the_gil_and_refuse_others_meanwhile(name: str) -> None:
     automaton = Automaton()
     tokens = np.random.default_rng(0).integers(0, 200, 1_000_000).astype(np.int32)
-    automaton.add(tokens if name == "freeze" else tokens[:1])
+    automaton.add(tokens[:1])
     refused: list[str] = []
     go, done = threading.Lock(), threading.Event()
 
@@ -319,7 +321,7 @@ def test_long_calls_release_the_gil_and_refuse_others_meanwhile(name: str) -> No
         go.release()  # the other thread may run, but we hold the GIL
         while True:
             try:
-                automaton.freeze() if name == "freeze" else getattr(automaton, name)(tokens)
+                getattr(automaton, name)(tokens)
                 break
             except RuntimeError:  # the other one was first
                 continue

@@ -44,7 +44,7 @@ LAZY_ARROWS = {"ui/cli.py": "lsp_server"}
 # Third-party package -> the files, or folders ending in "/", that may import it. What is missing
 # here may be imported nowhere in index, engine, lsp_server and ui.
 WALLS = {
-    "filelock": ["engine/weights/"],
+    "filelock": ["engine/weights/", "index/store.py"],
     "gguf": ["engine/weights/"],
     "gradio": ["ui/web.py"],
     "huggingface_hub": ["engine/weights/"],

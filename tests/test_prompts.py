@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.prompts import Detokenizer, Tokenizer, prompt_of
+from engine.prompts import Detokenizer, Tokenizer, byte_characters, prompt_of
 from engine.records import Piece, Request, RequestError
 from engine.stream import TextStream, joined
-from index.workspace import Span
+from index.records import Span
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +142,41 @@ def test_bytes_of_every_token_add_up_to_the_text(tokenizer: Tokenizer) -> None:
     again, starts = tokenizer.encode_with_offsets(text)
     assert again.tolist() == ids.tolist() == tokenizer.encode(text)
     assert starts[0] == 0 and sorted(starts) == list(starts)
+
+
+def test_every_byte_has_the_character_of_a_byte_level_vocabulary() -> None:
+    from tokenizers import decoders, pre_tokenizers
+
+    characters = dict(byte_characters())
+    assert sorted(characters.values()) == sorted(pre_tokenizers.ByteLevel.alphabet())
+    decoder = decoders.ByteLevel()
+    assert all(decoder.decode([characters[n]]) == chr(n) for n in range(128))
+    pairs = [characters[byte] for byte in "\u00e9\u07ff".encode()]
+    assert decoder.decode(pairs) == "\u00e9\u07ff"
+
+
+@given(texts, st.data())
+def test_places_are_the_code_points_of_each_token_s_bytes(
+    tokenizer: Tokenizer, text: str, data: st.DataObject
+) -> None:
+    """On the text's own ids, and on any others with the same bytes."""
+    singles = {byte: tokenizer.backend.token_to_id(char) for byte, char in byte_characters()}
+    ids: list[int] = []
+    for token in tokenizer.encode(text):
+        whole = tokenizer.byte_lengths[token] == 1 or data.draw(st.booleans())
+        ids += [token] if whole else [singles[byte] for byte in bytes_of(tokenizer, token)]
+    starts, stops = tokenizer.places(np.array(ids, np.int32))
+    owner = [at for at, char in enumerate(text) for _ in char.encode()]  # by byte
+    assert b"".join(bytes_of(tokenizer, token) for token in ids) == text.encode()
+    before = 0
+    for token, start, stop in zip(ids, starts, stops, strict=True):
+        after = before + len(bytes_of(tokenizer, token))
+        assert (start, stop) == (owner[before], owner[after - 1] + 1)
+        before = after
+
+
+def bytes_of(tokenizer: Tokenizer, token: int) -> bytes:
+    """By the inverse of the vocabulary."""
+    bytes_by = {char: byte for byte, char in byte_characters()}
+    text = tokenizer.backend.id_to_token(token)
+    return bytes(bytes_by[char] for char in text)

@@ -3,176 +3,219 @@
 from __future__ import annotations
 
 import os
-import random
+import shutil
 import threading
-import unicodedata
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import byte_bpe
+from encoders import Bytes, Composed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+import index.living
 import index.workspace
+from engine.prompts import Tokenizer
 from index import Span, Workspace, naive
+from index.tokens import Encoder
 
-Ids = NDArray[np.int32]
-
-
-class Bytes:
-    """A token is a byte."""
-
-    byte_lengths = np.ones(256, np.int32)
-
-    def encode_batch(self, texts: list[str]) -> list[Ids]:
-        return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts]
-
-    def encode_with_offsets(self, text: str) -> tuple[Ids, NDArray[np.int64]]:
-        raise AssertionError("bytes always add up")
-
-
-class Composed:
-    """A token is a code point of the composed (NFC), lower-case text."""
-
-    byte_lengths = np.array(
-        [len(chr(i).encode("utf-8", "surrogatepass")) for i in range(1 << 17)], np.int32
-    )
-
-    def encode_batch(self, texts: list[str]) -> list[Ids]:
-        return [self.encode_with_offsets(text)[0] for text in texts]
-
-    def encode_with_offsets(self, text: str) -> tuple[Ids, NDArray[np.int64]]:
-        ids: list[int] = []
-        starts: list[int] = []
-        at = 0
-        while at < len(text):
-            stop = at + 1
-            while stop < len(text) and unicodedata.combining(text[stop]):
-                stop += 1
-            for char in unicodedata.normalize("NFC", text[at:stop]).lower():
-                ids.append(ord(char))
-                starts.append(at)
-            at = stop
-        return np.array(ids, np.int32), np.array(starts, np.int64)
-
-
-class Bpe:
-    """A real byte-level BPE, learnt from a few words."""
-
-    def __init__(self) -> None:
-        self.tokenizer = Tokenizer(models.BPE())
-        self.tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        self.tokenizer.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(
-            vocab_size=300,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        words = ["def return self value", "größer 日本 naïve 🙂 value self"]
-        self.tokenizer.train_from_iterator(words * 20, trainer)
-        vocabulary = self.tokenizer.get_vocab()
-        self.byte_lengths = np.zeros(len(vocabulary), np.int32)
-        for token, number in vocabulary.items():
-            self.byte_lengths[number] = len(token)  # a character stands for a byte
-
-    def encode_batch(self, texts: list[str]) -> list[Ids]:
-        return [np.array(one.ids, np.int32) for one in self.tokenizer.encode_batch_fast(texts)]
-
-    def encode_with_offsets(self, text: str) -> tuple[Ids, NDArray[np.int64]]:
-        raise AssertionError("a byte-level tokenizer's bytes always add up")
-
-
-BPE = Bpe()
 TEXT = st.text(alphabet="abe\u0301é🙂\n", max_size=20)
-PATHS = st.sampled_from(["a", "b", "c/d"])
+NAMES = ("a", "b", "c/d", "c/e")
 
 
-def answers(workspace: Workspace, tail: Ids, k: int) -> list[tuple[int, int, str, int]]:
+@pytest.fixture(scope="module")
+def bpe(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("bpe")
+    byte_bpe(folder)
+    return Tokenizer(folder)
+
+
+@pytest.fixture(params=["bytes", "composed", "bpe"])
+def encoder(request: pytest.FixtureRequest, bpe: Tokenizer) -> Encoder:
+    return {"bytes": Bytes(), "composed": Composed(), "bpe": bpe}[request.param]
+
+
+@pytest.fixture
+def workspaces(tmp_path: Path) -> Iterator[Any]:
+    """Makes workspaces, and closes them."""
+    made: list[Workspace] = []
+
+    def make(root: Path | list[Path] | None = None, encoder: Any = None, **more: Any) -> Workspace:
+        made.append(Workspace(root, encoder or Bytes(), **more))
+        return made[-1]
+
+    yield make
+    for workspace in made:
+        workspace.close()
+
+
+class Model:
+    """What should be found: texts by path, in the order they changed."""
+
+    def __init__(self, encoder: Any) -> None:
+        self.encoder = encoder
+        self.disk: dict[str, str] = {}
+        self.buffers: dict[str, str] = {}
+        self.living: dict[str, str] = {}
+
+    def see(self, path: str) -> None:
+        """The text that counts for a path may be another one now."""
+        text = self.buffers.get(path, self.disk.get(path))
+        if text is None:
+            self.living.pop(path, None)
+        elif self.living.get(path) != text:
+            self.living.pop(path, None)
+            self.living[path] = text
+
+    def rename(self, old: str, new: str) -> None:
+        self.disk[new] = self.disk.pop(old)
+        kept = [(new if path == old else path, text) for path, text in self.living.items()
+                if path != new]  # fmt: skip
+        self.living = dict(kept)
+
+    def match(self, tail: Any, k: int, near: str | None) -> list[tuple[int, int, str, int]]:
+        """By brute force."""
+        oracle = naive.Automaton()
+        for ids in self.encoder.encode_batch(list(self.living.values())):
+            oracle.add(ids)
+        found = oracle.match(tail, 10**6, followed=True)
+        paths = list(self.living)
+        places = [(paths[doc], end) for doc, end in zip(found.docs, found.ends, strict=True)]
+        if near is not None:
+            folder = Path(near).parent
+            places.sort(
+                key=lambda one: (one[0] == near, Path(one[0]).parent == folder), reverse=True
+            )
+        return [(found.length, found.count, path, int(end)) for path, end in places[:k]]
+
+
+def answers(workspace: Workspace, tail: Any, k: int, near: str | None = None) -> list[Any]:
     return [
-        (match.length, match.count, match.path, match.end) for match in workspace.match(tail, k)
+        (match.length, match.count, match.path, match.end)
+        for match in workspace.match(tail, k, near=near)
     ]
 
 
-def expected(texts: dict[str, str], encoder: Any, tail: Ids, k: int) -> list[Any]:
-    """By brute force; `texts` in the order they changed."""
-    oracle = naive.Automaton()
-    for ids in encoder.encode_batch(list(texts.values())):
-        oracle.add(ids)
-    found = oracle.match(tail, k, followed=True)
-    paths = list(texts)
-    return [
-        (found.length, found.count, paths[doc], end)
-        for doc, end in zip(found.docs.tolist(), found.ends.tolist(), strict=True)
-    ]
+OPERATION = st.tuples(
+    st.sampled_from(["write", "write", "delete", "open", "open", "close", "rename", "settle"]),
+    st.sampled_from(NAMES),
+    st.sampled_from(NAMES),
+    TEXT,
+    st.booleans(),
+)
 
 
-@pytest.mark.parametrize("encoder", [Bytes(), Composed(), BPE])
-@pytest.mark.parametrize("segment", [8, 40, 1 << 18])
-@settings(max_examples=60, deadline=None)
+def perform(workspace: Workspace, model: Model, root: Path, step: int, operation: Any) -> None:
+    kind, name, other, text, scan = operation
+    path, target = str(root / name), str(root / other)
+    changed = [path]
+    if kind == "write":
+        Path(path).write_text(text, "utf-8", newline="")
+        os.utime(path, (step, step))
+        model.disk[path] = text
+    elif kind == "delete" and path in model.disk:
+        Path(path).unlink()
+        del model.disk[path]
+    elif kind == "open":
+        workspace.update(path, text, step)
+        model.buffers[path] = text
+        model.see(path)
+        return
+    elif kind == "close":
+        workspace.update(path, None)
+        model.buffers.pop(path, None)
+    elif kind == "rename" and path in model.disk and path != target and not model.buffers:
+        Path(path).replace(target)
+        workspace.rename(path, target)
+        model.rename(path, target)
+        changed.append(target)
+    elif kind == "settle":
+        workspace.settle()
+        return
+    workspace.scan() if scan else workspace.refresh(changed)
+    model.see(path)
+
+
+@pytest.mark.parametrize(("young", "few", "bulk"), [(20, 5, 30), (60, 1000, 30), (1 << 16,) * 3])
+@settings(max_examples=70, deadline=None)
 @given(
-    changes=st.lists(st.tuples(PATHS, st.none() | TEXT, st.booleans()), max_size=12),
+    operations=st.lists(OPERATION, max_size=14),
     tails=st.lists(TEXT, min_size=1, max_size=3),
     k=st.integers(1, 5),
+    kind=st.sampled_from(["bytes", "composed", "bpe"]),
 )
 def test_after_any_changes_the_living_text_is_found_and_no_other(
-    encoder: Any,
-    segment: int,
-    changes: list[tuple[str, str | None, bool]],
+    bpe: Tokenizer,
+    tmp_path_factory: pytest.TempPathFactory,
+    young: int,
+    few: int,
+    bulk: int,
+    operations: list[Any],
     tails: list[str],
     k: int,
+    kind: str,
 ) -> None:
+    encoder: Any = {"bytes": Bytes(), "composed": Composed(), "bpe": bpe}[kind]
+    root = tmp_path_factory.mktemp("root")
+    (root / "c").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index.workspace, "SEGMENT", segment)
-        workspace = Workspace(None, encoder)
-        living: dict[str, str] = {}
-        for path, text, ask in [*changes, ("a", "ab", True)]:
-            workspace.update(path, text)
-            living.pop(path, None)
-            if text is not None:
-                living[path] = text
-            if not ask:
-                continue
-            for tail in encoder.encode_batch(tails + list(living.values())):
-                assert answers(workspace, tail, k) == expected(living, encoder, tail, k)
-            assert workspace.paths == sorted(living)
-            assert workspace.size == sum(map(len, encoder.encode_batch(list(living.values()))))
+        patch.setattr(index.living, "YOUNG", young)
+        patch.setattr(index.workspace, "FEW", few)
+        patch.setattr(index.workspace, "BULK", bulk)
+        with Workspace(root, encoder) as workspace:
+            workspace.build()
+            model = Model(encoder)
+            for step, operation in enumerate(operations, 1):
+                perform(workspace, model, root, step, operation)
+                assert workspace.paths == sorted(model.living)
+                questions = encoder.encode_batch(tails + list(model.living.values()))
+                assert workspace.size == sum(len(ids) for ids in questions[len(tails) :])
+                for tail in questions:
+                    for near in (None, str(root / "c/d")):
+                        assert answers(workspace, tail, k, near) == model.match(tail, k, near)
+    shutil.rmtree(root)
 
 
-@pytest.mark.parametrize("encoder", [Bytes(), BPE])
 @settings(max_examples=150, deadline=None)
-@given(text=st.text(alphabet="ab e\u0301é日🙂\n", min_size=2, max_size=30), data=st.data())
+@given(
+    text=st.text(alphabet="ab e\u0301é日🙂\n", min_size=2, max_size=30),
+    data=st.data(),
+    real=st.booleans(),
+)
 def test_a_span_is_the_least_text_that_covers_the_tokens(
-    encoder: Any, text: str, data: st.DataObject
+    bpe: Tokenizer, text: str, data: st.DataObject, real: bool
 ) -> None:
+    encoder: Any = bpe if real else Bytes()
     (ids,) = encoder.encode_batch([text])
     if len(ids) < 2:
         return
-    workspace = Workspace(None, encoder)
-    workspace.update("a.py", text, version=7)
-    match = workspace.match(ids[:1], k=1000)[-1]  # the first occurrence
-    rest = match.continuation(len(ids))
-    start = data.draw(st.integers(0, len(rest) - 1))
-    stop = data.draw(st.integers(start + 1, len(rest)))
-    span = match.span(start, stop)
-    assert span is not None
-    assert (span.path, span.version) == ("a.py", 7)
-    before = int(encoder.byte_lengths[ids[: match.end + start]].sum())
-    after = before + int(encoder.byte_lengths[rest[start:stop]].sum())
-    borders = [len(text[:at].encode()) for at in range(len(text) + 1)]
-    assert borders[span.start] <= before < borders[span.start + 1]
-    assert borders[span.stop - 1] < after <= borders[span.stop]
-    assert match.span(start, start) is None
-    assert match.span(len(rest), len(rest) + 3) is None
+    with Workspace(None, encoder) as workspace:
+        workspace.update("a.py", text, version=7)
+        match = workspace.match(ids[:1], k=1000)[-1]  # the first occurrence
+        rest = match.continuation(len(ids))
+        start = data.draw(st.integers(0, len(rest) - 1))
+        stop = data.draw(st.integers(start + 1, len(rest)))
+        span = match.span(start, stop)
+        assert span is not None
+        assert (span.path, span.version) == ("a.py", 7)
+        before = int(encoder.byte_lengths[ids[: match.end + start]].sum())
+        after = before + int(encoder.byte_lengths[rest[start:stop]].sum())
+        borders = [len(text[:at].encode()) for at in range(len(text) + 1)]
+        assert borders[span.start] <= before < borders[span.start + 1]
+        assert borders[span.stop - 1] < after <= borders[span.stop]
+        assert match.span(start, start) is None
+        assert match.span(len(rest), len(rest) + 3) is None
 
 
-def test_spans_of_a_normalising_tokenizer_count_the_text_as_it_is() -> None:
-    workspace = Workspace(None, Composed())
+def test_spans_of_a_normalising_tokenizer_count_the_text_as_it_is(workspaces: Any) -> None:
+    workspace = workspaces(None, Composed())
     text = "Cafe\u0301 ole\u0301!"
     workspace.update("menu", text)
-    (match,) = workspace.match([ord(char) for char in "caf"])
+    (match,) = workspace.match([ord(char) for char in "Caf"])
     assert "".join(map(chr, match.continuation(5))) == "é olé"
     assert match.span(0, 1) == Span("menu", 3, 5)
     assert match.span(2, 5) == Span("menu", 6, 10)
@@ -180,86 +223,191 @@ def test_spans_of_a_normalising_tokenizer_count_the_text_as_it_is() -> None:
     assert match.span(0, 99) == Span("menu", 3, len(text))
 
 
-def test_what_changed_last_comes_first() -> None:
-    workspace = Workspace(None, Bytes())
-    for path in ("old", "new", "newest"):
-        workspace.update(path, "same text")
-    assert [match.path for match in workspace.match([ord("s")], k=2)] == ["newest", "new"]
-    workspace.update("old", "same again")
-    assert [match.path for match in workspace.match([ord("s")])] == ["old", "newest", "new"]
-    workspace.update("old", None)
-    workspace.update("never there", None)
-    assert [match.path for match in workspace.match([ord("s")])] == ["newest", "new"]
+def test_the_probability_of_a_branch(workspaces: Any) -> None:
+    workspace = workspaces()
+    for path in "abc":
+        workspace.update(path, f"x{path}")
+    workspace.update("d", "xa")
+    found = {match.path: match.prob for match in workspace.match(list(b"x"))}
+    assert found == {"a": 0.5, "b": 0.25, "c": 0.25, "d": 0.5}
+    assert workspace.tree(list(b"x"), 1).tokens.tolist() == list(b"a")
 
 
-def test_a_match_keeps_its_text_when_the_document_changes() -> None:
-    workspace = Workspace(None, Bytes())
+def test_a_match_keeps_its_text_when_the_document_changes(workspaces: Any) -> None:
+    workspace = workspaces()
     workspace.update("a", "one two", version=1)
     (match,) = workspace.match(list(b"one"))
     workspace.update("a", "three", version=2)
-    assert workspace.match(list(b"one two")) == workspace.match(list(b"two")) == []
+    workspace.settle()
+    assert workspace.match(list(b"one two")) == workspace.match(list(b"two"))
+    assert [one.path for one in workspace.match(list(b"th"))] == ["a"]
     assert bytes(match.continuation(9).tolist()) == b" two"
     assert match.span(0, 4) == Span("a", 3, 7, 1)
 
 
-@pytest.mark.parametrize("encoder", [Bytes(), Composed(), BPE])
-def test_a_folder_is_indexed_oldest_first(tmp_path: Path, encoder: Any) -> None:
+def test_a_buffer_that_comes_late_is_passed_over(workspaces: Any) -> None:
+    workspace = workspaces()
+    workspace.update("a", "newer", version=5)
+    workspace.update("a", "older", version=4)
+    assert workspace.match(list(b"ol"), limit=1)[:0] == []
+    assert workspace.match(list(b"ne"))[0].length == 2
+    assert workspace.match(list(b"ol"), k=1) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"), [("/x/.env", "key = 1"), ("big", "x" * (1 << 20) + "x"), ("half", "a\ud800b")]
+)
+def test_buffers_that_do_not_count_hide_the_file_all_the_same(
+    workspaces: Any, path: str, text: str
+) -> None:
+    workspace = workspaces()
+    if path != "/x/.env":
+        workspace.update(path, "was here", 1)
+    workspace.update(path, text, 2)
+    assert workspace.paths == []
+    assert workspace.match(list(b"wa")) == []
+    workspace.update(path, None)
+    assert workspace.paths == []
+
+
+def test_a_folder_is_indexed_oldest_first(
+    tmp_path: Path, workspaces: Any, encoder: Encoder
+) -> None:
     (tmp_path / "sub").mkdir()
     texts = {"sub/b.py": "value = e\u0301 1\n", "a.py": "value = 2\n", "sub/c.py": "value\n"}
+    model = Model(encoder)
     for age, (path, text) in enumerate(texts.items()):
         (tmp_path / path).write_text(text, "utf-8")
         os.utime(tmp_path / path, ns=(0, 1000 * age))
+        model.living[str(tmp_path / path)] = text
     (tmp_path / ".env").write_text("value = secret\n")
     (tmp_path / "data").write_bytes(b"value\0")
     calls: list[tuple[str, int, int]] = []
-    workspace = Workspace(tmp_path, encoder)
+    workspace = workspaces(tmp_path, encoder)
     workspace.build(lambda *call: calls.append(call))
     assert calls[-1][1:] == (4, 4)
-    assert workspace.paths == sorted(texts)
-    assert workspace.skipped == {".env": "may hold secrets", "data": "binary"}
-    assert workspace.nbytes > 0
+    assert workspace.paths == sorted(model.living)
+    assert workspace.skipped == {
+        str(tmp_path / ".env"): "may hold secrets",
+        str(tmp_path / "data"): "binary",
+    }
     for tail in encoder.encode_batch(["value", " = ", "val", "\n"]):
-        assert answers(workspace, tail, 9) == expected(texts, encoder, tail, 9)
-    workspace.update("a.py", None)
-    del texts["a.py"]
-    for tail in encoder.encode_batch(["value = 2", "value"]):
-        assert answers(workspace, tail, 9) == expected(texts, encoder, tail, 9)
+        assert answers(workspace, tail, 9) == model.match(tail, 9, None)
 
 
-def test_building_again_forgets_what_is_gone(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("first text")
-    workspace = Workspace(tmp_path, Bytes())
+def test_several_roots_also_one_inside_the_other(tmp_path: Path, workspaces: Any) -> None:
+    for path in ("one/a", "two/b", "one/in/c"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(f"text of {path}")
+    (tmp_path / "link").symlink_to(tmp_path / "two")
+    roots = [tmp_path / "one", tmp_path / "link", tmp_path / "one/in", tmp_path / "one"]
+    workspace = workspaces(roots)
     workspace.build()
-    workspace.update("buffer", "first buffer")
-    (tmp_path / "a").write_text("second text")
+    assert workspace.paths == [str(tmp_path / path) for path in ("one/a", "one/in/c", "two/b")]
+    workspace.update(tmp_path / "link/b", "buffer")
+    assert workspace.match(list(b"buf"))[0].path == str(tmp_path / "two/b")
+    with pytest.raises(NotADirectoryError, match="no such"):
+        workspaces([tmp_path / "no such"]).build()
+
+
+def test_nothing_outside_the_roots_is_read(tmp_path: Path, workspaces: Any) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "secret").write_text("do not read")
+    (tmp_path / "root/link").symlink_to(tmp_path / "secret")
+    workspace = workspaces(tmp_path / "root")
     workspace.build()
-    assert workspace.paths == ["a"]
-    assert workspace.match(list(b"first"))[0].length == 1
+    workspace.refresh([tmp_path / "root/link", tmp_path / "secret", "/etc/hostname"])
+    assert workspace.paths == []
+    (tmp_path / "root/link").unlink()
+    (tmp_path / "root/link").write_text("may be read")
+    workspace.refresh([tmp_path / "root/link"])
+    assert workspace.match(list(b"may"))[0].length == 3
+    (tmp_path / "root/link").unlink()
+    (tmp_path / "root/link").symlink_to(tmp_path / "secret")
+    workspace.refresh([tmp_path / "root/link"])
+    assert workspace.paths == []
+
+
+def test_a_root_deleted_and_made_again(tmp_path: Path, workspaces: Any) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a").write_text("first text")
+    workspace = workspaces(root)
+    workspace.build()
+    workspace.update(root / "open", "a buffer stays")
+    shutil.rmtree(root)
+    workspace.refresh()
+    assert workspace.paths == [str(root / "open")]
+    root.mkdir()
+    (root / "a").write_text("second text")
+    workspace.refresh()
+    assert workspace.paths == [str(root / "a"), str(root / "open")]
     assert workspace.match(list(b"second"))[0].length == 6
 
 
-def test_segments_stay_few_and_large_ones_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index.workspace, "SEGMENT", 4000)
-    workspace = Workspace(None, Bytes())
-    chance = random.Random(3)
-    for change in range(300):
-        workspace.update(f"{change % 90}", "x" * chance.randrange(200))
-        workspace.match([1])
-        sizes = [segment.size for segment in workspace._segments]
-        assert sum(sizes) == workspace.size
-        assert len(sizes) <= 2 + 3 * workspace.size / 4000 + np.log2(2 + workspace.size)
-        assert max(sizes) <= 4000
+def test_folders_removed_and_renamed_whole(tmp_path: Path, workspaces: Any) -> None:
+    for path in ("a/b/one", "a/two", "ab"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(path)
+    encoder = Bytes()
+    workspace = workspaces(tmp_path, encoder)
+    workspace.build()
+    seen = encoder.seen
+    (tmp_path / "a").rename(tmp_path / "n")
+    workspace.rename(tmp_path / "a", tmp_path / "n")
+    assert workspace.paths == [str(tmp_path / path) for path in ("ab", "n/b/one", "n/two")]
+    workspace.scan()
+    assert encoder.seen == seen
+    workspace.remove(tmp_path / "n/b")
+    assert workspace.paths == [str(tmp_path / path) for path in ("ab", "n/two")]
+    (tmp_path / "n" / "b" / "one").unlink()
+    shutil.move(tmp_path / "n", tmp_path / "m")
+    workspace.refresh([tmp_path / "n", tmp_path / "m"])
+    assert workspace.paths == [str(tmp_path / path) for path in ("ab", "m/two")]
 
 
-def test_no_root_is_an_empty_workspace() -> None:
-    workspace = Workspace(None, Bytes())
+def test_text_is_found_where_it_stands(tmp_path: Path, workspaces: Any) -> None:
+    (tmp_path / "a").write_text("é one two one\n")
+    (tmp_path / "b").write_text("one")
+    os.utime(tmp_path / "a", (1, 1))
+    workspace = workspaces(tmp_path)
+    workspace.build()
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    assert workspace.find("one") == [Span(b, 0, 3), Span(a, 2, 5), Span(a, 10, 13)]
+    assert workspace.find("one", 2) == [Span(b, 0, 3), Span(a, 2, 5)]
+    assert workspace.find("") == workspace.find("none") == []
+    (tmp_path / "b").write_text("changed since: one")
+    assert workspace.find("one")[0].path == a
+
+
+def test_segments_stay_few(monkeypatch: pytest.MonkeyPatch, workspaces: Any) -> None:
+    monkeypatch.setattr(index.living, "YOUNG", 400)
+    workspace = workspaces()
+    chance = np.random.default_rng(3)
+    for change in range(600):
+        workspace.update(f"{change % 90}", "x" * int(chance.integers(200)))
+        if change % 10 == 0:
+            workspace.settle()
+            stats = workspace.stats()
+            assert stats.segments <= 2 + np.log2(2 + workspace.size / 400)
+            assert stats.dead < 0.5 or workspace.size < 1000
+    assert len(workspace.paths) == 90
+
+
+def test_an_empty_workspace(workspaces: Any) -> None:
+    workspace = workspaces()
     workspace.build()
     assert (workspace.match([1, 2]), workspace.paths, workspace.size) == ([], [], 0)
+    assert workspace.stats().dead == 0
 
 
-def test_readers_never_see_what_died_before_they_asked() -> None:
+@pytest.mark.parametrize("young", [40, 1 << 16])
+def test_readers_never_see_what_died_before_they_asked(
+    monkeypatch: pytest.MonkeyPatch, workspaces: Any, young: int
+) -> None:
     """Every version of every document names itself; a reader notes the newest before it asks."""
-    workspace = Workspace(None, Bytes())
+    monkeypatch.setattr(index.living, "YOUNG", young)
+    workspace = workspaces()
     written = [0] * 3
     stop = threading.Event()
     wrong: list[str] = []
@@ -269,24 +417,27 @@ def test_readers_never_see_what_died_before_they_asked() -> None:
         nonlocal asked
         while not stop.is_set():
             newest = list(written)
-            for match in workspace.match(list(b"ver"), k=9):
+            for match in workspace.match(list(b"version "), k=9):
                 asked += 1
-                document = int(match.path)
-                if match.document.version < newest[document]:
-                    wrong.append(f"{match.path} at {match.document.version}")
-                if f"version {match.document.version} " not in match.document.text:
-                    wrong.append("a version with another one's text")
+                text = bytes(match.document.tokens.tolist()).decode()
+                rest = bytes(match.continuation(99).tolist()).decode()
+                version, _, document = rest.split()
+                if int(version) < newest[int(document)]:
+                    wrong.append(f"{document} at {version}")
+                if not text.endswith(rest) or match.path != document:
+                    wrong.append(f"{match.path}: {text!r} with {rest!r}")
 
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
-    for version in range(1, 300):
+    for version in range(1, 400):
         document = version % 3
         workspace.update(str(document), f"version {version} of {document}", version)
         written[document] = version
-    while not asked:
+    deadline = time.monotonic() + 60
+    while not asked and time.monotonic() < deadline:
         assert any(reader.is_alive() for reader in readers)
     stop.set()
     for reader in readers:
         reader.join()
-    assert wrong == []
+    assert asked and wrong == []

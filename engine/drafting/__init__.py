@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from engine.records import Draft
-from index.workspace import Span
+from index.records import Span
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from engine.cost import Cost
 from engine.drafting import Chain, Context, Source
 from engine.records import Draft
-from index.workspace import Span
+from index.records import Span
 
 STEPS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)  # match lengths counted together, up to the next
 STRENGTH = 8.0  # how many observations the first guess of a probability is worth

@@ -15,30 +15,36 @@ constexpr size_t kLargest = kBranch - 2;  // positions
 
 Automaton::Automaton() {
     text_.push_back(kNoToken);
-    branches_.push_back({0, kNone, 0, kNone, kNoToken, kNone, kNoToken, 0});
+    branches_.push_back({0, kNone, 0, kNone, kNoToken, kNone, kNoToken});
 }
 
-int32_t Automaton::add(Tokens tokens) {
+int32_t Automaton::add(Tokens tokens, Label label) {
     require_ids(tokens);
     Writing writing(*this);
     require_room(tokens.size() + 1);
-    const int32_t document = begin();
+    const int32_t document = begin(label);
     append(tokens);
     return document;
 }
 
-int32_t Automaton::open() {
+int32_t Automaton::open(Label label) {
     Writing writing(*this);
     require_room(1);
-    return begin();
+    return begin(label);
 }
 
 void Automaton::extend(Tokens tokens) {
     require_ids(tokens);
     Writing writing(*this);
     if (starts_.empty()) throw std::invalid_argument("no document to extend: open one first");
+    if (!alive(documents() - 1)) throw std::invalid_argument("the last document is dead: open one");
     require_room(tokens.size());
     append(tokens);
+}
+
+void Automaton::kill(int64_t doc) {
+    Writing writing(*this);
+    Documents::kill(doc);
 }
 
 void Automaton::require_room(size_t positions) const {
@@ -46,7 +52,8 @@ void Automaton::require_room(size_t positions) const {
         throw std::invalid_argument("the automaton is full: start another one");
 }
 
-int32_t Automaton::begin() {
+int32_t Automaton::begin(Label label) {
+    add_document(label);
     starts_.push_back(static_cast<uint32_t>(leaves_.size()));
     leaves_.push_back({kRoot, kNone});
     text_.push_back(kNoToken);
@@ -90,7 +97,7 @@ void Automaton::append(int32_t token) {
 // A branch for the strings of `state` that are at most one longer than `parent`: they occur again.
 uint32_t Automaton::clone(uint32_t parent, int32_t token, uint32_t state) {
     const auto made = static_cast<uint32_t>(branches_.size());
-    Branch branch{branches_[parent].length + 1, kNone, state, kNone, kNoToken, kNone, kNoToken, 0};
+    Branch branch{branches_[parent].length + 1, kNone, state, kNone, kNoToken, kNone, kNoToken};
     if (is_branch(state)) {
         Branch& of = branches_[state & ~kBranch];
         branch.end = of.end;
@@ -136,50 +143,6 @@ void Automaton::add_edge(uint32_t branch, int32_t token, uint32_t target) {
         edges_.insert({branch, token, target, from.more});
         from.more = token;
     }
-}
-
-std::vector<uint32_t> Automaton::by_length() const {
-    uint32_t longest = 0;
-    for (const Branch& branch : branches_) longest = std::max(longest, branch.length);
-    std::vector<uint32_t> place(longest + 2), order(branches_.size());
-    for (const Branch& branch : branches_) ++place[branch.length + 1];
-    for (size_t length = 0; length <= longest; ++length) place[length + 1] += place[length];
-    for (uint32_t at = 0; at < branches_.size(); ++at) order[place[branches_[at].length]++] = at;
-    return order;
-}
-
-void Automaton::freeze() {
-    Writing writing(*this);
-    std::vector<bool> border(leaves_.size());
-    for (uint32_t start : starts_) border[start] = true;
-    for (uint32_t leaf = 0; leaf < leaves_.size(); ++leaf)
-        if (!border[leaf]) ++branches_[leaves_[leaf].link].count;
-    const std::vector<uint32_t> order = by_length();
-    for (size_t i = order.size(); i-- > 1;)
-        branches_[branches_[order[i]].link].count += branches_[order[i]].count;
-
-    // Ranks: every branch takes the next part of its parent's range, every leaf the next place.
-    branches_[kRoot].first = 0;
-    for (size_t i = 1; i < order.size(); ++i) {
-        Branch& branch = branches_[order[i]];
-        branch.first = branches_[branch.link].first;
-        branches_[branch.link].first += branch.count;
-    }
-    std::vector<uint32_t> ranks(leaves_.size());
-    for (uint32_t leaf = 0; leaf < leaves_.size(); ++leaf)
-        if (!border[leaf]) ranks[leaf] = branches_[leaves_[leaf].link].first++;
-    for (uint32_t leaf = 0; leaf < leaves_.size(); ++leaf)
-        if (!border[leaf]) {
-            leaves_[ranks[leaf]].next = leaf;
-            if (text_[leaf + 1] == kNoToken) ended_.push_back(ranks[leaf]);
-        }
-    std::sort(ended_.begin(), ended_.end());
-    text_.shrink_to_fit();
-    starts_.shrink_to_fit();
-    leaves_.shrink_to_fit();
-    branches_.shrink_to_fit();
-    ended_.shrink_to_fit();
-    frozen_ = true;
 }
 
 }  // namespace draftline

@@ -14,47 +14,42 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "array.hpp"
+#include "documents.hpp"
 #include "edges.hpp"
+#include "tree.hpp"
 
 namespace draftline {
 
 struct Match {
     int64_t length = 0;         // tokens of the tail that were found
-    int64_t count = 0;          // occurrences in all
-    std::vector<int32_t> docs;  // the newest occurrences, newest first: document,
+    int64_t count = 0;          // living occurrences in all
+    std::vector<int32_t> docs;  // the newest of them, newest first: document,
     std::vector<int32_t> ends;  // and the position after the matched text in it
 };
 
-struct Tree {
-    std::vector<int32_t> tokens;
-    std::vector<int32_t> parents;  // index of a node before, or -1: follows the tail
-    std::vector<double> probs;     // count(node) / count(parent)
-};
-
-class Automaton {
+class Automaton : public Documents {
 public:
-    using Tokens = std::span<const int32_t>;
-
     Automaton();
 
-    int32_t add(Tokens tokens);  // open + extend; bad tokens leave no document
-    int32_t open();
+    int32_t add(Tokens tokens, Label label);  // open + extend; bad tokens leave no document
+    int32_t open(Label label);
     void extend(Tokens tokens);  // to the last document
-    void freeze();
+    void kill(int64_t doc);
 
     Match match(Tokens tail, int64_t k, int64_t limit, bool followed) const;
     Tree tree(Tokens tail, int64_t nodes, int64_t width, int64_t limit, int64_t most) const;
-    Tokens continuation(int64_t doc, int64_t end, int64_t n) const;
-    Tokens tokens(int64_t doc) const;
 
-    bool frozen() const { return frozen_; }
-    size_t documents() const { return starts_.size(); }
-    size_t size() const { return leaves_.size() - starts_.size(); }
+    Tokens run() const override { return {text_.data(), text_.size()}; }
+    std::span<const uint32_t> starts() const override { return {starts_.data(), starts_.size()}; }
+
+    // Found: `first` is a state.
+    Found find_living(Tokens tail, int64_t limit) const override;
+    size_t newest(Found found, size_t most, std::vector<uint32_t>& positions) const override;
+
     size_t states() const;  // of the minimal automaton, root included; linear time
     size_t nbytes() const;  // memory held: capacities, not sizes
     std::string check() const;
@@ -62,30 +57,24 @@ public:
 private:
     struct Leaf {
         uint32_t link;  // branch
-        uint32_t next;  // growing: the next leaf that hangs where this one does; frozen: the leaf of
-    };                  // this rank, where ranks follow the tree: a branch's leaves are one range
-
-    struct Branch {          // 32 bytes: two to a cache line
-        uint32_t length;     // of its longest string
-        uint32_t link;       // branch
-        uint32_t end;        // its first occurrence, which is also a leaf below it
-        uint32_t first;      // growing: newest leaf that hangs here; frozen: end of its range of ranks
-        int32_t token;       // first edge, kNoToken: no edge at all
-        uint32_t target;     // leaf, or branch | kBranch
-        int32_t more;        // token of the first further edge
-        uint32_t count;      // frozen: leaves below
+        uint32_t next;  // the next leaf that hangs where this one does
     };
 
-    struct Found {
-        uint32_t state;   // leaf, or branch | kBranch
-        uint32_t length;  // 0: nothing
+    struct Branch {
+        uint32_t length;  // of its longest string
+        uint32_t link;    // branch
+        uint32_t end;     // its first occurrence, which is also a leaf below it
+        uint32_t first;   // newest leaf that hangs here
+        int32_t token;    // first edge, kNoToken: no edge at all
+        uint32_t target;  // leaf, or branch | kBranch
+        int32_t more;     // token of the first further edge
     };
 
     class Reading;
     class Writing;
 
     void require_room(size_t positions) const;
-    int32_t begin();
+    int32_t begin(Label label);
     void append(Tokens tokens);
     void append(int32_t token);
     uint32_t clone(uint32_t parent, int32_t token, uint32_t state);
@@ -94,28 +83,23 @@ private:
     uint32_t step(uint32_t state, int32_t token) const;
     int32_t edge_after(uint32_t branch, int32_t token) const;
 
-    Found find(Tokens tail, int64_t limit, bool followed) const;
+    Found find(Tokens tail, bool followed) const;
+    Found find_living(Tokens tail, int64_t limit, bool followed) const;
     Found longest_suffix(Tokens tail) const;
     Found shorter(uint32_t state) const;
+    uint32_t longest_living(Tokens tail, bool followed) const;
     size_t occurrences(Found found, bool followed, size_t k, std::vector<uint32_t>& newest) const;
+    bool counts(uint32_t position, bool followed) const;
     bool walk(uint32_t branch, size_t budget, std::vector<uint32_t>& leaves) const;
-    size_t scan(Found found, bool followed, size_t k, size_t reach,
-                std::vector<uint32_t>& newest) const;
-    size_t ended(const Branch& branch) const;
 
-    std::vector<uint32_t> by_length() const;
-    uint32_t start_of(uint32_t position) const;
     std::string check_tree() const;
     std::string check_edges() const;
-    std::string check_frozen() const;
 
-    Array<int32_t> text_;     // documents with a border before each and after the last
-    Array<uint32_t> starts_;  // by document: its border's position
+    Array<int32_t> text_;
+    Array<uint32_t> starts_;
     Array<Leaf> leaves_;      // by position; those of borders are unused
     Array<Branch> branches_;  // 0: root, the empty string
     Edges edges_;
-    Array<uint32_t> ended_;   // frozen: sorted ranks of the documents' last positions
-    bool frozen_ = false;
     mutable std::atomic<int> users_{0};  // readers, or -1: a writer
 };
 

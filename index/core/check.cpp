@@ -4,20 +4,22 @@
 #include "inner.hpp"
 
 namespace draftline {
+namespace {
 
-uint32_t Automaton::start_of(uint32_t position) const {
-    return *(std::upper_bound(starts_.begin(), starts_.end(), position) - 1);
+size_t start_of(const Automaton& automaton, uint32_t position) {
+    return automaton.starts()[automaton.document_at(position)];
 }
+
+}  // namespace
 
 std::string Automaton::check() const {
     Reading reading(*this);
     std::string broken = check_tree();
     if (broken.empty()) broken = check_edges();
-    if (broken.empty() && frozen_) broken = check_frozen();
     return broken;
 }
 
-// Text and suffix links; for a growing automaton also that `walk` finds every leaf.
+// Text and suffix links and that `walk` finds every leaf.
 std::string Automaton::check_tree() const {
     if (text_.size() != leaves_.size() + 1 || text_.back() != kNoToken) return "text: no last border";
     for (size_t at = 0, doc = 0; at < leaves_.size(); ++at) {
@@ -26,7 +28,7 @@ std::string Automaton::check_tree() const {
         if (border != (text_[at] == kNoToken)) return "text: borders are not where documents start";
         if (!border && text_[at] < 0) return "text: a negative id";
         if (leaves_[at].link >= branches_.size()) return "leaf: its link is no branch";
-        if (!border && branches_[leaves_[at].link].length > at - start_of(at))
+        if (!border && branches_[leaves_[at].link].length > at - start_of(*this, at))
             return "leaf: longer than its document so far";
     }
     if (branches_[kRoot].length != 0 || branches_[kRoot].link != kNone) return "root: not empty";
@@ -36,7 +38,7 @@ std::string Automaton::check_tree() const {
         if (branches_[branch.link].length >= branch.length) return "branch: its link is no shorter";
         if (branch.end >= leaves_.size() || text_[branch.end] == kNoToken)
             return "branch: its end is no position";
-        if (branch.length > branch.end - start_of(branch.end))
+        if (branch.length > branch.end - start_of(*this, branch.end))
             return "branch: its end leaves the document";
         uint32_t above = leaves_[branch.end].link;
         while (above != at && above != kNone) above = branches_[above].link;
@@ -48,7 +50,6 @@ std::string Automaton::check_tree() const {
                         text_.data() + shorter.end + 1 - shorter.length))
             return "branch: its link is no suffix";
     }
-    if (frozen_) return "";
     std::vector<uint32_t> hung;
     for (const Branch& branch : branches_)
         for (uint32_t leaf = branch.first; leaf != kNone; leaf = leaves_[leaf].next) {
@@ -82,7 +83,7 @@ std::string Automaton::check_edges() const {
                 return "edge: leads nowhere";
             const uint32_t link = is_branch(target) ? branches_[to].link : leaves_[to].link;
             const uint32_t length =
-                is_branch(target) ? branches_[to].length : to - start_of(to) + 1;  // border included
+                is_branch(target) ? branches_[to].length : to - start_of(*this, to) + 1;  // border included
             if (length <= from.length || branches_[link].length > from.length)
                 return "edge: leads to a state of another length";
             if (text_[is_branch(target) ? branches_[to].end : to] != token)
@@ -114,28 +115,6 @@ std::string Automaton::check_edges() const {
 int32_t Automaton::edge_after(uint32_t branch, int32_t token) const {
     if (token == branches_[branch].token) return branches_[branch].more;
     return edges_.find(branch, token)->next;
-}
-
-std::string Automaton::check_frozen() const {
-    std::vector<uint32_t> counts(branches_.size());
-    std::vector<bool> seen(leaves_.size());
-    for (uint32_t rank = 0; rank < size(); ++rank) {
-        const uint32_t leaf = leaves_[rank].next;
-        if (leaf >= leaves_.size() || seen[leaf] || text_[leaf] == kNoToken)
-            return "rank: not one leaf each";
-        seen[leaf] = true;
-        for (uint32_t at = leaves_[leaf].link; at != kNone; at = branches_[at].link) {
-            ++counts[at];
-            if (rank >= branches_[at].first || rank < branches_[at].first - branches_[at].count)
-                return "rank: outside its branch's range";
-        }
-        const bool last = text_[leaf + 1] == kNoToken;
-        if (last != std::binary_search(ended_.begin(), ended_.end(), rank))
-            return "rank: the ends of documents are wrong";
-    }
-    for (uint32_t at = 0; at < branches_.size(); ++at)
-        if (counts[at] != branches_[at].count) return "branch: its count is wrong";
-    return "";
 }
 
 }  // namespace draftline

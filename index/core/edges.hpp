@@ -7,11 +7,9 @@
 #include <utility>
 
 #include "array.hpp"
+#include "documents.hpp"
 
 namespace draftline {
-
-inline constexpr uint32_t kNone = 0xFFFFFFFFu;  // no state, no position
-inline constexpr int32_t kNoToken = -1;         // no edge; also the border between documents
 
 struct Edge {             // 16 bytes: four to a cache line
     uint32_t branch = kNone;  // kNone: free slot
