@@ -40,8 +40,13 @@ class Disk:
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.roots = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
-        self.skipped: dict[str, str] = {}  # by name: why it does not count
-        self.passed: dict[str, Stamp] = {}  # files that did not count for what they held
+        self.passed: dict[str, tuple[Stamp, str]] = {}  # what did not count for what it held, why
+        self._left_out: dict[str, str] = {}  # what is not to be read, why
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """By name: why a file or folder does not count."""
+        return self._left_out | {path: why for path, (_, why) in self.passed.copy().items()}
 
     def key(self, path: Path | str) -> str:
         """The name of a file; what is no absolute path, such as "untitled:1", names itself."""
@@ -60,40 +65,38 @@ class Disk:
     def walk(self) -> dict[str, File]:
         """All files that may count, by name. A root that is gone has none."""
         found: dict[str, File] = {}
-        skipped: dict[str, str] = {}
+        left_out: dict[str, str] = {}
         for root in self.roots:
 
             def report(path: str, reason: str, root: Path = root) -> None:
-                skipped[os.path.join(root, path)] = reason
+                left_out[os.path.join(root, path)] = reason
 
             try:
                 for file in files.walk(root, report):
                     found.setdefault(os.path.join(root, file.path), file)
             except NotADirectoryError:
                 continue
-        self.passed = {
-            path: stamp
-            for path, stamp in self.passed.items()
-            if path in found and found[path].stamp == stamp
-        }
-        self.skipped = skipped | {path: self.skipped[path] for path in self.passed}
+        self._left_out = left_out
+        self.passed = {path: one for path, one in self.passed.items() if path in found}
         return found
 
     def look(self, keys: Collection[str]) -> dict[str, File]:
         """Those of these files that may count."""
         found: dict[str, File] = {}
         for key in keys:
-            self.skipped.pop(key, None)
+            self._left_out.pop(key, None)
             for root in self.roots:
                 inside = key.removeprefix(os.path.join(root, ""))
                 if inside == key or not os.path.lexists(key):
                     continue
                 try:
                     found[key] = files.look(root, inside)
-                    self.skipped.pop(key, None)
+                    self._left_out.pop(key, None)
                     break
                 except Skipped as reason:
-                    self.skipped[key] = str(reason)
+                    self._left_out[key] = str(reason)
+            if key not in found:
+                self.passed.pop(key, None)
         return found
 
     def is_wide(self, keys: Collection[str]) -> bool:
@@ -102,15 +105,18 @@ class Disk:
             os.path.isdir(key) and not os.path.islink(key) for key in keys
         )
 
+    def is_passed(self, path: str, stamp: Stamp) -> bool:
+        """Whether this very file was read and did not count."""
+        known = self.passed.get(path)
+        return known is not None and known[0] == stamp
+
     def read(self, path: str, file: File) -> Change | None:
         """What a file holds; None where that does not count."""
         try:
             text, stamp = files.load(file)
         except Skipped as reason:
-            self.skipped[path] = str(reason)
-            self.passed[path] = file.stamp
+            self.passed[path] = file.stamp, str(reason)
             return None
-        self.skipped.pop(path, None)
         self.passed.pop(path, None)
         return Change(path, text, digest(text), stamp)
 

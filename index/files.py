@@ -37,7 +37,6 @@ JUNK_FOLDERS = frozenset({
 })
 # fmt: on
 JUNK_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")  # a folder with one of these is made, not written
-
 TRIES = 3  # readings of a file that changes meanwhile
 RACE = 100_000_000  # ns: two writes this close together may leave the same stamp
 
@@ -160,10 +159,10 @@ def _steady(descriptor: int) -> tuple[str, Stamp | None]:
     for _ in range(TRIES):
         now = time.time_ns()
         status = os.fstat(descriptor)
+        stamp = _stamp(status)
         if not stat.S_ISREG(status.st_mode):
             raise Skipped("not a regular file")
         data = os.pread(descriptor, LARGEST + 1, 0)
-        stamp = _stamp(status)
         if stamp == _stamp(os.fstat(descriptor)):
             return _text(data), stamp if stamp[1] < now - RACE else None
     return _text(data), None
@@ -172,7 +171,7 @@ def _steady(descriptor: int) -> tuple[str, Stamp | None]:
 def _moved(descriptor: int, path: str) -> bool:
     """Whether an open file lies elsewhere than its path says, a folder on it being a link now."""
     try:
-        real = os.fspath(Path(f"/proc/self/fd/{descriptor}").readlink())
+        real = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:  # not Linux
         real = os.path.realpath(path)
     return real not in (path, path + " (deleted)")  # it may have been replaced since it was opened
@@ -271,12 +270,12 @@ def _rules_above(top: str) -> Rules:
     """The rules of the repository around a folder, from the folder's parent to its top. None of
     them hold where they ignore the folder itself: then the repository is not about it."""
     inside: list[str] = []  # the folder and those around it, up to the top of the repository
-    folder = top
-    while not Path(folder, ".git").exists():
+    for folder in (top, *map(str, Path(top).parents)):
+        if Path(folder, ".git").exists():
+            break
         inside.append(folder)
-        if folder == os.path.dirname(folder):
-            return ()
-        folder = os.path.dirname(folder)
+    else:
+        return ()
     rules = _rules_in(folder, ".git/info/exclude")
     for part in reversed(inside):
         rules = _rules_in(os.path.dirname(part)) + rules
@@ -310,15 +309,14 @@ def _trimmed(line: str) -> str:
 @lru_cache(maxsize=256)
 def _lines(text: str, placed: bool) -> _Lines:
     """Of an ignore file, the lines with an inner "/" or the others."""
-    lines = list(enumerate(map(_trimmed, text.split("\n"))))
     found = [
         (regex if placed else regex.removeprefix("^(?:.+/)?"), (number, ignores))
-        for number, line in reversed(lines)
+        for number, line in reversed([*enumerate(map(_trimmed, text.split("\n")))])
         if placed == ("/" in line.removeprefix("!").removesuffix("/"))
         for regex, ignores in _patterns(line)
     ]
-    either = "|".join(f"({regex})" for regex, _ in found) or "(?!)"
-    return re.compile(either, re.DOTALL), [says for _, says in found]
+    either = re.compile("|".join(f"({regex})" for regex, _ in found) or "(?!)", re.DOTALL)
+    return either, [says for _, says in found]
 
 
 def _patterns(line: str) -> Iterator[tuple[str, bool]]:
@@ -330,9 +328,7 @@ def _patterns(line: str) -> Iterator[tuple[str, bool]]:
         return
     for pattern in spec.patterns:
         if pattern.regex:
-            regex: str = pattern.regex.pattern
-            for group in pattern.regex.groupindex:
-                regex = regex.replace(f"(?P<{group}>", "(?:")
+            regex = re.sub(r"\(\?P<\w+>", "(?:", pattern.regex.pattern)  # no named groups
             end = "." if regex.endswith("/") else r"\Z"  # "folder/**" is not the folder itself
             yield (regex if regex.startswith("^") else ".*" + regex) + end, bool(pattern.include)
 

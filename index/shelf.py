@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import time
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 from index._core import Frozen
 from index.arrays import Arrays
 from index.disk import Disk
+from index.files import Stamp
 from index.living import Living
 from index.segment import Document, Segment
 from index.store import Part, Saved, Store, new_name
@@ -26,6 +28,7 @@ from index.store import Part, Saved, Store, new_name
 log = logging.getLogger(__name__)
 
 UNKNOWN = (-1, -1, -1, -1)  # the stamp of a file that must be looked at again
+RETRY = 60  # seconds after a save that failed
 
 
 class Shelf:
@@ -36,6 +39,7 @@ class Shelf:
         mark = hashlib.sha256(names + b"\0" + fingerprint.encode()).hexdigest()
         self.store = Store(folder / mark[:32], mark)
         self._saved = 0  # `Living.merged` at that time
+        self._failed = -float(RETRY)  # monotonic seconds
 
     def load(self, living: Living, disk: Disk) -> None:
         """Take up what was saved, if anything usable was."""
@@ -48,14 +52,17 @@ class Shelf:
         except (ValueError, KeyError, IndexError, TypeError) as error:
             log.warning("%s: %s; the index is built again", self.store.folder, error)
             return
-        disk.passed = {path: stamp for path, (stamp, _) in passed.items()}
-        disk.skipped = {path: reason for path, (_, reason) in passed.items()}
+        disk.passed = passed
         living.take(segments)
         self._saved = living.merged
 
     def save(self, living: Living, disk: Disk, buffers: Collection[str]) -> None:
         """Keep the frozen segments, where they are others than last time. Another process may be
         the one that does; a full disk is logged."""
+        if living.merged == self._saved or time.monotonic() - self._failed < RETRY:
+            return
+        if not self.store.acquire():
+            return
         with living.lock:
             merged = living.merged
             segments = [one for one in living.segments if isinstance(one.core, Frozen)]
@@ -65,16 +72,13 @@ class Shelf:
                 for document in segment.documents
                 if document.alive and document.path not in buffers
             ]
-            passed = dict(disk.passed)
-            skipped = dict(disk.skipped)
-        if merged == self._saved or not self.store.acquire():
-            return
-        table = _table(documents, [(path, stamp, skipped[path]) for path, stamp in passed.items()])
         try:
-            self.store.save(Saved({}, table, [_part(segment) for segment in segments]))
+            parts = [_part(segment) for segment in segments]
+            self.store.save(Saved({}, _table(documents, disk.passed.copy()), parts))
+            self._saved = merged
         except OSError as error:
-            log.warning("%s: %s; the index is not saved", self.store.folder, error)
-        self._saved = merged
+            log.warning("%s; the index is not saved for now", error)
+            self._failed = time.monotonic()
 
     def clear(self) -> None:
         """Delete it. PermissionError where another process keeps it."""
@@ -103,21 +107,22 @@ def _part(segment: Segment) -> Part:
 
 
 def _table(
-    documents: Sequence[tuple[int, int, Document]],
-    passed: Sequence[tuple[str, tuple[int, int, int, int], str]],
+    documents: Sequence[tuple[int, int, Document]], passed: dict[str, tuple[Stamp, str]]
 ) -> Arrays:
     """The file table: living documents, then files that were passed over, with segment -1."""
-    rows = len(documents) + len(passed)
     stamps = [document.stamp or UNKNOWN for _, _, document in documents]
+    stamps += [stamp for stamp, _ in passed.values()]
     digests = b"".join(document.digest for _, _, document in documents)
     return {
-        **_strings("path", [one.path for _, _, one in documents] + [path for path, _, _ in passed]),
-        **_strings("reason", [reason for _, _, reason in passed]),
+        **_strings("path", [one.path for _, _, one in documents] + list(passed)),
+        **_strings("reason", [reason for _, reason in passed.values()]),
         "segment": np.array([at for at, _, _ in documents] + [-1] * len(passed), np.int32),
         "number": np.array([number for _, number, _ in documents], np.int32),
         "changed": np.array([document.changed for _, _, document in documents], np.int64),
         "digest": np.frombuffer(digests, np.uint8).reshape(len(documents), 16),
-        "stamp": np.array(stamps + [stamp for _, stamp, _ in passed], np.int64).reshape(rows, 4),
+        "stamp": np.array(stamps + [stamp for stamp, _ in passed.values()], np.int64).reshape(
+            rows, 4
+        ),
     }
 
 
@@ -135,7 +140,7 @@ def _texts(table: Arrays, name: str) -> list[str]:
     return [os.fsdecode(data[a:b]) for a, b in pairwise([0, *ends])]
 
 
-def _stamp(row: list[int]) -> tuple[int, int, int, int]:
+def _stamp(row: list[int]) -> Stamp:
     size, modified, changed, inode = row
     return size, modified, changed, inode
 
@@ -192,7 +197,7 @@ def _offsets(arrays: dict[str, Any], number: int) -> Any:
     return found if len(found) else None
 
 
-def _passed(saved: Saved) -> dict[str, tuple[tuple[int, int, int, int], str]]:
+def _passed(saved: Saved) -> dict[str, tuple[Stamp, str]]:
     """By path: stamp and reason of the files that did not count for what they held."""
     table = saved.table
     paths, reasons = _texts(table, "path"), _texts(table, "reason")

@@ -7,7 +7,6 @@ Readers never wait: they ask the segments as these are.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,12 +22,11 @@ from index.living import Living
 from index.records import Span, Stats, WorkspaceMatch
 from index.segment import Document
 from index.shelf import Shelf
+from index.tender import Tender
 from index.tokens import Encoded, Encoder, Ids, Tokens, digest
 
 if TYPE_CHECKING:
     from index.watch import Watch
-
-log = logging.getLogger(__name__)
 
 BATCH = 1 << 22  # characters that are read at once
 FEW = 1 << 14  # tokens of changed files that the young segment takes
@@ -56,9 +54,7 @@ class Workspace:
         self._buffers: dict[str, int] = {}  # open: their versions
         self._reading = threading.RLock()  # one reads the disk at a time
         self._tending = threading.Lock()  # one merges and saves at a time
-        self._wake = threading.Event()
-        self._closing = False
-        self._tender: threading.Thread | None = None
+        self._tender = Tender(self.settle)
         self._watch: Watch | None = None
 
     def __enter__(self) -> Self:
@@ -109,7 +105,7 @@ class Workspace:
     @property
     def skipped(self) -> dict[str, str]:
         """By path: why a file of the roots is not in."""
-        return dict(self.disk.skipped)
+        return self.disk.skipped
 
     @property
     def size(self) -> int:
@@ -195,7 +191,7 @@ class Workspace:
             else:
                 document = self._document(Change(key, text, mark, None), encoded, version)
                 self._living.put(document, encoded.ids)
-        self._tend_soon()
+        self._tender.soon()
 
     def remove(self, path: Path | str) -> None:
         """A file or folder is gone from the disk. Open buffers stay."""
@@ -215,7 +211,7 @@ class Workspace:
                     self._living.rename(self._living.documents[path], name)
 
     def watch(self) -> Watch:
-        """Follow the disk until `close`."""
+        """Follow the disk until `close`. Called before `build`, nothing is missed."""
         from index.watch import Watch
 
         if self._watch is None:
@@ -244,10 +240,7 @@ class Workspace:
         """Stop watching, save, and give everything back."""
         if self._watch:
             self._watch.stop()
-        self._closing = True
-        self._wake.set()
-        if self._tender:
-            self._tender.join()
+        self._tender.close()
         if self._shelf:
             self._living.close_young()
             self.settle()
@@ -278,7 +271,7 @@ class Workspace:
                     progress("indexing the workspace", at, len(changed))
             for each in done:
                 each.result()
-        self._tend_soon()
+        self._tender.soon()
 
     def _read(self, path: str, file: File) -> list[Change]:
         """The new text of a file, if it is new; the old one dies."""
@@ -323,7 +316,7 @@ class Workspace:
             self._living.put_frozen(documents, tokens, self._buffers)
 
     def _is_known(self, path: str, file: File) -> bool:
-        if path in self._buffers or self.disk.passed.get(path) == file.stamp:
+        if path in self._buffers or self.disk.is_passed(path, file.stamp):
             return True
         known = self._living.documents.get(path)
         return known is not None and known.stamp == file.stamp
@@ -341,21 +334,3 @@ class Workspace:
         """A file's document dies; a buffer stays."""
         if path not in self._buffers:
             self._living.forget(path)
-
-    def _tend_soon(self) -> None:
-        """Wake the thread that merges and saves."""
-        if self._tender is None and not self._closing:
-            self._tender = threading.Thread(target=self._tend, name="index", daemon=True)
-            self._tender.start()
-        self._wake.set()
-
-    def _tend(self) -> None:
-        while not self._closing:
-            self._wake.wait()
-            self._wake.clear()
-            if self._closing:
-                return
-            try:
-                self.settle()
-            except Exception as error:  # the next change tries again
-                log.warning("the index could not be merged: %s: %s", type(error).__name__, error)

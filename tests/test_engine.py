@@ -151,7 +151,7 @@ def test_what_the_workspace_holds_is_drafted_with_its_place(home: Path, tmp_path
     pieces = [piece for step in steps for piece in step.pieces if piece.source == "workspace"]
     assert sum(len(piece.text) for piece in pieces) > 13
     for piece in pieces:
-        assert piece.span is not None and piece.span.path == "answer.py"
+        assert piece.span is not None and piece.span.path == str(folder / "answer.py")
         assert source[piece.span.start : piece.span.stop] == piece.text
 
 

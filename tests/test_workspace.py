@@ -21,7 +21,6 @@ import index.living
 import index.workspace
 from engine.prompts import Tokenizer
 from index import Span, Workspace, naive
-from index.tokens import Encoder
 
 TEXT = st.text(alphabet="abe\u0301é🙂\n", max_size=20)
 NAMES = ("a", "b", "c/d", "c/e")
@@ -32,11 +31,6 @@ def bpe(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     folder = tmp_path_factory.mktemp("bpe")
     byte_bpe(folder)
     return Tokenizer(folder)
-
-
-@pytest.fixture(params=["bytes", "composed", "bpe"])
-def encoder(request: pytest.FixtureRequest, bpe: Tokenizer) -> Encoder:
-    return {"bytes": Bytes(), "composed": Composed(), "bpe": bpe}[request.param]
 
 
 @pytest.fixture
@@ -268,116 +262,6 @@ def test_buffers_that_do_not_count_hide_the_file_all_the_same(
     assert workspace.match(list(b"wa")) == []
     workspace.update(path, None)
     assert workspace.paths == []
-
-
-def test_a_folder_is_indexed_oldest_first(
-    tmp_path: Path, workspaces: Any, encoder: Encoder
-) -> None:
-    (tmp_path / "sub").mkdir()
-    texts = {"sub/b.py": "value = e\u0301 1\n", "a.py": "value = 2\n", "sub/c.py": "value\n"}
-    model = Model(encoder)
-    for age, (path, text) in enumerate(texts.items()):
-        (tmp_path / path).write_text(text, "utf-8")
-        os.utime(tmp_path / path, ns=(0, 1000 * age))
-        model.living[str(tmp_path / path)] = text
-    (tmp_path / ".env").write_text("value = secret\n")
-    (tmp_path / "data").write_bytes(b"value\0")
-    calls: list[tuple[str, int, int]] = []
-    workspace = workspaces(tmp_path, encoder)
-    workspace.build(lambda *call: calls.append(call))
-    assert calls[-1][1:] == (4, 4)
-    assert workspace.paths == sorted(model.living)
-    assert workspace.skipped == {
-        str(tmp_path / ".env"): "may hold secrets",
-        str(tmp_path / "data"): "binary",
-    }
-    for tail in encoder.encode_batch(["value", " = ", "val", "\n"]):
-        assert answers(workspace, tail, 9) == model.match(tail, 9, None)
-
-
-def test_several_roots_also_one_inside_the_other(tmp_path: Path, workspaces: Any) -> None:
-    for path in ("one/a", "two/b", "one/in/c"):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(f"text of {path}")
-    (tmp_path / "link").symlink_to(tmp_path / "two")
-    roots = [tmp_path / "one", tmp_path / "link", tmp_path / "one/in", tmp_path / "one"]
-    workspace = workspaces(roots)
-    workspace.build()
-    assert workspace.paths == [str(tmp_path / path) for path in ("one/a", "one/in/c", "two/b")]
-    workspace.update(tmp_path / "link/b", "buffer")
-    assert workspace.match(list(b"buf"))[0].path == str(tmp_path / "two/b")
-    with pytest.raises(NotADirectoryError, match="no such"):
-        workspaces([tmp_path / "no such"]).build()
-
-
-def test_nothing_outside_the_roots_is_read(tmp_path: Path, workspaces: Any) -> None:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "secret").write_text("do not read")
-    (tmp_path / "root/link").symlink_to(tmp_path / "secret")
-    workspace = workspaces(tmp_path / "root")
-    workspace.build()
-    workspace.refresh([tmp_path / "root/link", tmp_path / "secret", "/etc/hostname"])
-    assert workspace.paths == []
-    (tmp_path / "root/link").unlink()
-    (tmp_path / "root/link").write_text("may be read")
-    workspace.refresh([tmp_path / "root/link"])
-    assert workspace.match(list(b"may"))[0].length == 3
-    (tmp_path / "root/link").unlink()
-    (tmp_path / "root/link").symlink_to(tmp_path / "secret")
-    workspace.refresh([tmp_path / "root/link"])
-    assert workspace.paths == []
-
-
-def test_a_root_deleted_and_made_again(tmp_path: Path, workspaces: Any) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    (root / "a").write_text("first text")
-    workspace = workspaces(root)
-    workspace.build()
-    workspace.update(root / "open", "a buffer stays")
-    shutil.rmtree(root)
-    workspace.refresh()
-    assert workspace.paths == [str(root / "open")]
-    root.mkdir()
-    (root / "a").write_text("second text")
-    workspace.refresh()
-    assert workspace.paths == [str(root / "a"), str(root / "open")]
-    assert workspace.match(list(b"second"))[0].length == 6
-
-
-def test_folders_removed_and_renamed_whole(tmp_path: Path, workspaces: Any) -> None:
-    for path in ("a/b/one", "a/two", "ab"):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(path)
-    encoder = Bytes()
-    workspace = workspaces(tmp_path, encoder)
-    workspace.build()
-    seen = encoder.seen
-    (tmp_path / "a").rename(tmp_path / "n")
-    workspace.rename(tmp_path / "a", tmp_path / "n")
-    assert workspace.paths == [str(tmp_path / path) for path in ("ab", "n/b/one", "n/two")]
-    workspace.scan()
-    assert encoder.seen == seen
-    workspace.remove(tmp_path / "n/b")
-    assert workspace.paths == [str(tmp_path / path) for path in ("ab", "n/two")]
-    (tmp_path / "n" / "b" / "one").unlink()
-    shutil.move(tmp_path / "n", tmp_path / "m")
-    workspace.refresh([tmp_path / "n", tmp_path / "m"])
-    assert workspace.paths == [str(tmp_path / path) for path in ("ab", "m/two")]
-
-
-def test_text_is_found_where_it_stands(tmp_path: Path, workspaces: Any) -> None:
-    (tmp_path / "a").write_text("é one two one\n")
-    (tmp_path / "b").write_text("one")
-    os.utime(tmp_path / "a", (1, 1))
-    workspace = workspaces(tmp_path)
-    workspace.build()
-    a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    assert workspace.find("one") == [Span(b, 0, 3), Span(a, 2, 5), Span(a, 10, 13)]
-    assert workspace.find("one", 2) == [Span(b, 0, 3), Span(a, 2, 5)]
-    assert workspace.find("") == workspace.find("none") == []
-    (tmp_path / "b").write_text("changed since: one")
-    assert workspace.find("one")[0].path == a
 
 
 def test_segments_stay_few(monkeypatch: pytest.MonkeyPatch, workspaces: Any) -> None:
