@@ -120,9 +120,7 @@ def _table(
         "number": np.array([number for _, number, _ in documents], np.int32),
         "changed": np.array([document.changed for _, _, document in documents], np.int64),
         "digest": np.frombuffer(digests, np.uint8).reshape(len(documents), 16),
-        "stamp": np.array(stamps + [stamp for stamp, _ in passed.values()], np.int64).reshape(
-            rows, 4
-        ),
+        "stamp": np.array(stamps, np.int64).reshape(len(stamps), 4),
     }
 
 
