@@ -140,7 +140,7 @@ class Disk:
         if files.SECRET_NAME.match(name) or not files.SECRET_FOLDERS.isdisjoint(folders):
             return "may hold secrets"
         try:
-            files._text(text.encode())
+            files.text_of(text.encode())
         except UnicodeEncodeError:
             return "not UTF-8"
         except Skipped as reason:

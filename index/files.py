@@ -146,7 +146,7 @@ def read(path: Path | str) -> str:
             data = file.read(LARGEST + 1)
     except OSError as error:
         raise Skipped(_unreadable(error)) from error
-    return _text(data)
+    return text_of(data)
 
 
 def _open(path: str, flags: int) -> int:
@@ -164,8 +164,8 @@ def _steady(descriptor: int) -> tuple[str, Stamp | None]:
             raise Skipped("not a regular file")
         data = os.pread(descriptor, LARGEST + 1, 0)
         if stamp == _stamp(os.fstat(descriptor)):
-            return _text(data), stamp if stamp[1] < now - RACE else None
-    return _text(data), None
+            return text_of(data), stamp if stamp[1] < now - RACE else None
+    return text_of(data), None
 
 
 def _moved(descriptor: int, path: str) -> bool:
@@ -177,7 +177,8 @@ def _moved(descriptor: int, path: str) -> bool:
     return real not in (path, path + " (deleted)")  # it may have been replaced since it was opened
 
 
-def _text(data: bytes) -> str:
+def text_of(data: bytes) -> str:
+    """The text that bytes are. Raises Skipped where they do not count."""
     if len(data) > LARGEST:
         raise Skipped(f"over {LARGEST >> 20} MiB")
     if b"\0" in data[:SNIFFED]:

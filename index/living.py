@@ -15,7 +15,7 @@ from index._core import Automaton, Segments
 from index.segment import Document, Segment, frozen, move_in, to_merge
 from index.tokens import Ids
 
-YOUNG = 1 << 16  # tokens of the young segment, dead ones included, after which it is closed
+YOUNG = 1 << 15  # tokens of the young segment, dead ones included, after which it is closed
 
 
 class Living:

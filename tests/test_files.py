@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -171,7 +174,7 @@ def test_a_file_that_grew_since_it_was_listed_is_skipped(tmp_path: Path) -> None
     make(tmp_path, {"a": b"a" * (files.LARGEST + 1)})
     with pytest.raises(files.Skipped, match="over 1 MiB"):
         files.read(file.full)
-    file.full.unlink()
+    Path(file.full).unlink()
     with pytest.raises(files.Skipped, match="unreadable"):
         files.read(file.full)
 
@@ -266,3 +269,68 @@ def test_no_gitignore_breaks_the_walk(
     found, reasons = listed(root)
     assert set(found) <= {"a", "b/a", "b/b/a.b", ".gitignore", "b/.gitignore"}
     assert found or reasons
+
+
+NAMES = [
+    "a",
+    "b",
+    "ab",
+    "a.b",
+    "b.log",
+    "two\nx",
+    "x\n",
+    "sp ",
+    "\udcff.log",
+    "#h",
+    "!n",
+    "[a]",
+    "a*",
+]
+PARTS = [
+    "a", "b", "ab", "*", "**", "?", "*.log", "a*", "*b", "[ab]", "[!a]", "[^b]", "[a-c]", "[]a]",
+    "\\*", "\\#h", "\\!n", "#h", "sp\\ ", "a.b", "\\[a\\]", "*x",
+]  # fmt: skip
+LINES = st.builds(
+    "{}{}{}{}{}".format,
+    st.sampled_from(["", "", "!"]),
+    st.sampled_from(["", "", "/"]),
+    st.lists(st.sampled_from(PARTS), min_size=1, max_size=3).map("/".join),
+    st.sampled_from(["", "", "/"]),
+    st.sampled_from(["", "", " ", "\r"]),
+)
+RULES = st.lists(LINES, min_size=1, max_size=4).map("\n".join)
+PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+@settings(max_examples=60, deadline=None)
+@given(
+    paths=st.lists(PATHS, min_size=1, max_size=12),
+    top=RULES,
+    inner=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 3), RULES), max_size=3),
+)
+def test_ignored_is_what_git_ignores(
+    paths: list[list[str]], top: str, inner: list[tuple[int, int, str]]
+) -> None:
+    """Names and patterns of ASCII: git's "?" is one byte, ours one character."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        subprocess.run(["git", "init", "-q", folder], check=True)
+        make(root, {".gitignore": top})
+        for parts in paths:
+            path = root.joinpath(*parts)
+            if not path.exists() and not any(part.is_file() for part in path.parents):
+                make(root, {"/".join(parts): ""})
+        for index, depth, rules in inner:
+            around = root.joinpath(*paths[index % len(paths)][:depth])
+            if around.is_dir():
+                make(around, {".gitignore": rules})
+        git = ["git", "-C", folder, "ls-files", "--others", "--exclude-standard", "-z"]
+        given = subprocess.run(git, check=True, capture_output=True).stdout.split(b"\0")
+        found = [file.path for file in files.walk(root)]
+        assert sorted(map(os.fsencode, found)) == sorted(filter(None, given))
+        assert found == sorted(found, key=lambda path: [os.fsencode(p) for p in path.split("/")])
+        for path in root.rglob("*"):
+            inside = path.relative_to(root).as_posix()
+            if path.is_file() and not inside.startswith(".git/"):
+                assert (files.why_skipped(root, inside) is None) == (inside in found)

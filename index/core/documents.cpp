@@ -2,7 +2,7 @@
 #include "documents.hpp"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -37,9 +37,15 @@ size_t Documents::stop_of(size_t doc) const {
     return doc + 1 < starts.size() ? starts[doc + 1] : run().size() - 1;
 }
 
-size_t Documents::document_at(uint32_t position) const {
+size_t Documents::document_at(uint32_t position, size_t most) const {
     const auto starts = this->starts();
-    return std::upper_bound(starts.begin(), starts.end(), position) - starts.begin() - 1;
+    size_t stop = std::min(most, starts.size() - 1) + 1, step = 1;
+    while (step < stop && starts[stop - step] > position) {
+        stop -= step;
+        step *= 2;
+    }
+    const auto from = starts.begin() + (stop > step ? stop - step : 0);
+    return std::upper_bound(from, starts.begin() + stop, position) - starts.begin() - 1;
 }
 
 Tokens Documents::tokens(int64_t doc) const {
@@ -78,29 +84,26 @@ void Documents::kill(int64_t doc) {
 
 size_t Documents::scan(size_t doc, Tokens needle, bool followed, size_t most,
                        std::vector<uint32_t>& positions) const {
-    constexpr size_t kBlock = 64;
+    constexpr size_t kBlock = 32;
     const int32_t* const text = run().data();
-    const size_t length = needle.size(), back = length > 1 ? 1 : 0;
-    const int32_t last = needle[length - 1], previous = needle[length - 1 - back];
-    const int32_t least = followed ? 0 : kNoToken;  // of the token after: borders are kNoToken
+    const size_t back = needle.size() > 1 ? 1 : 0;
+    const int32_t last = needle.back(), previous = needle[needle.size() - 1 - back];
+    const auto ends_at = [&](size_t at) {  // borders equal no token
+        return std::equal(needle.rbegin(), needle.rend(),
+                          std::make_reverse_iterator(text + at + 1));
+    };
     const size_t begin = starts()[doc] + 1;
     size_t count = 0;
-    for (size_t stop = stop_of(doc); stop > begin;) {
+    for (size_t stop = stop_of(doc) - (followed ? 1 : 0); stop > begin;) {
         const size_t size = std::min(kBlock, stop - begin);
         const int32_t* const block = text + stop - size;
-        std::array<uint8_t, kBlock> hit;
-        uint32_t hits = 0;
-        for (size_t i = 0; i < size; ++i) {  // for vector registers: no branch in it
-            hit[i] = (block[i] == last) & (block[i - back] == previous) & (block[i + 1] >= least);
-            hits += hit[i];
-        }
-        if (length <= 2 && positions.size() >= most) {
+        int32_t hits = 0;  // for vector registers: no branch in it
+        for (size_t i = 0; i < size; ++i) hits += (block[i] == last) & (block[i - back] == previous);
+        if (needle.size() <= 2 && positions.size() >= most) {
             count += hits;
         } else if (hits > 0) {
-            for (size_t i = size; i-- > 0;) {
-                const size_t at = stop - size + i;
-                if (!hit[i] || at + 1 < begin + length) continue;
-                if (!std::equal(needle.begin(), needle.end(), text + at + 1 - length)) continue;
+            for (size_t at = stop; at-- > stop - size;) {
+                if (text[at] != last || !ends_at(at)) continue;
                 ++count;
                 if (positions.size() < most) positions.push_back(static_cast<uint32_t>(at));
             }

@@ -48,7 +48,7 @@ public:
     // Positions in the whole run. A match ends at the position of its last token.
     virtual Tokens run() const = 0;
     virtual std::span<const uint32_t> starts() const = 0;  // by document: its border's position
-    size_t document_at(uint32_t position) const;
+    size_t document_at(uint32_t position, size_t most = SIZE_MAX) const;  // found soon where near
     size_t stop_of(size_t doc) const;  // the border after it
 
     // The longest suffix of the last `limit` tokens of `tail` that a living document continues, and

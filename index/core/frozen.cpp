@@ -234,7 +234,7 @@ size_t Frozen::newest(Found found, size_t most, std::vector<uint32_t>& positions
     if (count > 1024 && most < count / 4) {  // the newest of many are near the end, most often
         const uint32_t position = arrays_.order[living_from(found.first)];
         const Tokens needle = run().subspan(position + 1 - found.length, found.length);
-        size_t reach = 16 * count;
+        size_t reach = 8 * count;
         for (size_t doc = documents(); doc-- > 0 && reach > 0 && positions.size() < most;) {
             if (alive(doc)) scan(doc, needle, true, most, positions);
             reach -= std::min(reach, stop_of(doc) - starts()[doc]);

@@ -24,8 +24,9 @@ std::vector<Found> Segments::find(Tokens tail, int64_t limit, size_t& length) co
 void Segments::add_hits(size_t part, const std::vector<uint32_t>& positions,
                         std::vector<Hit>& hits) const {
     const Documents& documents = *parts_[part];
+    size_t doc = SIZE_MAX;
     for (uint32_t position : positions) {
-        const size_t doc = documents.document_at(position);
+        doc = documents.document_at(position, doc);
         hits.push_back({static_cast<uint32_t>(part), static_cast<uint32_t>(doc), position,
                         documents.label(doc).changed, 0});
     }
@@ -76,7 +77,7 @@ Places Segments::match(Tokens tail, int64_t k, int64_t limit, int32_t path, int3
     const auto newer = [](const Hit& a, const Hit& b) {
         return std::tie(a.changed, a.part, a.position) > std::tie(b.changed, b.part, b.position);
     };
-    std::sort(hits.begin(), hits.end(), newer);
+    if (!std::is_sorted(hits.begin(), hits.end(), newer)) std::sort(hits.begin(), hits.end(), newer);
     const auto same = [](const Hit& a, const Hit& b) {
         return a.part == b.part && a.position == b.position;
     };
