@@ -138,7 +138,7 @@ def test_common_text_is_found_among_many(form: str) -> None:
     chance = random.Random(3)
     documents: Documents = [
         ([chance.choice([1, 1, 1, 2]) for _ in range(chance.randrange(300))], (doc, doc % 5), False)
-        for doc in range(60)
+        for doc in range(40)
     ]
     documents += [([3] * 500, (90, 7), False)]
     for dies in (0.0, 0.5, 0.9):
@@ -146,10 +146,11 @@ def test_common_text_is_found_among_many(form: str) -> None:
         segments = Segments([part_of(form, mortal, 0)])
         oracle = naive.Segments([oracle_of(mortal, 0)])
         for tail in ([1], [2], [1, 1], [2, 1, 2], [3]):
-            for path, folder in ((-1, -1), (7, 2), (90, 3), (-1, 4), (5, -1)):
+            for path, folder in ((-1, -1), (7, 2), (90, 3), (-1, 4)):
+                length, count, best = oracle.match(tail, 2000, 64, path, folder)
                 for k in (1, 8, 2000):
                     found = segments.match(ids(tail), k, 64, path, folder)
-                    assert found == oracle.match(tail, k, 64, path, folder)
+                    assert found == (length, count, best[:k])
 
 
 def test_dead_ranks_are_skipped_however_many() -> None:

@@ -243,7 +243,7 @@ class Parser(argparse.ArgumentParser):
 
 def _parser() -> Parser:
     """Every subcommand sets `run`, a function of the parsed arguments that gives the exit code."""
-    from ui import demo, models
+    from ui import demo, index, models
 
     parser = Parser(
         prog="draftline",
@@ -257,6 +257,7 @@ def _parser() -> Parser:
     commands: Any = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_edit(commands)
     models.add_parser(commands)
+    index.add_parser(commands)
     demo.add_parser(commands)
     return parser
 
