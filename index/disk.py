@@ -42,6 +42,7 @@ class Disk:
         self.roots = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
         self.passed: dict[str, tuple[Stamp, str]] = {}  # what did not count for what it held, why
         self._left_out: dict[str, str] = {}  # what is not to be read, why
+        self._links: dict[str, set[str]] = {}  # by what they lead to
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -65,6 +66,7 @@ class Disk:
     def walk(self) -> dict[str, File]:
         """All files that may count, by name. A root that is gone has none."""
         found: dict[str, File] = {}
+        self._links = {}
         left_out: dict[str, str] = {}
         for root in self.roots:
 
@@ -73,7 +75,7 @@ class Disk:
 
             try:
                 for file in files.walk(root, report):
-                    found.setdefault(os.path.join(root, file.path), file)
+                    self._note(found, os.path.join(root, file.path), file)
             except NotADirectoryError:
                 continue
         self._left_out = left_out
@@ -90,7 +92,7 @@ class Disk:
                 if inside == key or not os.path.lexists(key):
                     continue
                 try:
-                    found[key] = files.look(root, inside)
+                    self._note(found, key, files.look(root, inside))
                     self._left_out.pop(key, None)
                     break
                 except Skipped as reason:
@@ -98,6 +100,15 @@ class Disk:
             if key not in found:
                 self.passed.pop(key, None)
         return found
+
+    def _note(self, found: dict[str, File], key: str, file: File) -> None:
+        found.setdefault(key, file)
+        if file.full != key:
+            self._links.setdefault(file.full, set()).add(key)
+
+    def with_links(self, keys: Collection[str]) -> set[str]:
+        """These files, and the links that lead to them."""
+        return set(keys).union(*(self._links.get(key, ()) for key in keys))
 
     def is_wide(self, keys: Collection[str]) -> bool:
         """Whether a walk is the better way to see what changed."""

@@ -153,7 +153,7 @@ class Workspace:
 
     def refresh(self, paths: Collection[Path | str] | None = None) -> None:
         """These files or folders may have changed on disk; None: anything may have."""
-        keys = {self.disk.key(path) for path in paths or ()}
+        keys = self.disk.with_links({self.disk.key(path) for path in paths or ()})
         if paths is None or self.disk.is_wide(keys):
             self.scan()
             return

@@ -99,6 +99,21 @@ def test_nothing_outside_the_roots_is_read(tmp_path: Path, workspaces: Any) -> N
     assert workspace.paths == []
 
 
+def test_a_link_inside_the_root_follows_its_file(tmp_path: Path, workspaces: Any) -> None:
+    (tmp_path / "file").write_text("first text")
+    (tmp_path / "link").symlink_to("file")
+    workspace = workspaces(tmp_path)
+    workspace.build()
+    (tmp_path / "file").write_text("second text")
+    workspace.refresh([tmp_path / "file"])
+    assert workspace.match(list(b"first"))[0].length == 1
+    found = workspace.match(list(b"second"))
+    assert [one.path for one in found] == [str(tmp_path / "link"), str(tmp_path / "file")]
+    (tmp_path / "file").unlink()
+    workspace.refresh([tmp_path / "file"])
+    assert workspace.paths == []
+
+
 def test_a_root_deleted_and_made_again(tmp_path: Path, workspaces: Any) -> None:
     root = tmp_path / "root"
     root.mkdir()
