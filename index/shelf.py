@@ -28,7 +28,8 @@ from index.store import Part, Saved, Store, new_name
 log = logging.getLogger(__name__)
 
 UNKNOWN = (-1, -1, -1, -1)  # the stamp of a file that must be looked at again
-RETRY = 60  # seconds after a save that failed
+PAUSE = 10  # seconds between saves that nobody asked for
+RETRY = 60  # seconds after one that failed
 
 
 class Shelf:
@@ -39,7 +40,7 @@ class Shelf:
         mark = hashlib.sha256(names + b"\0" + fingerprint.encode()).hexdigest()
         self.store = Store(folder / mark[:32], mark)
         self._saved = 0  # `Living.merged` at that time
-        self._failed = -float(RETRY)  # monotonic seconds
+        self._next = 0.0  # monotonic seconds: not before, unless asked
 
     def load(self, living: Living, disk: Disk) -> None:
         """Take up what was saved, if anything usable was."""
@@ -56,21 +57,32 @@ class Shelf:
         living.take(segments)
         self._saved = living.merged
 
+    def is_due(self, living: Living) -> bool:
+        """Whether there is something to save."""
+        return living.merged != self._saved
+
+    def pause(self) -> float:
+        """Seconds until the next save that nobody asks for."""
+        return max(0.0, self._next - time.monotonic())
+
     def save(self, living: Living, disk: Disk, buffers: Collection[str]) -> None:
         """Keep the frozen segments, where they are others than last time. Another process may be
         the one that does; a full disk is logged."""
-        if living.merged == self._saved or time.monotonic() - self._failed < RETRY:
-            return
-        if not self.store.acquire():
+        self._next = time.monotonic() + PAUSE
+        if not self.is_due(living) or not self.store.acquire():
             return
         with living.lock:
             merged = living.merged
-            segments = [one for one in living.segments if isinstance(one.core, Frozen)]
+            segments = [
+                segment
+                for segment in living.segments
+                if segment.frozen and any(_is_kept(one, buffers) for one in segment.documents)
+            ]
             documents = [
                 (at, document.place[1], document)
                 for at, segment in enumerate(segments)
                 for document in segment.documents
-                if document.alive and document.path not in buffers
+                if _is_kept(document, buffers)
             ]
         try:
             parts = [_part(segment) for segment in segments]
@@ -78,7 +90,7 @@ class Shelf:
             self._saved = merged
         except OSError as error:
             log.warning("%s; the index is not saved for now", error)
-            self._failed = time.monotonic()
+            self._next = time.monotonic() + RETRY
 
     def clear(self) -> None:
         """Delete it. PermissionError where another process keeps it."""
@@ -86,6 +98,10 @@ class Shelf:
             raise PermissionError(f"{self.store.folder}: another process keeps this index; stop it")
         self.store.clear()
         self._saved = 0
+
+
+def _is_kept(document: Document, buffers: Collection[str]) -> bool:
+    return document.alive and document.path not in buffers
 
 
 def _part(segment: Segment) -> Part:

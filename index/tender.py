@@ -10,10 +10,10 @@ log = logging.getLogger(__name__)
 
 
 class Tender:
-    """Calls `work` once after any number of `soon`; never twice at a time. The thread starts with
-    the first of them."""
+    """Calls `work` once after any number of `soon`, and again after the seconds that it says, if it
+    does. The thread starts with the first `soon`."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], float | None]) -> None:
         self._work = work
         self._wake = threading.Event()
         self._closing = False
@@ -37,13 +37,15 @@ class Tender:
             self._thread.join()
 
     def _run(self) -> None:
+        pause: float | None = None
         while True:
-            self._wake.wait()
+            self._wake.wait(pause)
             self._wake.clear()
             if self._closing:
                 return
+            pause = None
             try:
-                self._work()
+                pause = self._work()
             except Exception as error:  # whatever it is: the next change tries again
                 log.warning(
                     "the index was not merged or saved: %s: %s", type(error).__name__, error

@@ -54,7 +54,7 @@ class Workspace:
         self._buffers: dict[str, int] = {}  # open: their versions
         self._reading = threading.RLock()  # one reads the disk at a time
         self._tending = threading.Lock()  # one merges and saves at a time
-        self._tender = Tender(self.settle)
+        self._tender = Tender(self._tend)
         self._watch: Watch | None = None
 
     def __enter__(self) -> Self:
@@ -222,8 +222,7 @@ class Workspace:
     def settle(self) -> None:
         """Merge and save now what is to be merged and saved."""
         with self._tending:
-            while self._living.merge():
-                pass
+            self._merge()
             if self._shelf:
                 self._shelf.save(self._living, self.disk, self._buffers)
         self.tokens.flush()
@@ -334,3 +333,18 @@ class Workspace:
         """A file's document dies; a buffer stays."""
         if path not in self._buffers:
             self._living.forget(path)
+
+    def _merge(self) -> None:
+        while self._living.merge():
+            pass
+
+    def _tend(self) -> float | None:
+        """Merge, and save if that was not done lately; the seconds until it should be."""
+        with self._tending:
+            self._merge()
+            if self._shelf is None or not self._shelf.is_due(self._living):
+                return None
+            pause = self._shelf.pause()
+        if pause == 0:
+            self.settle()
+        return pause or None
