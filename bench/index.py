@@ -12,8 +12,8 @@ python        a suffix automaton with dicts, as SAM-Decoding's: at most 1M token
 suffix-array  pydivsufsort, the floor for an index that never changes
 
 Where a library is missing, one line says so and the rest goes on. Both install without CUDA, into
-the environment that runs this, which must be active: arctic-inference's CMake asks it for Python, and
-its setup.py asks torch for a folder.
+the environment that runs this. It must be active, for arctic-inference's CMake to find its Python,
+and have torch, which setup.py asks for a folder:
 
     . .venv/bin/activate
     pip install pydivsufsort setuptools wheel cmake ninja nanobind

@@ -1,8 +1,7 @@
 """Which files of a folder count as text to copy from, and why the others do not.
 
-Skipped: what .gitignore files and .git/info/exclude say (not a user's global excludes), version
-control and junk folders, secrets, binaries, files over 1 MiB, and whatever a link leads to outside
-the folder. Linked folders are never entered.
+Skipped: what .gitignore and .git/info/exclude say (not a user's global excludes), version control,
+junk, secrets, binaries, files over 1 MiB, linked folders, and what a link leads to outside.
 """
 
 from __future__ import annotations
@@ -178,7 +177,7 @@ def _moved(descriptor: int, path: str) -> bool:
 
 
 def text_of(data: bytes) -> str:
-    """The text that bytes are. Raises Skipped where they do not count."""
+    """The text that bytes are. Raises Skipped."""
     if len(data) > LARGEST:
         raise Skipped(f"over {LARGEST >> 20} MiB")
     if b"\0" in data[:SNIFFED]:
@@ -286,7 +285,7 @@ def _rules_above(top: str) -> Rules:
 
 
 def _rules_in(folder: str, name: str = ".gitignore") -> Rules:
-    """Rules that hold below `folder`; none where the file is missing or no file, as git does."""
+    """Rules that hold below `folder`; none where the file is missing, as git does."""
     start = os.path.join(folder, "")
     try:
         with open(start + name, "rb", opener=_open) as file:

@@ -2,7 +2,6 @@
 #include "documents.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -88,11 +87,11 @@ size_t Documents::scan(size_t doc, Tokens needle, bool followed, size_t most,
     const int32_t* const text = run().data();
     const size_t back = needle.size() > 1 ? 1 : 0;
     const int32_t last = needle.back(), previous = needle[needle.size() - 1 - back];
-    const auto ends_at = [&](size_t at) {  // borders equal no token
-        return std::equal(needle.rbegin(), needle.rend(),
-                          std::make_reverse_iterator(text + at + 1));
-    };
     const size_t begin = starts()[doc] + 1;
+    const auto ends_at = [&](size_t at) {
+        return text[at] == last && text[at - back] == previous && at + 1 >= begin + needle.size() &&
+               std::equal(needle.begin(), needle.end(), text + at + 1 - needle.size());
+    };
     size_t count = 0;
     for (size_t stop = stop_of(doc) - (followed ? 1 : 0); stop > begin;) {
         const size_t size = std::min(kBlock, stop - begin);
@@ -103,7 +102,7 @@ size_t Documents::scan(size_t doc, Tokens needle, bool followed, size_t most,
             count += hits;
         } else if (hits > 0) {
             for (size_t at = stop; at-- > stop - size;) {
-                if (text[at] != last || !ends_at(at)) continue;
+                if (!ends_at(at)) continue;
                 ++count;
                 if (positions.size() < most) positions.push_back(static_cast<uint32_t>(at));
             }

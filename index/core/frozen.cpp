@@ -231,24 +231,28 @@ Found Frozen::find_living(Tokens tail, int64_t limit) const {
 size_t Frozen::newest(Found found, size_t most, std::vector<uint32_t>& positions) const {
     positions.clear();
     const size_t count = living_between(found.first, found.last);
-    if (count > 1024 && most < count / 4) {  // the newest of many are near the end, most often
-        const uint32_t position = arrays_.order[living_from(found.first)];
-        const Tokens needle = run().subspan(position + 1 - found.length, found.length);
-        size_t reach = 8 * count;
-        for (size_t doc = documents(); doc-- > 0 && reach > 0 && positions.size() < most;) {
-            if (alive(doc)) scan(doc, needle, true, most, positions);
-            reach -= std::min(reach, stop_of(doc) - starts()[doc]);
+    if (count <= most) {
+        collect(found, 0, positions);
+    } else {
+        // Spread evenly, so many would be among the last `part` positions. To scan the text there is
+        // cheaper than to look at all ranks, where these are many.
+        const size_t size = run().size(), part = 4 * most * size / count;
+        if (part < size && part < 4 * count) {
+            const uint32_t position = arrays_.order[living_from(found.first)];
+            const Tokens needle = run().subspan(position + 1 - found.length, found.length);
+            for (size_t doc = documents(), left = part; doc-- > 0 && positions.size() < most;) {
+                if (alive(doc)) scan(doc, needle, true, most, positions);
+                const size_t length = stop_of(doc) - starts()[doc];
+                if (length >= left) break;
+                left -= length;
+            }
+        } else if (part < size) {
+            collect(found, static_cast<uint32_t>(size - part), positions);
         }
-        if (positions.size() == most) return count;
-        positions.clear();
-    }
-    const uint32_t first = found.first / 64, last = (found.last + 63) / 64;
-    for (uint32_t word = first; word < last; ++word) {
-        uint64_t bits = living_[word];
-        if (word == first) bits &= ~uint64_t{0} << found.first % 64;
-        if (word + 1 == last && found.last % 64) bits &= ~(~uint64_t{0} << found.last % 64);
-        for (; bits; bits &= bits - 1)
-            positions.push_back(arrays_.order[word * 64 + std::countr_zero(bits)]);
+        if (positions.size() < most) {
+            positions.clear();
+            collect(found, 0, positions);
+        }
     }
     if (positions.size() > most) {
         std::nth_element(positions.begin(), positions.begin() + most, positions.end(),
@@ -257,6 +261,20 @@ size_t Frozen::newest(Found found, size_t most, std::vector<uint32_t>& positions
     }
     std::sort(positions.begin(), positions.end(), std::greater<>());
     return count;
+}
+
+// Appends the living positions of a range of ranks that are not before `least`.
+void Frozen::collect(Found found, uint32_t least, std::vector<uint32_t>& positions) const {
+    const uint32_t first = found.first / 64, last = (found.last + 63) / 64;
+    for (uint32_t word = first; word < last; ++word) {
+        uint64_t bits = living_[word];
+        if (word == first) bits &= ~uint64_t{0} << found.first % 64;
+        if (word + 1 == last && found.last % 64) bits &= ~(~uint64_t{0} << found.last % 64);
+        for (; bits; bits &= bits - 1) {
+            const uint32_t position = arrays_.order[word * 64 + std::countr_zero(bits)];
+            if (position >= least) positions.push_back(position);
+        }
+    }
 }
 
 // The last living rank before this one, kNone: none.

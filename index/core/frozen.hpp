@@ -44,6 +44,7 @@ private:
     uint32_t lower_bound(Tokens tail) const;
     uint32_t outmost(uint32_t rank, Tokens needle, int64_t direction) const;
     uint64_t key(uint32_t rank) const;
+    void collect(Found found, uint32_t least, std::vector<uint32_t>& positions) const;
 
     bool living_at(uint32_t rank) const { return living_[rank / 64] >> rank % 64 & 1; }
     uint32_t living_before(uint32_t rank) const;
