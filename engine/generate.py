@@ -62,7 +62,7 @@ def generate(
 ) -> Iterator[Event]:
     """Steps, then exactly one Done. Between two events another request may use the target."""
     limit = room_for(prompt, target.context)
-    context = Context(prompt.ids, prompt.predictions)
+    context = Context(prompt.ids, prompt.predictions, path=request.path)
     text = TextStream(tokenizer, prompt.stop)
     counts = Counts()
     reason: Reason | None = "length" if limit == 0 else None

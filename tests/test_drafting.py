@@ -3,10 +3,13 @@ the law is tested elsewhere, so here drafters are asked directly."""
 
 from __future__ import annotations
 
+import os
 import random
+from pathlib import Path
 
 import pytest
 from drafters import Steady, real
+from encoders import Bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +18,8 @@ from engine.drafting import Context, Drafter
 from engine.drafting.blend import STEPS, Blend, Calibration, bucket
 from engine.drafting.context import ContextSource
 from engine.drafting.prediction import Prediction
+from engine.drafting.workspace import WorkspaceSource
+from index import Workspace
 from index.naive import Automaton as Naive
 
 tokens = st.lists(st.integers(0, 6), max_size=40)
@@ -163,3 +168,23 @@ def test_a_tree_s_siblings_share_their_parent() -> None:
         children = [n for n, p in enumerate(draft.parents) if p == parent]
         assert sum(draft.probs[n] for n in children) <= 1 + 1e-9
         assert len({draft.tokens[n] for n in children}) == len(children)
+
+
+def test_text_near_the_edited_file_comes_first(tmp_path: Path) -> None:
+    for age, path in enumerate(("here/edited.py", "here/beside.py", "far/newest.py")):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(f"same {path}")
+        os.utime(tmp_path / path, (age, age))
+    with Workspace(tmp_path, Bytes()) as workspace:
+        workspace.build()
+        source = WorkspaceSource(workspace)
+        for path in ("", str(tmp_path / "here/edited.py"), str(tmp_path / "here/new.py")):
+            context = Context(list(b"same "), path=path)
+            source.begin(context)
+            first = bytes(source.chains(context, 99)[0].tokens).decode()
+            expected = {
+                "": "far/newest.py",
+                "edited.py": "here/edited.py",
+                "new.py": "here/beside.py",
+            }
+            assert first == expected[Path(path).name]

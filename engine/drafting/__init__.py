@@ -23,6 +23,7 @@ class Context:
     predictions: list[list[int]] = field(default_factory=list)
     output: list[int] = field(default_factory=list)
     room: int = 0  # nodes that this step may draft at most
+    path: str = ""  # of the text that is edited or completed, if it has one
 
     @property
     def last(self) -> int:
