@@ -140,7 +140,9 @@ class Disk:
             except Skipped:  # gone, or a buffer without a file
                 continue
             at = whole.find(text) if digest(whole) == document.digest else -1
-            while at >= 0 and len(spans) < most:
+            while at >= 0:
+                if len(spans) == most:
+                    return spans
                 spans.append(Span(document.path, at, at + len(text), document.version))
                 at = whole.find(text, at + 1)
         return spans

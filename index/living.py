@@ -25,7 +25,7 @@ class Living:
         self.lock = threading.RLock()
         self.documents: dict[str, Document] = {}
         self.changed = 0  # of the newest document
-        self.merged = 0  # how often segments came or went
+        self.edition = 0  # another one whenever what is saved should be
         self._numbers: dict[str, tuple[int, int]] = {}
         self._folders: dict[str, int] = {}
         self._renew([Segment(Automaton(), [])])
@@ -105,8 +105,12 @@ class Living:
             if self.segments[-1].documents:
                 self._renew([*self.segments, Segment(Automaton(), [])])
 
-    def merge(self) -> bool:
-        """Make some segments one; False where all is well. For one thread at a time."""
+    def merge(self) -> None:
+        """Make segments one until all is well. For one thread at a time."""
+        while self._merge_some():
+            pass
+
+    def _merge_some(self) -> bool:
         with self.lock:
             group = to_merge(self.segments)
             documents = [one for segment in group for one in segment.documents if one.alive]
@@ -134,5 +138,5 @@ class Living:
             self._renew([*segments, *self.segments])
 
     def _renew(self, segments: list[Segment]) -> None:
-        self.merged += 1
+        self.edition += 1
         self.snapshot = (segments, Segments([segment.core for segment in segments]))

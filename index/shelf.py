@@ -39,7 +39,7 @@ class Shelf:
         names = b"\0".join(os.fsencode(root) for root in roots)
         mark = hashlib.sha256(names + b"\0" + fingerprint.encode()).hexdigest()
         self.store = Store(folder / mark[:32], mark)
-        self._saved = 0  # `Living.merged` at that time
+        self._saved = 0  # `Living.edition` at that time
         self._next = 0.0  # monotonic seconds: not before, unless asked
 
     def load(self, living: Living, disk: Disk) -> None:
@@ -55,11 +55,11 @@ class Shelf:
             return
         disk.passed = passed
         living.take(segments)
-        self._saved = living.merged
+        self._saved = living.edition
 
     def is_due(self, living: Living) -> bool:
         """Whether there is something to save."""
-        return living.merged != self._saved
+        return living.edition != self._saved
 
     def pause(self) -> float:
         """Seconds until the next save that nobody asks for."""
@@ -72,7 +72,7 @@ class Shelf:
         if not self.is_due(living) or not self.store.acquire():
             return
         with living.lock:
-            merged = living.merged
+            edition = living.edition
             segments = [
                 segment
                 for segment in living.segments
@@ -87,7 +87,7 @@ class Shelf:
         try:
             parts = [_part(segment) for segment in segments]
             self.store.save(Saved({}, _table(documents, disk.passed.copy()), parts))
-            self._saved = merged
+            self._saved = edition
         except OSError as error:
             log.warning("%s; the index is not saved for now", error)
             self._next = time.monotonic() + RETRY

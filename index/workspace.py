@@ -28,7 +28,7 @@ from index.tokens import Encoded, Encoder, Ids, Tokens, digest
 if TYPE_CHECKING:
     from index.watch import Watch
 
-BATCH = 1 << 22  # characters that are read at once
+BATCH = 1 << 21  # characters that are read at once
 FEW = 1 << 14  # tokens of changed files that the young segment takes
 BULK = 1 << 20  # tokens that are frozen at once when many files are read
 
@@ -42,9 +42,7 @@ class Workspace:
     ) -> None:
         """`home`: where the index and token ids are kept between starts; None: nowhere. Nothing is
         read before `build`."""
-        if roots is None:
-            roots = []
-        self.disk = Disk([roots] if isinstance(roots, Path) else roots)
+        self.disk = Disk([roots] if isinstance(roots, Path) else roots or [])
         self.encoder = encoder
         self.tokens = Tokens(encoder, home and home / "tokens")
         self._shelf: Shelf | None = None
@@ -56,6 +54,7 @@ class Workspace:
         self._tending = threading.Lock()  # one merges and saves at a time
         self._tender = Tender(self._tend)
         self._watch: Watch | None = None
+        self._whole = False  # everything was read once, so that it may be saved
 
     def __enter__(self) -> Self:
         return self
@@ -150,6 +149,7 @@ class Workspace:
                 for path in set(self._living.documents) - set(found):
                     self._forget(path)
             self._take(found, progress)
+            self._whole = True
 
     def refresh(self, paths: Collection[Path | str] | None = None) -> None:
         """These files or folders may have changed on disk; None: anything may have."""
@@ -222,8 +222,8 @@ class Workspace:
     def settle(self) -> None:
         """Merge and save now what is to be merged and saved."""
         with self._tending:
-            self._merge()
-            if self._shelf:
+            self._living.merge()
+            if self._shelf and self._whole:
                 self._shelf.save(self._living, self.disk, self._buffers)
         self.tokens.flush()
 
@@ -233,6 +233,7 @@ class Workspace:
         with self._tending:
             if self._shelf:
                 self._shelf.clear()
+            self._whole = False  # nothing is kept before the next scan
         self.tokens.clear()
 
     def close(self) -> None:
@@ -280,7 +281,9 @@ class Workspace:
             if path in self._buffers:
                 return []
             if change and known and known.digest == change.digest:
-                known.stamp = change.stamp
+                if known.stamp != change.stamp:
+                    known.stamp = change.stamp
+                    self._living.edition += 1
                 return []
             self._forget(path)
         return [change] if change else []
@@ -334,15 +337,11 @@ class Workspace:
         if path not in self._buffers:
             self._living.forget(path)
 
-    def _merge(self) -> None:
-        while self._living.merge():
-            pass
-
     def _tend(self) -> float | None:
         """Merge, and save if that was not done lately; the seconds until it should be."""
         with self._tending:
-            self._merge()
-            if self._shelf is None or not self._shelf.is_due(self._living):
+            self._living.merge()
+            if not (self._shelf and self._whole and self._shelf.is_due(self._living)):
                 return None
             pause = self._shelf.pause()
         if pause == 0:

@@ -242,6 +242,25 @@ def test_what_was_saved_of_other_roots_or_another_tokenizer_is_not_taken(
         assert [m.length for m in other.match(tail)] == [m.length for m in fresh.match(tail)]
 
 
+def test_what_was_never_read_whole_is_not_saved(tmp_path: Path, workspaces: Any) -> None:
+    """Neither a workspace that was not built nor one that was cleared replaces what is kept."""
+    tree_of(tmp_path / "root", {"a": "some text"})
+    read = []
+    for build in (True, False, True):
+        workspace = workspaces(tmp_path / "root", home=tmp_path / "home")
+        if build:
+            workspace.build()
+        workspace.update("buffer", "text of a buffer")
+        read.append(workspace.stats().hits + workspace.stats().misses)
+        workspace.close()
+    assert read == [1, 0, 0]
+    workspace = workspaces(tmp_path / "root", home=tmp_path / "home")
+    workspace.build()
+    workspace.clear()
+    workspace.close()
+    assert list((tmp_path / "home" / "index").rglob("table")) == []
+
+
 def test_clear_deletes_what_was_kept(tmp_path: Path, workspaces: Any) -> None:
     tree_of(tmp_path / "root", {"a": "some text"})
     workspace = workspaces(tmp_path / "root", home=tmp_path / "home")
