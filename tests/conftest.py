@@ -1,4 +1,5 @@
-"""Shared parts of the tests: tiny random models on disk, and a model that is only a hash."""
+"""Shared parts of the tests: tiny random models on disk, a model that is only a hash, workspaces
+that are closed."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from encoders import Bytes
 
 from engine.records import Draft, Scores
+from index import Workspace
 
 CORPUS = (
     """def add(left, right):
@@ -156,3 +159,17 @@ class HashTarget:
         self.pending = None
         assert [draft.parents[node] for node in path] == [-1, *path[:-1]][: len(path)]
         self.tokens = [*self.tokens, last, *(draft.tokens[node] for node in path)]
+
+
+@pytest.fixture
+def workspaces() -> Iterator[Any]:
+    """Makes workspaces, and closes them."""
+    made: list[Workspace] = []
+
+    def make(root: Path | list[Path] | None = None, encoder: Any = None, **more: Any) -> Workspace:
+        made.append(Workspace(root, encoder or Bytes(), **more))
+        return made[-1]
+
+    yield make
+    for workspace in made:
+        workspace.close()

@@ -6,7 +6,6 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +30,6 @@ def bpe(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     folder = tmp_path_factory.mktemp("bpe")
     byte_bpe(folder)
     return Tokenizer(folder)
-
-
-@pytest.fixture
-def workspaces(tmp_path: Path) -> Iterator[Any]:
-    """Makes workspaces, and closes them."""
-    made: list[Workspace] = []
-
-    def make(root: Path | list[Path] | None = None, encoder: Any = None, **more: Any) -> Workspace:
-        made.append(Workspace(root, encoder or Bytes(), **more))
-        return made[-1]
-
-    yield make
-    for workspace in made:
-        workspace.close()
 
 
 class Model:

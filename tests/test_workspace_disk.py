@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from encoders import Bytes, Composed
 from test_workspace import Model, answers
 
 from engine.prompts import Tokenizer
-from index import Span, Workspace
+from index import Span
 from index.tokens import Encoder
 
 
@@ -25,20 +24,6 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         byte_bpe(folder)
         return Tokenizer(folder)
     return {"bytes": Bytes(), "composed": Composed()}[request.param]
-
-
-@pytest.fixture
-def workspaces(tmp_path: Path) -> Iterator[Any]:
-    """Makes workspaces, and closes them."""
-    made: list[Workspace] = []
-
-    def make(root: Path | list[Path] | None = None, encoder: Any = None, **more: Any) -> Workspace:
-        made.append(Workspace(root, encoder or Bytes(), **more))
-        return made[-1]
-
-    yield make
-    for workspace in made:
-        workspace.close()
 
 
 def test_a_folder_is_indexed_oldest_first(
