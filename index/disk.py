@@ -60,7 +60,7 @@ class Disk:
     def require_roots(self) -> None:
         """NotADirectoryError where a root is none."""
         for root in self.roots:
-            if not root.is_dir():
+            if not os.path.isdir(root):
                 raise NotADirectoryError(f"{root}: not a folder; name one that exists")
 
     def walk(self) -> dict[str, File]:
@@ -83,8 +83,12 @@ class Disk:
         return found
 
     def look(self, keys: Collection[str]) -> dict[str, File]:
-        """Those of these files that may count."""
+        """Those of these files that may count. Nothing is known of what was below them."""
         found: dict[str, File] = {}
+        below = tuple(f"{key}/" for key in keys)
+        for known in (self.passed, self._left_out):
+            for path in [path for path in known if path.startswith(below)]:
+                del known[path]
         for key in keys:
             self._left_out.pop(key, None)
             for root in self.roots:

@@ -80,7 +80,7 @@ Rules = tuple[_Rules, ...]  # innermost first
 def walk(root: Path | str, report: Report | None = None) -> Iterator[File]:
     """The files of a folder, sorted by name, depth first. NotADirectoryError where it is none."""
     top = os.path.realpath(root)
-    if not Path(top).is_dir():
+    if not os.path.isdir(top):
         raise NotADirectoryError(f"{top}: not a folder; name one that exists")
     report = report or (lambda path, reason: None)
     above = _rules_above(top)
@@ -271,7 +271,7 @@ def _rules_above(top: str) -> Rules:
     them hold where they ignore the folder itself: then the repository is not about it."""
     inside: list[str] = []  # the folder and those around it, up to the top of the repository
     for folder in (top, *map(str, Path(top).parents)):
-        if Path(folder, ".git").exists():
+        if os.path.exists(os.path.join(folder, ".git")):
             break
         inside.append(folder)
     else:

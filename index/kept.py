@@ -138,7 +138,7 @@ class Kept:
         with self._file:
             with self._lock:
                 self._fresh, self._used, self._size = {}, set(), 0
-            if self._path.exists():
+            if os.path.exists(self._path):
                 self._try("write", _clear)
 
     def close(self) -> None:
@@ -152,8 +152,11 @@ class Kept:
 
     def nbytes(self) -> int:
         """Of the file and its journal; 0 where there is none."""
-        files = [Path(f"{self._path}{end}") for end in ("", "-wal")]
-        return sum(file.stat().st_size for file in files if file.exists())
+        total = 0
+        for end in ("", "-wal"):
+            with suppress(OSError):  # not there, or not for us to see
+                total += Path(f"{self._path}{end}").stat().st_size
+        return total
 
     def _try(self, kind: str, work: Callable[[sqlite3.Connection], Done]) -> Done | None:
         """What `work` returns, None where the file fails; a useless file is replaced first. The
@@ -177,7 +180,7 @@ class Kept:
 
     def _connect(self) -> sqlite3.Connection:
         """To the file, a new one where there is none. Raises sqlite3.Error or OSError."""
-        if not self._path.exists():
+        if not os.path.exists(self._path):
             self._create()
         self._inode = self._path.stat().st_ino
         connection = sqlite3.connect(

@@ -41,6 +41,7 @@ class Shelf:
         self.store = Store(folder / mark[:32], mark)
         self._saved = 0  # `Living.edition` at that time
         self._next = 0.0  # monotonic seconds: not before, unless asked
+        self._failing = False
 
     def load(self, living: Living, disk: Disk) -> None:
         """Take up what was saved, if anything usable was."""
@@ -88,8 +89,11 @@ class Shelf:
             parts = [_part(segment) for segment in segments]
             self.store.save(Saved({}, _table(documents, disk.passed.copy()), parts))
             self._saved = edition
+            self._failing = False
         except OSError as error:
-            log.warning("%s; the index is not saved for now", error)
+            if not self._failing:
+                log.warning("%s; the index is not saved until this is mended", error)
+            self._failing = True
             self._next = time.monotonic() + RETRY
 
     def clear(self) -> None:

@@ -15,6 +15,7 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -62,6 +63,7 @@ class Store:
         self.fingerprint = fingerprint
         self._table = self.folder / "table"
         self._lock: FileLock | None = None
+        self._told = False  # that we cannot be
         self._locked = (0, 0)  # device and inode of the lock file that we hold
         self._known: dict[str, Seal] = {}  # parts that we wrote, or loaded and checked
 
@@ -97,8 +99,11 @@ class Store:
             return False
         except OSError as error:
             lock.release(force=True)
-            logger.warning("%s; the index is not saved", error)
+            if not self._told:
+                logger.warning("%s; the index is not saved", error)
+            self._told = True
             return False
+        self._told = False
         self._lock = lock
         return True
 
@@ -164,12 +169,14 @@ class Store:
 
     def nbytes(self) -> int:
         """Bytes of what is saved."""
+        try:
+            files = list(self._files())
+        except PermissionError:
+            return 0
         total = 0
-        for path in self._files():
-            try:
+        for path in files:
+            with suppress(FileNotFoundError):  # the writer was faster
                 total += path.lstat().st_size
-            except FileNotFoundError:  # the writer was faster
-                continue
         return total
 
     def _need_lock(self) -> None:

@@ -160,7 +160,7 @@ class Workspace:
         with self._reading:
             found = self.disk.look(keys)
             with self._living.lock:
-                for path in self._inside(keys - set(found)):
+                for path in set(self._inside(keys)) - set(found):
                     self._forget(path)
             self._take(found)
 
@@ -318,10 +318,10 @@ class Workspace:
             self._living.put_frozen(documents, tokens, self._buffers)
 
     def _is_known(self, path: str, file: File) -> bool:
-        if path in self._buffers or self.disk.is_passed(path, file.stamp):
+        if path in self._buffers:
             return True
         known = self._living.documents.get(path)
-        return known is not None and known.stamp == file.stamp
+        return known.stamp == file.stamp if known else self.disk.is_passed(path, file.stamp)
 
     def _inside(self, paths: Collection[str]) -> list[str]:
         """The documents of these files and below these folders."""
