@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 UNKNOWN = (-1, -1, -1, -1)  # the stamp of a file that must be looked at again
 PAUSE = 10  # seconds between saves that nobody asked for
 RETRY = 60  # seconds after one that failed
+UNUSED = 90 * 24 * 3600  # seconds after which an index that nobody took up is deleted
 
 
 class Shelf:
@@ -38,6 +40,7 @@ class Shelf:
     def __init__(self, folder: Path, roots: Sequence[Path], fingerprint: str) -> None:
         names = b"\0".join(os.fsencode(root) for root in roots)
         mark = hashlib.sha256(names + b"\0" + fingerprint.encode()).hexdigest()
+        self.folder = folder
         self.store = Store(folder / mark[:32], mark)
         self._saved = 0  # `Living.edition` at that time
         self._next = 0.0  # monotonic seconds: not before, unless asked
@@ -57,6 +60,8 @@ class Shelf:
         disk.passed = passed
         living.take(segments)
         self._saved = living.edition
+        with suppress(OSError):
+            os.utime(self.store.folder / "table")  # it is in use
 
     def is_due(self, living: Living) -> bool:
         """Whether there is something to save."""
@@ -90,11 +95,19 @@ class Shelf:
             self.store.save(Saved({}, _table(documents, disk.passed.copy()), parts))
             self._saved = edition
             self._failing = False
+            self._delete_unused()
         except OSError as error:
             if not self._failing:
                 log.warning("%s; the index is not saved until this is mended", error)
             self._failing = True
             self._next = time.monotonic() + RETRY
+
+    def _delete_unused(self) -> None:
+        """The indexes of folders that were not opened for long hold text that nobody needs."""
+        for table in self.folder.glob("*/table"):
+            with suppress(OSError), Store(table.parent, "") as store:  # another one may be first
+                if time.time() - table.stat().st_mtime > UNUSED and store.acquire():
+                    store.clear()
 
     def clear(self) -> None:
         """Delete it. PermissionError where another process keeps it."""

@@ -259,3 +259,24 @@ def test_clear_deletes_what_was_kept(tmp_path: Path, workspaces: Any) -> None:
     workspace.clear()
     assert workspace.stats().disk == 0
     assert list((tmp_path / "home" / "index").rglob("*.part")) == []
+
+
+def test_an_index_that_was_not_used_for_long_is_deleted(tmp_path: Path, workspaces: Any) -> None:
+    for name in ("old", "used", "new"):
+        tree_of(tmp_path / name, {"a": f"text of {name}"})
+    days = 24 * 3600
+    tables: dict[str, Path] = {}
+    for name, age in (("old", 91 * days), ("used", 91 * days), ("used", 0), ("new", 0)):
+        before = set((tmp_path / "home").rglob("table"))
+        workspace = workspaces(tmp_path / name, home=tmp_path / "home")
+        workspace.build()
+        workspace.close()
+        for table in set((tmp_path / "home").rglob("table")) - before:
+            tables[name] = table
+            past = table.stat().st_mtime - age
+            os.utime(table, (past, past))
+    assert {name: table.exists() for name, table in tables.items()} == {
+        "old": False,
+        "used": True,
+        "new": True,
+    }
