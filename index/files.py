@@ -163,7 +163,7 @@ def _steady(descriptor: int) -> tuple[str, Stamp | None]:
             raise Skipped("not a regular file")
         data = os.pread(descriptor, LARGEST + 1, 0)
         if stamp == _stamp(os.fstat(descriptor)):
-            return text_of(data), stamp if stamp[1] < now - RACE else None
+            return text_of(data), stamp if max(stamp[1:3]) < now - RACE else None
     return text_of(data), None
 
 
@@ -231,8 +231,8 @@ def _check_folder(full: str, name: str, rules: Rules) -> None:
 
 
 def _check_name(full: str, name: str, rules: Rules) -> None:
-    if SECRET_NAME.match(name.lower()):
-        raise Skipped("may hold secrets")
+    if name == ".git" or SECRET_NAME.match(name.lower()):
+        raise Skipped("a .git file" if name == ".git" else "may hold secrets")
     if rules and _ignored(full, name, rules):
         raise Skipped("ignored by .gitignore")
 

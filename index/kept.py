@@ -225,7 +225,8 @@ class Kept:
 
     def _leave(self, kind: str, error: Exception) -> None:
         self._resume[kind] = time.monotonic() + PAUSE
-        self._tell(f"{self._path}: {error}; token ids are not kept until that is mended")
+        why = getattr(error, "strerror", None) or error
+        self._tell(f"{self._path}: {why}; token ids are not kept until that is mended")
 
     def _tell(self, line: str) -> None:
         if line not in self._told:

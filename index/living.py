@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 
 from index._core import Automaton, Segments
-from index.segment import Document, Segment, frozen, move_in, to_merge
+from index.segment import Document, Segment, frozen, move_in, to_merge, tokens_of
 from index.tokens import Ids
 
 YOUNG = 1 << 15  # tokens of the young segment, dead ones included, after which it is closed
@@ -53,6 +53,11 @@ class Living:
         """The same, -1 where no document has that path or that folder."""
         return self._numbers.get(path) or (-1, self._folders.get(os.path.dirname(path), -1))
 
+    def inside(self, paths: Collection[str]) -> list[str]:
+        """The documents of these files and below these folders."""
+        folders = tuple(f"{path}/" for path in paths)
+        return [one for one in self.documents if one in paths or one.startswith(folders)]
+
     def put(self, document: Document, ids: Ids) -> None:
         """A document comes, in place of the one of its path."""
         with self.lock:
@@ -87,7 +92,7 @@ class Living:
         with self.lock:
             document = self.documents.pop(path, None)
             if document:
-                document.place[0].kill(document)
+                document.die()
 
     def rename(self, document: Document, path: str) -> None:
         """The document has this path now, in place of the one that had it."""
@@ -96,8 +101,8 @@ class Living:
             self.forget(path)
             document.path = path
             self.documents[path] = document
-            segment, number = document.place
-            segment.core.label(number, document.changed, *self.number(path))
+            core, number = document.place
+            core.label(number, document.changed, *self.number(path))
 
     def close_young(self) -> None:
         """Its documents are going to be frozen; a new one takes what comes."""
@@ -119,12 +124,11 @@ class Living:
             numbers = [self.number(document.path) for document in documents]
         if not group:
             return False
-        tokens = [segment.tokens(number) for segment, number in places]
-        new = frozen(documents, tokens, numbers)
+        new = frozen(documents, [tokens_of(*place) for place in places], numbers)
         with self.lock:
             move_in(new, numbers, self.number)
             kept = [segment for segment in self.segments if segment not in group]
-            self._renew([*kept[:-1], *([new] if new.living else []), kept[-1]])
+            self._renew([*kept[:-1], *([new] if documents else []), kept[-1]])
         return True
 
     def take(self, segments: Sequence[Segment]) -> None:

@@ -22,6 +22,7 @@ LARGEST = 1 << 24  # tokens of a segment that others are merged into
 HOLLOW = 1 / 3  # of a segment's tokens: dead, so that it is made anew
 PIECE = 1024  # tokens added at once: the interpreter is not kept longer
 
+Core = Automaton | Frozen
 Number = Callable[[str], tuple[int, int]]  # path -> numbers of the path and of its folder
 
 
@@ -36,13 +37,18 @@ class Document:
     stamp: Stamp | None  # of the file; None: a buffer's text, or the file must be looked at again
     starts: NDArray[np.int32] | None  # as in `Encoded`
     size: int  # tokens
-    place: tuple[Segment, int] = field(init=False)  # its segment, its number there
+    place: tuple[Core, int] = field(init=False)  # what holds its tokens, its number there
     alive: bool = True
 
     @property
     def tokens(self) -> Ids:
-        segment, number = self.place
-        return segment.tokens(number)
+        return tokens_of(*self.place)
+
+    def die(self) -> None:
+        """Its text is found no more."""
+        self.alive = False
+        core, number = self.place
+        core.kill(number)
 
     def span(self, start: int, stop: int, encoder: Encoder) -> Span | None:
         """Where the tokens start:stop stand in the text; None for none."""
@@ -60,7 +66,7 @@ class Document:
 class Segment:
     """Documents whose tokens one automaton holds, dead ones too."""
 
-    def __init__(self, core: Automaton | Frozen, documents: list[Document]) -> None:
+    def __init__(self, core: Core, documents: list[Document]) -> None:
         self.core = core
         self.documents = documents
         self.name: str | None = None  # on disk
@@ -79,27 +85,23 @@ class Segment:
         """Tokens of the living documents."""
         return self.core.living
 
-    def tokens(self, number: int) -> Ids:
-        """Of a document, dead or not."""
-        if isinstance(self.core, Automaton):
-            return self.core.tokens(number)
-        starts, text = self.core.starts, self.core.text  # views: nothing is copied
-        stop = starts[number + 1] if number + 1 < len(starts) else len(text) - 1
-        return text[int(starts[number]) + 1 : int(stop)]
-
     def add(self, document: Document, ids: Ids, number: Number) -> None:
         """Append to a young segment. Readers may meet the document while it grows."""
         assert isinstance(self.core, Automaton)
-        document.place = (self, len(self.documents))
+        document.place = (self.core, len(self.documents))
         self.documents.append(document)
         self.core.open(document.changed, *number(document.path))
         for start in range(0, len(ids), PIECE):
             self.core.extend(ids[start : start + PIECE])
 
-    def kill(self, document: Document) -> None:
-        """Its text is found no more."""
-        document.alive = False
-        self.core.kill(document.place[1])
+
+def tokens_of(core: Core, number: int) -> Ids:
+    """Of a document, dead or not."""
+    if isinstance(core, Automaton):
+        return core.tokens(number)
+    starts, text = core.starts, core.text  # views: nothing is copied
+    stop = starts[number + 1] if number + 1 < len(starts) else len(text) - 1
+    return text[int(starts[number]) + 1 : int(stop)]
 
 
 def frozen(
@@ -124,7 +126,7 @@ def move_in(segment: Segment, numbers: Sequence[tuple[int, int]], number: Number
         if not document.alive:
             segment.core.kill(at)
             continue
-        document.place = (segment, at)
+        document.place = (segment.core, at)
         if (known := number(document.path)) != numbers[at]:
             segment.core.label(at, document.changed, *known)
 

@@ -23,7 +23,7 @@ from index.arrays import Arrays
 from index.disk import Disk
 from index.files import Stamp
 from index.living import Living
-from index.segment import Document, Segment
+from index.segment import Document, Segment, tokens_of
 from index.store import Part, Saved, Store, new_name
 
 log = logging.getLogger(__name__)
@@ -192,7 +192,6 @@ def _segments(saved: Saved, living: Living) -> list[Segment]:
     for row, (at, number, changed) in enumerate(zip(*columns, strict=False)):
         stamp = _stamp(stamps[row])
         segment = segments[at]
-        size = len(segment.tokens(number))
         document = Document(
             path=paths[row],
             version=0,
@@ -200,9 +199,9 @@ def _segments(saved: Saved, living: Living) -> list[Segment]:
             digest=table["digest"][row].tobytes(),
             stamp=None if stamp == UNKNOWN else stamp,
             starts=_offsets(saved.parts[at].arrays, number),
-            size=size,
+            size=len(tokens_of(segment.core, number)),
         )
-        document.place = (segment, number)
+        document.place = (segment.core, number)
         if by_place.setdefault((at, number), document) is not document:
             raise ValueError("two files at one place")
     for at, segment in enumerate(segments):

@@ -242,7 +242,7 @@ class Store:
         """The parts that the table on disk needs, whoever wrote it; none where it is damaged."""
         try:
             return set(_named(ArrayFile(self._table)))
-        except (FileNotFoundError, Damaged):
+        except (OSError, Damaged):
             return set()
 
 

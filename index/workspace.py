@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from index.watch import Watch
 
 BATCH = 1 << 21  # characters that are read at once
+MANY = 2000  # files that are read at once
 FEW = 1 << 14  # tokens of changed files that the young segment takes
 BULK = 1 << 20  # tokens that are frozen at once when many files are read
 
@@ -153,14 +154,15 @@ class Workspace:
 
     def refresh(self, paths: Collection[Path | str] | None = None) -> None:
         """These files or folders may have changed on disk; None: anything may have."""
-        keys = self.disk.with_links({self.disk.key(path) for path in paths or ()})
+        keys = {self.disk.key(path) for path in paths or ()}
         if paths is None or self.disk.is_wide(keys):
             self.scan()
             return
         with self._reading:
+            keys = self.disk.with_links(keys)
             found = self.disk.look(keys)
             with self._living.lock:
-                for path in set(self._inside(keys)) - set(found):
+                for path in set(self._living.inside(keys)) - set(found):
                     self._forget(path)
             self._take(found)
 
@@ -196,14 +198,14 @@ class Workspace:
     def remove(self, path: Path | str) -> None:
         """A file or folder is gone from the disk. Open buffers stay."""
         with self._reading, self._living.lock:
-            for one in self._inside([self.disk.key(path)]):
+            for one in self._living.inside([self.disk.key(path)]):
                 self._forget(one)
 
     def rename(self, old: Path | str, new: Path | str) -> None:
         """A file or folder has another name: nothing is read for that. Open buffers stay."""
         old, new = self.disk.key(old), self.disk.key(new)
         with self._reading, self._living.lock:
-            for path in self._inside([old]):
+            for path in self._living.inside([old]):
                 name = new + path[len(old) :]
                 if name in self._buffers:
                     self._forget(path)
@@ -255,15 +257,18 @@ class Workspace:
         changed.sort(key=lambda one: (one[1].changed, one[0]))
         pending: list[tuple[Document, Ids]] = []
         batch: list[Change] = []
+        size = 0  # characters in it
         with ThreadPoolExecutor(1) as freezer:  # while the next ones are tokenised
             done: list[Future[None]] = []
             for at, (path, file) in enumerate(changed, 1):
-                batch += self._read(path, file)
+                new = self._read(path, file)
+                batch += new
+                size += sum(len(change.text) for change in new)
                 last = at == len(changed)
-                if not last and sum(len(change.text) for change in batch) < BATCH:
+                if not last and size < BATCH and at % MANY:
                     continue
                 pending += self._encode(batch)
-                batch = []
+                batch, size = [], 0
                 if last or sum(document.size for document, _ in pending) >= BULK:
                     done.append(freezer.submit(self._put, pending))
                     pending = []
@@ -322,15 +327,6 @@ class Workspace:
             return True
         known = self._living.documents.get(path)
         return known.stamp == file.stamp if known else self.disk.is_passed(path, file.stamp)
-
-    def _inside(self, paths: Collection[str]) -> list[str]:
-        """The documents of these files and below these folders."""
-        folders = tuple(f"{path}/" for path in paths)
-        return [
-            path
-            for path in self._living.documents
-            if folders and (path in paths or path.startswith(folders))
-        ]
 
     def _forget(self, path: str) -> None:
         """A file's document dies; a buffer stays."""
