@@ -67,8 +67,9 @@ Places Segments::match(Tokens tail, int64_t k, int64_t limit, int32_t path, int3
     std::vector<uint32_t> positions;
     for (size_t part = 0; part < parts_.size(); ++part) {
         if (found[part].length < length) continue;
-        const size_t asked = std::max({kSample, most, near ? kFew : 0});
-        const size_t count = parts_[part]->newest(found[part], asked, positions);
+        const size_t count = parts_[part]->newest(found[part], std::max(kSample, most), positions);
+        if (near && count > positions.size() && count <= kFew)
+            parts_[part]->newest(found[part], count, positions);
         places.count += static_cast<int64_t>(count);
         add_hits(part, positions, hits);
         if (near && count > positions.size()) add_near(part, needle, most, path, folder, hits);
