@@ -22,11 +22,13 @@ WEIGHT = 0.1  # of one observed step against what is known
 
 
 class Cost:
-    """Seconds of a pass by its number of tokens; `cost(n)`. Never falls with n."""
+    """Seconds of a pass by its number of tokens; `cost(n)`. Never falls with n. `reading` is the
+    seconds a token of a prompt takes."""
 
-    def __init__(self, seconds: list[float]) -> None:
+    def __init__(self, seconds: list[float], reading: float | None = None) -> None:
         """`seconds` by GRID."""
         self.seconds = list(seconds)
+        self.reading = reading or self.seconds[-1] / GRID[-1]
 
     def __call__(self, rows: int) -> float:
         if rows >= GRID[-1]:
@@ -43,6 +45,12 @@ class Cost:
         for n, point in enumerate(GRID):
             near = 1.0 if point <= rows * 2 and rows <= point * 2 else 0.5
             self.seconds[n] *= 1.0 + WEIGHT * near * off
+
+    def read(self, tokens: int, seconds: float) -> None:
+        """So many tokens of a prompt were read in one pass; few say little about many."""
+        if tokens >= GRID[-1]:
+            off = min(max(seconds / (tokens * self.reading), 0.5), 2.0) - 1.0
+            self.reading *= 1.0 + 2 * WEIGHT * off
 
 
 def measure(target: Target, repeats: int = 3) -> Cost:
@@ -71,7 +79,7 @@ def remembered(file: Path, key: str, target: Target) -> Cost:
     """The cost kept in `file` (JSON) under `key`; measured where it is new or unreadable."""
     try:
         known = json.loads(file.read_text("utf-8"))[key]
-        return Cost([float(known[n]) for n in range(len(GRID))])
+        return Cost([float(known[n]) for n in range(len(GRID))], float(known[len(GRID)]))
     except (OSError, ValueError, KeyError, IndexError, TypeError):
         return measure(target)
 
@@ -83,7 +91,7 @@ def remember(file: Path, key: str, cost: Cost) -> None:
     except (OSError, ValueError):
         known = {}
     known = known if isinstance(known, dict) else {}
-    known[key] = cost.seconds
+    known[key] = [*cost.seconds, cost.reading]
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name)

@@ -18,7 +18,7 @@ from engine.drafting.prediction import Prediction
 from engine.drafting.workspace import WorkspaceSource
 from engine.generate import generate, room_for
 from engine.prompts import Prompt, Tokenizer, prompt_of
-from engine.records import Event, Request
+from engine.records import Event, Request, Step
 from engine.weights import home, locate
 from engine.worker import Job, Worker
 from index.workspace import Workspace
@@ -53,12 +53,20 @@ class Engine:
             self.workspace.build(progress)
         self.worker = Worker()
 
-    def submit(self, request: Request, speculation: bool = True) -> Job:
+    def submit(
+        self,
+        request: Request,
+        speculation: bool = True,
+        workspace: Workspace | None = None,
+        client: str = "",
+    ) -> Job:
         """Queue a request. RequestError at once where it cannot be answered. `speculation` False
-        decodes plainly: the same text, later."""
+        decodes plainly: the same text, later. `workspace` is copied from in place of the engine's
+        own. Equally urgent requests of several clients take turns."""
         prompt = prompt_of(request, self.tokenizer)
         room_for(prompt, self.target.context)
-        return self.worker.submit(Job(request, partial(self._run, request, prompt, speculation)))
+        run = partial(self._run, request, prompt, speculation, workspace or self.workspace)
+        return self.worker.submit(Job(request, run, client))
 
     def close(self) -> None:
         """Cancel everything, end the thread, and keep what was learnt about this machine."""
@@ -79,19 +87,29 @@ class Engine:
         self.close()
 
     def _run(
-        self, request: Request, prompt: Prompt, speculation: bool, cancelled: Callable[[], bool]
+        self,
+        request: Request,
+        prompt: Prompt,
+        speculation: bool,
+        workspace: Workspace | None,
+        cancelled: Callable[[], bool],
     ) -> Iterator[Event]:
-        drafter = self._drafter(prompt) if speculation else Nothing()
-        return generate(request, prompt, self.target, self.tokenizer, drafter, cancelled)
+        drafter = self._drafter(prompt, workspace) if speculation else Nothing()
+        read = 0
+        for event in generate(request, prompt, self.target, self.tokenizer, drafter, cancelled):
+            if isinstance(event, Step) and event.prefill:
+                self.cost.read(event.prefill[0] - read, event.seconds)
+                read = event.prefill[0]
+            yield event
 
-    def _drafter(self, prompt: Prompt) -> Drafter:
+    def _drafter(self, prompt: Prompt, workspace: Workspace | None) -> Drafter:
         if not self.target.exact and self.target.device.type == "cpu":
             return Nothing()  # the target said why when it was loaded
         sources: list[Source] = [ContextSource()]
         if prompt.predictions:
             sources.insert(0, Prediction())
-        if self.workspace is not None:
-            sources.append(WorkspaceSource(self.workspace))
+        if workspace is not None:
+            sources.append(WorkspaceSource(workspace))
         return Blend(sources, self.calibration, self.cost, self.config.budget)
 
     def _machine(self, folder: Path) -> str:

@@ -65,6 +65,7 @@ def generate(
     context = Context(prompt.ids, prompt.predictions, path=request.path)
     text = TextStream(tokenizer, prompt.stop)
     counts = Counts()
+    eos = tokenizer.eos | prompt.ends
     reason: Reason | None = "length" if limit == 0 else None
     for step in read(prompt.ids, limit, target, counts) if reason is None else ():
         yield step
@@ -88,7 +89,7 @@ def generate(
 
         path, token = accept(draft, choice)
         target.keep(path)
-        found, ended = cut([*(draft.tokens[node] for node in path), token], tokenizer.eos, left)
+        found, ended = cut([*(draft.tokens[node] for node in path), token], eos, left)
         used, pieces = text.push(found, origins(draft, path)[: len(found)])
         found = found[:used]
         context.output += found

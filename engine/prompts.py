@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from engine.edits import inner, plain
+from engine.infill import ends, infill_ids
 from engine.records import Message, Request, RequestError
 
 EDIT_SYSTEM = (
@@ -42,6 +43,7 @@ class Prompt:
     predictions: list[list[int]] = field(default_factory=list)
     stop: tuple[str, ...] = ()
     max_tokens: int = CHAT_TOKENS
+    ends: frozenset[int] = frozenset()  # ids that end the answer, beside the model's own
 
 
 class Tokenizer:
@@ -177,9 +179,11 @@ def prompt_of(request: Request, tokenizer: Tokenizer) -> Prompt:
     """The Prompt of a Request, without a limit by context. RequestError where it asks nothing."""
     predictions = [tokenizer.encode(plain(text)) for text in request.predictions if text]
     if request.kind == "complete":
-        ids = tokenizer.encode(plain(request.text))
         room = COMPLETE_TOKENS if request.max_tokens is None else request.max_tokens
-        return Prompt(ids, predictions, request.stop, room)
+        if request.suffix is None:
+            return Prompt(tokenizer.encode(plain(request.text)), predictions, request.stop, room)
+        ids = infill_ids(request, tokenizer)
+        return Prompt(ids, predictions, request.stop, room, ends(tokenizer))
     if request.kind == "chat":
         if not request.messages:
             raise RequestError("no messages: a chat needs at least one")

@@ -26,7 +26,8 @@ class Request:
     """Everything an answer depends on.
 
     `edit`: rewrite `text` (or `text[selection]`, code points) of `path` by `instruction`.
-    `complete`: continue `text`, as it stands. `chat`: answer `messages`.
+    `complete`: continue `text`, as it stands; with a `suffix`, write what stands between the two,
+    where the model can. `chat`: answer `messages`.
     """
 
     kind: Kind
@@ -35,6 +36,8 @@ class Request:
     version: int = 0
     selection: tuple[int, int] | None = None
     instruction: str = ""
+    suffix: str | None = None
+    snippets: tuple[tuple[str, str], ...] = ()  # (path, text) of other files, to be shown as well
     messages: tuple[Message, ...] = ()
     predictions: tuple[str, ...] = ()  # texts expected to be repeated, beside what `kind` implies
     max_tokens: int | None = None  # None: the kind's own limit, within the model's context

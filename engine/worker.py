@@ -1,6 +1,7 @@
 """The thread that owns the model: jobs in, events out, the most urgent first.
 
-A request that is more urgent runs between two steps of one that is less so; cancelling takes
+Of equally urgent jobs that of the client which waited longest since its last turn is next. A
+request that is more urgent runs between two steps of one that is less so; cancelling takes
 effect between two passes. An error ends its own job with `Done("failed")` and nothing else.
 """
 
@@ -9,8 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
-from itertools import count
 from queue import SimpleQueue
 
 from engine.records import Done, Event, Request
@@ -24,8 +23,9 @@ Run = Callable[[Callable[[], bool]], Iterator[Event]]  # given "is it cancelled?
 class Job:
     """One submitted request: iterate it for its events, the last of which is a Done."""
 
-    def __init__(self, request: Request, run: Run) -> None:
-        self.request, self.run = request, run
+    def __init__(self, request: Request, run: Run, client: str = "") -> None:
+        self.request, self.run, self.client = request, run, client
+        self.urgency = URGENCY.get(request.kind, max(URGENCY.values()))
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._cancelled = threading.Event()
         self._done: Done | None = None
@@ -59,8 +59,9 @@ class Worker:
     """One daemon thread that runs jobs."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, Job]] = []
-        self._order = count()
+        self._waiting: list[Job] = []  # in the order that they came
+        self._turns: dict[str, int] = {}  # client -> when it last had one
+        self._turn = 0
         self._wake = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="draftline-model", daemon=True)
@@ -71,8 +72,7 @@ class Worker:
         with self._wake:
             if self._closed:
                 raise RuntimeError("the engine is closed: open a new one")
-            urgency = URGENCY.get(job.request.kind, max(URGENCY.values()))
-            heappush(self._waiting, (urgency, next(self._order), job))
+            self._waiting.append(job)
             self._wake.notify()
         return job
 
@@ -82,17 +82,25 @@ class Worker:
             self._closed = True
             waiting, self._waiting = self._waiting, []
             self._wake.notify()
-        for _, _, job in waiting:
+        for job in waiting:
             job.put(Done("cancelled"))
         self._thread.join()
 
-    def _next(self, before: int) -> tuple[int, Job] | None:
-        """The most urgent waiting job that is more urgent than `before`."""
+    def _next(self, before: int) -> Job | None:
+        """The next waiting job that is more urgent than `before`, or was cancelled."""
+
+        def place(job: Job) -> tuple[int, int]:
+            return (-1 if job.cancelled() else job.urgency, self._turns.get(job.client, 0))
+
         with self._wake:
-            if self._waiting and self._waiting[0][0] < before:
-                urgency, _, job = heappop(self._waiting)
-                return urgency, job
-        return None
+            found = [job for job in self._waiting if place(job)[0] < before]
+            if not found:
+                return None
+            job = min(found, key=place)
+            self._waiting.remove(job)
+            self._turn += 1
+            self._turns[job.client] = self._turn
+            return job
 
     def _serve(self) -> None:
         while True:
@@ -105,10 +113,10 @@ class Worker:
 
     def _drain(self, before: int) -> None:
         """Run all waiting jobs more urgent than `before`."""
-        while (found := self._next(before)) is not None:
-            self._serve_one(*found)
+        while (job := self._next(before)) is not None:
+            self._serve_one(job)
 
-    def _serve_one(self, urgency: int, job: Job) -> None:
+    def _serve_one(self, job: Job) -> None:
         try:
 
             def stop() -> bool:
@@ -120,7 +128,7 @@ class Worker:
             for event in job.run(stop):
                 job.put(event)
                 if not isinstance(event, Done):
-                    self._drain(urgency)
+                    self._drain(job.urgency)
         except Exception as error:  # one bad request must not end the thread
             log.debug("request failed", exc_info=error)
             job.put(Done("failed", error=one_line(error)))

@@ -20,6 +20,7 @@ from engine import weights
 from tests.weights.tiny_gguf import builtin
 weights.BUILTINS["tiny"] = builtin("tiny", Path(sys.argv[1]))
 stage, number = sys.argv[2], int(sys.argv[3])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
 def progress(label, done, total):
     print(label, flush=True)
     if stage and label.startswith(stage):
