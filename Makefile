@@ -47,10 +47,10 @@ demo: $(VENV)/app.ok
 install: $(VENV)/app.ok
 
 test: $(VENV)/dev.ok
-	@$(BIN)/python -m pytest -m "not full and not gpu" $(ARGS)
+	@$(BIN)/python -m pytest -m "not full and not gpu and not editors" $(ARGS)
 
 test-full: $(VENV)/dev.ok
-	@$(BIN)/python -m pytest -m "full and not gpu" $(ARGS)
+	@$(BIN)/python -m pytest -m "full and not gpu and not editors" $(ARGS)
 
 test-gpu: $(VENV)/dev.ok
 	@$(BIN)/python -m pytest -m gpu $(ARGS)

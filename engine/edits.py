@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 BOM = "\ufeff"
 LONG = 4000  # pieces; beyond it the alignment gives up seeds that are very common, to stay fast
 
+WEAK_MODELS = ("qwen2.5-coder-0.5b", "smollm2")  # seen to lose or change parts of whole files
+WHOLE_FILE_LINES = 80  # that a weak model is trusted with
+
 END = re.compile(r"\r\n|\r|\n")
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\ufe20-\ufe2f"
@@ -166,6 +169,16 @@ def _joined(pieces: Iterable[str]) -> str:
 
 
 # -- the edit ----------------------------------------------------------------------------------
+
+
+def too_long(model: str, lines: int) -> str | None:
+    """Why a whole file of so many lines is not handed to a model; None where it may be."""
+    if lines > WHOLE_FILE_LINES and any(name in model.lower() for name in WEAK_MODELS):
+        return (
+            f"{lines} lines, and {model.lower()} is unreliable on whole files of more than "
+            f"{WHOLE_FILE_LINES}"
+        )
+    return None
 
 
 def inner(text: str, start: int, stop: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ choice, and what is made of the answer, too.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from engine.edits import plain
@@ -55,7 +56,7 @@ def infill_ids(request: Request, tokenizer: Tokenizer) -> list[int]:
         ids += [control[REPOSITORY], *encode("workspace\n")]
         for path, text in request.snippets:
             ids += [control[FILE], *encode(f"{path}\n{plain(text).rstrip()}\n")]
-        ids += [control[FILE], *encode(f"{request.path}\n")]
+        ids += [control[FILE], *encode(f"{PurePath(request.path).name}\n")]
     after = encode(plain(request.suffix or ""))
     return [*ids, prefix, *before, suffix, *after, middle]
 

@@ -38,7 +38,9 @@ class Change:
 class Disk:
     """Some folders. Not for several threads at once, but for `key`."""
 
-    def __init__(self, roots: Sequence[Path]) -> None:
+    def __init__(self, roots: Sequence[Path], gitignore: bool = True) -> None:
+        """`gitignore` False: what git ignores counts, too."""
+        self._gitignore = gitignore
         self.roots = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
         self.passed: dict[str, tuple[Stamp, str]] = {}  # what did not count for what it held, why
         self._left_out: dict[str, str] = {}  # what is not to be read, why
@@ -74,7 +76,7 @@ class Disk:
                 left_out[os.path.join(root, path)] = reason
 
             try:
-                for file in files.walk(root, report):
+                for file in files.walk(root, report, self._gitignore):
                     self._note(found, os.path.join(root, file.path), file)
             except NotADirectoryError:
                 continue
@@ -96,7 +98,7 @@ class Disk:
                 if inside == key or not os.path.lexists(key):
                     continue
                 try:
-                    self._note(found, key, files.look(root, inside))
+                    self._note(found, key, files.look(root, inside, self._gitignore))
                     self._left_out.pop(key, None)
                     break
                 except Skipped as reason:

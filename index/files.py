@@ -77,14 +77,15 @@ class _Rules:
 Rules = tuple[_Rules, ...]  # innermost first
 
 
-def walk(root: Path | str, report: Report | None = None) -> Iterator[File]:
-    """The files of a folder, sorted by name, depth first. NotADirectoryError where it is none."""
+def walk(root: Path | str, report: Report | None = None, gitignore: bool = True) -> Iterator[File]:
+    """The files of a folder, sorted by name, depth first; `gitignore` False: ignored ones, too.
+    NotADirectoryError where it is none."""
     top = os.path.realpath(root)
     if not os.path.isdir(top):
         raise NotADirectoryError(f"{top}: not a folder; name one that exists")
     report = report or (lambda path, reason: None)
-    above = _rules_above(top)
-    open_folders: list[tuple[str, Iterator[os.DirEntry[str]], Rules]] = []
+    above = _rules_above(top) if gitignore else None
+    open_folders: list[tuple[str, Iterator[os.DirEntry[str]], Rules | None]] = []
     try:
         open_folders.append(("", *_listed(top, above)))
     except OSError as error:
@@ -111,19 +112,10 @@ def walk(root: Path | str, report: Report | None = None) -> Iterator[File]:
             yield file
 
 
-def look(root: Path | str, path: str) -> File:
+def look(root: Path | str, path: str, gitignore: bool = True) -> File:
     """One file by its path in the folder, not read. Raises Skipped for the reasons of `walk`."""
     top = os.path.realpath(root)
-    return _look(top, _rules_above(top), path)
-
-
-def why_skipped(root: Path | str, path: str) -> str | None:
-    """Why a file of the folder does not count, its content included; None where it does."""
-    try:
-        load(look(root, path))
-    except Skipped as skipped:
-        return str(skipped)
-    return None
+    return _look(top, _rules_above(top) if gitignore else None, path)
 
 
 def load(file: File) -> tuple[str, Stamp | None]:
@@ -194,13 +186,13 @@ def _stamp(status: os.stat_result) -> Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _look(top: str, above: Rules, path: str) -> File:
+def _look(top: str, above: Rules | None, path: str) -> File:
     parts = path.split("/")
     if "\0" in path or not {"", ".", ".."}.isdisjoint(parts):
         raise Skipped("not a path in the folder")
     full, rules = top, above
     for left, part in zip(reversed(range(len(parts))), parts, strict=True):
-        rules = _rules_in(full) + rules
+        rules = _more(full, rules)
         full = os.path.join(full, part)
         (_check_folder if left else _check_name)(full, part, rules)
     try:
@@ -209,14 +201,14 @@ def _look(top: str, above: Rules, path: str) -> File:
         raise Skipped(_unreadable(error)) from error
 
 
-def _listed(folder: str, rules: Rules) -> tuple[Iterator[os.DirEntry[str]], Rules]:
+def _listed(folder: str, rules: Rules | None) -> tuple[Iterator[os.DirEntry[str]], Rules | None]:
     """What a folder holds, by name, and the rules that hold there, innermost first."""
     with os.scandir(folder) as entries:
         by_name = sorted(entries, key=lambda entry: os.fsencode(entry.name))
-    return iter(by_name), _rules_in(folder) + rules
+    return iter(by_name), _more(folder, rules)
 
 
-def _check_folder(full: str, name: str, rules: Rules) -> None:
+def _check_folder(full: str, name: str, rules: Rules | None) -> None:
     if os.path.islink(full):
         raise Skipped("a link to a folder")
     if name.lower() in SECRET_FOLDERS:
@@ -230,14 +222,14 @@ def _check_folder(full: str, name: str, rules: Rules) -> None:
         raise Skipped("ignored by .gitignore")
 
 
-def _check_name(full: str, name: str, rules: Rules) -> None:
+def _check_name(full: str, name: str, rules: Rules | None) -> None:
     if name == ".git" or SECRET_NAME.match(name.lower()):
         raise Skipped("a .git file" if name == ".git" else "may hold secrets")
     if rules and _ignored(full, name, rules):
         raise Skipped("ignored by .gitignore")
 
 
-def _file(top: str, above: Rules, path: str, full: str, status: os.stat_result) -> File:
+def _file(top: str, above: Rules | None, path: str, full: str, status: os.stat_result) -> File:
     """A file whose name counts, by kind and size."""
     if stat.S_ISLNK(status.st_mode):
         return _linked(top, above, path, full)
@@ -248,7 +240,7 @@ def _file(top: str, above: Rules, path: str, full: str, status: os.stat_result) 
     return File(path, full, _stamp(status))
 
 
-def _linked(top: str, above: Rules, path: str, full: str) -> File:
+def _linked(top: str, above: Rules | None, path: str, full: str) -> File:
     """A link counts as what it leads to, where that is a file of the folder which counts itself."""
     try:
         target = os.path.realpath(full, strict=True)
@@ -282,6 +274,11 @@ def _rules_above(top: str) -> Rules:
         if _ignored(part + "/", os.path.basename(part) + "/", rules):
             return ()
     return rules
+
+
+def _more(folder: str, rules: Rules | None) -> Rules | None:
+    """The rules that hold below `folder`; None where none are asked for."""
+    return None if rules is None else _rules_in(folder) + rules
 
 
 def _rules_in(folder: str, name: str = ".gitignore") -> Rules:

@@ -39,11 +39,15 @@ class Workspace:
     absolute path, or by what its buffer was called. Any thread may call; a context manager."""
 
     def __init__(
-        self, roots: Path | Sequence[Path] | None, encoder: Encoder, home: Path | None = None
+        self,
+        roots: Path | Sequence[Path] | None,
+        encoder: Encoder,
+        home: Path | None = None,
+        gitignore: bool = True,
     ) -> None:
-        """`home`: where the index and token ids are kept between starts; None: nowhere. Nothing is
-        read before `build`."""
-        self.disk = Disk([roots] if isinstance(roots, Path) else roots or [])
+        """`home`: where the index and token ids are kept between starts; None: nowhere.
+        `gitignore` False: what git ignores counts, too. Nothing is read before `build`."""
+        self.disk = Disk([roots] if isinstance(roots, Path) else roots or [], gitignore)
         self.encoder = encoder
         self.tokens = Tokens(encoder, home and home / "tokens")
         self._shelf: Shelf | None = None

@@ -157,6 +157,16 @@ def test_cost_is_linear_between_what_was_measured_and_never_falls() -> None:
     assert cost(64) > 60
 
 
+def test_the_pace_of_reading_is_learnt_from_long_passes() -> None:
+    cost = Cost([1.0] * 6 + [6.4])
+    assert cost.reading == pytest.approx(0.1)
+    cost.read(8, 100.0)  # too few to tell
+    assert cost.reading == pytest.approx(0.1)
+    for _ in range(60):
+        cost.read(128, 128 * 0.4)
+    assert cost.reading == pytest.approx(0.4, rel=0.05)
+
+
 def test_a_tree_s_siblings_share_their_parent() -> None:
     blend = real()
     context = Context([5, 1, 9, 5, 2, 9, 5, 3, 9, 5], [[5, 4, 4, 4]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 from command import EOS, chain_model
 
 from engine import Config, Done, Engine, Request, RequestError, Step
+from engine.drafting.blend import Blend
+from engine.drafting.workspace import WorkspaceSource
 from engine.generic import UnsupportedModel
+from engine.prompts import prompt_of
 from engine.weights import WeightsError
 
 TEXT = "def add(left, right):\n    return left + right\n"
@@ -110,6 +114,48 @@ def test_the_urgent_runs_first_and_changes_nothing(engine: Engine) -> None:
         thread.join()
     assert order == ["complete", "chat"]
     assert same(first.result(), alone)
+
+
+def test_clients_take_turns(engine: Engine) -> None:
+    """Who asks for much does not keep others waiting: theirs run in between, in order."""
+    order: list[tuple[str, int]] = []
+    running = engine.submit(Request("complete", TEXT, max_tokens=40), client="busy")
+    next(iter(running))
+    threads = []
+    for number in range(4):
+        for client in ("busy", "calm") if number < 2 else ("busy",):
+            job = engine.submit(Request("complete", TEXT, max_tokens=2), client=client)
+
+            def follow(job: Any = job, client: str = client, number: int = number) -> None:
+                job.result()
+                order.append((client, number))
+
+            threads.append(threading.Thread(target=follow))
+    running.cancel()
+    for thread in threads:
+        thread.start()
+        time.sleep(0.01)
+    for thread in threads:
+        thread.join()
+    places = {one: place for place, one in enumerate(order)}
+    assert max(places["calm", 0], places["calm", 1]) < places["busy", 2]
+    for client, last in (("busy", 3), ("calm", 1)):
+        assert [number for name, number in order if name == client] == list(range(last + 1))
+
+
+def test_a_request_brings_its_own_workspace(
+    engine: Engine, workspaces: Any, tmp_path: Path
+) -> None:
+    """It is drafted from in place of the engine's own, and the text stays what it is."""
+    request = Request("complete", TEXT, max_tokens=30)
+    (tmp_path / "own.py").write_text(TEXT * 3, "utf-8")
+    own = workspaces(tmp_path, engine.tokenizer)
+    own.build()
+    assert same(engine.submit(request, workspace=own).result(), engine.submit(request).result())
+    drafter = engine._drafter(prompt_of(request, engine.tokenizer), own)
+    assert isinstance(drafter, Blend)
+    asked = [one.workspace for one in drafter.sources if isinstance(one, WorkspaceSource)]
+    assert asked == [own]
 
 
 def test_bad_requests_are_refused_at_once(engine: Engine) -> None:

@@ -9,10 +9,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from encoders import Bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index import files
+from index import Workspace, files
 
 
 def make(root: Path, tree: dict[str, str | bytes]) -> None:
@@ -20,6 +21,15 @@ def make(root: Path, tree: dict[str, str | bytes]) -> None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def why_skipped(root: Path, path: str) -> str | None:
+    """Why a file of the folder does not count, its content included; None where it does."""
+    try:
+        files.load(files.look(root, path))
+    except files.Skipped as skipped:
+        return str(skipped)
+    return None
 
 
 def listed(root: Path) -> tuple[list[str], dict[str, str]]:
@@ -33,10 +43,10 @@ def listed(root: Path) -> tuple[list[str], dict[str, str]]:
         except files.Skipped as skipped:
             reasons[file.path] = str(skipped)
     for path in found:
-        assert files.why_skipped(root, path) is None
+        assert why_skipped(root, path) is None
     for path, reason in reasons.items():
         if not (root / path).is_dir():
-            assert files.why_skipped(root, path) == reason
+            assert why_skipped(root, path) == reason
     return found, reasons
 
 
@@ -72,7 +82,26 @@ def test_gitignore_rules_nest(tmp_path: Path) -> None:
         "sub/.gitignore", "sub/b.log", "sub/deep/b.log", "sub/top.txt",
     ]  # fmt: skip
     assert set(reasons.values()) == {"ignored by .gitignore"}
-    assert files.why_skipped(tmp_path, "sub/out/x.py") == "ignored by .gitignore"
+    assert why_skipped(tmp_path, "sub/out/x.py") == "ignored by .gitignore"
+
+
+def test_without_gitignore_nothing_else_changes(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    made = {"a.py": "1", "out/b.py": "2", "sub/c.py": "3", "sub/.gitignore": "c.py", ".env": "4"}
+    make(tmp_path, made | {".gitignore": "out\n", "node_modules/d.js": "5"})
+    (tmp_path / "link.py").symlink_to("out/b.py")
+    everything = {file.path for file in files.walk(tmp_path, gitignore=False)}
+    assert everything == {*made, ".gitignore", "link.py"} - {".env"}
+    assert everything - {file.path for file in files.walk(tmp_path)} == {
+        "out/b.py",
+        "sub/c.py",
+        "link.py",
+    }
+    assert {files.look(tmp_path, path, False).path for path in everything} == everything
+    with Workspace(tmp_path, Bytes(), gitignore=False) as workspace:
+        workspace.build()
+        workspace.refresh([tmp_path / "out/b.py"])
+        assert {Path(path).name for path in workspace.paths} >= {"b.py", "c.py"}
 
 
 def test_rules_above_the_folder_hold_up_to_the_repository(tmp_path: Path) -> None:
@@ -115,7 +144,7 @@ def test_a_folder_that_the_repository_ignores_is_its_own(tmp_path: Path, part: s
 def test_secrets_are_skipped(tmp_path: Path, name: str) -> None:
     make(tmp_path, {name: "token = 1", "environment.py": "", "keys.py": ""})
     assert listed(tmp_path)[0] == ["environment.py", "keys.py"]
-    assert files.why_skipped(tmp_path, name) == "may hold secrets"
+    assert why_skipped(tmp_path, name) == "may hold secrets"
 
 
 def test_a_private_key_is_a_secret_by_any_name(tmp_path: Path) -> None:
@@ -135,7 +164,7 @@ def test_junk_is_skipped_without_a_gitignore(tmp_path: Path, name: str) -> None:
     found, reasons = listed(tmp_path)
     assert found == ["a.py"]
     assert len(reasons) == 1
-    assert files.why_skipped(tmp_path, name) is not None
+    assert why_skipped(tmp_path, name) is not None
 
 
 def test_made_folders_are_known_by_their_mark(tmp_path: Path) -> None:
@@ -333,4 +362,4 @@ def test_ignored_is_what_git_ignores(
         for path in root.rglob("*"):
             inside = path.relative_to(root).as_posix()
             if path.is_file() and not inside.startswith(".git/"):
-                assert (files.why_skipped(root, inside) is None) == (inside in found)
+                assert (why_skipped(root, inside) is None) == (inside in found)

@@ -50,10 +50,10 @@ WALLS = {
     "huggingface_hub": ["engine/weights/"],
     "jinja2": ["engine/prompts.py"],
     "lsprotocol": ["lsp_server/"],
-    "numpy": ["index/", "engine/"],
+    "numpy": ["index/", "engine/", "lsp_server/text.py"],
     "pathspec": ["index/files.py"],
     "platformdirs": ["engine/weights/"],
-    "psutil": ["engine/", "ui/"],
+    "psutil": ["engine/", "lsp_server/transport.py", "ui/"],
     "pygls": ["lsp_server/"],
     "rich": ["ui/"],
     "safetensors": ["engine/weights/", "engine/llama.py"],
@@ -69,14 +69,15 @@ WALLS = {
     ],
     "transformers": ["engine/generic.py", "engine/train/"],
     "watchdog": ["index/watch.py"],
+    "websockets": ["lsp_server/transport.py"],
 }
 
 # Needed by another dependency at run time, imported by nobody here.
 UNIMPORTED: set[str] = set()
 
 # Too slow for `draftline --help`: importing any of the light modules brings in none of these.
-HEAVY = ("torch", "transformers", "tokenizers", "rich", "gguf", "huggingface_hub")
-LIGHT = ("index", "engine", "engine.config", "engine.records", "ui", "ui.cli")
+HEAVY = ("torch", "transformers", "tokenizers", "rich", "gguf", "huggingface_hub", "pygls")
+LIGHT = ("index", "engine", "engine.config", "engine.records", "ui", "ui.cli", "lsp_server.cli")
 
 
 def house_files() -> Iterator[Path]:

@@ -28,8 +28,6 @@ EXIT_CODES = """exit codes:
   3    the model of an edit could not be had
   130  interrupted; the file is untouched
 """
-WEAK_MODELS = ("qwen2.5-coder-0.5b", "smollm2")  # seen to lose or change parts of whole files
-WHOLE_FILE_LINES = 80  # that a weak model is trusted with
 
 
 class Failure(Exception):
@@ -130,20 +128,16 @@ def _edit(args: argparse.Namespace) -> int:
 def _request(args: argparse.Namespace) -> Request:
     """What is asked, checked as far as it can be without a model. Raises Failure."""
     from engine import DEFAULT_MODEL, Request, RequestError
-    from engine.edits import line_count
+    from engine.edits import line_count, too_long
     from engine.textfile import FileError, read_text
 
     try:
         text = read_text(args.file)
         selection = _selection(args.lines, text, args.file)
-        model = (args.model or DEFAULT_MODEL).lower()
-        weak, count = any(name in model for name in WEAK_MODELS), line_count(text)
-        if weak and selection is None and count > WHOLE_FILE_LINES and not args.whole_file:
-            raise Failure(
-                USAGE,
-                f"{args.file}: {count} lines, and {model} is unreliable on whole files of more "
-                f"than {WHOLE_FILE_LINES}: select with --lines, or insist with --whole-file",
-            )
+        why = too_long(args.model or DEFAULT_MODEL, line_count(text))
+        if why and selection is None and not args.whole_file:
+            message = f"{args.file}: {why}: select with --lines, or insist with --whole-file"
+            raise Failure(USAGE, message)
         if args.workspace and not args.workspace.is_dir():
             raise Failure(USAGE, f"{args.workspace}: not a folder: name the workspace's folder")
         return Request(
@@ -243,6 +237,7 @@ class Parser(argparse.ArgumentParser):
 
 def _parser() -> Parser:
     """Every subcommand sets `run`, a function of the parsed arguments that gives the exit code."""
+    from lsp_server import cli as lsp
     from ui import demo, index, models
 
     parser = Parser(
@@ -259,10 +254,13 @@ def _parser() -> Parser:
     models.add_parser(commands)
     index.add_parser(commands)
     demo.add_parser(commands)
+    lsp.add_parser(commands)
     return parser
 
 
 def _add_edit(commands: Any) -> None:
+    from engine.edits import WHOLE_FILE_LINES
+
     parser = commands.add_parser(
         "edit",
         help="edit a file, or lines of it, by an instruction",

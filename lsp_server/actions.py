@@ -1,0 +1,165 @@
+"""Code actions: rewrites of a selection and fixes of diagnostics. Which there are costs nothing;
+the model is asked when one is resolved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types
+
+from lsp_server.documents import Document
+from lsp_server.edit import edit, workspace_edit
+from lsp_server.text import Text
+from lsp_server.wire import EditParams
+
+if TYPE_CHECKING:
+    from lsp_server.protocol import Server
+    from lsp_server.session import Session
+
+REWRITE = f"{types.CodeActionKind.RefactorRewrite.value}.draftline"
+FIX = f"{types.CodeActionKind.QuickFix.value}.draftline"
+REWRITES = {
+    "docstring": ("Add a docstring", "Add a docstring that says what this does."),
+    "types": ("Add type hints", "Add type hints to the parameters and the result."),
+    "simplify": ("Simplify", "Simplify this code without changing what it does."),
+}
+SHORT = 80  # characters of a diagnostic in a title
+
+
+def actions(
+    server: Server, session: Session, document: Document, params: types.CodeActionParams
+) -> list[types.CodeAction]:
+    """What can be done at a range."""
+    if not session.enabled or session.settings.why_not(document.language, document.path):
+        return []
+    start, stop = server.documents.span(document, params.range)
+    if start == stop:
+        start, stop = block(document.text, start)
+    place = server.documents.range(document, start, stop)
+    found: list[types.CodeAction] = []
+    for diagnostic in params.context.diagnostics:
+        at, _ = server.documents.span(document, diagnostic.range)
+        around = server.documents.range(document, *block(document.text, at))
+        message = " ".join(str(diagnostic.message).split())
+        title = f"Fix with Draftline: {message[:SHORT]}"
+        found.append(_action(server, document, FIX, title, around, f"Fix this problem: {message}"))
+        found[-1].diagnostics = [diagnostic]
+    if document.text.text[start:stop].strip():
+        if session.has_instruction_box:
+            found.append(_by_instruction(document, place))
+        for name, (title, instruction) in REWRITES.items():
+            kind = f"{REWRITE}.{name}"
+            found.append(_action(server, document, kind, title, place, instruction))
+    only = [_value(kind) for kind in params.context.only or ()]
+    return [
+        one for one in found if not only or any(_is_of(_value(one.kind), kind) for kind in only)
+    ]
+
+
+async def resolve(server: Server, session: Session, action: types.CodeAction) -> types.CodeAction:
+    """The action with its edit; refused like any other edit."""
+    from lsp_server.params import shape
+
+    params: EditParams = shape(action.data, EditParams, "params.data")
+    edited = await edit(server, session, params, action.title)
+    action.edit = workspace_edit(server, edited.document, edited.text, action.title)
+    action.edit = action.edit or types.WorkspaceEdit()
+    return action
+
+
+def block(text: Text, offset: int) -> tuple[int, int]:
+    """Whole lines around a place: the block whose first line is nearest above, else the lines up to
+    the next empty ones."""
+    own = text.line_of(offset)
+    head = _head(text, own)
+    if head is None:
+        first = last = own
+        while first > 0 and _line(text, first - 1).strip():
+            first -= 1
+        while last + 1 < text.line_count and _line(text, last + 1).strip():
+            last += 1
+        return text.line(first)[0], text.line(last)[1]
+    margin = _indent(_line(text, head))
+    last = head
+    for number in range(head + 1, text.line_count):
+        line = _line(text, number)
+        if line.strip() and _indent(line) <= margin:
+            if line.strip()[0] in ")]}" or line.strip().startswith("end"):
+                last = number
+                if line.rstrip().endswith((":", "{")):
+                    continue
+            break
+        if line.strip():
+            last = number
+    while head > 0 and _line(text, head - 1).strip().startswith("@"):
+        head -= 1
+    return text.line(head)[0], text.line(last)[1]
+
+
+def _head(text: Text, number: int) -> int | None:
+    """The line that opens the block a line is in; itself where it opens one."""
+    while number > 0 and not _line(text, number).strip():
+        number -= 1
+    if _line(text, number).rstrip().endswith((":", "{")):
+        return number
+    margin = _indent(_line(text, number))
+    while number > 0 and margin > 0:
+        number -= 1
+        line = _line(text, number)
+        if line.strip() and _indent(line) < margin:
+            margin = _indent(line)
+            if line.rstrip().endswith((":", "{")):
+                return number
+    return None
+
+
+def _line(text: Text, number: int) -> str:
+    return text.text[slice(*text.line(number))]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _action(
+    server: Server,
+    document: Document,
+    kind: str,
+    title: str,
+    place: types.Range,
+    instruction: str,
+) -> types.CodeAction:
+    name = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
+    data: dict[str, Any] = {"textDocument": name, "range": place, "instruction": instruction}
+    action = types.CodeAction(title=title, kind=kind)
+    if _resolves_edits(server):
+        action.data = data
+    else:
+        action.command = types.Command(title=title, command="draftline.edit", arguments=[data])
+    return action
+
+
+def _by_instruction(document: Document, place: types.Range) -> types.CodeAction:
+    name = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
+    title = "Edit with instruction…"
+    command = types.Command(
+        title=title,
+        command="draftline.editWithInstruction",
+        arguments=[{"textDocument": name, "range": place}],
+    )
+    return types.CodeAction(title=title, kind=f"{REWRITE}.edit", command=command)
+
+
+def _resolves_edits(server: Server) -> bool:
+    documents = server.client_capabilities.text_document
+    able = documents.code_action if documents else None
+    support = able.resolve_support if able else None
+    return support is not None and "edit" in support.properties
+
+
+def _value(kind: Any) -> str:
+    return str(getattr(kind, "value", kind))
+
+
+def _is_of(kind: str, wanted: str) -> bool:
+    return wanted == "" or kind == wanted or kind.startswith(f"{wanted}.")

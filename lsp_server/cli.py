@@ -1,0 +1,213 @@
+"""`draftline lsp` and `python -m lsp_server`: the options, logs and exit codes of the server.
+
+Imports are lazy: `draftline --help` needs neither pygls nor a model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import re
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NoReturn
+
+OK, FAILED, USAGE, NO_MODEL = 0, 1, 2, 3
+EXIT_CODES = """exit codes:
+  0    the client said `shutdown` before the end; --check: the model works
+  1    the client left without `shutdown`; --check: the model failed
+  2    usage, or an address that cannot be had
+  3    --check: the model could not be had
+  130, 143  ended by SIGINT, SIGTERM
+"""
+LEVELS = ("debug", "info", "warning", "error")
+CLOSING = 0.3  # seconds that the model's thread gets at the end
+CHECK_TOKENS = 64
+CHECK_TEXT = "def fibonacci(n):\n"
+
+
+class _Failure(Exception):
+    """The end of the command: an exit code and one line."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the `lsp` command. Its `run` default is this file's `run`."""
+    parser = subparsers.add_parser("lsp", help="serve an editor by its protocol", **_SAME)
+    _add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    parser = _Parser(prog="python -m lsp_server", **_SAME)
+    _add_options(parser)
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    try:
+        args = parser.parse_args(argv)
+    except _Failure as failure:
+        _say(str(failure))
+        return failure.code
+    except SystemExit:  # argparse, after --help
+        return OK
+    if args.version:
+        print("draftline", _version())
+        return OK
+    return run(args)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve, or check, as the parsed arguments say; the exit code. A server ends its process."""
+    try:
+        _log(args.log_file, args.log_level)
+        if args.check:
+            return _check(args.model)
+        code = _serve(args)
+    except _Failure as failure:
+        _say(str(failure))
+        return failure.code
+    logging.shutdown()
+    os._exit(code)  # threads that still compute are not waited for
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from lsp_server import transport
+    from lsp_server.assistant import Assistant
+    from lsp_server.protocol import Server
+    from lsp_server.server import create
+
+    assistant = Assistant(args.model)
+
+    def make() -> Server:
+        return create(assistant)
+
+    try:
+        if args.transport == "stdio":
+            return transport.serve_stdio(make, args.client)
+        serve = transport.serve_tcp if args.transport == "tcp" else transport.serve_ws
+        return serve(make, args.host, args.port)
+    except transport.NotLoopback as error:
+        raise _Failure(USAGE, f"--host {error}") from error
+    except OSError as error:
+        where = f"{args.host}:{args.port}: {error.strerror or error}"
+        raise _Failure(USAGE, f"{where}: name another --port, or 0 for any") from error
+    finally:
+        assistant.close(CLOSING)
+
+
+def _check(model: str | None) -> int:
+    """Load the model, let it write a little, and say how fast it was."""
+    from engine import DEFAULT_MODEL, Config, Engine, Request, RequestError
+    from engine.generic import UnsupportedModel
+    from engine.weights import WeightsError
+
+    name = model or DEFAULT_MODEL
+    try:
+        engine = Engine(Config(model=name))
+    except (WeightsError, UnsupportedModel, OSError) as error:
+        raise _Failure(NO_MODEL, str(error)) from error
+    with engine:
+        request = Request("complete", CHECK_TEXT, max_tokens=CHECK_TOKENS)
+        try:
+            done = engine.submit(request, speculation=False).result()
+        except RequestError as error:
+            raise _Failure(FAILED, f"{name}: {error}") from error
+        if done.reason == "failed":
+            raise _Failure(FAILED, f"{name}: {done.error}: name another --model")
+        usage = done.usage
+        speed = usage.completion_tokens / max(usage.decode_seconds, 1e-9)
+        device = f"{engine.target.device_name}, {engine.target.dtype_name}"
+        print(f"{name} on {device}: {speed:.1f} tokens/s without drafts", flush=True)
+    return OK
+
+
+def _log(file: Path | None, level: str) -> None:
+    """Logs go to stderr or a file. Messages' bodies, which are the user's text, only at debug."""
+    handler: logging.Handler = logging.StreamHandler()
+    if file is not None:
+        try:
+            handler = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise _Failure(USAGE, f"--log-file {file}: {why}: name another") from error
+    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(handlers=[handler], level=level.upper(), format=form)
+    logging.raiseExceptions = False  # a log that cannot be written is nobody's fault
+    if level == "debug":
+        from lsp_server import protocol  # quiets pygls when it is imported
+
+        logging.getLogger("pygls").setLevel(logging.DEBUG)
+        del protocol
+
+
+# -- the command line --------------------------------------------------------------------------
+
+_SAME: dict[str, Any] = {
+    "description": "Serve an editor by the language server protocol.",
+    "epilog": EXIT_CODES,
+    "formatter_class": argparse.RawDescriptionHelpFormatter,
+    "allow_abbrev": False,
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise _Failure(USAGE, f"{message}: see `{self.prog} --help`")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    how = parser.add_mutually_exclusive_group()
+    for name, text in {
+        "stdio": "one client over stdin and stdout (default)",
+        "tcp": "clients over TCP",
+        "ws": "clients over WebSockets; web pages are refused",
+    }.items():
+        how.add_argument(
+            f"--{name}",
+            dest="transport",
+            action="store_const",
+            const=name,
+            default="stdio",
+            help=text,
+        )
+    add("--host", default="127.0.0.1", metavar="H", help="loopback, for --tcp and --ws")
+    add("--port", type=_port, default=0, metavar="P", help="0 (default): any; stderr tells which")
+    add("--model", metavar="M", help="in place of what clients ask for: a built-in name, a folder")
+    add("--check", action="store_true", help="load the model, print its speed, and exit")
+    add("--log-file", type=Path, metavar="FILE", help="log there instead of to stderr")
+    add("--log-level", choices=LEVELS, default="warning", help="debug logs the user's text, too")
+    add("--clientProcessId", dest="client", type=int, metavar="N", help=argparse.SUPPRESS)
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: 0 to 65535")
+    return number
+
+
+_port.__name__ = "whole number"  # argparse's messages use it
+
+
+def _version() -> str:
+    try:
+        return version("draftline")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _say(message: str) -> None:
+    """One line on stderr, whatever the message holds."""
+    if sys.stderr:
+        with contextlib.suppress(OSError):
+            text = re.sub(r"[\x00-\x1f\x7f-\x9f]", "?", " ".join(message.split()))
+            print("draftline:", text, file=sys.stderr, flush=True)

@@ -1,0 +1,255 @@
+"""What the language server offers: messages in, a call of the feature, its answer out.
+
+One `Server` a client, made by `create`; they share the assistant. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from lsprotocol import types
+
+from lsp_server import actions, ask
+from lsp_server.assistant import Assistant, NotReady
+from lsp_server.documents import Document, path_of
+from lsp_server.edit import edit, workspace_edit
+from lsp_server.offer import Offer
+from lsp_server.protocol import Server
+from lsp_server.session import Session
+from lsp_server.shown import Completion
+from lsp_server.startup import start
+from lsp_server.suggest import Heads, suggest
+from lsp_server.wire import (
+    AskParams,
+    EditParams,
+    NextEditParams,
+    ShownParams,
+    failed,
+)
+
+log = logging.getLogger(__name__)
+
+TRIGGERS = [".", "(", " ", "\n", ":", "=", "{", ","]
+NEAR = 40  # lines from the cursor in which a next edit is shown among inline completions
+
+
+def create(assistant: Assistant) -> Server:
+    """The server of one client that has connected. On the event loop."""
+    server = Server()
+    session = Session(assistant, server.documents, server.protocol.notify, f"client {id(server)}")
+    server.closing.append(session.close)
+    start(server, session)
+    _documents(server, session)
+    _completions(server, session)
+    _edits(server, session)
+    _questions(server, session)
+    _commands(server, session)
+    return server
+
+
+def _documents(server: Server, session: Session) -> None:
+    feature = server.feature
+
+    @feature(types.TEXT_DOCUMENT_DID_OPEN)
+    def opened(params: types.DidOpenTextDocumentParams) -> None:
+        session.touch(server.documents.get(params.text_document.uri))
+
+    @feature(types.TEXT_DOCUMENT_DID_CHANGE)
+    def changed(params: types.DidChangeTextDocumentParams) -> None:
+        session.changed(server.documents.get(params.text_document.uri), params.content_changes)
+
+    @feature(types.TEXT_DOCUMENT_DID_CLOSE)
+    def closed(params: types.DidCloseTextDocumentParams) -> None:
+        session.close_buffer(params.text_document.uri)
+
+    @feature(types.TEXT_DOCUMENT_DID_SAVE)
+    def saved(params: types.DidSaveTextDocumentParams) -> None:
+        pass  # the buffer counts, and is known already
+
+    @feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+    def watched(params: types.DidChangeWatchedFilesParams) -> None:
+        session.refresh([path for one in params.changes if (path := path_of(one.uri))])
+
+
+def _completions(server: Server, session: Session) -> None:
+    feature, heads, offers = server.feature, Heads(), session.offers
+
+    @feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
+    async def inline(params: types.InlineCompletionParams) -> types.InlineCompletionList:
+        document = server.documents.get(params.text_document.uri)
+        offset = server.documents.offset(document, params.position)
+        by_hand = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
+        if session.shows_next_inline and (found := await _near(document, offset, params)):
+            return types.InlineCompletionList([found])
+        made = await suggest(session, document, offset, by_hand, heads)
+        return types.InlineCompletionList([_inline(params.position, one) for one in made])
+
+    async def _near(
+        document: Document, offset: int, params: types.InlineCompletionParams
+    ) -> types.InlineCompletionItem | None:
+        """A next edit close by, where the client shows one as a completion."""
+        line = params.position.line
+        places = [
+            place
+            for place in offers.places(server, session, document.uri, offset)
+            if place.uri == document.uri and abs(document.text.line_of(place.start) - line) <= NEAR
+        ]
+        offer = await offers.find(server, session, places[:1]) if places else Offer("")
+        if offer.place is None or offer.document is not document:
+            return None
+        session.why = f"offered: {offer.reason}"
+        where = server.documents.range(document, offer.place.start, offer.place.stop)
+        return types.InlineCompletionItem(insert_text=offer.new, range=where)
+
+    @feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=TRIGGERS))
+    async def complete(params: types.CompletionParams) -> types.CompletionList:
+        document = server.documents.get(params.text_document.uri)
+        offset = server.documents.offset(document, params.position)
+        made = await suggest(session, document, offset, False, heads)
+        items = [_item(server, document, offset, params.position, one) for one in made]
+        return types.CompletionList(is_incomplete=True, items=items)
+
+    @feature("textDocument/didShowCompletion")
+    def shown(params: ShownParams) -> None:
+        session.shown.became(_id(params.item), "shown")
+
+    @feature("textDocument/didPartiallyAcceptCompletion")
+    def partly(params: ShownParams) -> None:
+        session.shown.became(_id(params.item), "partly", params.acceptedLength)
+
+    @server.command("draftline.accepted")
+    def accepted(id: str) -> None:
+        session.shown.became(id, "accepted")
+
+
+def _accept(one: Completion) -> types.Command:
+    return types.Command(title="Accepted", command="draftline.accepted", arguments=[one.id])
+
+
+def _inline(position: types.Position, one: Completion) -> types.InlineCompletionItem:
+    where = types.Range(position, position)
+    return types.InlineCompletionItem(insert_text=one.text, range=where, command=_accept(one))
+
+
+def _item(
+    server: Server, document: Document, offset: int, position: types.Position, one: Completion
+) -> types.CompletionItem:
+    """An item that the editor's own filter lets through: it starts with the word at the cursor."""
+    start, text = offset, document.text.text
+    while start and (text[start - 1].isalnum() or text[start - 1] == "_"):
+        start -= 1
+    word = text[start:offset]
+    where = types.Range(server.documents.position(document, start), position)
+    return types.CompletionItem(
+        label=(word + one.text.strip("\n").split("\n")[0]).strip() or one.text.strip(),
+        kind=types.CompletionItemKind.Text,
+        detail="Draftline",
+        documentation=types.MarkupContent(types.MarkupKind.PlainText, word + one.text),
+        filter_text=word + one.text.strip(),
+        sort_text="\0",
+        text_edit=types.TextEdit(where, word + one.text),
+        insert_text_mode=types.InsertTextMode.AsIs,
+        command=_accept(one),
+    )
+
+
+def _id(item: types.InlineCompletionItem) -> str:
+    arguments = item.command.arguments if item.command else None
+    return str(arguments[0]) if arguments else ""
+
+
+def _edits(server: Server, session: Session) -> None:
+    feature = server.feature
+
+    @feature("draftline/edit")
+    async def by_instruction(params: EditParams) -> dict[str, Any]:
+        edited = await edit(server, session, params)
+        made = workspace_edit(server, edited.document, edited.text, params.instruction[:80])
+        return {"edit": made, "stats": edited.stats}
+
+    @server.command("draftline.edit")
+    async def command(params: EditParams) -> dict[str, Any]:
+        edited = await edit(server, session, params)
+        made = workspace_edit(server, edited.document, edited.text, params.instruction[:80])
+        applied = False
+        if made is not None:
+            asked = types.ApplyWorkspaceEditParams(edit=made, label="Draftline")
+            applied = (await server.workspace_apply_edit_async(asked)).applied
+        return {"applied": applied, "edit": made, "stats": edited.stats}
+
+    @feature("draftline/nextEdit")
+    async def following(params: NextEditParams) -> dict[str, Any]:
+        document = server.documents.get(params.textDocument.uri)
+        offset = server.documents.offset(document, params.position)
+        places = session.offers.places(server, session, document.uri, offset)
+        offer = await session.offers.find(server, session, places)
+        if offer.document is None or offer.place is None:
+            return {"edit": None, "location": None, "reason": offer.reason}
+        found = offer.document
+        where = server.documents.range(found, offer.place.start, offer.place.stop)
+        made = workspace_edit(server, found, offer.text, offer.reason)
+        return {
+            "edit": made,
+            "location": {"uri": found.uri, "range": where},
+            "reason": offer.reason,
+        }
+
+    kinds = [actions.REWRITE, actions.FIX]
+
+    @feature(
+        types.TEXT_DOCUMENT_CODE_ACTION,
+        types.CodeActionOptions(code_action_kinds=kinds, resolve_provider=True),
+    )
+    def listed(params: types.CodeActionParams) -> list[types.CodeAction]:
+        document = server.documents.get(params.text_document.uri)
+        return actions.actions(server, session, document, params)
+
+    @feature(types.CODE_ACTION_RESOLVE)
+    async def resolved(params: types.CodeAction) -> types.CodeAction:
+        return await actions.resolve(server, session, params)
+
+
+def _questions(server: Server, session: Session) -> None:
+    @server.feature("draftline/ask")
+    async def asked(params: AskParams) -> dict[str, Any]:
+        if not params.question.strip():
+            raise failed("the question is empty: say what you want to know")
+        return await ask.ask(server, session, params, "Asking about")
+
+    @server.feature("draftline/explain")
+    async def explain(params: AskParams) -> dict[str, Any]:
+        return await ask.ask(server, session, params, "Explaining")
+
+
+def _commands(server: Server, session: Session) -> None:
+    command = server.command
+
+    @command("draftline.status")
+    def status() -> dict[str, Any]:
+        return session.status()
+
+    @command("draftline.stats")
+    def stats() -> dict[str, Any]:
+        return session.stats()
+
+    @command("draftline.why")
+    def why() -> dict[str, str]:
+        return {"why": session.why}
+
+    @command("draftline.cancel")
+    def cancel() -> dict[str, int]:
+        return {"cancelled": session.cancel()}
+
+    @command("draftline.toggle")
+    def toggle() -> dict[str, bool]:
+        session.enabled = not session.enabled
+        session.tell_status()
+        return {"enabled": session.enabled}
+
+    @command("draftline.reindex")
+    async def reindex() -> dict[str, int]:
+        try:
+            return await session.reindex()
+        except (NotReady, OSError) as reason:
+            raise failed(reason) from None

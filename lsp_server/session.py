@@ -1,0 +1,334 @@
+"""One client: its settings, its index, what it is waiting for, and what is told about that.
+
+Everything here runs on the event loop, but for the threads that build and update the index. What
+an answer is lives in the features; messages are read and written by `lsp_server.server`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types
+
+from engine.records import Done, Request, Step
+from engine.weights import home
+from index.workspace import Workspace
+from lsp_server.assistant import Assistant, NotReady
+from lsp_server.documents import Document, Documents, path_of
+from lsp_server.follow import follow
+from lsp_server.offer import Offers
+from lsp_server.recent import Recent
+from lsp_server.settings import Settings, parse
+from lsp_server.shown import Shown
+from lsp_server.text import Text
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
+    from engine.worker import Job
+
+log = logging.getLogger(__name__)
+
+QUIET = 0.4  # s after the last change until a buffer is indexed
+FADE = 0.97  # of what is known of tokens a second, with each pass
+Tell = Callable[[str, Any], None]  # a notification: method, params
+Change = types.TextDocumentContentChangeEvent
+Slot = tuple[str, str]  # (what for, URI): a newer request takes the older one's place
+
+
+class Session:
+    """State of one client. `tell` sends it a notification."""
+
+    def __init__(self, assistant: Assistant, documents: Documents, tell: Tell, name: str) -> None:
+        self.assistant, self.documents, self.tell, self.name = assistant, documents, tell, name
+        self.settings = Settings()
+        self.enabled = True
+        self.workspace: Workspace | None = None
+        self.recent = Recent()
+        self.shown = Shown()
+        self.why = "nothing was asked for yet"
+        self.offers = Offers()
+        self.wants_status = self.has_instruction_box = self.shows_next_inline = False
+        self._lately = (0.0, 0.0)  # tokens written and seconds that took, older ones fading
+        # Answers cancelled, tokens written and accepted, passes; s of reading, writing, and wasted
+        # on cancelled answers.
+        self.totals: defaultdict[str, float] = defaultdict(float)
+        self._roots: list[Path] = []
+        self._jobs: dict[Job, Slot] = {}
+        self._dirty: dict[str, Document] = {}
+        self._seen: dict[str, Text] = {}  # what `recent` knows of each buffer
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._index = asyncio.Lock()  # one builds or closes the index at a time
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    def begin(self) -> None:
+        """The client said hello. On the event loop."""
+        self._loop = asyncio.get_running_loop()
+        self.assistant.clients += 1
+        self.assistant.listeners.append(self._on_assistant)
+
+    # -- settings, model, index ----------------------------------------------------------------
+
+    def configure(self, values: Any) -> list[str]:
+        """Take settings over; warnings, one a wrong key or a model that cannot be had."""
+        before = self.settings
+        self.settings, warnings = parse(values, before)
+        if refused := self.assistant.load(self.settings.model, self.settings.device):
+            warnings.append(refused)
+        if before.respectGitignore != self.settings.respectGitignore and self.workspace:
+            self.spawn(self._open_index(anew=True))
+        return warnings
+
+    def set_roots(self, uris: list[str]) -> None:
+        """The folders of the workspace, by URI; others than file: are none."""
+        roots = [Path(path) for path in map(path_of, uris) if path and Path(path).is_dir()]
+        if roots != self._roots:
+            self._roots = roots
+            self.spawn(self._open_index(anew=True))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it beside everything else."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._spawned)
+
+    def _spawned(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("%s: %s", type(error).__name__, error)
+
+    def engine(self) -> Engine:
+        """The loaded model. NotReady with the reason where there is none."""
+        if self.assistant.engine is None:
+            raise NotReady(self.assistant.message or "no model is loaded")
+        return self.assistant.engine
+
+    def is_starting(self) -> bool:
+        """Whether model or index are still being loaded."""
+        return self.assistant.state == "loading" or self._index.locked()
+
+    def _on_assistant(self) -> None:
+        """The model's state changed; from any thread."""
+
+        def changed() -> None:
+            self.tell_status()
+            if self.assistant.engine is not None:
+                self.spawn(self._open_index())
+
+        if self._loop and not self._closed:
+            try:
+                self._loop.call_soon_threadsafe(changed)
+            except RuntimeError as error:  # the loop is closed: the client is gone
+                log.debug("%s", error)
+
+    async def _open_index(self, anew: bool = False) -> None:
+        """An index of the roots for the tokenizer in use."""
+        async with self._index:
+            engine, old = self.assistant.engine, self.workspace
+            if engine is None or self._closed:
+                return
+            fits = old is not None and old.encoder.fingerprint == engine.tokenizer.fingerprint
+            if fits and not anew:
+                return
+            self.workspace = None
+            if old:
+                await asyncio.to_thread(old.close)
+            gitignore = self.settings.respectGitignore
+            workspace = Workspace(self._roots, engine.tokenizer, home(), gitignore)
+            self.workspace = workspace
+            for document in self.documents:
+                self._dirty[document.uri] = document
+            await asyncio.to_thread(self._build, workspace)
+        await self._update_index()
+        self.tell_status()
+
+    def _build(self, workspace: Workspace) -> None:
+        try:
+            workspace.watch()
+            workspace.build(self.assistant.report)
+        except OSError as error:
+            log.warning("the workspace is not indexed: %s", error)
+
+    async def reindex(self) -> dict[str, int]:
+        """Read everything again; files and tokens."""
+        await self._open_index()
+        workspace = self.workspace
+        if workspace is None:
+            raise NotReady(self.assistant.message or "no model is loaded, so there is no index")
+        await asyncio.to_thread(workspace.scan)
+        self.tell_status()
+        return {"files": len(workspace.documents), "tokens": workspace.size}
+
+    def touch(self, document: Document) -> None:
+        """A buffer is open or changed: soon it is indexed as it is."""
+        self._dirty[document.uri] = document
+        self._seen[document.uri] = document.text
+        self._later()
+
+    def changed(self, document: Document, changes: Sequence[Change]) -> None:
+        """A buffer was changed; what exactly tells of the next edit."""
+        before, now = self._seen[document.uri], monotonic()
+        for change in changes:
+            if isinstance(change, types.TextDocumentContentChangePartial):
+                start, stop = self.documents.span_in(before, change.range)
+            else:
+                start, stop = 0, len(before.text)
+            self.recent.changed(document.uri, before.text, start, stop, change.text, now)
+            before = before.change(start, stop, change.text) if len(changes) > 1 else before
+        self.touch(document)
+
+    def close_buffer(self, uri: str) -> None:
+        """A buffer was closed: what the disk says counts again."""
+        self._dirty.pop(uri, None)
+        self._seen.pop(uri, None)
+        self.recent.forget(uri)
+        path = path_of(uri)
+        if self.workspace and path:
+            self.spawn(asyncio.to_thread(self.workspace.update, path, None))
+
+    def refresh(self, paths: list[str]) -> None:
+        """The client says that these files changed on disk."""
+        if self.workspace and paths:
+            self.spawn(asyncio.to_thread(self.workspace.refresh, paths))
+
+    def _later(self) -> None:
+        if self._timer is None and self.workspace is not None:
+            self._timer = asyncio.get_running_loop().call_later(QUIET, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        self.spawn(self._update_index())
+
+    async def _update_index(self) -> None:
+        """Index buffers as they are now. Their text is shared, so that this copies nothing."""
+        workspace = self.workspace
+        if workspace is None:
+            return
+        dirty, self._dirty = self._dirty, {}
+        for document in dirty.values():
+            if document.path and document.uri in self.documents:
+                text, version = document.text.text, document.version
+                await asyncio.to_thread(workspace.update, document.path, text, version)
+
+    # -- asking the model ----------------------------------------------------------------------
+
+    async def ask(
+        self,
+        request: Request,
+        slot: Slot,
+        on_step: Callable[[Step], bool | None] = lambda step: None,
+        seconds: float | None = None,
+    ) -> Done:
+        """How it ended: "stop" also where `on_step` said True, "length" also after `seconds`. What
+        asked before for the same slot is cancelled. NotReady; RequestError where the request cannot
+        be answered."""
+        engine = self.engine()
+        self.cancel(slot)
+        job = engine.submit(request, self.settings.speculation, self.workspace, self.name)
+        self._jobs[job] = slot
+        self.tell_status()
+        done = Done("length")  # where the time is over
+        spent = 0.0
+        try:
+            async with asyncio.timeout(seconds), aclosing(follow(job)) as events:
+                async for event in events:
+                    if isinstance(event, Done):
+                        done = event
+                        continue
+                    spent += event.seconds
+                    self._count(event)
+                    if on_step(event):
+                        done = Done("stop")
+                        break
+        except TimeoutError:
+            log.debug("out of time")
+        except asyncio.CancelledError:
+            done = Done("cancelled")
+            raise
+        finally:
+            del self._jobs[job]
+            if done.reason == "cancelled":
+                self.totals["cancelled"] += 1
+                self.totals["wasted"] += spent
+            self.tell_status()
+        return done
+
+    def cancel(self, slot: Slot | None = None) -> int:
+        """Cancel what is asked for a slot, or everything; how many that were."""
+        jobs = [job for job, own in self._jobs.items() if slot in (None, own)]
+        for job in jobs:
+            job.cancel()
+        return len(jobs)
+
+    def _count(self, step: Step) -> None:
+        """One pass. Tokens behind the end of an answer are counted as well."""
+        total = self.totals
+        if step.prefill:
+            total["reading"] += step.seconds
+            return
+        tokens = step.accepted + 1
+        total["tokens"] += tokens
+        total["accepted"] += step.accepted
+        total["passes"] += 1
+        total["writing"] += step.seconds
+        self._lately = (self._lately[0] * FADE + tokens, self._lately[1] * FADE + step.seconds)
+
+    # -- what is told --------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Status, as in the contract."""
+        state, message = self.assistant.state, self.assistant.message
+        if state == "ready":
+            state = "busy" if self._jobs else "ready"
+        if not self.enabled:
+            state, message = "off", "turned off: draftline.toggle turns it on"
+        engine, tokens = self.assistant.engine, self.totals["tokens"]
+        written, seconds = self._lately
+        return {
+            "state": "loading" if state == "idle" else state,
+            "message": message,
+            "model": self.assistant.model or self.settings.model,
+            "device": engine.target.device_name if engine else self.settings.device,
+            "tokensPerSecond": round(written / seconds, 1) if seconds else None,
+            "acceptedShare": round(self.totals["accepted"] / tokens, 3) if tokens else None,
+            "files": len(self.workspace.documents) if self.workspace else None,
+            "tokens": self.workspace.size if self.workspace else None,
+        }
+
+    def tell_status(self) -> None:
+        """To the client, if it wants to know."""
+        if self.wants_status and not self._closed:
+            self.tell("draftline/status", self.status())
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of this client's answers and index. Nothing of it leaves the machine."""
+        engine = self.assistant.engine
+        return {
+            **self.status(),
+            "answers": dict(self.totals),
+            "completions": {**self.shown.counts, "acceptedCharacters": self.shown.accepted},
+            "readingTokensPerSecond": round(1 / engine.cost.reading, 1) if engine else None,
+            "running": len(self._jobs),
+            "index": asdict(self.workspace.stats()) if self.workspace else None,
+        }
+
+    def close(self) -> None:
+        """The client is gone: cancel everything and save the index. From any thread; may block."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._loop:
+            self.assistant.clients -= 1
+            self.assistant.listeners.remove(self._on_assistant)
+        self.cancel()
+        if self.workspace:
+            self.workspace.close()

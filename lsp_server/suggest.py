@@ -1,0 +1,168 @@
+"""Completions: what is asked of the model at a place, and what of its answer is offered.
+
+The prompt is as long as this machine can read in half the time that there is. Nothing here knows
+the protocol's types; why nothing was offered is left in `session.why`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from engine.infill import marks, window
+from engine.records import Done, Request, RequestError, Step
+from lsp_server.assistant import NotReady
+from lsp_server.shape import end_of, fitted, wants_lines, whole_lines
+from lsp_server.snippets import Snippet, snippets
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
+    from lsp_server.documents import Document
+    from lsp_server.session import Session
+    from lsp_server.shown import Completion
+
+LEAST, LARGEST = 48, 2048  # tokens of a prompt: too few to be of use, enough for every use
+AFTER = 1 / 6  # of the prompt: what follows the cursor, read again at each keystroke
+OTHERS = 1 / 4  # of the prompt at most: text of other files
+CANDIDATES = 3  # where they are asked for by hand; all but the first are drawn
+WARMTH, CHOICE = 0.6, 0.95  # temperature and top_p of these
+SEEN = 4000  # characters before the cursor that decide where an answer ends
+
+
+@dataclass(slots=True)
+class Heads:
+    """The text of other files that is shown above a document's window: chosen anew when the window
+    starts elsewhere, so that the head of the prompt stays as it is in between."""
+
+    places: dict[str, int] = field(default_factory=dict)
+    chosen: dict[str, tuple[Snippet, ...]] = field(default_factory=dict)
+
+    def of(
+        self, session: Session, engine: Engine, document: Document, span: tuple[int, int], room: int
+    ) -> tuple[Snippet, ...]:
+        workspace, uri = session.workspace, document.uri
+        if workspace is None or not document.path or room < LEAST:  # too little for any
+            return ()
+        if self.places.get(uri) != span[0]:
+            text = document.text.text[slice(*span)]
+            path = workspace.disk.key(document.path)
+            self.chosen[uri] = snippets(text, path, room, workspace, engine.tokenizer)
+            self.places[uri] = span[0]
+        return self.chosen[uri]
+
+
+async def suggest(
+    session: Session, document: Document, offset: int, by_hand: bool, heads: Heads
+) -> list[Completion]:
+    """What may be written at a place, best first: one, or several when asked for `by_hand`."""
+    began = perf_counter()
+    text, settings = document.text.text, session.settings
+    why = settings.why_not(document.language, document.path)
+    if not session.enabled or why:
+        return _nothing(session, why or "draftline is turned off: draftline.toggle turns it on")
+    kept = session.shown.find(document.uri, text, offset)
+    if kept and not by_hand:
+        session.why = "offered: what is left of the completion that you type"
+        return [kept]
+    if not by_hand:
+        await asyncio.sleep(settings.debounceMs / 1000)
+    try:
+        engine = session.engine()
+    except NotReady as reason:
+        return _nothing(session, str(reason))
+    request, why = request_for(session, engine, document, offset, heads)
+    if request is None:
+        return _nothing(session, why)
+    lines = wants_lines(text[:offset], text[offset:], settings.multiline)
+    answers: list[Completion] = []
+    for number in range(CANDIDATES if by_hand else 1):
+        left = settings.maxTimeMs / 1000 - (perf_counter() - began)
+        if answers and left <= 0:
+            break
+        asked = replace(request, temperature=WARMTH, top_p=CHOICE, seed=number)
+        try:
+            done, raw = await _raw(
+                session, asked if number else request, document.uri, text, offset, lines, left
+            )
+        except (RequestError, NotReady) as reason:
+            return answers or _nothing(session, str(reason))
+        answer = fitted(raw, text[:offset], text[offset:], lines)
+        if answer and all(answer != one.text for one in answers):
+            answers.append(session.shown.add(document.uri, text, offset, answer, lines))
+        session.why = _why(done, raw, answer, settings.maxTimeMs)
+        if done.reason in ("cancelled", "failed"):
+            break
+    return answers
+
+
+async def _raw(
+    session: Session, request: Request, uri: str, text: str, offset: int, lines: bool, left: float
+) -> tuple[Done, str]:
+    """What the model writes, up to where it is complete or `left` seconds are over."""
+    written: list[str] = []
+    before = text[max(0, offset - SEEN) : offset]
+
+    def on_step(step: Step) -> bool:
+        written.append(step.text)
+        return end_of("".join(written), before, lines) is not None
+
+    done = await session.ask(request, ("complete", uri), on_step, max(left, 0.05))
+    raw = "".join(written)
+    stop = end_of(raw, before, lines)
+    if done.reason in ("cancelled", "failed"):
+        return done, ""
+    if stop is not None:
+        return done, raw[:stop]
+    return done, whole_lines(raw) if lines and done.reason == "length" else raw
+
+
+def _why(done: Done, raw: str, answer: str, limit: int) -> str:
+    """What became of an answer, for a person."""
+    if done.reason == "failed":
+        return f"the model failed: {done.error}"
+    if done.reason == "cancelled":
+        return "a newer request took its place, or it was cancelled"
+    if answer:
+        return "offered: a completion"
+    if raw.strip():
+        return "the model would write what stands there already"
+    if done.reason == "length":
+        return f"the model wrote nothing within draftline.maxTimeMs ({limit}): raise it"
+    return "the model would write nothing here"
+
+
+def request_for(
+    session: Session, engine: Engine, document: Document, offset: int, heads: Heads
+) -> tuple[Request | None, str]:
+    """What is asked for at a place; None and the reason where this machine cannot read enough in
+    half of maxTimeMs."""
+    settings, encode = session.settings, engine.tokenizer.encode
+    readable = settings.maxTimeMs / 2000 / engine.cost.reading
+    room = int(min(readable, LARGEST, engine.target.context - settings.maxTokens))
+    if room < LEAST:
+        return None, (
+            f"this machine reads {1 / engine.cost.reading:.0f} tokens/s, too few for a prompt in "
+            f"half of draftline.maxTimeMs ({settings.maxTimeMs}): raise it"
+        )
+    fills = marks(engine.tokenizer) is not None
+    others = min(settings.context, int(room * OTHERS)) if fills else 0
+    after = int(room * AFTER) if fills else 0
+    text = document.text.text
+    span = window(text, offset, room - others - after - 16, after, encode)
+    request = Request(
+        "complete",
+        text[span[0] : offset],
+        path=document.path or "",
+        version=document.version,
+        suffix=text[offset : span[1]],
+        snippets=heads.of(session, engine, document, span, others),
+        max_tokens=settings.maxTokens,
+    )
+    return request, ""
+
+
+def _nothing(session: Session, why: str) -> list[Completion]:
+    session.why = why
+    return []
