@@ -5,7 +5,7 @@
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 .SHELLFLAGS := -euc
-.PHONY: help demo test test-full test-gpu lint bench wheel install missing check clean
+.PHONY: help demo test test-full test-gpu test-editors vscode lint bench wheel install missing check clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -33,7 +33,9 @@ help:
 	make demo        edit a sample file with the default model, with and without speculation
 	make test        the fast tests (under 10 minutes on 2 cores)
 	make test-full   the tests on the default model and of the packaging
+	make test-editors the tests in real VS Code and Neovim
 	make test-gpu    the tests that need a CUDA device
+	make vscode      editors/vscode/draftline.vsix
 	make lint        ruff and mypy
 	make bench       bench/index.py and bench/decode.py
 	make wheel       dist/draftline-*.whl
@@ -54,6 +56,19 @@ test-full: $(VENV)/dev.ok
 
 test-gpu: $(VENV)/dev.ok
 	@$(BIN)/python -m pytest -m gpu $(ARGS)
+
+# Real VS Code and Neovim, fetched once into a cache; what they showed is kept in build/editors.
+test-editors: $(VENV)/dev.ok vscode
+	@tests/editors/fetch_vscode.sh
+	tests/editors/fetch_neovim.sh
+	$(BIN)/python -m pytest -m editors $(ARGS)
+
+vscode: editors/vscode/draftline.vsix
+
+editors/vscode/draftline.vsix: editors/vscode/package-lock.json editors/vscode/package.json $(wildcard editors/vscode/src/*.ts)
+	@cd editors/vscode
+	npm ci --no-audit --no-fund --silent
+	npm run --silent package
 
 lint: $(VENV)/dev.ok
 	@$(BIN)/ruff check .

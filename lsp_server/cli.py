@@ -59,7 +59,14 @@ def main(argv: list[str] | None = None) -> int:
     if args.version:
         print("draftline", _version())
         return OK
-    return run(args)
+    try:
+        return run(args)
+    except Exception as error:
+        if os.environ.get("DRAFTLINE_TRACEBACK"):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        _say(f"{what}: a fault of draftline; DRAFTLINE_TRACEBACK=1 shows where")
+        return FAILED
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,6 +85,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _serve(args: argparse.Namespace) -> int:
     from lsp_server import transport
+
+    try:
+        transport.check(args.host)
+    except transport.NotLoopback as error:
+        raise _Failure(USAGE, f"--host {error}") from error
     from lsp_server.assistant import Assistant
     from lsp_server.protocol import Server
     from lsp_server.server import create
@@ -92,8 +104,6 @@ def _serve(args: argparse.Namespace) -> int:
             return transport.serve_stdio(make, args.client)
         serve = transport.serve_tcp if args.transport == "tcp" else transport.serve_ws
         return serve(make, args.host, args.port)
-    except transport.NotLoopback as error:
-        raise _Failure(USAGE, f"--host {error}") from error
     except OSError as error:
         where = f"{args.host}:{args.port}: {error.strerror or error}"
         raise _Failure(USAGE, f"{where}: name another --port, or 0 for any") from error

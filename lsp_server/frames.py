@@ -58,7 +58,7 @@ class Frames:
                 if len(self._data) - at < LINE:
                     break
                 found += self._lose("a header line is too long")
-                at = max(at + LINE - TAIL, len(self._data) - LINE + TAIL)
+                at += LINE - TAIL
                 continue
             found += self._header(bytes(self._data[at:stop]).removesuffix(b"\r"))
             at = stop + 1

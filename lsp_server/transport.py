@@ -46,7 +46,7 @@ def serve_stdio(make: Make, client: int | None = None) -> int:
 
 def serve_tcp(make: Make, host: str, port: int) -> int:
     """Clients over TCP until a signal; the exit code. Port 0: any; stderr tells which."""
-    _check(host)
+    check(host)
 
     async def tcp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async def incoming() -> Incoming:
@@ -76,7 +76,7 @@ def serve_tcp(make: Make, host: str, port: int) -> int:
 
 def serve_ws(make: Make, host: str, port: int) -> int:
     """Clients over WebSockets, as `serve_tcp`. Web pages are refused: any could connect here."""
-    _check(host)
+    check(host)
     from websockets.asyncio.server import ServerConnection, serve
     from websockets.exceptions import ConnectionClosed
 
@@ -278,7 +278,7 @@ async def _listening(kind: str, name: tuple[Any, ...]) -> int:
     return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
 
-def _check(host: str) -> None:
+def check(host: str) -> None:
     """Raises NotLoopback where a host is not this machine alone."""
     with contextlib.suppress(ValueError):
         if host == "localhost" or ipaddress.ip_address(host).is_loopback:

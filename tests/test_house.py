@@ -53,7 +53,7 @@ WALLS = {
     "numpy": ["index/", "engine/", "lsp_server/text.py"],
     "pathspec": ["index/files.py"],
     "platformdirs": ["engine/weights/"],
-    "psutil": ["engine/", "lsp_server/transport.py", "ui/"],
+    "psutil": ["engine/", "lsp_server/process.py", "ui/"],
     "pygls": ["lsp_server/"],
     "rich": ["ui/"],
     "safetensors": ["engine/weights/", "engine/llama.py"],
