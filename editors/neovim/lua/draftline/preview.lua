@@ -1,0 +1,181 @@
+-- A proposal beside its buffer, as a diff. Single hunks move with Neovim's own `do` and `dp`; `ga`
+-- takes all that is left. Text that the user wrote meanwhile is never written over.
+local draftline = require('draftline')
+local text = require('draftline.text')
+
+local M = {}
+
+local HINT = ' proposal: ga takes it · dp a hunk · q leaves it '
+
+---@class draftline.Proposal
+---@field bufnr integer the buffer that is to change
+---@field window integer where it was shown
+---@field scratch integer the buffer with the proposal, which may be edited before it is taken
+---@field known string[] the buffer's lines as this file left them
+---@field was_diff boolean whether the window was in a diff before
+
+---@type table<integer, draftline.Proposal> by the buffer that is to change
+local proposals = {}
+
+---@param bufnr integer
+---@return boolean
+function M.is_open(bufnr)
+  return proposals[bufnr] ~= nil
+end
+
+--- Make a buffer's lines these, touching only lines that differ, so that marks and folds stay.
+---@param bufnr integer
+---@param lines string[]
+local function put(bufnr, lines)
+  local diff = vim.text and vim.text.diff or vim.diff
+  local function joined(each)
+    return table.concat(each, '\n') .. '\n'
+  end
+  local hunks = diff(joined(text.lines(bufnr)), joined(lines), { result_type = 'indices' })
+  ---@cast hunks integer[][]
+  for index = #hunks, 1, -1 do
+    local from, removed, other, added = unpack(hunks[index])
+    local start = removed == 0 and from or from - 1
+    local new = vim.list_slice(lines, other, other + added - 1)
+    vim.api.nvim_buf_set_lines(bufnr, start, start + removed, true, new)
+  end
+end
+
+---@param proposal draftline.Proposal
+---@return boolean
+local function unchanged(proposal)
+  return vim.deep_equal(text.lines(proposal.bufnr), proposal.known)
+end
+
+---@param proposal draftline.Proposal
+local function accept(proposal)
+  if not unchanged(proposal) then
+    draftline.fail(
+      'the buffer changed beside the proposal: take hunks (dp), or leave it (q) and ask again'
+    )
+    return
+  end
+  put(proposal.bufnr, text.lines(proposal.scratch))
+  vim.api.nvim_buf_delete(proposal.scratch, { force = true })
+  draftline.say('taken')
+end
+
+---@param proposal draftline.Proposal
+local function reject(proposal)
+  vim.api.nvim_buf_delete(proposal.scratch, { force = true })
+  draftline.say('left; hunks that were taken stay')
+end
+
+--- Neovim's own keys for one hunk; what they change is no change of the user's.
+---@param proposal draftline.Proposal
+---@param keys 'do'|'dp'
+---@return fun()
+local function taking(proposal, keys)
+  return function()
+    local clean = unchanged(proposal)
+    vim.cmd.normal({ args = { keys }, bang = true })
+    if clean then
+      proposal.known = text.lines(proposal.bufnr)
+    end
+  end
+end
+
+--- Map `do` in the buffer that is to change; gives back what undoes that.
+---@param proposal draftline.Proposal
+---@return fun()
+local function map_do(proposal)
+  local bufnr = proposal.bufnr
+  local before = vim.api.nvim_buf_call(bufnr, function()
+    return vim.fn.maparg('do', 'n', false, true)
+  end)
+  vim.keymap.set('n', 'do', taking(proposal, 'do'), { buffer = bufnr, desc = 'Take this hunk' })
+  return function()
+    pcall(vim.keymap.del, 'n', 'do', { buffer = bufnr }) -- the user may have unmapped it
+    if before.buffer == 1 then
+      vim.api.nvim_buf_call(bufnr, function()
+        vim.fn.mapset('n', false, before)
+      end)
+    end
+  end
+end
+
+--- Put all back as it was, once the proposal's buffer goes, whoever closes it.
+---@param proposal draftline.Proposal
+---@param unmap fun()
+local function on_close(proposal, unmap)
+  vim.api.nvim_create_autocmd('BufWipeout', {
+    buffer = proposal.scratch,
+    once = true,
+    callback = function()
+      proposals[proposal.bufnr] = nil
+      if vim.api.nvim_buf_is_valid(proposal.bufnr) then
+        unmap()
+      end
+      if vim.api.nvim_win_is_valid(proposal.window) and not proposal.was_diff then
+        vim.api.nvim_win_call(proposal.window, vim.cmd.diffoff)
+      end
+      vim.schedule(function()
+        if vim.api.nvim_win_is_valid(proposal.window) then
+          vim.api.nvim_set_current_win(proposal.window)
+        end
+      end)
+    end,
+  })
+end
+
+---@param proposal draftline.Proposal
+---@param lines string[]
+local function fill(proposal, lines)
+  local scratch = proposal.scratch
+  vim.api.nvim_buf_set_lines(scratch, 0, -1, false, lines)
+  vim.api.nvim_buf_set_name(scratch, ('draftline://%d/proposal'):format(proposal.bufnr))
+  vim.bo[scratch].bufhidden = 'wipe'
+  vim.bo[scratch].filetype = vim.bo[proposal.bufnr].filetype
+  local function map(keys, run, desc)
+    vim.keymap.set('n', keys, run, { buffer = scratch, nowait = true, desc = desc })
+  end
+  map('ga', function()
+    accept(proposal)
+  end, 'Take the proposal')
+  map('<CR>', function()
+    accept(proposal)
+  end, 'Take the proposal')
+  map('q', function()
+    reject(proposal)
+  end, 'Leave the proposal')
+  map('dp', taking(proposal, 'dp'), 'Take this hunk')
+end
+
+--- Show `lines` as a proposal for a buffer, which is in the current window.
+---@param bufnr integer
+---@param lines string[]
+function M.open(bufnr, lines)
+  if M.is_open(bufnr) then
+    draftline.fail('a proposal for this buffer is open already: take it (ga) or leave it (q) first')
+    return
+  end
+  local window = vim.api.nvim_get_current_win()
+  ---@type draftline.Proposal
+  local proposal = {
+    bufnr = bufnr,
+    window = window,
+    scratch = vim.api.nvim_create_buf(false, true),
+    known = text.lines(bufnr),
+    was_diff = vim.wo[window].diff,
+  }
+  proposals[bufnr] = proposal
+  fill(proposal, lines)
+  on_close(proposal, map_do(proposal))
+  local beside = vim.api.nvim_open_win(proposal.scratch, true, { split = 'right', win = window })
+  vim.wo[beside][0].statusline = HINT -- not a winbar: the lines would stand one lower
+  vim.api.nvim_win_call(window, vim.cmd.diffthis)
+  vim.cmd.diffthis()
+  vim.api.nvim_win_set_cursor(beside, { 1, 0 })
+  local head = vim.api.nvim_get_current_line()
+  if vim.api.nvim_buf_get_lines(bufnr, 0, 1, false)[1] == head then
+    vim.cmd.normal({ args = { ']c' }, bang = true }) -- to the first hunk
+  end
+  draftline.say(vim.trim(HINT))
+end
+
+return M

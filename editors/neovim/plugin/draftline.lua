@@ -1,0 +1,55 @@
+-- The user commands, and what happens when the server attaches to a buffer.
+if vim.g.loaded_draftline then
+  return
+end
+vim.g.loaded_draftline = true
+
+if vim.fn.has('nvim-0.11') == 0 then
+  vim.notify('Draftline needs Neovim 0.11 or newer', vim.log.levels.ERROR)
+  return
+end
+
+---@param name string
+---@param run fun(arguments: vim.api.keyset.create_user_command.command_args)
+---@param options? vim.api.keyset.user_command
+local function command(name, run, options)
+  vim.api.nvim_create_user_command(name, run, options or {})
+end
+
+command('DraftlineEdit', function(arguments)
+  require('draftline.edit').command(arguments)
+end, { nargs = '*', range = true, desc = 'Rewrite the lines, or the buffer, by an instruction' })
+
+command('DraftlineNextEdit', function()
+  require('draftline.edit').next_edit()
+end, { desc = 'Show what should change next after the recent edits' })
+
+command('DraftlineAsk', function(arguments)
+  require('draftline.ask').command(arguments)
+end, { nargs = '*', range = true, desc = 'Ask about the lines, or the buffer' })
+
+command('DraftlineCancel', function()
+  require('draftline').cancel()
+end, { desc = 'Stop what Draftline is doing' })
+
+command('DraftlineStatus', function()
+  require('draftline').show_status()
+end, { desc = 'Say what the server is doing' })
+
+command('DraftlineWhy', function()
+  require('draftline').why()
+end, { desc = 'Say why nothing was offered last' })
+
+command('DraftlineToggle', function()
+  require('draftline').toggle()
+end, { desc = 'Switch completions on or off' })
+
+vim.api.nvim_create_autocmd('LspAttach', {
+  group = vim.api.nvim_create_augroup('draftline', {}),
+  callback = function(event)
+    local client = vim.lsp.get_client_by_id(event.data.client_id)
+    if client and client.name == 'draftline' then
+      require('draftline.suggest').attach(client, event.buf)
+    end
+  end,
+})
