@@ -1,0 +1,127 @@
+/** Rewrites a selection by an instruction: asks for it, asks the server, hands over to the preview. */
+
+import * as vscode from "vscode";
+import { ProgressType, type WorkspaceEdit } from "vscode-languageclient/node";
+import { blockAround } from "./block";
+import { toChanges, toHunks, type TextEdit } from "./hunks";
+import type { Preview } from "./preview";
+import { EDIT, type EditResult, type Target } from "./protocol";
+import { explained, type Server } from "./server";
+
+const HISTORY = "draftline.instructions";
+const REMEMBERED = 30;
+
+/** The text edits that `edit` makes to `uri`. */
+export function editsOf(edit: WorkspaceEdit, uri: string): TextEdit[] {
+  const documents = edit.documentChanges ?? [];
+  const versioned = documents.flatMap((each) =>
+    "textDocument" in each && each.textDocument.uri === uri ? each.edits : [],
+  );
+  const edits = edit.documentChanges ? versioned : (edit.changes?.[uri] ?? []);
+  return edits.map((each) => {
+    if (!("newText" in each)) throw new Error("the server answered with a snippet");
+    return { range: each.range, newText: each.newText };
+  });
+}
+
+/** Asks for an instruction, offering earlier ones; nothing when it was dismissed. */
+export async function askInstruction(memory: vscode.Memento): Promise<string | undefined> {
+  const earlier = memory.get<string[]>(HISTORY, []);
+  const pick = vscode.window.createQuickPick();
+  pick.title = "Draftline: Edit";
+  pick.placeholder = "What should change? For example: rename path to source";
+  const items = (typed: string): vscode.QuickPickItem[] => [
+    ...(typed ? [{ label: typed, description: "↵", alwaysShow: true }] : []),
+    ...earlier.filter((each) => each !== typed).map((label) => ({ label, iconPath: new vscode.ThemeIcon("history") })),
+  ];
+  pick.items = items("");
+  pick.onDidChangeValue((value) => { pick.items = items(value.trim()); });
+  const instruction = await new Promise<string | undefined>((resolve) => {
+    pick.onDidAccept(() => {
+      // A quick typist presses Enter before the item of the typed text follows: its value counts.
+      const active = pick.activeItems[0];
+      resolve(active?.iconPath ? active.label : pick.value.trim());
+      pick.hide();
+    });
+    pick.onDidHide(() => { resolve(undefined); pick.dispose(); });
+    pick.show();
+  });
+  if (!instruction) return undefined;
+  const kept = [instruction, ...earlier.filter((each) => each !== instruction)];
+  await memory.update(HISTORY, kept.slice(0, REMEMBERED));
+  return instruction;
+}
+
+/** What is selected; without a selection the function or block around the cursor, then selected. */
+export async function targetOf(editor: vscode.TextEditor): Promise<vscode.Range> {
+  const { document, selection } = editor;
+  if (!selection.isEmpty) return selection;
+  const symbol = await functionAround(document, selection.active);
+  const lines = document.getText().split(/\r\n|\r|\n/);
+  const block = blockAround(lines, selection.active.line);
+  const last = document.lineAt(symbol?.end.line ?? block.last).range.end;
+  const range = new vscode.Range(symbol?.start.line ?? block.first, 0, last.line, last.character);
+  editor.selection = new vscode.Selection(range.start, range.end);
+  return range;
+}
+
+async function functionAround(document: vscode.TextDocument, at: vscode.Position): Promise<vscode.Range | undefined> {
+  const command = "vscode.executeDocumentSymbolProvider";
+  const found = await vscode.commands.executeCommand<vscode.DocumentSymbol[] | undefined>(command, document.uri);
+  const functions = [vscode.SymbolKind.Function, vscode.SymbolKind.Method, vscode.SymbolKind.Constructor];
+  const inside = (symbols: vscode.DocumentSymbol[]): vscode.Range | undefined => {
+    // Some providers answer in the older form, which has neither children nor a plain range.
+    const around = symbols.find((each) => "children" in each && each.range.contains(at));
+    if (!around) return undefined;
+    return inside(around.children) ?? (functions.includes(around.kind) ? around.range : undefined);
+  };
+  return inside(found ?? []);
+}
+
+/** Drafts the edit of `target`, or of what the active editor selects, and shows it as a proposal. */
+export async function edit(server: Server, preview: Preview, memory: vscode.Memento, target?: Target): Promise<void> {
+  const client = server.running;
+  if (!client) {
+    void vscode.window.showWarningMessage("Draftline does not run: see its item in the status bar.");
+    return;
+  }
+  const document = target
+    ? await vscode.workspace.openTextDocument(client.protocol2CodeConverter.asUri(target.textDocument.uri))
+    : vscode.window.activeTextEditor?.document;
+  if (!document) return;
+  const editor = vscode.window.visibleTextEditors.find((each) => each.document === document);
+  const range = target?.range ?? (editor && client.code2ProtocolConverter.asRange(await targetOf(editor)));
+  const instruction = await askInstruction(memory);
+  if (!instruction) return;
+
+  const base = document.getText();
+  const textDocument = client.code2ProtocolConverter.asVersionedTextDocumentIdentifier(document);
+  const partialResultToken = `draftline-edit-${Date.now()}`;
+  const parameters = { textDocument, range, instruction, partialResultToken };
+  const ask = async (progress: vscode.Progress<{ message: string }>, token: vscode.CancellationToken): Promise<EditResult> => {
+    let written = "";
+    const partial = client.onProgress(new ProgressType<{ text: string }>(), partialResultToken, ({ text }) => {
+      written += text;
+      progress.report({ message: written.trimEnd().split("\n").at(-1)?.trim().slice(0, 60) ?? "" });
+    });
+    try {
+      return await client.sendRequest<EditResult>(EDIT, parameters, token);
+    } finally {
+      partial.dispose();
+    }
+  };
+  const location = vscode.ProgressLocation.Notification;
+  try {
+    const result = await vscode.window.withProgress({ location, title: `Draftline: ${instruction}`, cancellable: true }, ask);
+    const changes = result.edit ? toChanges(base, editsOf(result.edit, textDocument.uri)) : [];
+    if (changes.length === 0) {
+      void vscode.window.showInformationMessage(`Draftline changed nothing for "${instruction}".`);
+      return;
+    }
+    const name = document.uri.path.split("/").at(-1) ?? "";
+    await preview.show(document.uri, base, toHunks(base, changes), `${name}: ${instruction}`);
+  } catch (error) {
+    const message = explained(error);
+    if (message !== undefined) void vscode.window.showErrorMessage(`Draftline: ${message}`);
+  }
+}

@@ -1,0 +1,60 @@
+/** What the extension and the server say to each other beyond the language server protocol. */
+
+import type { Location, Range, WorkspaceEdit } from "vscode-languageclient/node";
+
+export interface Status {
+  state: "loading" | "ready" | "busy" | "error" | "off";
+  message: string;
+  model: string;
+  device: string;
+  tokensPerSecond: number | null;
+  acceptedShare: number | null;
+  files: number | null;
+  tokens: number | null;
+}
+
+export interface DocumentId {
+  uri: string;
+  version: number;
+}
+
+/** A place to edit; also the argument of the command `draftline.editWithInstruction`. */
+export interface Target {
+  textDocument: DocumentId;
+  range: Range;
+}
+
+export interface EditStats {
+  tokens: number;
+  seconds: number;
+  tokensPerSecond: number;
+  acceptedShare: number;
+}
+
+export interface EditResult {
+  edit: WorkspaceEdit | null;
+  stats: EditStats;
+}
+
+export interface NextEditResult {
+  edit: WorkspaceEdit | null;
+  location: Location | null;
+  reason: string;
+}
+
+export interface Source {
+  uri: string;
+  range: Range;
+  text: string;
+}
+
+export interface AnswerResult {
+  answer: string;
+  sources: Source[];
+}
+
+export const EDIT = "draftline/edit";
+export const NEXT_EDIT = "draftline/nextEdit";
+export const ASK = "draftline/ask";
+export const EXPLAIN = "draftline/explain";
+export const STATUS = "draftline/status";

@@ -1,0 +1,186 @@
+/** Starts, restarts and configures the language server. Knows nothing of what its features show. */
+
+import { accessSync, constants, statSync } from "node:fs";
+import * as path from "node:path";
+import * as vscode from "vscode";
+import {
+  LanguageClient,
+  LSPErrorCodes,
+  ResponseError,
+  type ClientCapabilities,
+  type FeatureState,
+  type LanguageClientOptions,
+  type StaticFeature,
+} from "vscode-languageclient/node";
+
+export const DOCUMENTS = [{ scheme: "file" }, { scheme: "untitled" }];
+
+/** Tells the server what this extension shows by itself. */
+class Experimental implements StaticFeature {
+  fillClientCapabilities(capabilities: ClientCapabilities): void {
+    const draftline = { status: true, instructionBox: true, nextEdit: true };
+    capabilities.experimental = { ...(capabilities.experimental as object | undefined), draftline };
+  }
+  initialize(): void {
+    return;
+  }
+  getState(): FeatureState {
+    return { kind: "static" };
+  }
+  clear(): void {
+    return;
+  }
+}
+
+/** What the server is told: all settings but which program to start. */
+function serverSettings(): Record<string, unknown> {
+  const all = vscode.workspace.getConfiguration().get<Record<string, unknown>>("draftline", {});
+  return Object.fromEntries(Object.entries(all).filter(([key]) => key !== "server"));
+}
+
+/** Whether the system can start `program`: a path, or a name in one of PATH's folders. */
+function canStart(program: string): boolean {
+  const named = path.basename(program) !== program;
+  const folders = named ? [""] : (process.env["PATH"] ?? "").split(path.delimiter);
+  const ends = process.platform === "win32" ? ["", ".exe", ".cmd", ".bat"] : [""];
+  return folders.some((folder) =>
+    ends.some((end) => {
+      const file = path.join(folder, program + end);
+      try {
+        accessSync(file, constants.X_OK);
+        return statSync(file).isFile();
+      } catch {
+        return false; // not there, or not ours to run: the next folder may have it
+      }
+    }),
+  );
+}
+
+/** Says that the server's program is missing and how to mend it. */
+async function reportMissing(program: string): Promise<void> {
+  const message =
+    `Draftline cannot start: there is no program "${program}". Install Draftline (in its source ` +
+    `folder: pipx install .) or name the program in the setting draftline.server.command.`;
+  const settings = "Open Setting";
+  const again = "Try Again";
+  const choice = await vscode.window.showErrorMessage(message, settings, again);
+  if (choice === again) await vscode.commands.executeCommand("draftline.restartServer");
+  if (choice === settings) {
+    await vscode.commands.executeCommand("workbench.action.openSettings", "draftline.server.command");
+  }
+}
+
+export class Server implements vscode.Disposable {
+  client: LanguageClient | undefined;
+  private readonly output = vscode.window.createOutputChannel("Draftline", { log: true });
+  private readonly settings: vscode.Disposable;
+  private turn: Promise<void> = Promise.resolve(); // starts and stops happen one after the other
+
+  /**
+   * `folder` is where the server runs: never the workspace, whose files a program may take for its
+   * own (Python does). `onClient` is called with each new client before it starts, `onFailure` with
+   * why none did.
+   */
+  constructor(
+    private readonly folder: string,
+    private readonly onClient: (client: LanguageClient) => void,
+    private readonly onFailure: (message: string) => void,
+  ) {
+    this.settings = vscode.workspace.onDidChangeConfiguration((event) => {
+      if (!event.affectsConfiguration("draftline")) return;
+      const settings = { settings: { draftline: serverSettings() } };
+      void this.running?.sendNotification("workspace/didChangeConfiguration", settings);
+    });
+  }
+
+  /** The client, if its server runs. */
+  get running(): LanguageClient | undefined {
+    return this.client?.isRunning() ? this.client : undefined;
+  }
+
+  /** Starts the server; one that runs is stopped first. */
+  restart(): Promise<void> {
+    this.turn = this.turn.then(async () => {
+      await this.stop();
+      await this.start();
+    });
+    return this.turn;
+  }
+
+  showOutput(): void {
+    this.output.show(true);
+  }
+
+  log(message: string): void {
+    this.output.warn(message);
+  }
+
+  dispose(): void {
+    this.settings.dispose();
+    this.output.dispose();
+  }
+
+  async stop(): Promise<void> {
+    const client = this.client;
+    this.client = undefined;
+    if (!client) return;
+    try {
+      await client.dispose();
+    } catch (error) {
+      this.output.warn(`the server did not stop in order: ${String(error)}`);
+    }
+  }
+
+  private async start(): Promise<void> {
+    const configuration = vscode.workspace.getConfiguration("draftline");
+    const [program = "", ...args] = configuration.get<string[]>("server.command", []);
+    if (!canStart(program)) {
+      const message = `no program "${program}"`;
+      this.output.error(`${message}: see the setting draftline.server.command`);
+      this.onFailure(message);
+      void reportMissing(program);
+      return;
+    }
+    const client = new LanguageClient(
+      "draftline",
+      "Draftline",
+      { command: program, args, options: { cwd: this.folder } },
+      this.clientOptions(),
+    );
+    client.registerFeature(new Experimental());
+    this.client = client;
+    this.onClient(client);
+    try {
+      await client.start();
+    } catch (error) {
+      this.onFailure(String(error));
+      this.output.error(`${program} ${args.join(" ")}: ${String(error)}`);
+    }
+  }
+
+  private clientOptions(): LanguageClientOptions {
+    return {
+      documentSelector: DOCUMENTS,
+      outputChannel: this.output,
+      initializationOptions: serverSettings(),
+      middleware: {
+        // Ghost text shows the same and more; both at once would ask the model twice a keystroke.
+        provideCompletionItem: () => null,
+        workspace: {
+          configuration: (parameters) => parameters.items.map(() => serverSettings()),
+          didChangeConfiguration: () => Promise.resolve(), // ours is sent instead, without `server`
+        },
+      },
+    };
+  }
+}
+
+/** What to tell a person about a failed request; nothing when it was cancelled. */
+export function explained(error: unknown): string | undefined {
+  if (!(error instanceof ResponseError)) return String(error);
+  if (error.code === LSPErrorCodes.RequestCancelled) return undefined;
+  if (error.code === LSPErrorCodes.ContentModified) {
+    return "The file changed while the answer was written, so nothing was proposed. Try again.";
+  }
+  return error.message;
+}

@@ -1,0 +1,217 @@
+"""VS Code itself (code-server in headless Chromium) with the extension, the real server and the
+default model. What is done there stands in vscode.mjs; here everything is started and ended.
+
+`DRAFTLINE_TEST_CACHE` names the folder for code-server; screenshots go to the artefacts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.editors
+HERE = Path(__file__).parent
+EXTENSION = HERE.parent.parent / "editors" / "vscode"
+CACHE = Path(os.environ.get("DRAFTLINE_TEST_CACHE", "~/.cache/draftline-tests")).expanduser()
+CHROMIUM = "/usr/bin/chromium"
+PATIENCE = 120  # seconds until code-server listens
+SCENARIOS = [
+    "status",
+    "ghost",
+    "accepted is told",
+    "typing cancels",
+    "accept all",
+    "one by one",
+    "a file that moved on",
+    "cancel an edit",
+    "next edit",
+    "explain",
+    "a missing program",
+]
+
+# Named like a module of Python's own: the server must not take it for that.
+NUMBERS = """def double(x):
+    return x * 2
+
+
+def triple(x):
+    return x * 3
+
+
+def quadruple(x):
+
+
+"""
+SHOP = '''def total(amount, price):
+    """What is to be paid."""
+    tax = 0.2
+
+    # before tax
+    net = amount * price
+
+    # with tax
+    if amount > 100:
+        net = net * 0.9
+
+    return net * (1 + tax)
+'''
+ROOM = """def area(width, height):
+    inner = height - 2
+    return width * inner
+
+
+print(area(3, 4))
+"""
+LONG = "".join(SHOP.replace("total", f"total_{number}") + "\n\n" for number in range(8))
+FILES = {
+    "numbers.py": NUMBERS,
+    "shop.py": SHOP,
+    "stock.py": SHOP,
+    "moved.py": SHOP,
+    "room.py": ROOM,
+    "long.py": LONG,
+}
+SETTINGS = {
+    "security.workspace.trust.enabled": False,
+    "workbench.startupEditor": "none",
+    "workbench.secondarySideBar.defaultVisibility": "hidden",
+    "chat.disableAIFeatures": True,
+    "editor.quickSuggestions": {"other": "off", "comments": "off", "strings": "off"},
+    "editor.wordWrap": "off",
+    "telemetry.telemetryLevel": "off",
+    "draftline.maxTimeMs": 20_000,  # the machine may be busy
+}
+
+
+@pytest.fixture(scope="module")
+def cache() -> Path:
+    """The folder with code-server, its Node and playwright-core; fetched where it is missing."""
+    script = HERE / "fetch_vscode.sh"
+    environment = os.environ | {"DRAFTLINE_TEST_CACHE": str(CACHE)}
+    subprocess.run([script], check=True, env=environment, timeout=1200)
+    return CACHE / "vscode"
+
+
+@pytest.fixture(scope="module")
+def extension() -> Path:
+    """The extension, built from what is in the tree."""
+    if not (EXTENSION / "node_modules").is_dir():
+        subprocess.run(["npm", "ci"], cwd=EXTENSION, check=True, timeout=600)
+    subprocess.run(["npm", "run", "package"], cwd=EXTENSION, check=True, timeout=300)
+    return EXTENSION / "draftline.vsix"
+
+
+@pytest.fixture(scope="module")
+def scenarios(
+    tmp_path_factory: pytest.TempPathFactory,
+    cache: Path,
+    extension: Path,
+    server_command: list[str],
+    server_environment: dict[str, str],
+    artefacts: Path,
+) -> Iterator[Scenarios]:
+    """VS Code in a browser, with the extension installed and a workspace open."""
+    root = tmp_path_factory.mktemp("vscode")
+    environment = server_environment | {
+        "PATH": f"{cache / 'node24' / 'bin'}{os.pathsep}{server_environment['PATH']}"
+    }
+    workspace = root / "workspace"
+    workspace.mkdir()
+    for name, text in FILES.items():
+        (workspace / name).write_text(text, "utf-8")
+    settings = SETTINGS | {"draftline.server.command": server_command}
+    # The server's own settings are those of the machine, all others those of the user.
+    for kind in ("User", "Machine"):
+        (root / "data" / kind).mkdir(parents=True)
+        (root / "data" / kind / "settings.json").write_text(json.dumps(settings), "utf-8")
+    code: list[str | Path] = [cache / "node_modules" / ".bin" / "code-server"]
+    code += ["--config", root / "config.yaml"]
+    code += ["--user-data-dir", root / "data", "--extensions-dir", root / "extensions"]
+    installing = [*code, "--install-extension", extension]
+    subprocess.run(installing, check=True, env=environment, timeout=300)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    quiet = ["--disable-telemetry", "--disable-update-check", "--disable-workspace-trust"]
+    serving = [*code, "--auth", "none", "--bind-addr", address, *quiet, workspace]
+    with (artefacts / "code-server.log").open("w") as log:
+        running = subprocess.Popen(
+            serving, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+    started: list[subprocess.Popen[Any]] = [running]
+    try:
+        wait_for(f"http://{address}/healthz", running)
+        place = {
+            "cache": str(cache),
+            "chromium": CHROMIUM,
+            "url": f"http://{address}/",
+            "workspace": str(workspace),
+            "shots": str(artefacts),
+            "settings": str(root / "data" / "Machine" / "settings.json"),
+            "defaults": json.dumps(settings),
+            "missing": "no-such-draftline",
+        }
+        scenarios = Scenarios(place, environment)
+        started.insert(0, scenarios.running)
+        yield scenarios
+    finally:
+        for process in started:
+            end(process)
+
+
+def wait_for(url: str, running: subprocess.Popen[Any]) -> None:
+    """Return once `url` answers; fail when it never does or its server ended."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        assert running.poll() is None, f"code-server ended with {running.returncode}: see its log"
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            assert time.monotonic() < end, f"code-server did not listen within {PATIENCE} s"
+            time.sleep(0.2)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End a process and those that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    process.wait(timeout=30)
+
+
+class Scenarios:
+    """The scenarios as they run, one after the other in one window."""
+
+    def __init__(self, place: dict[str, str], environment: dict[str, str]) -> None:
+        node = Path(place["cache"], "node24", "bin", "node")
+        command: list[str | Path] = [node, HERE / "vscode.mjs", json.dumps(place)]
+        self.running = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.ended: dict[str, str | None] = {}
+
+    def error(self, name: str) -> str | None:
+        """What failed in a scenario, once it has run; None for nothing."""
+        assert self.running.stdout
+        while name not in self.ended:
+            line = self.running.stdout.readline()
+            assert line, f"{name!r} did not run; these did: {list(self.ended)}"
+            result = json.loads(line)
+            self.ended[result["name"]] = result["error"]
+        return self.ended[name]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_in_vs_code(scenario: str, scenarios: Scenarios) -> None:
+    error = scenarios.error(scenario)
+    assert error is None, error

@@ -1,0 +1,197 @@
+/**
+ * What a person does with Draftline in VS Code: one scenario after the other in one window. Writes
+ * one JSON line a scenario: {"name", "error"}. A failed one leaves a screenshot and the others run.
+ * Whether the model's answers are good is not looked at, only what becomes of them.
+ */
+
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { Editor, until } from "./browser.mjs";
+
+const { settings, missing, ...place } = JSON.parse(process.argv[2]);
+const BAR = '[id="draftline.draftline.draftline"]';
+const MESSAGE = ".notifications-toasts .notification-list-item-message";
+const LEFT = ".editor.original";
+const PAGE = ".monaco-editor[data-uri^='draftline-text:']";
+const RIGHT = ".editor.modified";
+const HINT = /Ctrl\+Alt\+Y/;
+
+const editor = await Editor.open(place);
+const { page } = editor;
+
+/** The figures of Draftline: Show Statistics. */
+async function stats() {
+  await editor.command("Draftline: Show Statistics");
+  const isFigures = (lines) => lines.some((line) => line.startsWith("- running"));
+  const lines = await until("the statistics", async () => {
+    const found = await editor.lines(PAGE);
+    return isFigures(found) && found;
+  });
+  const text = lines.join("").replace(/\s+/g, " "); // long lines are wrapped
+  await editor.command("View: Close All Editors in Other Groups");
+  const figure = (of, name) => Number(new RegExp(`- ${of}:[^}]*"${name}": ?([\\d.]+)`).exec(text)?.[1] ?? 0);
+  return { cancelled: figure("answers", "cancelled"), accepted: figure("completions", "accepted") };
+}
+
+/** Asks for an edit at `line` of `name` and waits for the proposal. */
+async function propose(name, line, instruction) {
+  await editor.openFile(name, `${line}:1`);
+  await editor.press("Control+Alt+e");
+  await editor.choose(instruction);
+  await editor.seeDecoration(HINT);
+  await editor.settle();
+}
+
+async function click(title) {
+  await page.locator(`.editor-actions [aria-label^="${title}"]`).first().click();
+}
+
+const SCENARIOS = {
+  async status() {
+    await editor.see(BAR, /Draftline · loading/);
+    await editor.see(BAR, /^\s*Draftline\s*$/);
+    await page.locator(BAR).hover();
+    await editor.see(".monaco-hover", /Draftline: ready[^]*Model: qwen2.5-coder-0.5b/);
+    await editor.shot("status");
+    await page.mouse.move(640, 500); // the tooltip goes
+  },
+
+  async ghost() {
+    const before = editor.disk("numbers.py");
+    const typed = "    ret";
+    await editor.openFile("numbers.py", "10:1");
+    await editor.type(typed, 300);
+    const shown = await until("ghost text", () => editor.ghost());
+    await editor.see(BAR, /Draftline · \d+ tok\/s/);
+    await editor.shot("ghost");
+    await editor.press("Tab");
+    const lines = before.split("\n");
+    lines[9] = typed + shown;
+    await editor.savesAs("numbers.py", lines.join("\n"));
+  },
+
+  async "accepted is told"() {
+    await editor.openFile("numbers.py", "1:1");
+    assert.equal((await stats()).accepted, 1);
+  },
+
+  async "typing cancels"() {
+    await editor.openFile("numbers.py", "1:1");
+    const before = (await stats()).cancelled;
+    await editor.press("Control+End");
+    await editor.type("# Seven wild zebras quietly juggle", 300);
+    await until("a cancelled answer", async () => (await stats()).cancelled > before);
+    await editor.saved("numbers.py");
+  },
+
+  async "accept all"() {
+    const before = editor.disk("shop.py");
+    await propose("shop.py", 1, "Rename the parameter amount to count");
+    await editor.shot("edit");
+    await editor.see(".tab.active", /Rename the parameter amount to count$/); // not a key is lost
+    const proposed = await editor.lines(RIGHT);
+    assert.notDeepEqual(proposed, await editor.lines(LEFT));
+    assert.equal(editor.disk("shop.py"), before);
+    await click("Accept All");
+    await editor.gone(".monaco-diff-editor");
+    await editor.savesAs("shop.py", proposed.join("\n"));
+  },
+
+  async "one by one"() {
+    const before = editor.disk("stock.py").split("\n");
+    await propose("stock.py", 1, "Rename the parameter amount to count");
+    const proposed = await editor.lines(RIGHT);
+    const first = proposed.findIndex((line, at) => line !== before[at]);
+    await editor.press("Control+Alt+n");
+    await until("the first change to go", async () => (await editor.lines(RIGHT))[first] === before[first]);
+    assert.equal(editor.disk("stock.py"), before.join("\n"));
+    await editor.seeDecoration(HINT); // others remain
+    await editor.shot("hunks");
+    const left = await editor.lines(RIGHT);
+    await editor.press("Control+Alt+y");
+    await until("the change to be made", async () => (await editor.lines(LEFT)).join() !== before.join());
+    if (await page.locator(".monaco-diff-editor").count()) await click("Accept All");
+    await editor.gone(".monaco-diff-editor");
+    await editor.savesAs("stock.py", left.join("\n"));
+  },
+
+  async "a file that moved on"() {
+    const before = editor.disk("moved.py");
+    await propose("moved.py", 1, "Rename the parameter amount to count");
+    const proposed = await editor.lines(RIGHT);
+    await page.locator(`${LEFT} .view-line`).first().click();
+    await editor.type("x");
+    await click("Accept All");
+    await editor.see(MESSAGE, /moved.py changed after this proposal was made/);
+    assert.deepEqual(await editor.lines(RIGHT), proposed); // nothing is lost
+    await editor.press("Control+z");
+    await click("Reject All");
+    await editor.gone(".monaco-diff-editor");
+    assert.deepEqual(await editor.lines(".editor-instance"), before.split("\n"));
+    await editor.savesAs("moved.py", before);
+  },
+
+  async "cancel an edit"() {
+    await editor.openFile("long.py", "1:1");
+    const before = (await stats()).cancelled;
+    await editor.press("Control+a", "Control+Alt+e");
+    await editor.choose("Rewrite every function as a class with a method named call");
+    await page.locator(".notifications-toasts .monaco-button", { hasText: "Cancel" }).click();
+    await until("the edit to be cancelled", async () => (await stats()).cancelled > before);
+    assert.equal(await page.locator(".monaco-diff-editor").count(), 0);
+  },
+
+  async "next edit"() {
+    const before = editor.disk("room.py");
+    await editor.openFile("room.py", "1:10");
+    for (let left = "width".length; left > 0; left -= 1) await page.keyboard.press("Delete");
+    await editor.type("breadth", 300);
+    await editor.seeDecoration(/Tab: go to next edit/);
+    await editor.shot("next-edit");
+    if (await editor.ghost()) await editor.press("Escape"); // Tab would take the ghost text
+    await editor.press("Tab");
+    await editor.seeDecoration(/Tab: accept/);
+    await editor.shot("next-edit-shown");
+    const kept = before.replace("width", "breadth");
+    await editor.press("Tab");
+    const made = await until("the change", async () => {
+      const text = await editor.saved("room.py");
+      return text !== kept && text;
+    });
+    assert.equal(made.split("breadth").length, kept.split("breadth").length + 1);
+  },
+
+  async "explain"() {
+    await editor.openFile("shop.py", "1:1");
+    await editor.command("Draftline: Explain Selection");
+    await until("an answer", async () => (await editor.lines(PAGE)).slice(4).join("").trim().length > 20);
+    await editor.gone(`${BAR} .codicon-sync`); // it is complete
+    await editor.settle();
+    await editor.shot("explain");
+  },
+
+  async "a missing program"() {
+    const command = { "draftline.server.command": [missing] };
+    writeFileSync(settings, JSON.stringify({ ...JSON.parse(place.defaults), ...command }));
+    await editor.settle();
+    await editor.command("Draftline: Restart Server");
+    await editor.see(MESSAGE, new RegExp(`no program "${missing}".*pipx install`));
+    await editor.settle();
+    await editor.shot("missing");
+    assert.deepEqual((await editor.texts(MESSAGE)).filter((text) => /no such setting/.test(text)), []);
+  },
+};
+
+for (const [name, scenario] of Object.entries(SCENARIOS)) {
+  let error = null;
+  try {
+    await scenario();
+  } catch (problem) {
+    error = String(problem.stack);
+    await editor.shot(`failed-${name.replaceAll(" ", "-")}`);
+  }
+  await editor.press("Escape");
+  console.log(JSON.stringify({ name, error }));
+  if (error && name === "status") break; // without the server all others would wait in vain
+}
+await editor.close();
