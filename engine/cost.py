@@ -47,10 +47,11 @@ class Cost:
             self.seconds[n] *= 1.0 + WEIGHT * near * off
 
     def read(self, tokens: int, seconds: float) -> None:
-        """So many tokens of a prompt were read in one pass; few say little about many."""
+        """So many tokens of a prompt were read in one pass; few say little about many. Slow passes
+        count less than fast ones: a machine that is busy for a while is not a slow machine."""
         if tokens >= GRID[-1]:
             off = min(max(seconds / (tokens * self.reading), 0.5), 2.0) - 1.0
-            self.reading *= 1.0 + 2 * WEIGHT * off
+            self.reading *= 1.0 + (WEIGHT / 4 if off > 0 else 4 * WEIGHT) * off
 
 
 def measure(target: Target, repeats: int = 3) -> Cost:

@@ -26,7 +26,16 @@ from index.workspace import Workspace
 if TYPE_CHECKING:
     from engine.target import Target
 
+CHUNK = 128  # of a prompt, on a CPU
 Progress = Callable[[str, int, int], None]  # (what, done, of)
+
+
+PATIENCE = 0.2  # seconds of a pass over a prompt at most: between passes it can be cancelled
+
+
+def chunk_of(reading: float) -> int:
+    """Tokens of a prompt to read in a pass on a CPU where one takes `reading` seconds."""
+    return max(32, min(CHUNK, int(PATIENCE / reading) // 16 * 16))
 
 
 class Engine:
@@ -95,6 +104,8 @@ class Engine:
         cancelled: Callable[[], bool],
     ) -> Iterator[Event]:
         drafter = self._drafter(prompt, workspace) if speculation else Nothing()
+        if self.target.device.type == "cpu":
+            self.target.chunk = chunk_of(self.cost.reading)
         read = 0
         for event in generate(request, prompt, self.target, self.tokenizer, drafter, cancelled):
             if isinstance(event, Step) and event.prefill:

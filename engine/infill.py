@@ -23,6 +23,7 @@ MARKS = (
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder2, Granite
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder
 )
+WIDEST = 16  # characters a token; text with longer ones is not looked at as far
 REPOSITORY, FILE = "<|repo_name|>", "<|file_sep|>"  # Qwen2.5-Coder, between files
 
 
@@ -73,35 +74,58 @@ def window(
 
 def _start(text: str, offset: int, room: int, encode: Callable[[str], list[int]]) -> int:
     step = 8 if room < 512 else 16 if room < 1024 else 32
-    lines = text.count("\n", 0, offset)
-    start = text.rfind("\n", 0, offset) + 1
-    for _ in range(lines % step):
-        start = text.rfind("\n", 0, start - 1) + 1
-    if start < offset - 16 * room or len(encode(text[start:offset])) > room:
-        line = text.rfind("\n", 0, offset) + 1
-        if line >= offset - 16 * room and len(encode(text[line:offset])) <= room:
-            return line
-        start = max(line, -(-(offset - 2 * room) // 256) * 256)
-        while start + 256 < offset and len(encode(text[start:offset])) > room:
-            start += 256
-        if start < offset and len(encode(text[start:offset])) > room:
-            start = max(start, offset - room // 4)  # a character has 4 tokens at most
-        return start
-    room -= len(encode(text[start:offset]))
-    while start > 0:
-        above = start
-        for _ in range(step):
-            above = text.rfind("\n", 0, max(above - 1, 0)) + 1
-        if start - above > 16 * room or (cost := len(encode(text[above:start]))) > room:
+    line = text.rfind("\n", 0, offset) + 1
+    starts = [_above(text, line, text.count("\n", 0, offset) % step)]
+    left, below = room, offset
+    while True:  # each part is read once; the whole may need more tokens than its parts
+        start = starts[-1]
+        left -= len(encode(text[start:below])) if below - start <= WIDEST * left else left + 1
+        if left < 0 or start == 0:
             break
-        start, room = above, room - cost
+        below = start
+        starts.append(_above(text, start, step))
+    if left < 0:
+        starts.pop()
+    while starts:
+        if len(encode(text[starts[-1] : offset])) <= room:
+            return starts[-1]
+        starts.pop()
+    return _inside(text, max(line, offset - WIDEST * room), offset, room, encode)
+
+
+def _above(text: str, start: int, lines: int) -> int:
+    """The start of the line so many lines above the one that starts at `start`."""
+    for _ in range(lines):
+        start = text.rfind("\n", 0, max(start - 1, 0)) + 1
+    return start
+
+
+def _inside(
+    text: str, start: int, offset: int, room: int, encode: Callable[[str], list[int]]
+) -> int:
+    """A start in lines too long for an anchor: a multiple of 256, or less where even that is
+    more than there is room for."""
+    while start < offset and len(encode(text[start:offset])) > room:
+        half = (start + offset + 1) // 2
+        anchor = -(-half // 256) * 256
+        start = anchor if anchor < offset else half
     return start
 
 
 def _stop(text: str, offset: int, room: int, encode: Callable[[str], list[int]]) -> int:
     """Behind the last whole line that fits, or inside the first one."""
-    near = text[offset : offset + 8 * room]
+    stop, left = offset, room
+    while stop < len(text):
+        end = text.find("\n", stop) + 1 or len(text)
+        left -= len(encode(text[stop:end])) if end - stop <= WIDEST * left else left + 1
+        if left < 0:
+            break
+        stop = end
+    while stop > offset and len(encode(text[offset:stop])) > room:
+        stop = text.rfind("\n", offset, stop - 1) + 1 or offset
+    if stop > offset or stop == len(text):
+        return stop
+    near = text[offset : offset + WIDEST * room].split("\n", 1)[0]
     while len(encode(near)) > room:
-        cut = near.rfind("\n", 0, max(len(near) - 1, 0)) + 1
-        near = near[:cut] if cut > 1 else near[: len(near) // 2]
+        near = near[: len(near) // 2]
     return offset + len(near)

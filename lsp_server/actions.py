@@ -3,6 +3,7 @@ the model is asked when one is resolved."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
@@ -10,7 +11,7 @@ from lsprotocol import types
 from lsp_server.documents import Document
 from lsp_server.edit import edit, workspace_edit
 from lsp_server.text import Text
-from lsp_server.wire import EditParams
+from lsp_server.wire import EditParams, failed
 
 if TYPE_CHECKING:
     from lsp_server.protocol import Server
@@ -18,11 +19,18 @@ if TYPE_CHECKING:
 
 REWRITE = f"{types.CodeActionKind.RefactorRewrite.value}.draftline"
 FIX = f"{types.CodeActionKind.QuickFix.value}.draftline"
+# The wordings that worked most often with the default model, of three or four each.
 REWRITES = {
-    "docstring": ("Add a docstring", "Add a docstring that says what this does."),
-    "types": ("Add type hints", "Add type hints to the parameters and the result."),
+    "docstring": (
+        "Add a docstring",
+        "Keep the code as it is, and add a docstring to the function.",
+    ),
+    "types": ("Add type hints", "Add type annotations to the function signature."),
     "simplify": ("Simplify", "Simplify this code without changing what it does."),
 }
+DEFINES = re.compile(
+    r"^[ \t]*(?:[\w.]+[ \t]+)*(?:def|class|function|func|fn)[ \t]+(?:\([^)]*\)[ \t]*)?(\w+)", re.M
+)
 SHORT = 80  # characters of a diagnostic in a title
 
 
@@ -62,9 +70,22 @@ async def resolve(server: Server, session: Session, action: types.CodeAction) ->
 
     params: EditParams = shape(action.data, EditParams, "params.data")
     edited = await edit(server, session, params, action.title)
+    old = edited.document.text.text
+    start, stop = 0, len(old)
+    if params.range:
+        start, stop = server.documents.span(edited.document, params.range)
+    new = edited.text[start : len(edited.text) - (len(old) - stop)]
+    if name := lost(old[start:stop], new):
+        raise failed(f"the model lost `{name}`: select less, or say what to change")
     action.edit = workspace_edit(server, edited.document, edited.text, action.title)
     action.edit = action.edit or types.WorkspaceEdit()
     return action
+
+
+def lost(old: str, new: str) -> str | None:
+    """A name that the old text defines and the new one does not."""
+    kept = set(DEFINES.findall(new))
+    return next((name for name in DEFINES.findall(old) if name not in kept), None)
 
 
 def block(text: Text, offset: int) -> tuple[int, int]:

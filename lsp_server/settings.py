@@ -4,6 +4,7 @@ didChangeConfiguration alike. What is wrong is passed over with one warning that
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
@@ -13,6 +14,7 @@ from typing import Any
 from engine.config import DEFAULT_MODEL
 
 SECTION = "draftline"
+LONGEST = 40  # characters of a key or value that are repeated in a warning
 MULTILINE = ("auto", "always", "never")
 Check = Callable[[Any], str | None]  # a value -> what it must be, None where it is that
 
@@ -57,24 +59,36 @@ def parse(values: Any, base: Settings | None = None) -> tuple[Settings, list[str
     warnings: list[str] = []
     for key, value in values.items():
         if key not in CHECKS:
-            near = get_close_matches(str(key), CHECKS, 1)
+            near = get_close_matches(key[:LONGEST], CHECKS, 1)
             remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(CHECKS)}"
-            warnings.append(f"{SECTION}.{str(key)[:40]}: no such setting; {remedy}")
+            warnings.append(
+                f"{SECTION}.{' '.join(key[:LONGEST].split())}: no such setting; {remedy}"
+            )
         elif value is None:
             continue
         elif wanted := CHECKS[key](value):
-            warnings.append(
-                f"{SECTION}.{key}: {str(value)[:40]!r} does not fit; it must be {wanted}"
-            )
+            warnings.append(f"{SECTION}.{key}: {_named(value)} does not fit; it must be {wanted}")
+        elif isinstance(value, list):
+            good[key] = tuple(value)
         else:
-            good[key] = tuple(value) if isinstance(value, list) else value
+            good[key] = int(value) if isinstance(value, float) else value
     return replace(settings, **good), warnings
+
+
+def _named(value: Any) -> str:
+    """A wrong value for a person."""
+    if isinstance(value, (list, dict)):
+        return "a list" if isinstance(value, list) else "an object"
+    shown = repr(value) if isinstance(value, str) else json.dumps(value)
+    return shown if len(shown) <= LONGEST else shown[:LONGEST] + "…"
 
 
 def _whole(least: int, most: int) -> Check:
     def check(value: Any) -> str | None:
-        good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-        return None if good else f"a whole number from {least} to {most}"
+        whole = type(value) is int or (type(value) is float and value.is_integer())  # as Lua's
+        return (
+            None if whole and least <= value <= most else f"a whole number from {least} to {most}"
+        )
 
     return check
 

@@ -9,11 +9,14 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from itertools import count
 
+from engine.edits import plain
+from lsp_server.brackets import PAIRS
 from lsp_server.shape import fitted
 
 MOST = 64  # completions remembered
 HEAD, TAIL = 2000, 500  # characters around the place that must be as they were
-TYPED = 200  # characters typed into a completion at most
+TYPED = 400  # characters typed into a completion at most
+STATES = ("made", "shown", "partly", "accepted")  # each reached once, in this order
 
 _numbers = count(1)
 
@@ -28,8 +31,10 @@ class Completion:
     tail: str  # and behind it
     text: str
     lines: bool
+    first: Completion | None = None  # what it is the rest of
     id: str = ""
-    state: str = "made"  # made, shown, partly, accepted
+    state: str = STATES[0]
+    taken: int = 0  # characters accepted, in UTF-16
 
     def __post_init__(self) -> None:
         self.id = f"c{next(_numbers)}"
@@ -41,41 +46,56 @@ class Shown:
     def __init__(self) -> None:
         self._by_id: OrderedDict[str, Completion] = OrderedDict()
         self.counts: Counter[str] = Counter()  # of states reached, and "kept": found again
-        self.accepted = 0  # characters
+        self.accepted = 0  # characters, in UTF-16
 
-    def add(self, uri: str, text: str, offset: int, answer: str, lines: bool) -> Completion:
-        """Remember what is offered at `text[offset]`."""
-        head, tail = text[max(0, offset - HEAD) : offset], text[offset : offset + TAIL]
-        one = Completion(uri, offset, head, tail, answer, lines)
-        self._by_id[one.id] = one
-        self.counts["made"] += 1
-        while len(self._by_id) > MOST:
-            self._by_id.popitem(last=False)
-        return one
+    def add(
+        self, uri: str, text: str, offset: int, answers: list[str], lines: bool
+    ) -> list[Completion]:
+        """Remember what is offered at `text[offset]`, best first."""
+        made = [Completion(uri, offset, *_around(text, offset), one, lines) for one in answers]
+        for one in reversed(made):  # the best is the first to be found
+            self._remember(one)
+        self.counts["made"] += len(made)
+        return made
 
     def find(self, uri: str, text: str, offset: int) -> Completion | None:
         """What is left of a completion that was typed into, or to which typing came back."""
         for one in reversed(self._by_id.values()):
-            if one.uri != uri:
+            rest = _rest(one, text, offset) if one.uri == uri else ""
+            if not rest:
                 continue
-            rest = _rest(one, text, offset)
-            if rest:
-                self.counts["kept"] += 1
-                if rest == one.text and one.offset == offset:
-                    return one
-                kept = self.add(uri, text, offset, rest, one.lines)
-                self.counts["made"] -= 1
-                return kept
+            self.counts["kept"] += 1
+            if rest == one.text and one.offset == offset:
+                self._by_id.move_to_end(one.id)
+                return one
+            around = _around(text, offset)
+            kept = Completion(uri, offset, *around, rest, one.lines, one.first or one)
+            self._remember(kept)
+            return kept
         return None
 
     def became(self, id: str, state: str, length: int = 0) -> None:
         """A completion was shown, partly accepted (its first `length` characters) or accepted."""
         one = self._by_id.get(id)
-        if one is None or one.state == state:
+        if one is None:
             return
-        one.state = state
-        self.counts[state] += 1
-        self.accepted += length or (len(one.text) if state == "accepted" else 0)
+        first = one.first or one
+        if STATES.index(state) > STATES.index(first.state):
+            first.state = state
+            self.counts[state] += 1
+        longest = len(one.text.encode("utf-16-le")) // 2
+        taken = longest if state == "accepted" else min(length, longest)
+        self.accepted += max(0, taken - one.taken)
+        one.taken = max(taken, one.taken)
+
+    def _remember(self, one: Completion) -> None:
+        self._by_id[one.id] = one
+        while len(self._by_id) > MOST:
+            self._by_id.popitem(last=False)
+
+
+def _around(text: str, offset: int) -> tuple[str, str]:
+    return text[max(0, offset - HEAD) : offset], text[offset : offset + TAIL]
 
 
 def _rest(one: Completion, text: str, offset: int) -> str:
@@ -83,17 +103,21 @@ def _rest(one: Completion, text: str, offset: int) -> str:
 
     Between its place and the cursor stands its own beginning. Behind the cursor stands what stood
     there, maybe after a bracket that the editor closed."""
-    typed = offset - one.offset
-    if not 0 <= typed <= TYPED or typed > len(one.text):
+    if not 0 <= offset - one.offset <= TYPED:
         return ""
     if text[max(0, one.offset - HEAD) : one.offset] != one.head:
         return ""
-    if text[one.offset : offset] != one.text[:typed]:
+    typed = plain(text[one.offset : offset])  # answers end lines in "\n"
+    if not one.text.startswith(typed):
         return ""
-    rest = one.text[typed:]
+    rest = one.text[len(typed) :]
     if text[offset : offset + TAIL] == one.tail:
         return rest
-    closed = next((n for n in (1, 2) if text[offset + n : offset + n + TAIL] == one.tail), 0)
-    if closed and all(char in ")]}\"'`>" for char in text[offset : offset + closed]):
-        return fitted(rest, text[max(0, offset - HEAD) : offset], text[offset:], one.lines)
+    for closed in (1, 2):
+        added = text[offset : offset + closed]
+        if text[offset + closed : offset + closed + TAIL] == one.tail and all(
+            char in PAIRS or char in "\"'`>" for char in added
+        ):
+            before, after = text[max(0, offset - HEAD) : offset], text[offset : offset + HEAD]
+            return fitted(rest, before, after, one.lines)
     return ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from engine.infill import marks, window
 from engine.records import Done, Request, RequestError, Step
 from lsp_server.assistant import NotReady
-from lsp_server.shape import end_of, fitted, wants_lines, whole_lines
+from lsp_server.shape import cut, end_of, fitted, wants_lines
 from lsp_server.snippets import Snippet, snippets
 
 if TYPE_CHECKING:
@@ -28,28 +28,48 @@ AFTER = 1 / 6  # of the prompt: what follows the cursor, read again at each keys
 OTHERS = 1 / 4  # of the prompt at most: text of other files
 CANDIDATES = 3  # where they are asked for by hand; all but the first are drawn
 WARMTH, CHOICE = 0.6, 0.95  # temperature and top_p of these
-SEEN = 4000  # characters before the cursor that decide where an answer ends
+SEEN = 8000  # characters on either side of the cursor that decide where an answer ends
+FEWEST, SPARE = 0.5, 0.85  # of the tokens that can be read: kept down to, and chosen
+NEARBY = 16  # lines: when the cursor goes farther, text of other files is chosen anew
 
 
 @dataclass(slots=True)
 class Heads:
-    """The text of other files that is shown above a document's window: chosen anew when the window
-    starts elsewhere, so that the head of the prompt stays as it is in between."""
+    """What the head of the prompt hangs on: how long prompts are, and the text of other files that
+    is shown above a document's window, chosen anew when the window starts elsewhere. In between
+    both stay as they are, so that the head does, and is not read again."""
 
-    places: dict[str, int] = field(default_factory=dict)
+    room: int = 0  # tokens of a prompt
+    places: dict[str, tuple[object, ...]] = field(default_factory=dict)
     chosen: dict[str, tuple[Snippet, ...]] = field(default_factory=dict)
 
+    def steady(self, most: int) -> int:
+        """Tokens of a prompt where `most` can be read now: as before where that is not too far."""
+        if not most * FEWEST <= self.room <= most:
+            self.room = int(most * SPARE)
+        return self.room
+
     def of(
-        self, session: Session, engine: Engine, document: Document, span: tuple[int, int], room: int
+        self,
+        session: Session,
+        engine: Engine,
+        document: Document,
+        span: tuple[int, int, int],
+        room: int,
     ) -> tuple[Snippet, ...]:
+        """For a window: its start, the cursor and its stop."""
         workspace, uri = session.workspace, document.uri
         if workspace is None or not document.path or room < LEAST:  # too little for any
             return ()
-        if self.places.get(uri) != span[0]:
-            text = document.text.text[slice(*span)]
+        start, offset, stop = span
+        near = document.text.line_of(offset) // NEARBY
+        place = (start, near, id(workspace), session.is_starting())
+        if self.places.get(uri) != place:
+            text = document.text.text
             path = workspace.disk.key(document.path)
-            self.chosen[uri] = snippets(text, path, room, workspace, engine.tokenizer)
-            self.places[uri] = span[0]
+            sides = text[start:offset], text[offset:stop]
+            self.chosen[uri] = snippets(*sides, path, room, workspace, engine.tokenizer)
+            self.places[uri] = place
         return self.chosen[uri]
 
 
@@ -75,8 +95,9 @@ async def suggest(
     request, why = request_for(session, engine, document, offset, heads)
     if request is None:
         return _nothing(session, why)
-    lines = wants_lines(text[:offset], text[offset:], settings.multiline)
-    answers: list[Completion] = []
+    before, after = text[max(0, offset - SEEN) : offset], text[offset : offset + SEEN]
+    lines = wants_lines(before, after, settings.multiline)
+    answers: list[str] = []
     for number in range(CANDIDATES if by_hand else 1):
         left = settings.maxTimeMs / 1000 - (perf_counter() - began)
         if answers and left <= 0:
@@ -84,38 +105,39 @@ async def suggest(
         asked = replace(request, temperature=WARMTH, top_p=CHOICE, seed=number)
         try:
             done, raw = await _raw(
-                session, asked if number else request, document.uri, text, offset, lines, left
+                session, asked if number else request, document.uri, (before, after), lines, left
             )
         except (RequestError, NotReady) as reason:
-            return answers or _nothing(session, str(reason))
-        answer = fitted(raw, text[:offset], text[offset:], lines)
-        if answer and all(answer != one.text for one in answers):
-            answers.append(session.shown.add(document.uri, text, offset, answer, lines))
+            session.why = str(reason)
+            break
+        answer = fitted(raw, before, after, lines)
+        if answer and answer not in answers:
+            answers.append(answer)
         session.why = _why(done, raw, answer, settings.maxTimeMs)
         if done.reason in ("cancelled", "failed"):
             break
-    return answers
+    return session.shown.add(document.uri, text, offset, answers, lines)
 
 
 async def _raw(
-    session: Session, request: Request, uri: str, text: str, offset: int, lines: bool, left: float
+    session: Session,
+    request: Request,
+    uri: str,
+    sides: tuple[str, str],
+    lines: bool,
+    left: float,
 ) -> tuple[Done, str]:
     """What the model writes, up to where it is complete or `left` seconds are over."""
     written: list[str] = []
-    before = text[max(0, offset - SEEN) : offset]
 
     def on_step(step: Step) -> bool:
         written.append(step.text)
-        return end_of("".join(written), before, lines) is not None
+        return end_of("".join(written), *sides, lines) is not None
 
     done = await session.ask(request, ("complete", uri), on_step, max(left, 0.05))
-    raw = "".join(written)
-    stop = end_of(raw, before, lines)
     if done.reason in ("cancelled", "failed"):
         return done, ""
-    if stop is not None:
-        return done, raw[:stop]
-    return done, whole_lines(raw) if lines and done.reason == "length" else raw
+    return done, cut("".join(written), *sides, lines, done.reason == "stop")
 
 
 def _why(done: Done, raw: str, answer: str, limit: int) -> str:
@@ -146,6 +168,7 @@ def request_for(
             f"this machine reads {1 / engine.cost.reading:.0f} tokens/s, too few for a prompt in "
             f"half of draftline.maxTimeMs ({settings.maxTimeMs}): raise it"
         )
+    room = heads.steady(room)
     fills = marks(engine.tokenizer) is not None
     others = min(settings.context, int(room * OTHERS)) if fills else 0
     after = int(room * AFTER) if fills else 0
@@ -157,7 +180,7 @@ def request_for(
         path=document.path or "",
         version=document.version,
         suffix=text[offset : span[1]],
-        snippets=heads.of(session, engine, document, span, others),
+        snippets=heads.of(session, engine, document, (span[0], offset, span[1]), others),
         max_tokens=settings.maxTokens,
     )
     return request, ""

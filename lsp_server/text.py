@@ -97,7 +97,7 @@ class Text:
         after = int(np.searchsorted(self.starts, right, side="right"))
         moved = self.starts[after:] + (len(new) - (stop - start))
         starts = np.concatenate([self.starts[:before], np.array(found, np.int64), moved])
-        return Text(text[:start] + new + text[stop:], starts)
+        return Text("".join((text[:start], new, text[stop:])), starts)
 
 
 def _line_starts(text: str, base: int = 0) -> list[int]:

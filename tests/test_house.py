@@ -34,7 +34,7 @@ ARROWS = {
     "engine": {"index"},
     "lsp_server": {"index", "engine"},
     "ui": {"index", "engine"},
-    "bench": {"index", "engine", "ui", "bench"},
+    "bench": {"index", "engine", "lsp_server", "ui", "bench"},
     "tests": {"index", "engine", "ui", "lsp_server", "bench"},
 }
 

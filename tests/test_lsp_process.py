@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -250,3 +251,13 @@ def test_the_command_line_is_light() -> None:
     code = "import sys, lsp_server.cli; print({'pygls', 'torch', 'numpy'} & sys.modules.keys())"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.stdout == "set()\n", result.stderr
+
+
+def test_a_workspace_s_files_are_never_run(tmp_path: Path) -> None:
+    """Editors start the server in the workspace, whose files may have the names of modules."""
+    for name in ("argparse", "numbers", "asyncio", "lsprotocol", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a trap')", "utf-8")
+    command = [sys.executable, "-m", "lsp_server", "--version"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("draftline ")

@@ -1,0 +1,110 @@
+"""Settings: one warning a wrong key, which names it and the remedy; nothing else is lost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lsp_server.settings import CHECKS, SECTION, Settings, parse
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=60),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+GOOD: dict[str, st.SearchStrategy[Any]] = {
+    "model": st.text(min_size=1, max_size=9),
+    "device": st.sampled_from(["auto", "cpu", "cuda", "mps"]),
+    "maxTokens": st.integers(1, 4096),
+    "maxTimeMs": st.integers(50, 600_000),
+    "debounceMs": st.integers(0, 60_000),
+    "multiline": st.sampled_from(["auto", "always", "never"]),
+    "speculation": st.booleans(),
+    "context": st.integers(0, 100_000),
+    "languages": st.lists(st.text(max_size=9), max_size=3),
+    "disabledGlobs": st.lists(st.text(max_size=9), max_size=3),
+    "respectGitignore": st.booleans(),
+}
+WRONG: dict[str, list[Any]] = {
+    "model": ["", 1, True, [], {}],
+    "device": ["tpu", 0, ["cpu"]],
+    "maxTokens": [0, 4097, "64", True, 1.5, float("nan"), float("inf"), []],
+    "maxTimeMs": [0, -1, "2000", False],
+    "debounceMs": [-1, "no", 10**30],
+    "multiline": [True, "sometimes", {}],
+    "speculation": [1, "true", "off"],
+    "context": [-1, "256"],
+    "languages": ["python", [1], {"python": True}],
+    "disabledGlobs": ["*.md", [None]],
+    "respectGitignore": [0, "no"],
+}
+
+
+def test_every_setting_is_tried_here() -> None:
+    assert {*GOOD} == {*WRONG} == {*CHECKS} == {field.name for field in fields(Settings)}
+
+
+@given(JSON)
+def test_no_json_value_raises(value: Any) -> None:
+    for values in (value, {SECTION: value}, dict.fromkeys(CHECKS, value)):
+        settings, warnings = parse(values)
+        assert parse(asdict(settings) | {"languages": [*settings.languages], "disabledGlobs": [
+            *settings.disabledGlobs]}) == (settings, [])  # fmt: skip
+        assert all("\n" not in one and len(one) < 300 for one in warnings)
+        assert len(warnings) <= len(CHECKS)
+
+
+def test_deep_values_do_not_raise() -> None:
+    deep: list[Any] = []
+    for _ in range(50_000):
+        deep = [deep]
+    assert len(parse({"model": deep, "languages": deep, "no such key": deep})[1]) == 3
+
+
+@given(st.fixed_dictionaries({}, optional=GOOD), st.booleans())
+def test_good_values_are_taken_over_the_others_stay(values: dict[str, Any], inner: bool) -> None:
+    base = Settings(maxTokens=7, languages=("go",))
+    settings, warnings = parse({SECTION: values} if inner else values, base)
+    assert warnings == []
+    expected = {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
+    assert settings == replace(base, **expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(key, value) for key, values in WRONG.items() for value in values]
+)
+def test_a_wrong_value_changes_nothing_and_is_named(key: str, value: Any) -> None:
+    other = "debounceMs" if key != "debounceMs" else "context"
+    settings, warnings = parse({key: value, other: 99})
+    assert settings == replace(Settings(), **{other: 99})
+    (warning,) = warnings
+    assert warning.startswith(f"{SECTION}.{key}: ") and "it must be " in warning
+
+
+def test_unknown_keys_name_the_remedy() -> None:
+    assert parse({"maxToken": 5})[1] == [
+        "draftline.maxToken: no such setting; did you mean maxTokens?"
+    ]
+    (warning,) = parse({"zzz\nzzz" * 40: 5})[1]
+    assert all(name in warning for name in CHECKS) and "\n" not in warning
+    assert parse([])[1] == ["draftline: must be an object of settings"]
+    assert parse(None) == (Settings(), [])
+    assert parse({"model": None}) == (Settings(), [])  # not set
+    assert parse({"maxTokens": 32.0})[0].maxTokens == 32  # as Lua writes it
+    assert type(parse({"maxTokens": 32.0})[0].maxTokens) is int
+
+
+def test_where_nothing_is_offered() -> None:
+    settings = Settings(languages=("python",), disabledGlobs=("*.min.js", "vendor/*", "secret?.py"))
+    assert settings.why_not("python", "/a/b.py") is None
+    assert settings.why_not("python", None) is None
+    assert settings.why_not("go", "/a/b.go") == "draftline.languages does not name 'go'"
+    for path in ("/a/x.min.js", "/a/vendor/b/c.py", "/a/secret1.py", "C:\\a\\vendor\\b.py"):
+        assert "draftline.disabledGlobs has" in (settings.why_not("python", path) or "")
+    assert Settings().why_not("anything", "/a/vendor/b.py") is None
