@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
@@ -16,7 +19,7 @@ from lsp_server.assistant import NotReady
 from lsp_server.documents import Document
 from lsp_server.edit import frozen, shown
 from lsp_server.text import Text
-from lsp_server.wire import AskParams, Progress, failed
+from lsp_server.wire import AskParams, Progress, cancelled, failed
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -58,9 +61,9 @@ async def ask(server: Server, session: Session, params: AskParams, title: str) -
     if done.reason == "failed":
         raise failed(done.error)
     if done.reason == "cancelled":
-        raise failed("cancelled, or a newer question took its place")
-    spans = copied(pieces, document)
-    return {"answer": done.text, "sources": [*located(server, spans, document)][:SOURCES]}
+        raise cancelled("the question was cancelled, or a newer one took its place")
+    found = islice(sources(server, session, document, pieces), SOURCES)
+    return {"answer": done.text, "sources": [*found]}
 
 
 def request_for(
@@ -84,69 +87,83 @@ def request_for(
     )
 
 
-def copied(pieces: list[Piece], document: Document) -> list[Span]:
-    """Where the accepted drafts were copied from, longest first: the place that the index says, or
-    where the same text stands in the document."""
-    found: dict[Span, int] = {}
-    for run in _runs(pieces):
-        text = run.text.strip()
-        span = run.span
-        if span is None or span.path == document.path:
-            at = document.text.text.find(text)
-            if at >= 0:
-                span = Span(document.uri, at, at + len(text), document.version)
-        if span is not None and len(text) >= COPIED:
-            found[span] = max(found.get(span, 0), len(text))
-    return sorted(found, key=lambda one: -found[one])
+def sources(
+    server: Server, session: Session, document: Document, pieces: list[Piece]
+) -> Iterator[dict[str, Any]]:
+    """Where the accepted drafts were copied from, the longest first: what the index says, or where
+    the same text stands in the document. Files that do not hold it any more are left out."""
+    told: set[tuple[str, int, int]] = set()
+    for run in sorted(_runs(pieces, document.text.text), key=lambda one: -len(one.text.strip())):
+        quote = run.text.strip()
+        if len(quote) < COPIED:
+            return
+        uri, text = _holder(server, session, document, run.span)
+        place = _place(text.text, quote, run.span) if text else None
+        if text is None or place is None or (uri, *place) in told:
+            continue
+        told.add((uri, *place))
+        start, stop = (text.position(at, server.documents.encoding) for at in place)
+        where = types.Range(types.Position(*start), types.Position(*stop))
+        yield {"uri": uri, "range": where, "text": text.text[slice(*place)]}
 
 
-def _runs(pieces: list[Piece]) -> Iterator[Piece]:
-    """Drafted pieces; neighbours with only the model's own token between them count as one, for
-    every pass ends in such a token."""
+def _runs(pieces: list[Piece], text: str) -> Iterator[Piece]:
+    """Drafted pieces. What every pass ends in, a token of the model's own, parts them only where
+    what they were copied from is parted as well."""
     run: Piece | None = None
-    for before, piece in zip([Piece("", "model"), *pieces], pieces, strict=False):
-        own = piece.source == "model"
-        if run is None or (own and before.source == "model"):
+    own = ""
+    for piece in pieces:
+        if piece.source == "model":
+            own += piece.text
+        elif run is not None and (joined := _joined(run, own, piece, text)):
+            run, own = joined, ""
+        else:
             if run is not None:
                 yield run
-            run = None if own else piece
-        elif own or piece.span is None or run.span is None:
-            run = Piece(run.text + piece.text, run.source, run.span)
-        else:
-            span = run.span
-            follows = (span.path, span.stop) == (piece.span.path, piece.span.start)
-            if follows or span.path == piece.span.path:
-                end = max(span.stop, piece.span.stop)
-                run = Piece(run.text + piece.text, run.source, Span(span.path, span.start, end))
-            else:
-                yield run
-                run = piece
+            run, own = piece, ""
     if run is not None:
         yield run
 
 
-def located(server: Server, spans: list[Span], document: Document) -> Iterator[dict[str, Any]]:
-    """Spans as the client counts; those of files that are gone are left out."""
-    for span in spans:
-        uri, text = span.path, document.text
-        if uri != document.uri:
-            uri = file_uri(span.path)
-            held = next((one for one in server.documents if one.path == span.path), None)
-            try:
-                text = held.text if held else Text.of(files.read(span.path))
-            except files.Skipped:
-                continue
-        start, stop = min(span.start, len(text.text)), min(span.stop, len(text.text))
-        encoding = server.documents.encoding
-        where = types.Range(
-            types.Position(*text.position(start, encoding)),
-            types.Position(*text.position(stop, encoding)),
-        )
-        yield {"uri": uri, "range": where, "text": text.text[start:stop]}
+def _joined(run: Piece, own: str, piece: Piece, text: str) -> Piece | None:
+    """Two runs and what is between them as one; None where they are not of one place."""
+    whole = run.text + own + piece.text
+    first, second = run.span, piece.span
+    if first is None and second is None:
+        return Piece(whole, run.source) if _find(text, whole) else None
+    if first is None or second is None or first.path != second.path:
+        return None
+    if second.start != first.stop + len(own):
+        return None
+    span = Span(first.path, first.start, second.stop, first.version)
+    return Piece(whole, run.source, span)
 
 
-def file_uri(path: str) -> str:
-    """The URI of a file."""
-    from pathlib import Path
+def _place(text: str, quote: str, span: Span | None) -> tuple[int, int] | None:
+    """Where a quotation stands in a text: in the span, if there is one and it still does, or
+    anywhere; None for nowhere."""
+    if span is not None and (found := _find(text[span.start : span.stop], quote)):
+        return span.start + found[0], span.start + found[1]
+    return _find(text, quote)
 
-    return Path(path).as_uri()
+
+def _find(text: str, quote: str) -> tuple[int, int] | None:
+    """The first place of a text as the model writes it, whatever line ends it has there."""
+    lines = map(re.escape, quote.split("\n"))
+    found = re.search(r"(?:\r\n|\r|\n)".join(lines), text)
+    return found.span() if found else None
+
+
+def _holder(
+    server: Server, session: Session, document: Document, span: Span | None
+) -> tuple[str, Text | None]:
+    """URI and text of what a span is of: a buffer or a file; None for one that is gone."""
+    if span is None:
+        return document.uri, document.text
+    for held in (document, *server.documents):
+        if held.path and session.workspace and session.workspace.disk.key(held.path) == span.path:
+            return held.uri, held.text
+    try:
+        return Path(span.path).as_uri(), Text.of(files.read(span.path))
+    except files.Skipped:
+        return "", None

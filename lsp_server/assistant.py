@@ -48,7 +48,7 @@ class Assistant:
         where other clients use another one."""
         wanted = (self._model or model, device)
         with self._lock:
-            if self._closed or wanted == self._wanted:
+            if self._closed or (wanted == self._wanted and self.state != "error"):
                 return None
             if self._wanted and self.clients > 1 and self.state != "error":
                 return f"this server runs {self.model} for others, too: start one for {wanted[0]}"

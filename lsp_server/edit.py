@@ -18,7 +18,7 @@ from lsp_server.assistant import NotReady
 from lsp_server.documents import Document
 from lsp_server.protocol import Server
 from lsp_server.session import Session
-from lsp_server.wire import EditParams, Identifier, Progress, failed, moved_on
+from lsp_server.wire import EditParams, Identifier, Progress, cancelled, failed, moved_on
 
 ANNOTATION = "draftline"
 
@@ -27,7 +27,7 @@ ANNOTATION = "draftline"
 class Edited:
     """What became of an edit: the new text of the whole document, and figures for the client."""
 
-    document: Document  # as it was frozen
+    document: Document  # its text is that which was frozen
     text: str
     stats: dict[str, Any]
 
@@ -94,8 +94,11 @@ async def run(
     message = None
     try:
         done = await session.ask(request, slot, on_step)
+        now = server.documents.get(document.uri) if document.uri in server.documents else None
+        if now is None or now.text.text != document.text.text:
+            raise moved_on(shown(document))
         if done.reason == "cancelled":
-            raise failed("the edit was cancelled, or a newer one took its place")
+            raise cancelled("the edit was cancelled, or a newer one took its place")
         new = apply(request, done)
         meter.done(done)
     except (NotReady, RequestError, EditRefused) as reason:
@@ -103,11 +106,7 @@ async def run(
         raise failed(reason) from None
     finally:
         progress.end(message)
-    if document.uri not in server.documents:
-        raise moved_on(shown(document))
-    if server.documents.get(document.uri).text.text != document.text.text:
-        raise moved_on(shown(document))
-    return Edited(document, new, meter.stats())
+    return Edited(now, new, meter.stats())  # typed and undone: the newer version
 
 
 class Meter:

@@ -9,11 +9,12 @@ import logging
 from typing import Any
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException
 
 from lsp_server import actions, ask
 from lsp_server.assistant import Assistant, NotReady
 from lsp_server.documents import Document, path_of
-from lsp_server.edit import edit, workspace_edit
+from lsp_server.edit import edit, frozen, workspace_edit
 from lsp_server.offer import Offer
 from lsp_server.protocol import Server
 from lsp_server.session import Session
@@ -69,7 +70,7 @@ def _documents(server: Server, session: Session) -> None:
 
     @feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
     def watched(params: types.DidChangeWatchedFilesParams) -> None:
-        session.refresh([path for one in params.changes if (path := path_of(one.uri))])
+        session.index.refresh([path for one in params.changes if (path := path_of(one.uri))])
 
 
 def _completions(server: Server, session: Session) -> None:
@@ -80,7 +81,8 @@ def _completions(server: Server, session: Session) -> None:
         document = server.documents.get(params.text_document.uri)
         offset = server.documents.offset(document, params.position)
         by_hand = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
-        if session.shows_next_inline and (found := await _near(document, offset, params)):
+        shows_next = session.shows_next_inline and not session.off(document)
+        if shows_next and (found := await _near(document, offset, params)):
             return types.InlineCompletionList([found])
         made = await suggest(session, document, offset, by_hand, heads)
         return types.InlineCompletionList([_inline(params.position, one) for one in made])
@@ -98,6 +100,10 @@ def _completions(server: Server, session: Session) -> None:
         offer = await offers.find(server, session, places[:1]) if places else Offer("")
         if offer.place is None or offer.document is not document:
             return None
+        if offer.place.start <= offset <= offer.place.stop:
+            head = document.text.text[offer.place.start : offset]
+            if not offer.new.startswith(head):  # it is drawn from the cursor on only
+                return None
         session.why = f"offered: {offer.reason}"
         where = server.documents.range(document, offer.place.start, offer.place.stop)
         return types.InlineCompletionItem(insert_text=offer.new, range=where)
@@ -145,7 +151,7 @@ def _item(
         label=(word + one.text.strip("\n").split("\n")[0]).strip() or one.text.strip(),
         kind=types.CompletionItemKind.Text,
         detail="Draftline",
-        documentation=types.MarkupContent(types.MarkupKind.PlainText, word + one.text),
+        documentation=word + one.text,
         filter_text=word + one.text.strip(),
         sort_text="\0",
         text_edit=types.TextEdit(where, word + one.text),
@@ -175,13 +181,18 @@ def _edits(server: Server, session: Session) -> None:
         applied = False
         if made is not None:
             asked = types.ApplyWorkspaceEditParams(edit=made, label="Draftline")
-            applied = (await server.workspace_apply_edit_async(asked)).applied
+            try:
+                applied = (await server.workspace_apply_edit_async(asked)).applied
+            except JsonRpcException as error:  # the edit is answered, so that it is not lost
+                log.warning("the client did not apply an edit: code %s", error.code)
         return {"applied": applied, "edit": made, "stats": edited.stats}
 
     @feature("draftline/nextEdit")
     async def following(params: NextEditParams) -> dict[str, Any]:
-        document = server.documents.get(params.textDocument.uri)
+        document = frozen(server, params.textDocument)
         offset = server.documents.offset(document, params.position)
+        if why := session.off(document):
+            return {"edit": None, "location": None, "reason": why}
         places = session.offers.places(server, session, document.uri, offset)
         offer = await session.offers.find(server, session, places)
         if offer.document is None or offer.place is None:
@@ -250,6 +261,6 @@ def _commands(server: Server, session: Session) -> None:
     @command("draftline.reindex")
     async def reindex() -> dict[str, int]:
         try:
-            return await session.reindex()
+            return await session.index.reindex()
         except (NotReady, OSError) as reason:
             raise failed(reason) from None

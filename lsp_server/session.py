@@ -1,7 +1,7 @@
 """One client: its settings, its index, what it is waiting for, and what is told about that.
 
-Everything here runs on the event loop, but for the threads that build and update the index. What
-an answer is lives in the features; messages are read and written by `lsp_server.server`.
+Everything here runs on the event loop. What an answer is lives in the features; messages are read
+and written by `lsp_server.server`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
 from engine.records import Done, Request, Step
-from engine.weights import home
-from index.workspace import Workspace
 from lsp_server.assistant import Assistant, NotReady
-from lsp_server.documents import Document, Documents, path_of
+from lsp_server.documents import Document, Documents
 from lsp_server.follow import follow
+from lsp_server.indexing import Indexing
 from lsp_server.offer import Offers
 from lsp_server.recent import Recent
 from lsp_server.settings import Settings, parse
@@ -33,10 +31,10 @@ from lsp_server.text import Text
 if TYPE_CHECKING:
     from engine.engine import Engine
     from engine.worker import Job
+    from index.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
-QUIET = 0.4  # s after the last change until a buffer is indexed
 FADE = 0.97  # of what is known of tokens a second, with each pass
 Tell = Callable[[str, Any], None]  # a notification: method, params
 Change = types.TextDocumentContentChangeEvent
@@ -50,7 +48,7 @@ class Session:
         self.assistant, self.documents, self.tell, self.name = assistant, documents, tell, name
         self.settings = Settings()
         self.enabled = True
-        self.workspace: Workspace | None = None
+        self.index = Indexing(assistant, documents, self.spawn, self.tell_status)
         self.recent = Recent()
         self.shown = Shown()
         self.why = "nothing was asked for yet"
@@ -60,13 +58,10 @@ class Session:
         # Answers cancelled, tokens written and accepted, passes; s of reading, writing, and wasted
         # on cancelled answers.
         self.totals: defaultdict[str, float] = defaultdict(float)
-        self._roots: list[Path] = []
         self._jobs: dict[Job, Slot] = {}
-        self._dirty: dict[str, Document] = {}
         self._seen: dict[str, Text] = {}  # what `recent` knows of each buffer
-        self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._index = asyncio.Lock()  # one builds or closes the index at a time
+        self._warned: list[str] = []  # of the latest settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -76,24 +71,21 @@ class Session:
         self.assistant.clients += 1
         self.assistant.listeners.append(self._on_assistant)
 
-    # -- settings, model, index ----------------------------------------------------------------
+    # -- settings and model ----------------------------------------------------------------
 
-    def configure(self, values: Any) -> list[str]:
-        """Take settings over; warnings, one a wrong key or a model that cannot be had."""
-        before = self.settings
-        self.settings, warnings = parse(values, before)
+    def configure(self, *given: Any) -> list[str]:
+        """Take settings over, the later ones first; warnings that were not told last time, one a
+        wrong key or a model that cannot be had."""
+        warnings: list[str] = []
+        for values in given:
+            self.settings, more = parse(values, self.settings)
+            warnings += more
         if refused := self.assistant.load(self.settings.model, self.settings.device):
             warnings.append(refused)
-        if before.respectGitignore != self.settings.respectGitignore and self.workspace:
-            self.spawn(self._open_index(anew=True))
-        return warnings
-
-    def set_roots(self, uris: list[str]) -> None:
-        """The folders of the workspace, by URI; others than file: are none."""
-        roots = [Path(path) for path in map(path_of, uris) if path and Path(path).is_dir()]
-        if roots != self._roots:
-            self._roots = roots
-            self.spawn(self._open_index(anew=True))
+        self.index.configure(gitignore=self.settings.respectGitignore)
+        new = [one for one in dict.fromkeys(warnings) if one not in self._warned]
+        self._warned = warnings
+        return new
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do it beside everything else."""
@@ -112,17 +104,31 @@ class Session:
             raise NotReady(self.assistant.message or "no model is loaded")
         return self.assistant.engine
 
+    @property
+    def workspace(self) -> Workspace | None:
+        """The index, where it is one of the tokens of the model in use."""
+        return self.index.workspace
+
+    def off(self, document: Document) -> str | None:
+        """Why nothing is to be offered in a document; None where something is."""
+        if not self.enabled:
+            return "draftline is turned off: draftline.toggle turns it on"
+        return self.settings.why_not(document.language, document.path)
+
     def is_starting(self) -> bool:
         """Whether model or index are still being loaded."""
-        return self.assistant.state == "loading" or self._index.locked()
+        return self.assistant.state == "loading" or self.index.is_busy()
 
     def _on_assistant(self) -> None:
         """The model's state changed; from any thread."""
 
         def changed() -> None:
             self.tell_status()
+            if self.assistant.state == "error" and not self.wants_status and not self._closed:
+                kind, message = types.MessageType.Error, f"Draftline: {self.assistant.message}"
+                self.tell("window/showMessage", types.ShowMessageParams(kind, message))
             if self.assistant.engine is not None:
-                self.spawn(self._open_index())
+                self.spawn(self.index.open())
 
         if self._loop and not self._closed:
             try:
@@ -130,49 +136,10 @@ class Session:
             except RuntimeError as error:  # the loop is closed: the client is gone
                 log.debug("%s", error)
 
-    async def _open_index(self, anew: bool = False) -> None:
-        """An index of the roots for the tokenizer in use."""
-        async with self._index:
-            engine, old = self.assistant.engine, self.workspace
-            if engine is None or self._closed:
-                return
-            fits = old is not None and old.encoder.fingerprint == engine.tokenizer.fingerprint
-            if fits and not anew:
-                return
-            self.workspace = None
-            if old:
-                await asyncio.to_thread(old.close)
-            gitignore = self.settings.respectGitignore
-            workspace = Workspace(self._roots, engine.tokenizer, home(), gitignore)
-            self.workspace = workspace
-            for document in self.documents:
-                self._dirty[document.uri] = document
-            await asyncio.to_thread(self._build, workspace)
-        await self._update_index()
-        self.tell_status()
-
-    def _build(self, workspace: Workspace) -> None:
-        try:
-            workspace.watch()
-            workspace.build(self.assistant.report)
-        except OSError as error:
-            log.warning("the workspace is not indexed: %s", error)
-
-    async def reindex(self) -> dict[str, int]:
-        """Read everything again; files and tokens."""
-        await self._open_index()
-        workspace = self.workspace
-        if workspace is None:
-            raise NotReady(self.assistant.message or "no model is loaded, so there is no index")
-        await asyncio.to_thread(workspace.scan)
-        self.tell_status()
-        return {"files": len(workspace.documents), "tokens": workspace.size}
-
     def touch(self, document: Document) -> None:
         """A buffer is open or changed: soon it is indexed as it is."""
-        self._dirty[document.uri] = document
         self._seen[document.uri] = document.text
-        self._later()
+        self.index.touch(document)
 
     def changed(self, document: Document, changes: Sequence[Change]) -> None:
         """A buffer was changed; what exactly tells of the next edit."""
@@ -188,36 +155,11 @@ class Session:
 
     def close_buffer(self, uri: str) -> None:
         """A buffer was closed: what the disk says counts again."""
-        self._dirty.pop(uri, None)
         self._seen.pop(uri, None)
         self.recent.forget(uri)
-        path = path_of(uri)
-        if self.workspace and path:
-            self.spawn(asyncio.to_thread(self.workspace.update, path, None))
-
-    def refresh(self, paths: list[str]) -> None:
-        """The client says that these files changed on disk."""
-        if self.workspace and paths:
-            self.spawn(asyncio.to_thread(self.workspace.refresh, paths))
-
-    def _later(self) -> None:
-        if self._timer is None and self.workspace is not None:
-            self._timer = asyncio.get_running_loop().call_later(QUIET, self._flush)
-
-    def _flush(self) -> None:
-        self._timer = None
-        self.spawn(self._update_index())
-
-    async def _update_index(self) -> None:
-        """Index buffers as they are now. Their text is shared, so that this copies nothing."""
-        workspace = self.workspace
-        if workspace is None:
-            return
-        dirty, self._dirty = self._dirty, {}
-        for document in dirty.values():
-            if document.path and document.uri in self.documents:
-                text, version = document.text.text, document.version
-                await asyncio.to_thread(workspace.update, document.path, text, version)
+        for each in ("edit", "complete", "ask"):
+            self.cancel((each, uri))
+        self.index.close_buffer(uri)
 
     # -- asking the model ----------------------------------------------------------------------
 
@@ -233,18 +175,21 @@ class Session:
         be answered."""
         engine = self.engine()
         self.cancel(slot)
-        job = engine.submit(request, self.settings.speculation, self.workspace, self.name)
+        try:
+            job = engine.submit(request, self.settings.speculation, self.workspace, self.name)
+        except RuntimeError as error:  # it was closed since
+            raise NotReady(f"another model is being loaded ({error})") from error
         self._jobs[job] = slot
         self.tell_status()
         done = Done("length")  # where the time is over
-        spent = 0.0
+        spent, last = 0.0, monotonic()
         try:
             async with asyncio.timeout(seconds), aclosing(follow(job)) as events:
                 async for event in events:
                     if isinstance(event, Done):
                         done = event
                         continue
-                    spent += event.seconds
+                    spent, last = spent + event.seconds, monotonic()
                     self._count(event)
                     if on_step(event):
                         done = Done("stop")
@@ -258,7 +203,7 @@ class Session:
             del self._jobs[job]
             if done.reason == "cancelled":
                 self.totals["cancelled"] += 1
-                self.totals["wasted"] += spent
+                self.totals["wasted"] += spent and spent + monotonic() - last  # the pass under way
             self.tell_status()
         return done
 
@@ -330,5 +275,4 @@ class Session:
             self.assistant.clients -= 1
             self.assistant.listeners.remove(self._on_assistant)
         self.cancel()
-        if self.workspace:
-            self.workspace.close()
+        self.index.close()

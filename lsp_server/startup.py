@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+ANSWER = 10.0  # s that a client gets to say its settings
 EVERY = types.FileSystemWatcher(glob_pattern="**/*")
 
 
@@ -26,6 +27,11 @@ def start(server: Server, session: Session) -> None:
     """Register what a client's start and its settings need."""
     feature = server.feature
     options: list[Any] = []
+    loading = Loading(server, session)
+
+    def configure(*values: Any) -> None:
+        _warn(server, session.configure(*values))
+        session.spawn(loading.show())
 
     @feature(types.INITIALIZE)
     def initialize(params: types.InitializeParams) -> None:
@@ -38,32 +44,31 @@ def start(server: Server, session: Session) -> None:
         session.shows_next_inline = name == "Neovim" and able.get("nextEdit") is not True
         uris = [folder.uri for folder in params.workspace_folders or []]
         root = params.root_uri or (params.root_path and f"file://{params.root_path}")
-        session.set_roots(uris or ([root] if root else []))
-        loading = Loading(server, params.capabilities)
+        session.index.set_roots(uris or ([root] if root else []))
         session.assistant.progress.append(loading.told)
         server.closing.append(lambda: session.assistant.progress.remove(loading.told))
-        session.spawn(loading.show(session))
 
     @feature(types.INITIALIZED)
     async def initialized(params: types.InitializedParams) -> None:
         values = await _asked(server)
-        _warn(server, session.configure(options.pop() if options else None))
-        if values is not None:
-            _warn(server, session.configure(values))
+        configure(*options, values)
+        options.clear()
         await _register(server)
 
     @feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
-    async def configured(params: types.DidChangeConfigurationParams) -> None:
+    def configured(params: types.DidChangeConfigurationParams) -> None:
         values: Any = params.settings
         if not isinstance(values, dict) or not values:
-            values = await _asked(server)
-        if isinstance(values, dict) and SECTION not in values and _foreign(values):
-            return  # the settings of others
-        _warn(server, session.configure(values))
+            session.spawn(pulled())
+        elif SECTION in values or not _foreign(values):
+            configure(values)  # at once: what is asked next counts on it
+
+    async def pulled() -> None:
+        configure(await _asked(server))
 
     @feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
     def folders(params: types.DidChangeWorkspaceFoldersParams) -> None:
-        session.set_roots([folder.uri for folder in server.workspace.folders.values()])
+        session.index.set_roots([folder.uri for folder in server.workspace.folders.values()])
 
 
 def _ours(capabilities: types.ClientCapabilities) -> dict[str, Any]:
@@ -92,9 +97,10 @@ async def _asked(server: Server) -> Any:
         return None
     item = types.ConfigurationItem(section=SECTION)
     try:
-        return (await server.workspace_configuration_async(types.ConfigurationParams([item])))[0]
-    except (JsonRpcException, IndexError) as error:
-        log.warning("the client does not say its settings: %s", error)
+        asked = server.workspace_configuration_async(types.ConfigurationParams([item]))
+        return (await asyncio.wait_for(asked, ANSWER))[0]
+    except (JsonRpcException, IndexError, TimeoutError) as error:
+        log.warning("the client does not say its settings: %s", error or "no answer")
         return None
 
 
@@ -121,39 +127,42 @@ async def _register(server: Server) -> None:
 class Loading:
     """Progress of the model and the index, in the client's own display."""
 
-    def __init__(self, server: Server, capabilities: types.ClientCapabilities) -> None:
-        self._server = server
-        self._able = bool(capabilities.window and capabilities.window.work_done_progress)
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, server: Server, session: Session) -> None:
+        self._server, self._session = server, session
+        self._shown = False
         self._latest: tuple[str, int, int] = ("starting", 0, 0)
 
     def told(self, what: str, done: int, of: int) -> None:
         """From any thread; shown four times a second at most."""
         self._latest = (what, done, of)
 
-    async def show(self, session: Session) -> None:
-        """From the start until model and index are there."""
-        while session.assistant.state == "idle":
-            await asyncio.sleep(0.05)
-        token = f"draftline-{uuid4()}"
-        if self._able:
-            try:
-                await self._server.work_done_progress.create_async(token)
-            except JsonRpcException as error:
-                log.warning("the client shows no progress: %s", error)
-                self._able = False
-        if not self._able:
+    async def show(self) -> None:
+        """Until model and index are there. Once at a time, and only where something is loaded."""
+        able = self._server.client_capabilities.window
+        if self._shown or not self._session.is_starting() or not (able and able.work_done_progress):
             return
+        self._shown = True
+        try:
+            await self._show(f"draftline-{uuid4()}")
+        finally:
+            self._shown = False
+
+    async def _show(self, token: str) -> None:
         progress = self._server.work_done_progress
+        try:
+            await progress.create_async(token)
+        except JsonRpcException as error:
+            log.warning("the client shows no progress: %s", error)
+            return
         progress.begin(token, types.WorkDoneProgressBegin(title="Draftline"))
         before = None
-        while session.is_starting():
+        while self._session.is_starting():
             if self._latest != before:
                 before = what, done, of = self._latest
                 percent = int(100 * done / of) if of else None
                 report = types.WorkDoneProgressReport(message=what, percentage=percent)
                 progress.report(token, report)
             await asyncio.sleep(0.25)
-        message = session.assistant.message or None
+        message = self._session.assistant.message or None
         progress.end(token, types.WorkDoneProgressEnd(message=message))
         progress.tokens.pop(token, None)

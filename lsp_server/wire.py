@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcContentModified, JsonRpcException, JsonRpcInvalidParams
+from pygls.exceptions import (
+    JsonRpcContentModified,
+    JsonRpcException,
+    JsonRpcInvalidParams,
+    JsonRpcRequestCancelled,
+)
 
 if TYPE_CHECKING:
     from lsp_server.protocol import Server
@@ -61,6 +66,11 @@ class ShownParams:
 def failed(reason: object) -> JsonRpcException:
     """The request was good, and what was asked for could not be done."""
     return JsonRpcException(" ".join(str(reason).split()), REQUEST_FAILED)
+
+
+def cancelled(reason: str) -> JsonRpcException:
+    """Whoever asked does not want it any more."""
+    return JsonRpcRequestCancelled(reason)
 
 
 def moved_on(name: str) -> JsonRpcException:

@@ -9,11 +9,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from encoders import Bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index import Workspace, files
+from index import files
 
 
 def make(root: Path, tree: dict[str, str | bytes]) -> None:
@@ -83,25 +82,6 @@ def test_gitignore_rules_nest(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert set(reasons.values()) == {"ignored by .gitignore"}
     assert why_skipped(tmp_path, "sub/out/x.py") == "ignored by .gitignore"
-
-
-def test_without_gitignore_nothing_else_changes(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    made = {"a.py": "1", "out/b.py": "2", "sub/c.py": "3", "sub/.gitignore": "c.py", ".env": "4"}
-    make(tmp_path, made | {".gitignore": "out\n", "node_modules/d.js": "5"})
-    (tmp_path / "link.py").symlink_to("out/b.py")
-    everything = {file.path for file in files.walk(tmp_path, gitignore=False)}
-    assert everything == {*made, ".gitignore", "link.py"} - {".env"}
-    assert everything - {file.path for file in files.walk(tmp_path)} == {
-        "out/b.py",
-        "sub/c.py",
-        "link.py",
-    }
-    assert {files.look(tmp_path, path, False).path for path in everything} == everything
-    with Workspace(tmp_path, Bytes(), gitignore=False) as workspace:
-        workspace.build()
-        workspace.refresh([tmp_path / "out/b.py"])
-        assert {Path(path).name for path in workspace.paths} >= {"b.py", "c.py"}
 
 
 def test_rules_above_the_folder_hold_up_to_the_repository(tmp_path: Path) -> None:

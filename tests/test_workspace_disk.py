@@ -13,7 +13,7 @@ from encoders import Bytes, Composed
 from test_workspace import Model, answers
 
 from engine.prompts import Tokenizer
-from index import Span
+from index import Span, Workspace, files
 from index.tokens import Encoder
 
 
@@ -280,3 +280,24 @@ def test_an_index_that_was_not_used_for_long_is_deleted(tmp_path: Path, workspac
         "used": True,
         "new": True,
     }
+
+
+def test_without_gitignore_nothing_else_changes(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    made = {"a.py": "1", "out/b.py": "2", "sub/c.py": "3", "sub/.gitignore": "c.py", ".env": "4"}
+    for name, text in (made | {".gitignore": "out\n", "node_modules/d.js": "5"}).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    (tmp_path / "link.py").symlink_to("out/b.py")
+    everything = {file.path for file in files.walk(tmp_path, gitignore=False)}
+    assert everything == {*made, ".gitignore", "link.py"} - {".env"}
+    assert everything - {file.path for file in files.walk(tmp_path)} == {
+        "out/b.py",
+        "sub/c.py",
+        "link.py",
+    }
+    assert {files.look(tmp_path, path, False).path for path in everything} == everything
+    with Workspace(tmp_path, Bytes(), gitignore=False) as workspace:
+        workspace.build()
+        workspace.refresh([tmp_path / "out/b.py"])
+        assert {Path(path).name for path in workspace.paths} >= {"b.py", "c.py"}
