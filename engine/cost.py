@@ -51,7 +51,7 @@ class Cost:
         count less than fast ones: a machine that is busy for a while is not a slow machine."""
         if tokens >= GRID[-1]:
             off = min(max(seconds / (tokens * self.reading), 0.5), 2.0) - 1.0
-            self.reading *= 1.0 + (WEIGHT / 4 if off > 0 else 4 * WEIGHT) * off
+            self.reading *= 1.0 + (WEIGHT / 2 if off > 0 else 2 * WEIGHT) * off
 
 
 def measure(target: Target, repeats: int = 3) -> Cost:

@@ -18,7 +18,7 @@ from engine.drafting.prediction import Prediction
 from engine.drafting.workspace import WorkspaceSource
 from engine.generate import generate, room_for
 from engine.prompts import Prompt, Tokenizer, prompt_of
-from engine.records import Event, Request, Step
+from engine.records import Event, Request
 from engine.weights import home, locate
 from engine.worker import Job, Worker
 from index.workspace import Workspace
@@ -106,12 +106,9 @@ class Engine:
         drafter = self._drafter(prompt, workspace) if speculation else Nothing()
         if self.target.device.type == "cpu":
             self.target.chunk = chunk_of(self.cost.reading)
-        read = 0
-        for event in generate(request, prompt, self.target, self.tokenizer, drafter, cancelled):
-            if isinstance(event, Step) and event.prefill:
-                self.cost.read(event.prefill[0] - read, event.seconds)
-                read = event.prefill[0]
-            yield event
+        return generate(
+            request, prompt, self.target, self.tokenizer, drafter, cancelled, self.cost.read
+        )
 
     def _drafter(self, prompt: Prompt, workspace: Workspace | None) -> Drafter:
         if not self.target.exact and self.target.device.type == "cpu":

@@ -59,15 +59,18 @@ def generate(
     tokenizer: Tokenizer,
     drafter: Drafter,
     cancelled: Callable[[], bool] = lambda: False,
+    on_read: Callable[[int, float], None] = lambda tokens, seconds: None,
 ) -> Iterator[Event]:
-    """Steps, then exactly one Done. Between two events another request may use the target."""
+    """Steps, then exactly one Done. Between two events another request may use the target.
+    `on_read` is told of each pass over the prompt: its tokens and its time."""
     limit = room_for(prompt, target.context)
     context = Context(prompt.ids, prompt.predictions, path=request.path)
     text = TextStream(tokenizer, prompt.stop)
     counts = Counts()
     eos = tokenizer.eos | prompt.ends
     reason: Reason | None = "length" if limit == 0 else None
-    for step in read(prompt.ids, limit, target, counts) if reason is None else ():
+    reading = read(prompt.ids, limit, target, counts, on_read) if reason is None else ()
+    for step in reading:
         yield step
         if cancelled():
             reason = "cancelled"
@@ -111,13 +114,21 @@ def generate(
     yield Done(reason, text.text, text.matched, counts.usage(context))
 
 
-def read(ids: list[int], limit: int, target: Any, counts: Counts) -> Iterator[Step]:
+def read(
+    ids: list[int],
+    limit: int,
+    target: Any,
+    counts: Counts,
+    on_read: Callable[[int, float], None],
+) -> Iterator[Step]:
     """Prefill as Steps; what an earlier request left in the cache is not read again."""
-    counts.cached = target.begin(ids, limit + MARGIN)
+    counts.cached = before = target.begin(ids, limit + MARGIN)
     start = perf_counter()
     for done in target.prefill(ids, limit + MARGIN):
-        yield Step(seconds=perf_counter() - start, prefill=(done + 1, len(ids)))
-        start = perf_counter()
+        seconds = perf_counter() - start
+        on_read(done - before, seconds)
+        yield Step(seconds=seconds, prefill=(done + 1, len(ids)))
+        start, before = perf_counter(), done
 
 
 def origins(draft: Draft, path: list[int]) -> list[Origin]:

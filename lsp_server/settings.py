@@ -26,7 +26,7 @@ class Settings:
     model: str = DEFAULT_MODEL
     device: str = "auto"
     maxTokens: int = 64  # of one completion
-    maxTimeMs: int = 2000  # for one completion, the reading of its prompt included
+    maxTimeMs: int = 3000  # for one completion, the reading of its prompt included
     debounceMs: int = 75  # a completion that was not asked for by hand waits so long
     multiline: str = "auto"
     speculation: bool = True

@@ -30,6 +30,7 @@ CANDIDATES = 3  # where they are asked for by hand; all but the first are drawn
 WARMTH, CHOICE = 0.6, 0.95  # temperature and top_p of these
 SEEN = 8000  # characters on either side of the cursor that decide where an answer ends
 FEWEST, SPARE = 0.5, 0.85  # of the tokens that can be read: kept down to, and chosen
+HASTE = 0.6  # s after which one that was not asked for by hand is offered as far as it is
 NEARBY = 16  # lines: when the cursor goes farther, text of other files is chosen anew
 
 
@@ -105,7 +106,13 @@ async def suggest(
         asked = replace(request, temperature=WARMTH, top_p=CHOICE, seed=number)
         try:
             done, raw = await _raw(
-                session, asked if number else request, document.uri, (before, after), lines, left
+                session,
+                asked if number else request,
+                document.uri,
+                (before, after),
+                lines,
+                left,
+                not by_hand,
             )
         except (RequestError, NotReady) as reason:
             session.why = str(reason)
@@ -126,18 +133,25 @@ async def _raw(
     sides: tuple[str, str],
     lines: bool,
     left: float,
+    hasty: bool,
 ) -> tuple[Done, str]:
-    """What the model writes, up to where it is complete or `left` seconds are over."""
-    written: list[str] = []
+    """What the model writes, up to where it is complete or `left` seconds are over. A `hasty` one
+    is content with the whole lines that are there after a while: who types does not wait."""
+    text, cut_off = "", False
+    began = perf_counter()
 
     def on_step(step: Step) -> bool:
-        written.append(step.text)
-        return end_of("".join(written), *sides, lines) is not None
+        nonlocal text, cut_off
+        text += step.text
+        if end_of(text, *sides, lines) is not None:
+            return True
+        cut_off = hasty and perf_counter() - began > HASTE and "\n" in text.strip()
+        return cut_off
 
     done = await session.ask(request, ("complete", uri), on_step, max(left, 0.05))
     if done.reason in ("cancelled", "failed"):
         return done, ""
-    return done, cut("".join(written), *sides, lines, done.reason == "stop")
+    return done, cut(text, *sides, lines, done.reason == "stop" and not cut_off)
 
 
 def _why(done: Done, raw: str, answer: str, limit: int) -> str:

@@ -162,13 +162,13 @@ def test_the_pace_of_reading_is_learnt_from_long_passes() -> None:
     assert cost.reading == pytest.approx(0.1)
     cost.read(8, 100.0)  # too few to tell
     assert cost.reading == pytest.approx(0.1)
-    for _ in range(10):
+    for _ in range(6):
         cost.read(128, 128 * 0.2)  # busy for a moment
     assert cost.reading < 0.14
     for _ in range(400):
         cost.read(128, 128 * 0.4)  # slow for good
     assert cost.reading == pytest.approx(0.4, rel=0.05)
-    for _ in range(10):
+    for _ in range(30):
         cost.read(128, 128 * 0.1)
     assert cost.reading == pytest.approx(0.1, rel=0.05)
 

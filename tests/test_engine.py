@@ -11,8 +11,10 @@ import pytest
 from command import EOS, chain_model
 
 from engine import Config, Done, Engine, Request, RequestError, Step
+from engine.drafting import Nothing
 from engine.drafting.blend import Blend
 from engine.drafting.workspace import WorkspaceSource
+from engine.generate import generate
 from engine.generic import UnsupportedModel
 from engine.prompts import prompt_of
 from engine.weights import WeightsError
@@ -208,3 +210,18 @@ def test_models_that_cannot_be_had_say_why_in_one_line(home: Path, tmp_path: Pat
         assert "\n" not in str(caught.value)
     with pytest.raises(TypeError):
         Config(modle="x")  # type: ignore[call-arg]
+
+
+def test_only_what_was_read_counts_as_reading(engine: Engine) -> None:
+    """A prompt that is cached costs nothing: it says nothing of the pace of reading."""
+    seen: list[int] = []
+    request = Request("complete", "x" + TEXT * 5, max_tokens=1)
+    prompt = prompt_of(request, engine.tokenizer)
+
+    def told(tokens: int, seconds: float) -> None:
+        assert seconds >= 0
+        seen.append(tokens)
+
+    for _ in range(2):
+        list(generate(request, prompt, engine.target, engine.tokenizer, Nothing(), on_read=told))
+    assert sum(seen) == len(prompt.ids) - 1
