@@ -37,7 +37,7 @@ help:
 	make test-gpu    the tests that need a CUDA device
 	make vscode      editors/vscode/draftline.vsix
 	make lint        ruff and mypy
-	make bench       bench/index.py and bench/decode.py
+	make bench       bench/index.py, bench/latency.py and bench/decode.py
 	make wheel       dist/draftline-*.whl
 	make clean       remove what was built (downloaded models stay)
 	Variables: PYTHON=python3.12  TORCH=auto|cpu|cuda  TORCH_INDEX=URL  ARGS="-k name" (tests)
@@ -82,6 +82,7 @@ lint: $(VENV)/dev.ok
 
 bench: $(VENV)/bench.ok
 	@$(BIN)/python bench/index.py
+	$(BIN)/python bench/latency.py
 	$(BIN)/python bench/decode.py
 
 wheel: $(VENV)/pip.ok
