@@ -85,7 +85,8 @@ def _completions(server: Server, session: Session) -> None:
         if shows_next and (found := await _near(document, offset, params)):
             return types.InlineCompletionList([found])
         made = await suggest(session, document, offset, by_hand, heads)
-        return types.InlineCompletionList([_inline(params.position, one) for one in made])
+        here = server.documents.position(document, offset)
+        return types.InlineCompletionList([_inline(here, one) for one in made])
 
     async def _near(
         document: Document, offset: int, params: types.InlineCompletionParams
@@ -113,7 +114,8 @@ def _completions(server: Server, session: Session) -> None:
         document = server.documents.get(params.text_document.uri)
         offset = server.documents.offset(document, params.position)
         made = await suggest(session, document, offset, False, heads)
-        items = [_item(server, document, offset, params.position, one) for one in made]
+        here = server.documents.position(document, offset)
+        items = [_item(server, document, offset, here, one) for one in made]
         return types.CompletionList(is_incomplete=True, items=items)
 
     @feature("textDocument/didShowCompletion")

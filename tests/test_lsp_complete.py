@@ -289,3 +289,15 @@ async def test_what_git_ignores_counts_where_it_is_wanted(editor: Open, tmp_path
         files = (await indexed(one))[0]
         one.configure(respectGitignore=False)
         assert (await one.command("reindex"))["files"] == files + 1
+
+
+async def test_a_place_behind_the_text_is_its_end(editor: Open) -> None:
+    """An item says where it really is inserted."""
+    async with editor() as one:
+        one.open(URI, "a\n")
+        where = {"textDocument": {"uri": URI}, "position": {"line": 9, "character": 9}}
+        answer = await one.ask(
+            "textDocument/inlineCompletion", where | {"context": {"triggerKind": 2}}
+        )
+        end = {"line": 1, "character": 0}
+        assert [item["range"] for item in answer["items"]] == [{"start": end, "end": end}]

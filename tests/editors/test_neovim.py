@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from neovim import PLUGIN, Neovim, applied, edits_of, lua_string, pinned
+
+from tests.editors.neovim import PLUGIN, Neovim, applied, edits_of, lua_string, pinned
 
 pytestmark = pytest.mark.editors
 SOURCE = '''"""Sums. 😋 é"""

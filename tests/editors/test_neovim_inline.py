@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from neovim import WITH_PLUGIN, Neovim
+
+from tests.editors.neovim import WITH_PLUGIN, Neovim
 
 pytestmark = pytest.mark.editors
 FETCHED = Path(__file__).resolve().parent.parent.parent / "build/editors/neovim-sid/nvim"

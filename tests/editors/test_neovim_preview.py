@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from neovim import Neovim, applied, pinned
+
+from tests.editors.neovim import Neovim, applied, pinned
 
 pytestmark = pytest.mark.editors
 
