@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types
 
 from engine.infill import window
-from engine.prompts import LANGUAGES
+from engine.prompts import LANGUAGES, longest_run
 from engine.records import Piece, Request, RequestError, Step
 from index import files
 from index.records import Span
@@ -76,7 +76,8 @@ def request_for(
     stop = min(stop, window(text, start, 0, room, engine.tokenizer.encode)[1])
     name = shown(document)
     language = LANGUAGES.get(f".{name.rsplit('.', 1)[-1].lower()}", "")
-    content = f"{name}:\n```{language}\n{text[start:stop]}\n```\n\n{question}"
+    fence = "`" * max(3, 1 + longest_run(text[start:stop], "`"))
+    content = f"{name}:\n{fence}{language}\n{text[start:stop]}\n{fence}\n\n{question}"
     messages = ({"role": "system", "content": SYSTEM}, {"role": "user", "content": content})
     return Request(
         "chat",
