@@ -231,6 +231,7 @@ def bench(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.full
 def test_a_run_ends_with_one_json_line_that_is_also_the_file(tmp_path: Path) -> None:
     workspace, out, only = tmp_path / "files", tmp_path / "out.json", "typist,change,edit,clients"
     workspace.mkdir()
