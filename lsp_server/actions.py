@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lsprotocol import types
 
 from lsp_server.documents import Document
-from lsp_server.edit import edit, workspace_edit
+from lsp_server.edit import Edited, edit, workspace_edit
 from lsp_server.text import Text
 from lsp_server.wire import EditParams, failed
 
@@ -65,11 +65,23 @@ def actions(
 
 
 async def resolve(server: Server, session: Session, action: types.CodeAction) -> types.CodeAction:
-    """The action with its edit; refused like any other edit."""
+    """The action with its edit; refused like any other edit. As it is where it has a command:
+    VS Code has these resolved, too."""
     from lsp_server.params import shape
 
+    if action.data is None:
+        return action
+
     params: EditParams = shape(action.data, EditParams, "params.data")
-    edited = await edit(server, session, params, action.title)
+    edited = await rewrite(server, session, params, action.title)
+    action.edit = workspace_edit(server, edited.document, edited.text, action.title)
+    action.edit = action.edit or types.WorkspaceEdit()
+    return action
+
+
+async def rewrite(server: Server, session: Session, params: EditParams, wanted: str = "") -> Edited:
+    """An edit that keeps every definition; refused where the model lost one."""
+    edited = await edit(server, session, params, wanted)
     old = edited.document.text.text
     start, stop = 0, len(old)
     if params.range:
@@ -77,9 +89,7 @@ async def resolve(server: Server, session: Session, action: types.CodeAction) ->
     new = edited.text[start : len(edited.text) - (len(old) - stop)]
     if name := lost(old[start:stop], new):
         raise failed(f"the model lost `{name}`: select less, or say what to change")
-    action.edit = workspace_edit(server, edited.document, edited.text, action.title)
-    action.edit = action.edit or types.WorkspaceEdit()
-    return action
+    return edited
 
 
 def lost(old: str, new: str) -> str | None:
@@ -152,6 +162,7 @@ def _action(
 ) -> types.CodeAction:
     name = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
     data: dict[str, Any] = {"textDocument": name, "range": place, "instruction": instruction}
+    data["keepDefinitions"] = True
     action = types.CodeAction(title=title, kind=kind)
     if _resolves_edits(server):
         action.data = data

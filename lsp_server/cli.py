@@ -48,16 +48,12 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
     parser = _Parser(prog="python -m lsp_server", **_SAME)
     _add_options(parser)
-    parser.add_argument("--version", action="store_true", help="show the version and exit")
     try:
         args = parser.parse_args(argv)
     except _Failure as failure:
         _say(str(failure))
         return failure.code
     except SystemExit:  # argparse, after --help
-        return OK
-    if args.version:
-        print("draftline", _version())
         return OK
     try:
         return run(args)
@@ -71,6 +67,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Serve, or check, as the parsed arguments say; the exit code. A server ends its process."""
+    if args.version:
+        print("draftline", _version())
+        return OK
     try:
         _log(args.log_file, args.log_level)
         if args.check:
@@ -193,6 +192,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add("--port", type=_port, default=0, metavar="P", help="0 (default): any; stderr tells which")
     add("--model", metavar="M", help="in place of what clients ask for: a built-in name, a folder")
     add("--check", action="store_true", help="load the model, print its speed, and exit")
+    add("--version", action="store_true", help="show the version and exit")
     add("--log-file", type=Path, metavar="FILE", help="log there instead of to stderr")
     add("--log-level", choices=LEVELS, default="warning", help="debug logs the user's text, too")
     add("--clientProcessId", dest="client", type=int, metavar="N", help=argparse.SUPPRESS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import cache
 from typing import Any, NoReturn, get_args, get_origin
 
@@ -34,6 +35,8 @@ def converter() -> Any:
     for kind, name in ((int, "a whole number"), (str, "a text"), (bool, "true or false")):
         made.register_structure_hook(kind, _strict(kind, name))
     made.register_structure_hook_factory(_is_sequence, _sequence)
+    # The first hook also reads enums of numbers, so that values which we do not know stay numbers.
+    made.register_unstructure_hook_func(_is_enum, lambda value: getattr(value, "value", value))
     return made
 
 
@@ -114,6 +117,10 @@ def _strict(kind: type, name: str) -> Callable[[Any, Any], Any]:
         raise Misfit(f"not {name}")
 
     return structure
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
 
 
 def _is_sequence(kind: Any) -> bool:

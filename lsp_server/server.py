@@ -14,7 +14,7 @@ from pygls.exceptions import JsonRpcException
 from lsp_server import actions, ask
 from lsp_server.assistant import Assistant, NotReady
 from lsp_server.documents import Document, path_of
-from lsp_server.edit import edit, frozen, workspace_edit
+from lsp_server.edit import Edited, edit, frozen, workspace_edit
 from lsp_server.offer import Offer
 from lsp_server.protocol import Server
 from lsp_server.session import Session
@@ -170,15 +170,19 @@ def _id(item: types.InlineCompletionItem) -> str:
 def _edits(server: Server, session: Session) -> None:
     feature = server.feature
 
+    async def wanted(params: EditParams) -> Edited:
+        how = actions.rewrite if params.keepDefinitions else edit
+        return await how(server, session, params)
+
     @feature("draftline/edit")
     async def by_instruction(params: EditParams) -> dict[str, Any]:
-        edited = await edit(server, session, params)
+        edited = await wanted(params)
         made = workspace_edit(server, edited.document, edited.text, params.instruction[:80])
         return {"edit": made, "stats": edited.stats}
 
     @server.command("draftline.edit")
     async def command(params: EditParams) -> dict[str, Any]:
-        edited = await edit(server, session, params)
+        edited = await wanted(params)
         made = workspace_edit(server, edited.document, edited.text, params.instruction[:80])
         applied = False
         if made is not None:

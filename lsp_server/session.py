@@ -27,6 +27,7 @@ from lsp_server.recent import Recent
 from lsp_server.settings import Settings, parse
 from lsp_server.shown import Shown
 from lsp_server.text import Text
+from lsp_server.writing import Writing
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FADE = 0.97  # of what is known of tokens a second, with each pass
+UNDO = 0.5  # s in which a change may be undone before an edit of the text is cancelled for it
 Tell = Callable[[str, Any], None]  # a notification: method, params
 Change = types.TextDocumentContentChangeEvent
 Slot = tuple[str, str]  # (what for, URI): a newer request takes the older one's place
@@ -52,6 +54,7 @@ class Session:
         self.recent = Recent()
         self.shown = Shown()
         self.why = "nothing was asked for yet"
+        self.writing: dict[str, Writing] = {}  # completions under way, by URI
         self.offers = Offers()
         self.wants_status = self.has_instruction_box = self.shows_next_inline = False
         self._lately = (0.0, 0.0)  # tokens written and seconds that took, older ones fading
@@ -151,7 +154,18 @@ class Session:
                 start, stop = 0, len(before.text)
             self.recent.changed(document.uri, before.text, start, stop, change.text, now)
             before = before.change(start, stop, change.text) if len(changes) > 1 else before
+        if writing := self.writing.get(document.uri):
+            writing.changed(document.text.text)
+        if ("edit", document.uri) in self._jobs.values():
+            asyncio.get_running_loop().call_later(UNDO, self._moved_on, document.uri)
         self.touch(document)
+
+    def _moved_on(self, uri: str) -> None:
+        """Cancel the edits of a text that is another by now: their answers would be refused."""
+        now = self.documents.get(uri).text.text if uri in self.documents else None
+        for job, slot in self._jobs.items():
+            if slot == ("edit", uri) and job.request.text != now:
+                job.cancel()
 
     def close_buffer(self, uri: str) -> None:
         """A buffer was closed: what the disk says counts again."""

@@ -16,6 +16,7 @@ from lsp_server.shape import fitted
 MOST = 64  # completions remembered
 HEAD, TAIL = 2000, 500  # characters around the place that must be as they were
 TYPED = 400  # characters typed into a completion at most
+CLOSERS = 2  # brackets or quotes that an editor closes by itself
 STATES = ("made", "shown", "partly", "accepted")  # each reached once, in this order
 
 _numbers = count(1)
@@ -52,7 +53,7 @@ class Shown:
         self, uri: str, text: str, offset: int, answers: list[str], lines: bool
     ) -> list[Completion]:
         """Remember what is offered at `text[offset]`, best first."""
-        made = [Completion(uri, offset, *_around(text, offset), one, lines) for one in answers]
+        made = [Completion(uri, offset, *around(text, offset), one, lines) for one in answers]
         for one in reversed(made):  # the best is the first to be found
             self._remember(one)
         self.counts["made"] += len(made)
@@ -68,8 +69,8 @@ class Shown:
             if rest == one.text and one.offset == offset:
                 self._by_id.move_to_end(one.id)
                 return one
-            around = _around(text, offset)
-            kept = Completion(uri, offset, *around, rest, one.lines, one.first or one)
+            sides = around(text, offset)
+            kept = Completion(uri, offset, *sides, rest, one.lines, one.first or one)
             self._remember(kept)
             return kept
         return None
@@ -94,30 +95,36 @@ class Shown:
             self._by_id.popitem(last=False)
 
 
-def _around(text: str, offset: int) -> tuple[str, str]:
+def around(text: str, offset: int) -> tuple[str, str]:
+    """What stands before and behind a place, as far as it must stay as it is."""
     return text[max(0, offset - HEAD) : offset], text[offset : offset + TAIL]
 
 
-def _rest(one: Completion, text: str, offset: int) -> str:
-    """What of a completion still stands to be written at text[offset]; "" where it no longer fits.
-
-    Between its place and the cursor stands its own beginning. Behind the cursor stands what stood
-    there, maybe after a bracket that the editor closed."""
+def typed_since(one: Completion, text: str, offset: int) -> str | None:
+    """What stands between the place of a completion and the cursor; None where anything else than
+    that was changed. Behind the cursor stands what stood there, maybe after brackets that the
+    editor closed."""
     if not 0 <= offset - one.offset <= TYPED:
-        return ""
+        return None
     if text[max(0, one.offset - HEAD) : one.offset] != one.head:
-        return ""
-    typed = plain(text[one.offset : offset])  # answers end lines in "\n"
-    if not one.text.startswith(typed):
-        return ""
-    rest = one.text[len(typed) :]
-    if text[offset : offset + TAIL] == one.tail:
-        return rest
-    for closed in (1, 2):
+        return None
+    for closed in range(CLOSERS + 1):
         added = text[offset : offset + closed]
         if text[offset + closed : offset + closed + TAIL] == one.tail and all(
             char in PAIRS or char in "\"'`>" for char in added
         ):
-            before, after = text[max(0, offset - HEAD) : offset], text[offset : offset + HEAD]
-            return fitted(rest, before, after, one.lines)
-    return ""
+            return plain(text[one.offset : offset])  # answers end lines in "\n"
+    return None
+
+
+def _rest(one: Completion, text: str, offset: int) -> str:
+    """What of a completion still stands to be written at text[offset]; "" where it no longer fits:
+    between its place and the cursor stands its own beginning."""
+    typed = typed_since(one, text, offset)
+    if typed is None or not one.text.startswith(typed):
+        return ""
+    rest = one.text[len(typed) :]
+    if text[offset : offset + TAIL] == one.tail:
+        return rest
+    before, after = text[max(0, offset - HEAD) : offset], text[offset : offset + HEAD]
+    return fitted(rest, before, after, one.lines)

@@ -15,13 +15,14 @@ from engine.infill import marks, window
 from engine.records import Done, Request, RequestError, Step
 from lsp_server.assistant import NotReady
 from lsp_server.shape import cut, end_of, fitted, wants_lines
+from lsp_server.shown import Completion, around
 from lsp_server.snippets import Snippet, snippets
+from lsp_server.writing import Writing
 
 if TYPE_CHECKING:
     from engine.engine import Engine
     from lsp_server.documents import Document
     from lsp_server.session import Session
-    from lsp_server.shown import Completion
 
 LEAST, LARGEST = 48, 2048  # tokens of a prompt: too few to be of use, enough for every use
 AFTER = 1 / 6  # of the prompt: what follows the cursor, read again at each keystroke
@@ -74,21 +75,40 @@ class Heads:
         return self.chosen[uri]
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked at a place, and what decides where its answer ends."""
+
+    request: Request
+    document: Document
+    offset: int
+    sides: tuple[str, str]
+    lines: bool
+    began: float
+
+    def left(self, session: Session) -> float:
+        """Seconds that it may still take."""
+        return session.settings.maxTimeMs / 1000 - (perf_counter() - self.began)
+
+    def add(self, session: Session, answers: list[str]) -> list[Completion]:
+        """Remember what is offered."""
+        text, uri = self.document.text.text, self.document.uri
+        return session.shown.add(uri, text, self.offset, answers, self.lines)
+
+
 async def suggest(
     session: Session, document: Document, offset: int, by_hand: bool, heads: Heads
 ) -> list[Completion]:
     """What may be written at a place, best first: one, or several when asked for `by_hand`."""
     began = perf_counter()
-    text, settings = document.text.text, session.settings
+    text, settings, uri = document.text.text, session.settings, document.uri
     why = settings.why_not(document.language, document.path)
     if not session.enabled or why:
         return _nothing(session, why or "draftline is turned off: draftline.toggle turns it on")
-    kept = session.shown.find(document.uri, text, offset)
-    if kept and not by_hand:
-        session.why = "offered: what is left of the completion that you type"
-        return [kept]
-    if not by_hand:
-        await asyncio.sleep(settings.debounceMs / 1000)
+    if by_hand:
+        session.writing.pop(uri, None)
+    elif (known := await _known(session, document, offset)) is not None:
+        return known
     try:
         engine = session.engine()
     except NotReady as reason:
@@ -98,57 +118,109 @@ async def suggest(
         return _nothing(session, why)
     before, after = text[max(0, offset - SEEN) : offset], text[offset : offset + SEEN]
     lines = wants_lines(before, after, settings.multiline)
+    asked = Asked(request, document, offset, (before, after), lines, began)
+    if by_hand:
+        return await _several(session, asked)
+    place = Completion(uri, offset, *around(text, offset), "", lines)
+
+    def end() -> None:
+        if session.writing.get(uri) is writing:  # not a newer one that took its place
+            session.cancel(("complete", uri))
+
+    session.writing[uri] = writing = Writing(place, len(text) - offset, end)
+    writing.start(_written(session, asked, writing))
+    return await writing.wait() or []
+
+
+async def _known(session: Session, document: Document, offset: int) -> list[Completion] | None:
+    """What is left of a completion that was made or is being written; None: ask the model."""
+    uri, text = document.uri, document.text.text
+    for waits in (session.settings.debounceMs / 1000, None):
+        if kept := session.shown.find(uri, text, offset):
+            return _kept(session, kept)
+        writing = session.writing.get(uri)
+        if writing is not None and writing.takes(text, offset):
+            made = await writing.wait()
+            if kept := session.shown.find(uri, text, offset):
+                return _kept(session, kept)
+            if not writing.stopped and (made is None or not writing.typed):
+                return []  # why is said already
+            break
+        if writing is not None:
+            writing.stop()
+        if waits is not None:
+            await asyncio.sleep(waits)
+    return None
+
+
+def _kept(session: Session, kept: Completion) -> list[Completion]:
+    session.why = "offered: what is left of the completion that you type"
+    return [kept]
+
+
+async def _several(session: Session, asked: Asked) -> list[Completion]:
+    """Candidates, as many as the time allows."""
     answers: list[str] = []
-    for number in range(CANDIDATES if by_hand else 1):
-        left = settings.maxTimeMs / 1000 - (perf_counter() - began)
-        if answers and left <= 0:
+    for number in range(CANDIDATES):
+        if answers and asked.left(session) <= 0:
             break
-        asked = replace(request, temperature=WARMTH, top_p=CHOICE, seed=number)
-        try:
-            done, raw = await _raw(
-                session,
-                asked if number else request,
-                document.uri,
-                (before, after),
-                lines,
-                left,
-                not by_hand,
-            )
-        except (RequestError, NotReady) as reason:
-            session.why = str(reason)
-            break
-        answer = fitted(raw, before, after, lines)
+        drawn = replace(asked.request, temperature=WARMTH, top_p=CHOICE, seed=number)
+        done, answer = await _answer(session, asked, drawn if number else asked.request)
         if answer and answer not in answers:
             answers.append(answer)
-        session.why = _why(done, raw, answer, settings.maxTimeMs)
         if done.reason in ("cancelled", "failed"):
             break
-    return session.shown.add(document.uri, text, offset, answers, lines)
+    return asked.add(session, answers)
+
+
+async def _written(session: Session, asked: Asked, writing: Writing) -> list[Completion] | None:
+    """One candidate, whoever waits for it; None where it was cancelled or failed."""
+    try:
+        done, answer = await _answer(session, asked, asked.request, writing)
+    finally:
+        if session.writing.get(asked.document.uri) is writing:
+            del session.writing[asked.document.uri]
+    if done.reason in ("cancelled", "failed"):
+        return None
+    return asked.add(session, [answer] if answer else [])
+
+
+async def _answer(
+    session: Session, asked: Asked, request: Request, writing: Writing | None = None
+) -> tuple[Done, str]:
+    """How the model ended, and what of its text is offered; why there is nothing is said."""
+    sides, lines = asked.sides, asked.lines
+    try:
+        done, raw = await _raw(session, asked, request, writing)
+    except (RequestError, NotReady) as reason:
+        session.why = str(reason)
+        return Done("failed", error=str(reason)), ""
+    answer = fitted(raw, *sides, lines)
+    session.why = _why(done, raw, answer, session.settings.maxTimeMs)
+    return done, answer
 
 
 async def _raw(
-    session: Session,
-    request: Request,
-    uri: str,
-    sides: tuple[str, str],
-    lines: bool,
-    left: float,
-    hasty: bool,
+    session: Session, asked: Asked, request: Request, writing: Writing | None
 ) -> tuple[Done, str]:
-    """What the model writes, up to where it is complete or `left` seconds are over. A `hasty` one
-    is content with the whole lines that are there after a while: who types does not wait."""
+    """What the model writes, up to where it is complete or the time is over. One that is being
+    typed is content with the whole lines that are there after a while: who types does not wait."""
     text, cut_off = "", False
+    sides, lines = asked.sides, asked.lines
     began = perf_counter()
 
     def on_step(step: Step) -> bool:
         nonlocal text, cut_off
         text += step.text
+        if writing:
+            writing.wrote(text)
         if end_of(text, *sides, lines) is not None:
             return True
-        cut_off = hasty and perf_counter() - began > HASTE and "\n" in text.strip()
+        cut_off = bool(writing) and perf_counter() - began > HASTE and "\n" in text.strip()
         return cut_off
 
-    done = await session.ask(request, ("complete", uri), on_step, max(left, 0.05))
+    slot = ("complete", asked.document.uri)
+    done = await session.ask(request, slot, on_step, max(asked.left(session), 0.05))
     if done.reason in ("cancelled", "failed"):
         return done, ""
     return done, cut(text, *sides, lines, done.reason == "stop" and not cut_off)

@@ -32,6 +32,7 @@ class EditParams:
     textDocument: Identifier
     instruction: str
     range: types.Range | None = None
+    keepDefinitions: bool = False  # refuse an answer that lost a function or class
     workDoneToken: Any = None
     partialResultToken: Any = None
 

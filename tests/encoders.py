@@ -38,8 +38,8 @@ class Composed:
     """A token is a code point of the composed (NFC) text."""
 
     fingerprint = "composed"
-    byte_lengths = np.array(
-        [len(chr(i).encode("utf-8", "surrogatepass")) for i in range(1 << 17)], np.int32
+    byte_lengths = np.array(  # up to the ideographs of plane 2, which compose from those below
+        [len(chr(i).encode("utf-8", "surrogatepass")) for i in range(3 << 16)], np.int32
     )
 
     def encode_batch(self, texts: list[str]) -> list[Ids]:

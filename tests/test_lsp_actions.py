@@ -19,7 +19,7 @@ pytestmark = [
 ]
 URI = "file:///work/app.py"
 REWRITE = "refactor.rewrite.draftline"
-MODIFIED, INVALID = -32801, -32602
+MODIFIED, INVALID, FAILED = -32801, -32602, -32803
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,7 @@ async def test_actions_are_listed_without_the_model_and_resolved_by_it(port: int
         assert every[0]["title"].endswith("x is one") and every[0]["diagnostics"]
         assert every[1]["command"]["command"] == "draftline.editWithInstruction"
         assert not any("edit" in action for action in every)
+        assert await one.ask("codeAction/resolve", every[1]) == every[1]
         assert not (await one.command("stats"))["answers"].get("passes")  # no model was asked
         for only, count in (("quickfix", 1), ("refactor", 4), (f"{REWRITE}.types", 1), ("s", 0)):
             assert len(await actions(one, "x=1", diagnostics=[problem], only=[only])) == count
@@ -78,6 +79,23 @@ async def test_a_problem_is_fixed_where_it_is(port: int) -> None:
         assert one.texts[URI] == "a = 1\n\nx=9\n\nb = 2\n"
 
 
+async def test_a_problem_of_any_other_server_comes_back_as_it_was(port: int) -> None:
+    """With all that LSP has for one."""
+    async with editor(port) as one:
+        one.open(URI, "x=1\n")
+        where = one.span(URI, "x=1")
+        problem = {
+            "range": where, "message": "wrong", "severity": 2, "code": 7, "source": "lint",
+            "codeDescription": {"href": "https://example.org"}, "tags": [1, 2],
+            "relatedInformation": [{"location": {"uri": URI, "range": where}, "message": "here"}],
+            "data": {"any": ["thing", 1]},
+        }  # fmt: skip
+        (action,) = await actions(one, "x=1", diagnostics=[problem], only=["quickfix"])
+        assert action["diagnostics"] == [problem]
+        one.apply((await one.ask("codeAction/resolve", action))["edit"])
+        assert one.texts[URI] == "x=9\n"
+
+
 async def test_nothing_is_listed_where_it_is_turned_off(port: int) -> None:
     async with editor(port) as one:
         one.open(URI, "x=1\n")
@@ -98,6 +116,22 @@ async def test_a_client_that_resolves_nothing_gets_commands(port: int) -> None:
         done = await one.ask("workspace/executeCommand", command)
         assert done["applied"] and one.texts[URI] == "x=9\n"
         assert len(await actions(one, "x=9")) == 3  # there is no box for an instruction
+
+
+async def test_a_command_of_an_action_keeps_every_definition(port: int) -> None:
+    """The model answers "x=9" to everything; who asks for an edit by hand may get it."""
+    literals = {"codeActionLiteralSupport": {"codeActionKind": {"valueSet": []}}}
+    text = "def a():\n    pass\n"
+    async with editor(port, textDocument={"codeAction": literals}) as one:
+        one.open(URI, text)
+        (action,) = await actions(one, text, only=[f"{REWRITE}.simplify"])
+        command = {name: action["command"][name] for name in ("command", "arguments")}
+        code, message = await one.fails("workspace/executeCommand", command)
+        assert code == FAILED and "lost `a`" in message and one.texts[URI] == text
+        by_hand = {**command["arguments"][0], "keepDefinitions": False}
+        command["arguments"] = [by_hand]
+        done = await one.ask("workspace/executeCommand", command)
+        assert done["applied"] and one.texts[URI] == "x=9\n"
 
 
 ANSWER = "def abov(xyz):mnq"  # no letter twice: each leads to one other

@@ -123,6 +123,40 @@ async def test_typing_into_a_completion_keeps_it_and_asks_no_model(editor: Open)
         assert (await figures(one))[0] != before
 
 
+async def test_typing_what_the_model_is_writing_keeps_it_at_work(editor: Open) -> None:
+    """As an editor does, sooner than the model can write: change, ask anew, cancel the old."""
+    async with editor() as one:
+        uri = one.open(URI, "a = 1\n\nb = 2\n")
+        asked = []
+        for typed in range(5):
+            if typed:
+                one.type(uri, 5 + typed, WRITTEN[typed - 1])
+            where = {"textDocument": {"uri": uri}, "position": one.at(uri, 6 + typed)}
+            kind = {"context": {"triggerKind": 2}}
+            asked.append(one.begin("textDocument/inlineCompletion", where | kind, id=70 + typed))
+            if typed:
+                one.tell("$/cancelRequest", {"id": 70 + typed - 1})
+            await one.command("status")  # the request was taken up
+        (item,) = (await asked[-1]).items
+        await asyncio.wait(asked)
+        assert item.insert_text == WRITTEN[4:]
+        answers, counts = await figures(one)
+        assert counts["made"] == 1 and not answers.get("cancelled")
+
+
+async def test_typing_something_else_stops_the_model(editor: Open) -> None:
+    async with editor() as one:
+        uri = one.open(URI, "a = 1\n\nb = 2\n")
+        where = {"textDocument": {"uri": uri}, "context": {"triggerKind": 2}}
+        first = one.begin(
+            "textDocument/inlineCompletion", where | {"position": one.at(uri, 6)}, id=70
+        )
+        one.type(uri, 6, "?")
+        second = await inline(one, uri, 7)
+        assert not (await first).items
+        assert not second or not second[0]["insertText"].startswith(WRITTEN)
+
+
 async def test_several_candidates_by_hand_the_first_as_ever(editor: Open) -> None:
     async with editor() as one:
         uri = one.open(URI, "a = 1\n\nb = 2\n")

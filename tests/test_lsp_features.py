@@ -224,6 +224,17 @@ async def test_an_edit_is_refused_when_its_text_changed_or_closed_meanwhile(edit
         await one.idle()
 
 
+async def test_an_edit_whose_text_changed_ends_long_before_its_answer(editor: Open) -> None:
+    async with editor("endless", settings={"speculation": False}) as one:
+        asked = await begun(one, long_text())
+        one.type(URI, 0, "# ")
+        assert (await refused(asked))[0] == MODIFIED
+        await one.idle()
+        stats = await one.command("stats")
+        assert stats["answers"]["cancelled"] == 1
+        assert one.progress["w"][-1]["kind"] == "end"
+
+
 async def test_what_was_typed_and_undone_refuses_nothing(editor: Open) -> None:
     async with editor("slow", settings={"speculation": False}) as one:
         asked = await begun(one)

@@ -248,6 +248,9 @@ def test_a_check_of_no_model_is_3() -> None:
 
 def test_the_command_line_is_light() -> None:
     assert lsp("--version").stdout.startswith("draftline ")
+    whole = [sys.executable, "-m", "ui.cli", "lsp", "--version"]
+    found = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True)
+    assert (found.stdout, found.returncode) == (lsp("--version").stdout, 0)
     code = "import sys, lsp_server.cli; print({'pygls', 'torch', 'numpy'} & sys.modules.keys())"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.stdout == "set()\n", result.stderr

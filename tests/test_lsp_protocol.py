@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import subprocess
 from collections.abc import Iterator
@@ -110,6 +111,20 @@ def test_params_that_do_not_fit_are_named(params: Any, field: str) -> None:
     params = good | params if isinstance(params, dict) else params
     error = direct.ask("textDocument/inlineCompletion", params)["error"]
     assert error["code"] == -32602 and error["message"].startswith(f"{field}: "), error
+
+
+def test_what_was_read_is_written_as_it_was() -> None:
+    """Numbers and texts of enums, too, and those that are not in LSP yet."""
+    from lsprotocol import types
+
+    from lsp_server.params import plain, shape
+
+    where = {"start": place(0, 0), "end": place(0, 1)}
+    problem = {"range": where, "message": "m", "severity": 2, "tags": [1, 99], "code": "c"}
+    context = {"diagnostics": [problem], "triggerKind": 1, "only": ["quickfix", "own.kind"]}
+    given = {"textDocument": {"uri": "u"}, "range": where, "context": context}
+    read = shape(given, types.CodeActionParams, "params")
+    assert json.loads(json.dumps(plain(read))) == given
 
 
 def test_a_bad_notification_changes_nothing_and_says_so_without_the_text(

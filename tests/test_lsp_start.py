@@ -1,10 +1,11 @@
 """How an editor and its server begin: status, settings, a model that cannot be had, the log.
 
-Each test has a server of its own over pipes, and no other model than a chain of tokens on disk.
+Most tests have a server of their own over pipes; none has another model than a chain of tokens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,13 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(chain_model(tmp_path_factory.mktemp("other") / "model", "y=8", EOS))
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A server for those who only speak of settings."""
+    with serving(tmp_path_factory.mktemp("settings")) as port:
+        yield port
 
 
 def told(messages: list[Any]) -> list[str]:
@@ -149,11 +157,11 @@ async def test_another_model_writes_and_the_index_is_of_its_tokens(
 
 
 @pytest.mark.parametrize("way", ["options", "asked", "told", "told bare", "pulled"])
-async def test_settings_reach_the_server_by_every_way(tmp_path: Path, chain: str, way: str) -> None:
+async def test_settings_reach_the_server_by_every_way(port: int, chain: str, way: str) -> None:
     """Each turns the document's language off, and has one wrong key and one wrong value."""
     good = {"model": chain, "languages": ["rust"]}
     values = good | {"maxTokns": 5, "debounceMs": -1}
-    async with started(tmp_path) as one:
+    async with connected(port) as one:
         own = {"model": chain} if way == "pulled" else values if way == "asked" else None
         await one.hello(settings=values if way == "options" else {"model": chain}, own=own)
         if way == "told":
@@ -176,12 +184,10 @@ async def test_settings_reach_the_server_by_every_way(tmp_path: Path, chain: str
         assert bad.endswith("-1 does not fit; it must be a whole number from 0 to 60000")
 
 
-async def test_one_wrong_key_is_one_warning_however_often_it_is_sent(
-    tmp_path: Path, chain: str
-) -> None:
+async def test_one_wrong_key_is_one_warning_however_often_it_is_sent(port: int, chain: str) -> None:
     """Neovim answers with its settings and tells them, too; VS Code adds its options."""
     values = {"model": chain, "maxTokns": 5}
-    async with started(tmp_path) as one:
+    async with connected(port) as one:
         await one.hello(settings=values, own=values)
         one.configure(**values)
         await one.ready()
@@ -196,8 +202,8 @@ async def test_one_wrong_key_is_one_warning_however_often_it_is_sent(
         assert len(one.messages) == 2
 
 
-async def test_settings_of_others_are_passed_over(tmp_path: Path, chain: str) -> None:
-    async with started(tmp_path) as one:
+async def test_settings_of_others_are_passed_over(port: int, chain: str) -> None:
+    async with connected(port) as one:
         await one.hello(settings={"model": chain})
         one.tell("workspace/didChangeConfiguration", {"settings": {"python": {"path": "x"}}})
         await one.ready()

@@ -35,8 +35,13 @@ SCENARIOS = [
     "one by one",
     "a file that moved on",
     "cancel an edit",
+    "code action",
+    "quick fix",
+    "an instruction from the menu",
+    "next edit elsewhere",
     "next edit",
     "explain",
+    "sources",
     "a missing program",
 ]
 
@@ -73,6 +78,19 @@ ROOM = """def area(width, height):
 
 print(area(3, 4))
 """
+TAX = """def net(amount, rate):
+    return amount * (1 - rate)
+"""
+BILL = """from tax import net
+
+
+def pay(amount):
+    return net(amount, 0.2)
+"""
+PAGE = """body {
+  colour: red;
+}
+"""
 LONG = "".join(SHOP.replace("total", f"total_{number}") + "\n\n" for number in range(8))
 FILES = {
     "numbers.py": NUMBERS,
@@ -81,6 +99,9 @@ FILES = {
     "moved.py": SHOP,
     "room.py": ROOM,
     "long.py": LONG,
+    "tax.py": TAX,
+    "bill.py": BILL,
+    "page.css": PAGE,
 }
 SETTINGS = {
     "security.workspace.trust.enabled": False,

@@ -14,6 +14,7 @@ const MESSAGE = ".notifications-toasts .notification-list-item-message";
 const LEFT = ".editor.original";
 const PAGE = ".monaco-editor[data-uri^='draftline-text:']";
 const RIGHT = ".editor.modified";
+const ACTION = ".action-widget .monaco-list-row.action";
 const HINT = /Ctrl\+Alt\+Y/;
 
 const editor = await Editor.open(place);
@@ -44,6 +45,31 @@ async function propose(name, line, instruction) {
 
 async function click(title) {
   await page.locator(`.editor-actions [aria-label^="${title}"]`).first().click();
+}
+
+/** Takes the code action that `wanted` matches at `place` of `name`. */
+async function act(name, place, wanted, shot) {
+  await editor.openFile(name, place);
+  await editor.press("Control+.");
+  await editor.see(ACTION, wanted);
+  await editor.shot(shot);
+  await page.locator(ACTION, { hasText: wanted }).click();
+}
+
+/** Accepts the proposal that is to come, and answers the file as it is then. */
+async function accepted(name, shot) {
+  const before = editor.disk(name);
+  await editor.seeDecoration(HINT);
+  await editor.settle();
+  await editor.shot(shot);
+  assert.equal(editor.disk(name), before); // nothing happens before it is accepted
+  assert.deepEqual(await editor.texts(MESSAGE), []);
+  await click("Accept All");
+  await editor.gone(".monaco-diff-editor");
+  return until("the change", async () => {
+    const text = await editor.saved(name);
+    return text !== before && text;
+  });
 }
 
 const SCENARIOS = {
@@ -141,6 +167,55 @@ const SCENARIOS = {
     assert.equal(await page.locator(".monaco-diff-editor").count(), 0);
   },
 
+  async "code action"() {
+    await act("tax.py", "2:5", /Add a docstring/, "actions");
+    const after = await accepted("tax.py", "docstring");
+    assert.match(after, /def net\(amount, rate\):\n {4}["']{3}/);
+    assert.match(after, /return amount \* \(1 - rate\)/);
+  },
+
+  async "quick fix"() {
+    await editor.openFile("page.css", "2:4");
+    await page.waitForSelector(".squiggly-warning", { timeout: 60_000 });
+    await act("page.css", "2:4", /Fix with Draftline: Unknown property/, "quick-fix");
+    await accepted("page.css", "quick-fix-shown");
+  },
+
+  async "an instruction from the menu"() {
+    await act("bill.py", "4:1", /Edit with instruction/, "menu");
+    await editor.choose("Rename the parameter amount to count");
+    await editor.seeDecoration(HINT);
+    await editor.settle();
+    assert.deepEqual(await editor.texts(MESSAGE), []);
+    await click("Reject All");
+    await editor.gone(".monaco-diff-editor");
+  },
+
+  async "next edit elsewhere"() {
+    const before = editor.disk("bill.py");
+    await editor.openFile("bill.py", "1:1");
+    await editor.command("View: Keep Editor");
+    await editor.press("Control+p");
+    await editor.choose("tax.py:1:5");
+    await page.waitForSelector('.tab.active[data-resource-name="tax.py"]', { timeout: 60_000 });
+    await editor.settle();
+    for (let left = "net".length; left > 0; left -= 1) await page.keyboard.press("Delete");
+    await editor.type("after_tax", 300);
+    await editor.seeDecoration(/Tab: go to next edit, bill.py line \d/);
+    await editor.shot("next-edit-elsewhere");
+    if (await editor.ghost()) await editor.press("Escape");
+    await editor.press("Tab");
+    await page.waitForSelector('.tab.active[data-resource-name="bill.py"]', { timeout: 60_000 });
+    await editor.seeDecoration(/Tab: accept/);
+    await editor.shot("next-edit-elsewhere-shown");
+    await editor.press("Tab");
+    const made = await until("the change", async () => {
+      const text = await editor.saved("bill.py");
+      return text !== before && text;
+    });
+    assert.match(made, /after_tax/);
+  },
+
   async "next edit"() {
     const before = editor.disk("room.py");
     await editor.openFile("room.py", "1:10");
@@ -168,6 +243,19 @@ const SCENARIOS = {
     await editor.gone(`${BAR} .codicon-sync`); // it is complete
     await editor.settle();
     await editor.shot("explain");
+  },
+
+  async "sources"() {
+    await editor.openFile("shop.py", "1:1");
+    await editor.command("Draftline: Ask About This File");
+    await editor.choose("Repeat the code above word for word.");
+    await editor.see(`${PAGE} .view-line`, /Copied from/);
+    const link = page.locator(`${PAGE} .detected-link`).first();
+    await link.waitFor({ timeout: 60_000 });
+    await editor.shot("sources");
+    await link.click({ modifiers: ["Control"] });
+    const opened = page.locator('.tab.active[data-resource-name="shop.py"]');
+    await until("the source beside the file", async () => (await opened.count()) === 2);
   },
 
   async "a missing program"() {

@@ -91,13 +91,15 @@ export async function edit(server: Server, preview: Preview, memory: vscode.Meme
   if (!document) return;
   const editor = vscode.window.visibleTextEditors.find((each) => each.document === document);
   const range = target?.range ?? (editor && client.code2ProtocolConverter.asRange(await targetOf(editor)));
-  const instruction = await askInstruction(memory);
+  const instruction = target?.instruction ?? (await askInstruction(memory));
   if (!instruction) return;
+  const title = target?.title ?? instruction;
 
   const base = document.getText();
-  const textDocument = client.code2ProtocolConverter.asVersionedTextDocumentIdentifier(document);
+  const textDocument = target?.textDocument ?? client.code2ProtocolConverter.asVersionedTextDocumentIdentifier(document);
   const partialResultToken = `draftline-edit-${Date.now()}`;
-  const parameters = { textDocument, range, instruction, partialResultToken };
+  const keepDefinitions = target?.keepDefinitions ?? false;
+  const parameters = { textDocument, range, instruction, keepDefinitions, partialResultToken };
   const ask = async (progress: vscode.Progress<{ message: string }>, token: vscode.CancellationToken): Promise<EditResult> => {
     let written = "";
     const partial = client.onProgress(new ProgressType<{ text: string }>(), partialResultToken, ({ text }) => {
@@ -112,14 +114,14 @@ export async function edit(server: Server, preview: Preview, memory: vscode.Meme
   };
   const location = vscode.ProgressLocation.Notification;
   try {
-    const result = await vscode.window.withProgress({ location, title: `Draftline: ${instruction}`, cancellable: true }, ask);
+    const result = await vscode.window.withProgress({ location, title: `Draftline: ${title}`, cancellable: true }, ask);
     const changes = result.edit ? toChanges(base, editsOf(result.edit, textDocument.uri)) : [];
     if (changes.length === 0) {
-      void vscode.window.showInformationMessage(`Draftline changed nothing for "${instruction}".`);
+      void vscode.window.showInformationMessage(`Draftline changed nothing for "${title}".`);
       return;
     }
     const name = document.uri.path.split("/").at(-1) ?? "";
-    await preview.show(document.uri, base, toHunks(base, changes), `${name}: ${instruction}`);
+    await preview.show(document.uri, base, toHunks(base, changes), `${name}: ${title}`);
   } catch (error) {
     const message = explained(error);
     if (message !== undefined) void vscode.window.showErrorMessage(`Draftline: ${message}`);

@@ -18,10 +18,16 @@ export interface DocumentId {
   version: number;
 }
 
-/** A place to edit; also the argument of the command `draftline.editWithInstruction`. */
+/**
+ * A place to edit; also the argument of the command `draftline.editWithInstruction`. Code actions
+ * have an instruction and a title; without one the user is asked.
+ */
 export interface Target {
   textDocument: DocumentId;
   range: Range;
+  instruction?: string;
+  keepDefinitions?: boolean;
+  title?: string;
 }
 
 export interface EditStats {

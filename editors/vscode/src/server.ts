@@ -12,6 +12,7 @@ import {
   type LanguageClientOptions,
   type StaticFeature,
 } from "vscode-languageclient/node";
+import type { Target } from "./protocol";
 
 export const DOCUMENTS = [{ scheme: "file" }, { scheme: "untitled" }];
 
@@ -166,6 +167,8 @@ export class Server implements vscode.Disposable {
       middleware: {
         // Ghost text shows the same and more; both at once would ask the model twice a keystroke.
         provideCompletionItem: () => null,
+        provideCodeActions: async (document, range, context, token, next) =>
+          (await next(document, range, context, token))?.map(previewed),
         workspace: {
           configuration: (parameters) => parameters.items.map(() => serverSettings()),
           didChangeConfiguration: () => Promise.resolve(), // ours is sent instead, without `server`
@@ -173,6 +176,18 @@ export class Server implements vscode.Disposable {
       },
     };
   }
+}
+
+/** An action with an edit still to be made, shown as every other proposal. (VS Code's own preview
+ * leaves each change unchecked: its Apply would do nothing.) */
+function previewed(action: vscode.Command | vscode.CodeAction): vscode.Command | vscode.CodeAction {
+  const { data } = action as { data?: Target };
+  if (!data || !(action instanceof vscode.CodeAction)) return action;
+  const { title } = action;
+  const shown = new vscode.CodeAction(title, action.kind);
+  if (action.diagnostics) shown.diagnostics = action.diagnostics;
+  shown.command = { title, command: "draftline.editWithInstruction", arguments: [{ ...data, title }] };
+  return shown;
 }
 
 /** What to tell a person about a failed request; nothing when it was cancelled. */
