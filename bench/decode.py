@@ -1,23 +1,30 @@
 """How fast answers are decoded: plainly, by Draftline, by transformers and by llama.cpp.
 
-    python bench/decode.py [--repeats 5] [--methods plain,draftline] [--tasks editeval.jsonl]
+    python bench/decode.py [--repeats 5] [--methods plain,draftline] [--kinds file,edit,summary]
+    python bench/decode.py --spec-bench spec_bench.jsonl --kinds translation --limit 96
 
-Six prompts (bench/tasks.py): three edits whose answers are checked, three summaries. Every method
-has one short warm-up a prompt; then, in each repeat and prompt, all methods take turns, in an order
-that rotates. Ratios are medians over pairs of one repeat, with a bootstrap interval
-(bench/stats.py). Decoding excludes the prompt (bench/methods.py says how); end to end is the
-prompt's time and the time of the whole answer at the measured speed.
+Edits of whole files and of selections, whose answers are checked, and summaries (bench/tasks.py);
+tasks by path; Spec-Bench's questions by path (bench/specbench.py). Every method has one short
+warm-up a prompt; then, in each repeat, all methods take turns, in an order that rotates. Ratios are
+medians over pairs of one repeat, with a bootstrap interval (bench/stats.py). Decoding excludes the
+prompt (bench/methods.py says how); end to end is the prompt's time, read once, and the time of the
+whole answer at the measured speed. "cost" is free of noise: what all passes cost by this machine's
+measured table (engine/cost.py), beside passes of one token for the same text.
 
 To end in time, plain decoding by others, and ours in a second dtype, is timed over PLAIN_TOKENS
 only (its speed hardly depends on what is written), and the second dtype and transformers get
 --slow-prompts of each kind. A method that would not fit into memory is left out and named.
+--temperatures: what is accepted there (bench/acceptance.py); --second-edit: what of its prompt is
+read again (bench/reuse.py). Until OUT is there, its twin .runs has a JSON line for each run.
 Exit code 1: some plain text and Draftline's differ; the results are written all the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -27,17 +34,21 @@ ROOT = Path(__file__).resolve().parent.parent
 # This folder must not come first: it has an index.py too.
 sys.path[:] = [str(ROOT), *(p for p in sys.path if Path(p).resolve() != Path(__file__).parent)]
 
-from bench import report, tasks  # noqa: E402
-from bench.methods import Run, floor_of  # noqa: E402
+from bench import report, specbench, tasks  # noqa: E402
+from bench.acceptance import acceptance  # noqa: E402
+from bench.methods import Ours, Run, floor_of, relative_cost  # noqa: E402
+from bench.reuse import second_edits  # noqa: E402
 from bench.runners import METHODS, Runners  # noqa: E402
 from bench.stats import bootstrap, pairs  # noqa: E402
 from bench.tasks import Task  # noqa: E402
 from engine.weights import WeightsError  # noqa: E402
 
 PLAIN_TOKENS, WARM_UP = 96, 24
+SHIPPED = ("file", "edit", "summary")
 COMPARED = (  # what is claimed: (ours, theirs)
     ("plain", "llama.cpp"),
     ("draftline", "llama.cpp-lookup"),
+    ("draftline", "lookup"),
     ("plain-{slow}", "hf"),
     ("draftline-{slow}", "hf-lookup"),
 )
@@ -55,33 +66,46 @@ def chosen(method: str, todo: list[Task], slow_prompts: int, runners: Runners) -
     if not (method.startswith("hf") or method.endswith(f"-{runners.slow}")):
         return {task.name for task in todo}
     names: set[str] = set()
-    for kind in ("edit", "summary"):
+    for kind in kinds_of(todo):
         shipped = [task.name for task in todo if task.kind == kind and not task.sampled]
         names.update(shipped[:slow_prompts])
     return names
 
 
-def measure(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> tuple[Runs, Any]:
-    """All runs, and of each engine the floors seen, one a repeat."""
+def kinds_of(todo: list[Task]) -> list[str]:
+    """In the order that they come."""
+    return list(dict.fromkeys(task.kind for task in todo))
+
+
+def measure(
+    options: argparse.Namespace, runners: Runners, todo: list[Task], notes: Path
+) -> tuple[Runs, Any]:
+    """All runs, and of each engine the floors seen, one a prompt. Runs are also noted at once."""
     runs: Runs = {}
     floors: dict[str, list[dict[str, float]]] = {}
     gets = {m: chosen(m, todo, options.slow_prompts, runners) for m in runners.methods}
-    for repeat in range(-1, options.repeats):  # -1 warms up
-        for name, engine in runners.engines.items():
-            found = floor_of(engine, runners.threads) if repeat >= 0 else None
-            if found:
-                floors.setdefault(name, []).append(found)
+    notes.parent.mkdir(parents=True, exist_ok=True)
+    with notes.open("w", encoding="utf-8") as out:
         for place, task in enumerate(todo):
+            for name, engine in runners.engines.items():
+                if found := floor_of(engine, runners.threads):
+                    floors.setdefault(name, []).append(found)
             order = [m for m in runners.methods if task.name in gets[m]]
-            turn = (repeat + place) % len(order) if order else 0
-            for method in order[turn:] + order[:turn]:
-                limit = limit_of(method, runners) if repeat >= 0 else WARM_UP
-                report.progress(repeat, options.repeats, task.name, method)
-                run = runners.methods[method].run(task, limit)
-                if repeat >= 0 and run.tokens and run.forwards:
-                    runs.setdefault((task.name, method), []).append(run)
-                elif repeat == 0:
-                    runners.leave_out([method], f"{task.name} ended with the prompt's own pass")
+            for repeat in range(-1, options.repeats):  # -1 warms up
+                what = "warm-up" if repeat < 0 else f"repeat {repeat + 1} of {options.repeats}"
+                turn = repeat % len(order) if order else 0
+                for method in order[turn:] + order[:turn]:
+                    limit = limit_of(method, runners) if repeat >= 0 else WARM_UP
+                    report.progress(what, place, len(todo), task.name, method)
+                    run = runners.methods[method].run(task, limit)
+                    if repeat >= 0 and run.tokens and run.forwards:
+                        runs.setdefault((task.name, method), []).append(run)
+                        note = {"task": task.name, "method": method} | asdict(run)
+                        out.write(json.dumps(note) + "\n")
+                        out.flush()
+                    elif repeat == 0:
+                        why = f"{task.name} ended with the prompt's own pass"
+                        runners.leave_out([method], why)
     return runs, floors
 
 
@@ -108,6 +132,7 @@ def result(task: Task, method: str, runs: Runs, runners: Runners) -> dict[str, A
         "dtype": runners.dtypes[method],
         "tokens": mine[0].tokens,
         "tokens_per_s": round(speed, 2),
+        "drafted_per_forward": round(sum(n for n, _ in mine[0].steps) / mine[0].forwards, 2),
         "tokens_per_forward": round(median(run.tokens / run.forwards for run in mine), 3),
         "ms_per_step": round(1000 * median(run.seconds / run.forwards for run in mine), 2),
         "prefill_s": round(prefill, 3),
@@ -118,7 +143,7 @@ def result(task: Task, method: str, runs: Runs, runners: Runners) -> dict[str, A
         ratio = bootstrap([pairs(*(speeds(one) for one in (mine, plain)))])
         line |= {"ratio_to_plain": round(ratio.value, 3), "ratio_to": base}
         line |= {"ratio_low": round(ratio.low, 3), "ratio_high": round(ratio.high, 3)}
-    if method.startswith("draftline") and plain:
+    if method.startswith(("draftline", "lookup")) and plain:
         line["equal"] = equal(mine, plain, limit_of(base, runners) is not None)
     if limit_of(method, runners) is None:
         line["passes"] = task.passes(mine[0].text)
@@ -142,7 +167,7 @@ def groups(todo: list[Task], runs: Runs, runners: Runners) -> list[dict[str, Any
     wanted = [(m, plain_of(m, runners)) for m in runners.methods if m != plain_of(m, runners)]
     wanted += [(one.format(slow=runners.slow), other) for one, other in COMPARED]
     found = []
-    for kind in ("edit", "summary"):
+    for kind in kinds_of(todo):
         for sampled in (False, True):
             names = [task.name for task in todo if (task.kind, task.sampled) == (kind, sampled)]
             for one, other in dict.fromkeys(wanted):
@@ -151,18 +176,15 @@ def groups(todo: list[Task], runs: Runs, runners: Runners) -> list[dict[str, Any
                     ratio = bootstrap(
                         [pairs(speeds(runs[n, one]), speeds(runs[n, other])) for n in both], sampled
                     )
-                    found.append(
-                        {
-                            "kind": kind,
-                            "prompts": len(both),
-                            "sampled": sampled,
-                            "method": one,
-                            "against": other,
-                            "ratio": round(ratio.value, 3),
-                            "low": round(ratio.low, 3),
-                            "high": round(ratio.high, 3),
-                        }
-                    )
+                    line = {"kind": kind, "prompts": len(both), "sampled": sampled}
+                    line |= {"method": one, "against": other, "cost": None}
+                    line |= {"ratio": round(ratio.value, 3)}
+                    line |= {"low": round(ratio.low, 3), "high": round(ratio.high, 3)}
+                    if other == plain_of(one, runners) and other in runners.engines:
+                        passes = [run for n in both for run in runs[n, one]]
+                        cost = relative_cost(runners.engines[other].cost, passes)
+                        line["cost"] = None if cost is None else round(cost, 4)
+                    found.append(line)
     return found
 
 
@@ -194,7 +216,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=0, help="0: one a core")
     parser.add_argument("--tasks", type=Path, help="JSONL: id, instruction, context, before")
     parser.add_argument("--sample", type=int, default=20, help="of --tasks")
-    parser.add_argument("--prompts", type=int, default=3, help="shipped ones of each kind")
+    parser.add_argument("--kinds", default=",".join(SHIPPED), help="also specbench's")
+    parser.add_argument("--prompts", type=int, default=4, help="shipped ones of each kind")
+    parser.add_argument("--spec-bench", type=Path, help="JSONL: question_id, category, turns")
+    parser.add_argument("--questions", type=int, default=10, help="of each of its kinds")
+    parser.add_argument("--limit", type=int, default=96, help="tokens of an answer to them")
+    parser.add_argument("--temperatures", default="", help="such as 0,0.2,0.8: what is accepted")
+    parser.add_argument("--second-edit", action="store_true", help="what it reads again")
     parser.add_argument(
         "--slow-prompts", type=int, default=1, help="of each kind, for slow methods"
     )
@@ -203,38 +231,77 @@ def arguments() -> argparse.Namespace:
     unknown = set(options.methods.split(",")) - set(METHODS)
     if unknown:
         parser.error(f"--methods {','.join(sorted(unknown))}: choose from {','.join(METHODS)}")
-    for name in ("repeats", "sample"):
+    options.kinds = options.kinds.split(",")
+    known = (*SHIPPED, *specbench.KINDS)
+    if unknown := set(options.kinds) - set(known):
+        parser.error(f"--kinds {','.join(sorted(unknown))}: choose from {','.join(known)}")
+    if set(options.kinds) & set(specbench.KINDS) and not options.spec_bench:
+        parser.error("--kinds of Spec-Bench need its questions: name them with --spec-bench FILE")
+    try:
+        options.temperatures = [float(one) for one in options.temperatures.split(",") if one]
+    except ValueError:
+        parser.error(f"--temperatures {options.temperatures}: numbers, with commas between them")
+    for name in ("repeats", "sample", "questions", "limit"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: must be 1 or more")
-    if options.tasks and not options.tasks.is_file():
-        parser.error(f"--tasks {options.tasks}: no such file")
+    for path in (options.tasks, options.spec_bench):
+        if path and not path.is_file():
+            parser.error(f"{path}: no such file")
     return options
+
+
+def asked(options: argparse.Namespace) -> list[Task]:
+    """The tasks of all kinds that are wanted. ValueError or OSError with one line."""
+    every = [*tasks.whole_files(), *tasks.shipped()]
+    todo: list[Task] = []
+    for kind in options.kinds:
+        todo += [task for task in every if task.kind == kind][: options.prompts]
+    named = [kind for kind in options.kinds if kind in specbench.KINDS]
+    if named:
+        todo += specbench.questions(options.spec_bench, named, options.questions, options.limit)
+    return todo + (tasks.from_file(options.tasks, options.sample) if options.tasks else [])
+
+
+def besides(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> dict[str, Any]:
+    """What is asked for beside the speed."""
+    plain, ours = (runners.methods.get(name) for name in ("plain", "draftline"))
+    found: dict[str, Any] = {"acceptance": [], "second_edit": []}
+    if options.temperatures and isinstance(plain, Ours) and isinstance(ours, Ours):
+        found["acceptance"] = acceptance(plain, ours, todo, options.temperatures, options.limit)
+    if options.second_edit and "plain" in runners.engines:
+        found["second_edit"] = second_edits(runners.engines["plain"], options.repeats)
+    return found
 
 
 def main() -> int:
     options = arguments()
     began = perf_counter()
-    todo: list[Task] = []
-    for kind in ("edit", "summary"):
-        todo += [task for task in tasks.shipped() if task.kind == kind][: options.prompts]
     try:
-        todo += tasks.from_file(options.tasks, options.sample) if options.tasks else []
+        todo = asked(options)
         runners = Runners(options)
     except (ValueError, OSError, RuntimeError, WeightsError) as error:
         print(f"bench/decode.py: {error}", file=sys.stderr)
         return 2
+    options.out = report.place(options, runners)
+    notes = options.out.with_suffix(".runs")
     with runners:
-        runs, floors = measure(options, runners, todo)
+        runs, floors = measure(options, runners, todo, notes)
+        more = besides(options, runners, todo)
+        kinds = groups(todo, runs, runners)
     pairs_seen = [(t, m) for t in todo for m in runners.methods if (t.name, m) in runs]
     results = [result(task, method, runs, runners) for task, method in pairs_seen]
+    different = sum(line.get("equal") is False for line in results)
+    different += sum(line["prompts"] - line["equal"] for line in more["acceptance"])
     record = report.about(options, runners, perf_counter() - began) | {
         "results": results,
-        "groups": groups(todo, runs, runners),
+        "groups": kinds,
         "floor": floor(floors, runs),
-        "different": sum(line.get("equal") is False for line in results),
+        **more,
+        "different": different,
     }
     report.show(record)
     report.write(options, record)
+    notes.unlink()
     report.last_line(record)
     return 1 if record["different"] else 0
 

@@ -8,15 +8,21 @@ time. A pass is a forward that produced tokens.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from bench.llama import Llama
+from bench.lookup import PromptLookup
 from bench.tasks import Task
-from engine import Engine
+from engine import Done, Engine, Request, Step
+from engine.cost import Cost
+from engine.generate import generate
 from engine.prompts import Prompt, Tokenizer, prompt_of
+from engine.records import Event
+from engine.worker import Job
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,8 @@ class Run:
     forwards: int
     seconds: float
     prefill: float
+    prompt: int = 0  # tokens of it; ours only, as are the steps
+    steps: tuple[tuple[int, int], ...] = ()  # of each pass: tokens drafted, tokens gained
 
     @property
     def tokens_per_s(self) -> float:
@@ -43,19 +51,27 @@ def synchronize(device: str) -> None:
 
 
 class Ours:
-    """Draftline, with or without speculation; two of them share one engine."""
+    """Draftline: "plain", "draftline", or "lookup" (another's rule); all share one engine. The
+    first run of a task reads its prompt anew; `prefill` is that time, also for the others."""
 
-    def __init__(self, engine: Engine, speculation: bool) -> None:
-        self.engine, self.speculation = engine, speculation
+    def __init__(self, engine: Engine, mode: str, prefill: dict[str, float]) -> None:
+        self.engine, self.mode, self.prefill = engine, mode, prefill
 
     def run(self, task: Task, limit: int | None) -> Run:
-        """Read the prompt anew and decode. RuntimeError where the job failed."""
-        self.engine.target.sequences.clear()  # else the prompt would not be read again
+        """RuntimeError where the job failed."""
+        if task.name not in self.prefill:
+            self.engine.target.sequences.clear()
         request = task.request
         if limit is not None:
-            request = replace(request, max_tokens=limit)
+            request = replace(request, max_tokens=min(limit, request.max_tokens or limit))
         synchronize(self.engine.target.device.type)
-        done = self.engine.submit(request, self.speculation).result()
+        steps: list[tuple[int, int]] = []
+        done = Done("failed")
+        for event in self._begin(request):
+            if isinstance(event, Done):
+                done = event
+            elif isinstance(event, Step) and event.prefill is None:
+                steps.append((event.drafted, event.accepted + 1))
         if done.reason not in ("stop", "length"):
             raise RuntimeError(f"{task.name}: {done.error or done.reason}")
         usage = done.usage
@@ -64,8 +80,34 @@ class Ours:
             usage.completion_tokens,
             usage.forwards,
             usage.decode_seconds,
-            usage.prefill_seconds,
+            self.prefill.setdefault(task.name, usage.prefill_seconds),
+            usage.prompt_tokens,
+            tuple(steps),
         )
+
+    def _begin(self, request: Request) -> Job:
+        if self.mode != "lookup":
+            return self.engine.submit(request, self.mode == "draftline")
+        prompt = prompt_of(request, self.engine.tokenizer)
+        target, tokenizer = self.engine.target, self.engine.tokenizer
+
+        def run(cancelled: Callable[[], bool]) -> Iterator[Event]:
+            return generate(request, prompt, target, tokenizer, PromptLookup(), cancelled)
+
+        return self.engine.worker.submit(Job(request, run))
+
+
+def relative_cost(cost: Cost, runs: list[Run]) -> float | None:
+    """What the passes of `runs` cost together, by this machine's measured table, beside passes of
+    one token for the same text. None where there are none."""
+    taken = plain = 0.0
+    for run in runs:
+        context = run.prompt
+        for drafted, gained in run.steps:
+            taken += cost(1 + drafted, context)
+            plain += sum(cost(1, context + n) for n in range(gained))
+            context += gained
+    return taken / plain if plain else None
 
 
 class Clock:
@@ -157,7 +199,8 @@ class LlamaCpp:
 
     def run(self, task: Task, limit: int | None) -> Run:
         prompt = prompt_of(task.request, self.tokenizer)
-        answer = self.llama.run(prompt.ids, limit or prompt.max_tokens, prompt.stop)
+        most = min(limit or prompt.max_tokens, prompt.max_tokens)
+        answer = self.llama.run(prompt.ids, most, prompt.stop)
         if "choices" not in answer:
             raise RuntimeError(f"{task.name}: llama.cpp: {answer}")
         times = answer["timings"]

@@ -26,11 +26,13 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def progress(repeat: int, repeats: int, task: str, method: str) -> None:
-    """One line that is written over, on a terminal only."""
+def progress(what: str, place: int, places: int, task: str, method: str) -> None:
+    """What is being done: one line that is written over on a terminal, lines elsewhere."""
+    line = f"{place + 1}/{places} {task}, {method}, {what}"
     if sys.stderr.isatty():
-        what = "warm-up" if repeat < 0 else f"{repeat + 1} of {repeats}"
-        print(f"\r\x1b[K{what}: {task}, {method}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+    else:
+        say(line)
 
 
 def machine() -> dict[str, Any]:
@@ -51,6 +53,13 @@ def machine() -> dict[str, Any]:
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "system": platform.system(),
     }
+
+
+def gpu() -> str:
+    """Its name."""
+    import torch
+
+    return torch.cuda.get_device_name()
 
 
 def commit() -> str | None:
@@ -75,9 +84,7 @@ def about(options: argparse.Namespace, runners: Runners, seconds: float) -> dict
             versions[name] = None
     known = machine()
     if runners.device == "cuda":
-        import torch
-
-        known["gpu"] = torch.cuda.get_device_name()
+        known["gpu"] = gpu()
     return {
         "machine": known,
         "model": Path(runners.model).name,
@@ -118,15 +125,18 @@ def show(record: dict[str, Any]) -> None:
                 f"{one['tokens']}",
                 f"{one['tokens_per_s']:.1f}",
                 f"{one['end_to_end_tokens_per_s']:.1f}",
+                f"{one['drafted_per_forward']:.1f}",
                 f"{one['tokens_per_forward']:.2f}",
                 f"{one['ms_per_step']:.1f}",
                 interval(one, "ratio_to_plain", "ratio_"),
                 f"{equal} {right}".strip(),
             ]
         )
-    heads = "prompt method dtype tokens tokens/s end-to-end tokens/pass ms/pass ratio text"
+    heads = (
+        "prompt method dtype tokens tokens/s end-to-end drafted/pass tokens/pass ms/pass ratio text"
+    )
     console.print(table("Decoding", heads, lines))
-    heads = "kind prompts method against ratio"
+    heads = "kind prompts method against ratio cost"
     lines = [
         [
             one["kind"] + (" (by path)" if one["sampled"] else ""),
@@ -134,6 +144,7 @@ def show(record: dict[str, Any]) -> None:
             one["method"],
             one["against"],
             interval(one, "ratio", ""),
+            "" if one["cost"] is None else f"{one['cost']:.3f}",
         ]
         for one in record["groups"]
     ]
@@ -151,6 +162,14 @@ def show(record: dict[str, Any]) -> None:
         for name, one in record["floor"].items()
     ]
     console.print(table("One-token steps against reading the weights once", heads, lines))
+    if record["acceptance"]:
+        heads = "kind temperature prompts equal tokens tokens/pass accepted"
+        lines = [[str(value) for value in one.values()] for one in record["acceptance"]]
+        console.print(table("What is accepted", heads, lines))
+    if record["second_edit"]:
+        heads = "case first/tokens second/tokens first/s second/s ratio"
+        lines = [[str(value) for value in one.values()] for one in record["second_edit"]]
+        console.print(table("Reading the prompt of a second edit", heads, lines))
 
 
 def interval(line: dict[str, Any], value: str, prefix: str) -> str:
@@ -171,11 +190,18 @@ def table(title: str, heads: str, lines: list[list[str]]) -> Any:
     return made
 
 
+def place(options: argparse.Namespace, runners: Runners) -> Path:
+    """Where the results are written: named by what was measured, on what."""
+    known = machine()
+    short = re.sub(r"\W+", "-", gpu() if runners.device == "cuda" else known["cpu"]).strip("-")
+    what = "" if options.kinds == ["file", "edit", "summary"] else "-".join(["", *options.kinds])
+    name = f"decode{what}-{Path(runners.model).name}-{short.lower()}.json"
+    return options.out or ROOT / "bench" / "results" / name
+
+
 def write(options: argparse.Namespace, record: dict[str, Any]) -> None:
-    """The record as a file, whole or not at all."""
-    short = re.sub(r"\W+", "-", record["machine"].get("gpu") or record["machine"]["cpu"]).strip("-")
-    name = f"decode-{record['model']}-{short.lower()}.json"
-    path: Path = options.out or ROOT / "bench" / "results" / name
+    """The record as the file `options.out`, whole or not at all."""
+    path: Path = options.out
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(handle, "w", encoding="utf-8") as out:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from types import TracebackType
 from typing import Any
 
@@ -14,7 +14,9 @@ from bench.methods import Hf, LlamaCpp, Ours, load_hf
 from engine import DEFAULT_MODEL, Config, Engine, Request
 from engine.prompts import Tokenizer
 
-METHODS = ("plain", "draftline", "hf", "hf-lookup", "llama.cpp", "llama.cpp-lookup")
+METHODS = ("plain", "draftline", "lookup", "hf", "hf-lookup", "llama.cpp", "llama.cpp-lookup")
+OURS = METHODS[:3]
+MEASURING = 60.0  # seconds that the engine may take to measure this machine
 LOOKUP_TOKENS = 10  # transformers' prompt_lookup_num_tokens
 CONTEXT = 8192  # llama.cpp's
 BYTES = {"q8": 1.7, "bf16": 2.2, "f32": 4.4}  # a parameter in memory, embedding and cache included
@@ -88,7 +90,7 @@ class Runners:
         return need <= free
 
     def _ours(self, dtype: str, suffix: str) -> None:
-        names = self._wants("plain", "draftline")
+        names = self._wants(*OURS)
         if not names or not self._fits([f"{name}{suffix}" for name in names], dtype):
             return
         start = perf_counter()
@@ -98,8 +100,14 @@ class Runners:
         # At once: its thread takes the number of threads that torch has now.
         engine.submit(Request("complete", text="x", max_tokens=2), False).result()
         self.engines[f"plain{suffix}"] = engine
+        deadline = perf_counter() + MEASURING
+        while not engine.worker.rested() and perf_counter() < deadline:
+            sleep(0.05)
+        if not engine.cost.measured:
+            report.say(f"{dtype}: what a pass costs here was not measured well: is it busy?")
+        prefill: dict[str, float] = {}
         for name in names:
-            self.methods[f"{name}{suffix}"] = Ours(engine, name == "draftline")
+            self.methods[f"{name}{suffix}"] = Ours(engine, name, prefill)
             self.dtypes[f"{name}{suffix}"] = dtype
 
     def _hf(self, dtype: str) -> None:

@@ -1,4 +1,4 @@
-"""What bench/decode.py asks: three edits and three summaries of shipped files, and tasks by path.
+"""What bench/decode.py asks: edits of shipped files, whole or in part, summaries, tasks by path.
 
 Every edit has a check that its answer does what was asked and nothing else. The checks compare
 meaning (syntax trees), so line breaks and blanks are the model's own business.
@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from engine import Request
 
@@ -31,7 +30,7 @@ class Task:
     """One prompt. `sampled`: one of many like it, drawn from a file."""
 
     name: str
-    kind: Literal["edit", "summary"]
+    kind: str  # "file" (a whole one is edited), "edit" (a selection), "summary", or specbench's
     request: Request
     check: Check | None = None
     sampled: bool = False
@@ -138,15 +137,37 @@ def summary(file: str) -> Task:
     return Task(f"summary-{Path(file).stem}", "summary", request)
 
 
+USE_VALUE_ERROR = "Raise ValueError instead of RuntimeError."
+USE_UTF8 = 'Open every file with encoding="utf-8".'
+RENAME = "Rename the parameter `items` to `entries`."
+
+
+def whole_files() -> list[Task]:
+    """The same edits, of whole files, and one more, whose answer nothing judges."""
+    rename = "Rename the parameter `sales` to `receipts`."
+    asked: list[tuple[str, str, Check | None]] = [
+        ("basket.py", RENAME, renamed("items", "entries", 13)),
+        ("tables.py", USE_UTF8, encoded(5)),
+        ("checks.py", USE_VALUE_ERROR, renamed("RuntimeError", "ValueError", 9)),
+        ("till.py", rename, None),  # the default model renames other things, too
+    ]
+    return [
+        Task(
+            f"file-{Path(file).stem}",
+            "file",
+            Request("edit", (FOLDER / file).read_text("utf-8"), file, instruction=instruction),
+            check,
+        )
+        for file, instruction, check in asked
+    ]
+
+
 def shipped() -> list[Task]:
     """The three edits and the three summaries."""
-    use_value_error = "Raise ValueError instead of RuntimeError."
-    use_utf8 = 'Open every file with encoding="utf-8".'
-    rename = "Rename the parameter `items` to `entries`."
     return [
-        edit("basket.py", 6, 48, rename, renamed("items", "entries", 13)),
-        edit("tables.py", 6, 47, use_utf8, encoded(4)),
-        edit("checks.py", 4, 43, use_value_error, renamed("RuntimeError", "ValueError", 9)),
+        edit("basket.py", 6, 48, RENAME, renamed("items", "entries", 13)),
+        edit("tables.py", 6, 47, USE_UTF8, encoded(4)),
+        edit("checks.py", 4, 43, USE_VALUE_ERROR, renamed("RuntimeError", "ValueError", 9)),
         summary("outage.md"),
         summary("orchard.md"),
         summary("queue.md"),

@@ -10,13 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from engine.config import Config
-from engine.cost import remember, remembered
-from engine.drafting import Drafter, Nothing, Source
-from engine.drafting.blend import Blend, Calibration
-from engine.drafting.context import ContextSource
-from engine.drafting.prediction import Prediction
-from engine.drafting.workspace import WorkspaceSource
+from engine.cost import guess, measure, processor, remember, remembered
+from engine.drafting import Drafter, Nothing
+from engine.drafting.library import Library
+from engine.drafting.next_token import Model, NextToken
+from engine.drafting.vocabulary import vocabulary
+from engine.drafting.weights import usable_weights
 from engine.generate import generate, room_for
+from engine.memory import Memory
 from engine.prompts import Prompt, Tokenizer, prompt_of
 from engine.records import Event, Request
 from engine.weights import home, locate
@@ -53,14 +54,16 @@ class Engine:
         self.tokenizer = Tokenizer(folder)
         self.target: Target = Target(folder, self.config)
         self.machine = self._machine(folder)
-        self.cost = remembered(home() / "costs.json", self.machine, self.target)
-        self.calibration = Calibration()
+        self.cost = remembered(home() / "costs.json", self.machine) or guess(self.target)
+        self.library = Library(home(), self.tokenizer)
+        self.model = Model(vocabulary(self.tokenizer), self.library, usable_weights())
+        self.memory = Memory()
         self.workspace: Workspace | None = None
         if self.config.workspace is not None:
             self.workspace = Workspace(self.config.workspace, self.tokenizer, home())
             self.workspace.watch()  # before it is read: nothing is missed
             self.workspace.build(progress)
-        self.worker = Worker()
+        self.worker = Worker(self._spare())
 
     def submit(
         self,
@@ -74,7 +77,7 @@ class Engine:
         own. Equally urgent requests of several clients take turns."""
         prompt = prompt_of(request, self.tokenizer)
         room_for(prompt, self.target.context)
-        run = partial(self._run, request, prompt, speculation, workspace or self.workspace)
+        run = partial(self._run, request, prompt, speculation, workspace or self.workspace, client)
         return self.worker.submit(Job(request, run, client))
 
     def close(self) -> None:
@@ -101,27 +104,38 @@ class Engine:
         prompt: Prompt,
         speculation: bool,
         workspace: Workspace | None,
+        client: str,
         cancelled: Callable[[], bool],
     ) -> Iterator[Event]:
-        drafter = self._drafter(prompt, workspace) if speculation else Nothing()
+        drafter = self._drafter(workspace) if speculation else Nothing()
         if self.target.device.type == "cpu":
             self.target.chunk = chunk_of(self.cost.reading)
         return generate(
-            request, prompt, self.target, self.tokenizer, drafter, cancelled, self.cost.read
+            request,
+            prompt,
+            self.target,
+            self.tokenizer,
+            drafter,
+            cancelled,
+            self.cost.read,
+            self.memory.of(client),
+            partial(self.memory.add, client, request.path),
         )
 
-    def _drafter(self, prompt: Prompt, workspace: Workspace | None) -> Drafter:
+    def _drafter(self, workspace: Workspace | None) -> Drafter:
         if not self.target.exact and self.target.device.type == "cpu":
             return Nothing()  # the target said why when it was loaded
-        sources: list[Source] = [ContextSource()]
-        if prompt.predictions:
-            sources.insert(0, Prediction())
-        if workspace is not None:
-            sources.append(WorkspaceSource(workspace))
-        return Blend(sources, self.calibration, self.cost, self.config.budget)
+        return NextToken(self.model, self.cost, self.config.budget, workspace)
+
+    def _spare(self) -> Iterator[float]:
+        """While nothing is asked: what a pass costs here, and what the language's library says."""
+        if not self.cost.measured:
+            yield from measure(self.target, self.cost)
+            remember(home() / "costs.json", self.machine, self.cost)
+        yield from self.library.build()
 
     def _machine(self, folder: Path) -> str:
         """What a forward pass's time depends on."""
         threads = self.config.threads or os.cpu_count()
-        parts = (folder.name, self.target.dtype_name, self.target.device_name, f"{threads} threads")
-        return ", ".join(parts)
+        device = processor() if self.target.device.type == "cpu" else self.target.device_name
+        return ", ".join((folder.name, self.target.dtype_name, device, f"{threads} threads"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -60,11 +60,21 @@ def generate(
     drafter: Drafter,
     cancelled: Callable[[], bool] = lambda: False,
     on_read: Callable[[int, float], None] = lambda tokens, seconds: None,
+    memory: Sequence[list[int]] = (),
+    on_written: Callable[[list[int]], None] = lambda tokens: None,
 ) -> Iterator[Event]:
     """Steps, then exactly one Done. Between two events another request may use the target.
-    `on_read` is told of each pass over the prompt: its tokens and its time."""
+    `on_read` is told of each pass over the prompt: its tokens and its time. `memory`: what was
+    written before, to copy from; `on_written` is told of this answer, if it was not cut short."""
     limit = room_for(prompt, target.context)
-    context = Context(prompt.ids, prompt.predictions, path=request.path)
+    context = Context(
+        prompt.ids,
+        prompt.predictions,
+        path=request.path,
+        whole=prompt.whole,
+        span=prompt.span,
+        memory=list(memory),
+    )
     text = TextStream(tokenizer, prompt.stop)
     counts = Counts()
     eos = tokenizer.eos | prompt.ends
@@ -111,6 +121,8 @@ def generate(
         if reason is not None:
             pieces += text.finish()
         yield Step(tuple(pieces), len(draft), kept, seconds)
+    if reason in ("stop", "length"):
+        on_written(context.output)
     yield Done(reason, text.text, text.matched, counts.usage(context))
 
 
@@ -133,4 +145,4 @@ def read(
 
 def origins(draft: Draft, path: list[int]) -> list[Origin]:
     """Where each token of a step came from; the last one is the model's own."""
-    return [*((draft.sources[node], draft.spans[node]) for node in path), ("model", None)]
+    return [*((draft.sources[node], draft.span(node)) for node in path), ("model", None)]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,15 @@ import numpy as np
 from engine.edits import inner, plain
 from engine.infill import ends, infill_ids
 from engine.records import Message, Request, RequestError
+from engine.token_bytes import is_byte_level, words_bytes
+from index.records import Span
 
 EDIT_SYSTEM = (
     "You are a careful code editor. You rewrite the given code by the instruction, change nothing "
     "else, and answer with the rewritten code only, in one code block."
 )
 CHAT_TOKENS, COMPLETE_TOKENS = 1024, 256  # room where the request names none
+AROUND = 32_000  # characters before and after a selection that may be copied from
 EDIT_END = "Change nothing else."
 SLOT = "\ue000{}\ue001"  # where a message's text goes in a rendered template; private-use marks
 LANGUAGES = {
@@ -44,6 +48,8 @@ class Prompt:
     stop: tuple[str, ...] = ()
     max_tokens: int = CHAT_TOKENS
     ends: frozenset[int] = frozenset()  # ids that end the answer, beside the model's own
+    whole: bool = False  # predictions[0] is a whole file, which the answer repeats
+    span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its place
 
 
 class Tokenizer:
@@ -94,14 +100,25 @@ class Tokenizer:
     @cached_property
     def byte_lengths(self) -> np.ndarray[Any, Any]:
         """UTF-8 bytes each id stands for (int32); -1 where that is not fixed."""
-        vocabulary = self._spec["model"]["vocab"]
-        decoder = self._spec["decoder"] or {}
-        lengths = np.full(self.backend.get_vocab_size(), -1, np.int32)
-        if decoder.get("type") == "ByteLevel" and isinstance(vocabulary, dict):
-            for text, number in vocabulary.items():  # one character stands for one byte
-                if number < len(lengths) and text not in self.control:
-                    lengths[number] = len(text)
-        return lengths
+        if not self._byte_level:
+            return np.full(len(self.token_bytes), -1, np.int32)
+        return np.array([-1 if one is None else len(one) for one in self.token_bytes], np.int32)
+
+    @cached_property
+    def token_bytes(self) -> list[bytes | None]:
+        """UTF-8 bytes of each id's text, as far as one token has a text of its own; None for
+        control tokens and unused ids. Where blanks are written "\u2581" the first one of a text is
+        not in it."""
+        known = words_bytes(self._spec["model"]["vocab"], self._spec["decoder"] or {}, self.backend)
+        for number in self.control.values():
+            if number < len(known):
+                known[number] = None
+        return known
+
+    @property
+    def _byte_level(self) -> bool:
+        """Whether a token's characters stand for one byte each."""
+        return is_byte_level(self._spec["model"]["vocab"], self._spec["decoder"] or {})
 
     def places(
         self, ids: np.ndarray[Any, Any]
@@ -117,15 +134,15 @@ class Tokenizer:
     def _code_points(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """By id (int32): the code points that begin in its bytes, and 1 where its first byte is
         inside one. 0 where the bytes are not fixed."""
-        begun, inside = np.zeros((2, len(self.byte_lengths)), np.int32)
-        fixed = (self.byte_lengths >= 0).tolist()
-        if any(fixed):
-            begins = str.maketrans({char: "01"[n & 0xC0 != 0x80] for n, char in byte_characters()})
-            for text, number in self._spec["model"]["vocab"].items():
-                if number < len(fixed) and fixed[number]:
-                    marks = text.translate(begins)
-                    begun[number], inside[number] = marks.count("1"), marks.startswith("0")
-        return begun, inside
+        lengths = np.maximum(self.byte_lengths, 0)
+        if not lengths.any():
+            return np.zeros_like(lengths), np.zeros_like(lengths)
+        data = np.frombuffer(b"".join(one or b"" for one in self.token_bytes), np.uint8)
+        begins = np.append(data & 0xC0 != 0x80, True)
+        counts = np.cumsum(np.append(False, begins), dtype=np.int32)
+        starts = np.cumsum(lengths) - lengths
+        inside = (lengths > 0) & ~begins[starts]
+        return counts[starts + lengths] - counts[starts], inside.astype(np.int32)
 
     # -- chat ----------------------------------------------------------------------------------
 
@@ -219,7 +236,41 @@ def edit_prompt(request: Request, tokenizer: Tokenizer, predictions: list[list[i
     room = request.max_tokens
     if room is None:
         room = 256 + len(expected) * 3 // 2
-    return Prompt(ids, [expected, *predictions], (f"\n{fence}", *request.stop), room)
+    around = [tokenizer.encode(text) for text in surroundings(request.text, first, last) if text]
+    return Prompt(
+        ids,
+        [expected, *predictions, *around],
+        (f"\n{fence}", *request.stop),
+        room,
+        whole=not around,
+        span=spans(request, first, last, expected, tokenizer),
+    )
+
+
+def surroundings(text: str, first: int, last: int) -> tuple[str, str]:
+    """What stands before and after the place that is edited, within bounds: it may be copied."""
+    return plain(text[max(0, first - AROUND) : first]), plain(text[last : last + AROUND])
+
+
+def spans(
+    request: Request, first: int, last: int, expected: list[int], tokenizer: Tokenizer
+) -> Callable[[int, int], Span | None] | None:
+    """Where the tokens of the edited text stand in the file: (0, token) -> its Span."""
+    if not request.path or plain(request.text[first:last]) != request.text[first:last]:
+        return None  # other line ends: no position is the same
+
+    @cache
+    def places() -> tuple[list[int], list[int]]:
+        starts, stops = tokenizer.places(np.array(expected, np.int32))
+        return starts.tolist(), stops.tolist()
+
+    def span(prediction: int, token: int) -> Span | None:
+        starts, stops = places()
+        if prediction != 0 or token >= len(starts) or first + stops[token] > last:
+            return None
+        return Span(request.path, first + starts[token], first + stops[token], request.version)
+
+    return span
 
 
 def longest_run(text: str, mark: str) -> int:
@@ -249,14 +300,6 @@ def render(template: str, messages: list[Message], settings: dict[str, Any]) -> 
 def token_text(token: Any) -> str:
     """A special token's text, whether stored as a string or as an object."""
     return token["content"] if isinstance(token, dict) else token or ""
-
-
-def byte_characters() -> list[tuple[int, str]]:
-    """Bytes and the characters that stand for them in a byte-level vocabulary, as GPT-2 has it:
-    printable ones for themselves, the others in order for those from U+0100."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(256) if byte not in printable]
-    return [(n, chr(n if n in printable else 256 + others.index(n))) for n in range(256)]
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ it, because that never changes the answer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -67,28 +68,25 @@ class Draft:
     parents: list[int] = field(default_factory=list)
     probs: list[float] = field(default_factory=list)  # P(accepted | parent accepted)
     sources: list[str] = field(default_factory=list)
-    spans: list[Span | None] = field(default_factory=list)
+    span: Callable[[int], Span | None] = lambda node: None  # of a node that was accepted
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def add(
-        self, token: int, parent: int, prob: float, source: str, span: Span | None = None
-    ) -> int:
+    def add(self, token: int, parent: int, prob: float, source: str) -> int:
         """Append a node and return its index."""
         self.tokens.append(token)
         self.parents.append(parent)
         self.probs.append(prob)
         self.sources.append(source)
-        self.spans.append(span)
         return len(self.tokens) - 1
 
     def first(self, count: int) -> Draft:
         """The tree of the first `count` nodes; parents precede children, so it is one."""
         if count >= len(self):
             return self
-        rows = (self.tokens, self.parents, self.probs, self.sources, self.spans)
-        return Draft(*(row[: max(count, 0)] for row in rows))  # type: ignore[arg-type]
+        n = max(count, 0)
+        return Draft(self.tokens[:n], self.parents[:n], self.probs[:n], self.sources[:n], self.span)
 
 
 @dataclass(slots=True)

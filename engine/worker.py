@@ -2,21 +2,24 @@
 
 Of equally urgent jobs that of the client which waited longest since its last turn is next. A
 request that is more urgent runs between two steps of one that is less so; cancelling takes
-effect between two passes. An error ends its own job with `Done("failed")` and nothing else.
+effect between two passes. An error ends its own job with `Done("failed")` and nothing else. While
+nothing is asked, spare work is done, a slice at a time.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
+from time import monotonic
 
 from engine.records import Done, Event, Request
 
 log = logging.getLogger(__name__)
 
 URGENCY = {"complete": 0, "edit": 1, "chat": 2}
+QUIET = 0.5  # seconds
 Run = Callable[[Callable[[], bool]], Iterator[Event]]  # given "is it cancelled?"
 
 
@@ -58,7 +61,11 @@ class Job:
 class Worker:
     """One daemon thread that runs jobs."""
 
-    def __init__(self) -> None:
+    def __init__(self, spare: Iterable[float] = ()) -> None:
+        """`spare`: work for when nothing was asked for QUIET seconds, in slices; a job waits for
+        one of them at most. Each slice yields the seconds until the next."""
+        self._spare: Iterator[float] | None = iter(spare)
+        self._due = monotonic() + QUIET  # when the next slice may begin
         self._waiting: list[Job] = []  # in the order that they came
         self._turns: dict[str, int] = {}  # client -> when it last had one
         self._turn = 0
@@ -75,6 +82,10 @@ class Worker:
             self._waiting.append(job)
             self._wake.notify()
         return job
+
+    def rested(self) -> bool:
+        """Whether no spare work is left."""
+        return self._spare is None
 
     def close(self) -> None:
         """Cancel what runs and what waits, and wait for the thread to end."""
@@ -106,10 +117,27 @@ class Worker:
         while True:
             with self._wake:
                 while not self._waiting and not self._closed:
-                    self._wake.wait()
+                    pause = None if self._spare is None else self._due - monotonic()
+                    if pause is not None and pause <= 0:
+                        break
+                    self._wake.wait(pause)
                 if self._closed:
                     return
-            self._drain(max(URGENCY.values()) + 1)
+                asked = bool(self._waiting)
+            if asked:
+                self._drain(max(URGENCY.values()) + 1)
+                self._due = max(self._due, monotonic() + QUIET)
+            elif self._spare is not None:
+                self._do_spare(self._spare)
+
+    def _do_spare(self, spare: Iterator[float]) -> None:
+        try:
+            self._due = monotonic() + next(spare)
+        except StopIteration:
+            self._spare = None
+        except Exception as error:  # it is only spare: requests go on without it
+            log.warning("work beside the requests ended: %s", one_line(error))
+            self._spare = None
 
     def _drain(self, before: int) -> None:
         """Run all waiting jobs more urgent than `before`."""

@@ -40,6 +40,10 @@ class Tree:
 
     def __len__(self) -> int: ...
     @property
+    def length(self) -> int:
+        """Tokens of the tail's end that were found; 0: the tree is of everything or nothing."""
+
+    @property
     def tokens(self) -> NDArray[np.int32]: ...
     @property
     def parents(self) -> NDArray[np.int32]:

@@ -31,6 +31,7 @@ class Match:
 class Tree:
     """What follows a tail, best first; parents precede children, -1 stands for the tail."""
 
+    length: int
     tokens: Ids
     parents: Ids
     probs: NDArray[np.float64]
@@ -107,8 +108,10 @@ class Automaton:
         self, tail: Tokens, nodes: int = 64, width: int = 8, limit: int = 64, *, most: int = 1024
     ) -> Tree:
         _require_not_negative("most", most)
-        _, places = self.occurrences(tail, limit, followed=True)
-        return _tree([self._documents[doc][end:] for doc, end in places[:most]], nodes, width)
+        length, places = self.occurrences(tail, limit, followed=True)
+        return _tree(
+            length, [self._documents[doc][end:] for doc, end in places[:most]], nodes, width
+        )
 
     def continuation(self, doc: int, end: int, n: int) -> Ids:
         document = self.tokens(doc)
@@ -176,9 +179,9 @@ class Segments:
         self, tail: Tokens, nodes: int = 64, width: int = 8, limit: int = 64, *, most: int = 1024
     ) -> Tree:
         _require_not_negative("most", most)
-        _, places = self._places(tail, limit)
+        length, places = self._places(tail, limit)
         following = [self._parts[part].tokens(doc)[end:].tolist() for part, doc, end in places]
-        return _tree(following[:most], nodes, width)
+        return _tree(length, following[:most], nodes, width)
 
     def _places(self, tail: Tokens, limit: int) -> tuple[int, list[tuple[int, int, int]]]:
         """The longest match, and (part, document, end) of its occurrences, newest first."""
@@ -194,7 +197,7 @@ class Segments:
         return length, sorted(places, key=lambda place: (changed[place[:2]], *place), reverse=True)
 
 
-def _tree(following: list[list[int]], nodes: int, width: int) -> Tree:
+def _tree(length: int, following: list[list[int]], nodes: int, width: int) -> Tree:
     """The best-first tree of some continuations, newest first."""
     _require_not_negative("nodes", nodes)
     _require_not_negative("width", width)
@@ -221,7 +224,7 @@ def _tree(following: list[list[int]], nodes: int, width: int) -> Tree:
         probs.append(node[1])
         parents.append(node[2])
         expand(len(tokens) - 1, node[3])
-    return Tree(np.array(tokens, np.int32), np.array(parents, np.int32), np.array(probs))
+    return Tree(length, np.array(tokens, np.int32), np.array(parents, np.int32), np.array(probs))
 
 
 def _common_suffix(a: list[int], b: list[int]) -> int:

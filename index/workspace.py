@@ -87,9 +87,10 @@ class Workspace:
             )
         return found
 
-    def tree(self, tail: Ids | list[int], nodes: int = 64, width: int = 8, limit: int = 64) -> Tree:
-        """What follows the newest 1024 of these occurrences, as one tree."""
-        return self._living.snapshot[1].tree(np.asarray(tail, np.int32), nodes, width, limit)
+    def tree(self, tail: Ids | list[int], nodes: int = 64, width: int = 8, **how: int) -> Tree:
+        """What follows the newest of these occurrences, as one tree; `limit` and `most` as in
+        index._core.Segments.tree."""
+        return self._living.snapshot[1].tree(np.asarray(tail, np.int32), nodes, width, **how)
 
     def find(self, text: str, most: int = 100) -> list[Span]:
         """Where a text stands in the files, as they are indexed: newest first, `most` places."""

@@ -1,206 +1,291 @@
-"""Drafting: what is guessed is text that exists, within bounds, and it learns. Speed, not truth:
-the law is tested elsewhere, so here drafters are asked directly."""
+"""The native drafter, asked directly: its trees, its state, where it stands. Speed, not truth: that
+nothing of it changes an answer is tested elsewhere."""
 
 from __future__ import annotations
 
-import os
+import math
 import random
-from pathlib import Path
+from itertools import pairwise
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
-from drafters import Steady, real
-from encoders import Bytes
-from hypothesis import given
+from drafters import edited, ids, made_up, propose, some_text, trained, tree_of, weights_of
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cost import GRID, Cost
-from engine.drafting import Context, Drafter
-from engine.drafting.blend import STEPS, Blend, Calibration, bucket
-from engine.drafting.context import ContextSource
-from engine.drafting.prediction import Prediction
-from engine.drafting.workspace import WorkspaceSource
-from index import Workspace
-from index.naive import Automaton as Naive
+from engine._drafting import Drafter, Ngram, Weights, layout, weight_count
 
-tokens = st.lists(st.integers(0, 6), max_size=40)
+VOCABULARY, LIBRARY = made_up(9), Ngram()
+LIBRARY.count(ids([7, 8, 7, 8, 1, 7, 8, -1, 2, 3, 2, 3]), 1)
+FREE = np.zeros(200)
 
-
-def replay(drafter: Drafter, context: Context, text: list[int]) -> int:
-    """Feed `text` as the model's answer; how many passes it takes."""
-    passes = 0
-    drafter.begin(context)
-    while len(context.output) < len(text):
-        context.room = 40
-        draft = drafter.propose(context, None)
-        assert len(draft) <= context.room
-        at, path = -1, []
-        for depth in range(len(context.output), len(text)):
-            found = [
-                n for n, parent in enumerate(draft.parents)
-                if parent == at and draft.tokens[n] == text[depth]
-            ]  # fmt: skip
-            if not found:
-                break
-            at = found[0]
-            path.append(at)
-        new = text[len(context.output) : len(context.output) + len(path) + 1]
-        context.output += new
-        drafter.observe(draft, path, new, None, 0.01)
-        passes += 1
-    return passes
+token = st.integers(0, 6)
+tokens = st.lists(token, max_size=40)
+texts = st.lists(token | st.just(-1), max_size=60)
+odd = st.integers(-9, 12) | st.sampled_from([300, 2**31 - 1, -(2**31)])
+rooms = st.integers(0, 60)
 
 
-def edited(old: list[int], seed: int) -> list[int]:
-    """`old` with a few tokens replaced, inserted and deleted."""
-    chance, new = random.Random(seed), []
-    for token in old:
-        kind = chance.random()
-        if kind < 0.02:
-            new += [1000 + chance.randrange(50)]
-        elif kind < 0.04:
-            new += [token, *(1000 + chance.randrange(50) for _ in range(chance.randrange(1, 6)))]
-        elif kind > 0.02 * 3:
-            new.append(token)
-    return new
+class Setup(NamedTuple):
+    """What a drafter knows: texts, weights, and the answer so far."""
+
+    expected: list[int]
+    start: int
+    before: list[int]
+    answer: list[int]
+    kind: str
+    files: list[tuple[int, int, float]]
+
+    def drafter(self, weights: Weights | None = None) -> Drafter:
+        """It, at the end of the answer; other files are asked."""
+        made = Drafter(VOCABULARY, LIBRARY, weights or weights_of(self.kind))
+        made.begin(ids(self.expected), self.start, ids(self.before))
+        made.commit(self.answer, 0.0)
+        self.ask(made)
+        return made
+
+    def ask(self, drafter: Drafter) -> None:
+        nodes = [(one, min(parent, n - 1), p) for n, (one, parent, p) in enumerate(self.files)]
+        drafter.files(
+            ids(n[0] for n in nodes), ids(n[1] for n in nodes), np.array([n[2] for n in nodes]), 4
+        )
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_an_edit_of_a_prediction_takes_few_passes(seed: int) -> None:
-    """About one pass a change and a few more; without the prediction it takes many."""
-    chance = random.Random(seed)
-    old = [chance.randrange(300) for _ in range(800)]
-    new = edited(old, seed)
-    changes = sum(token >= 1000 for token in new) + len(old) - sum(t < 1000 for t in new)
-    assert replay(real(), Context([1, 2], [old]), new) <= len(new) / 30 + 2.5 * changes
-    assert replay(real(), Context([1, 2]), new) > 0.9 * len(new)
+setups = st.builds(
+    Setup,
+    texts,
+    st.integers(0, 60),
+    tokens,
+    tokens,
+    st.sampled_from(["trained", "zero", "random"]),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(-1, 9), st.floats(0, 1)), max_size=12),
+)
 
 
-@given(tokens, tokens)
-def test_chains_of_a_prediction_are_its_own_text(old: list[int], new: list[int]) -> None:
-    source, context = Prediction(), Context([0], [old, old[::-1]])
-    source.begin(context)
-    for n, token in enumerate(new):
-        source.extend([token])
-        context.output.append(token)
-        for chain in source.chains(context, 5):
-            assert 0 < len(chain.tokens) <= 5
-            assert any(is_inside(chain.tokens, whole) for whole in (old, old[::-1]))
-            assert chain.match <= n + 1 + (chain.kind == "follow")
+# -- trees -----------------------------------------------------------------------------------------
+
+CAUTION, MOST, LEAST, SMOOTH = 2.2, 0.9, 1e-4, 8  # of the stopping rule, as in core/drafter.cpp
 
 
-def is_inside(part: list[int], whole: list[int]) -> bool:
-    return any(whole[n : n + len(part)] == part for n in range(len(whole)))
+@settings(deadline=None)
+@given(setups, rooms, st.floats(0, 1))
+def test_a_tree_is_well_formed(setup: Setup, room: int, price: float) -> None:
+    drafter = setup.drafter()
+    tree = propose(drafter, room, price)
+    assert len(tree) <= room
+    known = {*setup.expected, *setup.before, *setup.answer, *(one[0] for one in setup.files)}
+    assert {node.token for node in tree} <= (known | {7, 8, 1, 2, 3}) - {-1}
+    for n, node in enumerate(tree):
+        assert -1 <= node.parent < n and 0 < node.prob <= 1
+        if node.source == "prediction":
+            assert setup.expected[node.place] == node.token
+    for parent in range(-1, len(tree)):
+        children = [node for node in tree if node.parent == parent]
+        assert len({node.token for node in children}) == len(children)
+        assert sum(node.prob for node in children) <= 1 + 1e-5
+    paths = tree.paths()
+    assert all(p >= np.float32(LEAST) for p in paths) and paths == sorted(paths, reverse=True)
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), tokens)
-def test_chains_of_the_context_follow_its_longest_repeated_end(
-    prompt: list[int], output: list[int]
-) -> None:
-    source, context = ContextSource(), Context(prompt, output=output)
-    source.begin(context)
-    source.extend(output)
-    oracle = Naive()
-    oracle.open()
-    oracle.extend(prompt + output)
-    match = oracle.match(context.tail(64), k=3, followed=True)
-    chains = source.chains(context, 6)
-    assert [chain.match for chain in chains] == [match.length] * len(chains)
-    text = prompt + output
-    assert [chain.tokens for chain in chains] == [
-        text[end : end + 6] for end in (match.ends if match.length else [])
-    ]
+@settings(deadline=None)
+@given(setups, rooms, st.floats(0, 1))
+def test_asked_twice_it_proposes_the_same(setup: Setup, room: int, price: float) -> None:
+    drafter = setup.drafter()
+    tree, run = propose(drafter, room, price), drafter.run
+    assert propose(drafter, room, price) == tree and drafter.run == run
+    propose(drafter, room // 2)
+    assert propose(drafter, room, price) == tree == propose(setup.drafter(), room, price)
 
 
-@given(st.integers(0, 500))
-def test_buckets_are_the_steps(match: int) -> None:
-    assert bucket(match) == max(n for n, start in enumerate(STEPS) if start <= match)
+def least_worth(costs: list[float], index: int, expected: float) -> float:
+    """The path probability that node number `index` must have."""
+    last = min(index + SMOOTH, len(costs) - 1)
+    share = (costs[last] - costs[index]) / (last - index) / costs[0]
+    return min(MOST, CAUTION * share * math.sqrt(expected * costs[0] / costs[index]))
 
 
-def test_calibration_learns_what_is_right() -> None:
-    calibration = Calibration()
-    first = calibration.probs("x y")[bucket(4)]
-    for n in range(2000):
-        calibration.saw("x y", 4, n % 5 == 0)
-    assert abs(calibration.probs("x y")[bucket(4)] - 0.2) < 0.05 < abs(first - 0.2)
-    assert calibration.probs("x y")[bucket(0)] == Calibration().probs("x y")[bucket(0)]
+def best(drafter: Drafter, costs: list[float]) -> list[float]:
+    """Path probabilities of the tree that the rule means: best first, to the first that is not
+    worth its time."""
+    whole, kept = propose(drafter, 400).paths(), [1.0]
+    for index, path in enumerate(whole[: len(costs) - 1]):
+        if path < least_worth(costs, index, sum(kept)):
+            break
+        kept.append(path)
+    return kept[1:]
 
 
-def test_drafting_that_does_not_pay_turns_itself_down_and_comes_back() -> None:
-    """Where a pass over two tokens costs as much as two passes, drafting stops; text that repeats
-    brings it back, for wrong guesses are counted though they are not drafted."""
-    chance = random.Random(0)
-    noise = [chance.randrange(4) for _ in range(600)]  # always some match, seldom a right one
-    blend = Blend([ContextSource()], Calibration(), Steady([float(n) for n in GRID]), 40)
-    context = Context([1, 2])
-    drafted: list[int] = []
-    propose = blend.propose
-
-    def counted(context: Context, target: None) -> object:
-        draft = propose(context, target)
-        drafted.append(len(draft))
-        return draft
-
-    blend.propose = counted  # type: ignore[method-assign, assignment]
-    replay(blend, context, noise)
-    assert sum(drafted[-200:]) <= 10
-    cheap = Blend([ContextSource()], blend.calibration, Steady([1 + 0.02 * n for n in GRID]), 40)
-    assert replay(cheap, Context([1, 2]), list(range(100)) * 4) < 220
+@settings(deadline=None)
+@given(
+    setups,
+    st.lists(st.floats(0, 1), min_size=1, max_size=60),
+    st.sampled_from([0.01, 0.1, 1.0]),
+)
+def test_a_tree_grows_as_long_as_it_pays(setup: Setup, steps: list[float], scale: float) -> None:
+    """No node in it is not worth its time; and what is left out without a look is little."""
+    costs = np.cumsum([1.0, *(scale * step for step in steps)])
+    drafter, expected = setup.drafter(), 1.0
+    paths = tree_of(drafter.propose(len(steps), costs)).paths()
+    for index, path in enumerate(paths):
+        assert path >= least_worth(costs.tolist(), index, expected) - 1e-6
+        expected += path
+    assert 1 + sum(best(drafter, costs.tolist())) <= 2 * expected
 
 
-def test_cost_is_linear_between_what_was_measured_and_never_falls() -> None:
-    cost = Cost([10.0, 9.0, 12.0, 12.0, 20.0, 30.0, 60.0])
-    assert [cost(n) for n in (1, 4, 6, 8, 12, 64, 128)] == [10, 12, 12, 12, 16, 60, 120]
-    assert all(cost(n + 1) >= cost(n) - 1e-9 for n in range(3, 200))
-    for _ in range(100):
-        cost.saw(8, 24.0)
-    assert cost(8) == pytest.approx(24.0, rel=0.05)
-    assert cost(64) > 60
+def test_a_tree_is_as_good_as_the_best() -> None:
+    """Nodes that promise little are not expanded: over many edits that costs next to nothing."""
+    found = meant = 0.0
+    for seed in range(60):
+        old = some_text(seed)
+        new = edited(old, seed)
+        costs = (1 + [0.0, 0.02, 0.1][seed % 3] * np.arange([9, 17, 65][seed // 3 % 3])).tolist()
+        drafter = Drafter(made_up(), Ngram(), weights_of("trained"))
+        drafter.begin(ids([*old, -1]), 0, ids([1, 2]))
+        for start in range(0, len(new), 20):
+            found += 1 + sum(tree_of(drafter.propose(len(costs) - 1, np.array(costs))).paths())
+            meant += 1 + sum(best(drafter, costs))
+            drafter.commit(new[start : start + 20], 0.0)
+    assert found >= 0.97 * meant
 
 
-def test_the_pace_of_reading_is_learnt_from_long_passes() -> None:
-    cost = Cost([1.0] * 6 + [6.4])
-    assert cost.reading == pytest.approx(0.1)
-    cost.read(8, 100.0)  # too few to tell
-    assert cost.reading == pytest.approx(0.1)
-    for _ in range(6):
-        cost.read(128, 128 * 0.2)  # busy for a moment
-    assert cost.reading < 0.14
-    for _ in range(400):
-        cost.read(128, 128 * 0.4)  # slow for good
-    assert cost.reading == pytest.approx(0.4, rel=0.05)
-    for _ in range(30):
-        cost.read(128, 128 * 0.1)
-    assert cost.reading == pytest.approx(0.1, rel=0.05)
+@settings(deadline=None)
+@given(setups, rooms, st.floats(0, 1))
+def test_what_is_sure_is_always_drafted(setup: Setup, room: int, price: float) -> None:
+    drafter = setup.drafter()
+    sure = [path for path in propose(drafter, room).paths() if path >= MOST / 0.95 + 1e-6]
+    assert propose(drafter, room, price).paths()[: len(sure)] == sure
 
 
-def test_a_tree_s_siblings_share_their_parent() -> None:
-    blend = real()
-    context = Context([5, 1, 9, 5, 2, 9, 5, 3, 9, 5], [[5, 4, 4, 4]])
-    blend.begin(context)
-    context.room = 30
-    draft = blend.propose(context, None)
-    assert len(draft) > 3
-    for parent in {-1, *range(len(draft))}:
-        children = [n for n, p in enumerate(draft.parents) if p == parent]
-        assert sum(draft.probs[n] for n in children) <= 1 + 1e-9
-        assert len({draft.tokens[n] for n in children}) == len(children)
+@settings(deadline=None)
+@given(
+    setups,
+    st.sampled_from([("files", "workspace"), ("substitutions", "substitution")]),
+)
+def test_a_part_that_is_left_out_drafts_nothing(setup: Setup, pair: tuple[str, str]) -> None:
+    part, source = pair
+    drafter = setup.drafter()
+    drafter.leave_out(part)
+    assert source not in {node.source for node in propose(drafter, 40)}
 
 
-def test_text_near_the_edited_file_comes_first(tmp_path: Path) -> None:
-    for age, path in enumerate(("here/edited.py", "here/beside.py", "far/newest.py")):
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(f"same {path}")
-        os.utime(tmp_path / path, (age, age))
-    with Workspace(tmp_path, Bytes()) as workspace:
-        workspace.build()
-        source = WorkspaceSource(workspace)
-        for path in ("", str(tmp_path / "here/edited.py"), str(tmp_path / "here/new.py")):
-            context = Context(list(b"same "), path=path)
-            source.begin(context)
-            first = bytes(source.chains(context, 99)[0].tokens).decode()
-            expected = {
-                "": "far/newest.py",
-                "edited.py": "here/edited.py",
-                "new.py": "here/beside.py",
-            }
-            assert first == expected[Path(path).name]
+def test_an_empty_library_says_nothing() -> None:
+    drafter = Drafter(VOCABULARY, Ngram(), Weights())
+    drafter.begin(ids([5, 4, 3, 2, 1, 0, 6]), 0, ids([1]))
+    assert "library" not in {node.source for node in propose(drafter, 20)}
+
+
+@settings(deadline=None)
+@given(setups)
+def test_without_siblings_a_tree_is_a_chain(setup: Setup) -> None:
+    drafter = setup.drafter()
+    drafter.leave_out("siblings")
+    tree = propose(drafter, 20)
+    assert [node.parent for node in tree] == list(range(-1, len(tree) - 1))
+    with pytest.raises(ValueError, match="'sibling'"):
+        drafter.leave_out("sibling")
+
+
+# -- state -----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(setups, st.lists(st.integers(0, 40), max_size=5), rooms)
+def test_state_is_what_was_committed(setup: Setup, cuts: list[int], room: int) -> None:
+    """In pieces or whole, with or without drafts between them, drafter used before or not."""
+    pieces = Drafter(VOCABULARY, LIBRARY, weights_of(setup.kind))
+    pieces.begin(ids([3, 2, 1] * 5), 3, ids([1, 1]))
+    pieces.commit([3, 3, 3, 2, 1, 0, 2], 0.0)
+    pieces.begin(ids(setup.expected), setup.start, ids(setup.before))
+    places = [0, *sorted(min(cut, len(setup.answer)) for cut in cuts), len(setup.answer)]
+    for start, stop in pairwise(places):
+        propose(pieces, room)
+        pieces.commit(setup.answer[start:stop], 0.0)
+    gone_through = Drafter(VOCABULARY, LIBRARY, weights_of(setup.kind))
+    gone_through.begin(ids(setup.expected), setup.start, ids(setup.before))
+    gone_through.fit(ids(setup.answer), 0.0)
+    whole = setup.drafter()
+    for drafter in (pieces, gone_through):
+        setup.ask(drafter)
+        assert propose(drafter, room) == propose(whole, room)
+        assert drafter.run == whole.run
+
+
+@settings(deadline=None)
+@given(setups)
+def test_without_learning_weights_stay(setup: Setup) -> None:
+    weights = weights_of(setup.kind)
+    before = weights.values.copy(), weights.squares.copy()
+    drafter = Drafter(VOCABULARY, LIBRARY, weights)
+    drafter.begin(ids(setup.expected), setup.start, ids(setup.before))
+    propose(drafter, 20)
+    drafter.commit(setup.answer, 0.0)
+    drafter.fit(ids(setup.answer), 0.0)
+    assert np.array_equal(weights.values, before[0]) and np.array_equal(weights.squares, before[1])
+
+
+@settings(deadline=None)
+@given(setups, token)
+def test_learning_from_a_draft_is_learning_from_the_text(setup: Setup, token: int) -> None:
+    """One update, the same however it is asked for; the token is expected more after it."""
+    drafted, read = weights_of(setup.kind), weights_of(setup.kind)
+    drafter, reader = setup.drafter(drafted), setup.drafter(read)
+
+    def known() -> tuple[float, float]:
+        """Probability of the token, and that it is one that nothing offers."""
+        first = [node for node in propose(setup.drafter(drafted), 60) if node.parent == -1]
+        found = next((node.prob for node in first if node.token == token), 0.0)
+        return found, 1 - sum(node.prob for node in first)
+
+    before, none = known()
+    propose(drafter, 20)
+    drafter.commit([token], 0.01)
+    if np.array_equal(drafted.values, weights_of(setup.kind).values):
+        assert max(before, none) > 0.97, "what was expected need not be learnt"
+        return
+    reader.fit(ids([token]), 0.01)
+    assert np.array_equal(drafted.values, read.values)
+    assert np.array_equal(drafted.squares, read.squares)
+    assert before == 0 or known()[0] >= before
+
+
+@settings(deadline=None)
+@given(setups)
+def test_what_other_files_say_counts_for_one_draft(setup: Setup) -> None:
+    drafter = setup.drafter()
+    drafter.commit([6, 5], 0.0)
+    assert all(node.source != "workspace" for node in propose(drafter, 40))
+
+
+# -- fitting ---------------------------------------------------------------------------------------
+
+
+def test_a_layout_is_a_text_that_stays() -> None:
+    assert layout() == layout() and layout()
+    assert weight_count() * 2 * 2 < 1 << 20, "two of them in half precision are shipped"
+
+
+def bits(values: Any, seeds: range) -> float:
+    """Bits a token of random edits."""
+    count = total = 0.0
+    for seed in seeds:
+        chance = random.Random(seed)
+        old = [chance.randrange(200) for _ in range(200)]
+        new = edited(old, seed)
+        drafter = Drafter(made_up(), Ngram(), Weights(values))
+        drafter.begin(ids([*old, -1]), 0, ids([1]))
+        total += drafter.fit(ids(new), 0.0)
+        count += len(new)
+    return total / count
+
+
+def test_fitting_lowers_the_bits_of_texts_not_seen() -> None:
+    unseen = range(500, 510)
+    assert bits(trained(), unseen) < 0.5 * bits(None, unseen)
+    drafter = Drafter(made_up(), Ngram(), weights := Weights())
+    losses = []
+    for _ in range(4):
+        drafter.begin(ids(range(100, 160)), 0, ids([1]))
+        losses.append(drafter.fit(ids([*range(100, 130), 5, *range(131, 160)]), 0.1))
+    assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] / 3
+    assert np.isfinite(weights.values).all() and np.isfinite(weights.squares).all()

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import EOS, chain_model
+from command import EOS, FENCE, chain_model
 
 from engine import Config, Done, Engine, Request, RequestError, Step
 from engine.drafting import Nothing
-from engine.drafting.blend import Blend
-from engine.drafting.workspace import WorkspaceSource
+from engine.drafting.next_token import NextToken
 from engine.generate import generate
 from engine.generic import UnsupportedModel
 from engine.prompts import prompt_of
@@ -154,10 +153,8 @@ def test_a_request_brings_its_own_workspace(
     own = workspaces(tmp_path, engine.tokenizer)
     own.build()
     assert same(engine.submit(request, workspace=own).result(), engine.submit(request).result())
-    drafter = engine._drafter(prompt_of(request, engine.tokenizer), own)
-    assert isinstance(drafter, Blend)
-    asked = [one.workspace for one in drafter.sources if isinstance(one, WorkspaceSource)]
-    assert asked == [own]
+    drafter = engine._drafter(own)
+    assert isinstance(drafter, NextToken) and drafter.workspace is own
 
 
 def test_bad_requests_are_refused_at_once(engine: Engine) -> None:
@@ -201,6 +198,55 @@ def test_what_the_workspace_holds_is_drafted_with_its_place(home: Path, tmp_path
     for piece in pieces:
         assert piece.span is not None and piece.span.path == str(folder / "answer.py")
         assert source[piece.span.start : piece.span.stop] == piece.text
+
+
+def test_an_edit_is_drafted_from_its_own_text_with_the_place(home: Path, tmp_path: Path) -> None:
+    """The answer is the text, with a change; what is copied says from where in the file."""
+    kept = "abcdefghijklmnopqrstuvwxyz"
+    model = chain_model(tmp_path / "model", f"{kept}0123", FENCE)
+    text = f"\U0001f60b first line\n\n{kept}\n"
+    start = text.index(kept)
+    with Engine(Config(model=str(model))) as engine:
+        request = Request(
+            "edit", text, "a.py", 3, (start, start + len(kept)), "add digits", max_tokens=40
+        )
+        *steps, done = engine.submit(request)
+        plain = engine.submit(request, speculation=False).result()
+    assert isinstance(done, Done) and same(done, plain) and done.text == f"{kept}0123"
+    pieces = [piece for step in steps for piece in step.pieces if piece.source == "prediction"]
+    assert sum(len(piece.text) for piece in pieces) > 13
+    for piece in pieces:
+        if piece.span is not None:  # the closing fence has none
+            assert (piece.span.path, piece.span.version) == ("a.py", 3)
+            assert text[piece.span.start : piece.span.stop] == piece.text
+    assert sum(len(piece.text) for piece in pieces if piece.span is not None) > 13
+
+
+def test_what_a_client_was_written_is_remembered_for_it_alone(home: Path, tmp_path: Path) -> None:
+    """A second client, or one whose memory was dropped, has nothing of it to copy."""
+    answer = "QZ7X3KJ9VW1BH5GMP2C8D4"  # which no library says
+    model = chain_model(tmp_path / "model", answer, EOS)
+    with Engine(Config(model=str(model))) as engine:
+        request = Request("complete", "x\n", path="/a.py")
+
+        def drafted_right(client: str) -> int:
+            done = engine.submit(request, client=client).result()
+            assert done.text == answer
+            return done.usage.accepted
+
+        assert drafted_right("one") < 5
+        assert engine.memory.of("one") and not engine.memory.of("two")
+        assert drafted_right("one") > 13
+        assert drafted_right("two") < 5
+        engine.memory.forget(client="one")
+        assert not engine.memory.of("one") and engine.memory.of("two")
+        assert drafted_right("one") < 5
+        engine.memory.forget(path="/a.py")
+        assert not engine.memory.of("one") and not engine.memory.of("two")
+        cut = engine.submit(request, client="one")
+        cut.cancel()
+        cut.result()
+        assert not engine.memory.of("one"), "what was cut short is not remembered"
 
 
 def test_models_that_cannot_be_had_say_why_in_one_line(home: Path, tmp_path: Path) -> None:

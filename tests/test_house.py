@@ -56,8 +56,8 @@ WALLS = {
     "psutil": ["engine/", "lsp_server/process.py", "ui/"],
     "pygls": ["lsp_server/"],
     "rich": ["ui/"],
-    "safetensors": ["engine/weights/", "engine/llama.py"],
-    "tokenizers": ["engine/prompts.py", "engine/weights/"],
+    "safetensors": ["engine/weights/", "engine/llama.py", "engine/drafting/weights.py"],
+    "tokenizers": ["engine/prompts.py", "engine/token_bytes.py", "engine/weights/"],
     "torch": [
         "engine/llama.py",
         "engine/llama_q8.py",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 from conftest import HashTarget
-from drafters import drafters, real
+from drafters import CHEAP, DEAR, KINDS_OF_WEIGHTS, drafters, real
+from encoders import Bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,8 +16,10 @@ from engine.drafting import Context, Drafter, Nothing
 from engine.generate import generate
 from engine.prompts import Prompt, Tokenizer
 from engine.records import Done, Request, RequestError, Step
+from index import Workspace
 
 VOCAB = 11
+OTHERS = st.integers(0, 12) | st.sampled_from([-1, 127, 299, 300, 10**6, 2**31 - 1])
 SAMPLED = {"temperature": 0.8, "top_k": 6, "top_p": 0.9}
 
 
@@ -33,11 +37,17 @@ def endless(tiny: Any) -> Tokenizer:
 
 
 def run(
-    target: Any, tokenizer: Tokenizer, prompt: Prompt, drafter: Drafter, **options: Any
+    target: Any,
+    tokenizer: Tokenizer,
+    prompt: Prompt,
+    drafter: Drafter,
+    memory: list[list[int]] | None = None,
+    **options: Any,
 ) -> tuple[list[Step], Done]:
     """All events of one request."""
+    request = Request("complete", **options)
     *steps, done = generate(
-        Request("complete", **options), prompt, target, tokenizer, drafter, lambda: False
+        request, prompt, target, tokenizer, drafter, lambda: False, memory=memory or ()
     )
     assert isinstance(done, Done)
     assert "".join(step.text for step in steps) == done.text  # type: ignore[union-attr]
@@ -79,6 +89,66 @@ def test_no_drafter_changes_the_answer(
     for name, drafter in drafters(truth, VOCAB).items():
         _, done = run(target, tokenizer, prompt, drafter, **options)
         assert answer(done) == answer(expected), name
+
+
+def spoilt(text: list[int], chance: random.Random) -> list[int]:
+    """A text with tokens in it that no text has, cut anywhere."""
+    odd = [-1, 0, 1, 127, 299, 300, 10**6, 2**31 - 1]
+    out = [chance.choice(odd) if chance.random() < 0.1 else token for token in text]
+    return out[chance.randrange(10) :]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 999),
+    st.sampled_from(KINDS_OF_WEIGHTS),
+    st.lists(st.lists(OTHERS, max_size=30), max_size=3),
+    st.lists(st.lists(OTHERS, max_size=20), max_size=3),
+    st.booleans(),
+)
+def test_no_text_and_no_weights_change_the_answer(
+    tokenizer: Tokenizer,
+    seed: int,
+    kind: str,
+    texts: list[list[int]],
+    memory: list[list[int]],
+    sampled: bool,
+) -> None:
+    """Predictions that are empty, longer than the context, of control tokens, with borders and
+    tokens that there are not; memory; files; and weights that are broken."""
+    chance = random.Random(seed)
+    options = {"seed": seed, **(SAMPLED if sampled else {})}
+    target = HashTarget(VOCAB, context=90, seed=seed)
+    prompt = Prompt(chance.choices(range(VOCAB), k=5), max_tokens=60)
+    expected, truth = plain(target, tokenizer, prompt, **options)
+    files = [spoilt(truth, chance) for _ in range(2)]
+    prompt.predictions = chance.choice(
+        [texts, [truth, *texts], [[]], [[0] * 500], [spoilt(truth, chance), *texts], [truth * 5]]
+    )
+    prompt.whole = chance.random() < 0.5
+    memory = [*memory, spoilt(truth, chance)]
+    with Workspace(None, Bytes()) as workspace:
+        for number, file in enumerate([truth, *files]):
+            text = bytes(token for token in file if 0 <= token < 128).decode()
+            workspace.update(f"{number}.txt", text)
+        costs = chance.choice([CHEAP, DEAR])
+        drafter = real(kind, costs, workspace, words=chance.choice([0, 5, 300]), seed=seed)
+        _, done = run(target, tokenizer, prompt, drafter, memory, **options)
+    assert answer(done) == answer(expected)
+
+
+def test_such_texts_are_drafted_from(endless: Tokenizer) -> None:
+    """Else the test above would say nothing: each source alone makes the answer take few passes."""
+    target = HashTarget(120, seed=4)
+    prompt = Prompt([40, 41], max_tokens=100)
+    done, truth = plain(target, endless, prompt)
+    assert done.usage.forwards == 100
+    with Workspace(None, Bytes()) as workspace:
+        workspace.update("a.txt", bytes(truth).decode())
+        _, done = run(target, endless, prompt, real(workspace=workspace))
+    assert done.usage.forwards < 60
+    _, done = run(target, endless, prompt, real(), memory=[[40, 41, *truth]])
+    assert done.usage.forwards < 60
 
 
 def test_every_place_of_an_end_token(tokenizer: Tokenizer) -> None:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.prompts import Detokenizer, Tokenizer, byte_characters, prompt_of
+from engine.prompts import Detokenizer, Tokenizer, prompt_of
 from engine.records import Piece, Request, RequestError
 from engine.stream import TextStream, joined
+from engine.token_bytes import byte_characters
 from index.records import Span
 
 

@@ -238,7 +238,7 @@ class Parser(argparse.ArgumentParser):
 def _parser() -> Parser:
     """Every subcommand sets `run`, a function of the parsed arguments that gives the exit code."""
     from lsp_server import cli as lsp
-    from ui import demo, index, models
+    from ui import demo, index, models, train
 
     parser = Parser(
         prog="draftline",
@@ -253,6 +253,7 @@ def _parser() -> Parser:
     _add_edit(commands)
     models.add_parser(commands)
     index.add_parser(commands)
+    train.add_parser(commands)
     demo.add_parser(commands)
     lsp.add_parser(commands)
     return parser

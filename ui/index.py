@@ -34,7 +34,7 @@ REASONS = 5  # of skipped files, in the table
 MOST = 20  # places that --find shows
 
 
-class _Failure(Exception):
+class Failure(Exception):
     """The end of the command: an exit code and one line."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -73,7 +73,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Do what the parsed arguments say; the exit code."""
-    trouble = _Trouble()
+    trouble = Trouble()
     logging.getLogger("index").addHandler(trouble)
     try:
         _check(args)
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         if args.clear:
             return _clear(args, workspace)
         return _built(args, workspace)
-    except _Failure as failure:
+    except Failure as failure:
         say(str(failure))
         return failure.code
     finally:
@@ -103,7 +103,7 @@ def _built(args: argparse.Namespace, workspace: Workspace) -> int:
         # What changed little is kept when it is closed: the figures are taken after that.
         _print_built(args, build(workspace, workspace.close), workspace)
     except NotADirectoryError as error:  # it went meanwhile
-        raise _Failure(USAGE, str(error)) from error
+        raise Failure(USAGE, str(error)) from error
     return OK
 
 
@@ -145,8 +145,8 @@ def show(text: str) -> None:
         sys.stdout.buffer.flush()
 
 
-class _Trouble(logging.Handler):
-    """What the index logs, each as one line."""
+class Trouble(logging.Handler):
+    """What is logged, each as one line."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -159,24 +159,24 @@ class _Trouble(logging.Handler):
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises _Failure for what needs no index to be refused."""
+    """Raises Failure for what needs no index to be refused."""
     if args.most is not None and (args.find is None or args.most < 1):
-        raise _Failure(USAGE, f"--most {args.most}: how many places --find shows: give both, N > 0")
+        raise Failure(USAGE, f"--most {args.most}: how many places --find shows: give both, N > 0")
     if args.find == "":
-        raise _Failure(USAGE, "--find: the text is empty: say what to look for")
+        raise Failure(USAGE, "--find: the text is empty: say what to look for")
     if args.clear and args.no_save:
-        raise _Failure(USAGE, "--clear --no-save: nothing would be done: leave one out")
+        raise Failure(USAGE, "--clear --no-save: nothing would be done: leave one out")
     args.paths = args.paths or [Path()]
     for path in [] if args.clear else args.paths:  # the index of a folder that is gone, too
         try:
             next(path.iterdir(), None)
         except FileNotFoundError as error:
-            raise _Failure(USAGE, f"{path}: no such folder: check the name") from error
+            raise Failure(USAGE, f"{path}: no such folder: check the name") from error
         except NotADirectoryError as error:
-            raise _Failure(USAGE, f"{path}: not a folder: name the folder it is in") from error
+            raise Failure(USAGE, f"{path}: not a folder: name the folder it is in") from error
         except OSError as error:
             why = error.strerror or str(error)
-            raise _Failure(USAGE, f"{path}: unreadable: {why}: check its permissions") from error
+            raise Failure(USAGE, f"{path}: unreadable: {why}: check its permissions") from error
 
 
 def _workspace(args: argparse.Namespace) -> Workspace:
@@ -185,13 +185,13 @@ def _workspace(args: argparse.Namespace) -> Workspace:
     from index.workspace import Workspace
 
     args.model = args.model or DEFAULT_MODEL
-    tokenizer = _tokenizer(args.model, fetch=not args.clear)
+    tokenizer = tokenizer_of(args.model, fetch=not args.clear)
     roots = sorted(Path(os.path.realpath(path)) for path in args.paths)
     return Workspace(roots, tokenizer, None if args.no_save else home())
 
 
-def _tokenizer(model: str, fetch: bool) -> Tokenizer:
-    """Of a model, which is fetched first where it must be and may. Raises _Failure."""
+def tokenizer_of(model: str, fetch: bool) -> Tokenizer:
+    """Of a model, which is fetched first where it must be and may. Raises Failure."""
     from engine import weights
     from engine.prompts import Tokenizer
     from ui.models import progress_bars
@@ -202,15 +202,15 @@ def _tokenizer(model: str, fetch: bool) -> Tokenizer:
             with progress_bars() as progress:
                 folder = weights.locate(model, progress=progress)
     except (weights.WeightsError, OSError) as error:
-        raise _Failure(NO_MODEL, str(error)) from error
+        raise Failure(NO_MODEL, str(error)) from error
     if folder is None:
         where = f"{weights.home()}: what is kept there for {model} is not known without it"
-        raise _Failure(NO_MODEL, f"{where}: run `draftline models pull {model}`")
+        raise Failure(NO_MODEL, f"{where}: run `draftline models pull {model}`")
     try:
         return Tokenizer(folder)
     except Exception as error:  # `tokenizers` raises plain ones
         what = f"{folder}: its tokenizer cannot be read: {type(error).__name__}: {error}"
-        raise _Failure(NO_MODEL, f"{what}: name another model") from error
+        raise Failure(NO_MODEL, f"{what}: name another model") from error
 
 
 # -- figures -----------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def _clear(args: argparse.Namespace, workspace: Workspace) -> int:
     try:
         workspace.clear()
     except PermissionError as error:
-        raise _Failure(FAILED, str(error)) from error
+        raise Failure(FAILED, str(error)) from error
     after = workspace.stats()
     freed = {"index": before.disk - after.disk, "token_ids": before.cache - after.cache}
     roots = ", ".join(map(str, workspace.disk.roots))

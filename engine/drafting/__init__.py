@@ -1,15 +1,14 @@
 """Drafting: guessing what the model will write next, from text that exists.
 
-A *drafter* proposes one tree a step and is told what became of it; `blend` is the one in use, which
-mixes several *sources* of chains by calibrated probability and cost. Nothing a drafter does can
-change the answer: verification sees to that.
+A *drafter* proposes one tree a step and is told what became of it; `next_token` is the one in use.
+Nothing a drafter does can change the answer: verification sees to that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from engine.records import Draft
 from index.records import Span
@@ -24,6 +23,10 @@ class Context:
     output: list[int] = field(default_factory=list)
     room: int = 0  # nodes that this step may draft at most
     path: str = ""  # of the text that is edited or completed, if it has one
+    whole: bool = False  # the answer repeats all of predictions[0], a file
+    start: int = 0  # in predictions[0], where the answer starts to repeat it
+    span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its place
+    memory: list[list[int]] = field(default_factory=list)  # what was written before, newest last
 
     @property
     def last(self) -> int:
@@ -53,32 +56,6 @@ class Drafter(Protocol):
     ) -> None:
         """After every verification: the accepted path, the tokens committed (the path's and the
         model's own, cut where the answer ends), the pass's Scores, and the whole step's time."""
-
-
-class Chain(NamedTuple):
-    """One guess of a source: tokens that may come next, and how much speaks for them.
-
-    `match` is how many tokens before the guess agree with the place it was copied from; the token
-    at depth d has match + d, should those before it be right."""
-
-    tokens: list[int]
-    match: int
-    source: str
-    kind: str  # what to calibrate by: guesses of one kind and match are equally often right
-    span: Callable[[int, int], Span | None] | None = None  # (start, stop) in tokens -> its place
-
-
-class Source(Protocol):
-    """A place that chains are copied from."""
-
-    def begin(self, context: Context) -> None: ...
-
-    def chains(self, context: Context, length: int) -> list[Chain]:
-        """Guesses of at most `length` tokens each, best first."""
-        ...
-
-    def extend(self, tokens: list[int]) -> None:
-        """Newly committed tokens."""
 
 
 class Nothing:

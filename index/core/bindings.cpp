@@ -175,6 +175,7 @@ NB_MODULE(_core, m) {
 
     nb::class_<Tree>(m, "Tree")
         .def("__len__", [](const Tree& tree) { return tree.tokens.size(); })
+        .def_ro("length", &Tree::length)
         .def_prop_ro("tokens", [](const Tree& tree) { return array(tree.tokens); },
                      nb::rv_policy::automatic)
         .def_prop_ro("parents", [](const Tree& tree) { return array(tree.parents); },

@@ -209,7 +209,7 @@ Tree Automaton::tree(Tokens tail, int64_t nodes, int64_t width, int64_t limit,
     if (found.length > 0) occurrences(found, true, static_cast<size_t>(most), newest);
     std::vector<const int32_t*> places;
     for (uint32_t position : newest) places.push_back(text_.data() + position + 1);
-    return grow_tree(std::move(places), nodes, width);
+    return grow_tree(static_cast<int64_t>(found.length), std::move(places), nodes, width);
 }
 
 size_t Automaton::states() const {

@@ -125,7 +125,7 @@ Tree Segments::tree(Tokens tail, int64_t nodes, int64_t width, int64_t limit, in
     hits.resize(std::min(hits.size(), static_cast<size_t>(most)));
     std::vector<const int32_t*> places;
     for (const Hit& hit : hits) places.push_back(following(hit));
-    return grow_tree(std::move(places), nodes, width);
+    return grow_tree(static_cast<int64_t>(length), std::move(places), nodes, width);
 }
 
 }  // namespace draftline

@@ -24,10 +24,11 @@ struct Later {
 
 }  // namespace
 
-Tree grow_tree(std::vector<const int32_t*> places, int64_t nodes, int64_t width) {
+Tree grow_tree(int64_t length, std::vector<const int32_t*> places, int64_t nodes, int64_t width) {
     require_not_negative("nodes", nodes);
     require_not_negative("width", width);
     Tree tree;
+    tree.length = length;
     std::priority_queue<Node, std::vector<Node>, Later> open;
     std::vector<std::pair<int32_t, const int32_t*>> following;
     std::vector<Node> children;

@@ -7,6 +7,7 @@
 namespace draftline {
 
 struct Tree {
+    int64_t length = 0;  // tokens of the tail that the text before it agrees with
     std::vector<int32_t> tokens;
     std::vector<int32_t> parents;  // index of a node before, or -1: follows the text
     std::vector<double> probs;     // count(node) / count(parent)
@@ -14,6 +15,6 @@ struct Tree {
 
 // `places`: the token after each occurrence; a border (-1) ends its document. At most `nodes` nodes,
 // `width` under each parent.
-Tree grow_tree(std::vector<const int32_t*> places, int64_t nodes, int64_t width);
+Tree grow_tree(int64_t length, std::vector<const int32_t*> places, int64_t nodes, int64_t width);
 
 }  // namespace draftline

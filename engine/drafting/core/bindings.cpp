@@ -1,0 +1,164 @@
+// Python's view of the drafter: shapes are checked here, nothing is computed.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "drafter.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace draftline::drafting;
+
+namespace {
+
+template <class T, int N = 1>
+using Array = nb::ndarray<T, nb::numpy, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+template <class T, int N = 1>
+using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
+
+const std::array<const char*, kSources> kNames = {"prediction", "context",      "workspace",
+                                                  "library",    "substitution", "recycling"};
+
+Vocabulary* make_vocabulary(In<uint32_t> hashes, In<uint8_t> looks) {
+  if (hashes.shape(0) != looks.shape(0))
+    throw std::invalid_argument("hashes and looks: one of each a token is needed");
+  return new Vocabulary{{hashes.data(), hashes.data() + hashes.shape(0)},
+                        {looks.data(), looks.data() + looks.shape(0)}};
+}
+
+Weights* make_weights(std::optional<In<float>> values) {
+  auto made = std::make_unique<Weights>();
+  made->reset(0.01f, 20.f);
+  if (values) {
+    if (values->shape(0) != weight_count())
+      throw std::invalid_argument("values has " + std::to_string(values->shape(0)) + " weights: expected " +
+                                  std::to_string(weight_count()));
+    made->values.assign(values->data(), values->data() + values->shape(0));
+  }
+  return made.release();
+}
+
+nb::list ints(const std::vector<int32_t>& values) {
+  nb::list out;
+  for (const int32_t one : values) out.append(one);
+  return out;
+}
+
+nb::tuple py_propose(Drafter& self, int room, In<double> costs) {
+  if (room < 0 || int64_t(costs.shape(0)) < int64_t(room) + 1)
+    throw std::invalid_argument("costs has " + std::to_string(costs.shape(0)) + " entries: expected room + 1 = " +
+                                std::to_string(room + 1));
+  const Tree& tree = self.propose(room, costs.data());
+  static nb::object* names = nullptr;
+  if (!names) {
+    names = new nb::object[kSources];
+    for (size_t n = 0; n < kSources; ++n) names[n] = nb::str(kNames[n]);
+  }
+  nb::list probs, sources;
+  for (const float p : tree.probs) probs.append(double(p));
+  for (const uint8_t s : tree.sources) sources.append(names[s]);
+  return nb::make_tuple(ints(tree.tokens), ints(tree.parents), probs, sources, ints(tree.places));
+}
+
+}  // namespace
+
+NB_MODULE(_drafting, m) {
+  m.def("weight_count", &weight_count);
+  m.def("layout", &layout);
+  nb::class_<Vocabulary>(m, "Vocabulary")
+      .def("__init__", [](Vocabulary* self, In<uint32_t> hashes, In<uint8_t> looks) {
+        std::unique_ptr<Vocabulary> made(make_vocabulary(hashes, looks));
+        new (self) Vocabulary(std::move(*made));
+      }, "hashes"_a, "looks"_a);
+  nb::class_<Ngram>(m, "Ngram")
+      .def(nb::init<>())
+      .def("count", [](Ngram& self, In<int32_t> tokens, int least) {
+        nb::gil_scoped_release unlocked;
+        self.count(tokens.data(), int64_t(tokens.shape(0)), least);
+      }, "tokens"_a, "least"_a)
+      .def("add", [](Ngram& self, In<int32_t> tokens, const Ngram::Least& least, int part, int parts) {
+        nb::gil_scoped_release unlocked;
+        self.add(tokens.data(), int64_t(tokens.shape(0)), least, part, parts);
+      }, "tokens"_a, "least"_a, "part"_a, "parts"_a)
+      .def("finish", &Ngram::finish, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("slots", &Ngram::slots)
+      .def_prop_ro("table", [](nb::object self) {
+        const Ngram& ngram = nb::cast<const Ngram&>(self);
+        return Array<const uint8_t, 1>(ngram.data(), {ngram.slots() * sizeof(Ngram::Entry)}, self);
+      })
+      .def_static("mapped", [](In<uint8_t> table) {
+        const size_t slots = table.shape(0) / sizeof(Ngram::Entry);
+        if (table.shape(0) % sizeof(Ngram::Entry) || (slots & (slots - 1)) ||
+            reinterpret_cast<uintptr_t>(table.data()) % alignof(Ngram::Entry))
+          throw std::invalid_argument("table is no n-gram table: build it again");
+        Ngram made;
+        made.adopt(reinterpret_cast<const Ngram::Entry*>(table.data()), slots);
+        return made;
+      }, "table"_a, nb::keep_alive<0, 1>());
+  nb::class_<Weights>(m, "Weights")
+      .def("__init__", [](Weights* self, std::optional<In<float>> values) {
+        std::unique_ptr<Weights> made(make_weights(values));
+        new (self) Weights(std::move(*made));
+      }, "values"_a = nb::none())
+      .def("reset", &Weights::reset, "square"_a, "hashed"_a)
+      .def_prop_ro("values", [](nb::object self) {
+        Weights& weights = nb::cast<Weights&>(self);
+        return Array<float, 1>(weights.values.data(), {weights.values.size()}, self);
+      })
+      .def_prop_ro("squares", [](nb::object self) {
+        Weights& weights = nb::cast<Weights&>(self);
+        return Array<float, 1>(weights.squares.data(), {weights.squares.size()}, self);
+      });
+  nb::class_<Drafter>(m, "Drafter")
+      .def(nb::init<const Vocabulary*, const Ngram*, Weights*>(), "vocabulary"_a, "ngram"_a, "weights"_a,
+           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())
+      .def("begin", [](Drafter& self, In<int32_t> expected, int start, In<int32_t> before) {
+        self.begin(expected.data(), int64_t(expected.shape(0)), start, before.data(), int64_t(before.shape(0)));
+      }, "expected"_a, "start"_a, "before"_a)
+      .def("files", [](Drafter& self, In<int32_t> tokens, In<int32_t> parents, In<double> probs, int match) {
+        const size_t size = tokens.shape(0);
+        if (parents.shape(0) != size || probs.shape(0) != size)
+          throw std::invalid_argument("files: a parent and a probability of each token are needed");
+        for (size_t n = 0; n < size; ++n)
+          if (parents.data()[n] < -1 || parents.data()[n] >= int64_t(n))
+            throw std::invalid_argument("files: the parent of node " + std::to_string(n) +
+                                        " does not precede it");
+        self.files().set(tokens.data(), parents.data(), probs.data(), tokens.shape(0), match);
+      }, "tokens"_a, "parents"_a, "probs"_a, "match"_a)
+      .def("propose", &py_propose, "room"_a, "costs"_a)
+      .def("commit", [](Drafter& self, const nb::sequence& tokens, float learning) {
+        std::vector<int32_t> ids;
+        for (const auto one : tokens) ids.push_back(nb::cast<int32_t>(one));
+        self.commit(ids.data(), int64_t(ids.size()), learning);
+      }, "tokens"_a, "learning"_a)
+      .def("fit", [](Drafter& self, In<int32_t> tokens, float learning, std::optional<In<int32_t, 2>> files,
+                     std::optional<In<float, 2>> probs, std::optional<In<int32_t>> matches) {
+        const auto fits = [&](const auto& one) {
+          return one && one->shape(0) == tokens.shape(0) && (one->ndim() == 1 || one->shape(1) == files->shape(1));
+        };
+        if (files && (!fits(files) || !fits(probs) || !fits(matches) || files->shape(1) > 16))
+          throw std::invalid_argument("files: tokens and probabilities [tokens, 16 at most] and matches are needed");
+        nb::gil_scoped_release unlocked;
+        FilesAt at{};
+        if (files) at = {files->data(), probs->data(), matches->data(), int64_t(files->shape(1))};
+        return self.fit(tokens.data(), int64_t(tokens.shape(0)), learning, files ? &at : nullptr);
+      }, "tokens"_a, "learning"_a, "files"_a = nb::none(), "probs"_a = nb::none(), "matches"_a = nb::none())
+      .def("leave_out", [](Drafter& self, const std::string& part) {
+        static constexpr const char* parts[] = {"near", "zero", "substitutions", "far", "output", "files",
+                                                "library", "recycling", "form", "around", "siblings"};
+        for (unsigned n = 0; n < std::size(parts); ++n)
+          if (part == parts[n]) return self.leave_out(1u << n);
+        throw std::invalid_argument("part '" + part + "': none of near, zero, substitutions, far, output, files, "
+                                    "library, recycling, form, around, siblings");
+      }, "part"_a)
+      .def_prop_ro("run", [](const Drafter& self) { return self.at().gap ? 0 : self.at().run; });
+}

@@ -1,0 +1,140 @@
+"""The drafter in use: one calibrated model of the next token, over all text that may be copied.
+
+Where the answer stands in the text that it repeats, that text around and far from there, the answer
+so far, what this session wrote before, the workspace's files, the language's library, and the
+substitutions seen in this answer: each says what may come next. A log-linear model weighs them, a
+tree grows best first by path probability, and ends where the next node is not worth its time. All
+of that is native (engine/drafting/core); here it is given its texts, and told the time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine._drafting import Drafter as Native
+from engine._drafting import Vocabulary, Weights
+from engine.cost import Cost
+from engine.drafting import Context
+from engine.drafting.library import Library
+from engine.records import Draft
+from index.records import Span
+from index.workspace import Workspace
+
+Kind = Literal["file", "hunk"]  # a whole file is repeated; a part of one, or nothing
+BORDER = -1  # between two texts
+TAIL = 96  # tokens of the prompt that count as written before the answer
+LEARNING = 0.2  # rate of what is learnt while drafting (engine/train fits what is shipped)
+SURE = 12  # agreeing tokens inside a copy: other files are not asked
+OTHERS = (48, 8, 64, 64)  # of other files: nodes, branches, agreeing tokens, occurrences looked at
+Ids = NDArray[np.int32]
+
+
+class Model:
+    """What the drafters of all requests share, and what they learn together."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, library: Library, weights: dict[Kind, Weights]
+    ) -> None:
+        self.vocabulary, self.library, self.weights = vocabulary, library, weights
+
+
+class NextToken:
+    """Drafts one answer."""
+
+    def __init__(
+        self,
+        model: Model,
+        cost: Cost,
+        budget: int,
+        workspace: Workspace | None = None,
+        without: str = "",
+    ) -> None:
+        """`without`: one part that is left out, to see what it is worth (_drafting.pyi; or
+        "learning")."""
+        self.without = without
+        self.model, self.cost, self.budget, self.workspace = model, cost, budget, workspace
+        self.kind: Kind = "hunk"
+        self.starts: list[int] = []  # of each prediction in the expected text
+        self.near: str | None = None
+        self.expects = False
+        self.cached = 0  # tokens in the cache
+
+    def begin(self, context: Context) -> None:
+        """Take up the texts. Where nothing is expected to be repeated, the prompt may be."""
+        self.expects = bool(context.predictions)
+        self.kind = "file" if self.expects and context.whole else "hunk"
+        if self.workspace is not None and context.path:
+            self.near = self.workspace.disk.key(Path(context.path).absolute())
+        texts = context.predictions or [context.prompt]
+        expected, self.starts = joined(texts)
+        before, _ = joined([*context.memory, context.prompt[-TAIL if self.expects else -1 :]])
+        start = min(context.start, len(texts[0])) if self.expects else len(expected) - 1
+        self.native = Native(
+            self.model.vocabulary, self.model.library.ngram, self.model.weights[self.kind]
+        )
+        if self.without not in ("", "learning"):
+            self.native.leave_out(self.without)
+        self.native.begin(expected, start, before[:-1])
+
+    def propose(self, context: Context, target: Any) -> Draft:
+        """What is worth its time, by what passes cost on this machine."""
+        self.cached = len(context.prompt) + len(context.output)
+        room = min(self.budget, context.room)
+        if room <= 0:
+            return Draft()
+        costs = self.cost.table(self.cached, room + 1)
+        self._ask_files(context)
+        tokens, parents, probs, sources, places = self.native.propose(room, costs)
+
+        if not self.expects:
+            sources = ["context" if one == "prediction" else one for one in sources]
+        draft = Draft(tokens, parents, probs, sources)
+        draft.span = lambda node: self._span(context, draft, places, node)
+        return draft
+
+    def observe(
+        self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
+    ) -> None:
+        """Move on by what was committed, and learn from it."""
+        self.native.commit(committed, 0.0 if self.without == "learning" else LEARNING)
+        self.cost.saw(1 + len(draft), self.cached, seconds)
+
+    def _ask_files(self, context: Context) -> None:
+        """Hand over what follows the text's end in the workspace's files."""
+        if self.workspace is None or self.native.run >= SURE:
+            return
+        nodes, width, limit, most = OTHERS
+        tree = self.workspace.tree(context.tail(limit), nodes, width, limit=limit, most=most)
+        if tree.length:
+            self.native.files(tree.tokens, tree.parents, tree.probs, tree.length)
+
+    def _span(self, context: Context, draft: Draft, places: list[int], node: int) -> Span | None:
+        """Where an accepted node's text stands."""
+        source, place = draft.sources[node], places[node]
+        if source in ("prediction", "substitution") and place >= 0 and context.span:
+            text = int(np.searchsorted(self.starts, place, "right")) - 1
+            return context.span(text, place - self.starts[text])
+        if source == "workspace" and self.workspace is not None:
+            path = [node]
+            while draft.parents[path[-1]] >= 0:
+                path.append(draft.parents[path[-1]])
+            tail = [*context.tail(OTHERS[2]), *(draft.tokens[n] for n in path[:0:-1])]
+            for match in self.workspace.match(tail, 1, near=self.near):
+                if match.continuation(1).tolist() == [draft.tokens[node]]:
+                    return match.span(0, 1)
+        return None
+
+
+def joined(texts: list[list[int]]) -> tuple[Ids, list[int]]:
+    """Texts with a border after each, and where each starts."""
+    out: list[int] = []
+    starts = []
+    for text in texts:
+        starts.append(len(out))
+        out += text
+        out.append(BORDER)
+    return np.array(out, np.int32), starts

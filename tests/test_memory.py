@@ -1,0 +1,49 @@
+"""Memory: what was written is kept within bounds, for its client, until it is forgotten."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.memory import MOST, Memory
+
+answers = st.lists(
+    st.tuples(
+        st.sampled_from("ab"), st.sampled_from(["x.py", "y.py", ""]), st.integers(0, 3 * MOST // 2)
+    ),
+    max_size=80,
+)
+
+
+@settings(deadline=None)
+@given(answers, st.sampled_from(["x.py", "", None]), st.sampled_from(["a", None]))
+def test_memory_is_bounded_and_forgets(
+    written: list[tuple[str, str, int]], path: str | None, client: str | None
+) -> None:
+    memory = Memory()
+    kept: list[tuple[str, str, list[int]]] = []
+    for number, (who, where, size) in enumerate(written):
+        memory.add(who, where, [number] * size)
+        kept += [(who, where, [number] * min(size, MOST))] if size else []
+    memory.forget(path, client)
+    for who in "ab":
+        found = memory.of(who)
+        mine = [
+            tokens
+            for name, where, tokens in kept[-64:]
+            if name == who and where != path and name != client
+        ]
+        assert sum(map(len, found)) <= MOST
+        assert [one for one in mine if one in found] == found, "in order, and nothing else"
+        assert found[-1:] == mine[-1:], "the newest is always there"
+    assert memory.of("c") == []
+
+
+def test_memory_keeps_the_end_of_a_long_answer() -> None:
+    memory = Memory()
+    memory.add("a", "x.py", list(range(MOST + 5)))
+    assert memory.of("a") == [list(range(5, MOST + 5))]
+    memory.add("a", "x.py", [1])
+    assert memory.of("a") == [[1]]
+    memory.forget(client="a")
+    assert memory.of("a") == []
