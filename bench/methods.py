@@ -19,6 +19,7 @@ from bench.lookup import PromptLookup
 from bench.tasks import Task
 from engine import Done, Engine, Request, Step
 from engine.cost import Cost
+from engine.drafting.weights import usable_weights
 from engine.generate import generate
 from engine.prompts import Prompt, Tokenizer, prompt_of
 from engine.records import Event
@@ -61,6 +62,8 @@ class Ours:
         """RuntimeError where the job failed."""
         if task.name not in self.prefill:
             self.engine.target.sequences.clear()
+        self.engine.memory.clear()  # of this very answer, written a moment ago
+        self.engine.model.weights = usable_weights()
         request = task.request
         if limit is not None:
             request = replace(request, max_tokens=min(limit, request.max_tokens or limit))

@@ -1,8 +1,8 @@
 """How well edits are drafted, without a model: recorded edits, replayed by every drafter.
 
     python bench/replay.py [EDITS] [--mode file|hunk] [--drafter NAME ...] [--budget N ...]
-        [--beta B ...] [--weights FILE | --folds] [--without PART ...] [--session]
-        [--package NAME ...] [--small-diffs] [--limit N] [--every N] [--by-language]
+        [--beta B ...] [--weights FILE | --folds [--train FILE]] [--without PART ...]
+        [--session] [--package NAME ...] [--small-diffs] [--limit N] [--every N] [--by-language]
         [--index FOLDER ...] [--library FOLDER] [--model NAME] [--json] [--out FILE]
 
 EDITS is JSONL (engine/train/edits.py). Without it some of this project's own edits are taken, from
@@ -10,9 +10,9 @@ bench/sample_edits.jsonl, which `python bench/replay_sample.py` made from its gi
 
 A step that drafts n nodes, a budget at most, costs 1 + beta x n, where plain decoding costs 1 a
 token. So with beta 0, tokens a step are the speed-up. Averages are of all tokens over all steps.
-With --folds each half of the packages is replayed by weights that were fitted on the other half
-(only `draftline` has weights): "all" is then the mean of both halves' figures, of every rule, and
-"pooled" is all tokens over all steps.
+With --folds each half of the packages is replayed by weights that were fitted on the other half (of
+--train's edits, where they are named; only `draftline` has weights): "all" is then the mean of both
+halves' figures, of every rule, and "pooled" is all tokens over all steps.
 
 What is drafted by beta is ours alone; every other rule is counted once for all betas. The table
 names families of rules: in each column the best rule of the family, and for a beta above 0 the best
@@ -115,6 +115,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     add("--drafter", **several, default=[], help="rules or families; all")
     add("--weights", type=Path, help="our weights; the shipped ones")
     add("--folds", action="store_true", help="train on half of the packages, replay the others")
+    add("--train", type=Path, help="edits that --folds trains on; EDITS")
     add("--without", **several, default=[], metavar="PART", help=f"all, {', '.join(PARTS)}")
     add("--session", action="store_true", help="a file's earlier hunks may be copied")
     add("--package", **several, default=[], help="only edits of these")
@@ -153,6 +154,8 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
             parser.error(f"--without {part}: choose of all, {', '.join(PARTS)}")
     if options.folds and options.weights:
         parser.error("--folds: makes weights itself: leave --weights out")
+    if options.train and not options.folds:
+        parser.error("--train: belongs to --folds: `draftline train drafter` writes weights")
     if options.session and options.mode == "file":
         parser.error("--session: a file has one answer: take --mode hunk")
     options.beta, options.budget = sorted(set(options.beta)), sorted(set(options.budget))
@@ -168,7 +171,9 @@ def prepare(
     """What is replayed, the halves of the packages, the rules, and lines that say what they are."""
     edits = read(options.edits)
     found = wanted(edits, options)
-    packages, known = {edit.package for edit in found}, sorted({edit.package for edit in edits})
+    packages = {edit.package for edit in found}
+    learnt = read(options.train) if options.train else edits
+    known = sorted({edit.package for edit in [*edits, *learnt]})
     folds = halves(known) if options.folds else []
     if options.folds and len(known) < 2:
         raise BadEdits(f"{options.edits}: one package has no halves: leave --folds out")
@@ -176,7 +181,7 @@ def prepare(
     if "draftline" in options.chosen:
         weights = options.weights or SHIPPED
         library = Library(home(), encoder, options.library)
-        made = ours(edits, folds, options.mode, encoder, library, weights, say)
+        made = ours(learnt, folds, options.mode, encoder, library, weights, say)
         notes = [described(weights, packages)]
         if folds:
             notes = [f"weights: of the other half; halves: {' | '.join(map(names, folds))}"]
@@ -242,6 +247,7 @@ def about(options: argparse.Namespace) -> Row:
         "edits": options.edits.name,
         "mode": options.mode,
         "folds": options.folds,
+        "train": options.train and options.train.name,
         "small_diffs": options.small_diffs,
         "every": options.every,
         "session": options.session,

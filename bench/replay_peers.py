@@ -62,7 +62,7 @@ def chain(tokens: list[int], source: str) -> Draft:
     """A draft without branches."""
     count = len(tokens)
     parents = list(range(-1, count - 1))
-    return Draft(tokens, parents, [1.0] * count, [source] * count, [None] * count)
+    return Draft(tokens, parents, [1.0] * count, [source] * count)
 
 
 class Copying(Nothing):
@@ -175,7 +175,7 @@ def automaton(seat: Seat) -> Automaton:
 
 
 def draft_of(tokens: list[int], parents: list[int], probs: list[float]) -> Draft:
-    return Draft(tokens, parents, probs, ["copy"] * len(tokens), [None] * len(tokens))
+    return Draft(tokens, parents, probs, ["copy"] * len(tokens))
 
 
 class Arctic(Nothing):

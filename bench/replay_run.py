@@ -206,10 +206,11 @@ def run(
 @contextmanager
 def no_collecting() -> Iterator[None]:
     """A step is timed without Python's collector, which would look at all replays at times."""
-    gc.freeze()  # what there is now is never looked at again: the next collection is short
+    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
+        gc.collect(0)  # only what was made meanwhile: the rest is frozen
+        gc.unfreeze()
         gc.enable()
-        gc.collect(0)

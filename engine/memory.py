@@ -1,14 +1,31 @@
 """Memory: what this session wrote, so that later answers may copy it. It is not kept on disk.
 
-An answer belongs to a client and to the file it was written for; it is forgotten with either.
+An answer belongs to a client and to the file it was written for; it is forgotten with either. What
+was written for a file that is gone from the disk is never offered.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
 
 MOST = 2048  # tokens of one client's answers that are offered
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was written, for whom and for which file."""
+
+    client: str
+    path: str
+    tokens: list[int]
+    file: bool  # there was such a file then
+
+    @property
+    def lives(self) -> bool:
+        return not self.file or Path(self.path).is_file()
 
 
 class Memory:
@@ -16,13 +33,14 @@ class Memory:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._answers: deque[tuple[str, str, list[int]]] = deque(maxlen=64)
+        self._answers: deque[Answer] = deque(maxlen=64)
 
     def add(self, client: str, path: str, tokens: list[int]) -> None:
         """An answer for the file `path` was written."""
+        file = bool(path) and Path(path).is_file()
         if tokens:
             with self._lock:
-                self._answers.append((client, path, tokens[-MOST:]))
+                self._answers.append(Answer(client, path, tokens[-MOST:], file))
 
     def of(self, client: str) -> list[list[int]]:
         """The client's answers, newest last, MOST tokens at most."""
@@ -30,15 +48,20 @@ class Memory:
         room = MOST
         with self._lock:
             answers = list(self._answers)
-        for whose, _, tokens in reversed(answers):
-            if whose == client and len(tokens) <= room:
-                found.insert(0, tokens)
-                room -= len(tokens)
+        for one in reversed(answers):
+            if one.client == client and len(one.tokens) <= room and one.lives:
+                found.insert(0, one.tokens)
+                room -= len(one.tokens)
         return found
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._answers.clear()
 
     def forget(self, path: str | None = None, client: str | None = None) -> None:
         """Drop what was written for a file, or for a client."""
         with self._lock:
-            kept = [one for one in self._answers if one[1] != path and one[0] != client]
+            kept = [one for one in self._answers if one.path != path and one.client != client]
             self._answers.clear()
             self._answers.extend(kept)

@@ -289,4 +289,6 @@ class Session:
             self.assistant.clients -= 1
             self.assistant.listeners.remove(self._on_assistant)
         self.cancel()
+        if self.assistant.engine:
+            self.assistant.engine.memory.forget(client=self.name)
         self.index.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,3 +49,15 @@ def test_memory_keeps_the_end_of_a_long_answer() -> None:
     assert memory.of("a") == [[1]]
     memory.forget(client="a")
     assert memory.of("a") == []
+
+
+def test_what_was_written_for_a_file_that_is_gone_is_not_offered(tmp_path: Path) -> None:
+    memory, file = Memory(), tmp_path / "a.py"
+    file.write_text("1\n", "utf-8")
+    memory.add("one", str(file), [1, 2])
+    memory.add("one", "never saved.py", [3])
+    assert memory.of("one") == [[1, 2], [3]]
+    file.unlink()
+    assert memory.of("one") == [[3]]
+    memory.clear()
+    assert memory.of("one") == []

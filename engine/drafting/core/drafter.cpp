@@ -67,6 +67,7 @@ void Drafter::begin(const int32_t* expected, int64_t size, int32_t start, const 
   rules_.clear();
   files_.clear();
   at_ = Alignment{std::clamp(start, 0, expected_.size()), 0, 0, -1, 0};
+  free_ = at_.pointer >= expected_.size() || expected_[at_.pointer] == kBorder;
   left_ = -1;
   evaluated_ = 0;
 }
@@ -180,6 +181,18 @@ void Drafter::step(int32_t token) {
   if (before.gap == 0 && at_.gap > 0) left_ = output_.size() - 1;
   if (jumped && left_ >= 0 && before.gap > 0) learn_rule(before, at_);
   if (at_.gap == 0) left_ = -1;
+  if (free_ && at_.gap > 0) follow_far();
+}
+
+void Drafter::follow_far() {
+  constexpr int chain = 2;  // of the longest tails
+  const int32_t* end = output_.data() + output_.size();
+  const uint64_t key = Text::key(chain, end, output_.size());
+  for (int32_t q = expected_.newest(chain, key), looked = 0; q > 0 && looked < 8;
+       q = expected_.older(chain, q), ++looked) {
+    const int m = agree(expected_.data(), q, end, output_.size(), kTail);
+    if (m > at_.run && m >= Text::kOrders[chain]) at_ = Alignment{q, 0, m, -1, 0};
+  }
 }
 
 void Drafter::commit(const int32_t* tokens, int64_t size, float learning) {

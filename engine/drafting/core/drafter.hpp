@@ -64,11 +64,13 @@ class Drafter {
             int32_t drafted) const;
   void learn_rule(const Alignment& before, const Alignment& after);
   void step(int32_t token);
+  void follow_far();  // take up a copy from anywhere, where no place is expected
 
   const Vocabulary* vocabulary_;
   const Ngram* ngram_;
   Weights* weights_;
   const int32_t* recycling_ = nullptr;
+  bool free_ = false;  // nothing is expected to be repeated from a place on
   unsigned without_ = 0;
   Text expected_, output_;
   Rules rules_;
