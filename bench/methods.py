@@ -19,7 +19,6 @@ from bench.lookup import PromptLookup
 from bench.tasks import Task
 from engine import Done, Engine, Request, Step
 from engine.cost import Cost
-from engine.drafting.weights import usable_weights
 from engine.generate import generate
 from engine.prompts import Prompt, Tokenizer, prompt_of
 from engine.records import Event
@@ -62,8 +61,7 @@ class Ours:
         """RuntimeError where the job failed."""
         if task.name not in self.prefill:
             self.engine.target.sequences.clear()
-        self.engine.memory.clear()  # of this very answer, written a moment ago
-        self.engine.model.weights = usable_weights()
+        self.engine.forget()  # this very answer was written a moment ago
         request = task.request
         if limit is not None:
             request = replace(request, max_tokens=min(limit, request.max_tokens or limit))

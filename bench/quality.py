@@ -82,6 +82,7 @@ def answers(engine: Engine, asked: Request, known: Answers) -> tuple[Done, Done]
     file is, so it is not asked twice."""
     key = tuple(prompt_of(asked, engine.tokenizer).ids)
     if key not in known:
+        engine.forget()  # so that it does not matter where a run was stopped
         fast, plain = (engine.submit(asked, speculation).result() for speculation in (True, False))
         known[key] = fast, plain
     return known[key]

@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 from difflib import unified_diff
@@ -214,6 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
     with Workspace(options.index, encoder, home() if options.index else None) as workspace:
         if options.index:
             workspace.build()
+            workspace.settle()  # nothing is merged or saved while steps are timed
             notes.append(f"index of {workspace.size:,} tokens")
         played = run(
             recorded, chosen, options.budget, options.beta, workspace, prompt, tallies,
@@ -222,6 +224,8 @@ def main(arguments: list[str] | None = None) -> int:
         for done, _ in enumerate(played, 1):
             if sys.stderr.isatty():
                 print(f"\r\x1b[K{done} of {len(recorded)}", end="", file=sys.stderr, flush=True)
+            elif done * 10 // len(recorded) > (done - 1) * 10 // len(recorded):
+                say(f"{done} of {len(recorded)} answers")
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     rows_of = groups(sorted({edit.package for edit in edits}), folds, options.by_language)
@@ -245,6 +249,7 @@ def about(options: argparse.Namespace) -> Row:
         "commit": report.commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "edits": options.edits.name,
+        "load": [round(one, 2) for one in os.getloadavg()],  # more than the cores: no times
         "mode": options.mode,
         "folds": options.folds,
         "train": options.train and options.train.name,

@@ -80,6 +80,11 @@ class Engine:
         run = partial(self._run, request, prompt, speculation, workspace or self.workspace, client)
         return self.worker.submit(Job(request, run, client))
 
+    def forget(self) -> None:
+        """Draft as after a start: without what this session wrote, and what drafting learnt."""
+        self.memory.clear()
+        self.model.weights = usable_weights()
+
     def close(self) -> None:
         """Cancel everything, end the thread, and keep what was learnt about this machine."""
         self.worker.close()

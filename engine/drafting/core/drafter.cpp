@@ -44,16 +44,16 @@ double least_worth(const double* costs, int index, int room, double expected) {
   return std::min(kMost, kCaution * share * std::sqrt(expected * costs[0] / costs[index]));
 }
 
+// The one that agrees longest; the expected text where it is as good.
 Source source_of(const Evidence& e) {
   if (e.rule) return kSubstitution;
-  if (e.near_m || e.zero || e.far_m) {
-    if (e.out_m > e.near_m && e.out_m > e.far_m && !(e.zero & kPointer)) return kOutput;
-    return kPrediction;
+  const int expected = std::max(e.near_m, e.far_m), best = std::max({expected, int(e.out_m), int(e.files_m)});
+  if (best == 0 && !e.zero) {
+    if (e.recycled) return kRecycling;
+    return e.ngram_order ? kNgram : e.around ? kPrediction : kOutput;
   }
-  if (e.out_m) return kOutput;
-  if (e.files_m) return kWorkspace;
-  if (e.recycled) return kRecycling;
-  return e.ngram_order ? kNgram : e.around ? kPrediction : kOutput;
+  if (expected == best || (e.zero & kPointer)) return kPrediction;
+  return e.out_m == best ? kOutput : kWorkspace;
 }
 
 }  // namespace
