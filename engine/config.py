@@ -21,3 +21,4 @@ class Config:
     max_context: int = 0  # tokens; 0: the model's own, within memory
     cached_sequences: int = 4  # recent sequences kept for prefix reuse
     cache_bytes: int = 1 << 30  # their memory at most
+    library: bool = True  # count what the language's library says, while nothing is asked

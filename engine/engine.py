@@ -137,7 +137,8 @@ class Engine:
         if not self.cost.measured:
             yield from measure(self.target, self.cost)
             remember(home() / "costs.json", self.machine, self.cost)
-        yield from self.library.build()
+        if self.config.library:
+            yield from self.library.build()
 
     def _machine(self, folder: Path) -> str:
         """What a forward pass's time depends on."""

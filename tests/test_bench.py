@@ -169,6 +169,7 @@ def decode(tmp_path: Path, *arguments: str | Path) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.full
 def test_a_run_ends_with_one_json_line_that_is_also_the_file(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "tiny", context=8192)
     path = tmp_path / "tasks.jsonl"

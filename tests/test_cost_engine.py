@@ -106,7 +106,7 @@ def test_spare_work_that_fails_is_named_once_and_jobs_go_on(
 
 
 def test_the_first_request_does_not_wait_and_the_measurement_is_kept(tiny: Any, home: Path) -> None:
-    config = Config(model=str(tiny("llama")), threads=2)
+    config = Config(model=str(tiny("llama")), threads=2, library=False)
     with Engine(config) as engine:
         first = engine.submit(REQUEST, speculation=False).result()
         assert first.reason in ("stop", "length")
@@ -122,7 +122,7 @@ def test_the_first_request_does_not_wait_and_the_measurement_is_kept(tiny: Any, 
 def test_an_engine_that_is_closed_at_once_keeps_a_guess_and_measures_next_time(
     tiny: Any, home: Path
 ) -> None:
-    config = Config(model=str(tiny("llama")), threads=2)
+    config = Config(model=str(tiny("llama")), threads=2, library=False)
     file = home / "costs.json"
     Engine(config).close()
     (key, kept), *others = json.loads(file.read_text("utf-8")).items()
@@ -135,7 +135,7 @@ def test_an_engine_that_is_closed_at_once_keeps_a_guess_and_measures_next_time(
 
 
 def test_what_was_measured_is_not_measured_again(tiny: Any, home: Path) -> None:
-    config = Config(model=str(tiny("llama")), threads=2)
+    config = Config(model=str(tiny("llama")), threads=2, library=False)
     with Engine(config) as engine:
         until(engine.worker.rested)
     file = home / "costs.json"
