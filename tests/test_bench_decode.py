@@ -6,8 +6,6 @@ Times are never asserted. A whole run is of a tiny random model.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 from conftest import HashTarget, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_bench import decode
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))  # `bench` is not installed
@@ -164,18 +163,6 @@ def test_second_edits_are_of_one_file() -> None:
 
 
 # -- a run -----------------------------------------------------------------------------------------
-
-
-def decode(tmp_path: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "bench" / "decode.py"), *map(str, arguments)]
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=240,
-        env=os.environ | {"DRAFTLINE_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"},
-    )
 
 
 @pytest.mark.full

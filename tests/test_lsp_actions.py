@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning"),
 ]
-URI = "file:///work/app.py"
+URI = "file:///project/app.py"
 REWRITE = "refactor.rewrite.draftline"
 MODIFIED, INVALID, FAILED = -32801, -32602, -32803
 

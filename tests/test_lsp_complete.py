@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning"),
 ]
-URI = "file:///work/app.py"
+URI = "file:///project/app.py"
 WRITTEN = "xyz=1,abc de"  # no letter twice: each leads to one other
 Open = Any  # (*roots, **hello) -> a connected editor whose server is ready
 
@@ -198,7 +198,7 @@ async def test_what_becomes_of_completions_is_counted_once(editor: Open) -> None
     ("settings", "reason"),
     [
         ({"disabledGlobs": ["app.*"]}, "draftline.disabledGlobs"),
-        ({"disabledGlobs": ["/work/*"]}, "draftline.disabledGlobs"),
+        ({"disabledGlobs": ["/project/*"]}, "draftline.disabledGlobs"),
         ({"languages": ["rust", "go"]}, "draftline.languages"),
     ],
 )

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning"),
 ]
-URI = "file:///work/shop.py"
+URI = "file:///project/shop.py"
 TEXT = '''"""Totals of a shop. 😋"""
 
 

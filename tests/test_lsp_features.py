@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning"),
 ]
-URI = "file:///work/app.py"
+URI = "file:///project/app.py"
 SLOW = "".join(chr(code) for code in range(33, 127) if code != 96)  # a long answer
 CANCELLED, MODIFIED, FAILED, INVALID = -32800, -32801, -32803, -32602
 PIECES = ["x", "=", "1", " ", "é", "e\u0301", "😋", "\n", "\r\n", "\r", "\f", "\u2028", "\t"]

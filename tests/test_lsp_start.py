@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning"),
 ]
-URI = "file:///work/app.py"
+URI = "file:///project/app.py"
 SECRET = "Xyzzy-Plugh-4711"
 
 
@@ -105,6 +105,7 @@ async def test_a_model_that_cannot_be_had_and_a_good_one_after_it(
             "Simplify",
         ]
         assert one.messages == []  # the status says it
+        await one.until(lambda: [shown[-1]["kind"] for shown in one.progress.values()] == ["end"])
         one.configure(model=chain)
         await one.ready()
         params = {"textDocument": one.doc(URI), "instruction": "do"}

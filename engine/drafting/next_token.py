@@ -89,7 +89,6 @@ class NextToken:
         costs = self.cost.table(self.cached, room + 1)
         self._ask_files(context)
         tokens, parents, probs, sources, places = self.native.propose(room, costs)
-
         if not self.expects:
             sources = ["context" if one == "prediction" else one for one in sources]
         draft = Draft(tokens, parents, probs, sources)
