@@ -10,7 +10,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-NATIVE := CMakeLists.txt $(wildcard */core/*.cpp */core/*.hpp)
+NATIVE := CMakeLists.txt $(wildcard */core/*.[ch]pp */*/core/*.[ch]pp)
+WORKERS ?= 2
 
 # TORCH: auto (CPU build unless an NVIDIA driver is present), cpu or cuda.
 # TORCH_INDEX: a package index to take torch from instead, such as the one that PyTorch's install
@@ -41,6 +42,7 @@ help:
 	make wheel       dist/draftline-*.whl
 	make clean       remove what was built (downloaded models stay)
 	Variables: PYTHON=python3.12  TORCH=auto|cpu|cuda  TORCH_INDEX=URL  ARGS="-k name" (tests)
+	           WORKERS=2 (of make test)
 	END
 
 demo: $(VENV)/app.ok
@@ -48,8 +50,9 @@ demo: $(VENV)/app.ok
 
 install: $(VENV)/app.ok
 
+# A file's tests stay together: they share servers and models.
 test: $(VENV)/dev.ok
-	@$(BIN)/python -m pytest -m "not full and not gpu and not editors" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not full and not gpu and not editors" $(ARGS)
 
 test-full: $(VENV)/dev.ok
 	@$(BIN)/python -m pytest -m "full and not gpu and not editors" $(ARGS)

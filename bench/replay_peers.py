@@ -257,7 +257,7 @@ class Ours:
         fresh.reset(*SQUARES)
         model = Model(self.vocabulary, self.library, {kind: fresh})
         cost = Linear(seat.beta)
-        return NextToken(model, cost, seat.budget, seat.workspace, self.without)
+        return NextToken(model, cost, seat.budget, seat.workspace, without=self.without)
 
 
 def rules(ours: Ours | None = None, without: Iterable[str] = ()) -> list[Rule]:

@@ -25,7 +25,8 @@ class Vocabulary:
         3 word after a blank, 4 word, 5 other; + 8 where a line starts after the token."""
 
 class Ngram:
-    """What follows one, two or three tokens in a language's library."""
+    """What follows one, two or three tokens in a language's library. It is counted once: more after
+    that is a ValueError."""
 
     def __init__(self) -> None: ...
     def count(self, tokens: Ids, least: int) -> None:
@@ -49,6 +50,26 @@ class Ngram:
     def slots(self) -> int:
         """Entries it has room for."""
 
+class Recycling:
+    """What a model itself last held likely after each token (Token Recycling, Luo et al.)."""
+
+    def __init__(self, vocabulary: int, width: int = 8) -> None:
+        """Empty rows of `width` tokens (64 at most) for each id below `vocabulary`."""
+
+    def update(self, tokens: Ids, logits: NDArray[np.float32]) -> None:
+        """Overwrite each token's row by the likeliest of the logits [tokens, any] that followed it,
+        the lowest id first among equals; of equal tokens the last one's stays. Releases the GIL."""
+
+    def put(self, tokens: Ids, ids: NDArray[np.int32], logits: NDArray[np.float32]) -> None:
+        """The same where they were found elsewhere: ids [tokens, n], their logits, best first."""
+
+    def clear(self) -> None:
+        """Forget every row."""
+
+    @property
+    def table(self) -> Ids:
+        """[vocabulary, width], -1: no more; a view."""
+
 class Weights:
     """One number a feature, and how much each has learnt (AdaGrad's sums of squares)."""
 
@@ -61,6 +82,10 @@ class Weights:
     @property
     def values(self) -> NDArray[np.float32]:
         """[weight_count()]; a view."""
+
+    @staticmethod
+    def recycling() -> list[tuple[int, int]]:
+        """Where the weights of the model's own table lie: first, one past the last."""
 
     @property
     def squares(self) -> NDArray[np.float32]:
@@ -76,6 +101,9 @@ class Drafter:
 
     def files(self, tokens: Ids, parents: Ids, probs: NDArray[np.float64], match: int) -> None:
         """What other files say follows now, as a tree (index._core.Tree), for one `propose`."""
+
+    def recycle(self, table: Recycling) -> None:
+        """Offer the model's own successors from now on."""
 
     def propose(
         self, room: int, costs: NDArray[np.float64]

@@ -57,13 +57,13 @@ class Engine:
         self.cost = remembered(home() / "costs.json", self.machine) or guess(self.target)
         self.library = Library(home(), self.tokenizer)
         self.model = Model(vocabulary(self.tokenizer), self.library, usable_weights())
-        self.memory = Memory()
+        self.memory = Memory(self.target.vocab)
         self.workspace: Workspace | None = None
         if self.config.workspace is not None:
             self.workspace = Workspace(self.config.workspace, self.tokenizer, home())
             self.workspace.watch()  # before it is read: nothing is missed
             self.workspace.build(progress)
-        self.worker = Worker(self._spare())
+        self.worker = Worker(*self._spare())
 
     def submit(
         self,
@@ -112,7 +112,7 @@ class Engine:
         client: str,
         cancelled: Callable[[], bool],
     ) -> Iterator[Event]:
-        drafter = self._drafter(workspace) if speculation else Nothing()
+        drafter = self._drafter(workspace, client) if speculation else Nothing()
         if self.target.device.type == "cpu":
             self.target.chunk = chunk_of(self.cost.reading)
         return generate(
@@ -127,18 +127,22 @@ class Engine:
             partial(self.memory.add, client, request.path),
         )
 
-    def _drafter(self, workspace: Workspace | None) -> Drafter:
+    def _drafter(self, workspace: Workspace | None, client: str) -> Drafter:
         if not self.target.exact and self.target.device.type == "cpu":
             return Nothing()  # the target said why when it was loaded
-        return NextToken(self.model, self.cost, self.config.budget, workspace)
+        recycling = self.memory.recycling(client)
+        return NextToken(self.model, self.cost, self.config.budget, workspace, recycling)
 
-    def _spare(self) -> Iterator[float]:
-        """While nothing is asked: what a pass costs here, and what the language's library says."""
+    def _spare(self) -> list[Iterator[float]]:
+        """While nothing is asked: what a pass costs here (seconds, where the machine is calm), and,
+        behind it and while it waits, what the language's library says (a minute)."""
+        library = self.library.build() if self.config.library else iter(())
+        return [self._measured(), library]
+
+    def _measured(self) -> Iterator[float]:
         if not self.cost.measured:
             yield from measure(self.target, self.cost)
             remember(home() / "costs.json", self.machine, self.cost)
-        if self.config.library:
-            yield from self.library.build()
 
     def _machine(self, folder: Path) -> str:
         """What a forward pass's time depends on."""

@@ -1,7 +1,8 @@
 """Memory: what this session wrote, so that later answers may copy it. It is not kept on disk.
 
 An answer belongs to a client and to the file it was written for; it is forgotten with either. What
-was written for a file that is gone from the disk is never offered.
+was written for a file that is gone from the disk is never offered. What the model itself held
+likely (engine/drafting/recycling.py) belongs to a client, too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine._drafting import Recycling
+from engine.drafting.recycling import WIDTH
+
 MOST = 2048  # tokens of one client's answers that are offered
+TABLES = 4  # clients with a table of the model's own, which takes 40 bytes for each id
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +36,12 @@ class Answer:
 class Memory:
     """The last answers of each client. Any thread may call."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: int = 0) -> None:
+        """`vocabulary`: how many ids the model has."""
         self._lock = threading.Lock()
         self._answers: deque[Answer] = deque(maxlen=64)
+        self._vocabulary = vocabulary
+        self._tables: dict[str, Recycling] = {}  # the last one used is last
 
     def add(self, client: str, path: str, tokens: list[int]) -> None:
         """An answer for the file `path` was written."""
@@ -54,10 +62,20 @@ class Memory:
                 room -= len(one.tokens)
         return found
 
+    def recycling(self, client: str) -> Recycling:
+        """The client's table of what the model held likely; the one longest unused makes room."""
+        with self._lock:
+            table = self._tables.pop(client, None) or Recycling(self._vocabulary, WIDTH)
+            self._tables[client] = table
+            if len(self._tables) > TABLES:
+                del self._tables[next(iter(self._tables))]
+        return table
+
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
             self._answers.clear()
+            self._tables.clear()
 
     def forget(self, path: str | None = None, client: str | None = None) -> None:
         """Drop what was written for a file, or for a client."""
@@ -65,3 +83,5 @@ class Memory:
             kept = [one for one in self._answers if one.path != path and one.client != client]
             self._answers.clear()
             self._answers.extend(kept)
+            if client is not None:
+                self._tables.pop(client, None)

@@ -3,7 +3,7 @@
 Of equally urgent jobs that of the client which waited longest since its last turn is next. A
 request that is more urgent runs between two steps of one that is less so; cancelling takes
 effect between two passes. An error ends its own job with `Done("failed")` and nothing else. While
-nothing is asked, spare work is done, a slice at a time.
+nothing is asked, spare work is done, a slice at a time; while one piece of it waits, others go on.
 """
 
 from __future__ import annotations
@@ -61,11 +61,13 @@ class Job:
 class Worker:
     """One daemon thread that runs jobs."""
 
-    def __init__(self, spare: Iterable[float] = ()) -> None:
-        """`spare`: work for when nothing was asked for QUIET seconds, in slices; a job waits for
-        one of them at most. Each slice yields the seconds until the next."""
-        self._spare: Iterator[float] | None = iter(spare)
-        self._due = monotonic() + QUIET  # when the next slice may begin
+    def __init__(self, *spare: Iterable[float]) -> None:
+        """`spare`: works for when nothing was asked for QUIET seconds, in slices; a job waits for
+        one of these at most. Each slice yields the seconds until the work's next one. Of works
+        that need not wait, the first in this order has its slice."""
+        self._quiet = monotonic() + QUIET  # when spare work may go on
+        # work -> when its next slice may begin
+        self._spare: dict[Iterator[float], float] = {iter(one): 0.0 for one in spare}
         self._waiting: list[Job] = []  # in the order that they came
         self._turns: dict[str, int] = {}  # client -> when it last had one
         self._turn = 0
@@ -85,7 +87,7 @@ class Worker:
 
     def rested(self) -> bool:
         """Whether no spare work is left."""
-        return self._spare is None
+        return not self._spare
 
     def close(self) -> None:
         """Cancel what runs and what waits, and wait for the thread to end."""
@@ -117,7 +119,7 @@ class Worker:
         while True:
             with self._wake:
                 while not self._waiting and not self._closed:
-                    pause = None if self._spare is None else self._due - monotonic()
+                    pause = self._pause()
                     if pause is not None and pause <= 0:
                         break
                     self._wake.wait(pause)
@@ -126,18 +128,26 @@ class Worker:
                 asked = bool(self._waiting)
             if asked:
                 self._drain(max(URGENCY.values()) + 1)
-                self._due = max(self._due, monotonic() + QUIET)
-            elif self._spare is not None:
-                self._do_spare(self._spare)
+                self._quiet = monotonic() + QUIET
+            else:
+                self._do_spare()
 
-    def _do_spare(self, spare: Iterator[float]) -> None:
+    def _pause(self) -> float | None:
+        """Seconds until the next slice of spare work; None: there is none."""
+        if not self._spare:
+            return None
+        return max(self._quiet, min(self._spare.values())) - monotonic()
+
+    def _do_spare(self) -> None:
+        now = monotonic()
+        spare = next(one for one, due in self._spare.items() if due <= now)
         try:
-            self._due = monotonic() + next(spare)
+            self._spare[spare] = now + next(spare)
         except StopIteration:
-            self._spare = None
-        except Exception as error:  # it is only spare: requests go on without it
+            del self._spare[spare]
+        except Exception as error:  # it is only spare: all else goes on without it
             log.warning("work beside the requests ended: %s", one_line(error))
-            self._spare = None
+            del self._spare[spare]
 
     def _drain(self, before: int) -> None:
         """Run all waiting jobs more urgent than `before`."""

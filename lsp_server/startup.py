@@ -156,7 +156,7 @@ class Loading:
             return
         progress.begin(token, types.WorkDoneProgressBegin(title="Draftline"))
         before = None
-        while self._session.is_starting():
+        while before is None or self._session.is_starting():
             if self._latest != before:
                 before = what, done, of = self._latest
                 percent = int(100 * done / of) if of else None

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine._drafting import Drafter as Native
-from engine._drafting import Ngram, Vocabulary, Weights, weight_count
+from engine._drafting import Ngram, Recycling, Vocabulary, Weights, weight_count
 from engine.cost import GRID, Cost
 from engine.drafting import Context, Drafter, Nothing
 from engine.drafting.next_token import Model, NextToken
@@ -224,11 +224,12 @@ def real(
     words: int = WORDS,
     seed: int = 0,
     budget: int = 48,
+    recycling: Recycling | None = None,
 ) -> NextToken:
     """The drafter in use, by default with costs that make drafting pay."""
     weights: dict[Any, Weights] = {one: weights_of(kind, seed) for one in ("file", "hunk")}
     model = Model(made_up(words), NoLibrary(), weights)  # type: ignore[arg-type]
-    return NextToken(model, Steady(costs), budget, workspace)
+    return NextToken(model, Steady(costs), budget, workspace, recycling)
 
 
 def drafters(truth: list[int], vocab: int) -> dict[str, Drafter]:
@@ -241,6 +242,7 @@ def drafters(truth: list[int], vocab: int) -> dict[str, Drafter]:
         "more trees": Trees(truth, vocab, seed=1),
         "long": Long(truth, vocab),
         "next token": real(),
+        "next token, recycling": real(recycling=Recycling(vocab)),
         "next token, untrained": real("zero", words=5, budget=16),
-        "next token, broken": real("patchy", budget=16),
+        "next token, broken": real("patchy", budget=16, recycling=Recycling(vocab // 2, 3)),
     }

@@ -105,6 +105,72 @@ def test_spare_work_that_fails_is_named_once_and_jobs_go_on(
     assert len(caplog.messages) == 1 and "no memory at all" in caplog.messages[0]
 
 
+def turns(name: str, pauses: list[float], done: list[str]) -> Iterator[float]:
+    """Spare work that notes its slices."""
+    for pause in pauses:
+        done.append(name)
+        yield pause
+
+
+def test_the_first_work_comes_first_and_the_next_does_not_wait_with_it() -> None:
+    done = list[str]()
+    worker = Worker(turns("a", [0.0] * 3, done), turns("b", [0.0] * 3, done))
+    until(worker.rested)
+    worker.close()
+    assert "".join(done) == "aaabbb"
+    done.clear()
+    worker = Worker(turns("a", [0.0, 3600.0, 0.0], done), turns("b", [0.0] * 3, done))
+    until(lambda: len(done) == 5)
+    assert "".join(done) == "aabbb" and not worker.rested()
+    worker.close()
+
+
+def test_what_waited_goes_on_before_what_did_not_wait_is_done() -> None:
+    went_on = threading.Event()
+
+    def first() -> Iterator[float]:
+        yield 0.05
+        went_on.set()
+
+    def second() -> Iterator[float]:
+        deadline = time.monotonic() + 60
+        while not went_on.is_set():
+            assert time.monotonic() < deadline, "the first had no turn"
+            yield 0.0
+
+    worker = Worker(first(), second())
+    until(worker.rested)
+    worker.close()
+    assert went_on.is_set()
+
+
+def test_work_that_fails_ends_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    def failing() -> Iterator[float]:
+        yield 0.0
+        raise MemoryError("no memory")
+
+    done = list[str]()
+    with caplog.at_level(logging.WARNING):
+        worker = Worker(failing(), turns("b", [0.0] * 3, done))
+        until(worker.rested)
+        worker.close()
+    assert done == ["b"] * 3 and len(caplog.messages) == 1 and "no memory" in caplog.messages[0]
+
+
+def test_the_library_is_counted_while_measuring_waits_for_calm(
+    tiny: Any, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "one.py").write_text(TEXT * 50, "utf-8")
+    monkeypatch.setattr("engine.cost.PAUSES", (3600.0,))  # a machine that is busy for an hour
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / "lib"))
+    with Engine(Config(model=str(tiny("llama")), threads=2)) as engine:
+        until(lambda: engine.library.ready)
+        assert not engine.cost.measured and not engine.worker.rested()
+        assert engine.submit(REQUEST).result().reason in ("stop", "length")
+    assert engine.library.file.parent.parent == home
+
+
 def test_the_first_request_does_not_wait_and_the_measurement_is_kept(tiny: Any, home: Path) -> None:
     config = Config(model=str(tiny("llama")), threads=2, library=False)
     with Engine(config) as engine:

@@ -7,6 +7,7 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from engine._drafting import Ngram
-from engine.drafting.library import BORDER, LEAST, PARTS, Library, batches
+from engine.drafting.library import BORDER, LEAST, PARTS, Library, batches, kept
 from engine.prompts import Tokenizer
 from engine.worker import Worker
 
@@ -201,6 +202,40 @@ def test_the_worker_builds_it_while_nothing_is_asked(
         time.sleep(0.01)
     worker.close()
     assert library.ready and rows(library.ngram) == counted
+
+
+def test_progress_is_told_in_bytes_and_comes_to_an_end(
+    tmp_path: Path, sources: Path, tokenizer: Tokenizer
+) -> None:
+    told: list[tuple[str, int, int]] = []
+    (sources / "gone.py").symlink_to(sources / "nothing")
+    library = Library(tmp_path, tokenizer, sources)
+    for wait in library.build(lambda *now: told.append(now)):
+        time.sleep(wait)
+    for stage, verb in ((told[:-PARTS], "reading"), (told[-PARTS:], "counting")):
+        assert stage == sorted(stage) and len({(label, of) for label, _, of in stage}) == 1
+        assert stage[0][0].startswith(verb) and 0 < stage[-1][1] <= stage[-1][2]
+    assert library.ready and told[-1][1] == told[-1][2], "all of it"
+
+
+def test_stopped_while_it_is_put_on_disk_nothing_is_left_half(
+    tmp_path: Path, sources: Path, tokenizer: Tokenizer
+) -> None:
+    library = Library(tmp_path, tokenizer, sources)
+    with closing(library.build()) as work:
+        while not library.ready:
+            next(work)
+    assert [file.name for file in library.file.parent.iterdir()] == [library.file.name]
+
+
+def test_the_files_of_a_tokenizer_are_found(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    own = Library(tmp_path, tokenizer).file
+    other = own.with_name(own.name.split("-")[0] + "-python3.99.ngram")
+    assert kept(tmp_path, tokenizer.fingerprint) == []
+    own.parent.mkdir()
+    for file in (own, other, own.with_name("0" * 16 + "-python3.99.ngram")):
+        file.touch()
+    assert kept(tmp_path, tokenizer.fingerprint) == sorted([own, other])
 
 
 def test_two_may_build_at_once(tmp_path: Path, sources: Path, tokenizer: Tokenizer) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.memory import MOST, Memory
+from engine.memory import MOST, TABLES, Memory
 
 answers = st.lists(
     st.tuples(
@@ -61,3 +61,20 @@ def test_what_was_written_for_a_file_that_is_gone_is_not_offered(tmp_path: Path)
     assert memory.of("one") == [[3]]
     memory.clear()
     assert memory.of("one") == []
+
+
+def test_what_a_model_held_likely_is_its_clients_until_it_is_forgotten() -> None:
+    memory = Memory(9)
+    one, two = memory.recycling("one"), memory.recycling("two")
+    assert one is memory.recycling("one") and one is not two
+    assert one.table.shape == (9, 8) and (one.table == -1).all()
+    memory.forget("x.py")
+    assert memory.recycling("one") is one
+    memory.forget(client="one")
+    assert memory.recycling("one") is not one and memory.recycling("two") is two
+    for n in range(TABLES):
+        memory.recycling(str(n))
+    assert memory.recycling("0") is memory.recycling("0")
+    assert memory.recycling("two") is not two, "the one longest unused made room"
+    memory.clear()
+    assert memory.recycling("0").table.max() == -1

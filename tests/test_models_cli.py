@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +16,15 @@ from tests.weights.checks import REPOSITORY
 from tests.weights.tiny_gguf import builtin, write_gguf, write_wheels
 
 COMMAND = """
-import argparse, sys
+import argparse, sys, sysconfig
 from pathlib import Path
 from engine import weights
 from tests.weights.tiny_gguf import builtin
 from ui.models import add_parser
 source = Path(sys.argv.pop(1))
 weights.BUILTINS["tiny"] = builtin("tiny", source)
+get_path = sysconfig.get_path  # a standard library that is counted in no time
+sysconfig.get_path = lambda name: str(source.parent / "lib") if name == "stdlib" else get_path(name)
 parser = argparse.ArgumentParser(prog="draftline")
 add_parser(parser.add_subparsers())
 args = parser.parse_args()
@@ -34,6 +38,8 @@ def source(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.gguf"
     write_gguf(path)
     write_wheels(builtin("tiny", path), path.read_bytes(), tmp_path / "wheels")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "one.py").write_text("def f(a):\n    return a\n" * 40, "utf-8")
     return path
 
 
@@ -75,6 +81,74 @@ def test_the_life_of_a_model(source: Path) -> None:
     added = models(source, "add", "--drop-gguf", str(source))
     assert (added.returncode, added.stdout) == (0, f"tiny {folder}\n")
     assert listed(source)["tiny"]["gguf"] is None and source.exists()
+
+
+def libraries(source: Path) -> list[Path]:
+    """What was counted of the standard library."""
+    return sorted((source.parent / "home" / "library").glob("*"))
+
+
+def test_the_library_comes_with_a_model_and_goes_with_the_last_of_its_tokenizer(
+    source: Path,
+) -> None:
+    pulled = models(source, "pull", "--no-library", "tiny")
+    assert pulled.returncode == 0 and libraries(source) == [] and "library" not in pulled.stderr
+    pulled = models(source, "pull", "tiny")  # the model is there, its library is not
+    said = [line for line in pulled.stderr.splitlines() if "library" in line]
+    assert pulled.returncode == 0 and len(said) == 2, pulled.stderr
+    (file,) = libraries(source)
+    again = models(source, "pull", "tiny")
+    assert (again.stdout, again.stderr) == (pulled.stdout, "") and libraries(source) == [file]
+    folder = Path(pulled.stdout.strip())
+    twin = folder.with_name("someone--twin")  # another model with the same tokenizer
+    shutil.copytree(folder, twin)
+    record = json.loads((twin / "draftline.json").read_text("utf-8"))
+    (twin / "draftline.json").write_text(json.dumps(record | {"name": "someone/twin"}), "utf-8")
+    unlike = file.with_name(f"{'0' * 16}-python3.11.ngram")
+    unlike.write_bytes(b"another tokenizer's")
+    older = file.with_name(f"{file.name.split('-')[0]}-python3.1.ngram")
+    older.write_bytes(b"another Python's")
+    assert models(source, "remove", "tiny").returncode == 0
+    assert set(libraries(source)) == {file, unlike, older}
+    assert models(source, "remove", "someone/twin").returncode == 0
+    assert libraries(source) == [unlike]
+    assert models(source, "add", str(source)).returncode == 0
+    assert set(libraries(source)) == {file, unlike}
+
+
+def test_a_python_without_sources_has_the_model_all_the_same(source: Path) -> None:
+    (source.parent / "lib" / "one.py").unlink()
+    pulled = models(source, "pull", "tiny")
+    assert pulled.returncode == 0 and pulled.stdout and libraries(source) == []
+    said = pulled.stderr.splitlines()[-1]
+    assert str(source.parent / "lib") in said and "no Python sources" in said
+
+
+def test_ctrl_c_while_the_library_is_counted_leaves_the_model_and_no_half_file(
+    source: Path,
+) -> None:
+    assert models(source, "pull", "--no-library", "tiny").returncode == 0
+    folder = source.parent / "home" / "models" / "tiny"
+    for number in range(400):  # seconds of work
+        text = "".join(f"name_{number}_{n} = {n}\n" for n in range(3000))
+        (source.parent / "lib" / f"{number}.py").write_text(text, "utf-8")
+    command = COMMAND.split("parser =")[0] + "from ui.cli import main\nsys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, str(source), "models", "pull", "tiny"],
+        cwd=REPOSITORY,
+        env=os.environ | {"DRAFTLINE_HOME": str(source.parent / "home")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout and process.stdout.readline() == f"{folder}\n"
+    assert process.stderr and "reading Python's library" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1].startswith("draftline: interrupted") and "Traceback" not in err
+    assert libraries(source) == [] and models(source, "path", "tiny").stdout == f"{folder}\n"
 
 
 def test_the_table_marks_the_default_and_what_fits(source: Path) -> None:

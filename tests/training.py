@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from conftest import CORPUS
@@ -33,12 +35,12 @@ def records() -> list[dict[str, str]]:
     return found
 
 
-def make_place(folder: Path) -> Path:
+def make_place(folder: Path, make: Callable[[Path], Any] = make_model) -> Path:
     """`model` is a tokenizer's folder, `home` a cache whose n-gram is of the one file in `sources`:
     to count Python's whole library takes a minute."""
     for name in ("model", "sources"):
         (folder / name).mkdir()
-    make_model(folder / "model")
+    make(folder / "model")
     (folder / "sources" / "a.py").write_text(CODE * 9)
     tokenizer = Tokenizer(folder / "model")
     small, library = (Library(folder / "home", tokenizer, at) for at in (folder / "sources", None))

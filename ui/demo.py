@@ -1,6 +1,7 @@
 """`draftline demo`: a real edit of a sample file, with and without speculation.
 
-The same request runs twice on one engine, so the two speeds differ by speculation alone.
+The same request runs twice on one engine, which forgets the first answer before it gives the
+second, so the two speeds differ by speculation alone.
 """
 
 from __future__ import annotations
@@ -61,10 +62,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def answer(engine: Engine, request: Request, speculation: bool) -> tuple[Done, Any]:
-    """One run, shown while it goes."""
+    """One run, shown while it goes; nothing of an earlier one is copied."""
     from engine import Done
     from ui import show
 
+    engine.forget()
     with show.View(verbose=False) as view:
         for event in engine.submit(request, speculation=speculation):
             if isinstance(event, Done):

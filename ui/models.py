@@ -1,5 +1,9 @@
 """`draftline models`: list, pull, add, remove, and the path of each model. Loads none of them.
 
+What is fetched brings the language's library with it (engine/drafting/library.py), counted for its
+tokenizer: commands of one request would never live long enough to count it. It goes with the last
+model of that tokenizer.
+
 The table, paths and `--json` go to stdout, progress and errors to stderr. Exit codes: 0 done,
 1 failed (one line says why), 2 usage.
 """
@@ -11,6 +15,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,6 +49,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         verb.add_argument(
             "--drop-gguf", action="store_true", help="delete the GGUF copy once it is converted"
         )
+        verb.add_argument(
+            "--no-library", dest="library", action="store_false",
+            help="do not count Python's library for its tokenizer now (under a minute, once)",
+        )  # fmt: skip
     removing = verbs.add_parser("remove", help="delete a model from the cache")
     where = verbs.add_parser("path", help="print the folder of a model that is ready")
     where.add_argument("--gguf", action="store_true", help="print the GGUF's path instead")
@@ -72,19 +81,62 @@ def _pull(args: argparse.Namespace) -> None:
         folder = weights.locate(
             args.name, progress=progress, source=args.source, keep_gguf=not args.drop_gguf
         )
-    print(folder)
+    print(folder, flush=True)
+    if args.library:
+        _count_library(folder)
 
 
 def _add(args: argparse.Namespace) -> None:
     with progress_bars() as progress:
         name = weights.add(args.paths, progress=progress, keep_gguf=not args.drop_gguf)
-    print(f"{name} {weights.find(name)}")
+    folder = weights.find(name)
+    print(f"{name} {folder}", flush=True)
+    if args.library and folder is not None:
+        _count_library(folder)
+
+
+def _count_library(folder: Path) -> None:
+    """Count Python's library for a model's tokenizer, unless that was done. Without it the model
+    is ready all the same."""
+    if not (folder / "tokenizer.json").is_file():
+        return
+    from engine.drafting.library import Library
+    from engine.prompts import Tokenizer
+
+    library = Library(weights.home(), Tokenizer(folder))
+    if library.ready:
+        return
+    with progress_bars() as progress, contextlib.closing(library.build(progress)) as work:
+        for seconds in work:
+            time.sleep(seconds)
 
 
 def _remove(args: argparse.Namespace) -> None:
+    before = _tokenizers()
     with progress_bars() as progress:
         freed = weights.remove(args.name, progress=progress)
+    freed += _remove_libraries(before - _tokenizers())
     print(f"{args.name} removed, {_size(freed)} freed")
+
+
+def _tokenizers() -> set[str]:
+    """Fingerprints of the models' tokenizers in the cache."""
+    from engine.weights.names import models_folder
+    from engine.weights.sums import sha256_of
+
+    return {sha256_of(file) for file in models_folder().glob("*/tokenizer.json")}
+
+
+def _remove_libraries(tokenizers: set[str]) -> int:
+    """Delete what was counted with tokenizers that no model has; bytes freed."""
+    from engine.drafting import library
+
+    freed = 0
+    for fingerprint in tokenizers:
+        for file in library.kept(weights.home(), fingerprint):
+            freed += file.stat().st_size
+            file.unlink()
+    return freed
 
 
 def _path(args: argparse.Namespace) -> None:

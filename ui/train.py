@@ -1,4 +1,5 @@
-"""`draftline train drafter`: fit the drafter's weights on recorded edits. Loads no model.
+"""`draftline train drafter`: fit the drafter's weights on recorded edits, and with --questions on a
+model's own answers. Without them no model is loaded.
 
 What was made goes to stdout; rounds, progress and trouble to stderr. The file is written last, in
 one step: until then, and after Ctrl-C, what was there stays. How weights are fitted is in
@@ -19,10 +20,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ui.index import FAILED, OK, USAGE, Failure, Trouble, count, say, show, size, tokenizer_of
+from ui.index import (
+    FAILED,
+    NO_MODEL,
+    OK,
+    USAGE,
+    Failure,
+    Trouble,
+    count,
+    say,
+    show,
+    size,
+    tokenizer_of,
+)
 
 if TYPE_CHECKING:
-    from engine._drafting import Weights
+    from engine._drafting import Ngram, Vocabulary, Weights
     from engine.drafting.library import Library
     from engine.drafting.next_token import Kind
     from engine.prompts import Tokenizer
@@ -60,6 +73,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add(
         "--out", type=Path, metavar="FILE",
         help=f"default: the weights in use, or {ELSEWHERE} where they cannot be written",
+    )  # fmt: skip
+    add(
+        "--questions", type=Path, metavar="FILE",
+        help="JSONL: turns or prompt in each record. The model answers them, which takes minutes, "
+        "and what its own table of successors is worth is learnt, too; else that is kept",
     )  # fmt: skip
     add("--model", metavar="M", help="whose tokenizer: a built-in name, a folder, a GGUF file")
     add("--rounds", type=int, metavar="N", help="times that all edits are gone through")
@@ -100,6 +118,7 @@ def _train(args: argparse.Namespace) -> None:
     if rounds < 1:
         raise Failure(USAGE, f"--rounds {rounds}: nothing would be learnt: give 1 or more")
     edits, left_out = _edits(args.edits, args.test)
+    questions = _questions(args.questions) if args.questions else []
     out = _out(args.out, args.edits)
     tokenizer = tokenizer_of(args.model or DEFAULT_MODEL, fetch=True)
     ngram = _library(tokenizer).ngram
@@ -107,6 +126,7 @@ def _train(args: argparse.Namespace) -> None:
     say(f"{count(len(edits), 'edit')} of {_names(edits)}; the weights go to {out}")
     with _working("training"):
         made = drafter.train(edits, tokenizer, words, ngram, say, rounds)
+    _learn_table(made, questions, args.model or DEFAULT_MODEL, words, ngram)
     if left_out:
         rivals = [made, *_shipped()]
         _table(drafter.score(left_out, tokenizer, words, ngram, rivals), len(rivals))
@@ -118,6 +138,31 @@ def _train(args: argparse.Namespace) -> None:
         raise Failure(FAILED, f"{out}: not written ({why}): check the disk") from error
     weights = sum(one.values.size for one in made.values())
     show(f"{out}: {size(out.stat().st_size)}, {count(weights, 'weight')}")
+
+
+def _learn_table(
+    made: dict[Kind, Weights], questions: list[str], model: str, words: Vocabulary, ngram: Ngram
+) -> None:
+    """What the model's own table is worth: by its answers, or as the weights in use say."""
+    from engine.train import answers
+
+    if not questions:
+        for known in _shipped():
+            answers.keep(made, known)
+        return
+    from engine.config import Config
+    from engine.prompts import Tokenizer
+    from engine.target import Target
+    from engine.weights import locate
+
+    with _working("answering"):
+        folder = locate(model)
+        try:
+            target = Target(folder, Config(model=model))
+        except (ValueError, OSError) as error:
+            raise Failure(NO_MODEL, f"{model}: {error}") from error
+        found = answers.ask(questions, target, Tokenizer(folder), say)
+    answers.fit(found, words, ngram, made, target.vocab, say)
 
 
 def _table(scores: Iterator[Score], rivals: int) -> None:
@@ -158,6 +203,19 @@ def _edits(file: Path, test: tuple[str, ...]) -> tuple[list[Edit], list[Edit]]:
     if all(edit.before == edit.after for edit in kept):
         raise Failure(USAGE, f"{file}: nothing was changed in any edit: record edits that change")
     return kept, [edit for edit in found if edit.package in test]
+
+
+def _questions(file: Path) -> list[str]:
+    """What the model is asked. Raises Failure."""
+    from engine.train.answers import BadQuestions, read
+
+    try:
+        return read(file)
+    except BadQuestions as error:
+        raise Failure(USAGE, str(error)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise Failure(USAGE, f"{file}: unreadable: {why}: name a file of questions") from error
 
 
 def _names(edits: list[Edit]) -> str:

@@ -1,8 +1,8 @@
 """How code of a language usually goes on: an n-gram of this Python's standard library.
 
-Counted once for each tokenizer, while nothing is asked, from the sources that are installed, and
-kept in the cache as a file that is mapped. Nothing waits for it: until it is ready the n-gram is
-empty. It reads no files of the user.
+Counted once for each tokenizer, when its first model is fetched or while nothing is asked, from the
+sources that are installed, and kept in the cache as a file that is mapped. No request waits for it:
+until it is ready the n-gram is empty. It reads no files of the user.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,9 @@ from index.arrays import ArrayFile, sync, write
 from index.files import Skipped, read
 from index.tokens import chunks
 
+if TYPE_CHECKING:
+    from engine.weights import Progress
+
 log = logging.getLogger(__name__)
 
 # Of encodings and pydoc_data: tables and help texts; drafts of code are better without them.
@@ -37,6 +41,7 @@ PARTS = 128  # slices of counting
 SLICE = 1 << 15  # characters tokenised in a slice
 BORDER = np.array([-1], np.int32)  # ends a text
 WAIT = 0.05  # seconds between two looks at whether the file is written
+FOLDER = "library"  # in the cache
 LEFT_OVER = 3600.0  # seconds after which a half-written file is nobody's
 
 
@@ -51,19 +56,24 @@ class Library:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         recipe = (tokenizer.fingerprint, version, str(sources or ""), LEFT_OUT, LEAST)
         self.fingerprint = sha256(repr(recipe).encode()).hexdigest()
-        self.file = home / "library" / f"{tokenizer.fingerprint[:16]}-python{version}.ngram"
+        self.file = home / FOLDER / f"{tokenizer.fingerprint[:16]}-python{version}.ngram"
         self.ngram = Ngram()  # the one to use now; another one takes its place when it is ready
         self.ready = self._load()
 
-    def build(self) -> Iterator[float]:
+    def build(self, progress: Progress | None = None) -> Generator[float, None, None]:
         """Make what is missing, a slice of some 50 ms a turn. Yields the seconds to wait before
-        the next one. Stopped halfway, nothing is kept."""
+        the next one. Stopped halfway, nothing is kept. `progress` is called with bytes."""
         if self.ready:
             return
+        report = progress or (lambda label, done, total: None)
+        files = (path for path in python_files(self.sources) if path.is_file())
+        done, total = 0, sum(path.stat().st_size for path in files)
         tokens: list[NDArray[np.int32]] = []
         for batch in batches(self.sources):
             ids = self.tokenizer.encode_batch(batch)
             tokens += [one if text else BORDER for text, one in zip(batch, ids, strict=True)]
+            done += sum(map(len, batch))
+            report("reading Python's library", min(done, total), total)
             yield 0.0
         if not tokens:
             log.warning(
@@ -76,13 +86,18 @@ class Library:
         ngram = Ngram()
         for part in range(PARTS):
             ngram.add(counted, LEAST, part, PARTS)
+            done = counted.nbytes * (part + 1) // PARTS
+            report("counting Python's library", done, counted.nbytes)
             yield 0.0
         ngram.finish()
         self.ngram, self.ready = ngram, True
         saving = threading.Thread(target=self._save, args=(len(counted),), name="draftline-library")
         saving.start()  # putting it on disk takes longer than a slice
-        while saving.is_alive():
-            yield WAIT
+        try:
+            while saving.is_alive():
+                yield WAIT
+        finally:
+            saving.join()  # half a file would be left
 
     def _load(self) -> bool:
         """Use the file, if it is there and right."""
@@ -115,6 +130,11 @@ class Library:
             log.warning("the library's n-gram is not kept for the next start: %s", error)
             return
         self._load()
+
+
+def kept(home: Path, fingerprint: str) -> list[Path]:
+    """The files in the cache that were counted with a tokenizer, by any Python."""
+    return sorted((home / FOLDER).glob(f"{fingerprint[:16]}-*.ngram"))
 
 
 def batches(folder: Path) -> Iterator[list[str]]:

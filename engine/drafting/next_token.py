@@ -1,10 +1,11 @@
 """The drafter in use: one calibrated model of the next token, over all text that may be copied.
 
 Where the answer stands in the text that it repeats, that text around and far from there, the answer
-so far, what this session wrote before, the workspace's files, the language's library, and the
-substitutions seen in this answer: each says what may come next. A log-linear model weighs them, a
-tree grows best first by path probability, and ends where the next node is not worth its time. All
-of that is native (engine/drafting/core); here it is given its texts, and told the time.
+so far, what this session wrote before, the workspace's files, the language's library, the
+substitutions seen in this answer, and what the model itself last held likely after a token: each
+says what may come next. A log-linear model weighs them, a tree grows best first by path
+probability, and ends where the next node is not worth its time. All of that is native
+(engine/drafting/core); here it is given its texts, and told the time.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine._drafting import Drafter as Native
-from engine._drafting import Vocabulary, Weights
+from engine._drafting import Recycling, Vocabulary, Weights
 from engine.cost import Cost
 from engine.drafting import Context
 from engine.drafting.library import Library
+from engine.drafting.recycling import recycle
 from engine.records import Draft
 from index.records import Span
 from index.workspace import Workspace
@@ -51,17 +53,19 @@ class NextToken:
         cost: Cost,
         budget: int,
         workspace: Workspace | None = None,
+        recycling: Recycling | None = None,
         without: str = "",
     ) -> None:
-        """`without`: one part that is left out, to see what it is worth (_drafting.pyi; or
-        "learning")."""
-        self.without = without
+        """`recycling`: the model's own table, which goes on being filled. `without`: one part that
+        is left out, to see what it is worth (_drafting.pyi; or "learning")."""
+        self.without, self.recycling = without, recycling
         self.model, self.cost, self.budget, self.workspace = model, cost, budget, workspace
         self.kind: Kind = "hunk"
         self.starts: list[int] = []  # of each prediction in the expected text
         self.near: str | None = None
         self.expects = False
         self.cached = 0  # tokens in the cache
+        self.last = BORDER  # the token before the draft
 
     def begin(self, context: Context) -> None:
         """Take up the texts. Where nothing is expected to be repeated, the prompt may be."""
@@ -78,11 +82,14 @@ class NextToken:
         )
         if self.without not in ("", "learning"):
             self.native.leave_out(self.without)
+        if self.recycling is not None:
+            self.native.recycle(self.recycling)
         self.native.begin(expected, start, before[:-1])
 
     def propose(self, context: Context, target: Any) -> Draft:
         """What is worth its time, by what passes cost on this machine."""
         self.cached = len(context.prompt) + len(context.output)
+        self.last = context.last
         room = min(self.budget, context.room)
         if room <= 0:
             return Draft()
@@ -100,6 +107,8 @@ class NextToken:
     ) -> None:
         """Move on by what was committed, and learn from it."""
         self.native.commit(committed, 0.0 if self.without == "learning" else LEARNING)
+        if self.recycling is not None and scores is not None:
+            recycle(self.recycling, [self.last, *draft.tokens], scores.logits)
         self.cost.saw(1 + len(draft), self.cached, seconds)
 
     def _ask_files(self, context: Context) -> None:

@@ -2,9 +2,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
-#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <array>
 #include <memory>
@@ -20,6 +21,8 @@ using namespace draftline::drafting;
 
 namespace {
 
+// Arrays are taken as they are (noconvert): a copy of another type would lose what was given, and
+// one that is kept would be gone at once.
 template <class T, int N = 1>
 using Array = nb::ndarray<T, nb::numpy, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 template <class T, int N = 1>
@@ -56,7 +59,7 @@ nb::list ints(const std::vector<int32_t>& values) {
 nb::tuple py_propose(Drafter& self, int room, In<double> costs) {
   if (room < 0 || int64_t(costs.shape(0)) < int64_t(room) + 1)
     throw std::invalid_argument("costs has " + std::to_string(costs.shape(0)) + " entries: expected room + 1 = " +
-                                std::to_string(room + 1));
+                                std::to_string(int64_t(room) + 1));
   const Tree& tree = self.propose(room, costs.data());
   static nb::object* names = nullptr;
   if (!names) {
@@ -78,17 +81,17 @@ NB_MODULE(_drafting, m) {
       .def("__init__", [](Vocabulary* self, In<uint32_t> hashes, In<uint8_t> looks) {
         std::unique_ptr<Vocabulary> made(make_vocabulary(hashes, looks));
         new (self) Vocabulary(std::move(*made));
-      }, "hashes"_a, "looks"_a);
+      }, "hashes"_a.noconvert(), "looks"_a.noconvert());
   nb::class_<Ngram>(m, "Ngram")
       .def(nb::init<>())
       .def("count", [](Ngram& self, In<int32_t> tokens, int least) {
         nb::gil_scoped_release unlocked;
         self.count(tokens.data(), int64_t(tokens.shape(0)), least);
-      }, "tokens"_a, "least"_a)
+      }, "tokens"_a.noconvert(), "least"_a)
       .def("add", [](Ngram& self, In<int32_t> tokens, const Ngram::Least& least, int part, int parts) {
         nb::gil_scoped_release unlocked;
         self.add(tokens.data(), int64_t(tokens.shape(0)), least, part, parts);
-      }, "tokens"_a, "least"_a, "part"_a, "parts"_a)
+      }, "tokens"_a.noconvert(), "least"_a, "part"_a, "parts"_a)
       .def("finish", &Ngram::finish, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("slots", &Ngram::slots)
       .def_prop_ro("table", [](nb::object self) {
@@ -103,17 +106,43 @@ NB_MODULE(_drafting, m) {
         Ngram made;
         made.adopt(reinterpret_cast<const Ngram::Entry*>(table.data()), slots);
         return made;
-      }, "table"_a, nb::keep_alive<0, 1>());
+      }, "table"_a.noconvert(), nb::keep_alive<0, 1>());
+  nb::class_<Recycling>(m, "Recycling")
+      .def("__init__", [](Recycling* self, size_t vocabulary, int width) {
+        if (width < 1 || width > 64)
+          throw std::invalid_argument("width " + std::to_string(width) + ": give 1 to 64 tokens a row");
+        new (self) Recycling(vocabulary, width);
+      }, "vocabulary"_a, "width"_a = 8)
+      .def("update", [](Recycling& self, In<int32_t> tokens, In<float, 2> logits) {
+        if (tokens.shape(0) != logits.shape(0))
+          throw std::invalid_argument("update: a row of logits of each token is needed");
+        nb::gil_scoped_release unlocked;
+        for (size_t n = 0; n < tokens.shape(0); ++n)
+          self.update(tokens.data()[n], logits.data() + n * logits.shape(1), int64_t(logits.shape(1)));
+      }, "tokens"_a.noconvert(), "logits"_a.noconvert())
+      .def("put", [](Recycling& self, In<int32_t> tokens, In<int32_t, 2> ids, In<float, 2> logits) {
+        if (tokens.shape(0) != ids.shape(0) || ids.shape(0) != logits.shape(0) || ids.shape(1) != logits.shape(1))
+          throw std::invalid_argument("put: a row of ids and of their logits of each token is needed");
+        for (size_t n = 0; n < tokens.shape(0); ++n)
+          self.put(tokens.data()[n], ids.data() + n * ids.shape(1), logits.data() + n * ids.shape(1),
+                   int(ids.shape(1)));
+      }, "tokens"_a.noconvert(), "ids"_a.noconvert(), "logits"_a.noconvert())
+      .def("clear", &Recycling::clear)
+      .def_prop_ro("table", [](nb::object self) {
+        const Recycling& table = nb::cast<const Recycling&>(self);
+        return Array<const int32_t, 2>(table.data(), {table.vocabulary(), size_t(table.width())}, self);
+      });
   nb::class_<Weights>(m, "Weights")
       .def("__init__", [](Weights* self, std::optional<In<float>> values) {
         std::unique_ptr<Weights> made(make_weights(values));
         new (self) Weights(std::move(*made));
-      }, "values"_a = nb::none())
+      }, "values"_a.noconvert() = nb::none())
       .def("reset", &Weights::reset, "square"_a, "hashed"_a)
       .def_prop_ro("values", [](nb::object self) {
         Weights& weights = nb::cast<Weights&>(self);
         return Array<float, 1>(weights.values.data(), {weights.values.size()}, self);
       })
+      .def_static("recycling", &recycling_weights)
       .def_prop_ro("squares", [](nb::object self) {
         Weights& weights = nb::cast<Weights&>(self);
         return Array<float, 1>(weights.squares.data(), {weights.squares.size()}, self);
@@ -123,7 +152,7 @@ NB_MODULE(_drafting, m) {
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())
       .def("begin", [](Drafter& self, In<int32_t> expected, int start, In<int32_t> before) {
         self.begin(expected.data(), int64_t(expected.shape(0)), start, before.data(), int64_t(before.shape(0)));
-      }, "expected"_a, "start"_a, "before"_a)
+      }, "expected"_a.noconvert(), "start"_a, "before"_a.noconvert())
       .def("files", [](Drafter& self, In<int32_t> tokens, In<int32_t> parents, In<double> probs, int match) {
         const size_t size = tokens.shape(0);
         if (parents.shape(0) != size || probs.shape(0) != size)
@@ -133,11 +162,17 @@ NB_MODULE(_drafting, m) {
             throw std::invalid_argument("files: the parent of node " + std::to_string(n) +
                                         " does not precede it");
         self.files().set(tokens.data(), parents.data(), probs.data(), tokens.shape(0), match);
-      }, "tokens"_a, "parents"_a, "probs"_a, "match"_a)
-      .def("propose", &py_propose, "room"_a, "costs"_a)
+      }, "tokens"_a.noconvert(), "parents"_a.noconvert(), "probs"_a.noconvert(), "match"_a)
+      .def("recycle", &Drafter::recycle, "table"_a, nb::keep_alive<1, 2>())
+      .def("propose", &py_propose, "room"_a, "costs"_a.noconvert())
       .def("commit", [](Drafter& self, const nb::sequence& tokens, float learning) {
         std::vector<int32_t> ids;
-        for (const auto one : tokens) ids.push_back(nb::cast<int32_t>(one));
+        for (const auto one : tokens) {
+          const Py_ssize_t id = PyNumber_AsSsize_t(one.ptr(), PyExc_OverflowError);  // of whole numbers
+          if (id == -1 && PyErr_Occurred()) nb::raise_python_error();
+          if (id != int32_t(id)) throw std::invalid_argument("commit: " + std::to_string(id) + " is no token id");
+          ids.push_back(int32_t(id));
+        }
         self.commit(ids.data(), int64_t(ids.size()), learning);
       }, "tokens"_a, "learning"_a)
       .def("fit", [](Drafter& self, In<int32_t> tokens, float learning, std::optional<In<int32_t, 2>> files,
@@ -151,7 +186,8 @@ NB_MODULE(_drafting, m) {
         FilesAt at{};
         if (files) at = {files->data(), probs->data(), matches->data(), int64_t(files->shape(1))};
         return self.fit(tokens.data(), int64_t(tokens.shape(0)), learning, files ? &at : nullptr);
-      }, "tokens"_a, "learning"_a, "files"_a = nb::none(), "probs"_a = nb::none(), "matches"_a = nb::none())
+      }, "tokens"_a.noconvert(), "learning"_a, "files"_a.noconvert() = nb::none(),
+         "probs"_a.noconvert() = nb::none(), "matches"_a.noconvert() = nb::none())
       .def("leave_out", [](Drafter& self, const std::string& part) {
         static constexpr const char* parts[] = {"near", "zero", "substitutions", "far", "output", "files",
                                                 "library", "recycling", "form", "around", "siblings"};

@@ -39,7 +39,7 @@ class Drafter {
   void begin(const int32_t* expected, int64_t size, int32_t start, const int32_t* before, int64_t before_size);
   // What other files say follows now; for the next propose only.
   Files& files() { return files_; }
-  void recycle(const int32_t* table) { recycling_ = table; }
+  void recycle(const Recycling* table) { recycling_ = table; }
   // The tree of at most `room` nodes, best first by path probability, up to the first one that is
   // not worth its time; costs[n]: the seconds of a pass over n + 1 tokens, room + 1 of them.
   const Tree& propose(int room, const double* costs);
@@ -69,7 +69,7 @@ class Drafter {
   const Vocabulary* vocabulary_;
   const Ngram* ngram_;
   Weights* weights_;
-  const int32_t* recycling_ = nullptr;
+  const Recycling* recycling_ = nullptr;
   bool free_ = false;  // nothing is expected to be repeated from a place on
   unsigned without_ = 0;
   Text expected_, output_;

@@ -14,6 +14,7 @@ constexpr int kBriefBack = 16, kBriefAhead = 48, kBriefNear = 4;
 constexpr int kLooked[] = {8, 12, 8};  // far places by order of their chain
 constexpr int kShapes = 16;     // places of the same form
 constexpr int kAround = 12, kRecent = 32;  // tokens that are offered for being near
+constexpr int kRecycled = 8;    // tokens of the model's own table
 constexpr int kUnsure = 4;      // agreeing tokens below which all that is looked at
 constexpr int kLine2 = 64;      // tokens in which the next lines are looked for
 
@@ -223,9 +224,15 @@ void rules(const View& v, Field& field) {
 }
 
 void recycled(const View& v, Field& field) {
-  if (!v.recycling || !v.tail_size || v.tail_end[-1] < 0) return;
-  const int32_t* row = v.recycling + size_t(v.tail_end[-1]) * kRecycled;
-  for (int n = 0; n < kRecycled && row[n] >= 0; ++n) field.of(row[n]).recycled = uint8_t(n + 1);
+  const int32_t* row = v.recycling && v.tail_size ? v.recycling->row(v.tail_end[-1]) : nullptr;
+  if (!row || row[0] < 0) return;
+  const uint8_t* shares = v.recycling->shares(v.tail_end[-1]);
+  field.recycled_share = shares[0];
+  for (int n = 0; n < std::min(kRecycled, v.recycling->width()) && row[n] >= 0; ++n) {
+    Evidence& e = field.of(row[n]);
+    e.recycled = uint8_t(n + 1);
+    e.recycled_share = shares[n];
+  }
 }
 
 }  // namespace
@@ -234,6 +241,7 @@ void Field::clear() {
   tokens.clear();
   ids.resize(kMost);
   near_m = far_m = out_m = files_m = near_count = far_count = out_count = ngram_order = shape_m = shape_count = 0;
+  recycled_share = -1;
 }
 
 DRAFTLINE_WIDE Evidence& Field::of(int32_t token) {
@@ -292,8 +300,9 @@ void gather(const View& view, Field& field, bool brief) {
   if (with(kOutputPart)) output(view, keys, field);
   if (with(kFilesPart)) files(view, field);
   if (with(kLibraryPart)) ngram(view, field);
+  if (std::max(field.near_m, field.out_m) >= kUnsure) return;
   if (with(kRecycledPart)) recycled(view, field);
-  if (view.drafted > 1 || std::max(field.near_m, field.out_m) >= kUnsure) return;
+  if (view.drafted > 1) return;
   if (with(kFormPart)) {
     shapes(view, *view.output, keys[Text::kShape], field);
     shapes(view, *view.expected, keys[Text::kShape], field);

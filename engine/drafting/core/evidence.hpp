@@ -7,6 +7,7 @@
 
 #include "alignment.hpp"
 #include "ngram.hpp"
+#include "recycling.hpp"
 #include "text.hpp"
 #include "vocabulary.hpp"
 
@@ -33,7 +34,7 @@ struct Evidence {
   uint8_t ngram_order = 0, ngram_share = 0, ngram_seen = 0, ngram_low = 0;
   uint8_t rule = 0;  // 1: at its start, 2: inside
   uint8_t rule_hits = 0, rule_misses = 0;
-  uint8_t recycled = 0;  // rank + 1 in the model's own table
+  uint8_t recycled = 0, recycled_share = 0;  // rank + 1 in the model's own table, 255ths
   uint8_t zero = 0;
   uint8_t shape_m = 0, shape_count = 0;    // copied from code of the same form
   uint8_t around = 0, recent = 0;  // 1 + how far: in the expected text near the pointer, in the answer
@@ -47,6 +48,7 @@ struct Field {
   int shape_m = 0;
   int near_count = 0, far_count = 0, out_count = 0, shape_count = 0;   // places looked at
   int ngram_order = 0;
+  int recycled_share = -1;  // of the best one; -1: the table says nothing
   void clear();
   Evidence& of(int32_t token);
 };
@@ -75,7 +77,7 @@ struct View {
   const Ngram* ngram;
   const Rules* rules;
   const Vocabulary* vocabulary;
-  const int32_t* recycling;  // [vocabulary, kRecycled] or nullptr
+  const Recycling* recycling;  // or nullptr
   const int32_t* shapes_end; // beside tail_end
   const int32_t* tail_end;   // one past the last token; context before it
   int32_t tail_size;
@@ -84,8 +86,6 @@ struct View {
   int32_t drafted;     // tokens of the path that are not committed
   unsigned without;    // Parts
 };
-
-constexpr int kRecycled = 8;
 
 // `brief`: only what stands around the pointer, for the inside of a long copy.
 void gather(const View& view, Field& field, bool brief);

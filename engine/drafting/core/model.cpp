@@ -51,8 +51,8 @@ struct Table {
 };
 enum Name : size_t {
   kNearJump, kNearLine, kNearBest, kLooks, kZeroGap, kPointerRun, kFar, kFarNear, kOut, kOutNear,
-  kFiles, kFilesNear, kNgram, kNgramOut, kRule, kRuleNear, kMask, kMaskLook, kZeroOut, kRecycledNear, kShape, kShapeLook, kLoose, kLooseLook,
-  kNoneGap, kNoneLook, kNoneBest, kNoneOut, kNoneSeen, kHashNear, kHashPair, kHashMask, kHashNone,
+  kFiles, kFilesNear, kNgram, kNgramOut, kRule, kRuleNear, kMask, kMaskLook, kZeroOut, kRecycledNear, kRecycledLook, kRecycledBest, kShape, kShapeLook, kLoose, kLooseLook,
+  kNoneGap, kNoneLook, kNoneBest, kNoneOut, kNoneSeen, kNoneRecycled, kHashNear, kHashPair, kHashMask, kHashNone,
   kNames
 };
 constexpr std::array<uint32_t, kNames> kSizes = {
@@ -76,6 +76,8 @@ constexpr std::array<uint32_t, kNames> kSizes = {
     256 * 8,              // kMaskLook: the same, look
     8 * 6 * 6,            // kZeroOut: kind, out m, files m
     9 * 6 * 6,            // kRecycledNear: rank, near m, out m
+    9 * 8 * 8,            // kRecycledLook: rank, look, of the one before
+    9 * 6 * 6 * 6,        // kRecycledBest: rank, share, best near m, best out m
     6 * 5 * 6 * 4,        // kShape: m, share, near m, out m
     6 * 8 * 8,            // kShapeLook: m, look, of the one before
     7 * 7 * 6,            // kLoose: around, recent, best near m
@@ -85,6 +87,7 @@ constexpr std::array<uint32_t, kNames> kSizes = {
     6 * 6 * 6 * 4,        // kNoneBest: best near, out and files m, n-gram's order
     11 * 6 * 3,           // kNoneOut: best out m, best far m, rule
     6 * 7 * 6,            // kNoneSeen: number of tokens, gap, best shape m
+    6 * 6 * 6,            // kNoneRecycled: the best one's share, best near m, best out m
     kHashed, kHashed, kHashed, kHashed};
 
 constexpr std::array<uint32_t, kNames + 1> starts() {
@@ -94,7 +97,7 @@ constexpr std::array<uint32_t, kNames + 1> starts() {
 }
 constexpr auto kStarts = starts();
 
-constexpr size_t kMostFeatures = 32;  // of one token
+constexpr size_t kMostFeatures = 36;  // of one token
 
 // Adds up weights and notes whose they are.
 struct Adder {
@@ -170,7 +173,12 @@ void features_of(const Evidence& e, const Field& f, const View& v, Adder& add) {
   add(kMask, P{mask, 256}, P{best6, 6});
   add(kMaskLook, P{mask, 256}, P{look, 8});
   add(kZeroOut, P{of_zero(e.zero), 8}, P{out6, 6}, P{files6, 6});
-  if (e.recycled) add(kRecycledNear, P{e.recycled, 9}, P{m6, 6}, P{out6, 6});
+  if (f.recycled_share >= 0) {
+    add(kRecycledNear, P{e.recycled, 9}, P{m6, 6}, P{out6, 6});
+    add(kRecycledLook, P{e.recycled, 9}, P{look, 8}, P{last_look, 8});
+    add(kRecycledBest, P{e.recycled, 9}, P{of_prob(float(e.recycled_share) / 255), 6}, P{best6, 6},
+        P{of_match6(f.out_m), 6});
+  }
   if (f.shape_count) {
     add(kShape, P{of_match6(e.shape_m), 6}, P{of_share(e.shape_count, f.shape_count), 5}, P{m6, 6},
         P{of_match4(e.out_m), 4});
@@ -198,12 +206,18 @@ void features_of_none(const Field& f, const View& v, bool brief, Adder& add) {
       P{brief ? 2 : v.at.rule >= 0, 3});
   add(kNoneSeen, P{std::min<unsigned>(unsigned(f.tokens.size()) / 8, 5), 6}, P{gap, 7},
       P{of_match6(f.shape_m), 6});
+  if (f.recycled_share >= 0)
+    add(kNoneRecycled, P{of_prob(float(f.recycled_share) / 255), 6}, P{best6, 6}, P{of_match6(f.out_m), 6});
   add.hashed(kHashNone, v.vocabulary->hash(last), of_match4(f.near_m));
 }
 
 }  // namespace
 
 size_t weight_count() { return kStarts[kNames]; }
+
+std::vector<std::pair<uint32_t, uint32_t>> recycling_weights() {
+  return {{kStarts[kRecycledNear], kStarts[kRecycledBest + 1]}, {kStarts[kNoneRecycled], kStarts[kNoneRecycled + 1]}};
+}
 
 std::string layout() {
   uint64_t mixed = 1;  // change this with what a feature means

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "evidence.hpp"
@@ -14,6 +15,7 @@
 namespace draftline::drafting {
 
 size_t weight_count();
+std::vector<std::pair<uint32_t, uint32_t>> recycling_weights();  // first and one past the last
 std::string layout();  // what the weights mean, as a short text
 
 struct Weights {

@@ -43,6 +43,7 @@ void Ngram::count(const int32_t* tokens, int64_t size, int least) {
 }
 
 void Ngram::add(const int32_t* tokens, int64_t size, const Least& least, int part, int parts) {
+  refuse_if_made();
   if (part < 0 || part >= parts)
     throw std::invalid_argument("part " + std::to_string(part) + " of " + std::to_string(parts) +
                                 ": there is none");
@@ -91,7 +92,12 @@ void Ngram::add(const int32_t* tokens, int64_t size, const Least& least, int par
   }
 }
 
+void Ngram::refuse_if_made() const {
+  if (slots_) throw std::invalid_argument("the n-gram is counted already: count into a new one");
+}
+
 void Ngram::finish() {
+  refuse_if_made();
   own_.assign(std::bit_ceil(2 * added_.size() + 1), Entry{});
   for (const Entry& entry : added_) {
     size_t at = entry.key & (own_.size() - 1);

@@ -23,6 +23,7 @@ class Ngram {
   // left out.
   void count(const int32_t* tokens, int64_t size, int least);
   // The same in slices, `least` by order: `add` each of `parts`, then `finish`, which makes the table.
+  // It is made once: whoever looks at it (Python's view, drafters) may keep it.
   using Least = std::array<int, kOrders>;
   void add(const int32_t* tokens, int64_t size, const Least& least, int part, int parts);
   void finish();
@@ -36,6 +37,7 @@ class Ngram {
 
  private:
   static uint64_t key(const int32_t* tail_end, int order);
+  void refuse_if_made() const;
   std::vector<Entry> added_, own_;
   const Entry* entries_ = nullptr;
   size_t slots_ = 0;  // a power of two, or 0
