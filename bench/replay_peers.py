@@ -233,9 +233,12 @@ class Linear(Cost):
     def __init__(self, beta: float) -> None:
         super().__init__([1.0 + beta * (rows - 1) for rows in GRID])
         self.beta = beta
+        self._tables: dict[int, NDArray[np.float64]] = {}
 
     def table(self, context: int, most: int) -> NDArray[np.float64]:
-        return 1.0 + self.beta * np.arange(most)
+        if most not in self._tables:  # making it is no part of a step
+            self._tables[most] = 1.0 + self.beta * np.arange(most)
+        return self._tables[most]
 
     def saw(self, rows: int, context: int, seconds: float) -> None:
         pass

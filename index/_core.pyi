@@ -207,5 +207,7 @@ class Segments:
         limit: int = 64,
         *,
         most: int = 1024,
+        least: int = 1,
     ) -> Tree:
-        """As `Automaton.tree`, over the `most` newest occurrences in all segments."""
+        """As `Automaton.tree`, over the `most` newest occurrences in all segments. Where fewer than
+        `least` tokens agree it is empty, which takes less time: short texts occur everywhere."""

@@ -88,9 +88,9 @@ class Workspace:
         return found
 
     def tree(self, tail: Ids | list[int], nodes: int = 64, width: int = 8, **how: int) -> Tree:
-        """What follows the newest of these occurrences, as one tree; `limit` and `most` as in
-        index._core.Segments.tree."""
-        return self._living.snapshot[1].tree(np.asarray(tail, np.int32), nodes, width, **how)
+        """What follows the newest of these occurrences, as one tree; `how` as in index._core."""
+        ids = tail if isinstance(tail, list) else np.asarray(tail, np.int32)
+        return self._living.snapshot[1].tree(ids, nodes, width, **how)
 
     def find(self, text: str, most: int = 100) -> list[Span]:
         """Where a text stands in the files, as they are indexed: newest first, `most` places."""

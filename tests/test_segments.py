@@ -72,13 +72,17 @@ def indexes(draw: st.DrawFn) -> tuple[list[tuple[str, Documents]], list[list[int
 
 
 @settings(max_examples=400, deadline=None)
-@given(indexes(), st.integers(0, 9), st.integers(0, 30), st.integers(-1, 3), st.integers(-1, 2))
+@given(
+    indexes(), st.integers(0, 9), st.integers(0, 30), st.integers(-1, 3), st.integers(-1, 2),
+    st.integers(0, 4),
+)  # fmt: skip
 def test_answers_are_those_of_brute_force(
     index: tuple[list[tuple[str, Documents]], list[list[int]]],
     k: int,
     limit: int,
     path: int,
     folder: int,
+    least: int,
 ) -> None:
     parts, tails = index
     slow = [oracle_of(documents, 100 * at) for at, (_, documents) in enumerate(parts)]
@@ -97,6 +101,13 @@ def test_answers_are_those_of_brute_force(
         assert tree.tokens.tolist() == expected_tree.tokens.tolist()
         assert tree.parents.tolist() == expected_tree.parents.tolist()
         assert tree.probs.tolist() == expected_tree.probs.tolist()
+        enough = segments.tree(ids(tail), 3 * k, 3, limit, most=20, least=least)
+        if expected_tree.length < least:
+            assert (enough.length, len(enough)) == (0, 0)
+        else:
+            assert enough.length == tree.length
+            assert enough.tokens.tolist() == tree.tokens.tolist()
+            assert enough.probs.tolist() == tree.probs.tolist()
 
 
 @settings(max_examples=200, deadline=None)

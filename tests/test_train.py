@@ -114,13 +114,12 @@ def test_lessons_show_what_the_drafter_would_be_shown(
 
 def check_files(lesson: Lesson, workspace: Workspace) -> None:
     """Against the call that the drafter makes."""
-    nodes, width, limit, most = OTHERS
+    nodes, width, limit, most, least = OTHERS
     assert lesson.files.shape == lesson.probs.shape == (len(lesson.output), WIDTH)
     assert (lesson.files[0] == -1).all() and lesson.matches[0] == 0, "nothing stands before it"
     for at in range(1, len(lesson.output)):
-        tree = workspace.tree(
-            lesson.output[max(0, at - limit) : at], nodes, width, limit=limit, most=most
-        )
+        tail = lesson.output[max(0, at - limit) : at]
+        tree = workspace.tree(tail, nodes, width, limit=limit, most=most, least=least)
         first = [n for n, parent in enumerate(tree.parents) if parent == -1]
         tokens = [tree.tokens[n] for n in first]
         assert lesson.files[at].tolist() == tokens + [-1] * (WIDTH - len(tokens))

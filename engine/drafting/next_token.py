@@ -31,7 +31,8 @@ BORDER = -1  # between two texts
 TAIL = 96  # tokens of the prompt that count as written before the answer
 LEARNING = 0.2  # rate of what is learnt while drafting (engine/train fits what is shipped)
 SURE = 12  # agreeing tokens inside a copy: other files are not asked
-OTHERS = (48, 8, 64, 64)  # of other files: nodes, branches, agreeing tokens, occurrences looked at
+# of other files: nodes, branches, agreeing tokens at most, occurrences looked at, agreeing at least
+OTHERS = (48, 8, 64, 64, 2)
 Ids = NDArray[np.int32]
 
 
@@ -115,8 +116,9 @@ class NextToken:
         """Hand over what follows the text's end in the workspace's files."""
         if self.workspace is None or self.native.run >= SURE:
             return
-        nodes, width, limit, most = OTHERS
-        tree = self.workspace.tree(context.tail(limit), nodes, width, limit=limit, most=most)
+        nodes, width, limit, most, least = OTHERS
+        tail = context.tail(limit)
+        tree = self.workspace.tree(tail, nodes, width, limit=limit, most=most, least=least)
         if tree.length:
             self.native.files(tree.tokens, tree.parents, tree.probs, tree.length)
 

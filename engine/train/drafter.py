@@ -62,9 +62,10 @@ def lesson(replay: Replay, workspace: Workspace) -> Lesson:
     files = np.full((len(output), WIDTH), -1, np.int32)
     probs = np.zeros((len(output), WIDTH), np.float32)
     matches = np.zeros(len(output), np.int32)
-    nodes, _, limit, most = OTHERS
+    nodes, _, limit, most, least = OTHERS
     for at in range(1, len(output)):
-        tree = workspace.tree(output[max(0, at - limit) : at], nodes, WIDTH, limit=limit, most=most)
+        tail = output[max(0, at - limit) : at]
+        tree = workspace.tree(tail, nodes, WIDTH, limit=limit, most=most, least=least)
         first = np.flatnonzero(tree.parents == -1)
         files[at, : len(first)] = tree.tokens[first]
         probs[at, : len(first)] = tree.probs[first]

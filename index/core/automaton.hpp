@@ -47,7 +47,7 @@ public:
     std::span<const uint32_t> starts() const override { return {starts_.data(), starts_.size()}; }
 
     // Found: `first` is a state.
-    Found find_living(Tokens tail, int64_t limit) const override;
+    Found find_living(Tokens tail, int64_t limit, size_t least) const override;
     size_t newest(Found found, size_t most, std::vector<uint32_t>& positions) const override;
 
     size_t states() const;  // of the minimal automaton, root included; linear time
@@ -84,7 +84,7 @@ private:
     int32_t edge_after(uint32_t branch, int32_t token) const;
 
     Found find(Tokens tail, bool followed) const;
-    Found find_living(Tokens tail, int64_t limit, bool followed) const;
+    Found find_living(Tokens tail, int64_t limit, bool followed, size_t least = 1) const;
     Found longest_suffix(Tokens tail) const;
     Found shorter(uint32_t state) const;
     uint32_t longest_living(Tokens tail, bool followed) const;

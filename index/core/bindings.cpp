@@ -130,8 +130,10 @@ void ask_segments(nb::class_<Parts>& parts, Arg tail) {
              }, tail, "k"_a = 8, "limit"_a = 64, "path"_a = -1, "folder"_a = -1)
         .def("tree",
              [](const Parts& p, const Ids& t, int64_t nodes, int64_t width, int64_t limit,
-                int64_t most) { return p.segments.tree(span(t), nodes, width, limit, most); },
-             tail, "nodes"_a = 64, "width"_a = 8, "limit"_a = 64, nb::kw_only(), "most"_a = 1024);
+                int64_t most, int64_t least) {
+                 return p.segments.tree(span(t), nodes, width, limit, most, least);
+             }, tail, "nodes"_a = 64, "width"_a = 8, "limit"_a = 64, nb::kw_only(),
+             "most"_a = 1024, "least"_a = 1);
 }
 
 std::vector<Label> labels_of(size_t size, const std::optional<Array<int64_t>>& changed,

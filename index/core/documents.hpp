@@ -52,8 +52,9 @@ public:
     size_t stop_of(size_t doc) const;  // the border after it
 
     // The longest suffix of the last `limit` tokens of `tail` that a living document continues, and
-    // its occurrences there: how many, and the newest ones, newest (largest) first.
-    virtual Found find_living(Tokens tail, int64_t limit) const = 0;
+    // its occurrences there: how many, and the newest ones, newest (largest) first. Nothing where it
+    // has fewer than `least` tokens, which costs less than to find it.
+    virtual Found find_living(Tokens tail, int64_t limit, size_t least) const = 0;
     virtual size_t newest(Found found, size_t most, std::vector<uint32_t>& positions) const = 0;
 
     // Occurrences of `needle` in one document, newest first, appended until there are `most` in

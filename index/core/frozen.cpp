@@ -166,6 +166,11 @@ size_t Frozen::common(uint32_t rank, Tokens tail, size_t known) const {
     return static_cast<size_t>(shared);
 }
 
+// What is compared next comes from memory while something else is.
+void Frozen::fetch(uint32_t rank) const {
+    if (rank < arrays_.order.size()) __builtin_prefetch(arrays_.text.data() + arrays_.order[rank]);
+}
+
 // The first rank that is not before the tail.
 uint32_t Frozen::lower_bound(Tokens tail) const {
     const uint64_t last = uint64_t(uint32_t(tail.back()) + 1) << 32;
@@ -181,6 +186,8 @@ uint32_t Frozen::lower_bound(Tokens tail) const {
     size_t below = 0, above = 0;  // shared with the tail at both ends of what is left
     while (first < stop) {
         const uint32_t middle = first + (stop - first) / 2;
+        fetch(first + (middle - first) / 2);
+        fetch(middle + (stop - middle) / 2);
         const size_t shared = common(middle, tail, std::min(below, above));
         const bool smaller =
             shared < tail.size() &&
@@ -202,6 +209,7 @@ uint32_t Frozen::outmost(uint32_t rank, Tokens needle, int64_t direction) const 
     const auto holds = [&](int64_t at) {
         return at >= 0 && at < n && common(uint32_t(at), needle, 0) == needle.size();
     };
+    for (int64_t step = 1; step <= kStride; step *= 2) fetch(static_cast<uint32_t>(rank + step * direction));
     int64_t step = 1, good = rank;
     while (holds(good + step * direction)) {
         good += step * direction;
@@ -212,7 +220,7 @@ uint32_t Frozen::outmost(uint32_t rank, Tokens needle, int64_t direction) const 
     return static_cast<uint32_t>(good);
 }
 
-Found Frozen::find_living(Tokens tail, int64_t limit) const {
+Found Frozen::find_living(Tokens tail, int64_t limit, size_t least) const {
     require_ids(tail);
     require_not_negative("limit", limit);
     tail = tail.last(std::min(tail.size(), static_cast<size_t>(limit)));
@@ -222,7 +230,7 @@ Found Frozen::find_living(Tokens tail, int64_t limit) const {
     const size_t left = before == kNone ? 0 : common(before, tail, 0);
     const size_t right = from == kNone ? 0 : common(from, tail, 0);
     const size_t length = std::max(left, right);
-    if (length == 0) return {};
+    if (length == 0 || length < least) return {};
     const Tokens needle = tail.last(length);
     return {static_cast<uint32_t>(length), left == length ? outmost(before, needle, -1) : from,
             (right == length ? outmost(from, needle, 1) : before) + 1};

@@ -30,7 +30,7 @@ public:
     const Arrays& arrays() const { return arrays_; }
 
     // Found: a range of ranks.
-    Found find_living(Tokens tail, int64_t limit) const override;
+    Found find_living(Tokens tail, int64_t limit, size_t least) const override;
     size_t newest(Found found, size_t most, std::vector<uint32_t>& positions) const override;
 
     size_t nbytes() const;  // arrays on disk included: they are mapped
@@ -41,6 +41,7 @@ private:
     void require_sound() const;
 
     size_t common(uint32_t rank, Tokens tail, size_t known) const;
+    void fetch(uint32_t rank) const;
     uint32_t lower_bound(Tokens tail) const;
     uint32_t outmost(uint32_t rank, Tokens needle, int64_t direction) const;
     uint64_t key(uint32_t rank) const;

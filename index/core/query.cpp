@@ -61,23 +61,25 @@ Found Automaton::find(Tokens tail, bool followed) const {
     return found;
 }
 
-Found Automaton::find_living(Tokens tail, int64_t limit) const {
+Found Automaton::find_living(Tokens tail, int64_t limit, size_t least) const {
     Reading reading(*this);
-    return find_living(tail, limit, true);
+    return find_living(tail, limit, true, least);
 }
 
 // A text that died is often still the longest: then shorter suffixes are tried, and after a few of
 // them every living position is looked at.
-Found Automaton::find_living(Tokens tail, int64_t limit, bool followed) const {
+Found Automaton::find_living(Tokens tail, int64_t limit, bool followed, size_t least) const {
     require_ids(tail);
     require_not_negative("limit", limit);
     tail = tail.last(std::min(tail.size(), static_cast<size_t>(limit)));
     Found found = find(tail, followed);
+    if (found.length < least) return {};
     if (!any_dead()) return found;
     std::vector<uint32_t> newest;
     for (int attempts = 4; found.length > 0 && attempts > 0; --attempts) {
         if (occurrences(found, followed, 1, newest) > 0) return found;
         found = shorter(found.first);
+        if (found.length < least) return {};
     }
     if (found.length == 0) return found;
     return find(tail.last(longest_living(tail.last(found.length), followed)), followed);

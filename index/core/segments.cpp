@@ -11,11 +11,12 @@ constexpr size_t kFew = 256;  // occurrences in a segment that are all looked at
 
 }  // namespace
 
-std::vector<Found> Segments::find(Tokens tail, int64_t limit, size_t& length) const {
+// What is shorter than in a part before is not looked for any further.
+std::vector<Found> Segments::find(Tokens tail, int64_t limit, size_t least, size_t& length) const {
     std::vector<Found> found(parts_.size());
     length = 0;
     for (size_t part = 0; part < parts_.size(); ++part) {
-        found[part] = parts_[part]->find_living(tail, limit);
+        found[part] = parts_[part]->find_living(tail, limit, std::max(least, length));
         length = std::max<size_t>(length, found[part].length);
     }
     return found;
@@ -50,6 +51,18 @@ void Segments::add_near(size_t part, Tokens needle, size_t k, int32_t path, int3
     }
 }
 
+void Segments::keep_newest(std::vector<Hit>& hits, size_t most) const {
+    for (Hit& hit : hits) {
+        hit.doc = static_cast<uint32_t>(parts_[hit.part]->document_at(hit.position));
+        hit.changed = parts_[hit.part]->label(hit.doc).changed;
+    }
+    const auto newer = [](const Hit& a, const Hit& b) {
+        return std::tie(a.changed, a.part, a.position) > std::tie(b.changed, b.part, b.position);
+    };
+    std::nth_element(hits.begin(), hits.begin() + most, hits.end(), newer);
+    hits.resize(most);
+}
+
 const int32_t* Segments::following(const Hit& hit) const {
     return parts_[hit.part]->run().data() + hit.position + 1;
 }
@@ -58,7 +71,7 @@ Places Segments::match(Tokens tail, int64_t k, int64_t limit, int32_t path, int3
     require_not_negative("k", k);
     const auto most = static_cast<size_t>(k);
     size_t length;
-    const std::vector<Found> found = find(tail, limit, length);
+    const std::vector<Found> found = find(tail, limit, 1, length);
     if (length == 0) return {};
     const Tokens needle = tail.last(length);
     const bool near = path >= 0 || folder >= 0;
@@ -108,23 +121,27 @@ Places Segments::match(Tokens tail, int64_t k, int64_t limit, int32_t path, int3
     return places;
 }
 
-Tree Segments::tree(Tokens tail, int64_t nodes, int64_t width, int64_t limit, int64_t most) const {
+Tree Segments::tree(Tokens tail, int64_t nodes, int64_t width, int64_t limit, int64_t most,
+                    int64_t least) const {
     require_not_negative("most", most);
+    require_not_negative("least", least);
     size_t length;
-    const std::vector<Found> found = find(tail, limit, length);
+    const std::vector<Found> found = find(tail, limit, static_cast<size_t>(least), length);
     std::vector<Hit> hits;
     std::vector<uint32_t> positions;
     for (size_t part = 0; part < parts_.size() && length > 0; ++part) {
         if (found[part].length < length) continue;
         parts_[part]->newest(found[part], static_cast<size_t>(most), positions);
-        add_hits(part, positions, hits);
+        for (uint32_t position : positions)
+            hits.push_back({static_cast<uint32_t>(part), 0, position, 0, 0});
     }
-    std::sort(hits.begin(), hits.end(), [](const Hit& a, const Hit& b) {
-        return std::tie(a.changed, a.part, a.position) > std::tie(b.changed, b.part, b.position);
-    });
-    hits.resize(std::min(hits.size(), static_cast<size_t>(most)));
+    if (hits.size() > static_cast<size_t>(most)) keep_newest(hits, static_cast<size_t>(most));
     std::vector<const int32_t*> places;
-    for (const Hit& hit : hits) places.push_back(following(hit));
+    places.reserve(hits.size());
+    for (const Hit& hit : hits) {
+        places.push_back(following(hit));
+        __builtin_prefetch(places.back());
+    }
     return grow_tree(static_cast<int64_t>(length), std::move(places), nodes, width);
 }
 

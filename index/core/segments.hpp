@@ -32,7 +32,9 @@ public:
     // folder, then the documents changed last; in a document the later position.
     Places match(Tokens tail, int64_t k, int64_t limit, int32_t path, int32_t folder) const;
 
-    Tree tree(Tokens tail, int64_t nodes, int64_t width, int64_t limit, int64_t most) const;
+    // Nothing where fewer than `least` tokens agree.
+    Tree tree(Tokens tail, int64_t nodes, int64_t width, int64_t limit, int64_t most,
+              int64_t least) const;
 
 private:
     struct Hit {
@@ -41,10 +43,11 @@ private:
         int nearness;  // 2: this path, 1: this folder
     };
 
-    std::vector<Found> find(Tokens tail, int64_t limit, size_t& length) const;
+    std::vector<Found> find(Tokens tail, int64_t limit, size_t least, size_t& length) const;
     void add_hits(size_t part, const std::vector<uint32_t>& positions, std::vector<Hit>& hits) const;
     void add_near(size_t part, Tokens needle, size_t k, int32_t path, int32_t folder,
                   std::vector<Hit>& hits) const;
+    void keep_newest(std::vector<Hit>& hits, size_t most) const;
     const int32_t* following(const Hit& hit) const;
 
     std::vector<const Documents*> parts_;

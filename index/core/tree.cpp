@@ -2,7 +2,6 @@
 #include "tree.hpp"
 
 #include <algorithm>
-#include <queue>
 #include <utility>
 
 #include "documents.hpp"
@@ -10,16 +9,54 @@
 namespace draftline {
 namespace {
 
+constexpr uint32_t kEnd = 0xFFFFFFFFu;
+
 struct Node {
-    uint32_t count, made;  // ties: the older first; siblings are made by rising token
     int32_t token, parent;
-    uint32_t begin, depth, from;  // from: count of the parent
+    uint32_t begin, count, depth;
+    uint32_t from;  // count of the parent
+    uint32_t next;  // with the same count, made later
 };
 
-struct Later {
-    bool operator()(const Node& a, const Node& b) const {
-        return a.count != b.count ? a.count < b.count : a.made > b.made;
+// Nodes that may come next, most places first, then those made first: a list for each count.
+class Open {
+public:
+    explicit Open(size_t places) : ends_(places + 1, {kEnd, kEnd}), count_(places) {
+        nodes_.reserve(2 * places);
     }
+
+    void push(const Node& node) {
+        const auto made = static_cast<uint32_t>(nodes_.size());
+        nodes_.push_back(node);
+        auto& [first, last] = ends_[node.count];
+        (first == kEnd ? first : nodes_[last].next) = made;
+        last = made;
+    }
+
+    bool empty() {  // no child has more places than its parent had
+        while (count_ > 0 && ends_[count_].first == kEnd) --count_;
+        return count_ == 0;
+    }
+
+    Node pop() {
+        uint32_t& first = ends_[count_].first;
+        const Node node = nodes_[first];
+        first = node.next;
+        return node;
+    }
+
+private:
+    struct Ends {
+        uint32_t first, last;
+    };
+    std::vector<Ends> ends_;
+    std::vector<Node> nodes_;
+    size_t count_;
+};
+
+struct Group {  // places that go on with the same token
+    int32_t token;
+    uint32_t count, begin;
 };
 
 }  // namespace
@@ -29,37 +66,47 @@ Tree grow_tree(int64_t length, std::vector<const int32_t*> places, int64_t nodes
     require_not_negative("width", width);
     Tree tree;
     tree.length = length;
-    std::priority_queue<Node, std::vector<Node>, Later> open;
+    const auto most = std::min<uint64_t>(static_cast<uint64_t>(nodes), 64);
+    tree.tokens.reserve(most);
+    tree.parents.reserve(most);
+    tree.probs.reserve(most);
+    Open open(places.size());
     std::vector<std::pair<int32_t, const int32_t*>> following;
-    std::vector<Node> children;
-    uint32_t made = 0;
+    std::vector<Group> groups;
     const auto expand = [&](int32_t parent, uint32_t begin, uint32_t count, uint32_t depth) {
-        following.clear();
-        for (uint32_t i = begin; i < begin + count; ++i)
-            following.emplace_back(places[i][depth], places[i]);
-        std::sort(following.begin(), following.end());  // borders come first
-        children.clear();
-        for (uint32_t i = 0; i < count; ++i) {
-            const auto [token, place] = following[i];
-            places[begin + i] = place;
-            if (token == kNoToken) continue;
-            if (!children.empty() && children.back().token == token)
-                ++children.back().count;
-            else
-                children.push_back({1, 0, token, parent, begin + i, depth + 1, count});
+        groups.clear();
+        bool mixed = false;
+        for (uint32_t i = begin + 1; i < begin + count && !mixed; ++i)
+            mixed = places[i][depth] != places[begin][depth];
+        if (!mixed) {
+            if (count > 0 && places[begin][depth] != kNoToken)
+                groups.push_back({places[begin][depth], count, begin});
+        } else {
+            following.clear();
+            for (uint32_t i = begin; i < begin + count; ++i)
+                following.emplace_back(places[i][depth], places[i]);
+            std::sort(following.begin(), following.end(),
+                      [](const auto& a, const auto& b) { return a.first < b.first; });
+            for (uint32_t i = 0; i < count; ++i) {
+                const auto [token, place] = following[i];
+                places[begin + i] = place;
+                if (token == kNoToken) continue;
+                if (!groups.empty() && groups.back().token == token)
+                    ++groups.back().count;
+                else
+                    groups.push_back({token, 1, begin + i});
+            }
+            std::sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
+                return a.count != b.count ? a.count > b.count : a.token < b.token;
+            });
         }
-        std::stable_sort(children.begin(), children.end(),
-                         [](const Node& a, const Node& b) { return a.count > b.count; });
-        if (children.size() > static_cast<uint64_t>(width)) children.resize(width);
-        for (Node& child : children) {
-            child.made = made++;
-            open.push(child);
-        }
+        if (groups.size() > static_cast<uint64_t>(width)) groups.resize(width);
+        for (const Group& one : groups)
+            open.push({one.token, parent, one.begin, one.count, depth + 1, count, kEnd});
     };
     expand(-1, 0, static_cast<uint32_t>(places.size()), 0);
-    while (!open.empty() && tree.tokens.size() < static_cast<uint64_t>(nodes)) {
-        const Node node = open.top();
-        open.pop();
+    while (tree.tokens.size() < static_cast<uint64_t>(nodes) && !open.empty()) {
+        const Node node = open.pop();
         const auto index = static_cast<int32_t>(tree.tokens.size());
         tree.tokens.push_back(node.token);
         tree.parents.push_back(node.parent);

@@ -9,8 +9,8 @@
 namespace draftline::drafting {
 
 DRAFTLINE_WIDE void near_places(const Text& text, int32_t token, int32_t first, int32_t last,
-                 std::vector<int32_t>& found) {
-  found.clear();
+                 NearPlaces& found) {
+  int count = 0;
   const int32_t* t = text.data();
   int32_t i = std::max(first, 1) - 1;
   const int32_t stop = std::min(last, text.size());  // q = i + 1 <= last
@@ -18,11 +18,14 @@ DRAFTLINE_WIDE void near_places(const Text& text, int32_t token, int32_t first, 
     int any = 0;
     for (int k = 0; k < 16; ++k) any |= t[i + k] == token;
     if (any)
-      for (int k = 0; k < 16; ++k)
-        if (t[i + k] == token) found.push_back(i + k + 1);
+      for (int k = 0; k < 16; ++k) {  // no branch: there is no telling
+        found.places[count] = i + k + 1;
+        count += t[i + k] == token;
+      }
   }
   for (; i < stop; ++i)
-    if (t[i] == token) found.push_back(i + 1);
+    if (t[i] == token) found.places[count++] = i + 1;
+  found.count = count;
 }
 
 void Rules::clear() { rules_.clear(); }
@@ -86,7 +89,7 @@ Alignment advance(const Alignment& at, const Text& text, const Rules& rules, con
       return {at.pointer, 1, 0, n, 1};
     }
   }
-  static thread_local std::vector<int32_t> places;
+  NearPlaces places;
   near_places(text, token, at.pointer - kBack, at.pointer + kAhead, places);
   int best_spare = -1;
   int32_t best = -1, best_run = 0;

@@ -25,10 +25,14 @@ struct Alignment {
   int32_t rule = -1, stage = 0;
 };
 
-// Positions q in [pointer + from, pointer + to] with text[q - 1] == token, nearest first on ties of
-// nothing: in rising order.
-void near_places(const Text& text, int32_t token, int32_t first, int32_t last,
-                 std::vector<int32_t>& found);
+// Positions q in [first, last], which are near each other, with text[q - 1] == token, rising.
+struct NearPlaces {
+  int32_t places[kBack + kAhead + 2];
+  int count = 0;
+  const int32_t* begin() const { return places; }
+  const int32_t* end() const { return places + count; }
+};
+void near_places(const Text& text, int32_t token, int32_t first, int32_t last, NearPlaces& found);
 
 // The rules seen in this answer, by the first token of what they replace.
 class Rules {

@@ -30,10 +30,12 @@ bool operator<(const Open& a, const Open& b) { return a.reach < b.reach; }
 
 // Whether children of a node may still be among the next `room` ones: few are surer than this.
 bool is_worth_expanding(const std::vector<Open>& heap, float reach, int room) {
-  if (room <= 0) return false;
-  int before = 0;
-  for (size_t n = 0; n < heap.size() && before < room; ++n) before += heap[n].reach > 0.5f * reach;
-  return before < room;
+  const auto surer = [&](auto& self, size_t n) -> int {  // in the part of the heap below n
+    if (n >= heap.size() || !(heap[n].reach > 0.5f * reach)) return 0;
+    const int left = 1 + self(self, 2 * n + 1);
+    return left >= room ? left : left + self(self, 2 * n + 2);
+  };
+  return room > 0 && surer(surer, 0) < room;
 }
 
 // The path probability that node number `index` must have.
@@ -90,7 +92,9 @@ const Tree& Drafter::propose(int room, const double* costs) {
   const size_t committed = size_t(std::min(output_.size(), kTail));
   path_.assign(output_.data() + output_.size() - committed, output_.data() + output_.size());
   path_shapes_.assign(output_.shapes() + output_.size() - committed, output_.shapes() + output_.size());
-  std::vector<Open> heap;
+  static thread_local std::vector<Open> heap;
+  heap.clear();
+  int32_t on_path = -1;  // the node whose tokens are on path_
   const float least = std::max(kLeast, float(0.7 * least_worth(costs, 0, room, 1)));
   const auto expand = [&](int32_t parent, float reach, const Alignment& at, int32_t files_node,
                           int32_t drafted) {
@@ -134,11 +138,15 @@ const Tree& Drafter::propose(int room, const double* costs) {
                            : source == kWorkspace ? e.files_node : -1);
     expected += open.reach;
     // the path's tokens behind the answer, so that its end looks like any other
+    const size_t known = open.parent == on_path ? size_t(node.depth) - 1 : 0;
     path_.resize(committed + size_t(node.depth));
     path_shapes_.resize(path_.size());
-    for (int32_t n = index, d = node.depth; n >= 0; n = tree_.parents[size_t(n)])
-      path_[committed + size_t(--d)] = tree_.tokens[size_t(n)];
-    for (size_t n = committed; n < path_.size(); ++n) path_shapes_[n] = vocabulary_->shape(path_[n]);
+    size_t d = size_t(node.depth);
+    for (int32_t n = index; d > known; n = tree_.parents[size_t(n)]) {
+      path_[committed + --d] = tree_.tokens[size_t(n)];
+      path_shapes_[committed + d] = vocabulary_->shape(tree_.tokens[size_t(n)]);
+    }
+    on_path = index;
     bool jumped;
     node.at = advance(above, expected_, rules_, path_.data() + path_.size(), int32_t(path_.size()), &jumped);
     nodes_.push_back(node);

@@ -7,7 +7,6 @@
 namespace draftline::drafting {
 namespace {
 
-constexpr int kMost = 64;       // tokens that are scored
 constexpr int kAgree = 128;     // agreeing tokens that count
 constexpr int kNear = 12;       // near places
 constexpr int kBriefBack = 16, kBriefAhead = 48, kBriefNear = 4;
@@ -24,25 +23,26 @@ struct Near {
 };
 
 void near(const View& v, Field& field, bool brief) {
-  static thread_local std::vector<int32_t> places;
-  static thread_local std::vector<Near> found;
+  NearPlaces places;
+  Near found[kBack + kAhead + 1];
   const Text& text = *v.expected;
   if (!v.tail_size) return;
   near_places(text, v.tail_end[-1], v.at.pointer - (brief ? kBriefBack : kBack),
               v.at.pointer + (brief ? kBriefAhead : kAhead), places);
-  found.clear();
+  size_t count = 0;
   for (const int32_t q : places)
     if (q < text.size() && text[q] != kBorder)
-      found.push_back({q, agree(text.data(), q, v.tail_end, v.tail_size, kAgree), q - v.at.pointer});
+      found[count++] = {q, agree(text.data(), q, v.tail_end, v.tail_size, kAgree), q - v.at.pointer};
   const auto better = [](const Near& a, const Near& b) {
     return a.m != b.m ? a.m > b.m : std::abs(a.j) < std::abs(b.j);
   };
   const size_t most = brief ? kBriefNear : kNear;
-  if (found.size() > most) {
-    std::partial_sort(found.begin(), found.begin() + long(most), found.end(), better);
-    found.resize(most);
+  if (count > most) {
+    std::partial_sort(found, found + most, found + count, better);
+    count = most;
   }
-  for (const Near& one : found) {
+  for (size_t n = 0; n < count; ++n) {
+    const Near& one = found[n];
     field.near_m = std::max(field.near_m, one.m);
     ++field.near_count;
     Evidence& e = field.of(text[one.place]);
@@ -149,6 +149,7 @@ void shapes(const View& v, const Text& text, uint64_t key, Field& field) {
 }
 
 void loose(const View& v, Field& field) {
+  field.loose = true;
   const Text& text = *v.expected;
   const int32_t p = v.at.pointer;
   for (int32_t i = 0; i < kAround; ++i) {
@@ -205,6 +206,7 @@ void rules(const View& v, Field& field) {
     const Rule& rule = (*v.rules)[n];
     Evidence& e = field.of(token);
     e.rule = kind;
+    field.ruled = true;
     e.rule_hits = uint8_t(std::min(rule.hits, 255));
     e.rule_misses = uint8_t(std::min(rule.misses, 255));
   };
@@ -237,25 +239,13 @@ void recycled(const View& v, Field& field) {
 
 }  // namespace
 
-void Field::clear() {
+void Field::clear(const Vocabulary* known) {
+  vocabulary_ = known;
   tokens.clear();
-  ids.resize(kMost);
+  std::fill(std::begin(slots_), std::end(slots_), uint8_t(0));
   near_m = far_m = out_m = files_m = near_count = far_count = out_count = ngram_order = shape_m = shape_count = 0;
   recycled_share = -1;
-}
-
-DRAFTLINE_WIDE Evidence& Field::of(int32_t token) {
-  for (size_t n = 0; n < tokens.size(); n += 16) {  // sixteen are compared at once
-    int any = 0;
-    for (size_t k = 0; k < 16; ++k) any |= ids[n + k] == token;
-    for (size_t k = n; any && k < std::min(n + 16, tokens.size()); ++k)
-      if (ids[k] == token) return tokens[k];
-  }
-  static thread_local Evidence spare;
-  if (int(tokens.size()) >= kMost) return spare = Evidence{};
-  ids[tokens.size()] = token;
-  tokens.emplace_back().token = token;
-  return tokens.back();
+  ruled = loose = false;
 }
 
 void Files::clear() {
@@ -280,7 +270,7 @@ void Files::set(const int32_t* t, const int32_t* p, const double* prob, size_t s
 }
 
 void gather(const View& view, Field& field, bool brief) {
-  field.clear();
+  field.clear(view.vocabulary);
   uint64_t keys[Text::kChains];
   if (!brief) {  // the tables are large: their lines come while other things are looked at
     for (int n = 0; n < Text::kChains; ++n) {

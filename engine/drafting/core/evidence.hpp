@@ -42,15 +42,33 @@ struct Evidence {
 
 // All of them, and what they have in common.
 struct Field {
+  static constexpr size_t kMost = 64;  // tokens
   std::vector<Evidence> tokens;
-  std::vector<int32_t> ids;  // of them
   int near_m = 0, far_m = 0, out_m = 0, files_m = 0;  // the best of each
   int shape_m = 0;
   int near_count = 0, far_count = 0, out_count = 0, shape_count = 0;   // places looked at
   int ngram_order = 0;
   int recycled_share = -1;  // of the best one; -1: the table says nothing
-  void clear();
-  Evidence& of(int32_t token);
+  bool ruled = false, loose = false;  // a substitution says something; what stands near was looked at
+  void clear(const Vocabulary* known);
+  Evidence& of(int32_t token) {  // one without a place where there are too many
+    size_t at = uint32_t(token) * 0x9E3779B1u >> 25;
+    while (slots_[at] && ids_[slots_[at] - 1] != token) at = (at + 1) % kSlots;
+    if (slots_[at]) return tokens[slots_[at] - 1u];
+    if (tokens.size() == kMost) return spare_ = Evidence{};
+    ids_[tokens.size()] = token;
+    tokens.emplace_back().token = token;
+    slots_[at] = uint8_t(tokens.size());
+    vocabulary_->prefetch(token);
+    return tokens.back();
+  }
+
+ private:
+  static constexpr size_t kSlots = 128;
+  uint8_t slots_[kSlots] = {};  // by hash: index + 1
+  int32_t ids_[kMost] = {};     // of the tokens
+  Evidence spare_;
+  const Vocabulary* vocabulary_ = nullptr;
 };
 
 // What follows the answer in other files: a tree, first children at -1.

@@ -3,212 +3,256 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <type_traits>
+
+#include "lanes.hpp"
+#include "tables.hpp"
 
 namespace draftline::drafting {
 namespace {
 
-constexpr uint32_t kHashed = 1 << 14;  // weights of each hashed feature
+constexpr size_t kMostFeatures = Scored::kMostFeatures;
 
-unsigned of_match(int m) {  // 11
-  constexpr uint8_t small[] = {0, 1, 2, 3, 4, 5, 5, 6, 6, 6, 7, 7, 7, 7, 7, 7};
-  return m < 16 ? small[m] : m < 32 ? 8 : m < 64 ? 9 : 10;
-}
-unsigned of_match4(int m) { return m == 0 ? 0 : m < 3 ? 1 : m < 8 ? 2 : 3; }
-unsigned of_match6(int m) { return m < 3 ? unsigned(m) : m < 6 ? 3 : m < 16 ? 4 : 5; }
-unsigned of_jump(int j, int gap) {  // 12
-  if (j == 0) return 0;
-  if (j == gap && gap) return 1;
-  if (j < 0) return j >= -8 ? 2 : 3;
-  return j == 1 ? 4 : j == 2 ? 5 : j <= 4 ? 6 : j <= 8 ? 7 : j <= 16 ? 8 : j <= 64 ? 9 : j <= 128 ? 10 : 11;
-}
-unsigned of_gap(int gap) {  // 7
-  return gap < 3 ? unsigned(gap) : gap < 5 ? 3 : gap < 9 ? 4 : gap < 17 ? 5 : 6;
-}
-unsigned of_run(int run) {  // 7
-  return run < 2 ? unsigned(run) : run < 4 ? 2 : run < 8 ? 3 : run < 16 ? 4 : run < 32 ? 5 : 6;
-}
-unsigned of_share(int count, int all) {  // 5
-  if (count >= all) return 4;
-  const int share = count * 16 / all;
-  return share >= 12 ? 3 : share >= 8 ? 2 : share >= 3 ? 1 : 0;
-}
-unsigned of_count(int count) { return count < 3 ? unsigned(count) : count < 6 ? 3 : 4; }  // 5
-unsigned of_back(int back) { return back < 16 ? 0 : back < 64 ? 1 : back < 512 ? 2 : 3; }  // 4
-unsigned of_prob(float p) {  // 6
-  return p > 0.95f ? 5 : p > 0.7f ? 4 : p > 0.4f ? 3 : p > 0.2f ? 2 : p > 0.07f ? 1 : 0;
-}
-unsigned of_zero(unsigned zero) {  // 8: the strongest kind
-  if (!zero) return 0;
-  return 1 + unsigned(std::countr_zero(zero));
-}
+using Column = std::array<int16_t, Field::kMost>;
 
-// Every feature has a table of its own; tables lie one after another.
-struct Table {
-  uint32_t size;
+// What was noted of each token, in the order of Field.
+struct alignas(16) Columns {
+  Column near_m, near_j, near_count, far_m, far_count, out_m, out_count, out_back, files_m, files_prob,
+      files_rank, order, share, rule, hits, misses, recycled, recycled_share, zero, kind, shape_m,
+      shape_count, around, recent, look;
+  std::array<uint32_t, Field::kMost> hash;
 };
-enum Name : size_t {
-  kNearJump, kNearLine, kNearBest, kLooks, kZeroGap, kPointerRun, kFar, kFarNear, kOut, kOutNear,
-  kFiles, kFilesNear, kNgram, kNgramOut, kRule, kRuleNear, kMask, kMaskLook, kZeroOut, kRecycledNear, kRecycledLook, kRecycledBest, kShape, kShapeLook, kLoose, kLooseLook,
-  kNoneGap, kNoneLook, kNoneBest, kNoneOut, kNoneSeen, kNoneRecycled, kHashNear, kHashPair, kHashMask, kHashNone,
-  kNames
-};
-constexpr std::array<uint32_t, kNames> kSizes = {
-    11 * 12 * 7,          // kNearJump: m, jump, gap
-    2 * 11 * 3 * 5,       // kNearLine: at a line's start, m, sign of the jump, places
-    11 * 11 * 5,          // kNearBest: m, the best m, share of the places
-    8 * 8 * 6,            // kLooks: of the token, of the one before, m
-    8 * 7 * 4,            // kZeroGap: kind, gap, m
-    2 * 7 * 7 * 6,        // kPointerRun: the pointer's token, run, gap, the best m
-    11 * 5 * 4 * 4,       // kFar: m, share, near m, best near m
-    6 * 6 * 6,            // kFarNear: m, best far m, near m
-    11 * 5 * 4 * 4,       // kOut: m, share, recency, best near m
-    6 * 6 * 6 * 6,        // kOutNear: m, best out m, near m, best near m
-    11 * 6 * 4 * 4,       // kFiles: m, probability, rank, best near m
-    6 * 6 * 6 * 4,        // kFilesNear: m, probability, near m, out m
-    4 * 6 * 6 * 6,        // kNgram: order, share, near m, best near m
-    4 * 6 * 6 * 6,        // kNgramOut: order, share, out m, best out m
-    3 * 6 * 4 * 4,        // kRule: kind, hits, misses, near m
-    3 * 6 * 6,            // kRuleNear: kind, run, near m
-    256 * 6,              // kMask: sources that offer it, the best near m
-    256 * 8,              // kMaskLook: the same, look
-    8 * 6 * 6,            // kZeroOut: kind, out m, files m
-    9 * 6 * 6,            // kRecycledNear: rank, near m, out m
-    9 * 8 * 8,            // kRecycledLook: rank, look, of the one before
-    9 * 6 * 6 * 6,        // kRecycledBest: rank, share, best near m, best out m
-    6 * 5 * 6 * 4,        // kShape: m, share, near m, out m
-    6 * 8 * 8,            // kShapeLook: m, look, of the one before
-    7 * 7 * 6,            // kLoose: around, recent, best near m
-    4 * 8 * 8,            // kLooseLook: both, look, of the one before
-    11 * 7 * 7,           // kNoneGap: best near m, gap, run
-    8 * 11 * 4,           // kNoneLook: look of the last, best near m, gap
-    6 * 6 * 6 * 4,        // kNoneBest: best near, out and files m, n-gram's order
-    11 * 6 * 3,           // kNoneOut: best out m, best far m, rule
-    6 * 7 * 6,            // kNoneSeen: number of tokens, gap, best shape m
-    6 * 6 * 6,            // kNoneRecycled: the best one's share, best near m, best out m
-    kHashed, kHashed, kHashed, kHashed};
 
-constexpr std::array<uint32_t, kNames + 1> starts() {
-  std::array<uint32_t, kNames + 1> at{};
-  for (size_t n = 0; n < kNames; ++n) at[n + 1] = at[n] + kSizes[n];
-  return at;
+void fill(const Field& f, const Vocabulary& vocabulary, Columns& c) {
+  for (size_t n = 0; n < f.tokens.size(); ++n) {
+    const Evidence& e = f.tokens[n];
+    c.near_m[n] = e.near_m;
+    c.near_j[n] = int16_t(e.near_j);
+    c.near_count[n] = e.near_count;
+    c.far_m[n] = e.far_m;
+    c.far_count[n] = e.far_count;
+    c.out_m[n] = e.out_m;
+    c.out_count[n] = e.out_count;
+    c.out_back[n] = int16_t(std::min(e.out_back, 0x7FFF));
+    c.files_m[n] = e.files_m;
+    c.files_prob[n] = e.files_m ? int16_t(of_prob(e.files_prob)) : int16_t(0);
+    c.files_rank[n] = std::min<int16_t>(e.files_rank, 3);
+    c.order[n] = e.ngram_order;
+    c.share[n] = kOfByte[e.ngram_share];
+    c.rule[n] = e.rule;
+    c.hits[n] = std::min<int16_t>(e.rule_hits, 5);
+    c.misses[n] = std::min<int16_t>(e.rule_misses, 3);
+    c.recycled[n] = e.recycled;
+    c.recycled_share[n] = kOfByte[e.recycled_share];
+    c.zero[n] = e.zero;
+    c.kind[n] = kOfZero[e.zero];
+    c.shape_m[n] = e.shape_m;
+    c.shape_count[n] = e.shape_count;
+    c.around[n] = e.around;
+    c.recent[n] = e.recent;
+    c.look[n] = int16_t(vocabulary.look(e.token));
+    c.hash[n] = vocabulary.hash(e.token);
+  }
 }
-constexpr auto kStarts = starts();
 
-constexpr size_t kMostFeatures = 36;  // of one token
+template <class T>
+struct Of {  // one of so many
+  T value;
+  int size;
+};
 
-// Adds up weights and notes whose they are.
-struct Adder {
+template <class... T>
+DRAFTLINE_INLINE Lanes place(Of<T>... parts) {
+  Lanes index{};
+  const auto add = [&](const auto& part) __attribute__((always_inline)) {
+    index *= int16_t(part.size);
+    if constexpr (std::is_same_v<std::decay_t<decltype(part.value)>, Lanes>)
+      index += part.value;
+    else
+      index += int16_t(part.value);
+  };
+  (add(parts), ...);
+  return index;
+}
+
+uint16_t hashed(uint32_t a, uint32_t b) {
+  uint64_t x = (uint64_t(a) << 32 | b) * 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 31)) * 0xD6E8FEB86659FD93ull;
+  return uint16_t(uint32_t(x >> 40) % kHashed);
+}
+
+// Adds up weights of eight tokens, a feature at a time, and notes which they are. Often there are
+// only one or two of them: `used` is how many are added up.
+template <size_t used>
+struct Eight {
   const float* weights;
-  uint32_t* out;
-  float sum = 0;
-  void put(uint32_t index) {
-    *out++ = index;
-    sum += weights[index];
+  Scored& out;
+  size_t n;  // the first token
+  size_t row = 0;
+  Floats low{}, high{};  // sums
+
+  DRAFTLINE_INLINE void note(Name name, Lanes index) {
+    out.tables[row] = kStarts[name];
+    std::memcpy(out.rows.data() + row * out.stride + n, &index, sizeof(index));
+    ++row;
   }
-  template <class... Pairs>
-  void operator()(Name name, Pairs... pairs) {  // (value, how many) ...
-    uint32_t index = 0;
-    ((index = index * uint32_t(pairs.second) + uint32_t(pairs.first)), ...);
-    put(kStarts[name] + index);
+  DRAFTLINE_INLINE void all(Name name, Lanes index) {  // in the table
+    note(name, index);
+    const float* const t = weights + kStarts[name];
+    if constexpr (used == 2) {
+      low += Floats{t[index[0]], t[index[1]]};
+    } else {
+      low += Floats{t[index[0]], t[index[1]], t[index[2]], t[index[3]]};
+      high += Floats{t[index[4]], t[index[5]], t[index[6]], t[index[7]]};
+    }
   }
-  void hashed(Name name, uint32_t a, uint32_t b) {
-    uint64_t x = (uint64_t(a) << 32 | b) * 0x9E3779B97F4A7C15ull;
-    x = (x ^ (x >> 31)) * 0xD6E8FEB86659FD93ull;
-    put(kStarts[name] + uint32_t(x >> 40) % kHashed);
+  // Of those tokens only that have something.
+  DRAFTLINE_INLINE void some(Name name, Lanes has, Lanes index) {
+    const Lanes wanted = has != 0;
+    note(name, index | ~wanted);  // -1 is kNot
+    const float* const t = weights + kStarts[name];
+    if constexpr (used == 2) {
+      low += only(Floats{t[index[0]], t[index[1]]}, wanted, 0);
+    } else {
+      low += only(Floats{t[index[0]], t[index[1]], t[index[2]], t[index[3]]}, wanted, 0);
+      high += only(Floats{t[index[4]], t[index[5]], t[index[6]], t[index[7]]}, wanted, 4);
+    }
+  }
+  // These weights lie anywhere: they are asked for early, and come while others are added.
+  uint16_t fetch(Name name, uint32_t a, uint32_t b) const {
+    const uint16_t index = hashed(a, b);
+    __builtin_prefetch(weights + kStarts[name] + index);
+    return index;
+  }
+  void by_hash(Name name, const std::array<uint16_t, kLanes>& places) {
+    Lanes index;
+    std::memcpy(&index, places.data(), sizeof(index));
+    all(name, index);
   }
 };
 
-using P = std::pair<unsigned, unsigned>;
-
-void features_of(const Evidence& e, const Field& f, const View& v, Adder& add) {
-  const Vocabulary& vocabulary = *v.vocabulary;
+// The features of the eight tokens from `n` on.
+template <size_t used>
+void features_of_eight(const Field& f, const View& v, const Columns& c, size_t n, Eight<used>& add) {
   const int32_t last = v.tail_size ? v.tail_end[-1] : kBorder;
-  const unsigned gap = of_gap(v.at.gap), run = of_run(v.at.run);
-  const unsigned m = of_match(e.near_m), m4 = of_match4(e.near_m), m6 = of_match6(e.near_m);
-  const unsigned best4 = of_match4(f.near_m), best6 = of_match6(f.near_m);
-  const unsigned out6 = of_match6(e.out_m), files6 = of_match6(e.files_m);
-  const unsigned look = vocabulary.look(e.token), last_look = vocabulary.look(last);
-  const unsigned line = vocabulary.starts_line(last);
-  const unsigned pointer = e.zero & kPointer;
-  const unsigned mask = unsigned(e.near_m > 0) | pointer << 1 | unsigned(e.far_m > 0) << 2 |
-                        unsigned(e.out_m > 0) << 3 | unsigned(e.files_m > 0) << 4 |
-                        unsigned(e.ngram_order > 0) << 5 | unsigned(e.rule > 0) << 6 |
-                        unsigned((e.zero & ~unsigned(kPointer)) != 0) << 7;
-  if (e.near_m) {
-    add(kNearJump, P{m, 11}, P{of_jump(e.near_j, v.at.gap), 12}, P{gap, 7});
-    add(kNearLine, P{line, 2}, P{m, 11}, P{e.near_j < 0 ? 0 : e.near_j ? 2 : 1, 3},
-        P{of_count(e.near_count), 5});
+  const int far_off = std::min(v.at.gap, 0x7FFF);
+  const int gap = of_gap(v.at.gap), run = int(of_run(v.at.run));
+  const int best = of_match(f.near_m), best4 = of_match4(f.near_m), best6 = of_match6(f.near_m);
+  const int best_far6 = of_match6(f.far_m), best_out6 = of_match6(f.out_m);
+  const int last_look = int(v.vocabulary->look(last)), line = v.vocabulary->starts_line(last);
+  const auto at = [n](const Column& column) {
+    Lanes values;
+    std::memcpy(&values, column.data() + n, sizeof(values));
+    return values;
+  };
+  const Lanes near_m = at(c.near_m), near_j = at(c.near_j), near_count = at(c.near_count),
+              far_m = at(c.far_m), far_count = at(c.far_count), out_m = at(c.out_m),
+              out_count = at(c.out_count), out_back = at(c.out_back), files_m = at(c.files_m),
+              files_prob = at(c.files_prob), files_rank = at(c.files_rank), order = at(c.order),
+              share = at(c.share), rule = at(c.rule), hits = at(c.hits), misses = at(c.misses),
+              recycled = at(c.recycled), recycled_share = at(c.recycled_share), zero = at(c.zero),
+              kind = at(c.kind), shape_m = at(c.shape_m), shape_count = at(c.shape_count),
+              around = at(c.around), recent = at(c.recent), look = at(c.look);
+  const Lanes m = of_match(near_m), m4 = of_match4(near_m), m6 = of_match6(near_m);
+  const Lanes out4 = of_match4(out_m), out6 = of_match6(out_m), files6 = of_match6(files_m);
+  const Lanes pointer = zero & int16_t(kPointer);
+  const Lanes mask = above(near_m, 0) | pointer << 1 | above(far_m, 0) << 2 | above(out_m, 0) << 3 |
+                     above(files_m, 0) << 4 | above(order, 0) << 5 | above(rule, 0) << 6 |
+                     above(zero, kPointer) << 7;
+  const Lanes near_key = m4 * int16_t(2) + pointer;
+  const uint32_t last_hash = v.vocabulary->hash(last);
+  std::array<uint16_t, kLanes> near_hash{}, pair_hash{}, mask_hash{};
+  for (size_t k = 0; k < used; ++k) {
+    near_hash[k] = add.fetch(kHashNear, c.hash[n + k], uint32_t(near_key[k]));
+    pair_hash[k] = add.fetch(kHashPair, c.hash[n + k], last_hash);
+    mask_hash[k] = add.fetch(kHashMask, c.hash[n + k], uint32_t(mask[k]));
   }
-  add(kNearBest, P{m, 11}, P{of_match(f.near_m), 11},
-      P{f.near_count ? of_share(e.near_count, f.near_count) : 0, 5});
-  add(kLooks, P{look, 8}, P{last_look, 8}, P{m6, 6});
-  add(kZeroGap, P{of_zero(e.zero), 8}, P{gap, 7}, P{m4, 4});
-  add(kPointerRun, P{pointer, 2}, P{run, 7}, P{gap, 7}, P{best6, 6});
-  if (e.far_m) {
-    add(kFar, P{of_match(e.far_m), 11}, P{of_share(e.far_count, f.far_count), 5}, P{m4, 4}, P{best4, 4});
+  if (f.near_m) {
+    add.some(kNearJump, near_m, place(Of{m, 11}, Of{of_jump(near_j, far_off), 12}, Of{gap, 7}));
+    add.some(kNearLine, near_m, place(Of{line, 2}, Of{m, 11}, Of{above(near_j, -1) + above(near_j, 0), 3},
+                                      Of{of_count(near_count), 5}));
   }
-  if (f.far_m) add(kFarNear, P{of_match6(e.far_m), 6}, P{of_match6(f.far_m), 6}, P{m6, 6});
-  if (e.out_m)
-    add(kOut, P{of_match(e.out_m), 11}, P{of_share(e.out_count, f.out_count), 5},
-        P{of_back(e.out_back), 4}, P{best4, 4});
-  if (f.out_m) add(kOutNear, P{out6, 6}, P{of_match6(f.out_m), 6}, P{m6, 6}, P{best6, 6});
-  if (e.files_m) {
-    add(kFiles, P{of_match(e.files_m), 11}, P{of_prob(e.files_prob), 6},
-        P{std::min<unsigned>(unsigned(e.files_rank), 3), 4}, P{best4, 4});
+  add.all(kNearBest, place(Of{m, 11}, Of{best, 11}, Of{of_share(near_count, std::max(f.near_count, 1)), 5}));
+  add.all(kLookPair, place(Of{look, 8}, Of{last_look, 8}, Of{m6, 6}));
+  add.all(kZeroGap, place(Of{kind, 8}, Of{gap, 7}, Of{m4, 4}));
+  add.all(kPointerRun, place(Of{pointer, 2}, Of{run, 7}, Of{gap, 7}, Of{best6, 6}));
+  if (f.far_m) {
+    add.some(kFar, far_m, place(Of{of_match(far_m), 11}, Of{of_share(far_count, f.far_count), 5},
+                   Of{m4, 4}, Of{best4, 4}));
+    add.all(kFarNear, place(Of{of_match6(far_m), 6}, Of{best_far6, 6}, Of{m6, 6}));
   }
-  if (f.files_m) add(kFilesNear, P{files6, 6}, P{of_prob(e.files_prob), 6}, P{m6, 6}, P{of_match4(e.out_m), 4});
-  const float share = float(e.ngram_share) / 255;
+  if (f.out_m) {
+    add.some(kOut, out_m, place(Of{of_match(out_m), 11}, Of{of_share(out_count, f.out_count), 5},
+                   Of{of_back(out_back), 4}, Of{best4, 4}));
+    add.all(kOutNear, place(Of{out6, 6}, Of{best_out6, 6}, Of{m6, 6}, Of{best6, 6}));
+  }
+  if (f.files_m) {
+    add.some(kFiles, files_m, place(Of{of_match(files_m), 11}, Of{files_prob, 6}, Of{files_rank, 4},
+                   Of{best4, 4}));
+    add.all(kFilesNear, place(Of{files6, 6}, Of{files_prob, 6}, Of{m6, 6}, Of{out4, 4}));
+  }
   if (f.ngram_order) {
-    add(kNgram, P{e.ngram_order, 4}, P{of_prob(share), 6}, P{m6, 6}, P{best6, 6});
-    add(kNgramOut, P{e.ngram_order, 4}, P{of_prob(share), 6}, P{out6, 6}, P{of_match6(f.out_m), 6});
+    add.all(kNgram, place(Of{order, 4}, Of{share, 6}, Of{m6, 6}, Of{best6, 6}));
+    add.all(kNgramOut, place(Of{order, 4}, Of{share, 6}, Of{out6, 6}, Of{best_out6, 6}));
   }
-  if (e.rule) {
-    add(kRule, P{e.rule, 3}, P{std::min<unsigned>(e.rule_hits, 5), 6},
-        P{std::min<unsigned>(e.rule_misses, 3), 4}, P{m4, 4});
-    add(kRuleNear, P{e.rule, 3}, P{std::min(run, 5u), 6}, P{m6, 6});
+  if (f.ruled) {
+    add.some(kRule, rule, place(Of{rule, 3}, Of{hits, 6}, Of{misses, 4}, Of{m4, 4}));
+    add.some(kRuleNear, rule, place(Of{rule, 3}, Of{std::min(run, 5), 6}, Of{m6, 6}));
   }
-  add(kMask, P{mask, 256}, P{best6, 6});
-  add(kMaskLook, P{mask, 256}, P{look, 8});
-  add(kZeroOut, P{of_zero(e.zero), 8}, P{out6, 6}, P{files6, 6});
+  add.all(kMask, place(Of{mask, 256}, Of{best6, 6}));
+  add.all(kMaskLook, place(Of{mask, 256}, Of{look, 8}));
+  add.all(kZeroOut, place(Of{kind, 8}, Of{out6, 6}, Of{files6, 6}));
   if (f.recycled_share >= 0) {
-    add(kRecycledNear, P{e.recycled, 9}, P{m6, 6}, P{out6, 6});
-    add(kRecycledLook, P{e.recycled, 9}, P{look, 8}, P{last_look, 8});
-    add(kRecycledBest, P{e.recycled, 9}, P{of_prob(float(e.recycled_share) / 255), 6}, P{best6, 6},
-        P{of_match6(f.out_m), 6});
+    add.all(kRecycledNear, place(Of{recycled, 9}, Of{m6, 6}, Of{out6, 6}));
+    add.all(kRecycledLook, place(Of{recycled, 9}, Of{look, 8}, Of{last_look, 8}));
+    add.all(kRecycledBest, place(Of{recycled, 9}, Of{recycled_share, 6}, Of{best6, 6}, Of{best_out6, 6}));
   }
   if (f.shape_count) {
-    add(kShape, P{of_match6(e.shape_m), 6}, P{of_share(e.shape_count, f.shape_count), 5}, P{m6, 6},
-        P{of_match4(e.out_m), 4});
-    add(kShapeLook, P{of_match6(e.shape_m), 6}, P{look, 8}, P{last_look, 8});
+    add.all(kShape, place(Of{of_match6(shape_m), 6}, Of{of_share(shape_count, f.shape_count), 5},
+                   Of{m6, 6}, Of{out4, 4}));
+    add.all(kShapeLook, place(Of{of_match6(shape_m), 6}, Of{look, 8}, Of{last_look, 8}));
   }
-  if (e.around | e.recent) {
-    add(kLoose, P{of_gap(e.around), 7}, P{of_gap(e.recent), 7}, P{best6, 6});
-    add(kLooseLook, P{unsigned(e.around > 0) + 2u * unsigned(e.recent > 0), 4}, P{look, 8}, P{last_look, 8});
+  if (f.loose) {
+    const Lanes loose = around | recent;
+    add.some(kLoose, loose, place(Of{of_gap(around), 7}, Of{of_gap(recent), 7}, Of{best6, 6}));
+    add.some(kLooseLook, loose, place(Of{above(around, 0) + above(recent, 0) * int16_t(2), 4},
+                   Of{look, 8}, Of{last_look, 8}));
   }
-  const uint32_t hash = vocabulary.hash(e.token);
-  add.hashed(kHashNear, hash, m4 * 2 + (pointer != 0));
-  add.hashed(kHashPair, hash, vocabulary.hash(last));
-  add.hashed(kHashMask, hash, mask);
+  add.by_hash(kHashNear, near_hash);
+  add.by_hash(kHashPair, pair_hash);
+  add.by_hash(kHashMask, mask_hash);
 }
 
-void features_of_none(const Field& f, const View& v, bool brief, Adder& add) {
+// The sum of the weights of "none of them".
+float add_none(const Field& f, const View& v, bool brief, const float* weights, Scored& out) {
+  float sum = 0;
+  const auto put = [&](uint32_t index) {
+    out.none_features[out.none_count++] = index;
+    sum += weights[index];
+  };
+  const auto add = [&](Name name, std::initializer_list<Of<unsigned>> parts) {
+    uint32_t index = 0;
+    for (const Of<unsigned>& part : parts) index = index * uint32_t(part.size) + part.value;
+    put(kStarts[name] + index);
+  };
   const int32_t last = v.tail_size ? v.tail_end[-1] : kBorder;
-  const unsigned gap = of_gap(v.at.gap), run = of_run(v.at.run);
-  const unsigned best = of_match(f.near_m), best6 = of_match6(f.near_m);
-  add(kNoneGap, P{best, 11}, P{gap, 7}, P{run, 7});
-  add(kNoneLook, P{v.vocabulary->look(last), 8}, P{best, 11}, P{std::min(gap, 3u), 4});
-  add(kNoneBest, P{best6, 6}, P{of_match6(f.out_m), 6}, P{of_match6(f.files_m), 6},
-      P{unsigned(f.ngram_order), 4});
-  add(kNoneOut, P{of_match(f.out_m), 11}, P{of_match6(f.far_m), 6},
-      P{brief ? 2 : v.at.rule >= 0, 3});
-  add(kNoneSeen, P{std::min<unsigned>(unsigned(f.tokens.size()) / 8, 5), 6}, P{gap, 7},
-      P{of_match6(f.shape_m), 6});
+  const unsigned gap = unsigned(of_gap(v.at.gap)), run = of_run(v.at.run);
+  const unsigned best = unsigned(of_match(f.near_m)), best6 = unsigned(of_match6(f.near_m));
+  const unsigned out6 = unsigned(of_match6(f.out_m));
+  const unsigned rule = brief ? 2 : v.at.rule >= 0, many = unsigned(f.tokens.size()) / 8;
+  add(kNoneGap, {{best, 11}, {gap, 7}, {run, 7}});
+  add(kNoneLook, {{v.vocabulary->look(last), 8}, {best, 11}, {std::min(gap, 3u), 4}});
+  add(kNoneBest, {{best6, 6}, {out6, 6}, {unsigned(of_match6(f.files_m)), 6}, {unsigned(f.ngram_order), 4}});
+  add(kNoneOut, {{unsigned(of_match(f.out_m)), 11}, {unsigned(of_match6(f.far_m)), 6}, {rule, 3}});
+  add(kNoneSeen, {{std::min(many, 5u), 6}, {gap, 7}, {unsigned(of_match6(f.shape_m)), 6}});
   if (f.recycled_share >= 0)
-    add(kNoneRecycled, P{of_prob(float(f.recycled_share) / 255), 6}, P{best6, 6}, P{of_match6(f.out_m), 6});
-  add.hashed(kHashNone, v.vocabulary->hash(last), of_match4(f.near_m));
+    add(kNoneRecycled, {{kOfByte[size_t(f.recycled_share)], 6}, {best6, 6}, {out6, 6}});
+  put(kStarts[kHashNone] + hashed(v.vocabulary->hash(last), uint32_t(of_match4(f.near_m))));
+  return sum;
 }
 
 }  // namespace
@@ -238,24 +282,31 @@ int Scored::find(int32_t token) const {
 }
 
 void score(const View& view, const Weights& weights, Field& field, Scored& out, bool brief) {
+  static thread_local Columns columns{};
   gather(view, field, brief);
-  out.starts.clear();
-  out.probs.clear();
   const size_t count = field.tokens.size();
-  out.features.resize((count + 1) * kMostFeatures);
-  Adder add{weights.values.data(), out.features.data()};
-  float most = -1e30f;
-  for (size_t n = 0; n <= count; ++n) {
-    out.starts.push_back(uint32_t(add.out - out.features.data()));
-    add.sum = 0;
-    if (n < count)
-      features_of(field.tokens[n], field, view, add);
+  const float* const values = weights.values.data();
+  out.stride = (count + kLanes - 1) / kLanes * kLanes;
+  out.count = out.none_count = 0;
+  out.rows.resize(kMostFeatures * out.stride);
+  out.probs.resize(out.stride + 1);
+  fill(field, *view.vocabulary, columns);
+  for (size_t n = 0; n < count; n += kLanes) {
+    const auto add = [&](auto eight) {
+      features_of_eight(field, view, columns, n, eight);
+      std::memcpy(out.probs.data() + n, &eight.low, sizeof(Floats));
+      std::memcpy(out.probs.data() + n + kLanes / 2, &eight.high, sizeof(Floats));
+      out.count = eight.row;
+    };
+    if (count - n > 2)
+      add(Eight<kLanes>{values, out, n});
     else
-      features_of_none(field, view, brief, add);
-    out.probs.push_back(add.sum);
-    most = std::max(most, add.sum);
+      add(Eight<2>{values, out, n});
   }
-  out.starts.push_back(uint32_t(add.out - out.features.data()));
+  out.probs.resize(count + 1);
+  out.probs[count] = add_none(field, view, brief, values, out);
+  float most = -1e30f;
+  for (const float sum : out.probs) most = std::max(most, sum);
   out.tokens.swap(field.tokens);
   float all = 0;
   for (float& p : out.probs) all += p = std::exp(p - most);
@@ -265,15 +316,28 @@ void score(const View& view, const Weights& weights, Field& field, Scored& out, 
 }
 
 void learn(const Scored& scored, int index, Weights& weights, float rate) {
-  const int count = int(scored.tokens.size());
-  for (int n = 0; n <= count; ++n) {
-    const float slope = (n < count ? scored.probs[size_t(n)] : scored.none) - float(n == index);
+  float* const values = weights.values.data();
+  float* const squares = weights.squares.data();
+  const size_t count = scored.tokens.size();
+  const auto move = [&](uint32_t f, float slope) {
+    squares[f] += slope * slope;
+    values[f] -= rate * slope / std::sqrt(squares[f]);
+  };
+  for (size_t n = 0; n <= count; ++n) {
+    const float slope = (n < count ? scored.probs[n] : scored.none) - float(n == size_t(index));
     if (std::abs(slope) < 1e-4f) continue;
-    for (uint32_t i = scored.starts[size_t(n)]; i < scored.starts[size_t(n) + 1]; ++i) {
-      const uint32_t f = scored.features[i];
-      weights.squares[f] += slope * slope;
-      weights.values[f] -= rate * slope / std::sqrt(weights.squares[f]);
+    if (n == count) {
+      for (size_t k = 0; k < scored.none_count; ++k) move(scored.none_features[k], slope);
+      break;
     }
+    uint32_t found[kMostFeatures];
+    size_t many = 0;
+    for (size_t row = 0; row < scored.count; ++row) {
+      const uint16_t at = scored.rows[row * scored.stride + n];
+      found[many] = scored.tables[row] + at;
+      many += at != Scored::kNot;
+    }
+    for (size_t k = 0; k < many; ++k) move(found[k], slope);
   }
 }
 

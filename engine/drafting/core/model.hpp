@@ -4,6 +4,7 @@
 // features are 0 or 1; each has one weight.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -28,8 +29,15 @@ struct Scored {
   std::vector<Evidence> tokens;
   std::vector<float> probs;         // beside tokens; what is missing to 1 is "none"
   float none = 1;
-  std::vector<uint32_t> features;   // all tokens' features, then those of "none"
-  std::vector<uint32_t> starts;     // by token, "none" and the end
+  // Their features: in each row one of every token, as an index into one table of weights.
+  static constexpr uint16_t kNot = 0xFFFF;  // the token does not have it
+  static constexpr size_t kMostFeatures = 36;  // of one token
+  std::vector<uint16_t> rows;       // [count, stride]
+  std::array<uint32_t, kMostFeatures> tables;  // where each row's table starts
+  size_t count = 0, stride = 0;     // stride: tokens, rounded up
+  static constexpr size_t kMostNone = 8;
+  std::array<uint32_t, kMostNone> none_features;
+  size_t none_count = 0;
   int find(int32_t token) const;    // index in tokens, or their number for "none"
 };
 

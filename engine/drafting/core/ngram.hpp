@@ -30,7 +30,10 @@ class Ngram {
   void adopt(const Entry* entries, size_t slots);  // kept by the caller
   const Entry* find(const int32_t* tail_end, int order) const;  // nullptr: not seen
   void prefetch(const int32_t* tail_end, int order) const {
-    if (slots_) __builtin_prefetch(&entries_[key(tail_end, order) & (slots_ - 1)]);
+    if (!slots_) return;
+    const Entry* entry = &entries_[key(tail_end, order) & (slots_ - 1)];
+    __builtin_prefetch(entry);
+    __builtin_prefetch(&entry->seen);  // it may lie across two lines
   }
   const Entry* data() const { return entries_; }
   size_t slots() const { return slots_; }

@@ -90,13 +90,4 @@ uint64_t Text::key(int n, const int32_t* tail_end, int32_t tail_size) {
   return tail_size < kOrders[n] ? kNoKey : key_of(tail_end, kOrders[n]);
 }
 
-int agree(const int32_t* text, int32_t position, const int32_t* tail_end, int32_t tail_size, int most) {
-  const int limit = std::min({most, int(position), int(tail_size)});
-  int count = 0;
-  while (count < limit && text[position - 1 - count] == tail_end[-1 - count] &&
-         tail_end[-1 - count] != kBorder)
-    ++count;
-  return count;
-}
-
 }  // namespace draftline::drafting

@@ -1,10 +1,13 @@
 // A text that grows at its end, and where its tokens occurred in it before.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include "vocabulary.hpp"
 
 namespace draftline::drafting {
 
@@ -58,6 +61,20 @@ class Text {
 };
 
 // How many tokens before `position` of a text equal those before tail_end; at most `most`.
-int agree(const int32_t* text, int32_t position, const int32_t* tail_end, int32_t tail_size, int most);
+inline int agree(const int32_t* text, int32_t position, const int32_t* tail_end, int32_t tail_size, int most) {
+  constexpr int kLong = 8;  // where so many agree, the others are compared so many at once
+  const int32_t* const end = text + position;
+  const int limit = std::min({most, int(position), int(tail_size)});
+  int count = 0;
+  for (int stop = std::min(limit, kLong);; stop = limit) {
+    while (count < stop && end[-1 - count] == tail_end[-1 - count] && tail_end[-1 - count] != kBorder) ++count;
+    if (count < stop || stop == limit) return count;
+    for (int other = 0; count + kLong <= limit; count += kLong) {
+      for (int k = 1; k <= kLong; ++k)
+        other |= (end[-count - k] != tail_end[-count - k]) | (tail_end[-count - k] == kBorder);
+      if (other) break;
+    }
+  }
+}
 
 }  // namespace draftline::drafting

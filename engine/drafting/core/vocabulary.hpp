@@ -12,6 +12,13 @@
 #define DRAFTLINE_WIDE
 #endif
 
+// Into such functions too.
+#if defined(__GNUC__)
+#define DRAFTLINE_INLINE __attribute__((always_inline)) inline
+#else
+#define DRAFTLINE_INLINE inline
+#endif
+
 namespace draftline::drafting {
 
 constexpr int32_t kBorder = -1;  // stands between texts, equals no token
@@ -23,6 +30,11 @@ struct Vocabulary {
 
   uint32_t hash(int32_t token) const {
     return token >= 0 && size_t(token) < hashes.size() ? hashes[size_t(token)] : uint32_t(token);
+  }
+  void prefetch(int32_t token) const {
+    if (token < 0 || size_t(token) >= hashes.size()) return;
+    __builtin_prefetch(&hashes[size_t(token)]);
+    __builtin_prefetch(&looks[size_t(token)]);
   }
   unsigned look(int32_t token) const { return at(token) & 7; }
   // What stands for a token where only the form of the code counts: words are alike.
