@@ -52,7 +52,7 @@ install: $(VENV)/app.ok
 
 # A file's tests stay together: they share servers and models.
 test: $(VENV)/dev.ok
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not full and not gpu and not editors" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not full and not gpu and not editors" $(ARGS)
 
 test-full: $(VENV)/dev.ok
 	@$(BIN)/python -m pytest -m "full and not gpu and not editors" $(ARGS)

@@ -38,7 +38,7 @@ from bench import report, specbench, tasks  # noqa: E402
 from bench.acceptance import acceptance  # noqa: E402
 from bench.methods import Ours, Run, floor_of, relative_cost  # noqa: E402
 from bench.reuse import second_edits  # noqa: E402
-from bench.runners import METHODS, Runners  # noqa: E402
+from bench.runners import LLAMA, METHODS, Runners  # noqa: E402
 from bench.stats import bootstrap, pairs  # noqa: E402
 from bench.tasks import Task  # noqa: E402
 from engine.weights import WeightsError  # noqa: E402
@@ -47,7 +47,7 @@ PLAIN_TOKENS, WARM_UP = 96, 24
 SHIPPED = ("file", "edit", "summary")
 COMPARED = (  # what is claimed: (ours, theirs)
     ("plain", "llama.cpp"),
-    ("draftline", "llama.cpp-lookup"),
+    *(("draftline", name) for name in LLAMA[1:]),
     ("draftline", "lookup"),
     ("plain-{slow}", "hf"),
     ("draftline-{slow}", "hf-lookup"),

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-LOOKUP = "NGRAM_MAP_K"  # its n-gram mode for text that is copied from the prompt
+# Its modes that copy from the prompt and the answer, by what we call them.
+NGRAMS = {"map": "NGRAM_MAP_K", "cache": "NGRAM_CACHE", "mod": "NGRAM_MOD"}
 
 
 def version() -> str | None:

@@ -14,8 +14,9 @@ from bench.methods import Hf, LlamaCpp, Ours, load_hf
 from engine import DEFAULT_MODEL, Config, Engine, Request
 from engine.prompts import Tokenizer
 
-METHODS = ("plain", "draftline", "lookup", "hf", "hf-lookup", "llama.cpp", "llama.cpp-lookup")
-OURS = METHODS[:3]
+OURS = ("plain", "draftline", "lookup")
+LLAMA = ("llama.cpp", *(f"llama.cpp-{name}" for name in llama.NGRAMS))
+METHODS = (*OURS, "hf", "hf-lookup", *LLAMA)
 MEASURING = 60.0  # seconds that the engine may take to measure this machine
 LOOKUP_TOKENS = 10  # transformers' prompt_lookup_num_tokens
 CONTEXT = 8192  # llama.cpp's
@@ -124,7 +125,7 @@ class Runners:
             self.dtypes[name] = dtype
 
     def _llama(self) -> None:
-        names = self._wants("llama.cpp", "llama.cpp-lookup")
+        names = self._wants(*LLAMA)
         if not names:
             return
         if llama.version() is None:
@@ -137,7 +138,7 @@ class Runners:
             tokenizer = Tokenizer(self.folder)
             for name in names:
                 start = perf_counter()
-                mode = llama.LOOKUP if name == "llama.cpp-lookup" else ""
+                mode = llama.NGRAMS.get(name.removeprefix("llama.cpp-"), "")
                 server = llama.Llama(self.gguf, mode, self.threads, CONTEXT)
                 self.servers.append(server)
                 self.load_s[name] = perf_counter() - start
