@@ -10,7 +10,8 @@ import { Editor, until } from "./browser.mjs";
 
 const { settings, missing, ...place } = JSON.parse(process.argv[2]);
 const BAR = '[id="draftline.draftline.draftline"]';
-const MESSAGE = ".notifications-toasts .notification-list-item-message";
+const TOAST = ".notifications-toasts .notification-list-item";
+const MESSAGE = `${TOAST}-message`;
 const LEFT = ".editor.original";
 const PAGE = ".monaco-editor[data-uri^='draftline-text:']";
 const RIGHT = ".editor.modified";
@@ -56,6 +57,12 @@ async function act(name, place, wanted, shot) {
   await page.locator(ACTION, { hasText: wanted }).click();
 }
 
+/** What is told beside the progress of an edit, which stays for a moment when the edit is there. */
+function told() {
+  const running = page.locator(".monaco-button", { hasText: "Cancel" });
+  return page.locator(TOAST).filter({ hasNot: running }).allInnerTexts();
+}
+
 /** Accepts the proposal that is to come, and answers the file as it is then. */
 async function accepted(name, shot) {
   const before = editor.disk(name);
@@ -63,7 +70,7 @@ async function accepted(name, shot) {
   await editor.settle();
   await editor.shot(shot);
   assert.equal(editor.disk(name), before); // nothing happens before it is accepted
-  assert.deepEqual(await editor.texts(MESSAGE), []);
+  assert.deepEqual(await told(), []);
   await click("Accept All");
   await editor.gone(".monaco-diff-editor");
   return until("the change", async () => {
@@ -186,7 +193,7 @@ const SCENARIOS = {
     await editor.choose("Rename the parameter amount to count");
     await editor.seeDecoration(HINT);
     await editor.settle();
-    assert.deepEqual(await editor.texts(MESSAGE), []);
+    assert.deepEqual(await told(), []);
     await click("Reject All");
     await editor.gone(".monaco-diff-editor");
   },
