@@ -23,7 +23,7 @@ def nothing() -> None:
 names = st.lists(st.sampled_from(["a", "b", "ab", "c"]), min_size=1, max_size=4)
 
 
-@given(st.lists(names.map("/".join).map("/root/{}".format), max_size=30))
+@given(st.lists(names.map("/".join).map("/top/{}".format), max_size=30))
 @settings(deadline=None)
 def test_a_batch_covers_what_was_noted_and_no_more(notes: list[str]) -> None:
     batches = Batches(lambda batch: None, nothing, NEVER, NEVER, NEVER, NEVER)
@@ -40,10 +40,10 @@ def test_a_batch_covers_what_was_noted_and_no_more(notes: list[str]) -> None:
 def test_very_many_paths_are_everything() -> None:
     batches = Batches(lambda batch: None, nothing, NEVER, NEVER, NEVER, NEVER)
     for at in range(MANY + 5):
-        batches.note(f"/root/{at}")
+        batches.note(f"/top/{at}")
     assert batches._take() is None
     for at in range(MANY):
-        batches.note(f"/root/{at}")
+        batches.note(f"/top/{at}")
     assert len(batches._take() or ()) == MANY
 
 
@@ -114,7 +114,7 @@ def test_stop_waits_for_a_running_call() -> None:
 
     batches = Batches(changed, nothing, 0, 0, NEVER, NEVER)
     batches.start()
-    batches.note("/root/a")
+    batches.note("/top/a")
     assert entered.wait(15)
     batches.stop()
     assert left.is_set()

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine._drafting import Drafter, Ngram, Recycling, Vocabulary, Weights
-from engine.drafting import Context, Nothing
+from engine.drafting import Nothing
 from engine.drafting.next_token import Kind, joined
 from engine.drafting.recycling import WIDTH
 from engine.drafting.weights import KINDS
@@ -144,21 +144,18 @@ def go_through(
     vocabulary: Vocabulary,
     ngram: Ngram,
     weights: Weights,
-    table: Recycling | None,
+    table: Recycling,
     rate: float = 0.0,
 ) -> float:
     """Once through an answer as `NextToken` would draft it, filling the table; its bits."""
-    context = Context(one.prompt)
-    expected, _ = joined([context.prompt])
+    expected, _ = joined([one.prompt])
     drafter = Drafter(vocabulary, ngram, weights)
-    if table is not None:
-        drafter.recycle(table)
-    drafter.begin(expected, len(expected) - 1, np.array(context.prompt[-1:], np.int32))
+    drafter.recycle(table)
+    drafter.begin(expected, len(expected) - 1, np.array(one.prompt[-1:], np.int32))
     bits, last = 0.0, one.prompt[-1]
     for n, token in enumerate(one.tokens):
         bits += drafter.fit(np.array([token], np.int32), rate)
-        if table is not None:
-            row = slice(n, n + 1)
-            table.put(np.array([last], np.int32), one.ids[row], one.logits[row])
+        row = slice(n, n + 1)
+        table.put(np.array([last], np.int32), one.ids[row], one.logits[row])
         last = token
     return bits
