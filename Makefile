@@ -34,7 +34,7 @@ help:
 	make demo        edit a sample file with the default model, with and without speculation
 	make test        the fast tests (under 10 minutes on 2 cores)
 	make test-full   the tests on the default model and of the packaging
-	make test-editors the tests in real VS Code and Neovim
+	make test-editors the tests in real VS Code, Neovim and Chromium
 	make test-gpu    the tests that need a CUDA device
 	make vscode      editors/vscode/draftline.vsix
 	make lint        ruff and mypy
@@ -58,9 +58,9 @@ test-full: $(VENV)/dev.ok
 	@$(BIN)/python -m pytest -m "full and not gpu and not editors" $(ARGS)
 
 test-gpu: $(VENV)/dev.ok
-	@$(BIN)/python -m pytest -m gpu $(ARGS)
+	@$(BIN)/python -m pytest -m gpu -rP $(ARGS)
 
-# Real VS Code and Neovim, fetched once; what they showed is kept in build/editors. NEOVIM=pinned
+# Real VS Code, Neovim and Chromium, fetched once; what they showed is in build/editors and build/web. NEOVIM=pinned
 # leaves out the newest Neovim, which Debian's unstable distribution has and which moves.
 NEOVIM ?= newest
 test-editors: $(VENV)/dev.ok vscode
@@ -69,7 +69,7 @@ test-editors: $(VENV)/dev.ok vscode
 	tests/editors/fetch_neovim.sh wheel
 	left_out=--ignore=tests/editors/test_neovim_inline.py
 	if [ "$(NEOVIM)" = newest ]; then left_out=; tests/editors/fetch_neovim.sh sid; fi
-	$(BIN)/python -m pytest -m editors tests/editors $$left_out $(ARGS)
+	$(BIN)/python -m pytest -m editors tests/editors tests/web $$left_out $(ARGS)
 
 vscode: editors/vscode/draftline.vsix
 

@@ -4,7 +4,7 @@
     python bench/decode.py --spec-bench spec_bench.jsonl --kinds translation --limit 96
 
 Edits of whole files and of selections, whose answers are checked, and summaries (bench/tasks.py);
-tasks by path; Spec-Bench's questions by path (bench/specbench.py). Every method has one short
+tasks by path; Spec-Bench's questions by path (bench/questions.py). Every method has one short
 warm-up a prompt; then, in each repeat, all methods take turns, in an order that rotates. Ratios are
 medians over pairs of one repeat, with a bootstrap interval (bench/stats.py). Decoding excludes the
 prompt (bench/methods.py says how); end to end is the prompt's time, read once, and the time of the
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # This folder must not come first: it has an index.py too.
 sys.path[:] = [str(ROOT), *(p for p in sys.path if Path(p).resolve() != Path(__file__).parent)]
 
-from bench import report, specbench, tasks  # noqa: E402
+from bench import questions, report, tasks  # noqa: E402
 from bench.acceptance import acceptance  # noqa: E402
 from bench.methods import Ours, Run, floor_of, relative_cost  # noqa: E402
 from bench.reuse import second_edits  # noqa: E402
@@ -216,7 +216,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=0, help="0: one a core")
     parser.add_argument("--tasks", type=Path, help="JSONL: id, instruction, context, before")
     parser.add_argument("--sample", type=int, default=20, help="of --tasks")
-    parser.add_argument("--kinds", default=",".join(SHIPPED), help="also specbench's")
+    parser.add_argument("--kinds", default=",".join(SHIPPED), help="also Spec-Bench's")
     parser.add_argument("--prompts", type=int, default=4, help="shipped ones of each kind")
     parser.add_argument("--spec-bench", type=Path, help="JSONL: question_id, category, turns")
     parser.add_argument("--questions", type=int, default=10, help="of each of its kinds")
@@ -232,10 +232,10 @@ def arguments() -> argparse.Namespace:
     if unknown:
         parser.error(f"--methods {','.join(sorted(unknown))}: choose from {','.join(METHODS)}")
     options.kinds = options.kinds.split(",")
-    known = (*SHIPPED, *specbench.KINDS)
+    known = (*SHIPPED, *questions.KINDS)
     if unknown := set(options.kinds) - set(known):
         parser.error(f"--kinds {','.join(sorted(unknown))}: choose from {','.join(known)}")
-    if set(options.kinds) & set(specbench.KINDS) and not options.spec_bench:
+    if set(options.kinds) & set(questions.KINDS) and not options.spec_bench:
         parser.error("--kinds of Spec-Bench need its questions: name them with --spec-bench FILE")
     try:
         options.temperatures = [float(one) for one in options.temperatures.split(",") if one]
@@ -256,9 +256,9 @@ def asked(options: argparse.Namespace) -> list[Task]:
     todo: list[Task] = []
     for kind in options.kinds:
         todo += [task for task in every if task.kind == kind][: options.prompts]
-    named = [kind for kind in options.kinds if kind in specbench.KINDS]
+    named = [kind for kind in options.kinds if kind in questions.KINDS]
     if named:
-        todo += specbench.questions(options.spec_bench, named, options.questions, options.limit)
+        todo += questions.tasks(options.spec_bench, named, options.questions, options.limit)
     return todo + (tasks.from_file(options.tasks, options.sample) if options.tasks else [])
 
 

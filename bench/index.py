@@ -113,9 +113,7 @@ def measure(
 
 def show(record: Row) -> None:
     """The indexes, ours against each, ours by segments, and what was asked for."""
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = report.tables(160)
     console.print(record["title"] + f"; {record['seconds']} s in all")
     for why in [*record["left_out"], *filter(None, [record.get("repeated")])]:
         console.print(why, markup=False)

@@ -120,9 +120,7 @@ def targets(figures: Figures, parts: list[str]) -> list[Figures]:
 
 def show(record: Figures) -> None:
     """All figures, and what was asked for."""
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = report.tables(120)
     machine = record["machine"]
     console.print(
         f"{record['model']} on {machine['cpu']}, {machine['cores']} cores; load before: "

@@ -8,21 +8,26 @@ time. A pass is a forward that produced tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise, takewhile
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from bench.llama import Llama
-from bench.lookup import PromptLookup
 from bench.tasks import Task
 from engine import Done, Engine, Request, Step
 from engine.cost import Cost
+from engine.drafting.prompt_lookup import PromptLookup
 from engine.generate import generate
 from engine.prompts import Prompt, Tokenizer, prompt_of
 from engine.records import Event
 from engine.worker import Job
+
+# As transformers and llama.cpp search: places with fewer tokens behind them count, too.
+LOOKUP = partial(PromptLookup, whole=False)
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ class Run:
     prefill: float
     prompt: int = 0  # tokens of it; ours only, as are the steps
     steps: tuple[tuple[int, int], ...] = ()  # of each pass: tokens drafted, tokens gained
+    ids: tuple[int, ...] = ()  # the answer's; transformers' only, as is what follows
+    gains: tuple[int, ...] = ()  # tokens of each pass, the prompt's own and an end token too
 
     @property
     def tokens_per_s(self) -> float:
@@ -93,7 +100,7 @@ class Ours:
         target, tokenizer = self.engine.target, self.engine.tokenizer
 
         def run(cancelled: Callable[[], bool]) -> Iterator[Event]:
-            return generate(request, prompt, target, tokenizer, PromptLookup(), cancelled)
+            return generate(request, prompt, target, tokenizer, LOOKUP(), cancelled)
 
         return self.engine.worker.submit(Job(request, run))
 
@@ -169,7 +176,11 @@ class Hf:
                 generation_config=config,
                 stopping_criteria=[clock],
             )
-        answer, text = cut(out[0, len(prompt.ids) :].tolist(), prompt.stop, self.tokenizer)
+        written = out[0, len(prompt.ids) :].tolist()
+        answer, text = cut(written, prompt.stop, self.tokenizer)
+        ended = written[len(answer) : len(answer) + 1]  # by a token that stands for the end?
+        counted = len(answer) + (bool(ended) and ended[0] in self.tokenizer.eos)
+        lengths = [len(prompt.ids), *clock.lengths]
         first = clock.lengths[0] - len(prompt.ids)
         return Run(
             text,
@@ -177,12 +188,26 @@ class Hf:
             len(clock.times) - 1,
             clock.times[-1] - clock.times[0],
             clock.times[0] - began,
+            ids=tuple(answer),
+            gains=tuple(gains([b - a for a, b in pairwise(lengths)], counted)),
         )
 
 
+def gains(steps: Sequence[int], tokens: int) -> list[int]:
+    """What the passes gave, cut where an answer of `tokens` tokens ends."""
+    found: list[int] = []
+    for one in steps:
+        if tokens <= 0:
+            break
+        found.append(min(one, tokens))
+        tokens -= found[-1]
+    return found
+
+
 def cut(ids: list[int], stop: tuple[str, ...], tokenizer: Tokenizer) -> tuple[list[int], str]:
-    """The answer's tokens up to the one that completes a stop string, and its text without it."""
-    ids = [one for one in ids if one not in tokenizer.eos]
+    """The answer's tokens up to its end token, which is left out, or to the one that completes a
+    stop string, and its text without either."""
+    ids = list(takewhile(lambda one: one not in tokenizer.eos, ids))
     text = tokenizer.decode(ids)
     for mark in stop:
         if mark in text:

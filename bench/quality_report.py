@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from typing import Any
 
@@ -67,9 +66,7 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 
 def show(record: Row) -> None:
     """One table, what was left out, and how edits failed."""
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = report.tables(140)
     console.print(
         f"{record['model']} on {record['on']}; every answer with and without speculation: "
         f"{record['different']} differ; {record['seconds']} s in all",

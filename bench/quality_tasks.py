@@ -47,7 +47,7 @@ def read(folder: Path) -> tuple[list[Record], list[Record]]:
 
 
 def _records(path: Path) -> Iterator[Record]:
-    make = _editeval if path.name == FILES[0] else _canitedit
+    make = _editeval if path.name == FILES[0] else canitedit
     for number, line in enumerate(path.read_text("utf-8").rstrip("\n").split("\n"), 1):
         try:
             yield make(json.loads(line))
@@ -64,7 +64,8 @@ def _editeval(raw: dict[str, Any]) -> Record:
     return Record(str(raw["id"]), raw["before"], raw["after"], tests, asked)
 
 
-def _canitedit(raw: dict[str, Any]) -> Record:
+def canitedit(raw: dict[str, Any]) -> Record:
+    """A record as the file has it."""
     asked = {kind: raw[f"instruction_{kind}"] for kind in ("descriptive", "lazy")}
     tests = f"{PLACE}\n\n{raw['tests']}\n"
     return Record(f"CanItEdit/{raw['id']}", raw["before"], raw["after"], tests, asked)

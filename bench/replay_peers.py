@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bench.replay_run import Rule, Seat
 from engine._drafting import Vocabulary, Weights
 from engine.cost import GRID, Cost
-from engine.drafting import Context, Drafter, Nothing
+from engine.drafting import Context, Drafter, Nothing, chain
 from engine.drafting.library import Library
 from engine.drafting.next_token import Kind, Model, NextToken
 from engine.drafting.weights import SQUARES
@@ -56,13 +56,6 @@ class Text:
         while at % WIDTH and at >= 0:  # inside of tokens
             at = self.bytes.find(what, at + 1, end)
         return at // WIDTH
-
-
-def chain(tokens: list[int], source: str) -> Draft:
-    """A draft without branches."""
-    count = len(tokens)
-    parents = list(range(-1, count - 1))
-    return Draft(tokens, parents, [1.0] * count, [source] * count)
 
 
 class Copying(Nothing):

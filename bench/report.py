@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from bench.runners import Runners
+    from bench.specbench_run import Methods
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "transformers", "xllamacpp")
@@ -74,8 +77,8 @@ def commit() -> str | None:
     return name.strip() + ("+" if changed.strip() else "")
 
 
-def about(options: argparse.Namespace, runners: Runners, seconds: float) -> dict[str, Any]:
-    """What a reader needs to judge or repeat the figures."""
+def where(device: str) -> dict[str, Any]:
+    """The machine, versions, commit and date of a result."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -83,35 +86,52 @@ def about(options: argparse.Namespace, runners: Runners, seconds: float) -> dict
         except importlib.metadata.PackageNotFoundError:
             versions[name] = None
     known = machine()
-    if runners.device == "cuda":
+    if device.startswith("cuda"):
         known["gpu"] = gpu()
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"machine": known, "versions": versions, "commit": commit(), "date": date}
+
+
+def about(
+    options: argparse.Namespace, runners: Runners | Methods, seconds: float
+) -> dict[str, Any]:
+    """What a reader needs to judge or repeat the figures."""
     return {
-        "machine": known,
+        **where(runners.device),
         "model": Path(runners.model).name,
         "device": runners.device,
         "threads": runners.threads,
         "repeats": options.repeats,
-        "versions": versions,
-        "commit": commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds),
         "load_s": {name: round(took, 2) for name, took in runners.load_s.items()},
         "left_out": runners.left_out,
     }
 
 
-def show(record: dict[str, Any]) -> None:
-    """Three tables: every prompt, kinds of prompts, the floor."""
+def tables(width: int) -> Console:
+    """For stdout, `width` characters wide in a file."""
     from rich.console import Console
 
+    return Console(width=None if sys.stdout.isatty() else width)
+
+
+def begun(record: dict[str, Any], width: int, how: str) -> Console:
+    """For the tables: progress is wiped off, and the first line says what was measured, where and
+    how."""
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = tables(width)
     known = record["machine"]
     console.print(
         f"{record['model']} on {known.get('gpu') or known['cpu']}, {record['threads']} threads, "
-        f"{known['instructions']}; medians of {record['repeats']}; {record['seconds']} s in all"
+        f"{known['instructions']}; {how}"
     )
+    return console
+
+
+def show(record: dict[str, Any]) -> None:
+    """Three tables: every prompt, kinds of prompts, the floor."""
+    console = begun(record, 140, f"medians of {record['repeats']}; {record['seconds']} s in all")
     console.print("load: " + ", ".join(f"{k} {v:.1f} s" for k, v in record["load_s"].items()))
     lines = []
     for one in record["results"]:

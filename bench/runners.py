@@ -6,7 +6,6 @@ import argparse
 import os
 from pathlib import Path
 from time import perf_counter, sleep
-from types import TracebackType
 from typing import Any
 
 from bench import llama, report
@@ -28,7 +27,7 @@ class Runners:
 
     def __init__(self, options: argparse.Namespace) -> None:
         """WeightsError, UnsupportedModel or OSError with one line where the model cannot be had."""
-        from engine.target import choose_device, choose_dtype
+        from engine.device import choose_device, choose_dtype
         from engine.weights import gguf, locate
 
         self.wanted = options.methods.split(",")
@@ -44,7 +43,7 @@ class Runners:
         self.left_out: list[str] = []
         self.servers: list[llama.Llama] = []
         device = choose_device(options.device)
-        floats = "bf16" if device.type == "cuda" or _native_bf16() else "f32"
+        floats = "bf16" if device.type == "cuda" or native_bf16() else "f32"
         asked = (options.dtypes or f"auto,{floats}").split(",")
         dtypes = list(dict.fromkeys(choose_dtype(one, device, self.folder) for one in asked))
         if len(dtypes) > 2:
@@ -60,12 +59,7 @@ class Runners:
     def __enter__(self) -> Runners:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for engine in self.engines.values():
             engine.close()
         for server in self.servers:
@@ -159,7 +153,8 @@ def parameters(folder: Path) -> int:
     return count
 
 
-def _native_bf16() -> bool:
+def native_bf16() -> bool:
+    """Whether the processor itself multiplies bf16."""
     import torch
 
     native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)

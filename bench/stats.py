@@ -50,3 +50,21 @@ def bootstrap(prompts: Sequence[Sequence[float]], sampled: bool = False) -> Rati
     drawn.sort()
     low, high = drawn[round(0.025 * (RESAMPLES - 1))], drawn[round(0.975 * (RESAMPLES - 1))]
     return Ratio(typical(prompts), low, high)
+
+
+def ratio_of_sums(pairs: Sequence[tuple[float, float]]) -> Ratio:
+    """The sum of the first numbers over that of the second ones, and its percentile interval: the
+    pairs are a sample of others like them, so they are drawn again. ValueError where nothing is
+    to be divided by."""
+    below = sum(second for _, second in pairs)
+    if not below:
+        raise ValueError(f"{len(pairs)} pairs, whose second numbers are 0 together: no ratio")
+    chance = random.Random(SEED)
+    drawn = []
+    for _ in range(RESAMPLES):
+        again = chance.choices(pairs, k=len(pairs))
+        if divisor := sum(second for _, second in again):
+            drawn.append(sum(first for first, _ in again) / divisor)
+    drawn.sort()
+    low, high = (drawn[round(share * (len(drawn) - 1))] for share in (0.025, 0.975))
+    return Ratio(sum(first for first, _ in pairs) / below, low, high)

@@ -30,7 +30,7 @@ class Task:
     """One prompt. `sampled`: one of many like it, drawn from a file."""
 
     name: str
-    kind: str  # "file" (a whole one is edited), "edit" (a selection), "summary", or specbench's
+    kind: str  # "file" (a whole one is edited), "edit" (a selection), "summary", or Spec-Bench's
     request: Request
     check: Check | None = None
     sampled: bool = False

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 DEFAULT_MODEL = "qwen2.5-coder-0.5b"
+Verification = Literal["match", "rejection"]
+Graphs = Literal["auto", "off", "static"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +17,20 @@ class Config:
 
     model: str = DEFAULT_MODEL  # a built-in name, a folder, a GGUF file or a hub id
     device: str = "auto"  # auto, cpu, cuda, mps
-    dtype: str = "auto"  # auto, f32, bf16, q8
+    dtype: str = "auto"  # auto, f32, bf16, q8 (on a CPU), int8 (on CUDA)
+    # auto: on a CUDA card passes are captured as graphs; static: passes of the same shapes, never
+    # captured, on a CPU too, for tests; off: passes of any shape, launched step by step
+    graphs: Graphs = "auto"
+    # on a CUDA card: kernels that do not round by shape, so that the answer is the same bit for bit
+    # with any draft; slower. On a CPU it always is
+    exact: bool = False
     threads: int = 0  # CPU threads; 0: one a core
     budget: int = 48
+    # match: with one seed the text is the same as without speculation; rejection: Leviathan's and
+    # Chen's rule, by which sampled text is only distributed alike (greedy text is the same)
+    verification: Verification = "match"
+    drafter: str = "auto"  # engine/drafting/names.py has all; "name:option=value,option=value"
+    corpus: Path | None = None  # texts to copy from, made by `draftline train corpus`
     workspace: Path | None = None  # folder whose files may be copied from
     max_context: int = 0  # tokens; 0: the model's own, within memory
     cached_sequences: int = 4  # recent sequences kept for prefix reuse

@@ -48,6 +48,7 @@ STEP, MOST = 0.01, 0.5  # in logarithms: the most that one pass, and all of them
 USUAL = (1.0, 1.02, 1.08, 1.25, 1.6, 2.6, 4.8)  # by GRID, of a CPU: until it was measured
 USUAL_GPU = (1.0, 1.0, 1.0, 1.02, 1.05, 1.1, 1.2)
 USUAL_GROWTH = (1.5e-4, 4e-5)  # of one token's time: a token in the cache, the same a row
+USUAL_GROWTH_GPU = (1e-5, 1e-7)
 Table = NDArray[np.float64]
 
 
@@ -143,12 +144,11 @@ class Cost:
 
 def guess(target: Target) -> Cost:
     """The usual shape, at the pace of one token on this machine: two passes."""
-    usual = USUAL if target.device.type == "cpu" else USUAL_GPU
+    cpu = target.device.type == "cpu"
+    usual, growth = (USUAL, USUAL_GROWTH) if cpu else (USUAL_GPU, USUAL_GROWTH_GPU)
     probe = scratch(target, 1)
     one = min(timed(probe, 1, 1) for _ in range(2))
-    return Cost(
-        [one * times for times in usual], None, (one * USUAL_GROWTH[0], one * USUAL_GROWTH[1])
-    )
+    return Cost([one * times for times in usual], None, (one * growth[0], one * growth[1]))
 
 
 def measure(target: Target, cost: Cost) -> Iterator[float]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 
+from engine.config import Verification
 from engine.drafting import Context, Drafter
 from engine.prompts import Prompt, Tokenizer
 from engine.records import Done, Draft, Event, Reason, Request, RequestError, Step, Usage
+from engine.rejection import rejecting
 from engine.stream import Origin, TextStream
-from engine.verify import accept, choose, cut
+from engine.verify import Verdict, agreed, cut, matching
 
 MARGIN = 128  # cache rows beside prompt and answer: space for the drafts near its end
 
@@ -26,6 +29,7 @@ class Counts:
     accepted: int = 0
     began: float = field(default_factory=perf_counter)
     decoding: float = 0.0
+    drafting: float = 0.0  # seconds
 
     def usage(self, context: Context) -> Usage:
         now = perf_counter()
@@ -38,6 +42,7 @@ class Counts:
             self.accepted,
             (self.decoding or now) - self.began,
             now - self.decoding if self.decoding else 0.0,
+            self.drafting,
         )
 
 
@@ -52,6 +57,14 @@ def room_for(prompt: Prompt, context: int) -> int:
     return min(prompt.max_tokens, left)
 
 
+def verdict(verification: Verification, request: Request) -> Verdict:
+    """How the drafts of one answer are judged. ValueError for a name that there is not."""
+    known = {"match": matching, "rejection": rejecting}
+    if verification not in known:
+        raise ValueError(f"verification {verification!r}: choose {' or '.join(known)}")
+    return known[verification](request)
+
+
 def generate(
     request: Request,
     prompt: Prompt,
@@ -62,6 +75,7 @@ def generate(
     on_read: Callable[[int, float], None] = lambda tokens, seconds: None,
     memory: Sequence[list[int]] = (),
     on_written: Callable[[list[int]], None] = lambda tokens: None,
+    verification: Verification = "match",
 ) -> Iterator[Event]:
     """Steps, then exactly one Done. Between two events another request may use the target.
     `on_read` is told of each pass over the prompt: its tokens and its time. `memory`: what was
@@ -73,13 +87,19 @@ def generate(
         path=request.path,
         whole=prompt.whole,
         span=prompt.span,
+        documents=prompt.documents,
         memory=list(memory),
+        request=request,
+        verification=verification,
+        ends=tokenizer.eos | prompt.ends,
     )
+    judge = verdict(verification, request)
+    own = verification == "match" or request.temperature == 0
     text = TextStream(tokenizer, prompt.stop)
     counts = Counts()
-    eos = tokenizer.eos | prompt.ends
     reason: Reason | None = "length" if limit == 0 else None
-    reading = read(prompt.ids, limit, target, counts, on_read) if reason is None else ()
+    seen = partial(drafter.read, target) if drafter.wants_prompt else None
+    reading = read(prompt.ids, limit, target, counts, on_read, seen) if reason is None else ()
     for step in reading:
         yield step
         if cancelled():
@@ -93,23 +113,26 @@ def generate(
         target.resume([*prompt.ids, *context.output], limit - len(context.output) + MARGIN)
         left = limit - len(context.output)
         context.room = min(left - 1, target.room())
+        asked = perf_counter()
         draft = drafter.propose(context, target).first(context.room)
+        counts.drafting += perf_counter() - asked
         scores = target.forward(context.last, draft)
+        draft = draft.first(len(scores.logits) - 1)  # where memory is short, fewer are run
         place = len(prompt.ids) + len(context.output)
-
-        def choice(row: int, depth: int, logits: Any = scores.logits, place: int = place) -> int:
-            return choose(logits[row], place + depth, request)
-
-        path, token = accept(draft, choice)
+        if own and scores.chosen is not None:
+            path, token = agreed(draft, scores.chosen(request, place))
+        else:
+            path, token = judge(draft, scores.logits, place)
         target.keep(path)
-        found, ended = cut([*(draft.tokens[node] for node in path), token], eos, left)
+        found, ended = cut([*(draft.tokens[node] for node in path), token], context.ends, left)
         used, pieces = text.push(found, origins(draft, path)[: len(found)])
         found = found[:used]
         context.output += found
         kept = min(len(path), used)
-        seconds = perf_counter() - start
+        seconds = (done := perf_counter()) - start
         drafter.observe(draft, path, found, scores, seconds)
-        counts.forwards += 1
+        counts.drafting += perf_counter() - done
+        counts.forwards += 1 + draft.passes
         counts.drafted += len(draft)
         counts.accepted += kept
         if text.matched is not None or ended == "eos":
@@ -132,11 +155,12 @@ def read(
     target: Any,
     counts: Counts,
     on_read: Callable[[int, float], None],
+    seen: Callable[[list[int], Any], None] | None = None,
 ) -> Iterator[Step]:
-    """Prefill as Steps; what an earlier request left in the cache is not read again."""
+    """Prefill as Steps; what an earlier request left in the cache is not read again, nor `seen`."""
     counts.cached = before = target.begin(ids, limit + MARGIN)
     start = perf_counter()
-    for done in target.prefill(ids, limit + MARGIN):
+    for done in target.prefill(ids, limit + MARGIN, seen):
         seconds = perf_counter() - start
         on_read(done - before, seconds)
         yield Step(seconds=seconds, prefill=(done + 1, len(ids)))

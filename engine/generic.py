@@ -73,6 +73,8 @@ class _CacheLayer:
 class Generic:
     """A transformers model behind the same two functions as `engine.llama.Llama`."""
 
+    stops_early = False
+
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, q8: bool) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -22,6 +22,7 @@ MARKS = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder2, Granite
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder
+    ("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
 )
 WIDEST = 16  # characters a token; text with longer ones is not looked at as far
 REPOSITORY, FILE = "<|repo_name|>", "<|file_sep|>"  # Qwen2.5-Coder, between files
@@ -39,7 +40,7 @@ def marks(tokenizer: Tokenizer) -> tuple[int, int, int] | None:
 def ends(tokenizer: Tokenizer) -> frozenset[int]:
     """Ids that end a continuation of a file beside the model's own end tokens: every mark of
     another part or file."""
-    names = {name for each in MARKS for name in each} | {REPOSITORY, FILE, "<|fim_pad|>"}
+    names = {name for each in MARKS for name in each} | {REPOSITORY, FILE, "<|fim_pad|>", "▁<EOT>"}
     return frozenset(tokenizer.control[name] for name in names if name in tokenizer.control)
 
 
@@ -59,6 +60,8 @@ def infill_ids(request: Request, tokenizer: Tokenizer) -> list[int]:
             ids += [control[FILE], *encode(f"{path}\n{plain(text).rstrip()}\n")]
         ids += [control[FILE], *encode(f"{PurePath(request.path).name}\n")]
     after = encode(plain(request.suffix or ""))
+    if request.suffix_first:
+        return [*ids, prefix, suffix, *after, middle, *before]
     return [*ids, prefix, *before, suffix, *after, middle]
 
 

@@ -110,12 +110,23 @@ class Stock:
 _packing = True  # set False once, with one log line, where oneDNN's packed product is missing
 
 
-def product(weight: Tensor, bias: Tensor | None = None, q8: bool = False) -> Product:
-    """The fastest row-invariant product with `weight` [out, in] on the device where it lies."""
+def product(
+    weight: Tensor,
+    bias: Tensor | None = None,
+    q8: bool = False,
+    exact: bool = False,
+    int8: bool = False,
+) -> Product:
+    """The fastest product with `weight` [out, in] on the device where it lies; row-invariant on a
+    CPU, and with `exact` or `int8` on a CUDA card."""
     global _packing
     if q8:
         return Q8(weight, bias)
     if weight.device.type != "cpu":
+        if exact or int8:
+            from engine.fused import Tiled
+
+            return Tiled(weight, bias, int8)
         return Stock(weight, bias)
     if _packing:
         try:

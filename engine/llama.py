@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +34,16 @@ def supports(config: dict[str, Any]) -> bool:
     )
 
 
+class Named(Protocol):
+    """Tensors by the names that safetensors files give them; a dict is one."""
+
+    def __contains__(self, name: object, /) -> bool: ...
+    def __getitem__(self, name: str, /) -> Tensor: ...
+    def get(self, name: str, /) -> Tensor | None:
+        """None: there is none of this name."""
+        ...
+
+
 class Weights:
     """Tensors of a folder's safetensors files by name, read one at a time (memory-mapped)."""
 
@@ -43,7 +53,7 @@ class Weights:
             handle = safe_open(path, framework="pt")
             self.files |= dict.fromkeys(list(handle.keys()), handle)  # type: ignore[no-untyped-call]
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self.files
 
     def __getitem__(self, name: str) -> Tensor:
@@ -70,11 +80,26 @@ class Layer:
 class Llama:
     """Weights and forward pass: `run` gives hidden states, `head` logits. It owns no cache."""
 
-    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, q8: bool) -> None:
+    stops_early = True  # `run` may stop after the first layers
+
+    def __init__(
+        self,
+        folder: Path,
+        device: torch.device,
+        dtype: torch.dtype,
+        q8: bool,
+        exact: bool = False,
+        weights: Named | None = None,
+        int8: bool = False,
+    ) -> None:
+        """`exact`: products that do not round by shape on a GPU either; `int8`: with weights of 8
+        bits there (the embedding keeps `dtype`). `weights` in place of the
+        folder's own, of which only config.json is read then."""
         config = json.loads((folder / "config.json").read_text("utf-8"))
-        weights = Weights(folder)
+        named: Named = Weights(folder) if weights is None else weights
         heads = config["num_attention_heads"]
-        self.device, self.dtype, self.q8 = device, dtype, q8
+        self.device, self.dtype, self.q8, self.exact = device, dtype, q8, exact
+        self.int8 = int8
         self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
         self.layers: int = config["num_hidden_layers"]
         self.heads: int = heads
@@ -88,11 +113,11 @@ class Llama:
         rope = config.get("rope_parameters") or {}
         theta = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
         self.turns = rotations(theta, self.head_dim, self.max_positions).to(device)
-        embedding = weights["model.embed_tokens.weight"]
+        embedding = named["model.embed_tokens.weight"]
         self.embedding = embedding.to(device) if q8 else embedding.to(device, dtype)
-        self.blocks = [self._layer(weights, n) for n in range(self.layers)]
-        self.norm = self._norm(weights["model.norm.weight"])
-        head = weights.get("lm_head.weight")
+        self.blocks = [self._layer(named, n) for n in range(self.layers)]
+        self.norm = self._norm(named["model.norm.weight"])
+        head = named.get("lm_head.weight")
         if head is None or config.get("tie_word_embeddings") or torch.equal(head, embedding):
             head = self.embedding  # tied, or equal: kept once where the product does not pack
         self._head = self._product(head)
@@ -104,7 +129,8 @@ class Llama:
         if self.q8:
             return product(weight, bias, q8=True)
         placed = None if bias is None else bias.to(self.device, self.dtype)
-        return product(weight.to(self.device, self.dtype), placed)
+        placed_weight = weight.to(self.device, self.dtype)
+        return product(placed_weight, placed, exact=self.exact, int8=self.int8)
 
     def _paired(self, weight: Tensor) -> Tensor:
         """Rows of a q or k weight (or bias, or norm) reordered within each head from (first half,
@@ -114,7 +140,7 @@ class Llama:
         halves = weight.reshape(-1, 2, self.head_dim // 2, *shape[1:])
         return halves.transpose(1, 2).reshape(shape)
 
-    def _layer(self, weights: Weights, n: int) -> Layer:
+    def _layer(self, weights: Named, n: int) -> Layer:
         at, mlp = f"model.layers.{n}.self_attn.", f"model.layers.{n}.mlp."
         q, k, v = (weights[f"{at}{name}_proj.weight"] for name in "qkv")
         biases = [weights.get(f"{at}{name}_proj.bias") for name in "qkv"]
@@ -173,6 +199,10 @@ class Llama:
     def head(self, hidden: Tensor) -> Tensor:
         """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
         return self._head(hidden).float()
+
+    def words(self, hidden: Tensor) -> Tensor:
+        """The same in the model's own dtype."""
+        return self._head(hidden)
 
 
 def rotations(theta: float, head_dim: int, positions: int) -> Tensor:

@@ -41,7 +41,7 @@ class Memory:
         self._lock = threading.Lock()
         self._answers: deque[Answer] = deque(maxlen=64)
         self._vocabulary = vocabulary
-        self._tables: dict[str, Recycling] = {}  # the last one used is last
+        self._tables: dict[tuple[str, int], Recycling] = {}  # the last one used is last
 
     def add(self, client: str, path: str, tokens: list[int]) -> None:
         """An answer for the file `path` was written."""
@@ -62,11 +62,13 @@ class Memory:
                 room -= len(one.tokens)
         return found
 
-    def recycling(self, client: str) -> Recycling:
-        """The client's table of what the model held likely; the one longest unused makes room."""
+    def recycling(self, client: str, width: int = WIDTH) -> Recycling:
+        """The client's table of what the model held likely, `width` successors of a token; the one
+        longest unused makes room."""
+        key = (client, width)
         with self._lock:
-            table = self._tables.pop(client, None) or Recycling(self._vocabulary, WIDTH)
-            self._tables[client] = table
+            table = self._tables.pop(key, None) or Recycling(self._vocabulary, width)
+            self._tables[key] = table
             if len(self._tables) > TABLES:
                 del self._tables[next(iter(self._tables))]
         return table
@@ -84,4 +86,5 @@ class Memory:
             self._answers.clear()
             self._answers.extend(kept)
             if client is not None:
-                self._tables.pop(client, None)
+                for key in [key for key in self._tables if key[0] == client]:
+                    del self._tables[key]

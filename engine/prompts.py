@@ -19,8 +19,11 @@ import numpy as np
 
 from engine.edits import inner, plain
 from engine.infill import ends, infill_ids
+from engine.passages import Turn, places
 from engine.records import Message, Request, RequestError
+from engine.templates import chat_template, end_tokens, read_json, render
 from engine.token_bytes import is_byte_level, words_bytes
+from engine.weights.whole import read_object
 from index.records import Span
 
 EDIT_SYSTEM = (
@@ -50,6 +53,7 @@ class Prompt:
     ends: frozenset[int] = frozenset()  # ids that end the answer, beside the model's own
     whole: bool = False  # predictions[0] is a whole file, which the answer repeats
     span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its place
+    documents: Callable[[int], Span | None] | None = None  # token of ids -> its place
 
 
 class Tokenizer:
@@ -60,7 +64,7 @@ class Tokenizer:
 
         raw = (folder / "tokenizer.json").read_bytes()
         self.fingerprint = sha256(raw).hexdigest()
-        spec = json.loads(raw)
+        spec: Any = read_object(folder / "tokenizer.json")
         self.control = {token["content"]: token["id"] for token in spec["added_tokens"]}
         vocabulary = spec["model"]["vocab"]
         self.control |= {
@@ -84,6 +88,15 @@ class Tokenizer:
     def decode(self, ids: list[int]) -> str:
         text: str = self.backend.decode(ids, skip_special_tokens=True)
         return text
+
+    @cached_property
+    def words(self) -> dict[str, int]:
+        """Every word as the tokenizer's file writes it, control tokens too, and its id. Models of
+        the same words read the same tokens."""
+        known = self._spec["model"]["vocab"]
+        if not isinstance(known, dict):  # Unigram: pairs of a word and its score
+            known = {pair[0]: number for number, pair in enumerate(known)}
+        return known | self.control
 
     # -- for the index -------------------------------------------------------------------------
 
@@ -148,15 +161,21 @@ class Tokenizer:
 
     def chat(self, messages: tuple[Message, ...] | list[Message], reply: str = "") -> list[int]:
         """Ids of a conversation, up to the assistant's turn, which starts with `reply`."""
+        return [one for _, ids in self.turns(messages, reply) for one in ids]
+
+    def turns(self, messages: tuple[Message, ...] | list[Message], reply: str = "") -> list[Turn]:
+        """A conversation in parts, each encoded by itself."""
         if self.template is None:
             turns = "".join(f"{one['role']}: {one['content']}\n\n" for one in messages)
-            return self.encode(f"{turns}assistant: {reply}")
+            text = f"{turns}assistant: {reply}"
+            return [(text, self.encode(text))]
         slots = [{"role": one["role"], "content": SLOT.format(n)} for n, one in enumerate(messages)]
         rendered = render(self.template, slots, self.settings)
-        ids: list[int] = []
+        found: list[Turn] = []
         for n, part in enumerate(re.split("\ue000([0-9]+)\ue001", rendered)):
-            ids += self.encode(messages[int(part)]["content"]) if n % 2 else self._template(part)
-        return ids + self.encode(reply)
+            text = messages[int(part)]["content"] if n % 2 else ""
+            found.append((text, self.encode(text) if n % 2 else self._template(part)))
+        return [*found, (reply, self.encode(reply))]
 
     def _template(self, text: str) -> list[int]:
         """Ids of a template's own text, in which control tokens are control tokens."""
@@ -204,9 +223,11 @@ def prompt_of(request: Request, tokenizer: Tokenizer) -> Prompt:
     if request.kind == "chat":
         if not request.messages:
             raise RequestError("no messages: a chat needs at least one")
-        ids = tokenizer.chat(request.messages)
+        turns = tokenizer.turns(request.messages)
+        ids = [one for _, part in turns for one in part]
         room = CHAT_TOKENS if request.max_tokens is None else request.max_tokens
-        return Prompt(ids, predictions, request.stop, room)
+        told = places(request.documents, turns, tokenizer)
+        return Prompt(ids, predictions, request.stop, room, documents=told)
     return edit_prompt(request, tokenizer, predictions)
 
 
@@ -236,7 +257,7 @@ def edit_prompt(request: Request, tokenizer: Tokenizer, predictions: list[list[i
     room = request.max_tokens
     if room is None:
         room = 256 + len(expected) * 3 // 2
-    around = [tokenizer.encode(text) for text in surroundings(request.text, first, last) if text]
+    around = [tokenizer.encode(text) for text in surroundings(request.text, first, last)]
     return Prompt(
         ids,
         [expected, *predictions, *around],
@@ -247,9 +268,11 @@ def edit_prompt(request: Request, tokenizer: Tokenizer, predictions: list[list[i
     )
 
 
-def surroundings(text: str, first: int, last: int) -> tuple[str, str]:
-    """What stands before and after the place that is edited, within bounds: it may be copied."""
-    return plain(text[max(0, first - AROUND) : first]), plain(text[last : last + AROUND])
+def surroundings(text: str, first: int, last: int) -> list[str]:
+    """What stands before and after the place that is edited, within bounds: it may be copied.
+    Nothing around a whole file, whatever blank lines it begins or ends with."""
+    near = text[max(0, first - AROUND) : first], text[last : last + AROUND]
+    return [plain(part) for part in near if part.strip()]
 
 
 def spans(
@@ -276,57 +299,3 @@ def spans(
 def longest_run(text: str, mark: str) -> int:
     """Length of the longest run of one character."""
     return max((len(run) for run in re.findall(f"{re.escape(mark)}+", text)), default=0)
-
-
-def render(template: str, messages: list[Message], settings: dict[str, Any]) -> str:
-    """A chat template's text, in a sandbox: templates come with models and are not trusted."""
-    from jinja2 import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    def refuse(message: str) -> None:
-        raise RequestError(f"the model's chat template refuses this conversation: {message}")
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals["raise_exception"] = refuse
-    names = {key: token_text(settings.get(key)) for key in ("bos_token", "eos_token")}
-    try:
-        return environment.from_string(template).render(
-            messages=messages, add_generation_prompt=True, tools=None, **names
-        )
-    except TemplateError as error:
-        raise RequestError(f"the model's chat template fails: {error}; choose another") from error
-
-
-def token_text(token: Any) -> str:
-    """A special token's text, whether stored as a string or as an object."""
-    return token["content"] if isinstance(token, dict) else token or ""
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, {} where the file is missing."""
-    if not path.is_file():
-        return {}
-    loaded: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return loaded
-
-
-def chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
-    """The folder's chat template, None where the model has none."""
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text("utf-8")
-    template = settings.get("chat_template")
-    if isinstance(template, list):  # several, by name
-        named = {one["name"]: one["template"] for one in template}
-        template = named.get("default", next(iter(named.values()), None))
-    return template
-
-
-def end_tokens(folder: Path) -> frozenset[int]:
-    """Ids that end an answer, of generation_config.json and config.json."""
-    found: set[int] = set()
-    for name in ("generation_config.json", "config.json"):
-        value = read_json(folder / name).get("eos_token_id")
-        if value is not None:
-            found |= set(value if isinstance(value, list) else [value])
-    return frozenset(found)

@@ -22,6 +22,14 @@ class RequestError(ValueError):
     """A request that cannot be answered; the message is one line: what is wrong and the remedy."""
 
 
+class Passage(NamedTuple):
+    """A part of a document that a message shows, in plain form and on lines of its own."""
+
+    document: str  # its id
+    start: int  # code point of the document
+    text: str  # as it stands there
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """Everything an answer depends on.
@@ -38,8 +46,10 @@ class Request:
     selection: tuple[int, int] | None = None
     instruction: str = ""
     suffix: str | None = None
+    suffix_first: bool = False  # it is shown before `text` (SPM; else PSM, which models know best)
     snippets: tuple[tuple[str, str], ...] = ()  # (path, text) of other files, to be shown as well
     messages: tuple[Message, ...] = ()
+    documents: tuple[Passage, ...] = ()  # in the messages' order; only to tell what is copied
     predictions: tuple[str, ...] = ()  # texts expected to be repeated, beside what `kind` implies
     max_tokens: int | None = None  # None: the kind's own limit, within the model's context
     temperature: float = 0.0  # 0: greedy
@@ -69,6 +79,10 @@ class Draft:
     probs: list[float] = field(default_factory=list)  # P(accepted | parent accepted)
     sources: list[str] = field(default_factory=list)
     span: Callable[[int], Span | None] = lambda node: None  # of a node that was accepted
+    # node -> probabilities (f64 [vocabulary]) that it was drawn from, given its earlier siblings;
+    # not there: chosen without chance. Only `engine.rejection` asks
+    drawn: dict[int, Any] = field(default_factory=dict)
+    passes: int = 0  # of the model itself that drafting took
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -86,19 +100,27 @@ class Draft:
         if count >= len(self):
             return self
         n = max(count, 0)
-        return Draft(self.tokens[:n], self.parents[:n], self.probs[:n], self.sources[:n], self.span)
+        lists = (self.tokens[:n], self.parents[:n], self.probs[:n], self.sources[:n])
+        return Draft(*lists, self.span, self.drawn, self.passes)
 
 
 @dataclass(slots=True)
 class Scores:
     """What the model said: row 0 follows the last committed token, row i + 1 follows node i."""
 
-    logits: Any  # torch.Tensor [1 + nodes, vocabulary], f32
+    logits: Any  # torch.Tensor [1 + nodes that were run, vocabulary], f32
     hidden: Any = None  # torch.Tensor [1 + nodes, width], where asked for
+    # (request, absolute position behind row 0) -> the model's own token after every row, -1 where
+    # its logits are no numbers; None: `engine.verify` chooses. To be asked before the next pass
+    chosen: Callable[[Request, int], list[int]] | None = None
+    # width -> (ids, logits) of so many likeliest words of every row, as arrays [rows, width] that
+    # are good until the next pass: for who asks behind every pass they come with `chosen`
+    likely: Callable[[int], tuple[Any, Any]] | None = None
 
 
 class Piece(NamedTuple):
-    """Text of one step and where its tokens were drafted from ("model": not drafted)."""
+    """Text of one step and where its tokens were drafted from ("model": not drafted;
+    "documents": `span.path` is the document's id)."""
 
     text: str
     source: str
@@ -132,6 +154,7 @@ class Usage:
     accepted: int = 0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+    draft_seconds: float = 0.0  # of them: drafting, and learning from what became of it
 
 
 @dataclass(frozen=True, slots=True)

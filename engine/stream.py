@@ -19,7 +19,7 @@ class TextStream:
         self.held: list[Piece] = []
         self.released: list[str] = []
         self.matched: str | None = None
-        self.origin: Origin = ("model", None)
+        self.origin: Origin | None = None  # of the tokens since the last whole character
 
     @property
     def text(self) -> str:
@@ -31,7 +31,7 @@ class TextStream:
         that is now certain."""
         out: list[Piece] = []
         for used, (token, origin) in enumerate(zip(tokens, origins, strict=True), 1):
-            self.origin = origin
+            self.origin = of_both(self.origin, origin) if self.origin else origin
             out += self._add(self.detokenizer.push(token))
             if self.matched is not None:
                 return used, joined(out)
@@ -48,7 +48,8 @@ class TextStream:
 
     def _add(self, text: str) -> list[Piece]:
         if text:
-            self.held.append(Piece(text, *self.origin))
+            self.held.append(Piece(text, *(self.origin or ("model", None))))
+            self.origin = None
         waiting = "".join(piece.text for piece in self.held)
         hits = [(waiting.find(one), -len(one), one) for one in self.stop if one in waiting]
         if hits:
@@ -71,12 +72,37 @@ class TextStream:
         while self.held and count > 0:
             piece = self.held.pop(0)
             if len(piece.text) > count:
-                self.held.insert(0, piece._replace(text=piece.text[count:]))
-                piece = piece._replace(text=piece.text[:count])
+                piece, rest = parted(piece, count)
+                self.held.insert(0, rest)
             count -= len(piece.text)
             out.append(piece)
         self.released += [piece.text for piece in out]
         return out
+
+
+def of_both(one: Origin, other: Origin) -> Origin:
+    """Of tokens that make a character together: the model's own, where they are of two places."""
+    if one == other:
+        return one
+    (source, first), (_, second) = one, other
+    if source != other[0] or first is None or second is None:
+        return ("model", None)
+    if (first.path, first.version) != (second.path, second.version):
+        return ("model", None)
+    if not first.start <= second.start < first.stop:
+        return ("model", None)
+    return source, Span(first.path, first.start, max(first.stop, second.stop), first.version)
+
+
+def parted(piece: Piece, count: int) -> tuple[Piece, Piece]:
+    """A piece before and from that character on; its Span, too, where it has as many."""
+    one, other = piece._replace(text=piece.text[:count]), piece._replace(text=piece.text[count:])
+    span = piece.span
+    if span is not None and span.stop - span.start == len(piece.text):
+        at = span.start + count
+        one = one._replace(span=Span(span.path, span.start, at, span.version))
+        other = other._replace(span=Span(span.path, at, span.stop, span.version))
+    return one, other
 
 
 def joined(pieces: list[Piece]) -> list[Piece]:

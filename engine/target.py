@@ -7,53 +7,47 @@ accepted. Nothing here samples, drafts or knows text.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import platform
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from engine import _kernels
+from engine.alone import checked
 from engine.config import Config
+from engine.device import check_card, choose_device, choose_dtype, memory_told, room_left
 from engine.generic import Generic, UnsupportedModel, refuse
+from engine.graphs import BUCKETS, MOST
 from engine.kernels import Rows
-from engine.llama import Llama, supports
+from engine.llama import Llama, Named, supports
 from engine.records import Draft, RequestError, Scores
+from engine.sequence import Sequence, copied
+from engine.static import Static
+from engine.weights.whole import settings_of
 
 log = logging.getLogger(__name__)
 
 CPU_CHUNK, GPU_CHUNK = 128, 1024  # prompt tokens a pass: small enough to be cancelled in between
+EXACT_CHUNK = 256  # where a row's attention is summed in parts, which take memory
+MEMORY_FULL = "the card's memory is full: end what else uses it, or ask for less"
 GRAIN = 256  # cache rows are allocated in multiples of this
-
-
-@dataclass(slots=True)
-class Sequence:
-    """One remembered sequence: row i of keys and values belongs to tokens[i]."""
-
-    tokens: list[int] = field(default_factory=list)
-    keys: Tensor = field(default_factory=lambda: torch.empty(0))  # [layers, kv, capacity, d]
-    values: Tensor = field(default_factory=lambda: torch.empty(0))
-
-    @property
-    def capacity(self) -> int:
-        return self.keys.shape[2] if self.keys.dim() == 4 else 0
-
-    @property
-    def nbytes(self) -> int:
-        return 2 * self.keys.numel() * self.keys.element_size()
 
 
 class Target:
     """A loaded model. One thread at a time; `engine.worker` owns it."""
 
-    def __init__(self, folder: Path, config: Config) -> None:
-        """Load `folder` (config.json, safetensors). UnsupportedModel or OSError with one line."""
-        self.settings = json.loads((folder / "config.json").read_text("utf-8"))
+    def __init__(self, folder: Path, config: Config, weights: Named | None = None) -> None:
+        """Load `folder` (config.json, safetensors). `weights`: tensors by name (a dict, or
+        `engine.random_weights`) in place of files, for a model of Llama's family. UnsupportedModel,
+        WeightsError or OSError with one line."""
+        self.folder = folder
+        self.settings = settings_of(folder)
         self.device = choose_device(config.device)
         self.dtype_name = choose_dtype(config.dtype, self.device, folder)
         q8 = self.dtype_name == "q8"
@@ -61,18 +55,49 @@ class Target:
             threads = config.threads or os.cpu_count() or 1
             _kernels.set_threads(threads)
             torch.set_num_threads(1 if q8 else threads)  # two pools would wait for each other
-        dtype = torch.bfloat16 if self.dtype_name == "bf16" else torch.float32
+        int8 = self.dtype_name == "int8"
+        dtype = torch.bfloat16 if int8 or self.dtype_name == "bf16" else torch.float32
         refuse(self.settings)
-        body = Llama if supports(self.settings) else Generic
-        with torch.inference_mode():
-            self.model: Llama | Generic = body(folder, self.device, dtype, q8)
+        cuda, ours = self.device.type == "cuda", supports(self.settings)
+        exact = config.exact and self.device.type != "cpu"
+        tiled = "exact" if exact else "int8" if int8 else ""  # what needs Triton's products
+        if tiled and not (cuda and ours):
+            raise UnsupportedModel(
+                f"{tiled}: not for {self.settings.get('model_type')} on {self.device.type}: choose "
+                "a Llama or Qwen model on cuda, or leave it out"
+            )
+        if tiled and find_spec("triton") is None:
+            raise UnsupportedModel(f"{tiled} needs Triton on a GPU: install it, or leave it out")
+        size = None
+        if cuda and ours:
+            widths = dtype.itemsize, 1 if int8 else dtype.itemsize
+            size = check_card(folder.name, self.settings, widths, config.max_context)
+        self.model: Llama | Generic
+        with torch.inference_mode(), memory_told(folder.name):
+            if ours:
+                self.model = Llama(folder, self.device, dtype, q8, exact, weights, int8)
+            else:
+                self.model = Generic(folder, self.device, dtype, q8)
         self.vocab = self.model.vocab
         self.context = min(config.max_context or 1 << 30, self.model.max_positions)
+        memory = config.cache_bytes
+        if size is not None:
+            torch.cuda.empty_cache()
+            free = torch.cuda.mem_get_info()[0]
+            self.context = room_left(size, self.context, free)
+            memory = max(0, min(memory, free - size.beside))
         self.chunk = CPU_CHUNK if self.device.type == "cpu" else GPU_CHUNK
-        self.limits = (max(1, config.cached_sequences), config.cache_bytes)
+        self.limits = (max(1, config.cached_sequences), memory)
         self.sequences: list[Sequence] = []  # least recently used first; the last is current
         self.pending: tuple[int, Draft] | None = None  # what the last forward ran
-        self.exact = self._check() if self.device.type == "cpu" else False
+        self.keeps_states = False  # hidden states stay beside keys and values: drafters may ask
+        self.said_short = False
+        self.most = MOST  # rows of a pass of static shape, at most
+        self.static = None
+        if isinstance(self.model, Llama) and _wants_static(config, cuda) and not q8:
+            self.static = Static(self.model, config.exact, config.graphs == "auto")
+            self.chunk = EXACT_CHUNK if exact else self.chunk
+        self.exact = checked(self) if self.device.type == "cpu" or exact else False
 
     @property
     def device_name(self) -> str:
@@ -99,20 +124,39 @@ class Target:
         if not prompt:
             raise RequestError("the prompt is empty: nothing to continue")
         self.pending = None
+        if self.keeps_states:  # what was read before that was asked is read again
+            self.sequences = [one for one in self.sequences if one.states is not None]
         shared = [common_prefix(one.tokens, prompt[:-1]) for one in self.sequences]
         need = -(-(len(prompt) + room + 1) // GRAIN) * GRAIN
         best = max(range(len(shared)), key=lambda n: shared[n], default=-1)
         cached = shared[best] if best >= 0 else 0
-        if cached and cached * 2 >= len(self.sequences[best].tokens):
-            current = self.sequences.pop(best)  # it goes on, or was changed near its end
-            if current.capacity < need:
-                current = self._copy(current, cached, need)
-        else:
-            current = self._copy(self.sequences[best] if cached else Sequence(), cached, need)
+        try:
+            current = self._current(best, cached, need)
+        except torch.OutOfMemoryError:
+            cached, current = 0, self._only(need)
         del current.tokens[cached:]
         self.sequences.append(current)
         self._forget()
         return cached
+
+    def _current(self, best: int, cached: int, need: int) -> Sequence:
+        """The sequence to go on with, taken from those that are remembered, or a copy."""
+        if cached and cached * 2 >= len(self.sequences[best].tokens):
+            current = self.sequences.pop(best)  # it goes on, or was changed near its end
+            return current if current.capacity >= need else self._copy(current, cached, need)
+        return self._copy(self.sequences[best] if cached else Sequence(), cached, need)
+
+    def _only(self, need: int) -> Sequence:
+        """A fresh sequence where memory is short: all others are forgotten."""
+        self.sequences.clear()
+        torch.cuda.empty_cache()
+        try:
+            return self._copy(Sequence(), 0, need)
+        except torch.OutOfMemoryError as error:
+            raise RequestError(
+                f"the card has no memory for {need} tokens: select fewer lines, or ask for a "
+                "shorter answer"
+            ) from error
 
     def resume(self, tokens: list[int], room: int) -> None:
         """Go on with a sequence. Nothing to do, unless another request ran since: then what is
@@ -123,14 +167,9 @@ class Target:
                 pass
 
     def _copy(self, source: Sequence, rows: int, capacity: int) -> Sequence:
-        model = self.model
-        shape = (model.layers, model.kv_heads, capacity, model.head_dim)
-        keys = torch.empty(shape, dtype=model.cache_dtype, device=self.device)
-        values = torch.empty_like(keys)
-        if rows:
-            keys[:, :, :rows] = source.keys[:, :, :rows]
-            values[:, :, :rows] = source.values[:, :, :rows]
-        return Sequence(source.tokens[:rows], keys, values)
+        return copied(
+            self.model, source, rows, capacity, self.static is not None, self.keeps_states
+        )
 
     def _forget(self) -> None:
         count, limit = self.limits
@@ -142,28 +181,84 @@ class Target:
     # -- passes --------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def prefill(self, prompt: list[int], room: int) -> Iterator[int]:
+    def prefill(
+        self,
+        prompt: list[int],
+        room: int,
+        seen: Callable[[list[int], Tensor], None] | None = None,
+    ) -> Iterator[int]:
         """After `begin`: read `prompt` but its last token, a chunk a turn; yields how many of its
-        tokens are in the cache. Between two turns the caller may stop, or run another request."""
+        tokens are in the cache. Between two turns the caller may stop, or run another request.
+        `seen` is given the tokens of each chunk and their hidden states [tokens, width]."""
         while len(self.tokens) < len(prompt) - 1 or self.tokens != prompt[:-1]:
             start = len(self.tokens)
             if self.tokens != prompt[:start]:
                 self.begin(prompt, room)
                 continue
             chunk = prompt[start : min(start + self.chunk, len(prompt) - 1)]
-            self._run(chunk, [-1, *range(len(chunk) - 1)])
+            try:
+                states = self._read(chunk)
+            except torch.OutOfMemoryError as error:
+                if self.chunk <= MOST:
+                    raise RuntimeError(MEMORY_FULL) from error
+                self.chunk //= 2
+                self._short(f"prompts are read {self.chunk} tokens at a time")
+                continue
             self.tokens.extend(chunk)
+            if seen is not None:
+                seen(chunk, states)
             yield len(self.tokens)
 
     @torch.inference_mode()
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
-        """Run the last committed token and the draft behind it; `keep` must follow.
+        """Run the last committed token and the draft behind it; `keep` must follow. Where a card's
+        memory is short, only the draft's first nodes are run: all that logits have rows for.
 
         Raises ValueError when the cache has no room; on any error the cache is as before."""
+        if self.static is not None and len(draft) < MOST:
+            return self._step(self.static, last, draft, hidden)
         states = self._run([last, *draft.tokens], [-1, *(parent + 1 for parent in draft.parents)])
         scores = Scores(self.model.head(states), states if hidden else None)
         self.pending = (last, draft)
         return scores
+
+    def _step(self, static: Static, last: int, draft: Draft, hidden: bool) -> Scores:
+        current = self.sequence
+        base = len(current.tokens)
+        while True:
+            draft = draft.first(self.most - 1)
+            self._check_room(1 + len(draft))
+            parents = [-1, *(parent + 1 for parent in draft.parents)]
+            try:
+                said = static.step(
+                    [last, *draft.tokens], parents, current.keys, current.values, base
+                )
+                logits = said.logits.to(torch.float32, copy=True)
+                states = said.states.clone() if hidden else None
+                break
+            except torch.OutOfMemoryError as error:
+                if not len(draft):
+                    raise RuntimeError(MEMORY_FULL) from error
+                self.most = max(size for size in BUCKETS if size <= len(draft))
+                self._short(f"drafts are cut to {self.most - 1} tokens")
+        if current.states is not None:
+            current.states[base : base + len(parents)] = said.states
+        self.pending = (last, draft)
+        chosen, likely = partial(static.choices, said, logits), partial(static.likely, logits)
+        return Scores(logits, states, chosen, likely)
+
+    def _short(self, what: str) -> None:
+        """Memory is short: free what is not in use, and say so once."""
+        torch.cuda.empty_cache()
+        if not self.said_short:
+            log.warning("the card's memory is full: %s, which is slower", what)
+        self.said_short = True
+
+    def _check_room(self, rows: int) -> None:
+        if len(self.tokens) + rows > self.sequence.capacity:
+            raise ValueError(
+                f"the cache holds {self.sequence.capacity} rows: draft {self.room()} at most"
+            )
 
     @torch.inference_mode()
     def keep(self, path: list[int]) -> None:
@@ -173,56 +268,70 @@ class Target:
         last, draft = self.pending
         self.pending = None
         current, base = self.sequence, len(self.tokens) + 1
-        if path != list(range(len(path))):
+        if self.static is not None and current.both is not None and len(path) <= MOST:
+            for cache in (current.both, current.states):
+                if cache is not None:
+                    self.static.keep(cache, base, path)
+        elif path != list(range(len(path))):
             rows = torch.tensor(path, device=self.device) + base
             for cache in (current.keys, current.values):
                 cache[:, :, base : base + len(path)] = cache.index_select(2, rows)
+            if current.states is not None:
+                current.states[base : base + len(path)] = current.states[rows]
         current.tokens += [last, *(draft.tokens[node] for node in path)]
+
+    @torch.inference_mode()
+    def skim(self, token: int, ahead: int, layers: int) -> Tensor:
+        """The hidden state [1, width] of one token, `ahead` places behind the last committed one,
+        after the first `layers` layers and the norm. What stands between was skimmed before. The
+        committed rows stay as they are; the next `forward` writes over these."""
+        current = self.sequence
+        base = len(current.tokens) + ahead
+        if base >= current.capacity:
+            raise ValueError(f"the cache holds {current.capacity} rows: skim fewer tokens")
+        if self.static is not None:
+            return self.static.read([token], current.keys, current.values, base, layers)
+        ids = torch.tensor([token], dtype=torch.int64, device=self.device)
+        rows = Rows.of(base, [-1], self.device)
+        return self.model.run(ids, rows, current.keys, current.values, layers=layers)
+
+    @torch.inference_mode()
+    def logits(self, states: Tensor) -> Tensor:
+        """Logits [rows, vocabulary] of hidden states that `prefill` gave."""
+        return self.model.head(states)
 
     def room(self) -> int:
         """Draft nodes that the cache of the current sequence can still take."""
-        return self.sequence.capacity - len(self.tokens) - 1
+        room = self.sequence.capacity - len(self.tokens) - 1
+        return room if self.static is None else min(room, self.most - 1)
+
+    def warm(self) -> Iterator[tuple[int, int]]:
+        """Capture the graphs that passes of static shape replay, one a turn: (captured, of)."""
+        if self.static is not None:
+            yield from self.static.warm()
+
+    def _read(self, chunk: list[int]) -> Tensor:
+        """Final hidden states of tokens that follow the committed ones."""
+        if self.static is None:
+            return self._run(chunk, [-1, *range(len(chunk) - 1)])
+        self._check_room(len(chunk))
+        current = self.sequence
+        base = len(current.tokens)
+        states = self.static.read(chunk, current.keys, current.values, base)
+        if current.states is not None:
+            current.states[base : base + len(chunk)] = states
+        return states
 
     def _run(self, tokens: list[int], parents: list[int]) -> Tensor:
         current = self.sequence
         base = len(current.tokens)
-        if base + len(tokens) > current.capacity:
-            raise ValueError(
-                f"the cache holds {current.capacity} rows: draft {self.room()} at most"
-            )
+        self._check_room(len(tokens))
         rows = Rows.of(base, parents, self.device)
         ids = torch.tensor(tokens, dtype=torch.int64, device=self.device)
-        return self.model.run(ids, rows, current.keys, current.values)
-
-    # -- the law, checked on this machine ------------------------------------------------------
-
-    @torch.inference_mode()
-    def _check(self) -> bool:
-        """Whether rows get the same bits alone and in passes of 2, 16, 64 and 128 rows, on this
-        machine's own kernels (first layer and head; all layers of a `Generic` model)."""
-        ids = torch.arange(1, CPU_CHUNK + 1) * 7919 % self.vocab
-        scratch = self._copy(Sequence(), 0, 2 * CPU_CHUNK)
-        run, head = self.model.run, self.model.head
-
-        def states(start: int, stop: int) -> Tensor:
-            rows = Rows.of(start, [-1, *range(stop - start - 1)], self.device)
-            return run(ids[start:stop], rows, scratch.keys, scratch.values, layers=1)
-
-        alone = torch.cat([states(n, n + 1) for n in range(3)])
-        logits = torch.cat([head(alone[n : n + 1]) for n in range(3)])
-        same = True
-        for count in (2, 16, 64, CPU_CHUNK):
-            together, few = states(0, count), min(count, 3)
-            same &= torch.equal(together[:few], alone[:few])
-            if count <= 16:
-                same &= torch.equal(head(together)[:few], logits[:few])
-        if not same:
-            log.warning(
-                "this machine's kernels round by shape (%s): decoding plainly, so that "
-                "speculation cannot change the answer",
-                self.dtype_name,
-            )
-        return same
+        states = self.model.run(ids, rows, current.keys, current.values)
+        if current.states is not None:
+            current.states[base : base + len(tokens)] = states
+        return states
 
 
 def common_prefix(one: list[int], other: list[int]) -> int:
@@ -233,31 +342,8 @@ def common_prefix(one: list[int], other: list[int]) -> int:
     return next(n for n in range(length) if one[n] != other[n])
 
 
-def choose_device(name: str) -> torch.device:
-    """`auto` takes cuda, then mps, then cpu."""
-    if name != "auto":
-        if name.startswith("cuda") and not torch.cuda.is_available():
-            raise UnsupportedModel("device cuda: none is available here; use --device cpu")
-        return torch.device(name)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def choose_dtype(name: str, device: torch.device, folder: Path) -> str:
-    """`auto`: bf16 on a GPU; on a CPU q8 for a model that was published quantised (its weights
-    have no more than 8 bits of information each), else bf16 where the processor has it, else f32.
-    """
-    if name != "auto":
-        if name not in {"f32", "bf16", "q8"}:
-            raise ValueError(f"dtype {name!r}: choose auto, f32, bf16 or q8")
-        if name == "q8" and device.type != "cpu":
-            raise ValueError(f"dtype q8 runs on the CPU only: choose bf16 or f32 on {device.type}")
-        return name
-    if device.type != "cpu":
-        return "bf16"
-    note = folder / "draftline.json"
-    if note.is_file() and json.loads(note.read_text("utf-8")).get("quantization"):
-        return "q8"
-    native = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    return "bf16" if native() else "f32"
+def _wants_static(config: Config, cuda: bool) -> bool:
+    """Whether passes have static shapes."""
+    if config.graphs not in ("auto", "off", "static"):
+        raise ValueError(f"graphs {config.graphs!r}: choose auto, off or static")
+    return config.graphs == "static" or (cuda and (config.graphs == "auto" or config.exact))

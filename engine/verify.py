@@ -3,6 +3,7 @@
 Sampling is sample-and-match with keyed noise: the token at absolute position i is the argmax of
 warped log-probability plus Gumbel noise of (seed, i, token id), so with one seed the text is the
 same with any draft or none. Pure functions; the only state is the Request's own fields.
+`engine.rejection` is the other way to verify.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from engine.records import Draft, Request
 if TYPE_CHECKING:
     from torch import Tensor
 
+# (draft, logits [1 + nodes, vocabulary], the first's position) -> accepted path, the token after it
+Verdict = Callable[[Draft, "Tensor", int], tuple[list[int], int]]
 NEGLIGIBLE = 30.0  # logits this far below the best (e^-30) neither count for top-p nor can win
-_MIX1, _MIX2, _GOLDEN = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
+NO_NUMBERS = "the model gave logits that are not numbers: try another dtype"
+_MIX1, _MIX2, GOLDEN = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
 
 
 def signed(value: int) -> int:
@@ -33,7 +37,7 @@ def mix(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def _mix(x: Tensor) -> Tensor:
+def mixed(x: Tensor) -> Tensor:
     """The same on int64 tensors, whose shifts are arithmetic: the sign's copies are masked off."""
     x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * signed(_MIX1)
     x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * signed(_MIX2)
@@ -45,8 +49,8 @@ def gumbel(seed: int, position: int, ids: Tensor) -> Tensor:
     into a uniform of 53 bits, the same on every device."""
     import torch
 
-    key = mix(mix(seed + _GOLDEN) + position * _GOLDEN)
-    hashed = _mix(ids.to(torch.int64) * signed(_GOLDEN) + signed(key))
+    key = mix(mix(seed + GOLDEN) + position * GOLDEN)
+    hashed = mixed(ids.to(torch.int64) * signed(GOLDEN) + signed(key))
     uniform = (((hashed >> 11) & ((1 << 53) - 1)).to(torch.float64) + 0.5) * 2.0**-53
     return -(-uniform.log()).log()
 
@@ -81,7 +85,7 @@ def choose(logits: Tensor, position: int, request: Request) -> int:
     Greedy: the largest logit, the lowest id on ties."""
     best = int(logits.argmax())
     if not bool(logits[best].isfinite()):
-        raise ValueError("the model gave logits that are not numbers: try another dtype")
+        raise ValueError(NO_NUMBERS)
     if request.temperature == 0:
         return best
     ids, weights = warp(logits, request)
@@ -106,6 +110,27 @@ def accept(draft: Draft, choice: Callable[[int, int], int]) -> tuple[list[int], 
             return path, token
         path.append(child)
         at = child
+
+
+def agreed(draft: Draft, rows: list[int]) -> tuple[list[int], int]:
+    """The same, where the model's token after every row was chosen already; -1: its logits were no
+    numbers, which is an error on the path alone."""
+
+    def choice(row: int, depth: int) -> int:
+        if rows[row] < 0:
+            raise ValueError(NO_NUMBERS)
+        return rows[row]
+
+    return accept(draft, choice)
+
+
+def matching(request: Request) -> Verdict:
+    """The verdict by the model's own tokens: what it would have written is accepted."""
+
+    def judge(draft: Draft, logits: Tensor, position: int) -> tuple[list[int], int]:
+        return accept(draft, lambda row, depth: choose(logits[row], position + depth, request))
+
+    return judge
 
 
 def cut(tokens: list[int], eos: frozenset[int], room: int) -> tuple[list[int], str | None]:

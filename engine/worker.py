@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 URGENCY = {"complete": 0, "edit": 1, "chat": 2}
 QUIET = 0.5  # seconds
+CLIENTS = 256  # whose last turns are known; any other had none, as far as the order goes
 Run = Callable[[Callable[[], bool]], Iterator[Event]]  # given "is it cancelled?"
 
 
@@ -69,7 +70,7 @@ class Worker:
         # work -> when its next slice may begin
         self._spare: dict[Iterator[float], float] = {iter(one): 0.0 for one in spare}
         self._waiting: list[Job] = []  # in the order that they came
-        self._turns: dict[str, int] = {}  # client -> when it last had one
+        self._turns: dict[str, int] = {}  # client -> when it last had one; the latest is last
         self._turn = 0
         self._wake = threading.Condition()
         self._closed = False
@@ -112,7 +113,10 @@ class Worker:
             job = min(found, key=place)
             self._waiting.remove(job)
             self._turn += 1
+            self._turns.pop(job.client, None)
             self._turns[job.client] = self._turn
+            if len(self._turns) > CLIENTS:
+                del self._turns[next(iter(self._turns))]
             return job
 
     def _serve(self) -> None:

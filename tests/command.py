@@ -14,7 +14,16 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = b"\xef\xbb\xbfa = 'e\xcc\x81'\r\nx=1\r\nb = 2\nend"
 FENCE, EOS = "\n```", "<|end|>"  # how a chain may end
 EDITED = SOURCE.replace(b"x=1", b"x=9")
-CODE = "import sys\nfrom ui.cli import main\nprint('ready', flush=True)\nsys.exit(main())"
+# The command, which says "ready" once Ctrl-C is its own.
+CODE = """import sys
+from ui import cli, interrupt
+listen = interrupt.Interrupt.listen
+def told(self):
+    listen(self)
+    print("ready", flush=True)
+interrupt.Interrupt.listen = told
+sys.exit(cli.main())
+"""
 
 
 def environment(folder: Path) -> dict[str, str]:

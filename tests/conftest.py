@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 from encoders import Bytes
+from hypothesis import settings
 
 from engine.records import Draft, Scores
 from index import Workspace
+
+settings.register_profile("draftline", settings(), deadline=None)  # no test asks for the time
+settings.load_profile("draftline")
 
 CORPUS = (
     """def add(left, right):
@@ -125,10 +129,19 @@ class HashTarget:
         self.tokens, self.capacity = [], len(prompt) + room
         return 0
 
-    def prefill(self, prompt: list[int], room: int) -> Iterator[int]:
+    def prefill(self, prompt: list[int], room: int, seen: Any = None) -> Iterator[int]:
         while len(self.tokens) < len(prompt) - 1:
-            self.tokens = prompt[: min(len(self.tokens) + 3, len(prompt) - 1)]
+            before, self.tokens = self.tokens, prompt[: min(len(self.tokens) + 3, len(prompt) - 1)]
+            if seen is not None:
+                places = range(len(before) + 1, len(self.tokens) + 1)
+                seen(self.tokens[len(before) :], [self.tokens[:n] for n in places])
             yield len(self.tokens)
+
+    def logits(self, states: list[list[int]]) -> Any:
+        """Its hidden states are texts."""
+        import torch
+
+        return torch.stack([self.row(text) for text in states])
 
     def resume(self, tokens: list[int], room: int) -> None:
         self.tokens = tokens[:-1]

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+from conftest import HashTarget, byte_bpe
 from numpy.typing import NDArray
 
 from engine._drafting import Drafter as Native
 from engine._drafting import Ngram, Recycling, Vocabulary, Weights, weight_count
+from engine.config import Config
 from engine.cost import GRID, Cost
-from engine.drafting import Context, Drafter, Nothing
+from engine.drafting import Context, Drafter, Nothing, corpus
+from engine.drafting.load import Asked, Make, Parts
+from engine.drafting.names import NAMES, chosen
 from engine.drafting.next_token import Model, NextToken
+from engine.prompts import Tokenizer
 from engine.records import Draft
 from index import Workspace
 
@@ -232,8 +239,58 @@ def real(
     return NextToken(model, Steady(costs), budget, workspace, recycling)
 
 
+# -- the drafters that can be chosen by name -------------------------------------------------------
+
+TOYS = [name for name, one in NAMES.items() if not one.runs]  # those that a hash can try
+VARIANTS = (
+    "prompt-lookup:longest=2,tokens=3,whole=no",
+    "sam:bias=0,across=2",
+    "recycling:template=samd,width=3,cold=yes,prompt=yes",
+    "sam+recycling:threshold=1,bias=0,run=4,prompt=yes",
+    "rest:least=1,nodes=5,deep=2",
+)
+
+
+@cache
+def toy_tokenizer() -> Tokenizer:
+    """Any real one: its fingerprint is what counts."""
+    with TemporaryDirectory() as folder:
+        byte_bpe(Path(folder))
+        return Tokenizer(Path(folder))
+
+
+@lru_cache(64)
+def maker(text: str, vocab: int, documents: tuple[tuple[int, ...], ...]) -> Make:
+    """What makes a drafter as --drafter names it, of toy parts; `documents`: a corpus, where it
+    takes one."""
+    choice = chosen(text)
+    weights: dict[Any, Weights] = {one: weights_of("trained") for one in ("file", "hunk")}
+    model = Model(made_up(), NoLibrary(), weights)  # type: ignore[arg-type]
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "corpus" if NAMES[choice.name].copies else None
+        if file is not None:
+            made = corpus.build([ids(one) for one in documents])
+            corpus.save(made, file, toy_tokenizer().fingerprint, {})
+        config = Config(drafter=text, corpus=file)
+        target = HashTarget(vocab)
+        return choice.load(Parts(config, target, toy_tokenizer(), Steady(CHEAP), model))
+
+
+def registered(truth: list[int], vocab: int) -> dict[str, Drafter]:
+    """One fresh drafter of each name, and some with options. The corpus nearly says the truth."""
+    texts = [truth[::-1], truth[5:25], truth[20:], [*truth[:9], 0, *truth[9:30]]]
+    documents = tuple(map(tuple, texts))
+    asked = Asked(None, lambda width: Recycling(vocab, width))
+    return {text: maker(text, vocab, documents)(asked) for text in (*TOYS, *VARIANTS)}
+
+
 def drafters(truth: list[int], vocab: int) -> dict[str, Drafter]:
     """One fresh drafter of each kind."""
+    return {**registered(truth, vocab), **trying(truth, vocab)}
+
+
+def trying(truth: list[int], vocab: int) -> dict[str, Drafter]:
+    """Those that try to break the law, and the one in use."""
     return {
         "nothing": Nothing(),
         "right": Right(truth, vocab),

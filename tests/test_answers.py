@@ -78,6 +78,7 @@ def test_only_the_tables_weights_learn_and_they_lower_the_bits(
     assert bits[1] < 0.8 * bits[0]
 
 
+@pytest.mark.full
 def test_the_command_learns_it_and_later_keeps_it(place: Path, tmp_path: Path) -> None:
     """Without --questions the weights in use say it; with them the model does, the same twice."""
     file = tmp_path / "questions.jsonl"

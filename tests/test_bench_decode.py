@@ -19,11 +19,12 @@ from test_bench import decode
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))  # `bench` is not installed
 
-from bench import reuse, specbench, tasks  # noqa: E402
-from bench.lookup import LONGEST, TOKENS, PromptLookup  # noqa: E402
+from bench import questions, reuse, tasks  # noqa: E402
+from bench.methods import LOOKUP as PromptLookup  # noqa: E402
 from bench.methods import Run, relative_cost  # noqa: E402
 from engine.cost import GRID, Cost  # noqa: E402
 from engine.drafting import Context  # noqa: E402
+from engine.drafting.prompt_lookup import LONGEST, TOKENS  # noqa: E402
 from engine.records import Draft  # noqa: E402
 
 FEW = st.lists(st.integers(0, 3), min_size=1, max_size=40)
@@ -100,28 +101,28 @@ def write(path: Path, counts: dict[str, int]) -> Path:
 
 
 def test_questions_are_a_few_of_each_kind_and_always_the_same(tmp_path: Path) -> None:
-    counts = dict.fromkeys([name for names in specbench.KINDS.values() for name in names], 20)
+    counts = dict.fromkeys([name for names in questions.KINDS.values() for name in names], 20)
     path = write(tmp_path / "questions.jsonl", counts)
-    kinds = list(specbench.KINDS)
-    drawn = specbench.questions(path, kinds, 10, 64)
-    assert drawn == specbench.questions(path, kinds, 10, 64)
+    kinds = list(questions.KINDS)
+    drawn = questions.tasks(path, kinds, 10, 64)
+    assert drawn == questions.tasks(path, kinds, 10, 64)
     assert [task.kind for task in drawn] == [kind for kind in kinds for _ in range(10)]
     assert len({task.name for task in drawn}) == len(drawn)
     for task in drawn:
         (message,) = task.request.messages
-        assert message["content"].split()[0] in specbench.KINDS[task.kind], "of its own category"
+        assert message["content"].split()[0] in questions.KINDS[task.kind], "of its own category"
         assert message["content"].endswith("?") and "\n" not in message["content"], "the first turn"
         assert task.request.max_tokens == 64 and task.sampled and task.passes("x") is None
-    assert len(specbench.questions(path, ["qa"], 99, 8)) == 20
+    assert len(questions.tasks(path, ["qa"], 99, 8)) == 20
 
 
 def test_questions_that_are_none_are_named(tmp_path: Path) -> None:
     path = write(tmp_path / "questions.jsonl", {"qa": 3})
     with pytest.raises(ValueError, match="no question of rag: leave out rag"):
-        specbench.questions(path, ["qa", "rag"], 2, 8)
+        questions.tasks(path, ["qa", "rag"], 2, 8)
     path.write_text('{"question_id": 1, "category": "qa", "turns": []}\n', "utf-8")
     with pytest.raises(ValueError, match=r"questions\.jsonl, line 1: .*turns"):
-        specbench.questions(path, ["qa"], 2, 8)
+        questions.tasks(path, ["qa"], 2, 8)
 
 
 def test_whole_files_are_asked_whole() -> None:

@@ -216,6 +216,7 @@ def bench(tmp_path: Path, *arguments: str | Path) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.full
 def test_a_run_ends_with_one_json_line_that_is_also_the_file(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     ran = bench(tmp_path, "--quick", "--source", ROOT, "--out", out)

@@ -152,6 +152,7 @@ def test_a_prompt_longer_than_the_context_is_bad_input(
     assert result.returncode == 2
 
 
+@pytest.mark.full
 def test_a_whole_short_file_and_a_long_one_with_insistence(
     file: Path, chain: Callable[..., Path]
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_whole_short_file_and_a_long_one_with_insistence(
         assert file.read_bytes() == b"x=9\n"
 
 
+@pytest.mark.full
 def test_a_reader_that_has_seen_enough(file: Path, chain: Callable[..., Path]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -171,6 +173,7 @@ def test_a_reader_that_has_seen_enough(file: Path, chain: Callable[..., Path]) -
     assert (result.returncode, result.stderr) == (0, b"")
 
 
+@pytest.mark.full
 def test_a_full_disk_under_stdout_is_one_line(file: Path, chain: Callable[..., Path]) -> None:
     with Path("/dev/full").open("wb") as full:
         result = edit(file, chain(), capture_output=False, stdout=full, stderr=subprocess.PIPE)
@@ -202,6 +205,7 @@ def on_terminal(file: Path, model: Path, *more: str, **extra: str) -> tuple[int,
     return process.wait(timeout=60), seen.decode()
 
 
+@pytest.mark.full
 def test_a_terminal_gets_colours_and_progress_unless_no_color(
     file: Path, chain: Callable[..., Path]
 ) -> None:

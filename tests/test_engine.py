@@ -72,6 +72,7 @@ def test_a_stream_is_steps_and_exactly_one_done(engine: Engine) -> None:
     assert usage.forwards == len(writing)
     assert usage.drafted == sum(step.drafted for step in writing)
     assert usage.accepted == sum(step.accepted for step in writing)
+    assert 0 < usage.draft_seconds < usage.decode_seconds
 
 
 def test_no_tokens_asked_no_tokens_given(engine: Engine) -> None:

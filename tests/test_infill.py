@@ -20,6 +20,7 @@ from lsp_server.suggest import Heads
 QWEN = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|repo_name|>",
         "<|file_sep|>"]  # fmt: skip
 STARCODER = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
+CODELLAMA = ["▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"]
 
 
 def with_marks(folder: Path, names: list[str]) -> Tokenizer:
@@ -95,6 +96,16 @@ def test_what_the_model_reads(qwen: Tokenizer, starcoder: Tokenizer, bare: Token
     assert infill_ids(request, bare) == bare.encode("x\n")
     assert marks(bare) is None and ends(bare) == frozenset()
     assert prompt_of(request, qwen).ends == {qwen.control[name] for name in QWEN}
+
+
+def test_the_suffix_may_come_first(qwen: Tokenizer, tmp_path: Path) -> None:
+    """SDSAT's infilling prompts: <PRE><SUF>suffix<MID>prefix."""
+    request = Request("complete", "x\n", path="a.py", suffix="y\nz", suffix_first=True)
+    for names, tokenizer in ((QWEN, qwen), (CODELLAMA, with_marks(tmp_path, CODELLAMA))):
+        prefix, suffix, middle = names[:3]
+        shown = [prefix, suffix, "y\nz", middle, "x\n"]
+        assert parts(infill_ids(request, tokenizer), tokenizer) == shown
+        assert prompt_of(request, tokenizer).ends == {tokenizer.control[name] for name in names}
 
 
 # -- the window --------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ ANSWER = "def abov(xyz):mnq"  # no letter twice: each leads to one other
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
 
 
-@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("opened", [pytest.param(False, marks=pytest.mark.full), True])
 async def test_another_file_is_the_source_of_what_was_copied_from_it(
     tmp_path: Path, opened: bool
 ) -> None:

@@ -164,7 +164,7 @@ def check(answer: dict[str, Any]) -> None:
         assert "\n" not in error["message"] and "Traceback" not in json.dumps(error)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2, 3))])
 def test_every_message_gets_its_answer_and_nothing_else(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,6 +47,7 @@ def quoted(one: Editor, source: dict[str, Any], text: str) -> str:
     return text[slice(*ends)]
 
 
+@pytest.mark.full
 async def test_speculation_changes_no_answer(port: int) -> None:
     """Edit, question and completion: the same with it and without it."""
     found = []
@@ -78,7 +79,10 @@ async def test_speculation_changes_no_answer(port: int) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(("newline", "encoding"), [("\n", "utf-8"), ("\r\n", "utf-16")])
+@pytest.mark.parametrize(
+    ("newline", "encoding"),
+    [pytest.param("\n", "utf-8", marks=pytest.mark.full), ("\r\n", "utf-16")],
+)
 async def test_sources_hold_what_was_quoted(port: int, newline: str, encoding: str) -> None:
     async with editor(port, encoding=encoding) as one:
         text = ("# 😋\n" + TEXT).replace("\n", newline)

@@ -246,6 +246,7 @@ async def test_clients_of_one_server_keep_to_themselves(
 # -- the log -----------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("level", ["warning", "info"])
 async def test_the_log_holds_nothing_of_the_user(tmp_path: Path, chain: str, level: str) -> None:
     (tmp_path / "a.py").write_text(f"# {SECRET}\n")

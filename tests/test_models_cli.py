@@ -88,6 +88,7 @@ def libraries(source: Path) -> list[Path]:
     return sorted((source.parent / "home" / "library").glob("*"))
 
 
+@pytest.mark.full
 def test_the_library_comes_with_a_model_and_goes_with_the_last_of_its_tokenizer(
     source: Path,
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_python_without_sources_has_the_model_all_the_same(source: Path) -> No
     assert str(source.parent / "lib") in said and "no Python sources" in said
 
 
+@pytest.mark.full
 def test_ctrl_c_while_the_library_is_counted_leaves_the_model_and_no_half_file(
     source: Path,
 ) -> None:

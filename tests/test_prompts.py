@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,32 @@ def test_neighbours_of_one_place_become_one_piece() -> None:
     ]
 
 
+def test_a_character_of_several_tokens_has_one_place(tokenizer: Tokenizer) -> None:
+    """Where all of them are of that place; else it is the model's own."""
+    ids = tokenizer.encode("\U0001f60b")
+    assert len(ids) > 1
+    whole = ("documents", Span("a", 5, 6))
+    others = ("model", None), ("context", None), ("documents", Span("b", 5, 6)), ("documents", None)
+    for first, last, told in [(whole, whole, whole)] + [
+        pair for one in others for pair in [(one, whole, others[0]), (whole, one, others[0])]
+    ]:
+        _, pieces = TextStream(tokenizer, ()).push(ids, [*[first] * (len(ids) - 1), last])
+        assert pieces == [Piece("\U0001f60b", *told)]
+
+
+def test_what_a_stop_string_parts_keeps_its_places(tokenizer: Tokenizer) -> None:
+    text = "return left"
+    ids = tokenizer.encode(text)
+    stops = [len(tokenizer.decode(ids[:n])) for n in range(len(ids) + 1)]
+    spans = [Span("a", *pair) for pair in pairwise(stops)]
+    stream = TextStream(tokenizer, ("turn left or",))
+    _, pieces = stream.push(ids, [("w", one) for one in spans])
+    pieces += stream.finish()
+    assert "".join(piece.text for piece in pieces) == text
+    for piece in pieces:
+        assert piece.span and text[piece.span.start : piece.span.stop] == piece.text
+
+
 def test_an_edit_shows_the_selection_and_expects_it_again(tokenizer: Tokenizer) -> None:
     text = "\ufeffone\r\n\r\n  two\r\n  three\r\n\r\nfour\r\n"
     start, stop = text.index("\r\n\r\n  two") + 2, text.index("four")
@@ -111,6 +138,15 @@ def test_an_edit_shows_the_selection_and_expects_it_again(tokenizer: Tokenizer) 
     assert shown.endswith("assistant\n```python\n")
     assert tokenizer.decode(prompt.predictions[0]) == "  two\n  three\n```"
     assert prompt.stop == ("\n```",)
+
+
+@pytest.mark.parametrize("text", ["a = 1\nb = 2", "a = 1\nb = 2\n", "\n\na = 1\nb = 2\r\n\n"])
+def test_a_whole_file_is_known_as_one(tokenizer: Tokenizer, text: str) -> None:
+    """Blank lines around it are no surroundings: its answer is drafted as a file's."""
+    prompt = prompt_of(Request("edit", text, instruction="change it"), tokenizer)
+    assert prompt.whole and len(prompt.predictions) == 1
+    part = Request("edit", text, selection=(text.index("b"), len(text)), instruction="change it")
+    assert not prompt_of(part, tokenizer).whole
 
 
 def test_the_fence_is_longer_than_any_in_the_text(tokenizer: Tokenizer) -> None:

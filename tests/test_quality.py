@@ -237,6 +237,7 @@ def bench(
     return code, json.loads(read.readouterr().out.splitlines()[-1])
 
 
+@pytest.mark.full
 def test_a_stopped_run_goes_on_and_ends_as_another_and_a_difference_is_its_exit_code(
     tmp_path: Path,
     home: Path,

@@ -18,9 +18,11 @@ from ui.demo import INSTRUCTION, LINES, SAMPLE
 
 SMALL, DEFAULT = "smollm2-135m", "qwen2.5-coder-0.5b"
 CASES = [
-    pytest.param(model, dtype, marks=mark)
-    for model, mark in ((SMALL, pytest.mark.model), (DEFAULT, pytest.mark.full))
-    for dtype in ("f32", "bf16", "q8")
+    pytest.param(model, dtype, marks=pytest.mark.model if fast else pytest.mark.full)
+    for model, dtype, fast in (
+        *((SMALL, "f32", False), (SMALL, "bf16", False), (SMALL, "q8", True)),
+        *((DEFAULT, "f32", False), (DEFAULT, "bf16", False), (DEFAULT, "q8", False)),
+    )
 ]
 TEXT = SAMPLE.read_text("utf-8")
 

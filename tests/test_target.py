@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import KINDS
-from drafters import drafters
+from drafters import drafters, trying
 from test_law import answer, plain, run
 
 from engine.config import Config
@@ -24,6 +24,11 @@ from engine.target import Target
 
 DTYPES = ("f32", "bf16", "q8")
 EVERY = [(kind, dtype) for kind in KINDS for dtype in DTYPES]
+# bf16 rounds alike in all families: whole answers of one are enough for the fast tests
+ANSWERS = [
+    pytest.param(*one, marks=pytest.mark.full) if one[1] == "bf16" and one[0] != "llama" else one
+    for one in EVERY
+]
 
 
 def load(folder: Path, dtype: str = "f32", threads: int = 2, **options: Any) -> Target:
@@ -116,17 +121,18 @@ def test_after_keep_the_cache_is_that_of_a_fresh_prefill(tiny: Any, kind: str, d
         assert torch.equal(ours[:, :, : len(text) - 1], theirs[:, :, : len(text) - 1])
 
 
-@pytest.mark.parametrize(("kind", "dtype"), EVERY)
+@pytest.mark.parametrize(("kind", "dtype"), ANSWERS)
 @pytest.mark.parametrize("sampled", [False, True])
 def test_no_drafter_changes_the_answer(tiny: Any, kind: str, dtype: str, sampled: bool) -> None:
     folder = tiny(kind)
     target, tokenizer = load(folder, dtype, threads=1), Tokenizer(folder)
     options = {"temperature": 0.9, "top_k": 20, "top_p": 0.95, "seed": 7} if sampled else {}
+    every = drafters if kind == "llama" else trying  # to the target all drafts are alike
     for ids in ([9], some_tokens(60, target.vocab)):
         prompt = Prompt(ids, max_tokens=40)
         expected, truth = plain(target, tokenizer, prompt, **options)
         prompt.predictions = [truth[5:30]]
-        for name, drafter in drafters(truth, target.vocab).items():
+        for name, drafter in every(truth, target.vocab).items():
             _, done = run(target, tokenizer, prompt, drafter, **options)
             assert answer(done) == answer(expected), name
 

@@ -198,7 +198,7 @@ def test_a_keystroke_tokenises_a_few_chunks() -> None:
         assert 0 < encoder.seen - before <= 5 * 4096
 
 
-@pytest.mark.model
+@pytest.mark.full
 def test_a_real_tokenizer_splits_where_chunks_are_cut(short_chunks: None) -> None:
     from engine.weights import locate
 

@@ -7,14 +7,15 @@ lazy: torch is loaded only when a model runs. What an edit is lives in `engine`,
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ui.index import Failure
 from ui.interrupt import INTERRUPTED, Interrupt
+from ui.options import add_max_tokens, add_options, open_engine
 
 if TYPE_CHECKING:
     from engine.records import Done, Request
@@ -30,18 +31,11 @@ EXIT_CODES = """exit codes:
 """
 
 
-class Failure(Exception):
-    """The end of the command: an exit code and one line."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code. Never raises."""
     interrupt = Interrupt()
     try:
+        interrupt.listen()
         return _main(argv, interrupt)
     finally:
         interrupt.too_late = True
@@ -53,7 +47,7 @@ def _main(argv: list[str] | None, interrupt: Interrupt) -> int:
     try:
         try:
             args = _parser().parse_args(argv)
-            args.interrupt = interrupt
+            args.interrupt, args.given = interrupt, sys.argv[1:] if argv is None else argv
             code: int = args.run(args)
         except SystemExit as end:  # argparse, after --help and --version
             code = end.code if isinstance(end.code, int) else FAILED
@@ -193,20 +187,9 @@ def _instruction(given: str) -> str:
 
 def _answer(args: argparse.Namespace, request: Request, view: View) -> Done:
     """The model's answer. Raises Failure where there is no model or the request does not fit it."""
-    view.progress("loading", 0, 0)
-    from engine import Config, Done, Engine, RequestError
-    from engine.generic import UnsupportedModel
-    from engine.weights import WeightsError
+    from engine import Done, RequestError
 
-    chosen = {name: getattr(args, name) for name in ("model", "device", "dtype", "workspace")}
-    config = Config(**{name: value for name, value in chosen.items() if value is not None})
-    try:
-        engine = Engine(config, progress=view.progress)
-    except (WeightsError, UnsupportedModel, OSError) as error:
-        raise Failure(NO_MODEL, str(error)) from error
-    except ValueError as error:  # a dtype that the device has not
-        raise Failure(USAGE, str(error)) from error
-    with engine:
+    with open_engine(args, view.progress) as engine:
         try:
             job = engine.submit(request, speculation=not args.no_speculation)
         except RequestError as error:
@@ -238,7 +221,7 @@ class Parser(argparse.ArgumentParser):
 def _parser() -> Parser:
     """Every subcommand sets `run`, a function of the parsed arguments that gives the exit code."""
     from lsp_server import cli as lsp
-    from ui import demo, index, models, train
+    from ui import ask, chat, demo, drafters, index, models, serve, summarize, train, two_models
 
     parser = Parser(
         prog="draftline",
@@ -251,11 +234,17 @@ def _parser() -> Parser:
     parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     commands: Any = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_edit(commands)
-    models.add_parser(commands)
-    index.add_parser(commands)
-    train.add_parser(commands)
-    demo.add_parser(commands)
+    ask.add_parser(commands)
+    summarize.add_parser(commands)
+    chat.add_parser(commands)
+    serve.add_parser(commands)
     lsp.add_parser(commands)
+    index.add_parser(commands)
+    models.add_parser(commands)
+    drafters.add_parser(commands)
+    train.add_parser(commands)
+    two_models.add_parser(commands)
+    demo.add_parser(commands)
     return parser
 
 
@@ -289,36 +278,10 @@ def _add_edit(commands: Any) -> None:
         output.add_argument(
             f"--{name}", dest="output", action="store_const", const=name, default="diff", help=text
         )
-    add("--model", metavar="M", help="a built-in name, a folder, a GGUF file or a hub id")
-    add("--device", choices=["auto", "cpu", "cuda", "mps"], help="where the model runs")
-    add("--dtype", choices=["auto", "f32", "bf16", "q8"], help="of the model's weights")
     add("--workspace", type=Path, metavar="DIR", help="draft from the files of this folder too")
-    add("--temperature", type=_finite, default=0.0, metavar="T", help="0 (default) is greedy")
-    add("--top-k", type=int, default=0, metavar="K", help="sample from the K likeliest; 0: all")
-    add("--top-p", type=_finite, default=1.0, metavar="P", help="sample from this much probability")
-    add("--seed", type=int, default=0, metavar="S", help="same seed, same text")
-    add("--max-tokens", type=_positive, metavar="N", help="of the answer, at most")
-    add("--no-speculation", action="store_true", help="decode plainly: the same text, later")
-    add("--stats", action="store_true", help="figures on stderr")
-    add("-v", "--verbose", action="store_true", help="show the text as it comes, by its source")
+    add_max_tokens(parser)
+    add_options(parser, verbose="show the text as it comes, by its source")
     parser.set_defaults(run=_edit)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text} is not a number to sample with")
-    return number
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
-
-
-_finite.__name__, _positive.__name__ = "number", "whole number"  # argparse's messages use them
 
 
 class Version(argparse.Action):

@@ -20,6 +20,9 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.said = self.too_late = False
+
+    def listen(self) -> None:
+        """From here on Ctrl-C is this."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._caught)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SOURCES = {
     "prediction": "green",
     "context": "cyan",
+    "documents": "bright_blue",
     "workspace": "magenta",
     "model": "default",
 }
@@ -209,7 +210,8 @@ def print_stats(done: Done, tally: Tally) -> None:
         f"{rate(usage.completion_tokens, usage.decode_seconds):.1f} tokens/s",
         "forward passes": f"{usage.forwards}, "
         f"{rate(usage.completion_tokens, usage.forwards):.2f} tokens each",
-        "drafted": f"{usage.drafted} tokens, {usage.accepted} accepted",
+        "drafted": f"{usage.drafted} tokens in {usage.draft_seconds:.2f} s, "
+        f"{usage.accepted} accepted",
         "text by source": ", ".join(
             f"{source} {count / tally.sources.total():.0%}"
             for source, count in tally.sources.most_common()

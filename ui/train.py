@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ui import train_corpus, train_heads
 from ui.index import (
     FAILED,
     NO_MODEL,
@@ -54,7 +55,7 @@ EXIT_CODES = """exit codes:
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the `train` command. Its `run` default is this file's `run`."""
-    about = "fit what Draftline learns from recorded edits"
+    about = "fit what drafting has to learn"
     parser = subparsers.add_parser("train", help=about, description=f"{about}.")
     whats = parser.add_subparsers(metavar="WHAT", required=True)
     drafter = whats.add_parser(
@@ -87,6 +88,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "shipped weights (which may know them)",
     )  # fmt: skip
     drafter.set_defaults(run=run)
+    train_heads.add_parsers(whats)
+    train_corpus.add_parser(whats)
 
 
 def packages(text: str) -> tuple[str, ...]:
@@ -213,9 +216,6 @@ def _questions(file: Path) -> list[str]:
         return read(file)
     except BadQuestions as error:
         raise Failure(USAGE, str(error)) from error
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise Failure(USAGE, f"{file}: unreadable: {why}: name a file of questions") from error
 
 
 def _names(edits: list[Edit]) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine.records import Draft
+from engine.config import Verification
+from engine.records import Draft, Request
 from index.records import Span
 
 
@@ -26,7 +27,11 @@ class Context:
     whole: bool = False  # the answer repeats all of predictions[0], a file
     start: int = 0  # in predictions[0], where the answer starts to repeat it
     span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its place
+    documents: Callable[[int], Span | None] | None = None  # token of the prompt -> its place
     memory: list[list[int]] = field(default_factory=list)  # what was written before, newest last
+    request: Request = field(default_factory=lambda: Request("complete"))  # how it is sampled
+    verification: Verification = "match"  # how drafts are judged: drafters that draw must know
+    ends: frozenset[int] = frozenset()  # ids that end the answer: nothing is drafted behind one
 
     @property
     def last(self) -> int:
@@ -43,6 +48,12 @@ class Context:
 
 class Drafter(Protocol):
     """Proposes trees and learns from their fate. One instance serves one request."""
+
+    wants_prompt: bool  # whether it is to be told how the prompt is read
+
+    def read(self, target: Any, tokens: list[int], states: Any) -> None:
+        """Before `begin`, of each chunk of the prompt that is not in the cache yet: its tokens and
+        hidden states, whose logits `target.logits` computes. Only where `wants_prompt` is set."""
 
     def begin(self, context: Context) -> None:
         """Once, after the prompt was read."""
@@ -61,6 +72,11 @@ class Drafter(Protocol):
 class Nothing:
     """The drafter that drafts nothing: plain decoding."""
 
+    wants_prompt = False
+
+    def read(self, target: Any, tokens: list[int], states: Any) -> None:
+        pass
+
     def begin(self, context: Context) -> None:
         pass
 
@@ -71,3 +87,9 @@ class Nothing:
         self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
     ) -> None:
         pass
+
+
+def chain(tokens: list[int], source: str) -> Draft:
+    """A draft without branches, each token as good as certain."""
+    count = len(tokens)
+    return Draft(tokens, list(range(-1, count - 1)), [1.0] * count, [source] * count)

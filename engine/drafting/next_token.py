@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from engine._drafting import Drafter as Native
 from engine._drafting import Recycling, Vocabulary, Weights
 from engine.cost import Cost
-from engine.drafting import Context
+from engine.drafting import Context, Nothing
 from engine.drafting.library import Library
 from engine.drafting.recycling import recycle
 from engine.records import Draft
@@ -45,7 +45,7 @@ class Model:
         self.vocabulary, self.library, self.weights = vocabulary, library, weights
 
 
-class NextToken:
+class NextToken(Nothing):
     """Drafts one answer."""
 
     def __init__(
@@ -98,7 +98,8 @@ class NextToken:
         self._ask_files(context)
         tokens, parents, probs, sources, places = self.native.propose(room, costs)
         if not self.expects:
-            sources = ["context" if one == "prediction" else one for one in sources]
+            named = zip(sources, places, tokens, strict=True)
+            sources = [_named(context, *node) for node in named]
         draft = Draft(tokens, parents, probs, sources)
         draft.span = lambda node: self._span(context, draft, places, node)
         return draft
@@ -109,7 +110,8 @@ class NextToken:
         """Move on by what was committed, and learn from it."""
         self.native.commit(committed, 0.0 if self.without == "learning" else LEARNING)
         if self.recycling is not None and scores is not None:
-            recycle(self.recycling, [self.last, *draft.tokens], scores.logits)
+            tokens = [self.last, *draft.tokens]
+            recycle(self.recycling, tokens, scores.logits, scores.likely)
         self.cost.saw(1 + len(draft), self.cached, seconds)
 
     def _ask_files(self, context: Context) -> None:
@@ -125,6 +127,8 @@ class NextToken:
     def _span(self, context: Context, draft: Draft, places: list[int], node: int) -> Span | None:
         """Where an accepted node's text stands."""
         source, place = draft.sources[node], places[node]
+        if source == "documents" and context.documents:
+            return context.documents(place)
         if source in ("prediction", "substitution") and place >= 0 and context.span:
             text = int(np.searchsorted(self.starts, place, "right")) - 1
             return context.span(text, place - self.starts[text])
@@ -137,6 +141,15 @@ class NextToken:
                 if match.continuation(1).tolist() == [draft.tokens[node]]:
                     return match.span(0, 1)
         return None
+
+
+def _named(context: Context, source: str, place: int, token: int) -> str:
+    """The source of a node where nothing but the prompt is expected to be repeated."""
+    if source != "prediction":
+        return source
+    if context.documents and 0 <= place < len(context.prompt) and context.prompt[place] == token:
+        return "documents" if context.documents(place) else "context"
+    return "context"
 
 
 def joined(texts: list[list[int]]) -> tuple[Ids, list[int]]:

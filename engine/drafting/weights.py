@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine._drafting import Weights, layout, weight_count
+from engine.drafting.checkpoint import write_whole
 
 if TYPE_CHECKING:
     from engine.drafting.next_token import Kind
@@ -79,17 +78,7 @@ def save_weights(weights: dict[Kind, Weights], file: Path, notes: dict[str, str]
     named: dict[str, NDArray[Any]] = {kind: arrays[kind] for kind in KINDS}
     data = save(named, {"draftline": json.dumps(about, sort_keys=True)})
     file = file.resolve()  # a link stays
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-            out.flush()
-            os.fchmod(out.fileno(), 0o644)  # mkstemp's own mode would hide it from other users
-            os.fsync(out.fileno())
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(file, data)
 
 
 def checksum(arrays: dict[Kind, NDArray[Any]]) -> str:

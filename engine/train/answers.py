@@ -64,9 +64,15 @@ class Listener(Nothing):
 
 
 def read(file: Path) -> list[str]:
-    """The questions of a JSONL file whose records have `turns` (the first is asked) or `prompt`."""
+    """The questions of a JSONL file whose records have `turns` (the first is asked) or `prompt`.
+    BadQuestions with one line."""
+    try:
+        whole = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise BadQuestions(f"{file}: unreadable: {why}: name a file of questions") from error
     found = []
-    for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(whole.splitlines(), 1):
         try:
             record = json.loads(line)
             text = record["turns"][0] if "turns" in record else record["prompt"]

@@ -6,10 +6,8 @@ default model. What is done there stands in vscode.mjs; here everything is start
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import time
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scenarios import Scenarios, end
 
 pytestmark = pytest.mark.editors
 HERE = Path(__file__).parent
@@ -169,7 +168,6 @@ def scenarios(
         running = subprocess.Popen(
             serving, env=environment, stdout=log, stderr=log, start_new_session=True
         )
-    started: list[subprocess.Popen[Any]] = [running]
     try:
         wait_for(f"http://{address}/healthz", running)
         place = {
@@ -182,12 +180,10 @@ def scenarios(
             "defaults": json.dumps(settings),
             "missing": "no-such-draftline",
         }
-        scenarios = Scenarios(place, environment)
-        started.insert(0, scenarios.running)
-        yield scenarios
+        with Scenarios(cache, HERE / "vscode.mjs", place, environment) as scenarios:
+            yield scenarios
     finally:
-        for process in started:
-            end(process)
+        end(running)
 
 
 def wait_for(url: str, running: subprocess.Popen[Any]) -> None:
@@ -201,35 +197,6 @@ def wait_for(url: str, running: subprocess.Popen[Any]) -> None:
         except OSError:
             assert time.monotonic() < end, f"code-server did not listen within {PATIENCE} s"
             time.sleep(0.2)
-
-
-def end(process: subprocess.Popen[Any]) -> None:
-    """End a process and those that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    process.wait(timeout=30)
-
-
-class Scenarios:
-    """The scenarios as they run, one after the other in one window."""
-
-    def __init__(self, place: dict[str, str], environment: dict[str, str]) -> None:
-        node = Path(place["cache"], "node24", "bin", "node")
-        command: list[str | Path] = [node, HERE / "vscode.mjs", json.dumps(place)]
-        self.running = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
-        self.ended: dict[str, str | None] = {}
-
-    def error(self, name: str) -> str | None:
-        """What failed in a scenario, once it has run; None for nothing."""
-        assert self.running.stdout
-        while name not in self.ended:
-            line = self.running.stdout.readline()
-            assert line, f"{name!r} did not run; these did: {list(self.ended)}"
-            result = json.loads(line)
-            self.ended[result["name"]] = result["error"]
-        return self.ended[name]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -23,13 +23,16 @@ pytestmark = [
 TIE = {"f32": 1e-3, "bf16": 0.25}  # gap of the two best logits below which a choice is a tie
 
 
+@pytest.mark.parametrize("graphs", ["auto", "static", "off"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_texts_part_only_at_ties(tiny: Any, kind: str, dtype: str) -> None:
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
+def test_texts_part_only_at_ties(tiny: Any, kind: str, dtype: str, graphs: Any) -> None:
     from test_law import plain, run
 
     folder = tiny(kind)
-    target = Target(folder, Config(device="cuda", dtype=dtype))
+    target = Target(folder, Config(device="cuda", dtype=dtype, graphs=graphs))
+    for _ in target.warm():
+        pass
     tokenizer = Tokenizer(folder)
     tokenizer.eos = frozenset()
     flips = 0
@@ -49,7 +52,8 @@ def test_texts_part_only_at_ties(tiny: Any, kind: str, dtype: str) -> None:
                 pass
             two = target.forward(text[-1], Draft()).logits[0].topk(2).values
             assert float(two[0] - two[1]) < TIE[dtype], name
-    print(f"{kind} {dtype}: {flips} of {len(drafters(truth, target.vocab))} texts part at a tie")
+    tried = len(drafters(truth, target.vocab))
+    print(f"{kind} {dtype} {graphs}: {flips} of {tried} texts part at a tie")
 
 
 def test_a_tree_is_kept_as_on_the_cpu(tiny: Any) -> None:

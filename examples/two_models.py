@@ -1,0 +1,33 @@
+"""A little model writes ahead, a big one checks: every function of engine/two_models.py once.
+
+    python examples/two_models.py [LITTLE [BIG]]
+
+Names of models or folders; both must share a tokenizer.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from engine.two_models import agreement, generate_and_check, load, speculative_decoding
+
+little, big = [*sys.argv[1:], *("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")[len(sys.argv) - 1 :]]
+pair = load(little, big)
+prompts = ["def add(left, right):", "for number in range(10):\n"]  # of different lengths: padded
+
+print("Would both write the next 8 tokens alike?")
+print(generate_and_check(pair, prompts, 8) or "Not in every row.")
+
+print("\nFor how many tokens do they agree?")
+print(agreement(pair, prompts[0], 20, print), "of 20")
+
+print("\nThe big model's own text, in fewer passes of it:")
+greedy = speculative_decoding(pair, prompts, 40)
+for text in greedy.texts:
+    print("---", text, sep="\n")
+print(f"--- {sum(map(len, greedy.tokens))} tokens, {greedy.passes} passes over {len(prompts)} rows")
+
+print("\nSampled; the same seed gives the same text, however long the drafts are:")
+for draft in (0, 5):
+    sampled = speculative_decoding(pair, prompts[:1], 30, draft, temperature=0.8, seed=1)
+    print(f"{sampled.passes} passes:", sampled.texts[0], sep="\n")

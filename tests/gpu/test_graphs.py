@@ -1,0 +1,278 @@
+"""Graphs on a CUDA card: what they replay is what is launched step by step, with one wait a step;
+the exact mode; and what happens where memory is short."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from drafters import drafters  # noqa: E402
+from test_law import SAMPLED, answer, plain, run  # noqa: E402
+from test_target import begin, path_to, some_tokens, some_tree  # noqa: E402
+
+from engine.config import Config  # noqa: E402
+from engine.drafting import chain  # noqa: E402
+from engine.drafting.sdsat import install  # noqa: E402
+from engine.generic import UnsupportedModel  # noqa: E402
+from engine.graphs import BUCKETS, MOST, PATIENCE  # noqa: E402
+from engine.prompts import Prompt, Tokenizer  # noqa: E402
+from engine.random_weights import RandomWeights  # noqa: E402
+from engine.records import Draft, Request  # noqa: E402
+from engine.target import Target  # noqa: E402
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+
+
+def load(folder: Path, dtype: str = "bf16", **options: Any) -> Target:
+    target = Target(folder, Config(device="cuda", dtype=dtype, **options))
+    for _ in target.warm():
+        pass
+    return target
+
+
+def compiled(folder: Path, **options: Any) -> Target:
+    """Nothing is captured yet."""
+    target = Target(folder, Config(device="cuda", dtype="f32", **options))
+    static = target.static
+    assert static is not None
+    assert static.graphs is not None, "Triton is missing: the log says so"
+    until = monotonic() + 240
+    while not static.ready:
+        assert static.graphs.on, "Triton's kernels cannot be used: the log says why"
+        assert monotonic() < until
+        sleep(0.05)
+    return target
+
+
+def test_a_request_captures_what_it_often_uses(tiny: Any) -> None:
+    """It says the same before, meanwhile and afterwards."""
+    target = compiled(tiny("llama"))
+    graphs: Any = target.static.graphs  # type: ignore[union-attr]
+    prompt, tree = some_tokens(40, target.vocab), some_tree(3, target.vocab)
+    begin(target, prompt)
+    first = target.forward(prompt[-1], tree).logits
+    for n in range(1, PATIENCE + 3):
+        assert sorted(graphs.captured) == ([4] if n >= PATIENCE else [])
+        again = target.forward(prompt[-1], tree).logits
+        torch.testing.assert_close(again, first, rtol=1e-3, atol=1e-3)
+
+
+def test_a_first_request_is_served_while_kernels_are_compiled(tiny: Any) -> None:
+    """At once, and while the compiler's thread runs the same passes on another stream."""
+    plainly = Target(tiny("qwen3"), Config(device="cuda", dtype="f32", graphs="off"))
+    target = Target(tiny("qwen3"), Config(device="cuda", dtype="f32"))
+    prompt, tree = some_tokens(200, target.vocab), some_tree(20, target.vocab)
+    for one in (plainly, target):
+        begin(one, prompt)
+    expected = plainly.forward(prompt[-1], tree).logits
+    until = monotonic() + 240
+    static: Any = target.static
+    while monotonic() < until:
+        ready = static.ready
+        logits = target.forward(prompt[-1], tree).logits
+        torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
+        if ready or not static.graphs.on:
+            break
+    assert static.ready
+
+
+def test_every_bucket_is_captured(tiny: Any) -> None:
+    static = load(tiny("qwen2")).static
+    assert static is not None
+    assert static.graphs is not None, "Triton is missing: the log says so"
+    assert static.graphs.on, "compiling or a capture failed: the log says which"
+    assert sorted(static.graphs.captured) == list(BUCKETS)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_graphs_say_what_is_launched_step_by_step(tiny: Any, kind: str) -> None:
+    """On sequences whose caches lie elsewhere and have other lengths than when it was captured."""
+    captured = load(tiny(kind), "f32")
+    launched = load(tiny(kind), "f32", graphs="static")
+    plainly = load(tiny(kind), "f32", graphs="off")
+    for length, room in ((30, 90), (300, 100), (31, 90)):
+        prompt = some_tokens(length, captured.vocab, length)
+        for target in (captured, launched, plainly):
+            begin(target, prompt, room)
+        for size in (0, 1, 2, 5, 12, 31, 63):
+            draft = some_tree(size, captured.vocab, size)
+            logits = [
+                target.forward(prompt[-1], draft).logits for target in (captured, launched, plainly)
+            ]
+            torch.testing.assert_close(logits[0], logits[1], rtol=1e-3, atol=1e-3)
+            torch.testing.assert_close(logits[0], logits[2], rtol=1e-3, atol=1e-3)
+
+
+def test_kept_rows_are_those_that_were_accepted(tiny: Any) -> None:
+    target, plainly = load(tiny("llama"), "f32"), load(tiny("llama"), "f32", graphs="off")
+    text = some_tokens(60, target.vocab)
+    for one in (target, plainly):
+        one.keeps_states = True
+        begin(one, text)
+    for seed, size in enumerate((0, 5, 20, 63)):
+        draft = some_tree(size, target.vocab, seed)
+        path = path_to(draft, size // 2) if size else []
+        for one in (target, plainly):
+            one.forward(text[-1], draft)
+            one.keep(path)
+        text += [draft.tokens[node] for node in path] + [5]
+        count = len(text) - 1
+        for name in ("keys", "values"):
+            ours, theirs = (getattr(one.sequence, name) for one in (target, plainly))
+            torch.testing.assert_close(
+                ours[:, :, :count], theirs[:, :, :count], rtol=1e-3, atol=1e-3
+            )
+
+
+def test_words_put_behind_the_model_s_own_are_read(tiny: Any) -> None:
+    """SDSAT's adaptive tokens, which come when graphs are captured already."""
+    captured, plainly = load(tiny("llama"), "f32"), load(tiny("llama"), "f32", graphs="off")
+    prompt = some_tokens(20, captured.vocab)
+    rows = torch.randn(3, captured.model.width, generator=torch.Generator().manual_seed(1))
+    for _ in range(2):
+        logits = []
+        for target in (captured, plainly):
+            begin(target, prompt)
+            ids = install(target, rows)
+            logits.append(target.forward(prompt[-1], chain(ids, "test")).logits)
+        torch.testing.assert_close(*logits, rtol=1e-3, atol=1e-3)
+        for _ in captured.warm():
+            pass
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_step_waits_once(tiny: Any, sampled: bool) -> None:
+    target = load(tiny("llama"))
+    prompt = some_tokens(60, target.vocab)
+    begin(target, prompt)
+    request = Request("chat", **({"temperature": 0.8, "top_k": 6, "top_p": 0.9} if sampled else {}))
+    draft = some_tree(20, target.vocab)
+    for _ in range(3):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                scores = target.forward(prompt[-1], draft)
+                assert scores.chosen is not None
+                assert scores.likely is not None
+                scores.chosen(request, len(prompt))
+                target.keep(path_to(draft, 15))
+                words, values = scores.likely(8)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        expected = scores.logits.topk(8)
+        assert torch.equal(torch.tensor(values), expected.values.cpu())
+        assert torch.equal(scores.logits.cpu().gather(1, torch.tensor(words).long()),
+                           expected.values.cpu())  # fmt: skip
+        prompt = [*target.tokens, 5]
+    waits = [one for one in seen if "synchroniz" in str(one.message)]  # of the last step
+    assert len(waits) <= 1, [str(one.message) for one in waits]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_exact_nodes_have_the_bits_that_they_have_alone(tiny: Any, kind: str, dtype: str) -> None:
+    target = load(tiny(kind), dtype, exact=True)
+    assert target.exact
+    prompt = some_tokens(150, target.vocab)
+    draft = some_tree(MOST - 1, target.vocab)
+    begin(target, prompt)
+    whole = target.forward(prompt[-1], draft).logits
+    for size in range(0, MOST, 5):
+        assert torch.equal(target.forward(prompt[-1], draft.first(size)).logits, whole[: size + 1])
+    for node in range(0, len(draft), 5):
+        begin(target, prompt)
+        row = target.forward(prompt[-1], Draft()).logits[0]
+        for step in path_to(draft, node):
+            target.keep([])
+            row = target.forward(draft.tokens[step], Draft()).logits[0]
+        assert torch.equal(row, whole[node + 1]), node
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_weights_of_8_bits_say_nearly_the_same(tiny: Any, kind: str) -> None:
+    target, plainly = load(tiny(kind), "int8"), load(tiny(kind), "bf16")
+    prompt, tree = some_tokens(100, target.vocab), some_tree(20, target.vocab)
+    logits = []
+    for one in (target, plainly):
+        begin(one, prompt)
+        logits.append(one.forward(prompt[-1], tree).logits)
+    apart = (logits[0] - logits[1]).std() / logits[1].std()
+    assert 0 < apart < 0.1
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_exact_texts_never_part(tiny: Any, kind: str, sampled: bool) -> None:
+    """The law without ties: in bf16, with every drafter."""
+    target = load(tiny(kind), exact=True)
+    tokenizer = Tokenizer(tiny(kind))
+    tokenizer.eos = frozenset()
+    options: dict[str, Any] = {"seed": 4, **(SAMPLED if sampled else {})}
+    prompt = Prompt([7, 8, 9, 10], max_tokens=60)
+    expected, truth = plain(target, tokenizer, prompt, **options)
+    for name, drafter in drafters(truth, target.vocab).items():
+        assert answer(run(target, tokenizer, prompt, drafter, **options)[1]) == answer(expected), (
+            name
+        )
+
+
+class Hungry:
+    """A product that asks for more memory than any card has, for more than a few rows."""
+
+    def __init__(self, inner: Any, rows: int) -> None:
+        self.inner, self.rows = inner, rows
+
+    def __call__(self, x: Any) -> Any:
+        if len(x) > self.rows:
+            torch.empty(1 << 50, dtype=torch.uint8, device=x.device)
+        return self.inner(x)
+
+
+def test_where_memory_ends_drafts_are_cut(tiny: Any, caplog: pytest.LogCaptureFixture) -> None:
+    target = load(tiny("llama"), "f32", graphs="static")
+    prompt = some_tokens(20, target.vocab)
+    begin(target, prompt)
+    expected = target.forward(prompt[-1], Draft()).logits
+    block = target.model.blocks[0]
+    block.down = Hungry(block.down, 8)
+    for _ in range(2):
+        scores = target.forward(prompt[-1], some_tree(30, target.vocab))
+        assert len(scores.logits) == 8
+        assert target.room() == 7
+        torch.testing.assert_close(scores.logits[:1], expected, rtol=1e-3, atol=1e-3)
+    assert len([one for one in caplog.records if "memory is full" in one.message]) == 1
+
+
+def test_a_capture_without_memory_is_logged(tiny: Any, caplog: pytest.LogCaptureFixture) -> None:
+    target = compiled(tiny("llama"))
+    block = target.model.blocks[0]
+    block.down = Hungry(block.down, 1)
+    for _ in target.warm():
+        pass
+    assert target.static is not None
+    assert target.static.graphs is not None
+    assert list(target.static.graphs.captured) == [1]
+    assert len([one for one in caplog.records if "are not captured" in one.message]) == 1
+    begin(target, [5, 6])
+    assert len(target.forward(6, Draft()).logits) == 1
+
+
+def test_a_model_that_no_card_holds_is_one_line(tiny: Any, tmp_path: Path) -> None:
+    settings = json.loads((tiny("llama") / "config.json").read_text())
+    settings |= {"hidden_size": 1 << 15, "intermediate_size": 1 << 17, "num_hidden_layers": 200}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    noise = RandomWeights(settings, torch.device("cuda"), torch.bfloat16)
+    with pytest.raises(UnsupportedModel, match=r"needs .* GB for weights.*free") as caught:
+        Target(tmp_path, Config(device="cuda"), weights=noise)
+    assert "\n" not in str(caught.value)

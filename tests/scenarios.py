@@ -1,0 +1,54 @@
+"""Scenarios of a script, as Node runs them in a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+
+class Scenarios:
+    """Scenarios as they run, one after the other in one window."""
+
+    def __init__(
+        self,
+        node: Path,
+        script: Path,
+        place: dict[str, Any],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`node`: the folder that fetch_vscode.sh fills. `place`: what the script is told."""
+        command: list[str | Path] = [node / "node24" / "bin" / "node", script, json.dumps(place)]
+        self.running = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.ended: dict[str, str | None] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """It, and the browser that it started."""
+        end(self.running)
+
+    def error(self, name: str) -> str | None:
+        """What failed in a scenario, once it has run; None for nothing."""
+        assert self.running.stdout
+        while name not in self.ended:
+            line = self.running.stdout.readline()
+            assert line, f"{name!r} did not run; these did: {list(self.ended)}"
+            result = json.loads(line)
+            self.ended[result["name"]] = result["error"]
+        return self.ended[name]
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End a process and those that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    process.wait(timeout=30)

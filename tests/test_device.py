@@ -1,0 +1,149 @@
+"""What a model takes of a card's memory, and models made of noise."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import tiny_model
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from test_target import begin, load
+
+from engine.config import Config
+from engine.device import Size, check_fits, choose_dtype, memory_told, room_left, size_of
+from engine.generic import UnsupportedModel
+from engine.random_weights import RandomWeights
+from engine.records import Draft
+from engine.target import Target
+
+CODER_7B = {
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": False,
+}
+GB = 10**9
+
+
+def test_the_size_of_a_known_model() -> None:
+    """Qwen2.5-Coder-7B has 7.62 billion parameters, and 56 KB of keys and values a token."""
+    size = size_of(CODER_7B, 2)
+    assert size.weights == pytest.approx(2 * 7.615e9, rel=0.003)
+    assert size.token == 2 * 28 * 4 * 128 * 2
+    assert size_of(CODER_7B, 4).weights == pytest.approx(2 * size.weights, rel=0.003)
+
+
+def test_the_size_with_matrices_of_8_bits() -> None:
+    """The embedding keeps its numbers, also where it is the head: that is one more matrix then."""
+    words = CODER_7B["vocab_size"] * CODER_7B["hidden_size"]  # type: ignore[operator]
+    size = size_of(CODER_7B, 2, 1)
+    assert size.weights == pytest.approx(7.615e9 + words, rel=0.003)
+    tied = CODER_7B | {"tie_word_embeddings": True}
+    assert size_of(tied, 2, 1).weights == size.weights
+    assert size_of(tied, 2).weights == size_of(CODER_7B, 2).weights - 2 * words
+
+
+def test_8_bits_for_a_gpu_are_refused_elsewhere(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="dtype int8 runs on CUDA only: choose q8 or bf16 on cpu"):
+        choose_dtype("int8", torch.device("cpu"), tmp_path)
+    assert choose_dtype("int8", torch.device("cuda"), tmp_path) == "int8"
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_sizes_are_those_of_what_is_loaded(tiny: Any, kind: str) -> None:
+    target = load(tiny(kind))
+    matrices = [
+        one for one in load_file(tiny(kind) / "model.safetensors").values() if one.dim() > 1
+    ]
+    size = size_of(target.settings, 4)
+    model: Any = target.model
+    assert size.weights == sum(one.nbytes for one in matrices) + model.turns.nbytes
+    begin(target, [3, 4, 5])
+    assert size.token * target.sequence.capacity == target.sequence.nbytes
+
+
+def test_a_model_that_does_not_fit_is_one_line_with_the_numbers() -> None:
+    size = size_of(CODER_7B, 2)
+    with pytest.raises(UnsupportedModel) as caught:
+        check_fits("coder-7b", size, 2048, "Some Card", 11 * GB, 12 * GB)
+    line = str(caught.value)
+    assert "\n" not in line
+    for part in (
+        "coder-7b needs 16.", "15.2 GB for weights", "0.1 GB for 2048 tokens", "to compute",
+        "Some Card has 11.0 GB of 12.0 GB free", "smaller model", "--device cpu",
+    ):  # fmt: skip
+        assert part in line
+
+
+@given(st.integers(0, 100), st.integers(1, 9), st.integers(0, 50), st.integers(1, 40))
+def test_what_is_let_in_has_room(weights: int, token: int, beside: int, tokens: int) -> None:
+    """Memory for exactly what is needed is enough, one byte less is not."""
+    size = Size(weights, token, beside)
+    need = weights + tokens * token + beside
+    check_fits("m", size, tokens, "card", need, need)
+    with pytest.raises(UnsupportedModel):
+        check_fits("m", size, tokens, "card", need - 1, need)
+    assert room_left(size, tokens, need - weights) == tokens  # once the weights are loaded
+    assert room_left(size, tokens, need - weights - 1) == max(1, tokens - 1)
+    assert room_left(size, tokens, 0) == 1
+
+
+def test_a_shorter_context_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    assert room_left(Size(0, 10, 0), 50, 10**6) == 50
+    assert not caplog.records
+    assert room_left(Size(0, 10, 0), 50, 300) == 30
+    assert [one.message for one in caplog.records] == [
+        "memory for 30 tokens of 50 is left on this card: longer prompts are refused"
+    ]
+
+
+def test_only_memory_is_translated() -> None:
+    with pytest.raises(KeyError), memory_told("some"):
+        raise KeyError("other")
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_noise_has_the_names_and_shapes_of_a_model(tmp_path: Path, kind: str, tied: bool) -> None:
+    folder = tiny_model(tmp_path, kind)
+    real = load_file(folder / "model.safetensors")
+    settings = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": tied}
+    (folder / "config.json").write_text(json.dumps(settings))
+    for file in folder.iterdir():
+        if file.name != "config.json":
+            file.unlink()
+    expected = {name: tuple(one.shape) for name, one in real.items()}
+    if tied:
+        del expected["lm_head.weight"]
+    cpu = torch.device("cpu")
+    noise = RandomWeights(settings, cpu, torch.float32, seed=1)
+    assert noise.shapes == expected
+    assert {name: tuple(noise[name].shape) for name in noise.shapes} == expected
+    assert noise.get("model.norm.weight") is not None
+    assert noise.get("no.such.weight") is None
+    logits = []
+    for weights in (noise, {name: noise[name] for name in noise.shapes}):
+        for graphs in ("off", "static"):
+            config = Config(device="cpu", dtype="f32", threads=2, graphs=graphs)
+            target = Target(folder, config, weights=weights)
+            begin(target, [5, 6, 7])
+            logits.append(target.forward(7, Draft()).logits)
+    assert logits[0].isfinite().all()
+    assert logits[0].std() > 0
+    assert all(torch.equal(one, logits[0]) for one in logits)
+    other = RandomWeights(settings, cpu, torch.float32, seed=2)
+    name = "model.layers.0.mlp.up_proj.weight"
+    assert not torch.equal(noise[name], other[name])
+    assert not torch.equal(noise[name], noise["model.layers.1.mlp.up_proj.weight"])

@@ -1,0 +1,88 @@
+"""What the page's tests share: a browser's programs, servers as `draftline serve` starts them, and
+scenarios that run in one browser."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scenarios import Scenarios
+
+from engine.weights import home
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HERE = Path(__file__).parent
+FETCH = ROOT / "tests" / "editors" / "fetch_vscode.sh"
+CACHE = Path(os.environ.get("DRAFTLINE_TEST_CACHE", "~/.cache/draftline-tests")).expanduser()
+CHROMIUM = "/usr/bin/chromium"
+SHOTS = ROOT / "build" / "web"
+LINE = re.compile(r"draftline: (\S+) at (http://\S+)/ \(page\) and /v1 \(API\)\n")
+
+Serve = Callable[..., contextlib.AbstractContextManager[str]]
+Play = Callable[..., contextlib.AbstractContextManager[Scenarios]]
+
+
+@pytest.fixture(scope="session")
+def node() -> Path:
+    """The folder with Node and playwright-core; fetched where it is missing."""
+    environment = os.environ | {"DRAFTLINE_TEST_CACHE": str(CACHE)}
+    subprocess.run([FETCH], check=True, env=environment, timeout=1200)
+    return CACHE / "vscode"
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
+    """serve(*arguments, **environment) -> its address. With this machine's models, and documents
+    of its own."""
+    models = home() / "models"
+
+    @contextlib.contextmanager
+    def started(*arguments: str | Path, **more: str) -> Iterator[str]:
+        own = tmp_path_factory.mktemp("home")
+        if models.is_dir():
+            (own / "models").symlink_to(models)
+        command = [sys.executable, "-m", "ui.cli", "serve", "--port", "0", *map(str, arguments)]
+        paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        environment = os.environ | {"PYTHONPATH": paths, "DRAFTLINE_HOME": str(own)} | more
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        with (
+            (SHOTS / "server.log").open("a+") as log,
+            subprocess.Popen(
+                command, env=environment, cwd=own, stdout=log, stderr=subprocess.PIPE, text=True
+            ) as process,
+        ):
+            try:
+                said = []
+                for line in process.stderr or ():
+                    said.append(line)
+                    if found := LINE.fullmatch(line):
+                        break
+                else:
+                    raise AssertionError(said)
+                yield found[2]
+                process.send_signal(signal.SIGINT)
+                rest = (process.stderr.read() if process.stderr else "").strip()
+                assert process.wait(60) == 0 and rest == "", rest
+            finally:
+                process.kill()
+
+    return started
+
+
+@pytest.fixture(scope="session")
+def play(node: Path) -> Play:
+    """play(script, url, **place) -> its scenarios, which run at once."""
+
+    def begun(script: str, url: str, **place: Any) -> Scenarios:
+        given = {"cache": str(node), "chromium": CHROMIUM, "url": url, "shots": str(SHOTS)}
+        return Scenarios(node, HERE / script, given | place)
+
+    return begun

@@ -1,0 +1,152 @@
+"""The page in a real browser, served by `draftline serve`: what a person does stands in page.mjs,
+what a hostile text tries in hostile.mjs, logging in in users.mjs.
+
+`DRAFTLINE_TEST_CACHE` names the folder for playwright-core; screenshots go to build/web.
+"""
+
+from __future__ import annotations
+
+import random
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import papers
+import pytest
+from scenarios import Scenarios
+
+from .conftest import Play, Serve
+from .texts import NAME, SAID, hostile_model
+
+pytestmark = pytest.mark.editors
+
+SCENARIOS = {
+    "page": [
+        "the page is there",
+        "many files at once",
+        "dropped with the mouse",
+        "an answer streams",
+        "a citation opens its passage",
+        "stopped midway",
+        "regenerated",
+        "history, and its export",
+        "one window does not see another's",
+        "a summary",
+        "a summary that is stopped keeps its parts",
+        "an edit, accepted in part",
+        "the same text, sooner",
+    ],
+    "look": ["with the keyboard alone", "everything has a name", "how it looks"],
+    "hostile": [
+        "on the tab Ask",
+        "on the tab Summarize",
+        "on the tab Edit",
+        "on the tab Speed",
+        "the second wall",
+    ],
+    "users": ["only a password opens", "each has documents of their own"],
+}
+ANN, BEN = ("ann", "horse-battery"), ("ben", "staple-correct")
+GUIDE = [
+    """# The tool library
+The tool library lends tools to everybody who lives in the town.
+It is open on Tuesday from 16 to 19 and on Saturday from 9 to 13.
+A card costs nothing; to get one, bring something that shows where you live.""",
+    """# Borrowing
+You may have three tools at home at once, each for fourteen days.
+Ladders of more than four metres are lent only to people who took the safety course.
+The safety course is held on the first Saturday of every month.""",
+]
+NOTES = """# Notes on the workshop
+
+The workshop behind the shop has four benches, a lathe and a drill press. A bench can be had for two
+hours by everybody with a card. The lathe is switched on by the staff only.
+
+## Cleaning
+
+Clean every tool before you bring it back: no soil, no sawdust, no paint. Empty its tank, and take
+the battery out. Put every part into the box that it came in. Tie a red ribbon to it if something is
+broken, and write on the ribbon what. The last one to leave sweeps the floor and switches off the
+light.
+"""
+
+
+def file(name: str, data: bytes) -> dict[str, str]:
+    return {"name": name, "base64": b64encode(data).decode()}
+
+
+@pytest.fixture(scope="module")
+def begin(play: Play, request: pytest.FixtureRequest) -> Play:
+    """begin(script, url, **place) -> those of its scenarios that are to run."""
+
+    def begun(script: str, url: str, **place: Any) -> AbstractContextManager[Scenarios]:
+        items = [one for one in request.session.items if isinstance(one, pytest.Function)]
+        chosen = [one.callspec.params for one in items if one.function is test_in_a_browser]
+        wanted = [one["scenario"] for one in chosen if one["script"] == script]
+        return play(f"{script}.mjs", url, wanted=wanted, **place)
+
+    return begun
+
+
+@pytest.fixture(scope="module")
+def url(serve: Serve) -> Iterator[str]:
+    """The default model, which is started once."""
+    with serve() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, dict[str, str]]:
+    return {
+        "guide": file("guide.pdf", papers.pdf(GUIDE)),
+        "notes": file("notes.md", NOTES.encode()),
+        "broken": file("broken.pdf", b"%PDF-1.7 and nothing more"),
+        "long": file("long.txt", papers.prose(random.Random(6), 900).encode()),
+    }
+
+
+@pytest.fixture(scope="module")
+def sayer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hostile_model(tmp_path_factory.mktemp("models") / "hostile")
+
+
+@pytest.fixture(scope="module")
+def page(begin: Play, url: str, files: dict[str, dict[str, str]]) -> Iterator[Scenarios]:
+    with begin("page", url, files=files) as scenarios:
+        yield scenarios
+
+
+@pytest.fixture(scope="module")
+def look(begin: Play, url: str, files: dict[str, dict[str, str]]) -> Iterator[Scenarios]:
+    with begin("look", url, files=files) as scenarios:
+        yield scenarios
+
+
+@pytest.fixture(scope="module")
+def hostile(begin: Play, serve: Serve, sayer: Path) -> Iterator[Scenarios]:
+    text = f"The bell rings at noon.\n\n{SAID}\n\nThe bell rings at noon."
+    given = {"said": SAID, "named": NAME, "document": file(NAME, text.encode())}
+    with serve("--model", sayer) as url, begin("hostile", url, **given) as scenarios:
+        yield scenarios
+
+
+@pytest.fixture(scope="module")
+def users(begin: Play, serve: Serve, sayer: Path) -> Iterator[Scenarios]:
+    """One is named in the environment, which shows it to nobody; an option replaces that."""
+    options = [part for name, password in (ANN, BEN) for part in ("--auth", f"{name}:{password}")]
+    with (
+        serve("--model", sayer, *options, DRAFTLINE_AUTH="eve:in-the-environment") as url,
+        begin("users", url, users=[ANN, BEN]) as scenarios,
+    ):
+        yield scenarios
+
+
+@pytest.mark.parametrize(
+    ("script", "scenario"), [(script, one) for script, all in SCENARIOS.items() for one in all]
+)
+def test_in_a_browser(script: str, scenario: str, request: pytest.FixtureRequest) -> None:
+    scenarios: Scenarios = request.getfixturevalue(script)
+    error = scenarios.error(scenario)
+    assert error is None, error

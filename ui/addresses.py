@@ -1,0 +1,15 @@
+"""Which addresses are this machine's alone. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens at `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
