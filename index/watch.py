@@ -80,13 +80,14 @@ class Watch:
         self._lost = False  # the roots must be set up again
         self._retry_at = math.inf  # when to try again what could not be watched
         self._polling: dict[Path, str] = {}
+        self._polled: dict[Path, str] = {}  # before it is set up again, while it is
         self._warned: set[tuple[Path, str]] = set()
 
     @property
     def polling(self) -> dict[Path, str]:
         """The roots whose changes are not all told, so that they are polled, and why."""
         with self._lock:
-            return dict(self._polling)
+            return self._polled | self._polling
 
     def start(self) -> None:
         """Every later change is told; read the files after this. Does nothing where started."""
@@ -166,15 +167,16 @@ class Watch:
             again = time.monotonic() >= self._retry_at
             lost, self._lost = self._lost or again, False
         if lost:
+            self._polled = self.polling  # so until it is known anew
             self._set_up()
+            self._polled = {}
             self._batches.note(None)
 
     def _set_up(self) -> None:
         """Watch the roots that are there, from scratch."""
         self._tear_down()
         with self._lock:
-            self._polling = {}
-            self._retry_at = math.inf
+            self._polling, self._retry_at = {}, math.inf
             self._batches.every = self._scan_every
         self._places = {root: _place(root) for root in self._places}
         mounts = os.fsdecode(MOUNTS.read_bytes()) if MOUNTS.exists() else ""
@@ -192,11 +194,10 @@ class Watch:
         for root, place in self._places.items():
             if place is None:
                 continue
-            real, remote = place[0], _remote(place[0], mounts)
-            if remote:
-                self._poll(
-                    root, f"{remote} does not tell what others change", "or use a local disk"
-                )
+            real = place[0]
+            if remote := _remote(real, mounts):
+                why = f"{remote} does not tell what others change"
+                self._poll(root, why, "or use a local disk")
             try:
                 if self._reader:
                     _Tree(self, self._reader, root, real).add(real)
@@ -208,10 +209,9 @@ class Watch:
     def _tear_down(self) -> None:
         threads = self._observer, self._reader
         self._observer = self._reader = None
-        for thread in threads:
-            if thread:
-                thread.stop()
-                thread.join()
+        for thread in filter(None, threads):
+            thread.stop()
+            thread.join()
 
 
 class _Handler(FileSystemEventHandler):
