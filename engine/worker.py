@@ -33,6 +33,7 @@ class Job:
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._cancelled = threading.Event()
         self._done: Done | None = None
+        self.late = 0  # steps that ended after `cancel`
 
     def __iter__(self) -> Iterator[Event]:
         while self._done is None:
@@ -56,6 +57,7 @@ class Job:
         return self._cancelled.is_set()
 
     def put(self, event: Event) -> None:
+        self.late += self.cancelled() and not isinstance(event, Done)
         self._events.put(event)
 
 

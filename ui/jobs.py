@@ -39,7 +39,7 @@ class Answer:
         self.opened = perf_counter()
         self.first: float | None = None  # seconds until the first text
         self.seconds = 0.0  # in all, known at the end
-        self.late = 0  # steps that were told after `cancel`
+        self.late = 0  # steps that ended after `cancel`, known at the end
         self.cancelled = False
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._submitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -87,10 +87,9 @@ class Answer:
         now = perf_counter() - self.opened
         if isinstance(event, Done):
             self.seconds = now
-        else:
-            self.late += self.cancelled
-            if self.first is None and event.text:
-                self.first = now
+            self.late = self._job.late if self._job else 0
+        elif self.first is None and event.text:
+            self.first = now
         self._events.put_nowait(event)
 
 
