@@ -12,6 +12,7 @@ from index.files import JUNK_FOLDERS
 from index.watch import Watch
 
 NEVER = 1e6  # seconds
+PATIENCE = 120  # seconds that anything may take on a busy machine
 
 
 def on_disk(path: Path) -> dict[Path, bytes]:
@@ -89,7 +90,7 @@ class Mirror:
 
 
 def wait_for(done: Callable[[], bool], why: Callable[[], str] = lambda: "waited in vain") -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < deadline, why()
         time.sleep(0.005)

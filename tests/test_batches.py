@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mirror import NEVER, Mirror, wait_for, watched
+from mirror import NEVER, PATIENCE, Mirror, wait_for, watched
 
 from index.batches import MANY, SHARE, Batches
 
@@ -58,6 +58,8 @@ def test_notes_from_many_threads_are_told_by_one(tmp_path: Path) -> None:
         for at in range(300):
             batches.note(str(tmp_path / f"{thread}-{at}"))
             time.sleep(0.0001)
+            if at == 150:  # more than one batch, however late the telling thread has its turn
+                wait_for(lambda: bool(mirror.batches))
 
     threads = [threading.Thread(target=notes, args=(each,)) for each in range(4)]
     for thread in threads:
@@ -115,7 +117,7 @@ def test_stop_waits_for_a_running_call() -> None:
     batches = Batches(changed, nothing, 0, 0, NEVER, NEVER)
     batches.start()
     batches.note("/top/a")
-    assert entered.wait(15)
+    assert entered.wait(PATIENCE)
     batches.stop()
     assert left.is_set()
 
