@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,9 @@ from engine.drafting.next_token import NextToken
 from engine.generate import generate
 from engine.generic import UnsupportedModel
 from engine.prompts import prompt_of
+from engine.records import Event
 from engine.weights import WeightsError
+from engine.worker import Job
 
 TEXT = "def add(left, right):\n    return left + right\n"
 
@@ -97,48 +97,45 @@ def test_a_job_is_cancelled_between_passes_and_keeps_its_text(engine: Engine) ->
     assert same(waiting[0].result(), whole) and same(waiting[1].result(), whole)
 
 
-def test_the_urgent_runs_first_and_changes_nothing(engine: Engine) -> None:
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Jobs in the order of their ends: threads that wait for them may wake in any other."""
+    found: list[Job] = []
+    put = Job.put
+
+    def noted(job: Job, event: Event) -> None:
+        if isinstance(event, Done):
+            found.append(job)
+        put(job, event)
+
+    monkeypatch.setattr(Job, "put", noted)
+    return found
+
+
+def test_the_urgent_runs_first_and_changes_nothing(engine: Engine, ended: list[Job]) -> None:
     slow = Request("chat", messages=({"role": "user", "content": TEXT * 6},), max_tokens=150)
     alone = engine.submit(slow).result()
-    order: list[str] = []
-
-    def follow(name: str, job: Any) -> None:
-        job.result()
-        order.append(name)
-
     first = engine.submit(slow, speculation=False)
     next(iter(first))  # it runs
-    jobs = {"chat": first, "complete": engine.submit(Request("complete", TEXT, max_tokens=5))}
-    threads = [threading.Thread(target=follow, args=item) for item in jobs.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert order == ["complete", "chat"]
+    urgent = engine.submit(Request("complete", TEXT, max_tokens=5))
+    urgent.result()
     assert same(first.result(), alone)
+    assert ended[1:] == [urgent, first]
 
 
-def test_clients_take_turns(engine: Engine) -> None:
+def test_clients_take_turns(engine: Engine, ended: list[Job]) -> None:
     """Who asks for much does not keep others waiting: theirs run in between, in order."""
-    order: list[tuple[str, int]] = []
     running = engine.submit(Request("complete", TEXT, max_tokens=40), client="busy")
     next(iter(running))
-    threads = []
+    jobs: dict[Job, tuple[str, int]] = {}
     for number in range(4):
         for client in ("busy", "calm") if number < 2 else ("busy",):
             job = engine.submit(Request("complete", TEXT, max_tokens=2), client=client)
-
-            def follow(job: Any = job, client: str = client, number: int = number) -> None:
-                job.result()
-                order.append((client, number))
-
-            threads.append(threading.Thread(target=follow))
+            jobs[job] = (client, number)
     running.cancel()
-    for thread in threads:
-        thread.start()
-        time.sleep(0.01)
-    for thread in threads:
-        thread.join()
+    for job in jobs:
+        job.result()
+    order = [jobs[job] for job in ended if job in jobs]
     places = {one: place for place, one in enumerate(order)}
     assert max(places["calm", 0], places["calm", 1]) < places["busy", 2]
     for client, last in (("busy", 3), ("calm", 1)):
