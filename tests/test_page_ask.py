@@ -24,6 +24,7 @@ from ui.page.place import Page
 QUESTION = "Which variable turns the debugger on?"
 BROWSER = "b" * 32
 CHOICE = (0.0, 1.0, 0, 384, True, True)  # as More says at first
+ON_AND_ON = (0.0, 1.0, 0, 20_000, True, False)  # what the talker does not end before it is stopped
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +221,7 @@ def test_stop_keeps_what_is_written(talker: Engine) -> None:
     browser.add()
 
     async def stopped() -> None:
-        async with contextlib.aclosing(browser.steps("_ask", QUESTION, *CHOICE)) as steps:
+        async with contextlib.aclosing(browser.steps("_ask", QUESTION, *ON_AND_ON)) as steps:
             async for step in steps:
                 browser.seen |= step
                 if "writing" in browser.answer:
@@ -251,7 +252,7 @@ def test_a_closed_tab_ends_the_work_and_keeps_what_is_written(talker: Engine) ->
     browser.add()
 
     async def closed() -> None:
-        async with contextlib.aclosing(browser.steps("_ask", QUESTION)) as steps:
+        async with contextlib.aclosing(browser.steps("_ask", QUESTION, *ON_AND_ON)) as steps:
             async for step in steps:
                 if "writing" in str(step.get(browser.tab.answer)):
                     break

@@ -4,6 +4,7 @@ on and leaves nothing behind; and works of many requests in the engine's places.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -95,18 +96,36 @@ def test_a_summary_grows_and_is_cited_in_the_end(page: Page) -> None:
 
 async def freed(page: Page) -> None:
     """Wait until the work's thread has given its place back: a moment after the tab's end."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while page.jobs.open:
             await asyncio.sleep(0.01)
 
 
-def test_stop_keeps_what_is_done_and_it_goes_on(page: Page) -> None:
+@pytest.fixture
+def may_go_on(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Summaries on the page stand at a part that is done until it is set, however fast the model
+    is; each event is shown."""
+    event = threading.Event()
+
+    def standing(*given: Any, **more: Any) -> Iterator[Any]:
+        for one in summarize(*given, **more):
+            yield one
+            if isinstance(one, Said):
+                event.wait(180)
+
+    monkeypatch.setattr(tab_of, "summarize", standing)
+    monkeypatch.setattr(tab_of, "EVERY", 0.0)
+    return event
+
+
+def test_stop_keeps_what_is_done_and_it_goes_on(page: Page, may_go_on: threading.Event) -> None:
     async def run() -> None:
         tab, kept = built(page), Summaries()
         last: Any = None
         async for last in started(tab, kept):
             if last.get(tab.parts):
                 tab._stop(ME)
+                may_go_on.set()
         (made,) = kept.made.values()
         assert made.entry.stopped and 0 < len(made.parts) < made.of
         assert "go on" in last[tab.answer] and SAID in last[tab.answer]
@@ -122,7 +141,7 @@ def test_stop_keeps_what_is_done_and_it_goes_on(page: Page) -> None:
     asyncio.run(run())
 
 
-def test_a_tab_that_is_closed_frees_its_place(page: Page) -> None:
+def test_a_tab_that_is_closed_frees_its_place(page: Page, may_go_on: threading.Event) -> None:
     async def run() -> None:
         tab, kept = built(page), Summaries()
         steps = started(tab, kept)
@@ -130,6 +149,7 @@ def test_a_tab_that_is_closed_frees_its_place(page: Page) -> None:
             await anext(steps)
         assert page.jobs.open == len(page.running) == 1
         await steps.aclose()  # type: ignore[attr-defined]
+        may_go_on.set()
         assert not page.running and not kept.made
         await freed(page)
 
