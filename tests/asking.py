@@ -83,7 +83,7 @@ class Terminal:
         self.seen = ""
         self.at = 0  # what was waited for ends there
 
-    def until(self, text: str, seconds: float = 60) -> None:
+    def until(self, text: str, seconds: float = 180) -> None:
         """Wait until this was shown, after what was waited for before."""
         deadline = time.monotonic() + seconds
         while (found := self.seen.find(text, self.at)) < 0:
@@ -103,7 +103,7 @@ class Terminal:
         while self._read():
             pass
         os.close(self.ours)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=180)
 
     def _read(self) -> bool:
         try:

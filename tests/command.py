@@ -37,7 +37,7 @@ def draftline(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command in `folder`."""
     command = [sys.executable, "-m", "ui.cli", *arguments]
-    given = {"input": stdin, "capture_output": True, "timeout": 120} | options
+    given = {"input": stdin, "capture_output": True, "timeout": 300} | options
     return subprocess.run(command, cwd=folder, env=environment(folder), **given)
 
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from encoders import Bytes
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from engine.records import Draft, Scores
 from index import Workspace
 
-settings.register_profile("draftline", settings(), deadline=None)  # no test asks for the time
+settings.register_profile(  # no test asks for the time, nor how long its examples took to make
+    "draftline", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("draftline")
 
 CORPUS = (

@@ -28,7 +28,7 @@ from index.shelf import Shelf
 from index.store import Store
 from index.tokens import Encoder
 
-PATIENCE = 60  # seconds
+PATIENCE = 180  # seconds
 TAILS = ["value = ", "return ", "\n", "e", "def name", "no such text", "7\n"]
 WORDS = ["value = 7\n", "return value\n", "def name():\n", "    ", "é🙂\n", "x + ", "item\n"]
 PARTS = ("get", "_value", "old", "_name", "text", "_file", "path", "_line", "node", "_item")

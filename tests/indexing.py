@@ -14,7 +14,7 @@ from typing import Any
 from command import environment
 from conftest import byte_bpe
 
-PATIENCE = 60.0  # seconds until a line that must come
+PATIENCE = 180.0  # seconds until a line that must come
 
 
 def make_model(folder: Path) -> Path:
@@ -48,8 +48,8 @@ def index(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run `draftline index` in the project; the cache lies beside it."""
     command = [sys.executable, "-m", "ui.cli", "index", "--model", model, *arguments]
-    given = {"capture_output": True, "timeout": 120, "env": environment(project.parent)} | options
-    return subprocess.run(command, cwd=project, **given)
+    given = {"capture_output": True, "timeout": PATIENCE} | options
+    return subprocess.run(command, cwd=project, **{"env": environment(project.parent)} | given)
 
 
 def answer(project: Path, model: Path, *arguments: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from lsp_server.frames import Frames, framed
 from lsp_server.protocol import Server
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 60  # seconds that anything may take on a busy machine
+PATIENCE = 180  # seconds that anything may take on a busy machine
 COMPUTING = "test/compute"  # a request whose handler computes in a thread for ever
 STATES = "test/text"  # a request for a document's text and version
 HELLO = {"processId": None, "rootUri": None, "capabilities": {}}

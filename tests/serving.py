@@ -22,7 +22,7 @@ from engine import Config, Engine
 from ui import api, serve
 
 ANSWER = "abcdefghijklmnopqrstuvwxyz"  # of `reciter`, to every chat
-PATIENCE = 60  # seconds that anything may take on a busy machine
+PATIENCE = 180  # seconds that anything may take on a busy machine
 HELLO: Any = [{"role": "user", "content": "hi"}]
 FIM = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 

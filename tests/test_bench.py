@@ -164,7 +164,7 @@ def decode(tmp_path: Path, *arguments: str | Path) -> subprocess.CompletedProces
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=240,
+        timeout=500,
         env=os.environ | {"DRAFTLINE_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"},
     )
 

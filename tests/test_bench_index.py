@@ -212,7 +212,7 @@ def bench(tmp_path: Path, *arguments: str | Path) -> subprocess.CompletedProcess
     command = [sys.executable, str(ROOT / "bench" / "index.py"), *map(str, arguments)]
     environment = os.environ | {"DRAFTLINE_HOME": str(tmp_path / "home")}
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, timeout=240, env=environment
+        command, capture_output=True, text=True, cwd=tmp_path, timeout=500, env=environment
     )
 
 

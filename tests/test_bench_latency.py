@@ -226,7 +226,7 @@ def bench(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         cwd=home,
-        timeout=240,
+        timeout=500,
         env=os.environ | {"DRAFTLINE_HOME": str(home / "home")},
     )
 

@@ -70,7 +70,7 @@ def test_it_runs_and_ends_with_its_figures(tmp_path: Path) -> None:
     model, out = tiny_model(tmp_path / "tiny"), tmp_path / "out.json"
     command = [sys.executable, "bench/serving.py", "--model", str(model), "--clients", "12"]
     command += ["--seconds", "6", "--queue", "8", "--tokens", "24", "--out", str(out)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout.splitlines()[-1])
     assert json.loads(out.read_text("utf-8")) == record

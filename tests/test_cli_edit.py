@@ -202,7 +202,7 @@ def on_terminal(file: Path, model: Path, *more: str, **extra: str) -> tuple[int,
             break
         seen += part
     os.close(ours)
-    return process.wait(timeout=60), seen.decode()
+    return process.wait(timeout=180), seen.decode()
 
 
 @pytest.mark.full

@@ -23,7 +23,7 @@ from engine.prompts import Tokenizer
 from ui import train as command
 from ui.index import Failure
 
-PATIENCE = 60.0  # seconds until a process has said its first line
+PATIENCE = 180.0  # seconds until a process has said its first line
 Result = subprocess.CompletedProcess[bytes]
 
 
@@ -41,7 +41,7 @@ def options(place: Path, *arguments: str | Path) -> list[str | Path]:
 def run(place: Path, folder: Path, *arguments: str | Path) -> Result:
     """In `folder`, with the cache of `place`."""
     line = [sys.executable, "-m", "ui.cli", *options(place, *arguments)]
-    given: dict[str, Any] = {"capture_output": True, "timeout": 120, "env": environment(place)}
+    given: dict[str, Any] = {"capture_output": True, "timeout": 300, "env": environment(place)}
     return subprocess.run(line, cwd=folder, **given)
 
 

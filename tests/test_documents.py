@@ -23,7 +23,7 @@ from index.chunks import chunks
 from index.documents import Document, DocumentError, Documents, Hit
 from index.formats import parse
 
-PATIENCE = 60  # seconds
+PATIENCE = 180  # seconds
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from faults import (
 )
 from stored import end_of, fork
 
-from index import Workspace
+from index import Workspace, kept
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_the_index_of_others(tmp_path: Path, root: Path, other: str) -> None:
 # -- other processes -----------------------------------------------------------------------------
 
 
-def test_two_processes_at_once(tmp_path: Path, root: Path) -> None:
+def test_two_processes_at_once(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each changes a half, at the end of which both know all; both may save, one does."""
     home, halves = tmp_path / "home", [root / "one", root / "two"]
     for half in halves:
@@ -206,6 +206,8 @@ def test_two_processes_at_once(tmp_path: Path, root: Path) -> None:
 
     def in_child(mine: Path, seed: int) -> int:
         return fork(lambda: (small_segments(), work(mine, seed))[0])
+
+    monkeypatch.setattr(kept, "WAIT", PATIENCE)  # a slow disk is no fault
 
     children = [in_child(half, seed) for seed, half in enumerate(halves)]
     assert [end_of(child) for child in children] == [0, 0]

@@ -77,7 +77,7 @@ def test_what_is_new_is_written_in_the_background(tmp_path: Path) -> None:
     tokens.encode(MANY)
     writer = tokens._kept and tokens._kept._writer
     assert writer
-    writer.join(60)
+    writer.join(180)
     assert still_right(tmp_path, MANY) == (30, 30)
     tokens.close()
     tokens.encode(["after the end"])
@@ -225,8 +225,8 @@ def test_a_full_disk_costs_time_only(tmp_path: Path) -> None:
     said = FORK.Queue()
     child = FORK.Process(target=fill_a_disk, args=(tmp_path, said))
     child.start()
-    hits, lines = said.get(timeout=60)
-    child.join(60)
+    hits, lines = said.get(timeout=180)
+    child.join(180)
     assert hits == (0, 0) and lines == 2, "one line for each start"
     assert still_right(tmp_path, MANY) == (0, 30)
 
@@ -250,7 +250,7 @@ def test_kill_9_costs_time_only(tmp_path: Path, seed: int) -> None:
         child.join(random.Random(seed).random() * 0.15)
         assert child.is_alive()
         child.kill()
-        child.join(60)
+        child.join(180)
     assert still_right(tmp_path, MANY)[1] == 30
     with closing(sqlite3.connect(next(tmp_path.glob("*.sqlite")))) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -273,7 +273,7 @@ def test_threads_may_share_it(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(300)
     assert not wrong and not any(thread.is_alive() for thread in threads)
     assert tokens.hits + tokens.misses == 6 * 15 * 6
     tokens.close()

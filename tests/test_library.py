@@ -196,7 +196,7 @@ def test_the_worker_builds_it_while_nothing_is_asked(
 ) -> None:
     library = Library(tmp_path, tokenizer, sources)
     worker = Worker(library.build())
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not worker.rested():
         assert time.monotonic() < deadline, "it was never built"
         time.sleep(0.01)

@@ -147,7 +147,7 @@ def test_ctrl_c_while_the_library_is_counted_leaves_the_model_and_no_half_file(
     assert process.stdout and process.stdout.readline() == f"{folder}\n"
     assert process.stderr and "reading Python's library" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert (process.returncode, out) == (130, "")
     assert err.splitlines()[-1].startswith("draftline: interrupted") and "Traceback" not in err
     assert libraries(source) == [] and models(source, "path", "tiny").stdout == f"{folder}\n"

@@ -222,7 +222,7 @@ def test_models_of_other_tokens_are_refused(tiny: Any, tmp_path: Path) -> None:
 def test_the_example_runs(tiny: Any, tmp_path: Path) -> None:
     other = tiny_model(tmp_path / "other", seed=3)
     line = [sys.executable, str(ROOT / "examples" / "two_models.py"), str(tiny()), str(other)]
-    result = subprocess.run(line, capture_output=True, env=environment(tmp_path), timeout=120)
+    result = subprocess.run(line, capture_output=True, env=environment(tmp_path), timeout=300)
     assert result.returncode == 0, result.stderr.decode()
     shown = result.stdout.decode()
     first, second = shown.split("however long the drafts are:\n")[1].split(" passes:\n")[1:]

@@ -303,7 +303,7 @@ def test_readers_never_see_what_died_before_they_asked(
         document = version % 3
         workspace.update(str(document), f"version {version} of {document}", version)
         written[document] = version
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not asked and time.monotonic() < deadline:
         assert any(reader.is_alive() for reader in readers)
     stop.set()
