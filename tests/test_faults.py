@@ -261,7 +261,6 @@ def test_everything_at_once(
         small_segments(monkeypatch)
     errors: list[BaseException] = []
     asked = [0]
-    until = time.monotonic() + 0.8
     home = tmp_path / "home" if seed < 2 else None
     with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
         workspace.build()
@@ -302,12 +301,13 @@ def test_everything_at_once(
         def run(work: Callable[..., None], number: int) -> None:
             chance, step = random.Random(100 * seed + number), 0
             try:
-                while time.monotonic() < until:
+                while time.monotonic() < until or not step:
                     work(chance, step := step + 1)
             except BaseException as error:
                 errors.append(error)
 
         works = (edit, edit, edit, tend, ask, ask)
+        until = time.monotonic() + 0.8
         threads = [threading.Thread(target=run, args=each[::-1]) for each in enumerate(works)]
         for thread in threads:
             thread.start()

@@ -104,11 +104,14 @@ def test_a_file_that_grows_while_it_is_read(root: Path) -> None:
     path.touch()
     seen = set()
     with Workspace(root, Bytes()) as workspace, path.open("a") as file:
+        written = 0
 
-        def grow(number: int) -> None:
-            if number < 20_000:
-                file.write(f"line {number}\n")
+        def grow(_: int) -> None:
+            nonlocal written
+            if written < min(20_000, 6000 * (len(seen) + 1)):  # it was seen often before its end
+                file.write(f"line {written}\n")
                 file.flush()
+                written += 1
 
         with meanwhile(grow):
             until = time.monotonic() + 0.6
@@ -140,11 +143,13 @@ def test_files_that_vanish_while_they_are_read(root: Path) -> None:
         assert lines == [] and workspace.paths
 
 
-def test_a_path_that_is_always_something_else(root: Path, tmp_path: Path) -> None:
+def test_a_path_that_is_always_something_else(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing hangs, nothing outside is read."""
     path, chance = root / "path", random.Random(6)
     path.touch()
-    os.chdir(tmp_path)  # the address of a socket is short
+    monkeypatch.chdir(tmp_path)  # the address of a socket is short
     with Workspace(root, Bytes()) as workspace:
 
         def flip(number: int) -> None:
@@ -166,8 +171,10 @@ def test_a_path_that_is_always_something_else(root: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("wide", [True, False], ids=["scan", "refresh"])
-def test_from_anything_to_anything(root: Path, tmp_path: Path, wide: bool) -> None:
-    os.chdir(tmp_path)
+def test_from_anything_to_anything(
+    root: Path, tmp_path: Path, wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     path = root / "path"
     path.touch()
     with Workspace(root, Bytes()) as workspace:
