@@ -72,12 +72,31 @@ def pair(folder: Path, noise: float = 0.15) -> tuple[Target, Target]:
     return load(model, threads=1), load(other, threads=1)
 
 
-def killed_at(code: str, line: str, folder: Path) -> list[str]:
-    """Run Python `code` until it prints something with `line` in it, then kill it; its lines."""
+STOPS = """
+import sys, time
+class Stops:
+    def __init__(self, out):
+        self.out, self.said = out, ""
+    def write(self, text):
+        self.out.write(text)
+        self.said = (self.said + text)[-9999:]
+        if any({line!r} in one and one[-1] in "\\r\\n" for one in self.said.splitlines(True)):
+            self.out.flush()
+            time.sleep(600)  # it is killed here, however late
+        return len(text)
+    def __getattr__(self, name):
+        return getattr(self.out, name)
+sys.stdout = Stops(sys.stdout)
+"""
+
+
+def killed_at(code: str, line: str, folder: Path, **more: str) -> list[str]:
+    """Run Python `code` until it prints something with `line` in it, then kill it; its lines.
+    `more`: of its environment."""
+    own = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=folder, stdout=subprocess.PIPE, text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"},
+        [sys.executable, "-c", STOPS.format(line=line) + code],
+        cwd=folder, stdout=subprocess.PIPE, text=True, env=os.environ | own | more,
     )  # fmt: skip
     assert process.stdout is not None
     said = []

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from command import draftline, environment, one_line
 from conftest import CORPUS, byte_bpe
-from heads import QUESTIONS, pair
+from heads import QUESTIONS, killed_at, pair
 
 from engine.drafting import sdsat
 from engine.drafting.checkpoint import CheckpointError
@@ -45,17 +42,10 @@ def test_a_head_is_made_and_a_killed_command_makes_the_same(place: Path) -> None
     assert whole.stdout.decode().startswith("whole: an acceptance head for ./other; report.json")
     said = whole.stderr.decode()
     assert "draftline: answer 12 of 12: " in said and "draftline: epoch 3 of 3: loss " in said
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ui.cli", *options("killed")],
-        cwd=place, env=environment(place), stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stderr is not None
-    for each in process.stderr:
-        if b"epoch 1 of 3" in each:
-            process.send_signal(signal.SIGKILL)
-            break
-    process.stderr.close()
-    assert process.wait() == -signal.SIGKILL
+    code = (
+        f"sys.stderr = sys.stdout\nfrom ui.cli import main\nsys.exit(main({options('killed')!r}))"
+    )
+    killed_at(code, "epoch 1 of 3", place, DRAFTLINE_HOME=environment(place)["DRAFTLINE_HOME"])
     assert not (place / "killed" / "config.json").exists()
     again = draftline(place, *options("killed"))
     assert again.returncode == 0 and b"of 12: " not in again.stderr
