@@ -127,8 +127,8 @@ def cache() -> Path:
 def extension() -> Path:
     """The extension, built from what is in the tree."""
     if not (EXTENSION / "node_modules").is_dir():
-        subprocess.run(["npm", "ci"], cwd=EXTENSION, check=True, timeout=600)
-    subprocess.run(["npm", "run", "package"], cwd=EXTENSION, check=True, timeout=300)
+        subprocess.run(["npm", "ci", "--fetch-retries=6"], cwd=EXTENSION, check=True, timeout=1200)
+    subprocess.run(["npm", "run", "package"], cwd=EXTENSION, check=True, timeout=1200)
     return EXTENSION / "draftline.vsix"
 
 
