@@ -182,7 +182,7 @@ class Ask:
     def _open(self, browser: str, request: gr.Request) -> Parts:
         """What was asked before, after a reload; an answer under way shows it itself."""
         busy = _running(request) in self.page.running
-        parts = {} if busy else self._shown(self._history(browser, request))
+        parts: Parts = {} if busy else self._shown(self._history(browser, request))
         return parts | {self.browser: browser, self.hint: self._hint(request)}
 
     def _hint(self, request: gr.Request) -> str:
