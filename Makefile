@@ -75,7 +75,7 @@ vscode: editors/vscode/draftline.vsix
 
 editors/vscode/draftline.vsix: editors/vscode/package-lock.json editors/vscode/package.json $(wildcard editors/vscode/src/*.ts)
 	@cd editors/vscode
-	npm ci --no-audit --no-fund --silent
+	npm ci --no-audit --no-fund --silent --fetch-retries=6
 	npm run --silent package
 
 lint: $(VENV)/dev.ok

@@ -48,7 +48,11 @@ class Scenarios:
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """End a process and those that it started."""
+    """End a process and those that it started; what does not end in time is killed."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
-    process.wait(timeout=30)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=60)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -11,7 +11,8 @@ const FLAGS = [
   "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync",
 ];
-const PATIENCE = 60_000; // milliseconds: generous, since the machine may be busy
+const PATIENCE = 300_000; // milliseconds: generous, since the machine may be busy and an answer long
+const INPUT = ".quick-input-widget:not([style*='display: none'])";
 const PAUSE = 250; // milliseconds for the editor to settle where nothing on the screen tells it
 
 /** Calls `look` until it answers something true, and answers that. */
@@ -35,10 +36,11 @@ export class Editor {
     const playwright = createRequire(path.join(cache, "package.json"))("playwright-core");
     const browser = await playwright.chromium.launch({ executablePath: chromium, args: FLAGS });
     const page = await browser.newPage({ viewport: { width: 1280, height: 720 } });
+    page.setDefaultTimeout(PATIENCE); // of clicks and loading, too
     const editor = new Editor(browser, page, workspace, shots);
     await page.goto(url);
-    await page.waitForSelector(".monaco-workbench", { timeout: PATIENCE });
-    await page.waitForSelector(".explorer-folders-view .monaco-list-row", { timeout: PATIENCE });
+    await page.waitForSelector(".monaco-workbench");
+    await page.waitForSelector(".explorer-folders-view .monaco-list-row");
     return editor;
   }
 
@@ -66,10 +68,12 @@ export class Editor {
     await this.page.keyboard.type(text, { delay: 60_000 / perMinute });
   }
 
-  async choose(text) {
-    await this.page.waitForSelector(".quick-input-widget:not([style*='display: none']) input", { timeout: PATIENCE });
+  /** Types into the input on top. `listed`: what Enter is to take, which a list may find late. */
+  async choose(text, listed) {
+    await this.page.waitForSelector(`${INPUT} input`);
     await this.settle();
     await this.type(text);
+    if (listed) await this.page.locator(`${INPUT} .monaco-list-row.focused`, { hasText: listed }).first().waitFor();
     await this.press("Enter");
   }
 
@@ -77,21 +81,29 @@ export class Editor {
   async openFile(name, place) {
     await this.command("View: Close All Editors");
     await this.press("Control+p");
-    await this.choose(`${name}:${place}`);
-    await this.page.waitForSelector(`.tab.active[data-resource-name="${path.basename(name)}"]`, { timeout: PATIENCE });
-    await this.page.waitForSelector(".editor-instance .view-line", { timeout: PATIENCE });
+    await this.choose(`${name}:${place}`, path.basename(name));
+    await this.typesInto(name);
+  }
+
+  /** Waits until the keys go to a file's editor: its tab is there before its text. */
+  async typesInto(name) {
+    const file = path.basename(name);
+    await this.page.waitForSelector(`.tab.active[data-resource-name="${file}"]`);
+    await this.page.waitForSelector(`.editor-instance .monaco-editor.focused[data-uri$="/${file}"] .view-line`);
     await this.settle();
   }
 
   async command(title) {
     await this.press("F1");
-    await this.choose(title);
+    await this.choose(title, title);
   }
 
   /** Saves the active editor and answers what is on disk then. */
   async saved(name) {
-    await this.press("Control+s");
-    await until(`${name} to be saved`, async () => (await this.page.locator(".tab.dirty").count()) === 0);
+    await until(`${name} to be saved`, async () => {
+      await this.press("Control+s"); // again: where the keys go may change with what a key did
+      return (await this.page.locator(".tab.dirty").count()) === 0;
+    });
     return this.disk(name);
   }
 

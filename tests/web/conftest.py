@@ -34,7 +34,7 @@ Play = Callable[..., contextlib.AbstractContextManager[Scenarios]]
 def node() -> Path:
     """The folder with Node and playwright-core; fetched where it is missing."""
     environment = os.environ | {"DRAFTLINE_TEST_CACHE": str(CACHE)}
-    subprocess.run([FETCH], check=True, env=environment, timeout=1200)
+    subprocess.run([FETCH], check=True, env=environment, timeout=2400)
     return CACHE / "vscode"
 
 
@@ -70,7 +70,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
                 yield found[2]
                 process.send_signal(signal.SIGINT)
                 rest = (process.stderr.read() if process.stderr else "").strip()
-                assert process.wait(60) == 0 and rest == "", rest
+                assert process.wait(600) == 0 and rest == "", rest
             finally:
                 process.kill()
 

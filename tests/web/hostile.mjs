@@ -14,7 +14,7 @@ const browser = await Browser.open(place);
 async function harmless(window, where, text) {
   const flat = (one) => one.replace(/\s+/g, "");
   const shown = () => window.at(where).evaluateAll((all) => all.map((one) => one.textContent).join("\n"));
-  await until(`${where} to show ${text}`, async () => flat(await shown()).includes(flat(text)), 60_000);
+  await until(`${where} to show ${text}`, async () => flat(await shown()).includes(flat(text)));
   const made = await window.page.evaluate((where) =>
     [...document.querySelectorAll(where)].flatMap((one) => [...one.querySelectorAll(
       "script, img, iframe, svg:not(.plot), object, template, [onerror], [onload], a[href^='javascript' i]",

@@ -112,7 +112,7 @@ const SCENARIOS = {
         await window.shot(name("edit"));
         await window.tab("Speed");
         await window.at("#speed-go").click();
-        await until("both runs", () => window.at("#speed-head .equal").isVisible(), 240_000);
+        await until("both runs", () => window.at("#speed-head .equal").isVisible(), 600_000);
         await until("the end", () => window.at("#speed-go").isEnabled());
         await window.shot(name("speed"));
         if (width === 1280 && scheme === "light") await pictures(window);

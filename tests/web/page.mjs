@@ -120,7 +120,7 @@ const SCENARIOS = {
     const answer = await article.locator(".view.drafted .answer").textContent();
     assert.ok(flat(answer).startsWith(before), `${before} ... ${answer}`);
     assert.match(await article.innerText(), /Stopped/);
-    assert.ok(await window.at("#ask-ask").isEnabled());
+    await until("the next question", () => window.at("#ask-ask").isEnabled());
     await window.close();
   },
 
@@ -142,7 +142,7 @@ const SCENARIOS = {
     await window.load();
     assert.equal(flat(await window.text("#ask-answer .asked")), "When is the library open?");
     const earlier = window.at("#ask-earlier details.earlier");
-    assert.equal(await earlier.count(), 1);
+    await until("the question before", async () => (await earlier.count()) === 1);
     await earlier.locator("summary").first().click();
     assert.ok(await earlier.locator("article").isVisible());
     const md = await window.download("#ask-md");
@@ -206,7 +206,8 @@ const SCENARIOS = {
     const window = await browser.ready();
     await window.tab("Edit");
     await window.at("#edit-example").click();
-    await until("the sample", async () => /class|def /.test(await window.text("#edit-text .cm-content")));
+    await until("the sample", async () => /class|def /.test(await window.text("#edit-text .cm-content")) &&
+      (await window.at("#edit-instruction textarea").inputValue()) !== "");
     await window.at("#edit-instruction textarea").focus();
     await window.page.keyboard.press("Enter");
     const boxes = window.at("#edit-diff input[data-hunk]");
@@ -236,7 +237,7 @@ const SCENARIOS = {
     const window = await browser.ready();
     await window.tab("Speed");
     await window.at("#speed-go").click();
-    await until("both runs", () => window.at("#speed-head .equal").isVisible(), 240_000);
+    await until("both runs", () => window.at("#speed-head .equal").isVisible(), 600_000);
     assert.match(await window.text("#speed-head .equal"), /letter for letter/);
     const texts = ["#speed-drafted", "#speed-plain"].map((one) => window.at(`${one} .answer`).textContent());
     const [drafted, plain] = await Promise.all(texts);

@@ -30,11 +30,11 @@ const SCENARIOS = {
 
   async "each has documents of their own"() {
     const one = await entered(ann, [/401/]);
-    await one.at("#ask-question textarea").waitFor();
+    await one.there();
     await one.drop("ask", [{ name: "diary.txt", text: "Only Ann knows this: the bell rings at noon." }]);
     assert.deepEqual(await one.names("ask"), ["diary.txt"]);
     const other = await entered(ben, [/401/]);
-    await other.at("#ask-question textarea").waitFor();
+    await other.there();
     assert.deepEqual(await other.names("ask"), []);
     await other.at("#ask-question textarea").fill("When does the bell ring?");
     await other.page.keyboard.press("Enter");

@@ -63,14 +63,15 @@ def read(file: Arrived, folder: Path, library: Documents) -> list[str]:
     try:
         document = library.add(uploaded(file, folder), file.name)
     except DocumentError as error:
-        file.state, file.told = "failed", str(error)
+        file.told, file.state = str(error), "failed"  # in this order: it is shown meanwhile
         return []
+    except BaseException:
+        file.told, file.state = f"{file.name}: not read; try again", "failed"
+        raise
     finally:
         forget(file, folder)
-        if file.state == "reading":  # until it is known to be added
-            file.state, file.told = "failed", f"{file.name}: not read; try again"
-    file.state = "added"
     file.told = f"{document.name}: {size(document)}, {perf_counter() - began:.1f} s"
+    file.state = "added"
     return [document.id]
 
 

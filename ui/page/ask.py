@@ -22,7 +22,7 @@ from ui.jobs import Full
 from ui.page import export, more, shown
 from ui.page.documents import QUIET, Parts, panel, reloads
 from ui.page.entry import Entry, figures_of, passages
-from ui.page.history import BROWSER, History, Numbered
+from ui.page.history import BROWSER, WITH_BROWSER, History, Numbered
 from ui.page.live import SEARCHING, WAITING, Live, Waiting, follow
 
 if TYPE_CHECKING:
@@ -120,11 +120,11 @@ class Ask:
         running = [self.note, self.answer, self.earlier, self.question, self.settings[2]]
         running += [self.ask, self.stop, self.again, self.clear, *self.files]
         given = [self.question, self.browser, self.panel.chosen, *self.settings]
-        streaming: Any = {"api_visibility": "private", "show_progress": "hidden"}
+        streaming: Any = QUIET | {"js": WITH_BROWSER}
         gr.on([self.ask.click, self.question.submit], self._ask, given, running, **streaming)
         self.again.click(self._again, given, running, **streaming)
         self.stop.click(self._stop, **QUIET)
-        self.clear.click(self._clear, self.browser, running, **QUIET)
+        self.clear.click(self._clear, self.browser, running, js=BROWSER, **QUIET)
         opened = [self.browser, self.hint, *running]
         loaded, *_ = reloads()
         loaded(self._open, self.browser, opened, js=BROWSER, **QUIET)
@@ -180,8 +180,9 @@ class Ask:
         return self._shown(history) | {self.note: ""}
 
     def _open(self, browser: str, request: gr.Request) -> Parts:
-        """What was asked before, after a reload."""
-        parts = self._shown(self._history(browser, request))
+        """What was asked before, after a reload; an answer under way shows it itself."""
+        busy = _running(request) in self.page.running
+        parts: Parts = {} if busy else self._shown(self._history(browser, request))
         return parts | {self.browser: browser, self.hint: self._hint(request)}
 
     def _hint(self, request: gr.Request) -> str:
@@ -212,7 +213,7 @@ class Ask:
                     self._follow(found.prepared.request, wanted, live, request)
                 ) as it:
                     async for live in it:
-                        yield {self.answer: shown.writing(wanted.asked, live)}
+                        yield self._busy() | {self.answer: shown.writing(wanted.asked, live)}
             if not waiting.cancelled:
                 entry = await asyncio.to_thread(self._entry, found, live)
                 said = shown.note(SAME) if wanted.same(entry) else ""
@@ -292,11 +293,17 @@ class Ask:
             self.note: "",
             self.answer: shown.writing(wanted.asked, live),
             self.earlier: shown.earlier(reversed(wanted.before), "ask"),
+            **self._busy(),
+        } | ({} if wanted.last else {self.question: ""})
+
+    def _busy(self) -> Parts:
+        """Told with every step: another event may have come late."""
+        return {
             self.ask: gr.update(interactive=False),
             self.stop: gr.update(visible=True),
             self.again: gr.update(visible=False),
             self.clear: gr.update(visible=False),
-        } | ({} if wanted.last else {self.question: ""})
+        }
 
     def _shown(self, history: History) -> Parts:
         """Everything as it is when nothing runs."""

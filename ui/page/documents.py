@@ -101,8 +101,9 @@ class Panel:
             waiting = set(tasks)
             while waiting:
                 _, waiting = await asyncio.wait(waiting, timeout=LOOK)
-                if arriving.busy:
-                    yield {self._arrived: arriving_html(arriving)}
+                now = arriving_html(arriving)
+                if arriving.busy:  # still: their end is told with the list
+                    yield {self._arrived: now}
             for task in tasks:
                 task.result()
             left = [one for one in left_out if one not in added]

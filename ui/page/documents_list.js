@@ -5,6 +5,7 @@ element.addEventListener("change", ({ target }) => {
   if (target.name === "all") trigger("pick_all", { on: target.checked });
   else if (target.matches("select")) trigger("read", { id, whole: target.value === "whole" });
   else if (id) trigger("pick", { id, on: target.checked });
+  show(); // as it was until the server has it: what is shown is what is asked
 });
 element.addEventListener("click", ({ target }) => {
   const button = target.closest("button");

@@ -31,6 +31,12 @@ BROWSER = """() => {
   return made;
 }"""
 
+# The inputs of an event with this number as the second, which the page may not yet have been told.
+WITH_BROWSER = f"""(...given) => {{
+  given[1] ||= ({BROWSER})();
+  return given;
+}}"""
+
 
 class Numbered(NamedTuple):
     """An entry, by the number that nothing else of its history has."""

@@ -26,6 +26,7 @@ export class Preview implements vscode.Disposable, vscode.TextDocumentContentPro
   });
   private readonly disposables: vscode.Disposable;
   private count = 0;
+  private turn: Promise<void> = Promise.resolve(); // the next decision is of what the last one left
 
   constructor() {
     this.disposables = vscode.Disposable.from(
@@ -59,7 +60,22 @@ export class Preview implements vscode.Disposable, vscode.TextDocumentContentPro
   }
 
   /** Accepts or rejects the change at the cursor, or the next one below it. */
-  async decideHunk(accept: boolean): Promise<void> {
+  decideHunk(accept: boolean): Promise<void> {
+    return this.inTurn(() => this.hunkDecided(accept));
+  }
+
+  /** Accepts or rejects all changes that remain, and closes the diff. */
+  decideAll(accept: boolean): Promise<void> {
+    return this.inTurn(() => this.allDecided(accept));
+  }
+
+  private inTurn(decide: () => Promise<void>): Promise<void> {
+    const decided = this.turn.then(decide);
+    this.turn = decided.catch(() => undefined); // whoever asked is told
+    return decided;
+  }
+
+  private async hunkDecided(accept: boolean): Promise<void> {
     const current = this.current();
     if (!current) return;
     const { uri, proposal } = current;
@@ -83,8 +99,7 @@ export class Preview implements vscode.Disposable, vscode.TextDocumentContentPro
     }
   }
 
-  /** Accepts or rejects all changes that remain, and closes the diff. */
-  async decideAll(accept: boolean): Promise<void> {
+  private async allDecided(accept: boolean): Promise<void> {
     const current = this.current();
     if (!current) return;
     if (accept && !(await this.apply(current.proposal, current.proposal.hunks))) return;
