@@ -184,7 +184,7 @@ def too_long(model: str, lines: int) -> str | None:
 def inner(text: str, start: int, stop: int) -> tuple[int, int]:
     """`text[start:stop]` without the blank lines around it, and without its last line end: models
     drop these, so they are neither shown nor rewritten. A blank selection stays whole."""
-    if not plain(text[start:stop]).strip():
+    if not text[start:stop].replace(BOM, "").strip():
         return start, stop
     if found := re.match(r"(?:[ \t\ufeff]*(?:\r\n|\r|\n))+", text[start:stop]):
         start += found.end()

@@ -144,6 +144,12 @@ def test_an_answer_that_repeats_the_selection_changes_nothing(
             assert apply(request, done) == text
 
 
+@pytest.mark.parametrize("text", ["\n\ufeff\n", "\ufeff\n\ufeff", "\n \ufeff\n\n"])
+def test_marks_in_a_file_of_blank_lines_are_not_doubled(text: str) -> None:
+    request = Request("edit", text, instruction="i")
+    assert apply(request, answered(plain(text))) == text
+
+
 def edited(text: str, first: int, last: int, answer: str) -> str:
     """Apply `answer` to the lines `first` to `last`, counted from 1."""
     request = Request("edit", text, selection=line_span(text, first, last), instruction="i")

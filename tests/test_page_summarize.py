@@ -101,47 +101,55 @@ async def freed(page: Page) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.fixture
-def may_go_on(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Summaries on the page stand at a part that is done until it is set, however fast the model
-    is; each event is shown."""
-    event = threading.Event()
+class Held:
+    """Where the page's summaries stand: at a part that is done, until they may go on."""
 
-    def standing(*given: Any, **more: Any) -> Iterator[Any]:
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self.tasks: list[Task] = []  # of all summaries, in order
+
+    def summarize(self, *given: Any, **more: Any) -> Iterator[Any]:
         for one in summarize(*given, **more):
+            if isinstance(one, Task):
+                self.tasks.append(one)
             yield one
             if isinstance(one, Said):
-                event.wait(180)
-
-    monkeypatch.setattr(tab_of, "summarize", standing)
-    monkeypatch.setattr(tab_of, "EVERY", 0.0)
-    return event
+                self.may_go_on.wait(180)
 
 
-def test_stop_keeps_what_is_done_and_it_goes_on(page: Page, may_go_on: threading.Event) -> None:
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    """Summaries on the page do not end before they are asked to, however fast the model is."""
+    held = Held()
+    monkeypatch.setattr(tab_of, "summarize", held.summarize)
+    monkeypatch.setattr(tab_of, "EVERY", 0.0)  # each event is shown
+    return held
+
+
+def test_stop_keeps_what_is_done_and_it_goes_on(page: Page, held: Held) -> None:
     async def run() -> None:
         tab, kept = built(page), Summaries()
         last: Any = None
         async for last in started(tab, kept):
             if last.get(tab.parts):
                 tab._stop(ME)
-                may_go_on.set()
+                held.may_go_on.set()
         (made,) = kept.made.values()
         assert made.entry.stopped and 0 < len(made.parts) < made.of
         assert "go on" in last[tab.answer] and SAID in last[tab.answer]
         assert not page.running
         await freed(page)
-        tasks: list[bool] = []
-        async for last in started(tab, kept):
-            tasks.append("part 1 of" in last[tab.answer])
+        held.tasks.clear()
+        await all_of(tab, kept)
         (whole,) = kept.made.values()
         assert not whole.entry.stopped and whole.parts[: len(made.parts)] == made.parts
-        assert not any(tasks[1:]), "the first part was known"
+        known = [one.known for one in held.tasks]
+        assert known == sorted(known, reverse=True) and sum(known) == len(made.parts)
 
     asyncio.run(run())
 
 
-def test_a_tab_that_is_closed_frees_its_place(page: Page, may_go_on: threading.Event) -> None:
+def test_a_tab_that_is_closed_frees_its_place(page: Page, held: Held) -> None:
     async def run() -> None:
         tab, kept = built(page), Summaries()
         steps = started(tab, kept)
@@ -149,7 +157,7 @@ def test_a_tab_that_is_closed_frees_its_place(page: Page, may_go_on: threading.E
             await anext(steps)
         assert page.jobs.open == len(page.running) == 1
         await steps.aclose()  # type: ignore[attr-defined]
-        may_go_on.set()
+        held.may_go_on.set()
         assert not page.running and not kept.made
         await freed(page)
 
