@@ -30,7 +30,7 @@ async function stats() {
     return isFigures(found) && found;
   });
   const text = lines.join("").replace(/\s+/g, " "); // long lines are wrapped
-  await editor.command("View: Close All Editors in Other Groups");
+  await editor.command("View: Close Editors in Other Groups");
   const figure = (of, name) => Number(new RegExp(`- ${of}:[^}]*"${name}": ?([\\d.]+)`).exec(text)?.[1] ?? 0);
   return { cancelled: figure("answers", "cancelled"), accepted: figure("completions", "accepted") };
 }
