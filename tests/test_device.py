@@ -110,7 +110,7 @@ def test_a_shorter_context_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_only_memory_is_translated() -> None:
-    with pytest.raises(KeyError), memory_told("some"):
+    with pytest.raises(KeyError), memory_told("some", []):
         raise KeyError("other")
 
 
