@@ -27,12 +27,13 @@ A_WORD = 16 * 40 + 64 * 6  # bytes: what a word of the vocabulary takes while to
 
 def choose_device(name: str) -> torch.device:
     """`auto` takes cuda, then mps, then cpu."""
-    if name != "auto":
-        if name.startswith("cuda") and not torch.cuda.is_available():
+    if name.startswith("cuda"):
+        if not torch.cuda.is_available():
             raise UnsupportedModel("device cuda: none is available here; use --device cpu")
-        number, cards = torch.device(name).index or 0, torch.cuda.device_count()
-        if name.startswith("cuda") and number >= cards:
-            raise UnsupportedModel(f"device {name}: cards here are cuda:0 to cuda:{cards - 1}")
+        last = torch.cuda.device_count() - 1
+        if (torch.device(name).index or 0) > last:
+            raise UnsupportedModel(f"device {name}: the last card here is cuda:{last}: name others")
+    if name != "auto":
         return torch.device(name)
     if torch.cuda.is_available():
         return torch.device("cuda")

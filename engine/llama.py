@@ -178,8 +178,7 @@ class Llama:
         the embedding does. Their keys and values are written to cache rows `rows.base ...` of
         `cache`, a part for each of `places`: [2, its layers, kv heads, capacity, head_dim]."""
         if self.q8:
-            keys, values = cache[0]
-            return torch.from_numpy(run_q8(self, ids, rows, keys, values, layers))
+            return torch.from_numpy(run_q8(self, ids, rows, cache[0], layers))
         turn = self.turns[rows.positions, None]  # [rows, 1, head_dim / 2]
         x, done = self.embedding[ids].to(self.dtype), 0
         for (place, count), (keys, values) in zip(self.places, cache, strict=True):

@@ -49,7 +49,6 @@ class Target:
         self.folder = folder
         self.settings = settings_of(folder)
         self.devices = choose_devices(config.device)  # in the order of the layers
-        self.device = self.devices[-1]  # of hidden states and logits
         self.dtype_name = choose_dtype(config.dtype, self.device, folder)
         q8 = self.dtype_name == "q8"
         if self.device.type == "cpu":
@@ -60,7 +59,8 @@ class Target:
         dtype = torch.bfloat16 if int8 or self.dtype_name == "bf16" else torch.float32
         refuse(self.settings)
         cuda, ours = self.device.type == "cuda", supports(self.settings)
-        if len(self.devices) > 1:
+        several = len(self.devices) > 1
+        if several:
             refuse_several(len(self.devices), self.settings, ours, self.dtype_name, config)
         exact = config.exact and self.device.type != "cpu"
         tiled = "exact" if exact else "int8" if int8 else ""  # what needs Triton's products
@@ -86,7 +86,8 @@ class Target:
         memory = config.cache_bytes
         if sizes:
             self.context, memory = room_on(self.devices, sizes, self.context, memory)
-        self.chunk = CPU_CHUNK if self.device.type == "cpu" else GPU_CHUNK
+        # On several devices attention takes memory for every row and every key: few rows at once.
+        self.chunk = CPU_CHUNK if several or self.device.type == "cpu" else GPU_CHUNK
         self.limits = (max(1, config.cached_sequences), memory)
         self.sequences: list[Sequence] = []  # least recently used first; the last is current
         self.pending: tuple[int, Draft] | None = None  # what the last forward ran
@@ -98,6 +99,11 @@ class Target:
             self.static = Static(self.model, config.exact, config.graphs == "auto")
             self.chunk = EXACT_CHUNK if exact else self.chunk
         self.exact = checked(self) if self.device.type == "cpu" or exact else False
+
+    @property
+    def device(self) -> torch.device:
+        """Where hidden states and logits are: the last layers' device."""
+        return self.devices[-1]
 
     @property
     def device_name(self) -> str:
