@@ -99,8 +99,8 @@ def place_at(target: Target, cached: int, room: int) -> None:
     """Make a sequence current that has `cached` tokens, whatever they are, and `room` more rows."""
     target.begin([1] * (cached + 1), room)
     current = target.sequence
-    for cache in (current.keys, current.values):
-        cache.normal_()  # memory that was never written, or is all zeros, is read too fast
+    for part in current.cache:
+        part.normal_()  # memory that was never written, or is all zeros, is read too fast
     current.tokens[:] = [1] * cached
 
 

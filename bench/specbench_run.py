@@ -25,7 +25,8 @@ from engine.device import choose_device, choose_dtype
 from engine.drafting.names import NAMES, chosen
 from engine.prompts import prompt_of
 from engine.records import Event
-from engine.target import Target, common_prefix
+from engine.sequence import common_prefix
+from engine.target import Target
 from engine.train.reading import read
 from engine.weights import locate
 from engine.worker import Job

@@ -31,13 +31,13 @@ from bench import report  # noqa: E402
 from bench.specbench_run import apart  # noqa: E402
 from bench.stats import bootstrap  # noqa: E402
 from engine import Config, Done, Engine, Request  # noqa: E402
+from engine.device import choose_device  # noqa: E402
 from engine.drafting import Drafter, Nothing  # noqa: E402
 from engine.drafting.draft_model import DraftModel, draft_model, load_draft  # noqa: E402
 from engine.drafting.lengths import Constant, Heuristic, Likely, Oracle  # noqa: E402
 from engine.drafting.specdec import AcceptanceHead, specdec  # noqa: E402
 from engine.generate import generate  # noqa: E402
 from engine.prompts import prompt_of  # noqa: E402
-from engine.target import choose_device  # noqa: E402
 from engine.train.answers import read  # noqa: E402
 from engine.train.plot import draw  # noqa: E402
 from engine.weights import WeightsError  # noqa: E402

@@ -27,7 +27,7 @@ def checked(target: Target) -> bool:
     if target.device.type == "cpu":
         return rows_are_alone(target)
     try:
-        with memory_told(target.folder.name):
+        with memory_told(target.folder.name, target.devices):
             return rows_are_alone(target)
     except UnsupportedModel:
         raise
@@ -41,18 +41,18 @@ def rows_are_alone(target: Target) -> bool:
     """Whether rows get the same bits alone and in passes of 2, 16, 64 and 128 rows (first layer and
     head; all layers of a `Generic` model, and on a card). Logged once where they do not."""
     ids = torch.arange(1, MANY + 1) * 7919 % target.vocab
-    scratch = copied(target.model, Sequence(), 0, 2 * MANY, target.static is not None, False)
+    scratch = copied(target.model, Sequence(), 0, 2 * MANY, False)
     run, head = target.model.run, target.model.head
 
     def states(start: int, stop: int) -> Tensor:
         chain = [-1, *range(stop - start - 1)]
         if target.static is not None and target.device.type != "cpu":
-            some, cache = ids[start:stop].tolist(), (scratch.keys, scratch.values)
+            some, (keys, values) = ids[start:stop].tolist(), scratch.cache[0]
             if stop - start > MOST:
-                return target.static.read(some, *cache, start)
-            return target.static.step(some, chain, *cache, start).states
+                return target.static.read(some, keys, values, start)
+            return target.static.step(some, chain, keys, values, start).states
         rows = Rows.of(start, chain, target.device)
-        return run(ids[start:stop], rows, scratch.keys, scratch.values, layers=1)
+        return run(ids[start:stop], rows, scratch.cache, layers=1)
 
     alone = torch.cat([states(n, n + 1) for n in range(3)])
     logits = torch.cat([head(alone[n : n + 1]) for n in range(3)])

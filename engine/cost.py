@@ -203,8 +203,8 @@ def scratch(target: Target, context: int) -> Target:
     probe = copy(target)
     probe.sequences = []
     probe.begin([1] * (context + 1), GRID[-1])
-    for cache in (probe.sequence.keys, probe.sequence.values):
-        cache.fill_(0.1)  # pages that were never written would be read too fast
+    for part in probe.sequence.cache:
+        part.fill_(0.1)  # pages that were never written would be read too fast
     return probe
 
 

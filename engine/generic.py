@@ -94,6 +94,7 @@ class Generic:
         self.device, self.dtype, self.q8 = device, dtype, q8
         self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
         self.layers: int = config.num_hidden_layers
+        self.places = [(device, self.layers)]
         self.heads: int = config.num_attention_heads
         self.kv_heads: int = getattr(config, "num_key_value_heads", None) or self.heads
         self.width: int = config.hidden_size
@@ -147,13 +148,14 @@ class Generic:
         return mixed.view(1, q.shape[0], q.shape[1], q.shape[2]).to(query.dtype), None
 
     def run(
-        self, ids: Tensor, rows: Rows, keys: Tensor, values: Tensor, layers: int | None = None
+        self, ids: Tensor, rows: Rows, cache: tuple[Tensor, ...], layers: int | None = None
     ) -> Tensor:
         """As `Llama.run`; `layers` is not offered here: all of them run."""
         from transformers.cache_utils import Cache
 
+        keys, values = cache[0]
         self.rows, self.buffers = rows, (keys, values)
-        cache: Any = Cache(
+        theirs: Any = Cache(
             layers=[_CacheLayer(keys[n], values[n], rows.base) for n in range(self.layers)]
         )
         try:
@@ -161,7 +163,7 @@ class Generic:
                 input_ids=ids[None],
                 position_ids=rows.positions[None],
                 attention_mask=rows.mask(self.device)[None, None],
-                past_key_values=cache,
+                past_key_values=theirs,
                 use_cache=True,
             )
         finally:

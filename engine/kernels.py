@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ class Rows:
     base: int
     parents: np.ndarray  # int32 [rows]
     positions: Tensor  # int64 [rows]: base + depth
+    _mask: Tensor | None = field(default=None, repr=False)  # of the device that asked last
 
     @classmethod
     def of(cls, base: int, parents: list[int], device: torch.device) -> Rows:
@@ -44,7 +45,10 @@ class Rows:
         return cls(base, np.asarray(parents, np.int32), positions)
 
     def mask(self, device: torch.device) -> Tensor:
-        """Bool [rows, base + rows], True where a row may look."""
+        """Bool [rows, base + rows], True where a row may look. Made once for all layers of a
+        device."""
+        if self._mask is not None and self._mask.device == device:
+            return self._mask
         rows = len(self.parents)
         sees = torch.zeros(rows, self.base + rows, dtype=torch.bool)
         sees[:, : self.base] = True
@@ -52,7 +56,8 @@ class Rows:
             if parent >= 0:
                 sees[row, self.base :] = sees[parent, self.base :]
             sees[row, self.base + row] = True
-        return sees.to(device)
+        self._mask = sees.to(device)
+        return self._mask
 
 
 class Q8:

@@ -91,10 +91,13 @@ class Llama:
         exact: bool = False,
         weights: Named | None = None,
         int8: bool = False,
+        places: list[tuple[torch.device, int]] | None = None,
     ) -> None:
         """`exact`: products that do not round by shape on a GPU either; `int8`: with weights of 8
         bits there (the embedding keeps `dtype`). `weights` in place of the
-        folder's own, of which only config.json is read then."""
+        folder's own, of which only config.json is read then. `places`: the devices in the order of
+        the layers, with how many each has: the first one has the embedding too, the last one,
+        which is `device`, norm and head; None: all lies on `device`."""
         config = json.loads((folder / "config.json").read_text("utf-8"))
         named: Named = Weights(folder) if weights is None else weights
         heads = config["num_attention_heads"]
@@ -102,6 +105,7 @@ class Llama:
         self.int8 = int8
         self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
         self.layers: int = config["num_hidden_layers"]
+        self.places = places or [(device, self.layers)]
         self.heads: int = heads
         self.kv_heads: int = config.get("num_key_value_heads") or heads
         self.head_dim: int = config.get("head_dim") or config["hidden_size"] // heads
@@ -112,24 +116,26 @@ class Llama:
         self.scale = self.head_dim**-0.5
         rope = config.get("rope_parameters") or {}
         theta = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
-        self.turns = rotations(theta, self.head_dim, self.max_positions).to(device)
+        first = self.places[0][0]
+        self.turns = rotations(theta, self.head_dim, self.max_positions).to(first)
         embedding = named["model.embed_tokens.weight"]
-        self.embedding = embedding.to(device) if q8 else embedding.to(device, dtype)
-        self.blocks = [self._layer(named, n) for n in range(self.layers)]
-        self.norm = self._norm(named["model.norm.weight"])
+        self.embedding = embedding.to(first) if q8 else embedding.to(first, dtype)
+        lies = [place for place, count in self.places for _ in range(count)]
+        self.blocks = [self._layer(named, n, place) for n, place in enumerate(lies)]
+        self.norm = self._norm(named["model.norm.weight"], device)
         head = named.get("lm_head.weight")
         if head is None or config.get("tie_word_embeddings") or torch.equal(head, embedding):
             head = self.embedding  # tied, or equal: kept once where the product does not pack
-        self._head = self._product(head)
+        self._head = self._product(device, head)
 
-    def _norm(self, weight: Tensor) -> Tensor:
-        return weight.to(self.device, torch.float32)
+    def _norm(self, weight: Tensor, device: torch.device) -> Tensor:
+        return weight.to(device, torch.float32)
 
-    def _product(self, weight: Tensor, bias: Tensor | None = None) -> Product:
+    def _product(self, device: torch.device, weight: Tensor, bias: Tensor | None = None) -> Product:
         if self.q8:
             return product(weight, bias, q8=True)
-        placed = None if bias is None else bias.to(self.device, self.dtype)
-        placed_weight = weight.to(self.device, self.dtype)
+        placed = None if bias is None else bias.to(device, self.dtype)
+        placed_weight = weight.to(device, self.dtype)
         return product(placed_weight, placed, exact=self.exact, int8=self.int8)
 
     def _paired(self, weight: Tensor) -> Tensor:
@@ -140,7 +146,7 @@ class Llama:
         halves = weight.reshape(-1, 2, self.head_dim // 2, *shape[1:])
         return halves.transpose(1, 2).reshape(shape)
 
-    def _layer(self, weights: Named, n: int) -> Layer:
+    def _layer(self, weights: Named, n: int, place: torch.device) -> Layer:
         at, mlp = f"model.layers.{n}.self_attn.", f"model.layers.{n}.mlp."
         q, k, v = (weights[f"{at}{name}_proj.weight"] for name in "qkv")
         biases = [weights.get(f"{at}{name}_proj.bias") for name in "qkv"]
@@ -150,51 +156,63 @@ class Llama:
         qk_norm = None
         if f"{at}q_norm.weight" in weights:
             q_norm, k_norm = (self._paired(weights[f"{at}{name}_norm.weight"]) for name in "qk")
-            qk_norm = (self._norm(q_norm), self._norm(k_norm))
+            qk_norm = (self._norm(q_norm, place), self._norm(k_norm, place))
         gate, up = weights[f"{mlp}gate_proj.weight"], weights[f"{mlp}up_proj.weight"]
         return Layer(
-            self._norm(weights[f"model.layers.{n}.input_layernorm.weight"]),
-            self._product(torch.cat([self._paired(q), self._paired(k), v]), bias),
+            self._norm(weights[f"model.layers.{n}.input_layernorm.weight"], place),
+            self._product(place, torch.cat([self._paired(q), self._paired(k), v]), bias),
             qk_norm,
-            self._product(weights[f"{at}o_proj.weight"], weights.get(f"{at}o_proj.bias")),
-            self._norm(weights[f"model.layers.{n}.post_attention_layernorm.weight"]),
-            self._product(torch.cat([gate, up])),
-            self._product(weights[f"{mlp}down_proj.weight"]),
+            self._product(place, weights[f"{at}o_proj.weight"], weights.get(f"{at}o_proj.bias")),
+            self._norm(weights[f"model.layers.{n}.post_attention_layernorm.weight"], place),
+            self._product(place, torch.cat([gate, up])),
+            self._product(place, weights[f"{mlp}down_proj.weight"]),
         )
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x.float(), (x.shape[-1],), weight, self.eps).to(self.dtype)
 
     def run(
-        self, ids: Tensor, rows: Rows, keys: Tensor, values: Tensor, layers: int | None = None
+        self, ids: Tensor, rows: Rows, cache: tuple[Tensor, ...], layers: int | None = None
     ) -> Tensor:
-        """Final hidden states [rows, width] of token `ids` [rows]; their keys and values are
-        written to cache rows `rows.base ...` of [layers, kv heads, capacity, head_dim]."""
-        count, kv = len(ids), self.kv_heads
-        both = self.heads + kv
-        stop = rows.base + count
+        """Final hidden states [rows, width], on `device`, of token `ids` [rows], which lie where
+        the embedding does. Their keys and values are written to cache rows `rows.base ...` of
+        `cache`, a part for each of `places`: [2, its layers, kv heads, capacity, head_dim]."""
         if self.q8:
-            return torch.from_numpy(run_q8(self, ids, rows, keys, values, layers))
+            return torch.from_numpy(run_q8(self, ids, rows, cache[0], layers))
         turn = self.turns[rows.positions, None]  # [rows, 1, head_dim / 2]
-        x = self.embedding[ids].to(self.dtype)
-        for n, layer in enumerate(self.blocks[:layers]):
-            qkv = layer.qkv(self._normed(x, layer.norm_in)).float()
-            heads = qkv.view(count, both + kv, self.head_dim)
-            qk = heads[:, :both]
-            if layer.qk_norm is not None:
-                q_norm, k_norm = layer.qk_norm
-                q = F.rms_norm(qk[:, : self.heads], (self.head_dim,), q_norm, self.eps)
-                k = F.rms_norm(qk[:, self.heads :], (self.head_dim,), k_norm, self.eps)
-                qk = torch.cat([q, k], 1)
-            pairs = torch.view_as_complex(qk.reshape(count, both, -1, 2))
-            qk = torch.view_as_real(pairs * turn).flatten(-2)
-            keys[n, :, rows.base : stop] = qk[:, self.heads :].transpose(0, 1)
-            values[n, :, rows.base : stop] = heads[:, both:].transpose(0, 1)
-            mixed = attend(qk[:, : self.heads], keys[n], values[n], rows, self.scale)
-            x = x + layer.out(mixed.to(self.dtype))
-            gate, up = layer.gate_up(self._normed(x, layer.norm_mlp)).chunk(2, -1)
-            x = x + layer.down(F.silu(gate) * up)
+        x, done = self.embedding[ids].to(self.dtype), 0
+        for (place, count), (keys, values) in zip(self.places, cache, strict=True):
+            if done:
+                x, turn = x.to(place), turn.to(place)
+            some = self.blocks[:layers][done : done + count]
+            for layer, layer_keys, layer_values in zip(some, keys, values, strict=False):
+                x = self._through(layer, x, turn, rows, layer_keys, layer_values)
+            done += count
         return self._normed(x, self.norm)
+
+    def _through(
+        self, layer: Layer, x: Tensor, turn: Tensor, rows: Rows, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        """x [rows, width] behind a layer, whose keys and values [kv heads, capacity, head_dim] are
+        written."""
+        count, heads, both = len(x), self.heads, self.heads + self.kv_heads
+        qkv = layer.qkv(self._normed(x, layer.norm_in)).float()
+        split = qkv.view(count, both + self.kv_heads, self.head_dim)
+        qk = split[:, :both]
+        if layer.qk_norm is not None:
+            q_norm, k_norm = layer.qk_norm
+            q = F.rms_norm(qk[:, :heads], (self.head_dim,), q_norm, self.eps)
+            k = F.rms_norm(qk[:, heads:], (self.head_dim,), k_norm, self.eps)
+            qk = torch.cat([q, k], 1)
+        pairs = torch.view_as_complex(qk.reshape(count, both, -1, 2))
+        qk = torch.view_as_real(pairs * turn).flatten(-2)
+        new = slice(rows.base, rows.base + count)
+        keys[:, new] = qk[:, heads:].transpose(0, 1)
+        values[:, new] = split[:, both:].transpose(0, 1)
+        mixed = attend(qk[:, :heads], keys, values, rows, self.scale)
+        x = x + layer.out(mixed.to(self.dtype))
+        gate, up = layer.gate_up(self._normed(x, layer.norm_mlp)).chunk(2, -1)
+        return x + layer.down(F.silu(gate) * up)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""

@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-def run_q8(
-    model: Llama, ids: Tensor, rows: Rows, keys: Tensor, values: Tensor, layers: int | None
-) -> Array:
-    """As `Llama.run`: final hidden states, f32 [rows, width]."""
+def run_q8(model: Llama, ids: Tensor, rows: Rows, cache: Tensor, layers: int | None) -> Array:
+    """As `Llama.run`: final hidden states, f32 [rows, width]. cache: the one part of it."""
     count, heads, both, d = len(ids), model.heads, model.heads + model.kv_heads, model.head_dim
     base, stop, eps = rows.base, rows.base + len(ids), model.eps
-    all_keys, all_values = keys.numpy(), values.numpy()
+    all_keys, all_values = cache.numpy()
     turn = model.turns[rows.positions, None].numpy()
     x = model.embedding[ids].float().numpy()
     blocks: list[Any] = model.blocks[:layers]  # their products are `kernels.Q8`

@@ -15,48 +15,47 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Sequence:
-    """One remembered sequence: row i of keys and values belongs to tokens[i]."""
+    """One remembered sequence: row i of the cache belongs to tokens[i]."""
 
     tokens: list[int] = field(default_factory=list)
-    keys: Tensor = field(default_factory=lambda: torch.empty(0))  # [layers, kv, capacity, d]
-    values: Tensor = field(default_factory=lambda: torch.empty(0))
+    # keys and values [2, layers, kv heads, capacity, d]: a part for each device and its layers
+    cache: tuple[Tensor, ...] = ()
     states: Tensor | None = None  # [capacity, width]: the rows' final hidden states, where kept
-    both: Tensor | None = None  # keys and values, where they are parts of one tensor
 
     @property
     def capacity(self) -> int:
-        return self.keys.shape[2] if self.keys.dim() == 4 else 0
+        return self.cache[0].shape[3] if self.cache else 0
 
     @property
     def nbytes(self) -> int:
         states = 0 if self.states is None else self.states.nbytes
-        return 2 * self.keys.numel() * self.keys.element_size() + states
+        return sum(part.nbytes for part in self.cache) + states
 
 
 def copied(
-    model: Llama | Generic,
-    source: Sequence,
-    rows: int,
-    capacity: int,
-    together: bool,
-    keeps_states: bool,
+    model: Llama | Generic, source: Sequence, rows: int, capacity: int, keeps_states: bool
 ) -> Sequence:
-    """A sequence with memory of its own that starts with `rows` rows of `source`. `together`: keys
-    and values are parts of one tensor."""
-    shape = (model.layers, model.kv_heads, capacity, model.head_dim)
-    both = None
-    if together:
-        both = torch.empty((2, *shape), dtype=model.cache_dtype, device=model.device)
-        keys, values = both[0], both[1]
-    else:
-        keys = torch.empty(shape, dtype=model.cache_dtype, device=model.device)
-        values = torch.empty_like(keys)
+    """A sequence with memory of its own that starts with `rows` rows of `source`. Each layer's keys
+    and values lie where the layer does."""
+    kind = model.cache_dtype
+    cache = tuple(
+        torch.empty((2, count, model.kv_heads, capacity, model.head_dim), dtype=kind, device=device)
+        for device, count in model.places
+    )
     if rows:
-        keys[:, :, :rows] = source.keys[:, :, :rows]
-        values[:, :, :rows] = source.values[:, :, :rows]
+        for part, old in zip(cache, source.cache, strict=True):
+            part[..., :rows, :] = old[..., :rows, :]
     states = None
     if keeps_states:
         states = torch.empty(capacity, model.width, device=model.device)
         if source.states is not None:
             states[:rows] = source.states[:rows]
-    return Sequence(source.tokens[:rows], keys, values, states, both)
+    return Sequence(source.tokens[:rows], cache, states)
+
+
+def common_prefix(one: list[int], other: list[int]) -> int:
+    """Length of the longest common prefix."""
+    length = min(len(one), len(other))
+    if one[:length] == other[:length]:
+        return length
+    return next(n for n in range(length) if one[n] != other[n])

@@ -21,13 +21,13 @@ from torch import Tensor
 from engine import _kernels
 from engine.alone import checked
 from engine.config import Config
-from engine.device import check_card, choose_device, choose_dtype, memory_told, room_left
+from engine.device import choose_devices, choose_dtype, memory_told, placed, refuse_several, room_on
 from engine.generic import Generic, UnsupportedModel, refuse
 from engine.graphs import BUCKETS, MOST
 from engine.kernels import Rows
 from engine.llama import Llama, Named, supports
 from engine.records import Draft, RequestError, Scores
-from engine.sequence import Sequence, copied
+from engine.sequence import Sequence, common_prefix, copied
 from engine.static import Static
 from engine.weights.whole import settings_of
 
@@ -48,7 +48,7 @@ class Target:
         WeightsError or OSError with one line."""
         self.folder = folder
         self.settings = settings_of(folder)
-        self.device = choose_device(config.device)
+        self.devices = choose_devices(config.device)  # in the order of the layers
         self.dtype_name = choose_dtype(config.dtype, self.device, folder)
         q8 = self.dtype_name == "q8"
         if self.device.type == "cpu":
@@ -59,6 +59,9 @@ class Target:
         dtype = torch.bfloat16 if int8 or self.dtype_name == "bf16" else torch.float32
         refuse(self.settings)
         cuda, ours = self.device.type == "cuda", supports(self.settings)
+        several = len(self.devices) > 1
+        if several:
+            refuse_several(len(self.devices), self.settings, ours, self.dtype_name, config)
         exact = config.exact and self.device.type != "cpu"
         tiled = "exact" if exact else "int8" if int8 else ""  # what needs Triton's products
         if tiled and not (cuda and ours):
@@ -68,25 +71,23 @@ class Target:
             )
         if tiled and find_spec("triton") is None:
             raise UnsupportedModel(f"{tiled} needs Triton on a GPU: install it, or leave it out")
-        size = None
-        if cuda and ours:
-            widths = dtype.itemsize, 1 if int8 else dtype.itemsize
-            size = check_card(folder.name, self.settings, widths, config.max_context)
+        places, sizes, widths = None, None, (dtype.itemsize, 1 if int8 else dtype.itemsize)
+        if ours:
+            asked = config.max_context
+            places, sizes = placed(folder.name, self.settings, widths, asked, self.devices)
         self.model: Llama | Generic
-        with torch.inference_mode(), memory_told(folder.name):
+        with torch.inference_mode(), memory_told(folder.name, self.devices):
             if ours:
-                self.model = Llama(folder, self.device, dtype, q8, exact, weights, int8)
+                self.model = Llama(folder, self.device, dtype, q8, exact, weights, int8, places)
             else:
                 self.model = Generic(folder, self.device, dtype, q8)
         self.vocab = self.model.vocab
         self.context = min(config.max_context or 1 << 30, self.model.max_positions)
         memory = config.cache_bytes
-        if size is not None:
-            torch.cuda.empty_cache()
-            free = torch.cuda.mem_get_info()[0]
-            self.context = room_left(size, self.context, free)
-            memory = max(0, min(memory, free - size.beside))
-        self.chunk = CPU_CHUNK if self.device.type == "cpu" else GPU_CHUNK
+        if sizes:
+            self.context, memory = room_on(self.devices, sizes, self.context, memory)
+        # On several devices attention takes memory for every row and every key: few rows at once.
+        self.chunk = CPU_CHUNK if several or self.device.type == "cpu" else GPU_CHUNK
         self.limits = (max(1, config.cached_sequences), memory)
         self.sequences: list[Sequence] = []  # least recently used first; the last is current
         self.pending: tuple[int, Draft] | None = None  # what the last forward ran
@@ -94,16 +95,21 @@ class Target:
         self.said_short = False
         self.most = MOST  # rows of a pass of static shape, at most
         self.static = None
-        if isinstance(self.model, Llama) and _wants_static(config, cuda) and not q8:
+        if isinstance(self.model, Llama) and _wants_static(config, self.devices) and not q8:
             self.static = Static(self.model, config.exact, config.graphs == "auto")
             self.chunk = EXACT_CHUNK if exact else self.chunk
         self.exact = checked(self) if self.device.type == "cpu" or exact else False
 
     @property
+    def device(self) -> torch.device:
+        """Where hidden states and logits are: the last layers' device."""
+        return self.devices[-1]
+
+    @property
     def device_name(self) -> str:
         """The device as a person would name it."""
         if self.device.type == "cuda":
-            return torch.cuda.get_device_name(self.device)
+            return ", ".join(torch.cuda.get_device_name(one) for one in self.devices)
         return f"{self.device.type} {platform.machine()}"
 
     @property
@@ -167,9 +173,7 @@ class Target:
                 pass
 
     def _copy(self, source: Sequence, rows: int, capacity: int) -> Sequence:
-        return copied(
-            self.model, source, rows, capacity, self.static is not None, self.keeps_states
-        )
+        return copied(self.model, source, rows, capacity, self.keeps_states)
 
     def _forget(self) -> None:
         count, limit = self.limits
@@ -224,15 +228,13 @@ class Target:
 
     def _step(self, static: Static, last: int, draft: Draft, hidden: bool) -> Scores:
         current = self.sequence
-        base = len(current.tokens)
+        base, (keys, values) = len(current.tokens), current.cache[0]
         while True:
             draft = draft.first(self.most - 1)
             self._check_room(1 + len(draft))
             parents = [-1, *(parent + 1 for parent in draft.parents)]
             try:
-                said = static.step(
-                    [last, *draft.tokens], parents, current.keys, current.values, base
-                )
+                said = static.step([last, *draft.tokens], parents, keys, values, base)
                 logits = said.logits.to(torch.float32, copy=True)
                 states = said.states.clone() if hidden else None
                 break
@@ -268,16 +270,15 @@ class Target:
         last, draft = self.pending
         self.pending = None
         current, base = self.sequence, len(self.tokens) + 1
-        if self.static is not None and current.both is not None and len(path) <= MOST:
-            for cache in (current.both, current.states):
-                if cache is not None:
-                    self.static.keep(cache, base, path)
+        kept = current.cache if current.states is None else (*current.cache, current.states)
+        if self.static is not None and len(path) <= MOST:
+            for part in kept:
+                self.static.keep(part, base, path)
         elif path != list(range(len(path))):
-            rows = torch.tensor(path, device=self.device) + base
-            for cache in (current.keys, current.values):
-                cache[:, :, base : base + len(path)] = cache.index_select(2, rows)
-            if current.states is not None:
-                current.states[base : base + len(path)] = current.states[rows]
+            rows = torch.tensor(path) + base
+            for part in kept:
+                moved = part.index_select(-2, rows.to(part.device))
+                part[..., base : base + len(path), :] = moved
         current.tokens += [last, *(draft.tokens[node] for node in path)]
 
     @torch.inference_mode()
@@ -290,10 +291,11 @@ class Target:
         if base >= current.capacity:
             raise ValueError(f"the cache holds {current.capacity} rows: skim fewer tokens")
         if self.static is not None:
-            return self.static.read([token], current.keys, current.values, base, layers)
-        ids = torch.tensor([token], dtype=torch.int64, device=self.device)
-        rows = Rows.of(base, [-1], self.device)
-        return self.model.run(ids, rows, current.keys, current.values, layers=layers)
+            keys, values = current.cache[0]
+            return self.static.read([token], keys, values, base, layers)
+        ids = torch.tensor([token], dtype=torch.int64, device=self.devices[0])
+        rows = Rows.of(base, [-1], self.devices[0])
+        return self.model.run(ids, rows, current.cache, layers)
 
     @torch.inference_mode()
     def logits(self, states: Tensor) -> Tensor:
@@ -316,8 +318,8 @@ class Target:
             return self._run(chunk, [-1, *range(len(chunk) - 1)])
         self._check_room(len(chunk))
         current = self.sequence
-        base = len(current.tokens)
-        states = self.static.read(chunk, current.keys, current.values, base)
+        base, (keys, values) = len(current.tokens), current.cache[0]
+        states = self.static.read(chunk, keys, values, base)
         if current.states is not None:
             current.states[base : base + len(chunk)] = states
         return states
@@ -326,24 +328,20 @@ class Target:
         current = self.sequence
         base = len(current.tokens)
         self._check_room(len(tokens))
-        rows = Rows.of(base, parents, self.device)
-        ids = torch.tensor(tokens, dtype=torch.int64, device=self.device)
-        states = self.model.run(ids, rows, current.keys, current.values)
+        rows = Rows.of(base, parents, self.devices[0])
+        ids = torch.tensor(tokens, dtype=torch.int64, device=self.devices[0])
+        states = self.model.run(ids, rows, current.cache)
         if current.states is not None:
             current.states[base : base + len(tokens)] = states
         return states
 
 
-def common_prefix(one: list[int], other: list[int]) -> int:
-    """Length of the longest common prefix."""
-    length = min(len(one), len(other))
-    if one[:length] == other[:length]:
-        return length
-    return next(n for n in range(length) if one[n] != other[n])
-
-
-def _wants_static(config: Config, cuda: bool) -> bool:
+def _wants_static(config: Config, devices: list[torch.device]) -> bool:
     """Whether passes have static shapes."""
     if config.graphs not in ("auto", "off", "static"):
         raise ValueError(f"graphs {config.graphs!r}: choose auto, off or static")
+    if len(devices) > 1:
+        log.warning("%s: passes are launched step by step, without CUDA graphs", config.device)
+        return False
+    cuda = devices[0].type == "cuda"
     return config.graphs == "static" or (cuda and (config.graphs == "auto" or config.exact))

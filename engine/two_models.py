@@ -30,7 +30,7 @@ from engine.generate import verdict
 from engine.pair import Pair, load, reach
 from engine.records import Draft, Request
 from engine.rejection import DRAFTING, Dice
-from engine.target import common_prefix
+from engine.sequence import common_prefix
 from engine.verify import Verdict, cut
 
 __all__ = ["DRAFT", "Pair", "agreement", "generate_and_check", "load", "speculative_decoding"]

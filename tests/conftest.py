@@ -56,8 +56,10 @@ def byte_bpe(folder: Path, size: int = 300) -> int:
     return int(tokenizer.get_vocab_size())
 
 
-def tiny_model(folder: Path, kind: str = "llama", seed: int = 0, context: int = 512) -> Path:
-    """A random two-layer model of one architecture, as a user's folder would be."""
+def tiny_model(
+    folder: Path, kind: str = "llama", seed: int = 0, context: int = 512, layers: int = 2
+) -> Path:
+    """A random model of one architecture, as a user's folder would be."""
     import torch
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
@@ -65,13 +67,13 @@ def tiny_model(folder: Path, kind: str = "llama", seed: int = 0, context: int = 
     vocab = byte_bpe(folder)
     common = {"vocab_size": vocab, "bos_token_id": None, "eos_token_id": 0, "pad_token_id": None}
     shapes: dict[str, dict[str, Any]] = {
-        "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": context},
+        "gpt2": {"n_embd": 32, "n_layer": layers, "n_head": 4, "n_positions": context},
         "phi": {"partial_rotary_factor": 0.5},
     }
     llama = {
         "hidden_size": 32,
         "intermediate_size": 48,
-        "num_hidden_layers": 2,
+        "num_hidden_layers": layers,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": context,

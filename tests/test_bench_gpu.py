@@ -166,18 +166,18 @@ def test_another_text_is_an_error(target: Any, recorded: gpu_edits.Recorded) -> 
 def test_a_step_leaves_the_cache_as_it_was(target: Any) -> None:
     gpu_steps.clear(target)
     gpu_steps.place_at(target, 100, 16)
-    before = target.sequence.keys[:, :, :100].clone()
+    before = target.sequence.cache[0][..., :100, :].clone()
     for _ in range(3):
         gpu_steps.step(target, gpu_steps.draft_of(16), 100)
     assert len(target.tokens) == 100
-    assert torch.equal(target.sequence.keys[:, :, :100], before)
+    assert torch.equal(target.sequence.cache[0][..., :100, :], before)
 
 
 def test_the_floor_is_weights_and_live_cache(target: Any) -> None:
     """Counted from the tensors themselves."""
     gpu_steps.clear(target)
     gpu_steps.place_at(target, 299, 1)
-    cache = 2 * target.sequence.keys[:, :, :300].numel() * target.sequence.keys.element_size()
+    cache = target.sequence.cache[0][..., :300, :].nbytes
     weights = 4 * sum(
         p.numel() for p in gpu_models.random_hf(TINY, CPU, torch.float32).parameters()
     )

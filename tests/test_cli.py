@@ -83,6 +83,7 @@ def test_what_needs_no_model_loads_no_torch(
         (["edit", "my file.py", "-i", "x", "--top-k", "few"], "few"),
         (["edit", "my file.py", "-i", "x", "--max-tokens", "0"], "0 is not 1 or more"),
         (["edit", "my file.py", "-i", "x", "--device", "abacus"], "abacus"),
+        (["edit", "my file.py", "-i", "x", "--device", "cuda:0,cpu"], "several are cards"),
         (["edit", "my file.py", "-i", "x", "--dtype", "f8"], "f8"),
         (["edit", "my file.py", "-i", "x", "--workspace", "latin"], "latin: not a folder"),
         (["edit", "long.py", "-i", "x"], "81 lines"),

@@ -210,7 +210,7 @@ def test_measuring_leaves_the_target_as_it_is_between_any_two_passes(target: Tar
     for _ in target.prefill(prompt, 8):
         pass
     rows = len(prompt) - 1  # those behind were never written
-    kept, keys = target.sequence, target.sequence.keys[:, :, :rows].clone()
+    kept, cache = target.sequence, target.sequence.cache[0][..., :rows, :].clone()
     cost = guess(target)
     assert not cost.measured and cost.reading > 0
     first = cost.seconds.copy()
@@ -221,7 +221,7 @@ def test_measuring_leaves_the_target_as_it_is_between_any_two_passes(target: Tar
         if not cost.measured and turns <= 2 * len(GRID):
             assert (cost.seconds == first).all(), "half a measurement is none"
     assert turns > len(GRID), "every point is measured"
-    assert target.sequence.keys[:, :, :rows].equal(keys)
+    assert target.sequence.cache[0][..., :rows, :].equal(cache)
     assert (cost.seconds != first).any() and cost.reading == cost.seconds[6] / GRID[-1]
     assert (np.diff(cost.table(400, 192)) >= 0).all()
 

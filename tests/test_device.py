@@ -1,9 +1,11 @@
-"""What a model takes of a card's memory, and models made of noise."""
+"""What a model takes of a card's memory, or of several; and models made of noise."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,17 @@ from safetensors.torch import load_file
 from test_target import begin, load
 
 from engine.config import Config
-from engine.device import Size, check_fits, choose_dtype, memory_told, room_left, size_of
+from engine.device import (
+    Size,
+    check_fits,
+    choose_dtype,
+    memory_told,
+    placed,
+    room_left,
+    room_on,
+    shares,
+    size_of,
+)
 from engine.generic import UnsupportedModel
 from engine.random_weights import RandomWeights
 from engine.records import Draft
@@ -109,8 +121,99 @@ def test_a_shorter_context_is_told(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("layers", "free", "expected"),
+    [
+        (28, [80], [28]),
+        (28, [80, 80], [14, 14]),
+        (5, [80, 80, 80], [2, 2, 1]),
+        (28, [80, 40], [19, 9]),
+        (80, [10, 20, 10], [20, 40, 20]),
+        (3, [100, 1, 100], [1, 1, 1]),  # a device that is named is used
+        (9, [0, 90], [1, 8]),
+    ],
+)
+def test_layers_are_shared_out_by_memory(layers: int, free: list[int], expected: list[int]) -> None:
+    assert shares(layers, free) == expected
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=4), st.integers(0, 7))
+def test_no_other_shares_leave_more_where_least_is_left(free: list[int], more: int) -> None:
+    layers = len(free) + more
+
+    def least(counts: Sequence[int]) -> float:
+        return min(room / count for room, count in zip(free, counts, strict=True))
+
+    counts = shares(layers, free)
+    assert sum(counts) == layers and min(counts) >= 1
+    every = itertools.product(range(1, more + 2), repeat=len(free))
+    assert least(counts) == max(least(one) for one in every if sum(one) == layers)
+
+
+def test_what_lies_on_the_devices_is_the_model() -> None:
+    for tied, width in itertools.product((False, True), (2, 4)):
+        settings = CODER_7B | {"tie_word_embeddings": tied}
+        one, layers = size_of(settings, width), range(28)
+        parts = [
+            size_of(settings, width, 0, some) for some in (layers[:9], layers[9:10], layers[10:])
+        ]
+        head = 152064 * 3584 * width if tied else 0  # the last device has its own
+        assert sum(part.weights for part in parts) == one.weights + head
+        assert sum(part.token for part in parts) == one.token
+        assert parts[0].weights > 9 * parts[1].weights < parts[2].weights
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """Two cards that there are not, by the bytes that are free on them."""
+    found: dict[int, int] = {}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda card: (found[card.index], 24 * GB))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda card: "Some Card")
+    return found
+
+
+CARDS = [torch.device("cuda", number) for number in range(2)]
+
+
+@pytest.mark.parametrize("gb", [(10, 12), (12, 10), (11, 11), (6, 16), (16, 6), (24, 24)])
+def test_no_other_places_take_a_longer_context(free: dict[int, int], gb: tuple[int, int]) -> None:
+    free |= {0: gb[0] * GB, 1: gb[1] * GB}
+
+    def room(first: int) -> float:
+        """Bytes for the keys and values of a layer, on the card that has fewer."""
+        parts = [size_of(CODER_7B, 2, 0, some) for some in (range(first), range(first, 28))]
+        left = [free[n] - one.weights - one.beside for n, one in enumerate(parts)]
+        return min(left[0] / first, left[1] / (28 - first))
+
+    places, sizes = placed("coder", CODER_7B, (2, 2), 0, CARDS)
+    assert [card for card, _ in places] == CARDS and sum(count for _, count in places) == 28
+    assert room(places[0][1]) == max(room(count) for count in range(1, 28))
+    assert sizes[0] == size_of(CODER_7B, 2, 0, range(places[0][1]))
+
+
+def test_every_card_is_asked(free: dict[int, int], caplog: pytest.LogCaptureFixture) -> None:
+    free |= {0: 10 * GB, 1: 12 * GB}
+    _, sizes = placed("coder", CODER_7B, (2, 2), 0, CARDS)
+    for number, size in enumerate(sizes):
+        assert size.weights + 1024 * size.token + size.beside <= free[number]
+        free[number] -= size.weights  # as once they are loaded
+    context, memory = room_on(CARDS, sizes, 1 << 20, 1 << 40)
+    left = [free[number] - size.beside for number, size in enumerate(sizes)]
+    assert context == min(room // size.token for room, size in zip(left, sizes, strict=True))
+    token = sum(size.token for size in sizes)  # remembered sequences share their bytes out alike
+    assert all(memory * size.token // token <= left[n] for n, size in enumerate(sizes))
+    assert any((memory + token) * size.token // token > left[n] for n, size in enumerate(sizes))
+    assert room_on(CARDS, sizes, 100, 1 << 10) == (100, 1 << 10)
+    assert "is left on Some Card (cuda:" in caplog.text
+    free |= {0: 12 * GB, 1: 4 * GB}
+    with pytest.raises(UnsupportedModel) as caught:
+        placed("coder", CODER_7B, (2, 2), 0, CARDS)
+    line = str(caught.value)
+    assert line.startswith("coder, layers ") and "Some Card (cuda:" in line and "\n" not in line
+
+
 def test_only_memory_is_translated() -> None:
-    with pytest.raises(KeyError), memory_told("some"):
+    with pytest.raises(KeyError), memory_told("some", []):
         raise KeyError("other")
 
 

@@ -163,11 +163,8 @@ def test_its_cache_is_always_that_of_the_committed_text(
             if draft.tokens:
                 assert other.tokens == text
                 begin(fresh, [*text, 0])
-                for mine, theirs in (
-                    (other.sequence.keys, fresh.sequence.keys),
-                    (other.sequence.values, fresh.sequence.values),
-                ):
-                    assert torch.equal(mine[:, :, : len(text)], theirs[:, :, : len(text)])
+                mine, theirs = (one.sequence.cache[0] for one in (other, fresh))
+                assert torch.equal(mine[..., : len(text), :], theirs[..., : len(text), :])
                 rounds += 1
             return draft
 
@@ -181,14 +178,14 @@ def test_its_cache_is_always_that_of_the_committed_text(
 def test_first_layers_leave_the_models_cache_alone(target: Target, endless: Tokenizer) -> None:
     begin(target, PROMPT)
     rows = len(target.tokens)
-    before = target.sequence.keys[:, :, :rows].clone()
+    before = target.sequence.cache[0][..., :rows, :].clone()
     reader = FirstLayers(1)
     assert reader.ready(PROMPT, 9, target) == 9
     for token in (43, 5, 6):
         logits, hidden = reader.step(token)
         assert logits.shape == (target.vocab,) and hidden.shape == (target.model.width,)
     assert target.tokens == PROMPT[:-1]
-    assert torch.equal(target.sequence.keys[:, :, :rows], before)
+    assert torch.equal(target.sequence.cache[0][..., :rows, :], before)
 
 
 def test_the_first_layers_say_what_a_model_of_only_them_would(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.config import devices
 from ui import drafters
 from ui.index import Failure, Trouble, say
 
@@ -29,6 +30,7 @@ EXIT_CODES = """exit codes:
   3    the model could not be had
   130  interrupted; what was written until then is shown
 """
+DEVICE = "auto, cpu, cuda or mps; cuda:0,cuda:1: some of the layers on each of these cards"
 DTYPES = ["auto", "f32", "bf16", "q8", "int8"]
 EXACT = "on a GPU: the same text, bit for bit, with any draft; slower"
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
@@ -53,7 +55,7 @@ def add_options(
     """Which model, how it chooses, and what is shown."""
     add = parser.add_argument
     add("--model", metavar="M", help="a built-in name, a folder, a GGUF file or a hub id")
-    add("--device", choices=["auto", "cpu", "cuda", "mps"], help="where the model runs")
+    add("--device", type=device, metavar="D", help=DEVICE)
     add("--dtype", choices=DTYPES, help="of the model's weights")
     add("--exact", action="store_true", help=EXACT)
     drafters.add_options(parser)
@@ -164,6 +166,15 @@ def _trouble_told() -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeHandler(trouble)
+
+
+def device(text: str) -> str:
+    """A Config.device, checked before anything is loaded."""
+    try:
+        devices(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def finite(text: str) -> float:

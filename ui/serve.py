@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ui import drafters
 from ui.addresses import is_loopback
 from ui.index import Failure, say
-from ui.options import DTYPES, EXACT, add_embed, embedding
+from ui.options import DEVICE, DTYPES, EXACT, add_embed, device, embedding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help=f"requests that run or wait; more are told to come again; default: {PLACES}",
     )
-    add("--device", choices=["auto", "cpu", "cuda", "mps"], help="where the model runs")
+    add("--device", type=device, metavar="D", help=DEVICE)
     add("--dtype", choices=DTYPES, help="of the model's weights")
     add("--exact", action="store_true", help=EXACT)
     add("--workspace", type=Path, metavar="DIR", help="draft from the files of this folder too")
