@@ -149,8 +149,9 @@ def show_found(record: Figures) -> None:
 
 def show_answers(record: Figures) -> None:
     heads = "text hold-the-passage citations precise covered ratio where-quoted lowest"
+    heads += " with-prompt lowest"
     keys = ["answer_containment", "citations", "citation_precision", "covered"]
-    keys += ["ratio_to_plain", "ratio_where_quoted", "lowest_ratio"]
+    keys += ["ratio_to_plain", "ratio_where_quoted", "lowest_ratio", "ratio_whole", "lowest_whole"]
     lines = [["answers", *(str(record[key]) for key in keys)]]
     if made := record.get("summaries"):
         lines.append([f"{made['summaries']} summaries", *(str(made.get(key, "")) for key in keys)])

@@ -37,6 +37,7 @@ class Answered(NamedTuple):
     answer: Answer | None
     right: bool  # it has the words of the known passage
     ratios: list[float]  # of the plain time to ours, by repeat
+    whole: list[float]  # the same of whole answers, the reading of the prompt with them
     tokens: int
     prepare_ms: float  # retrieval and prompt
 
@@ -80,20 +81,23 @@ def answers(
         prepared = prepare(one.question, library, ids, engine.tokenizer, engine.target.context)
         took = (time.perf_counter() - began) * 1000
         if prepared.request is None:
-            rows.append(Answered(one.name, None, False, [], 0, took))
+            rows.append(Answered(one.name, None, False, [], [], 0, took))
             continue
-        done, ratios = paired(engine, prepared.request, repeats)
+        done, ratios, whole = paired(engine, prepared.request, repeats)
         passage = documents[one.document][1][one.start : one.stop]
         right = contains(done.text, passage)
         tokens = done.usage.completion_tokens
-        rows.append(Answered(one.name, answered(prepared, done.text), right, ratios, tokens, took))
+        said = answered(prepared, done.text)
+        rows.append(Answered(one.name, said, right, ratios, whole, tokens, took))
     return figures(rows, {one.id: one.text for one in added.values()})
 
 
-def paired(engine: Engine, request: Request, repeats: int) -> tuple[Done, list[float]]:
-    """The answer, and how many times sooner it comes than plain, by repeat."""
-    done = engine.submit(request, speculation=False).result()  # reads the prompt
-    ratios = []
+def paired(engine: Engine, request: Request, repeats: int) -> tuple[Done, list[float], list[float]]:
+    """The answer, and how many times sooner it is written than plainly, by repeat; then the same
+    with the reading of the prompt."""
+    done = engine.submit(request, speculation=False).result()
+    reading = done.usage.prefill_seconds
+    ratios, whole = [], []
     for repeat in range(repeats):
         seconds = {}
         for speculation in (False, True) if repeat % 2 else (True, False):
@@ -103,7 +107,8 @@ def paired(engine: Engine, request: Request, repeats: int) -> tuple[Done, list[f
                 raise RuntimeError(f"speculation changed an answer: {done.text!r}, {other.text!r}")
             seconds[speculation] = other.usage.decode_seconds
         ratios.append(seconds[False] / seconds[True])
-    return done, ratios
+        whole.append((reading + seconds[False]) / (reading + seconds[True]))
+    return done, ratios, whole
 
 
 def figures(rows: Sequence[Answered], texts: dict[str, str]) -> dict[str, Any]:
@@ -123,7 +128,9 @@ def figures(rows: Sequence[Answered], texts: dict[str, str]) -> dict[str, Any]:
         "prepare_ms": round(median(row.prepare_ms for row in rows), 2),
         "ratio_to_plain": ratio_of([row.ratios for row in told]),
         "ratio_where_quoted": ratio_of([row.ratios for row in quoting]),
-        "lowest_ratio": round(min((median(row.ratios) for row in told), default=0.0), 4) or None,
+        "lowest_ratio": lowest([row.ratios for row in told]),
+        "ratio_whole": ratio_of([row.whole for row in told]),
+        "lowest_whole": lowest([row.whole for row in told]),
         "each": [each(row) for row in rows],
     }
 
@@ -137,6 +144,11 @@ def each(row: Answered) -> dict[str, Any]:
         "covered": row.answer and round(row.answer.covered, 4),
         "ratio": round(median(row.ratios), 4) if row.ratios else None,
     }
+
+
+def lowest(ratios: Sequence[list[float]]) -> float | None:
+    """The lowest of the medians of each request; None for none."""
+    return round(min(median(one) for one in ratios), 4) if ratios else None
 
 
 def ratio_of(ratios: Sequence[list[float]]) -> float | None:

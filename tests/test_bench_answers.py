@@ -49,14 +49,15 @@ def test_figures_of_some_answers() -> None:
     text = "one two three four five six"
     answer = Answer(text, tuple(cite(text, [Source("d", "n", text)])), 1.0)
     rows = [
-        Answered("a", answer, True, [2.0, 8.0, 4.0], 6, 1.0),
-        Answered("b", Answer("no", (), 0.0), False, [1.0], 1, 3.0),
-        Answered("c", None, False, [], 0, 2.0),
+        Answered("a", answer, True, [2.0, 8.0, 4.0], [3.0, 2.0, 1.0], 6, 1.0),
+        Answered("b", Answer("no", (), 0.0), False, [1.0], [0.5], 1, 3.0),
+        Answered("c", None, False, [], [], 0, 2.0),
     ]
     got = figures(rows, {"d": text})
     assert got["answer_containment"] == pytest.approx(1 / 3, abs=1e-4)
     assert (got["citations"], got["citation_precision"], got["cited_answers"]) == (1, 1.0, 1)
     assert (got["ratio_to_plain"], got["ratio_where_quoted"], got["lowest_ratio"]) == (2, 4, 1)
+    assert (got["ratio_whole"], got["lowest_whole"]) == (1.0, 0.5)
     assert (got["not_answered"], got["covered"], got["prepare_ms"]) == (["c"], 0.5, 2.0)
 
 
