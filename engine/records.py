@@ -7,6 +7,7 @@ it, because that never changes the answer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -16,6 +17,7 @@ from index.records import Span
 Kind = Literal["edit", "complete", "chat"]
 Reason = Literal["stop", "length", "cancelled", "failed"]
 Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
+COLDEST = 1e-6  # temperature that is not greedy: below it numbers would overflow
 
 
 class RequestError(ValueError):
@@ -59,8 +61,10 @@ class Request:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise RequestError(f"temperature {self.temperature}: must be 0 (greedy) or more")
+        if self.temperature != 0 and not COLDEST <= self.temperature < math.inf:
+            raise RequestError(
+                f"temperature {self.temperature}: must be 0 (greedy), or {COLDEST} and more"
+            )
         if self.top_k < 0:
             raise RequestError(f"top_k {self.top_k}: must be 0 (all tokens) or more")
         if not 0 < self.top_p <= 1:

@@ -10,11 +10,10 @@ import re
 import secrets
 from collections.abc import Sequence
 
-from engine.records import Request
+from engine.records import COLDEST, Request
 from ui.openai_types import Asked, ChatRequest, CompletionRequest, PredictRequest, TextPart
 
 COMPLETION_TOKENS = 16  # OpenAI's default of /v1/completions
-COLDEST = 1e-6  # temperature, that is not greedy
 NARROWEST = 1e-9  # what `top_p` 0 means: the likeliest token alone
 FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 
