@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from fractions import Fraction
 
 import pytest
@@ -126,6 +127,49 @@ def test_adaptive_takes_what_was_measured() -> None:
         for count in itertools.islice(iter(wrong.begin, -1), AGAIN):
             wrong.saw(count, count, 0.01 * count, 1.0)
     assert wrong.begin() == 12
+
+
+def paced(lengths: Constant, cost: float, trust: float, seed: int) -> float:
+    """Seconds a token of many rounds, where a verification takes one second, a drafted token `cost`
+    and a token to which the draft model gives p is accepted with `trust` * p."""
+    chance, written, seconds = random.Random(seed), 0, 0.0
+    for _ in range(4000):
+        drafted, accepted, most = 0, 0, lengths.begin()
+        while drafted < most:
+            prob = chance.choice([1.0, 0.99, 0.9, 0.5])
+            accepted += accepted == drafted and chance.random() < trust * prob
+            drafted += 1
+            if not lengths.goes_on(drafted, prob, None):
+                break
+        lengths.saw(drafted, accepted, cost * drafted, 1.0)
+        written, seconds = written + accepted + 1, seconds + cost * drafted + 1
+    return seconds / written
+
+
+@pytest.mark.parametrize("cost", [0.05, 0.2, 0.4, 1.0])
+@pytest.mark.parametrize("trust", [1.0, 0.8, 0.5])
+def test_adaptive_is_as_fast_as_the_best_constant_length(cost: float, trust: float) -> None:
+    """Also where the draft model believes too much in itself, and where no length pays."""
+    constant = min(paced(Constant(n), cost, trust, 1) for n in range(13))
+    assert paced(Adaptive(), cost, trust, 1) <= constant * 1.04  # it cannot know before it has seen
+    if trust == 1 and cost == 0.2:  # what it knows of each token is worth something
+        assert paced(Adaptive(), cost, trust, 1) < constant * 0.95
+
+
+def test_adaptive_stops_where_the_next_token_is_unlikely() -> None:
+    lengths = Adaptive()
+    for _ in range(300):
+        lengths.begin()
+        for drafted in range(1, 5):
+            lengths.goes_on(drafted, 0.8, None)
+        lengths.saw(4, 3, 4 * 0.3, 1.0)
+    assert lengths.alpha == pytest.approx(0.75, rel=0.01)
+    assert lengths.cost == pytest.approx(0.3)
+    assert lengths.pace == pytest.approx(2.2 / 4, rel=0.01)
+    assert rounds(lengths, [0.2] * 12) == 1
+    # 3 of 3.2 came true; .73 (so far) * .75 (the next one) * .55 s a token is the .3 s it takes
+    assert rounds(lengths, [0.99, 0.9, 0.85, 0.99]) == 3
+    assert rounds(lengths, [1.0, 0.99, 0.99, 0.2, 1.0]) < rounds(lengths, [1.0] * 12)
 
 
 @pytest.mark.parametrize("kind", [Constant, Heuristic, Adaptive])

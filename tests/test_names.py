@@ -80,6 +80,7 @@ MODELS = (
     "draft-model:model={draft}",
     "draft-model:model={draft},lengths=constant,most=3",
     "draft-model:model={draft},lengths=confident,threshold=0.9",
+    "auto+draft-model:model={draft}",
     "self-draft:layers=1,lengths=heuristic",
     "specdec++:model={draft},head={stop}",
     "eagle2:head={eagle}",

@@ -2,7 +2,7 @@
 
 Constant, heuristic and oracle are SpecDec++'s names for the usual schedules; SpecDec++'s own rule,
 which stops where a refusal has become likely, is `Likely`, by the draft model's own confidence or
-by an acceptance head (`specdec.py`). `Adaptive` takes Leviathan's formula with what was measured.
+by an acceptance head (`specdec.py`). `Adaptive` weighs that confidence against time as measured.
 Nothing here can change the answer.
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-START, STEP_UP, STEP_DOWN = 5, 2, 1  # of the heuristic schedule
+START = 5  # tokens of a first draft
+STEP_UP, STEP_DOWN = 2, 1  # of the heuristic schedule
 FORGET = 0.98  # of what was measured before, at each round
 AGAIN = 64  # rounds until drafting is tried again where it did not pay
 Belief = Callable[[float, Any], float]  # (draft probability, hidden state) -> P(accepted)
@@ -102,46 +103,76 @@ class Likely(Constant):
 
 
 class Adaptive(Constant):
-    """The length of the largest expected gain, by what was measured so far; none where even that
-    is below 1, and a try again now and then. Shared by requests."""
+    """Drafts on while the next token is likely to bring more than its time would bring elsewhere:
+    by the draft model's own probabilities, as far as they came true, and by what was measured so
+    far. None where drafting does not pay, and a try again now and then. Shared by requests."""
 
     def __init__(self, most: int = 12) -> None:
         super().__init__(most)
         self.forget()
 
     def forget(self) -> None:
-        self.accepted = self.tested = 1.0  # so it begins with drafting
-        # seconds of drafting, tokens drafted, seconds of verifying, rounds: replaced together, for
-        # an engine may be told to forget while it drafts
-        self.times = (0.0, 0.0, 0.0, 0.0)
+        # tokens accepted, tested, accepted by the draft model's word; so it begins with drafting
+        self.tests = (1.0, 1.0, 1.0)
+        # tokens written, seconds of drafting, tokens drafted, seconds of verifying, rounds: like
+        # `tests` replaced together, for an engine may be told to forget while it drafts
+        self.times = (0.0, 0.0, 0.0, 0.0, 0.0)
+        self.probs: list[float] = []  # of this round
+        self.reach = 1.0  # P(all of this round's tokens are accepted)
         self.idle = 0
 
     @property
     def alpha(self) -> float:
         """Share of the tested tokens that were accepted."""
-        return self.accepted / self.tested
+        accepted, tested, _ = self.tests
+        return accepted / tested
 
     @property
     def cost(self) -> float:
         """A drafted token's time, beside a verification's."""
-        drafting, tokens, verifying, rounds = self.times
-        return (drafting / tokens) / (verifying / rounds) if drafting and verifying else 0.0
+        _, drafting, drafted, verifying, rounds = self.times
+        return (drafting / drafted) / (verifying / rounds) if drafting and verifying else 0.0
+
+    @property
+    def pace(self) -> float:
+        """Seconds a token took; 0 while that is not known."""
+        written, drafting, _, verifying, _ = self.times
+        return (drafting + verifying) / written if written else 0.0
 
     def begin(self) -> int:
-        count = best_length(self.alpha, self.cost, self.count)
-        self.idle = 0 if count else self.idle + 1
-        if self.idle == AGAIN:
+        self.probs, self.reach = [], 1.0
+        if best_length(self.alpha, self.cost, self.count):
             self.idle = 0
-            return min(2, self.count)
-        return count
+            return self.count
+        self.idle += 1
+        if self.idle < AGAIN:
+            return 0
+        self.idle = 0
+        return min(2, self.count)
+
+    def goes_on(self, drafted: int, prob: float, hidden: Any) -> bool:
+        """The marginal value: one more token is accepted with P(all before) * alpha; the time that
+        it takes to draft must not write more than that otherwise."""
+        accepted, _, claimed = self.tests
+        self.probs.append(prob)
+        self.reach *= min(1.0, prob * accepted / claimed)
+        _, drafting, tokens, _, _ = self.times
+        if not tokens:
+            return drafted < START
+        return self.reach * self.alpha * self.pace >= drafting / tokens
 
     def saw(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
         if not drafted:
             return
-        self.accepted = FORGET * self.accepted + accepted
-        self.tested = FORGET * self.tested + min(accepted + 1, drafted)
-        drafts, tokens, verifications, rounds = (FORGET * each for each in self.times)
-        self.times = (drafts + drafting, tokens + drafted, verifications + verifying, rounds + 1)
+        tested = min(accepted + 1, drafted)
+        found = (accepted, tested, sum(self.probs[:tested]) or tested)
+        self.tests = _aged(self.tests, found)
+        self.times = _aged(self.times, (accepted + 1, drafting, drafted, verifying, 1))
+
+
+def _aged(known: tuple[float, ...], found: tuple[float, ...]) -> Any:
+    """What is known, with what was found now."""
+    return tuple(FORGET * one + other for one, other in zip(known, found, strict=True))
 
 
 def expected_tokens(alpha: float, length: int) -> float:

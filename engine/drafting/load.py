@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from engine.cost import Cost
     from engine.drafting.corpus import Static
     from engine.drafting.lengths import Constant
-    from engine.drafting.next_token import Model
+    from engine.drafting.next_token import Model, NextToken
     from engine.prompts import Tokenizer
     from index.workspace import Workspace
 
@@ -51,7 +51,7 @@ class Asked:
 Make = Callable[[Asked], Drafter]
 
 
-def auto(parts: Parts, options: Mapping[str, Any]) -> Make:
+def auto(parts: Parts, options: Mapping[str, Any]) -> Callable[[Asked], NextToken]:
     from engine.drafting.next_token import NextToken
     from engine.drafting.recycling import WIDTH
 
@@ -127,6 +127,17 @@ def draft_model(parts: Parts, options: Mapping[str, Any]) -> Make:
     model = load_draft(options["model"], parts.config, parts.tokenizer)
     lengths = _lengths(parts, options)
     return lambda asked: draft_model(model, lengths)
+
+
+def auto_and_model(parts: Parts, options: Mapping[str, Any]) -> Make:
+    from engine.drafting.draft_model import draft_model, load_draft
+    from engine.drafting.either import Either
+    from engine.drafting.lengths import Adaptive
+
+    model = load_draft(options["model"], parts.config, parts.tokenizer)
+    copied, lengths = auto(parts, {}), Adaptive(options["most"])
+    parts.lengths.append(lengths)
+    return lambda asked: Either(copied(asked), draft_model(model, lengths), lengths, parts.cost)
 
 
 def self_draft(parts: Parts, options: Mapping[str, Any]) -> Make:

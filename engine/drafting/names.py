@@ -132,6 +132,12 @@ NAMES: dict[str, Named] = {
         {"model": "", "lengths": "adaptive", "most": 12, "threshold": 0.3},
         runs=True,
     ),
+    "auto+draft-model": Named(
+        "auto where copying pays more, a smaller model writes ahead elsewhere",
+        load.auto_and_model,
+        {"model": "", "most": 12},
+        runs=True,
+    ),
     "self-draft": Named(
         "the model's own first layers write ahead; 0: half of them",
         load.self_draft,
