@@ -68,20 +68,34 @@ export class Editor {
     await this.page.keyboard.type(text, { delay: 60_000 / perMinute });
   }
 
-  /** Types into the input on top. `listed`: what Enter is to take, which a list may find late. */
-  async choose(text, listed) {
+  /** Types into the input on top, and Enter. */
+  async choose(text) {
     await this.page.waitForSelector(`${INPUT} input`);
     await this.settle();
     await this.type(text);
-    if (listed) await this.page.locator(`${INPUT} .monaco-list-row.focused`, { hasText: listed }).first().waitFor();
+    await this.press("Enter");
+  }
+
+  /** Opens a list on top by `key` and takes `listed`, which `text` finds. Now and then a list that is
+   * asked while VS Code is busy stays empty: then it is opened again. */
+  async pick(key, text, listed) {
+    const row = this.page.locator(`${INPUT} .monaco-list-row.focused`, { hasText: listed }).first();
+    await until(`${listed} to be listed`, async () => {
+      await this.press(key);
+      await this.page.waitForSelector(`${INPUT} input`);
+      await this.settle();
+      await this.type(text);
+      const found = await row.waitFor({ timeout: 15_000 }).then(() => true, () => false);
+      if (!found) await this.press("Escape");
+      return found;
+    });
     await this.press("Enter");
   }
 
   /** Opens a file of the workspace as the only editor and puts the cursor at `line:column`. */
   async openFile(name, place) {
     await this.command("View: Close All Editors");
-    await this.press("Control+p");
-    await this.choose(`${name}:${place}`, path.basename(name));
+    await this.pick("Control+p", `${name}:${place}`, path.basename(name));
     await this.typesInto(name);
   }
 
@@ -94,8 +108,7 @@ export class Editor {
   }
 
   async command(title) {
-    await this.press("F1");
-    await this.choose(title, title);
+    await this.pick("F1", title, title);
   }
 
   /** Saves the active editor and answers what is on disk then. */

@@ -222,8 +222,7 @@ const SCENARIOS = {
     const before = editor.disk("bill.py");
     await editor.openFile("bill.py", "1:1");
     await editor.command("View: Keep Editor");
-    await editor.press("Control+p");
-    await editor.choose("tax.py:1:5", "tax.py");
+    await editor.pick("Control+p", "tax.py:1:5", "tax.py");
     await editor.typesInto("tax.py");
     for (let left = "net".length; left > 0; left -= 1) await page.keyboard.press("Delete");
     await editor.type("after_tax", 300);
