@@ -30,7 +30,7 @@ from engine.drafting.draft_model import (
 from engine.drafting.lengths import Adaptive, Constant, Heuristic, Likely, Oracle
 from engine.generate import generate
 from engine.prompts import Prompt, Tokenizer
-from engine.records import Done, Request
+from engine.records import Done, Draft, Request
 from engine.rejection import probabilities
 from engine.target import Target
 
@@ -119,6 +119,33 @@ def test_a_model_agrees_with_itself(
     steps, done = run(target, endless, prompt, draft_model(twin, Constant(5)), **options)
     assert done.usage.forwards == 7 and done.usage.accepted == 35
     assert [step.accepted for step in steps if step.prefill is None] == [5] * 7
+
+
+def test_a_drafted_token_takes_one_pass(
+    target: Target, twin: Target, endless: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also behind a draft that was accepted whole, whose last token the smaller model has not read
+    yet; and a long prompt is read in chunks before."""
+    passes: list[int] = []
+    forward, read = twin.forward, twin._read
+
+    def counted(last: int, draft: Draft, hidden: bool = False) -> Any:
+        passes.append(1 + len(draft))
+        return forward(last, draft, hidden)
+
+    def counted_chunk(chunk: list[int]) -> Any:
+        passes.append(-len(chunk))
+        return read(chunk)
+
+    monkeypatch.setattr(twin, "forward", counted)
+    monkeypatch.setattr(twin, "_read", counted_chunk)
+    for prompt in (PROMPT, [44, *PROMPT * 6]):
+        passes.clear()
+        drafter = draft_model(twin, Constant(5))
+        _, done = run(target, endless, Prompt(prompt, max_tokens=42), drafter)
+        assert done.usage.drafted == 35 == sum(count > 0 for count in passes)
+        assert set(passes[6:]) == {1, 2}
+    assert passes[0] == -24
 
 
 def test_shared_noise_makes_models_agree_more_often(

@@ -15,7 +15,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.drafting import Context, Nothing
+from engine.drafting import Context, Nothing, chain
 from engine.drafting.lengths import Constant
 from engine.records import Draft, Request
 from engine.rejection import DRAFTING, Dice, probabilities
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from engine.target import Target
 
 log = logging.getLogger(__name__)
+
+TOGETHER = 16  # committed tokens at most that are read with the next one
 
 
 class PairError(ValueError):
@@ -54,6 +56,7 @@ class Smaller:
 
     def __init__(self, model: Target) -> None:
         self.model = model
+        self.unread: list[int] = []  # committed tokens that go into the next pass
         self.said = ""
 
     def ready(self, text: list[int], room: int, target: Any) -> int:
@@ -64,8 +67,11 @@ class Smaller:
         cached = self.model.begin(text, left)
         if max(text[cached:]) >= self.model.vocab:
             return self._plainly(f"it has only {self.model.vocab} tokens")
-        next(self.model.prefill(text, left), None)
-        return left if len(self.model.tokens) == len(text) - 1 else 0
+        self.unread = text[cached:-1]
+        if len(self.unread) > TOGETHER:
+            self.unread = []
+            next(self.model.prefill(text, left), None)
+        return left if len(self.model.tokens) + len(self.unread) == len(text) - 1 else 0
 
     def _plainly(self, why: str) -> int:
         if self.said != why:
@@ -74,9 +80,12 @@ class Smaller:
         return 0
 
     def step(self, token: int) -> tuple[Tensor, Tensor]:
-        scores = self.model.forward(token, Draft(), hidden=True)
-        self.model.keep([])
-        return scores.logits[0], scores.hidden[0]
+        """With what was committed beside this model's own draft: that is not worth a pass."""
+        first, *rest = *self.unread, token
+        self.unread = []
+        scores = self.model.forward(first, chain(rest, "committed"), hidden=True)
+        self.model.keep(list(range(len(rest))))
+        return scores.logits[-1], scores.hidden[-1]
 
 
 class FirstLayers:
