@@ -32,8 +32,7 @@ class Paced(Adaptive):
         super().__init__()
         self.seconds = seconds
 
-    @property
-    def pace(self) -> float:
+    def expected_pace(self, guess: float) -> float:
         return self.seconds
 
 

@@ -1,7 +1,8 @@
 """What exists is copied where that pays more; elsewhere a smaller model writes ahead.
 
-Both are asked for what a round brings in its time: the copied tree by its path probabilities and
-by what passes cost on this machine, the smaller model by what it brought so far.
+Both are asked for what a round brings in its time: the copied tree by its path probabilities, as far
+as they come true in this answer, and by what passes cost on this machine; the smaller model by what
+it brought so far.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from engine.drafting.lengths import Adaptive
 from engine.drafting.next_token import NextToken
 from engine.records import Draft
 
-GUESS = (
-    1.5  # times as fast as plain decoding: what a smaller model is held for until it is measured
-)
+GUESS = 1.5  # times as fast as plain decoding: a smaller model that was not measured yet
+TRUSTED = 20.0  # tokens for which a copied tree is believed before anything is seen
 
 
 class Either(Nothing):
@@ -30,6 +30,8 @@ class Either(Nothing):
         self.copied, self.written, self.lengths, self.cost = copied, written, lengths, cost
         self.writes = False  # this round's draft is the smaller model's
         self.drafting = 0.0  # seconds that the smaller model took of this round
+        self.expected = 0.0  # tokens of this round's copied tree
+        self.came = self.claimed = TRUSTED  # tokens of copied trees: accepted, and expected
 
     def begin(self, context: Context) -> None:
         self.copied.begin(context)
@@ -38,8 +40,11 @@ class Either(Nothing):
     def propose(self, context: Context, target: Any) -> Draft:
         """One of the two. While the smaller model still reads, what is copied."""
         copied = self.copied.propose(context, target)
-        self.writes, self.drafting = False, 0.0
-        if self._pace(copied, context) <= self._pace_of_model(context):
+        self.writes, self.drafting, self.expected = False, 0.0, expected(copied)
+        plain, pace = self._seconds(1, context), self._seconds(1 + len(copied), context)
+        pace /= 1 + self.expected * self.came / self.claimed
+        if pace <= self.lengths.expected_pace(plain / GUESS):
+            self.lengths.passed_over()
             return copied
         written = self.written.propose(context, target)
         self.writes, self.drafting = len(written) > 0, self.written.drafting
@@ -51,14 +56,12 @@ class Either(Nothing):
         self.copied.observe(draft, path, committed, scores, seconds - self.drafting)
         if self.writes:
             self.written.observe(draft, path, committed, scores, seconds)
+        else:
+            self.came, self.claimed = self.came + len(path), self.claimed + self.expected
 
-    def _pace(self, draft: Draft, context: Context) -> float:
-        """Seconds that a token takes with this draft."""
-        cached = len(context.prompt) + len(context.output)
-        return self.cost(1 + len(draft), cached) * self.cost.pace / (1 + expected(draft))
-
-    def _pace_of_model(self, context: Context) -> float:
-        return self.lengths.pace or self._pace(Draft(), context) / GUESS
+    def _seconds(self, rows: int, context: Context) -> float:
+        """A pass over so many tokens, as fast as the machine is now."""
+        return self.cost(rows, len(context.prompt) + len(context.output)) * self.cost.pace
 
 
 def expected(draft: Draft) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 START = 5  # tokens of a first draft
 STEP_UP, STEP_DOWN = 2, 1  # of the heuristic schedule
 FORGET = 0.98  # of what was measured before, at each round
+GUESSED = 10  # tokens that a guess counts for
 AGAIN = 64  # rounds until drafting is tried again where it did not pay
 Belief = Callable[[float, Any], float]  # (draft probability, hidden state) -> P(accepted)
 
@@ -138,6 +139,15 @@ class Adaptive(Constant):
         """Seconds a token took; 0 while that is not known."""
         written, drafting, _, verifying, _ = self.times
         return (drafting + verifying) / written if written else 0.0
+
+    def expected_pace(self, guess: float) -> float:
+        """The same, where `guess` is what GUESSED more tokens would have taken."""
+        written, drafting, _, verifying, _ = self.times
+        return (drafting + verifying + GUESSED * guess) / (written + GUESSED)
+
+    def passed_over(self) -> None:
+        """Something else drafted this round: what was measured is a round older."""
+        self.times = _aged(self.times, (0.0,) * len(self.times))
 
     def begin(self) -> int:
         self.probs, self.reach = [], 1.0
