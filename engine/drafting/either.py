@@ -1,8 +1,8 @@
 """What exists is copied where that pays more; elsewhere a smaller model writes ahead.
 
-Both are asked for what a round brings in its time: the copied tree by its path probabilities, as far
-as they come true in this answer, and by what passes cost on this machine; the smaller model by what
-it brought so far.
+Both are asked for what a round brings in its time: the copied tree by its path probabilities, as
+far as they come true in this answer, and by what passes cost on this machine; the smaller model by
+what it brought so far.
 """
 
 from __future__ import annotations
