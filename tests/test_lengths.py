@@ -172,6 +172,19 @@ def test_adaptive_stops_where_the_next_token_is_unlikely() -> None:
     assert rounds(lengths, [1.0, 0.99, 0.99, 0.2, 1.0]) < rounds(lengths, [1.0] * 12)
 
 
+def test_a_bad_start_counts_less_while_something_else_drafts() -> None:
+    lengths = Adaptive()
+    assert lengths.expected_pace(0.5) == 0.5
+    lengths.saw(5, 0, 1.0, 1.0)  # two seconds for a token
+    assert lengths.expected_pace(0.5) == pytest.approx((2 + 10 * 0.5) / (1 + 10))
+    cost, found = lengths.cost, list[float]()
+    for _ in range(300):
+        lengths.passed_over()
+        found.append(lengths.expected_pace(0.5))
+    assert found == sorted(found, reverse=True) and found[-1] == pytest.approx(0.5, rel=0.01)
+    assert lengths.cost == pytest.approx(cost), "what a token costs stays known"
+
+
 @pytest.mark.parametrize("kind", [Constant, Heuristic, Adaptive])
 def test_what_was_seen_is_forgotten(kind: type[Constant]) -> None:
     lengths = kind(6)
