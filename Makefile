@@ -55,7 +55,8 @@ test: $(VENV)/dev.ok
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not full and not gpu and not editors" $(ARGS)
 
 test-full: $(VENV)/dev.ok
-	@$(BIN)/python -m pytest -m "full and not gpu and not editors" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile explore -m "hypothesis and not full and not gpu and not editors" $(ARGS)
+	$(BIN)/python -m pytest -m "full and not gpu and not editors" $(ARGS)
 
 test-gpu: $(VENV)/dev.ok
 	@$(BIN)/python -m pytest -m gpu -rP $(ARGS)

@@ -15,10 +15,19 @@ from hypothesis import HealthCheck, settings
 from engine.records import Draft, Scores
 from index import Workspace
 
-settings.register_profile(  # no test asks for the time, nor how long its examples took to make
-    "draftline", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+# Examples are the same in every run of `make test`; `make test-full` looks for new ones.
+settings.register_profile(
+    "same",
+    settings(),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("draftline")
+settings.register_profile(
+    "explore", settings.get_profile("same"), derandomize=False, print_blob=True
+)
+settings.load_profile("same")
 
 CORPUS = (
     """def add(left, right):
@@ -105,6 +114,22 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return made[kind]
 
     return make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def given_costs() -> Iterator[None]:
+    """Engines know what a pass costs: nothing that they do depends on how busy this machine is,
+    and nothing is measured in the background. tests/test_cost_engine.py measures."""
+    from engine.cost import GRID, Cost
+
+    def given(file: Path, key: str) -> Cost:
+        cost = Cost([0.01] * len(GRID))  # drafts cost nothing: all that is likely enough is drafted
+        cost.measured = True
+        return cost
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.engine.remembered", given)
+        yield
 
 
 @pytest.fixture

@@ -13,8 +13,16 @@ from typing import Any
 import pytest
 
 from engine import Config, Done, Engine, Request
+from engine.cost import remembered
 from engine.records import Event
 from engine.worker import Job, Worker
+
+
+@pytest.fixture(autouse=True)
+def measured_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here engines measure what a pass costs, as they do for users."""
+    monkeypatch.setattr("engine.engine.remembered", remembered)
+
 
 TEXT = "def add(left, right):\n    return left + right\n"
 REQUEST = Request("complete", TEXT, max_tokens=8)

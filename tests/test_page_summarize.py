@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from test_page import HOSTILE, Read
 
 from engine import Config, Engine
-from engine.records import Piece, Request, Step
+from engine.records import Done, Piece, Request, Step
 from engine.summarize import Choices, Grown, Said, Summary, Task, summarize
+from engine.worker import Job
 from ui.jobs import Full, Jobs
 from ui.pace import Pace, duration
 from ui.page import summarize as tab_of
@@ -258,19 +259,32 @@ def test_a_work_holds_a_place_and_its_error_is_told(engine: Engine) -> None:
 
 
 def test_a_cancelled_work_does_not_wait_for_its_turn(engine: Engine) -> None:
+    request = Request("chat", messages=({"role": "user", "content": "x"},), max_tokens=4)
+
+    def busy(free: threading.Event) -> Job:
+        """The model's thread does nothing else until `free` is set."""
+
+        def hold(cancelled: Any) -> Iterator[Done]:
+            free.wait()
+            yield Done("stop", "")
+
+        return engine.worker.submit(Job(request, hold))
+
     async def run() -> None:
         jobs = Jobs(engine, 2)
-        request = Request("chat", messages=({"role": "user", "content": "x"},), max_tokens=4)
 
         def work(walk: Any) -> Iterator[str]:
             for _ in range(2):
+                free = threading.Event()
+                busy(free)
                 job = engine.submit(request, client=walk.client)
                 walk.attach(job)
+                free.set()
                 yield job.result().reason
 
         walk = jobs.walk(work, "me")
         walk.cancel()
-        assert {one async for one in walk} == {"cancelled"}
+        assert [one async for one in walk] == ["cancelled", "cancelled"]
         jobs.close()
 
     asyncio.run(run())

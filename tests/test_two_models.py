@@ -12,7 +12,7 @@ import pytest
 import torch
 from command import ROOT, environment
 from conftest import tiny_model
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine import two_models
@@ -33,10 +33,12 @@ SAMPLED = {"temperature": 0.8, "top_k": 20, "top_p": 0.9}
 
 @pytest.fixture(scope="module", params=["llama", "gpt2"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """Two random models of one tokenizer. They seldom agree."""
+    """Two random models of one tokenizer. They seldom agree. In float64: a padded batch rounds
+    otherwise than a row alone, and equality is asked for here."""
     root = tmp_path_factory.mktemp("pair")
     folders = [str(tiny_model(root / str(seed), request.param, seed)) for seed in (1, 2)]
-    return two_models.load(*folders)
+    pair = two_models.load(*folders)
+    return replace(pair, little=pair.little.double(), big=pair.big.double())
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,8 @@ def alone(pair: Pair, prompt: str, count: int, request: Request) -> tuple[list[i
     return row[start:], "length"
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
+@example(["def add(left", "return\n"], 11, 1, False, True, 4)  # a near tie in float32
 @given(
     st.lists(st.sampled_from(PROMPTS), min_size=1, max_size=4),
     st.integers(0, 14),
