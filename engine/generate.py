@@ -103,8 +103,9 @@ def generate(
     for step in reading:
         yield step
         if cancelled():
-            reason = "cancelled"
             break
+    if reason is None and cancelled():
+        reason = "cancelled"
     if reason is None:
         counts.decoding = perf_counter()
         drafter.begin(context)
