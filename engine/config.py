@@ -31,7 +31,7 @@ class Config:
     # match: with one seed the text is the same as without speculation; rejection: Leviathan's and
     # Chen's rule, by which sampled text is only distributed alike (greedy text is the same)
     verification: Verification = "match"
-    drafter: str = "auto"  # engine/drafting/names.py has all; "name:option=value,option=value"
+    drafter: str = "auto"  # engine/drafting/registry.py has all; "name:option=value,option=value"
     corpus: Path | None = None  # texts to copy from, made by `draftline train corpus`
     workspace: Path | None = None  # folder whose files may be copied from
     max_context: int = 0  # tokens; 0: the model's own, within memory

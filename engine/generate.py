@@ -10,11 +10,11 @@ from typing import Any
 
 from engine.config import Verification
 from engine.drafting import Context, Drafter
-from engine.prompts import Prompt, Tokenizer
+from engine.prompts.builder import Prompt, Tokenizer
 from engine.records import Done, Draft, Event, Reason, Request, RequestError, Step, Usage
-from engine.rejection import rejecting
-from engine.stream import Origin, TextStream
-from engine.verify import Verdict, agreed, cut, matching
+from engine.sampling.rejection_sampling import rejecting
+from engine.sampling.verify import Verdict, agreed, cut, matching
+from engine.text_stream import Origin, TextStream
 
 MARGIN = 128  # cache rows beside prompt and answer: space for the drafts near its end
 

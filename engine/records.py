@@ -84,7 +84,7 @@ class Draft:
     sources: list[str] = field(default_factory=list)
     span: Callable[[int], Span | None] = lambda node: None  # of a node that was accepted
     # node -> probabilities (f64 [vocabulary]) that it was drawn from, given its earlier siblings;
-    # not there: chosen without chance. Only `engine.rejection` asks
+    # not there: chosen without chance. Only `engine.sampling.rejection_sampling` asks
     drawn: dict[int, Any] = field(default_factory=dict)
     passes: int = 0  # of the model itself that drafting took
 
@@ -115,7 +115,7 @@ class Scores:
     logits: Any  # torch.Tensor [1 + nodes that were run, vocabulary], f32
     hidden: Any = None  # torch.Tensor [1 + nodes, width], where asked for
     # (request, absolute position behind row 0) -> the model's own token after every row, -1 where
-    # its logits are no numbers; None: `engine.verify` chooses. To be asked before the next pass
+    # its logits are no numbers; None: `engine.sampling.verify` chooses. To be asked before the next pass
     chosen: Callable[[Request, int], list[int]] | None = None
     # width -> (ids, logits) of so many likeliest words of every row, as arrays [rows, width] that
     # are good until the next pass: for who asks behind every pass they come with `chosen`

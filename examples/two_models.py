@@ -1,4 +1,4 @@
-"""A little model writes ahead, a big one checks: every function of engine/two_models.py once.
+"""A little model writes ahead, a big one checks: every function of engine/research/two_models.py once.
 
     python examples/two_models.py [LITTLE [BIG]]
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from engine.two_models import agreement, generate_and_check, load, speculative_decoding
+from engine.research.two_models import agreement, generate_and_check, load, speculative_decoding
 
 little, big = [*sys.argv[1:], *("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")[len(sys.argv) - 1 :]]
 pair = load(little, big)

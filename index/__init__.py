@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from index._core import Automaton, Frozen, Match, Segments, Tree
     from index.records import Span, Stats, WorkspaceMatch
-    from index.tokens import Encoder
-    from index.workspace import Workspace
+    from index.workspace.token_cache import Encoder
+    from index.workspace.workspace import Workspace
 
 __all__ = [
     "Automaton", "Encoder", "Frozen", "Match", "Segments", "Span", "Stats", "Tree", "Workspace",
@@ -20,7 +20,7 @@ __all__ = [
 
 _WHERE = {
     "Span": "records", "Stats": "records", "WorkspaceMatch": "records",
-    "Encoder": "tokens", "Workspace": "workspace",
+    "Encoder": "workspace.token_cache", "Workspace": "workspace.workspace",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The index's core in C++ (index/core). Written by hand; index/naive.py is its oracle.
+"""The index's core in C++ (index/core). Written by hand; tests/oracles/naive.py is its oracle.
 
 Two forms of a segment: `Automaton` grows, `Frozen` is smaller and does not. `Segments` asks several
 as one. Token ids are 0 to 2^31 - 1, as an int32 array (taken as it is) or a sequence of ints

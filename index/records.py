@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from index.segment import Document, Segment
-    from index.tokens import Encoder, Ids
+    from index.workspace.segment import Document, Segment
+    from index.workspace.token_cache import Encoder, Ids
 
 
 @dataclass(frozen=True, slots=True)

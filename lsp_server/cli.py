@@ -83,15 +83,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    from lsp_server import transport
+    from lsp_server.protocol import transport
 
     try:
         transport.check(args.host)
     except transport.NotLoopback as error:
         raise _Failure(USAGE, f"--host {error}") from error
-    from lsp_server.assistant import Assistant
-    from lsp_server.protocol import Server
+    from lsp_server.protocol.protocol import Server
     from lsp_server.server import create
+    from lsp_server.shared_engine import Assistant
 
     assistant = Assistant(args.model)
 
@@ -113,7 +113,7 @@ def _serve(args: argparse.Namespace) -> int:
 def _check(model: str | None) -> int:
     """Load the model, let it write a little, and say how fast it was."""
     from engine import DEFAULT_MODEL, Config, Engine, Request, RequestError
-    from engine.generic import UnsupportedModel
+    from engine.model.hf_model import UnsupportedModel
     from engine.weights import WeightsError
 
     name = model or DEFAULT_MODEL
@@ -131,7 +131,7 @@ def _check(model: str | None) -> int:
             raise _Failure(FAILED, f"{name}: {done.error}: name another --model")
         usage = done.usage
         speed = usage.completion_tokens / max(usage.decode_seconds, 1e-9)
-        device = f"{engine.target.device_name}, {engine.target.dtype_name}"
+        device = f"{engine.info.device}, {engine.info.dtype}"
         print(f"{name} on {device}: {speed:.1f} tokens/s without drafts", flush=True)
     return OK
 
@@ -149,7 +149,7 @@ def _log(file: Path | None, level: str) -> None:
     logging.basicConfig(handlers=[handler], level=level.upper(), format=form)
     logging.raiseExceptions = False  # a log that cannot be written is nobody's fault
     if level == "debug":
-        from lsp_server import protocol  # quiets pygls when it is imported
+        from lsp_server.protocol import protocol  # quiets pygls when it is imported
 
         logging.getLogger("pygls").setLevel(logging.DEBUG)
         del protocol

@@ -12,13 +12,20 @@ from typing import Any
 
 from lsprotocol import types
 
-from engine.edits import EditRefused, apply, changes, line_count, too_long
+from engine.editing.edits import EditRefused, apply, changes, line_count, too_long
 from engine.records import Done, Request, RequestError, Step
-from lsp_server.assistant import NotReady
-from lsp_server.documents import Document
-from lsp_server.protocol import Server
+from lsp_server.protocol.messages import (
+    EditParams,
+    Identifier,
+    Progress,
+    cancelled,
+    failed,
+    moved_on,
+)
+from lsp_server.protocol.protocol import Server
+from lsp_server.protocol.text_sync import Document
 from lsp_server.session import Session
-from lsp_server.wire import EditParams, Identifier, Progress, cancelled, failed, moved_on
+from lsp_server.shared_engine import NotReady
 
 ANNOTATION = "draftline"
 

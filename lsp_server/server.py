@@ -11,23 +11,23 @@ from typing import Any
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
-from lsp_server import actions, ask
-from lsp_server.assistant import Assistant, NotReady
-from lsp_server.documents import Document, path_of
+from lsp_server import code_actions, explain
+from lsp_server.completion.completion_cache import Completion
+from lsp_server.completion.inline import Heads, suggest
 from lsp_server.edit import Edited, edit, frozen, workspace_edit
-from lsp_server.offer import Offer
-from lsp_server.protocol import Server
-from lsp_server.session import Session
-from lsp_server.shown import Completion
-from lsp_server.startup import start
-from lsp_server.suggest import Heads, suggest
-from lsp_server.wire import (
+from lsp_server.initialize import start
+from lsp_server.next_edit.predict import Offer
+from lsp_server.protocol.messages import (
     AskParams,
     EditParams,
     NextEditParams,
     ShownParams,
     failed,
 )
+from lsp_server.protocol.protocol import Server
+from lsp_server.protocol.text_sync import Document, path_of
+from lsp_server.session import Session
+from lsp_server.shared_engine import Assistant, NotReady
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ def _edits(server: Server, session: Session) -> None:
     feature = server.feature
 
     async def wanted(params: EditParams) -> Edited:
-        how = actions.rewrite if params.keepDefinitions else edit
+        how = code_actions.rewrite if params.keepDefinitions else edit
         return await how(server, session, params)
 
     @feature("draftline/edit")
@@ -212,7 +212,7 @@ def _edits(server: Server, session: Session) -> None:
             "reason": offer.reason,
         }
 
-    kinds = [actions.REWRITE, actions.FIX]
+    kinds = [code_actions.REWRITE, code_actions.FIX]
 
     @feature(
         types.TEXT_DOCUMENT_CODE_ACTION,
@@ -220,11 +220,11 @@ def _edits(server: Server, session: Session) -> None:
     )
     def listed(params: types.CodeActionParams) -> list[types.CodeAction]:
         document = server.documents.get(params.text_document.uri)
-        return actions.actions(server, session, document, params)
+        return code_actions.actions(server, session, document, params)
 
     @feature(types.CODE_ACTION_RESOLVE)
     async def resolved(params: types.CodeAction) -> types.CodeAction:
-        return await actions.resolve(server, session, params)
+        return await code_actions.resolve(server, session, params)
 
 
 def _questions(server: Server, session: Session) -> None:
@@ -232,11 +232,11 @@ def _questions(server: Server, session: Session) -> None:
     async def asked(params: AskParams) -> dict[str, Any]:
         if not params.question.strip():
             raise failed("the question is empty: say what you want to know")
-        return await ask.ask(server, session, params, "Asking about")
+        return await explain.ask(server, session, params, "Asking about")
 
     @server.feature("draftline/explain")
-    async def explain(params: AskParams) -> dict[str, Any]:
-        return await ask.ask(server, session, params, "Explaining")
+    async def explained(params: AskParams) -> dict[str, Any]:
+        return await explain.ask(server, session, params, "Explaining")
 
 
 def _commands(server: Server, session: Session) -> None:

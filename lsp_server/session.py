@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
+from engine.aio import follow
 from engine.records import Done, Request, Step
-from lsp_server.assistant import Assistant, NotReady
-from lsp_server.documents import Document, Documents
-from lsp_server.follow import follow
-from lsp_server.indexing import Indexing
-from lsp_server.offer import Offers
-from lsp_server.recent import Recent
+from lsp_server.completion.completion_cache import Shown
+from lsp_server.completion.in_flight import Writing
+from lsp_server.next_edit.edit_history import Recent
+from lsp_server.next_edit.predict import Offers
+from lsp_server.protocol.positions import Text
+from lsp_server.protocol.text_sync import Document, Documents
 from lsp_server.settings import Settings, parse
-from lsp_server.shown import Shown
-from lsp_server.text import Text
-from lsp_server.writing import Writing
+from lsp_server.shared_engine import Assistant, NotReady
+from lsp_server.workspace_index import Indexing
 
 if TYPE_CHECKING:
     from engine.engine import Engine
     from engine.worker import Job
-    from index.workspace import Workspace
+    from index.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -256,7 +256,7 @@ class Session:
             "state": "loading" if state == "idle" else state,
             "message": message,
             "model": self.assistant.model or self.settings.model,
-            "device": engine.target.device_name if engine else self.settings.device,
+            "device": engine.info.device if engine else self.settings.device,
             "tokensPerSecond": round(written / seconds, 1) if seconds else None,
             "acceptedShare": round(self.totals["accepted"] / tokens, 3) if tokens else None,
             "files": len(self.workspace.documents) if self.workspace else None,
@@ -275,7 +275,9 @@ class Session:
             **self.status(),
             "answers": dict(self.totals),
             "completions": {**self.shown.counts, "acceptedCharacters": self.shown.accepted},
-            "readingTokensPerSecond": round(1 / engine.cost.reading, 1) if engine else None,
+            "readingTokensPerSecond": round(engine.info.prefill_tokens_per_s, 1)
+            if engine
+            else None,
             "running": len(self._jobs),
             "index": asdict(self.workspace.stats()) if self.workspace else None,
         }
@@ -290,5 +292,5 @@ class Session:
             self.assistant.listeners.remove(self._on_assistant)
         self.cancel()
         if self.assistant.engine:
-            self.assistant.engine.memory.forget(client=self.name)
+            self.assistant.engine.forget(client=self.name)
         self.index.close()

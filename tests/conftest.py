@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from encoders import Bytes
 from hypothesis import HealthCheck, settings
 
 from engine.records import Draft, Scores
 from index import Workspace
+from tests.support.encoders import Bytes
 
 # Examples are the same in every run of `make test`; `make test-full` looks for new ones.
 settings.register_profile(
@@ -119,8 +119,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="session", autouse=True)
 def given_costs() -> Iterator[None]:
     """Engines know what a pass costs: nothing that they do depends on how busy this machine is,
-    and nothing is measured in the background. tests/test_cost_engine.py measures."""
-    from engine.cost import GRID, Cost
+    and nothing is measured in the background. tests/model/test_cost_measurement.py measures."""
+    from engine.model.cost_model import GRID, Cost
 
     def given(file: Path, key: str) -> Cost:
         cost = Cost([0.01] * len(GRID))  # drafts cost nothing: all that is likely enough is drafted

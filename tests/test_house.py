@@ -39,50 +39,50 @@ ARROWS = {
 }
 
 # The one exception: file -> the room it may import lazily, inside a function.
-LAZY_ARROWS = {"ui/cli.py": "lsp_server"}
+LAZY_ARROWS = {"ui/cli/main.py": "lsp_server"}
 
 # Third-party package -> the files, or folders ending in "/", that may import it. What is missing
 # here may be imported nowhere in index, engine, lsp_server and ui.
 WALLS = {
-    "accelerate": ["engine/spread.py"],
+    "accelerate": ["engine/research/distributed_map.py"],
     "fastapi": ["ui/"],
-    "filelock": ["engine/weights/", "index/store.py"],
+    "filelock": ["engine/weights/", "index/workspace/segment_store.py"],
     "gguf": ["engine/weights/"],
-    "gradio": ["ui/web.py", "ui/page/"],
+    "gradio": ["ui/web/"],
     "huggingface_hub": ["engine/weights/"],
-    "jinja2": ["engine/templates.py"],
+    "jinja2": ["engine/prompts/chat_template.py"],
     "lsprotocol": ["lsp_server/"],
-    "model2vec": ["index/meaning.py"],
-    "numpy": ["index/", "engine/", "lsp_server/text.py"],
-    "pathspec": ["index/files.py"],
+    "model2vec": ["index/documents/embeddings.py"],
+    "numpy": ["index/", "engine/", "lsp_server/protocol/positions.py"],
+    "pathspec": ["index/workspace/file_filter.py"],
     "platformdirs": ["engine/weights/"],
-    "prometheus_client": ["ui/metrics.py"],
-    "psutil": ["engine/", "lsp_server/process.py", "ui/"],
+    "prometheus_client": ["ui/api/metrics.py"],
+    "psutil": ["engine/", "lsp_server/protocol/process.py", "ui/"],
     "pydantic": ["ui/"],
     "pydantic_core": ["ui/"],
     "pygls": ["lsp_server/"],
-    "pypdfium2": ["index/formats/pdf.py"],
+    "pypdfium2": ["index/documents/formats/pdf.py"],
     "rich": ["ui/"],
-    "safetensors": ["engine/weights/", "engine/llama.py", "engine/drafting/", "engine/train/"],
-    "selectolax": ["index/formats/html.py"],
+    "safetensors": ["engine/weights/", "engine/model/llama.py", "engine/drafting/", "engine/research/train/"],
+    "selectolax": ["index/documents/formats/html.py"],
     "starlette": ["ui/"],
-    "tokenizers": ["engine/prompts.py", "engine/token_bytes.py", "engine/weights/"],
+    "tokenizers": ["engine/prompts/builder.py", "engine/prompts/token_bytes.py", "engine/weights/"],
     "torch": [
-        "engine/llama.py", "engine/llama_q8.py", "engine/generic.py", "engine/kernels.py",
-        "engine/target.py", "engine/train/", "engine/verify.py", "engine/rejection.py",
-        "engine/drafting/draft_model.py", "engine/drafting/checkpoint.py",
-        "engine/drafting/specdec.py", "engine/drafting/eagle.py",
-        "engine/drafting/eagle_head.py", "engine/drafting/sdsat.py",
-        "engine/two_models.py", "engine/pair.py", "engine/ways.py", "engine/spread.py",
-        "engine/alone.py", "engine/choose.py", "engine/device.py", "engine/fused.py",
-        "engine/graphs.py", "engine/random_weights.py", "engine/sequence.py", "engine/static.py",
-        "engine/unfused.py",
+        "engine/model/llama.py", "engine/model/llama_q8.py", "engine/model/hf_model.py", "engine/model/ops.py",
+        "engine/model/target.py", "engine/research/train/", "engine/sampling/verify.py", "engine/sampling/rejection_sampling.py",
+        "engine/drafting/draft_model.py", "engine/drafting/methods/head_checkpoint.py",
+        "engine/drafting/methods/specdec.py", "engine/drafting/methods/eagle.py",
+        "engine/drafting/methods/eagle_head.py", "engine/drafting/methods/sdsat.py",
+        "engine/research/two_models.py", "engine/research/model_pair.py", "engine/research/comparison.py", "engine/research/distributed_map.py",
+        "engine/model/row_invariance.py", "engine/sampling/batched.py", "engine/model/placement.py", "engine/model/cuda/triton_ops.py",
+        "engine/model/cuda/cuda_graphs.py", "engine/model/random_weights.py", "engine/model/kv_cache.py", "engine/model/cuda/static_forward.py",
+        "engine/model/cuda/torch_ops.py",
     ],
-    "transformers": ["engine/generic.py", "engine/train/", "engine/pair.py"],
-    "triton": ["engine/fused.py"],
-    "uvicorn": ["ui/serve.py"],
-    "watchdog": ["index/watch.py"],
-    "websockets": ["lsp_server/transport.py"],
+    "transformers": ["engine/model/hf_model.py", "engine/research/train/", "engine/research/model_pair.py"],
+    "triton": ["engine/model/cuda/triton_ops.py"],
+    "uvicorn": ["ui/cli/serve.py"],
+    "watchdog": ["index/workspace/watch.py"],
+    "websockets": ["lsp_server/protocol/transport.py"],
 }  # fmt: skip
 
 # Needed by another dependency at run time, imported by nobody here.
@@ -108,7 +108,15 @@ HEAVY = (
     "uvicorn",
     "gradio",
 )
-LIGHT = ("index", "engine", "engine.config", "engine.records", "ui", "ui.cli", "lsp_server.cli")
+LIGHT = (
+    "index",
+    "engine",
+    "engine.config",
+    "engine.records",
+    "ui",
+    "ui.cli.main",
+    "lsp_server.cli",
+)
 
 
 def house_files() -> Iterator[Path]:
@@ -337,9 +345,9 @@ def test_a_wheel_works_from_another_folder(tmp_path: Path) -> None:
     packages = str(Path(pytest.__file__).parent.parent)
     code = (
         f"import sys; sys.path[:0] = [{str(site)!r}]; sys.path.append({packages!r})\n"
-        "import engine._kernels, index._core, ui.cli\n"
-        "print(engine._kernels.__file__, index._core.__file__, ui.cli.__file__, sep='\\n')\n"
-        "sys.exit(ui.cli.main(['--help']))"
+        "import engine.model._kernels, index._core, ui.cli.main\n"
+        "print(engine.model._kernels.__file__, index._core.__file__, ui.cli.__file__, sep='\\n')\n"
+        "sys.exit(ui.cli.main.main(['--help']))"
     )
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     command = [sys.executable, "-S", "-c", code]

@@ -6,17 +6,17 @@ import random
 from typing import Any
 
 import pytest
-from conftest import HashTarget
-from drafters import CHEAP, DEAR, KINDS_OF_WEIGHTS, drafters, real
-from encoders import Bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.drafting import Context, Drafter, Nothing
 from engine.generate import generate
-from engine.prompts import Prompt, Tokenizer
+from engine.prompts.builder import Prompt, Tokenizer
 from engine.records import Done, Request, RequestError, Step
 from index import Workspace
+from tests.conftest import HashTarget
+from tests.support.drafters import CHEAP, DEAR, KINDS_OF_WEIGHTS, drafters, real
+from tests.support.encoders import Bytes
 
 VOCAB = 11
 OTHERS = st.integers(0, 12) | st.sampled_from([-1, 127, 299, 300, 10**6, 2**31 - 1])

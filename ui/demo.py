@@ -32,10 +32,11 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print diff, speeds, their ratio, and whether both texts are equal: 1 if they are not."""
     from engine import Config, Engine, Request
-    from engine.edits import EditRefused, apply, line_span
-    from engine.generic import UnsupportedModel
+    from engine.editing.edits import EditRefused, apply, line_span
+    from engine.model.hf_model import UnsupportedModel
     from engine.weights import WeightsError
-    from ui import models, show
+    from ui import terminal
+    from ui.cli import models
 
     text = SAMPLE.read_text("utf-8")
     selection = line_span(text, *LINES)
@@ -49,25 +50,25 @@ def run(args: argparse.Namespace) -> int:
         print(f"draftline: {error}", file=sys.stderr)
         return 3
     with engine:
-        print(f"{config.model}, {engine.target.dtype_name}, {engine.target.device_name}")
+        print(f"{config.model}, {engine.info.dtype}, {engine.info.device}")
         print(f"{SAMPLE.name}, lines {LINES[0]} to {LINES[1]}: {INSTRUCTION}\n")
         plain, _ = answer(engine, request, speculation=False)
         drafted, tally = answer(engine, request, speculation=True)
     try:
-        show.print_diff(show.diff(text, apply(request, drafted), Path(SAMPLE.name)))
+        terminal.print_diff(terminal.diff(text, apply(request, drafted), Path(SAMPLE.name)))
     except EditRefused as error:
         print(f"the edit was refused: {error}")
-    show.print_comparison(plain, drafted, tally)
+    terminal.print_comparison(plain, drafted, tally)
     return 0 if plain.text == drafted.text else 1
 
 
 def answer(engine: Engine, request: Request, speculation: bool) -> tuple[Done, Any]:
     """One run, shown while it goes; nothing of an earlier one is copied."""
     from engine import Done
-    from ui import show
+    from ui import terminal
 
     engine.forget()
-    with show.View(verbose=False) as view:
+    with terminal.View(verbose=False) as view:
         for event in engine.submit(request, speculation=speculation):
             if isinstance(event, Done):
                 return event, view.tally

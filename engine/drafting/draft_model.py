@@ -1,7 +1,7 @@
 """A smaller model of the same tokenizer writes ahead, a token at a time; the model verifies.
 
 Leviathan et al. and Chen et al. Where the answer is sampled, both models choose their tokens with
-the same noise (`engine.verify`), so they agree as often as they can and the law holds; with
+the same noise (`engine.sampling.verify`), so they agree as often as they can and the law holds; with
 verification "rejection" the draft is drawn from the smaller model's own distribution instead. The
 smaller model has a cache of its own, which is taken back to the committed text at every round, or
 it is the first layers of the model itself, on the model's own cache. How long drafts are is
@@ -16,17 +16,17 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.drafting import Context, Nothing, chain
-from engine.drafting.lengths import Constant
+from engine.drafting.draft_length import Constant
 from engine.records import Draft, Request
-from engine.rejection import DRAFTING, Dice, probabilities
-from engine.verify import choose
+from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities
+from engine.sampling.verify import choose
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.config import Config
-    from engine.prompts import Tokenizer
-    from engine.target import Target
+    from engine.model.target import Target
+    from engine.prompts.builder import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -191,8 +191,8 @@ def self_draft(layers: int, lengths: Constant | None = None) -> DraftModel:
 def load_draft(name: str, config: Config, tokenizer: Tokenizer) -> Target:
     """The draft model `name` for the model of `config`, whose tokenizer that is. PairError where
     they read different tokens; else as `Target` and `locate`."""
-    from engine.prompts import Tokenizer as Reading
-    from engine.target import Target
+    from engine.model.target import Target
+    from engine.prompts.builder import Tokenizer as Reading
     from engine.weights import locate
 
     folder = locate(name)

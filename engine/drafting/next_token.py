@@ -16,15 +16,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from engine._drafting import Drafter as Native
-from engine._drafting import Recycling, Vocabulary, Weights
-from engine.cost import Cost
 from engine.drafting import Context, Nothing
-from engine.drafting.library import Library
-from engine.drafting.recycling import recycle
+from engine.drafting._drafting import Drafter as Native
+from engine.drafting._drafting import Recycling, Vocabulary, Weights
+from engine.drafting.methods.token_recycling import recycle
+from engine.drafting.stdlib_ngram import Library
+from engine.model.cost_model import Cost
 from engine.records import Draft
 from index.records import Span
-from index.workspace import Workspace
+from index.workspace.workspace import Workspace
 
 Kind = Literal["file", "hunk"]  # a whole file is repeated; a part of one, or nothing
 BORDER = -1  # between two texts

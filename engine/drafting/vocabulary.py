@@ -10,8 +10,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from engine._drafting import Vocabulary
-from engine.prompts import Tokenizer
+from engine.drafting._drafting import Vocabulary
+from engine.prompts.builder import Tokenizer
 
 BLANK, LINE_END, SIGN, SPACED, WORD, OTHER = range(6)  # looks; as in core/vocabulary.hpp
 STARTS_LINE = 8  # added to the look of a token after which a line starts

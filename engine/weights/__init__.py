@@ -13,7 +13,7 @@ from engine.config import DEFAULT_MODEL
 from engine.weights.builtins import BUILTINS, LARGER, Builtin, Wheels
 from engine.weights.cache import Source, add, free_bytes, locate, remove
 from engine.weights.errors import Progress, WeightsError
-from engine.weights.names import Model, find, gguf, home, installed
+from engine.weights.resolve import Model, find, gguf, home, installed
 
 __all__ = [
     "BUILTINS",

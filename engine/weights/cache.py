@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.weights.builtins import BUILTINS, Builtin
+from engine.weights.checksums import sha256_of
 from engine.weights.errors import Progress, WeightsError, disk_error
+from engine.weights.from_files import from_files, identify
 from engine.weights.gguf_file import read_gguf
 from engine.weights.hub import from_hub, gguf_from_hub, hub_list
-from engine.weights.local import from_files, identify
-from engine.weights.names import (
+from engine.weights.resolve import (
     FORMAT,
     find,
     folder_bytes,
@@ -34,7 +35,6 @@ from engine.weights.names import (
     key_of,
     models_folder,
 )
-from engine.weights.sums import sha256_of
 from engine.weights.wheels import from_wheels
 
 Source = Literal["wheels", "hub"]

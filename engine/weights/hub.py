@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.weights.builtins import Builtin
-from engine.weights.child import OFFLINE, reason, watch
+from engine.weights.checksums import check_sum, sha256_of
+from engine.weights.download_process import OFFLINE, reason, watch
 from engine.weights.errors import Progress, WeightsError
-from engine.weights.sums import check_sum, sha256_of
 
 CHILD = Path(__file__).with_name("hub_child.py")
 PATTERNS = (".safetensors", ".json", "merges.txt", ".jinja")

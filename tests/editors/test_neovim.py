@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.editors.neovim import PLUGIN, Neovim, applied, edits_of, lua_string, pinned
+from tests.support.neovim import PLUGIN, Neovim, applied, edits_of, lua_string, pinned
 
 pytestmark = pytest.mark.editors
 SOURCE = '''"""Sums. 😋 é"""

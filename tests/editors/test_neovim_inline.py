@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.editors.neovim import WITH_PLUGIN, Neovim
+from tests.support.neovim import WITH_PLUGIN, Neovim
 
 pytestmark = pytest.mark.editors
 FETCHED = Path(__file__).resolve().parent.parent.parent / "build/editors/neovim-sid/nvim"

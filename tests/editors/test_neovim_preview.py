@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.editors.neovim import Neovim, applied, pinned
+from tests.support.neovim import Neovim, applied, pinned
 
 pytestmark = pytest.mark.editors
 

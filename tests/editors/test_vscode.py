@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scenarios import Scenarios, end
+
+from tests.support.browser_scenarios import Scenarios, end
 
 pytestmark = pytest.mark.editors
 HERE = Path(__file__).parent

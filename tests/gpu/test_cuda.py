@@ -9,12 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from drafters import drafters  # noqa: E402
-
 from engine.config import Config  # noqa: E402
-from engine.prompts import Prompt, Tokenizer  # noqa: E402
+from engine.model.target import Target  # noqa: E402
+from engine.prompts.builder import Prompt, Tokenizer  # noqa: E402
 from engine.records import Draft  # noqa: E402
-from engine.target import Target  # noqa: E402
+from tests.support.drafters import drafters  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,7 +26,7 @@ TIE = {"f32": 1e-3, "bf16": 0.25}  # gap of the two best logits below which a ch
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
 def test_texts_part_only_at_ties(tiny: Any, kind: str, dtype: str, graphs: Any) -> None:
-    from test_law import plain, run
+    from tests.test_law import plain, run
 
     folder = tiny(kind)
     target = Target(folder, Config(device="cuda", dtype=dtype, graphs=graphs))

@@ -13,19 +13,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from drafters import drafters  # noqa: E402
-from test_law import SAMPLED, answer, plain, run  # noqa: E402
-from test_target import begin, path_to, some_tokens, some_tree  # noqa: E402
-
 from engine.config import Config  # noqa: E402
 from engine.drafting import chain  # noqa: E402
-from engine.drafting.sdsat import install  # noqa: E402
-from engine.generic import UnsupportedModel  # noqa: E402
-from engine.graphs import BUCKETS, MOST, PATIENCE  # noqa: E402
-from engine.prompts import Prompt, Tokenizer  # noqa: E402
-from engine.random_weights import RandomWeights  # noqa: E402
+from engine.drafting.methods.sdsat import install  # noqa: E402
+from engine.model.cuda.cuda_graphs import BUCKETS, MOST, PATIENCE  # noqa: E402
+from engine.model.hf_model import UnsupportedModel  # noqa: E402
+from engine.model.random_weights import RandomWeights  # noqa: E402
+from engine.model.target import Target  # noqa: E402
+from engine.prompts.builder import Prompt, Tokenizer  # noqa: E402
 from engine.records import Draft, Request  # noqa: E402
-from engine.target import Target  # noqa: E402
+from tests.model.test_target import begin, path_to, some_tokens, some_tree  # noqa: E402
+from tests.support.drafters import drafters  # noqa: E402
+from tests.test_law import SAMPLED, answer, plain, run  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

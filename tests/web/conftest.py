@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scenarios import Scenarios
 
 from engine.weights import home
+from tests.support.browser_scenarios import Scenarios
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = Path(__file__).parent

@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import papers
 import pytest
-from scenarios import Scenarios
 
-from .conftest import Play, Serve
-from .texts import NAME, SAID, hostile_model
+from tests.support import sample_documents as papers
+from tests.support.browser_scenarios import Scenarios
+from tests.support.hostile_texts import NAME, SAID, hostile_model
+from tests.web.conftest import Play, Serve
 
 pytestmark = pytest.mark.editors
 

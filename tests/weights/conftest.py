@@ -8,7 +8,7 @@ import pytest
 
 from engine import weights
 from engine.weights import Builtin
-from tests.weights.tiny_gguf import builtin, write_gguf, write_wheels
+from tests.support.tiny_gguf import builtin, write_gguf, write_wheels
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from engine.weights import WeightsError
 from engine.weights.convert import convert
 from engine.weights.gguf_file import read_gguf
-from tests.weights.checks import REPOSITORY
-from tests.weights.tiny_gguf import SPECIAL, TOKENS, write_gguf
+from tests.support.tiny_gguf import SPECIAL, TOKENS, write_gguf
+from tests.support.weights import REPOSITORY
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])

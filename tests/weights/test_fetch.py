@@ -12,7 +12,7 @@ import pytest
 
 from engine import weights
 from engine.weights import Builtin
-from tests.weights.checks import READY, fails, left_over
+from tests.support.weights import READY, fails, left_over
 
 
 def test_wheels_become_a_ready_folder_once(home: Path, tiny: Builtin, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from engine import weights
 from engine.weights import Builtin
-from tests.weights.checks import READY, fails, left_over
+from tests.support.weights import READY, fails, left_over
 
 
 class Hub(BaseHTTPRequestHandler):

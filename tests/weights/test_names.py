@@ -9,8 +9,8 @@ import pytest
 
 from engine import weights
 from engine.weights import Builtin
-from tests.weights.checks import READY, fails, left_over
-from tests.weights.tiny_gguf import write_gguf
+from tests.support.tiny_gguf import write_gguf
+from tests.support.weights import READY, fails, left_over
 
 
 def loose_parts(model: Builtin, tmp_path: Path) -> list[Path]:

@@ -11,13 +11,13 @@ import pytest
 
 from engine import weights
 from engine.weights import Builtin
-from tests.weights.checks import READY, REPOSITORY, left_over
+from tests.support.weights import READY, REPOSITORY, left_over
 
 CHILD = """
 import os, signal, sys
 from pathlib import Path
 from engine import weights
-from tests.weights.tiny_gguf import builtin
+from tests.support.tiny_gguf import builtin
 weights.BUILTINS["tiny"] = builtin("tiny", Path(sys.argv[1]))
 stage, number = sys.argv[2], int(sys.argv[3])
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from engine import weights
-from tests.weights.checks import REPOSITORY
+from tests.support.weights import REPOSITORY
 
 
 @pytest.mark.model

@@ -1,0 +1,209 @@
+"""What benches ask: Spec-Bench's questions, HumanEval's heads of functions, CanItEdit's edits.
+
+All are read by path, nothing of them is kept here. Samples are always the same. Says nothing about
+whether an answer is right.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from bench.common.tasks import Task
+from bench.quality.tasks import canitedit
+from bench.quality.tasks import request as edit_request
+from engine import Request
+from engine.drafting.stdlib_ngram import python_files
+from index.workspace.file_filter import Skipped, read
+
+MT_BENCH = (
+    "writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities",
+)  # fmt: skip
+KINDS = {  # bench/decode/decode.py's -> Spec-Bench's
+    "summarization": ("summarization",),
+    "chat": MT_BENCH,
+    "translation": ("translation",),
+    "qa": ("qa",),
+    "math": ("math_reasoning",),
+    "rag": ("rag",),
+}
+LEAST, ABOVE, BELOW = 8, 60, 20  # lines around one to be filled in: that there are; that are shown
+STOPS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint(")  # HumanEval's functions end there
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A conversation, or one request of another kind."""
+
+    id: int | str
+    category: str
+    turns: tuple[str, ...]  # what a person says; answers come between
+    request: Request | None = None  # what is asked instead
+
+    @property
+    def group(self) -> str:
+        """The category of the tables: MT-bench's eight are one."""
+        return "mt_bench" if self.category in MT_BENCH else self.category
+
+    def asked(self, said: Sequence[str], limit: int) -> Request:
+        """The next turn, once `said` was answered before; `limit` tokens at most."""
+        if self.request is not None:
+            most = self.request.max_tokens or limit
+            return replace(self.request, max_tokens=min(limit, most))
+        messages = []
+        for turn, answer in zip(self.turns, said, strict=False):
+            messages += [{"role": "user", "content": turn}]
+            messages += [{"role": "assistant", "content": answer}]
+        messages.append({"role": "user", "content": self.turns[len(said)]})
+        return Request("chat", messages=tuple(messages), max_tokens=limit)
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def spec_bench(path: Path) -> list[Question]:
+    """Spec-Bench's question.jsonl, and others of its form, whatever their categories are."""
+    return _read(path, _conversation, "a record has question_id, category, turns")
+
+
+def human_eval(path: Path) -> list[Question]:
+    """HumanEval's own file: the head of each function is to be continued."""
+    return _read(path, _function, "a record has task_id, prompt")
+
+
+def can_it_edit(path: Path) -> list[Question]:
+    """CanItEdit's: whole files, edited by the longer of its two instructions."""
+    return _read(path, _edit, "a record has id, before, after, tests and both instructions")
+
+
+def infilling(path: Path) -> list[Question]:
+    """Middles to be filled in, in the form of santacoder-fim-task; or cut from the *.py files of a
+    folder, a line of each. ValueError or OSError with one line."""
+    if path.is_dir():
+        return _cut(path)
+    return _read(path, _middle, "a record has name, prompt, suffix")
+
+
+def _cut(folder: Path) -> list[Question]:
+    """In an order of chance, always the same, so that the first ones are a sample."""
+    found: list[Question] = []
+    for file in python_files(folder):
+        name = file.relative_to(folder).as_posix()
+        try:
+            lines = read(file).splitlines(keepends=True)
+        except Skipped:
+            continue
+        places = [n for n in range(LEAST, len(lines) - LEAST) if _says(lines[n])]
+        if places:
+            at = random.Random(name).choice(places)
+            indent = len(lines[at]) - len(lines[at].lstrip())
+            before = "".join(lines[max(at - ABOVE, 0) : at]) + lines[at][:indent]
+            behind = "".join(lines[at : at + BELOW])[len(lines[at].rstrip()) :]
+            record = {"name": f"{name}:{at + 1}", "prompt": before, "suffix": behind}
+            found.append(_middle(record))
+    if not found:
+        raise ValueError(f"{folder}: no *.py file that is long enough in it: name another")
+    random.Random(0).shuffle(found)
+    return found
+
+
+def _says(line: str) -> bool:
+    """Whether there is more than a comment or a bracket in a line."""
+    text = line.strip()
+    return not text.startswith("#") and any(letter.isalnum() for letter in text)
+
+
+def _conversation(record: dict[str, Any]) -> Question:
+    turns = record["turns"]
+    if not isinstance(turns, list) or not turns or not all(isinstance(one, str) for one in turns):
+        raise TypeError(f"turns {turns!r:.60}")
+    name = record["question_id"]
+    return Question(name if isinstance(name, int) else str(name), str(record["category"]),
+                    tuple(turns))  # fmt: skip
+
+
+def _function(record: dict[str, Any]) -> Question:
+    request = Request("complete", text=record["prompt"], path="task.py", stop=STOPS)
+    return Question(str(record["task_id"]), "humaneval", (record["prompt"],), request)
+
+
+def _middle(record: dict[str, Any]) -> Question:
+    prompt, suffix = str(record["prompt"]), str(record["suffix"])
+    request = Request("complete", text=prompt, path="task.py", suffix=suffix)
+    return Question(str(record["name"]), "infilling", (prompt,), request)
+
+
+def suffix_first(one: Question) -> Question:
+    """The same, where a middle is to be filled in with what follows it shown first (SPM)."""
+    return replace(one, request=one.request and replace(one.request, suffix_first=True))
+
+
+def _edit(record: dict[str, Any]) -> Question:
+    known = canitedit(record)
+    request = edit_request(known, "descriptive", "file")
+    return Question(known.name, "canitedit", (request.instruction,), request)
+
+
+def _read(path: Path, make: Callable[[dict[str, Any]], Question], form: str) -> list[Question]:
+    """ValueError with one line where a record is of another form, or comes twice."""
+    found: list[Question] = []
+    seen: set[int | str] = set()
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            one = make(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}, line {number}: {error!r}: {form}") from error
+        if one.id in seen:
+            raise ValueError(f"{path}, line {number}: {one.id} again: leave out one of them")
+        seen.add(one.id)
+        found.append(one)
+    if not found:
+        raise ValueError(f"{path}: no question in it: give some")
+    return found
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"{path}: unreadable: {why}: name a file of questions") from error
+    return (line for line in text.split("\n") if line.strip())
+
+
+# -- samples -------------------------------------------------------------------------------------
+
+
+def drawn(every: list[Question], count: int) -> list[Question]:
+    """`count` of them; all, in their order, where there are no more."""
+    return every if count >= len(every) else random.Random(0).sample(every, count)
+
+
+def sample(every: list[Question], count: int) -> list[Question]:
+    """`count` of each group (0: all), the groups by turns, so that what slows a machine down for a
+    while slows all of them."""
+    groups: dict[str, list[Question]] = {}
+    for one in every:
+        groups.setdefault(one.group, []).append(one)
+    columns = [drawn(group, count or len(group)) for group in groups.values()]
+    return [one for row in zip_longest(*columns) for one in row if one is not None]
+
+
+def tasks(path: Path, kinds: list[str], count: int, limit: int) -> list[Task]:
+    """`count` questions of each of `kinds` for bench/decode/decode.py, answered in `limit` tokens at most;
+    of a conversation the first turn only. ValueError with one line where the file is of another
+    form or lacks a category."""
+    known = spec_bench(path)
+    found = []
+    for kind in kinds:
+        every = [one for name in KINDS[kind] for one in known if one.category == name]
+        if not every:
+            raise ValueError(f"{path}: no question of {', '.join(KINDS[kind])}: leave out {kind}")
+        for one in random.Random(0).sample(every, min(count, len(every))):
+            found.append(Task(f"{kind}-{one.id}", kind, one.asked((), limit), sampled=True))
+    return found

@@ -1,0 +1,285 @@
+"""The ways to decode a prompt that bench/decode/decode.py compares, each behind `run(task, limit)`.
+
+Decoding is timed without the prompt, everywhere by tokens / time from the moment the prompt is in
+the cache: ours by the engine's own count of what it decodes after the prompt; of transformers and
+llama.cpp the first token comes with the prompt's own pass, so it counts neither as token nor as
+time. A pass is a forward that produced tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise, takewhile
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from bench.common.tasks import Task
+from bench.decode.llama_cpp import Llama
+from engine import Done, Engine, Request, Step
+from engine.drafting.methods.prompt_lookup import PromptLookup
+from engine.generate import generate
+from engine.model.cost_model import Cost
+from engine.prompts.builder import Prompt, Tokenizer, prompt_of
+from engine.records import Event
+from engine.worker import Job
+
+# As transformers and llama.cpp search: places with fewer tokens behind them count, too.
+LOOKUP = partial(PromptLookup, whole=False)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One answer. `tokens` in `forwards` passes took `seconds`; `prefill` seconds before it."""
+
+    text: str
+    tokens: int
+    forwards: int
+    seconds: float
+    prefill: float
+    prompt: int = 0  # tokens of it; ours only, as are the steps
+    steps: tuple[tuple[int, int], ...] = ()  # of each pass: tokens drafted, tokens gained
+    ids: tuple[int, ...] = ()  # the answer's; transformers' only, as is what follows
+    gains: tuple[int, ...] = ()  # tokens of each pass, the prompt's own and an end token too
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.seconds
+
+
+def synchronize(device: str) -> None:
+    """Wait until the device has done what it was asked."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+class Ours:
+    """Draftline: "plain", "draftline", or "lookup" (another's rule); all share one engine. The
+    first run of a task reads its prompt anew; `prefill` is that time, also for the others."""
+
+    def __init__(self, engine: Engine, mode: str, prefill: dict[str, float]) -> None:
+        self.engine, self.mode, self.prefill = engine, mode, prefill
+
+    def run(self, task: Task, limit: int | None) -> Run:
+        """RuntimeError where the job failed."""
+        if task.name not in self.prefill:
+            self.engine.parts.target.sequences.clear()
+        self.engine.forget()  # this very answer was written a moment ago
+        request = task.request
+        if limit is not None:
+            request = replace(request, max_tokens=min(limit, request.max_tokens or limit))
+        synchronize(self.engine.parts.target.device.type)
+        steps: list[tuple[int, int]] = []
+        done = Done("failed")
+        for event in self._begin(request):
+            if isinstance(event, Done):
+                done = event
+            elif isinstance(event, Step) and event.prefill is None:
+                steps.append((event.drafted, event.accepted + 1))
+        if done.reason not in ("stop", "length"):
+            raise RuntimeError(f"{task.name}: {done.error or done.reason}")
+        usage = done.usage
+        return Run(
+            done.text,
+            usage.completion_tokens,
+            usage.forwards,
+            usage.decode_seconds,
+            self.prefill.setdefault(task.name, usage.prefill_seconds),
+            usage.prompt_tokens,
+            tuple(steps),
+        )
+
+    def _begin(self, request: Request) -> Job:
+        if self.mode != "lookup":
+            return self.engine.submit(request, self.mode == "draftline")
+        prompt = prompt_of(request, self.engine.parts.tokenizer)
+        target, tokenizer = self.engine.parts.target, self.engine.parts.tokenizer
+
+        def run(cancelled: Callable[[], bool]) -> Iterator[Event]:
+            return generate(request, prompt, target, tokenizer, LOOKUP(), cancelled)
+
+        return self.engine.worker.submit(Job(request, run))
+
+
+def relative_cost(cost: Cost, runs: list[Run]) -> float | None:
+    """What the passes of `runs` cost together, by this machine's measured table, beside passes of
+    one token for the same text. None where there are none."""
+    taken = plain = 0.0
+    for run in runs:
+        context = run.prompt
+        for drafted, gained in run.steps:
+            taken += cost(1 + drafted, context)
+            plain += sum(cost(1, context + n) for n in range(gained))
+            context += gained
+    return taken / plain if plain else None
+
+
+class Clock:
+    """A stopping criterion of transformers that notes time and length after every pass, and stops
+    where the engine would."""
+
+    def __init__(self, start: int, prompt: Prompt, tokenizer: Tokenizer, device: str) -> None:
+        self.start, self.prompt, self.tokenizer, self.device = start, prompt, tokenizer, device
+        self.times: list[float] = []
+        self.lengths: list[int] = []
+
+    def __call__(self, ids: Any, scores: Any, **_: Any) -> Any:
+        synchronize(self.device)
+        fresh = ids.shape[1] - self.lengths[-1] if self.lengths else ids.shape[1] - self.start
+        tail = ids[0, -(fresh + 8) :].tolist() if ids.shape[1] - self.start > fresh + 8 else None
+        text = self.tokenizer.decode(tail if tail is not None else ids[0, self.start :].tolist())
+        self.times.append(perf_counter())
+        self.lengths.append(ids.shape[1])
+        stop = any(mark in text for mark in self.prompt.stop)
+        return ids.new_full((ids.shape[0],), stop, dtype=_bool())
+
+
+def _bool() -> Any:
+    import torch
+
+    return torch.bool
+
+
+class Hf:
+    """transformers' `generate`, greedy; `lookup` tokens of prompt lookup a pass (0: none)."""
+
+    def __init__(self, model: Any, tokenizer: Tokenizer, threads: int, lookup: int) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self.threads, self.lookup = threads, lookup
+
+    def run(self, task: Task, limit: int | None) -> Run:
+        import torch
+        from transformers import GenerationConfig
+
+        if self.model.device.type == "cpu":
+            torch.set_num_threads(self.threads)
+        prompt = prompt_of(task.request, self.tokenizer)
+        ids = torch.tensor([prompt.ids], device=self.model.device)
+        config = GenerationConfig(
+            do_sample=False,
+            max_new_tokens=min(limit or prompt.max_tokens, prompt.max_tokens),
+            eos_token_id=sorted(self.tokenizer.eos),
+            pad_token_id=min(self.tokenizer.eos, default=0),
+            prompt_lookup_num_tokens=self.lookup or None,
+        )
+        clock = Clock(len(prompt.ids), prompt, self.tokenizer, self.model.device.type)
+        synchronize(self.model.device.type)
+        began = perf_counter()
+        with torch.inference_mode():
+            out = self.model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                generation_config=config,
+                stopping_criteria=[clock],
+            )
+        written = out[0, len(prompt.ids) :].tolist()
+        answer, text = cut(written, prompt.stop, self.tokenizer)
+        ended = written[len(answer) : len(answer) + 1]  # by a token that stands for the end?
+        counted = len(answer) + (bool(ended) and ended[0] in self.tokenizer.eos)
+        lengths = [len(prompt.ids), *clock.lengths]
+        first = clock.lengths[0] - len(prompt.ids)
+        return Run(
+            text,
+            len(answer) - first,
+            len(clock.times) - 1,
+            clock.times[-1] - clock.times[0],
+            clock.times[0] - began,
+            ids=tuple(answer),
+            gains=tuple(gains([b - a for a, b in pairwise(lengths)], counted)),
+        )
+
+
+def gains(steps: Sequence[int], tokens: int) -> list[int]:
+    """What the passes gave, cut where an answer of `tokens` tokens ends."""
+    found: list[int] = []
+    for one in steps:
+        if tokens <= 0:
+            break
+        found.append(min(one, tokens))
+        tokens -= found[-1]
+    return found
+
+
+def cut(ids: list[int], stop: tuple[str, ...], tokenizer: Tokenizer) -> tuple[list[int], str]:
+    """The answer's tokens up to its end token, which is left out, or to the one that completes a
+    stop string, and its text without either."""
+    ids = list(takewhile(lambda one: one not in tokenizer.eos, ids))
+    text = tokenizer.decode(ids)
+    for mark in stop:
+        if mark in text:
+            count = next(n for n in range(len(ids) + 1) if mark in tokenizer.decode(ids[:n]))
+            ids, text = ids[:count], text[: text.index(mark)]
+    return ids, text
+
+
+class LlamaCpp:
+    """llama.cpp's server. It keeps the prompt, so `prefill` is that of a task's first run."""
+
+    def __init__(self, llama: Llama, tokenizer: Tokenizer) -> None:
+        self.llama, self.tokenizer = llama, tokenizer
+        self.prefill: dict[str, float] = {}
+
+    def run(self, task: Task, limit: int | None) -> Run:
+        prompt = prompt_of(task.request, self.tokenizer)
+        most = min(limit or prompt.max_tokens, prompt.max_tokens)
+        answer = self.llama.run(prompt.ids, most, prompt.stop)
+        if "choices" not in answer:
+            raise RuntimeError(f"{task.name}: llama.cpp: {answer}")
+        times = answer["timings"]
+        self.prefill.setdefault(task.name, times["prompt_ms"] / 1000)
+        tokens = times["predicted_n"] - 1
+        return Run(
+            answer["choices"][0]["text"],
+            tokens,
+            tokens - times.get("draft_n_accepted", 0),
+            times["predicted_ms"] / 1000,
+            self.prefill[task.name],
+        )
+
+
+def load_hf(folder: Path, device: str, dtype: str) -> Any:
+    """transformers' own model of a folder, unchanged."""
+    import torch
+    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    model = AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=torch.bfloat16 if dtype == "bf16" else torch.float32,
+        local_files_only=True,
+        trust_remote_code=False,
+    )
+    model.generation_config = GenerationConfig()  # the model's own may penalise repetitions
+    return model.to(device).eval()
+
+
+def floor_of(engine: Engine, threads: int) -> dict[str, float] | None:
+    """Bytes of weights a step reads, and the bandwidth that the head's product reaches on one row
+    (median of 15); None for a model whose products are not ours."""
+    import torch
+
+    target = engine.parts.target
+    blocks = getattr(target.model, "blocks", None)
+    if not blocks:
+        return None
+    head: Any = target.model._head
+    products = [one for b in blocks for one in (b.qkv, b.out, b.gate_up, b.down)]
+    total = sum(one.nbytes for one in products) + head.nbytes
+    dtype = torch.float32 if target.dtype_name == "q8" else target.model.dtype
+    row = torch.randn(1, target.model.width, device=target.device).to(dtype)
+    torch.set_num_threads(1 if target.dtype_name == "q8" else threads)
+    times = []
+    with torch.inference_mode():
+        for _ in range(15):
+            synchronize(target.device.type)
+            start = perf_counter()
+            head(row)
+            synchronize(target.device.type)
+            times.append(perf_counter() - start)
+    bandwidth = head.nbytes / sorted(times)[len(times) // 2]
+    return {"bytes": total, "bytes_per_s": bandwidth, "ms": 1000 * total / bandwidth}

@@ -1,0 +1,71 @@
+"""The second edit of a file: how much of its prompt is read again, beside the first edit's.
+
+Only prompts are read here; one token is written.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from bench.common import report
+from bench.common.tasks import FOLDER, lines
+from engine import Engine, Request
+
+FILE = "till.py"
+FIRST, SECOND = "Rename the parameter `sales` to `receipts`.", "Say in a comment what it does."
+Read = tuple[int, float]  # tokens, seconds
+
+
+def cases() -> dict[str, tuple[Request, Request]]:
+    """What is edited first and then."""
+    text = (FOLDER / FILE).read_text("utf-8")
+    count = text.count("\n")
+    kept = text.splitlines(keepends=True)
+
+    def edit(instruction: str, where: tuple[int, int] | None, of: str = text) -> Request:
+        selection = lines(of, *where) if where else None
+        return Request("edit", of, FILE, 0, selection, instruction, max_tokens=1)
+
+    half, end = count // 2, count - 6
+    changed = {at: "".join([*kept[:at], "    # edited\n", *kept[at:]]) for at in (half, end)}
+    return {
+        "a selection, again": (edit(FIRST, (6, 42)), edit(SECOND, (6, 42))),
+        "its first third": (edit(FIRST, (6, 42)), edit(SECOND, (6, 18))),
+        "another selection": (edit(FIRST, (6, 34)), edit(SECOND, (35, count))),
+        "a file, again": (edit(FIRST, None), edit(SECOND, None)),
+        "a file, changed at its end": (edit(FIRST, None), edit(SECOND, None, changed[end])),
+        "a file, changed in its middle": (edit(FIRST, None), edit(SECOND, None, changed[half])),
+    }
+
+
+def second_edits(engine: Engine, repeats: int) -> list[dict[str, Any]]:
+    """Medians over `repeats`; ratios are of pairs."""
+    found = []
+    for place, (name, requests) in enumerate(cases().items()):
+        pairs: list[tuple[Read, Read]] = []
+        for repeat in range(repeats):
+            report.progress(f"repeat {repeat + 1}", place, 6, name, "second edit")
+            engine.parts.target.sequences.clear()
+            first, second = (read(engine, request) for request in requests)
+            pairs.append((first, second))
+        found.append(
+            {
+                "case": name,
+                "first_tokens": pairs[0][0][0],
+                "second_tokens": pairs[0][1][0],
+                "first_s": round(median(first for (_, first), _ in pairs), 4),
+                "second_s": round(median(second for _, (_, second) in pairs), 4),
+                "ratio": round(median(b / a for (_, a), (_, b) in pairs), 4),
+            }
+        )
+    return found
+
+
+def read(engine: Engine, request: Request) -> Read:
+    """Tokens of the prompt that had to be read, and the seconds it took."""
+    done = engine.submit(request, False).result()
+    if done.reason not in ("stop", "length"):
+        raise RuntimeError(f"second edit: {done.error or done.reason}")
+    usage = done.usage
+    return usage.prompt_tokens - 1 - usage.cached_tokens, usage.prefill_seconds

@@ -1,0 +1,162 @@
+"""Loads what bench/decode/decode.py compares, side by side, and says what is left out and why."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any
+
+from bench.common import report
+from bench.decode import llama_cpp
+from bench.decode.methods import Hf, LlamaCpp, Ours, load_hf
+from engine import DEFAULT_MODEL, Config, Engine, Request
+from engine.prompts.builder import Tokenizer
+
+OURS = ("plain", "draftline", "lookup")
+LLAMA = ("llama.cpp", *(f"llama.cpp-{name}" for name in llama_cpp.NGRAMS))
+METHODS = (*OURS, "hf", "hf-lookup", *LLAMA)
+MEASURING = 60.0  # seconds that the engine may take to measure this machine
+LOOKUP_TOKENS = 10  # transformers' prompt_lookup_num_tokens
+CONTEXT = 8192  # llama.cpp's
+BYTES = {"q8": 1.7, "bf16": 2.2, "f32": 4.4}  # a parameter in memory, embedding and cache included
+
+
+class Runners:
+    """`methods`: name -> something with `run(task, limit)`. A context manager."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        """WeightsError, UnsupportedModel or OSError with one line where the model cannot be had."""
+        from engine.model.placement import choose_device, choose_dtype
+        from engine.weights import gguf, locate
+
+        self.wanted = options.methods.split(",")
+        self.model = options.model or DEFAULT_MODEL
+        self.device = options.device
+        self.threads = options.threads or os.cpu_count() or 1
+        self.folder = locate(self.model)
+        self.gguf = gguf(self.model)
+        self.methods: dict[str, Any] = {}
+        self.dtypes: dict[str, str] = {}  # method -> dtype
+        self.engines: dict[str, Engine] = {}  # by the name of its plain method
+        self.load_s: dict[str, float] = {}
+        self.left_out: list[str] = []
+        self.servers: list[llama_cpp.Llama] = []
+        device = choose_device(options.device)
+        floats = "bf16" if device.type == "cuda" or native_bf16() else "f32"
+        asked = (options.dtypes or f"auto,{floats}").split(",")
+        dtypes = list(dict.fromkeys(choose_dtype(one, device, self.folder) for one in asked))
+        if len(dtypes) > 2:
+            raise ValueError(f"--dtypes {options.dtypes}: name two at most")
+        self.slow = dtypes[1] if len(dtypes) > 1 else "none"
+        for dtype in dtypes:
+            self._ours(dtype, f"-{dtype}" if dtype == self.slow else "")
+        self._hf(next((one for one in reversed(dtypes) if one != "q8"), floats))
+        self._llama()
+        if not self.methods:
+            raise ValueError(f"nothing to run: {'; '.join(self.left_out)}")
+
+    def __enter__(self) -> Runners:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for engine in self.engines.values():
+            engine.close()
+        for server in self.servers:
+            server.close()
+
+    def _wants(self, *names: str) -> list[str]:
+        return [name for name in names if name in self.wanted]
+
+    def leave_out(self, names: list[str], why: str) -> None:
+        """Say that `names` are not measured, and why."""
+        self.left_out.append(f"{', '.join(names)}: {why}")
+        report.say(f"left out: {self.left_out[-1]}")
+
+    def _fits(self, names: list[str], dtype: str) -> bool:
+        import psutil
+
+        if self.device == "cuda":
+            return True
+        need = parameters(self.folder) * BYTES[dtype]
+        free = psutil.virtual_memory().available
+        if need > free:
+            self.leave_out(names, f"needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} are free")
+        return need <= free
+
+    def _ours(self, dtype: str, suffix: str) -> None:
+        names = self._wants(*OURS)
+        if not names or not self._fits([f"{name}{suffix}" for name in names], dtype):
+            return
+        start = perf_counter()
+        config = Config(model=self.model, device=self.device, dtype=dtype, threads=self.threads)
+        engine = Engine(config)
+        self.load_s[f"draftline {dtype}"] = perf_counter() - start
+        # At once: its thread takes the number of threads that torch has now.
+        engine.submit(Request("complete", text="x", max_tokens=2), False).result()
+        self.engines[f"plain{suffix}"] = engine
+        deadline = perf_counter() + MEASURING
+        while not engine.worker.rested() and perf_counter() < deadline:
+            sleep(0.05)
+        if not engine.parts.cost.measured:
+            report.say(f"{dtype}: what a pass costs here was not measured well: is it busy?")
+        prefill: dict[str, float] = {}
+        for name in names:
+            self.methods[f"{name}{suffix}"] = Ours(engine, name, prefill)
+            self.dtypes[f"{name}{suffix}"] = dtype
+
+    def _hf(self, dtype: str) -> None:
+        names = self._wants("hf", "hf-lookup")
+        if not names or not self._fits(names, dtype):
+            return
+        start = perf_counter()
+        model = load_hf(self.folder, self.device, dtype)
+        self.load_s[f"transformers {dtype}"] = perf_counter() - start
+        tokenizer = Tokenizer(self.folder)
+        for name in names:
+            lookup = LOOKUP_TOKENS if name == "hf-lookup" else 0
+            self.methods[name] = Hf(model, tokenizer, self.threads, lookup)
+            self.dtypes[name] = dtype
+
+    def _llama(self) -> None:
+        names = self._wants(*LLAMA)
+        if not names:
+            return
+        if llama_cpp.version() is None:
+            self.leave_out(names, "xllamacpp is not installed (pip install 'draftline[bench]')")
+        elif self.device != "cpu":
+            self.leave_out(names, "its wheel runs on the CPU only")
+        elif self.gguf is None:
+            self.leave_out(names, f"{self.model} has no GGUF here")
+        else:
+            tokenizer = Tokenizer(self.folder)
+            for name in names:
+                start = perf_counter()
+                mode = llama_cpp.NGRAMS.get(name.removeprefix("llama.cpp-"), "")
+                server = llama_cpp.Llama(self.gguf, mode, self.threads, CONTEXT)
+                self.servers.append(server)
+                self.load_s[name] = perf_counter() - start
+                self.methods[name] = LlamaCpp(server, tokenizer)
+                self.dtypes[name] = "gguf"
+
+
+def parameters(folder: Path) -> int:
+    """Numbers in a folder's safetensors files."""
+    from math import prod
+
+    from safetensors import safe_open
+
+    count = 0
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="np") as file:
+            count += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    return count
+
+
+def native_bf16() -> bool:
+    """Whether the processor itself multiplies bf16."""
+    import torch
+
+    native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return native is not None and bool(native())

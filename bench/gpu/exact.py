@@ -1,0 +1,65 @@
+"""The exact mode beside the fast one: what it costs, and whose choices depend on the bucket.
+
+The law on a card: a row says the same whatever rows stand beside it. Bit for bit it holds in the
+exact mode; in the fast one a choice may flip where the two best logits are nearer than rounding.
+Random weights have many such near ties, so their rate of flips is an upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.gpu import steps
+from engine.drafting import chain
+from engine.model.target import Target
+
+CONTEXT = 2048
+STEPS = 8.0  # of bf16: nearer than this is a tie
+
+
+def compared(fast: Target, exact: Target, buckets: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """By bucket: times of a step, and of both modes what differs from steps of one row."""
+    context = min(CONTEXT, fast.context)
+    alone = {name: said(one, 1) for name, one in (("fast", fast), ("exact", exact))}
+    for bucket in buckets:
+        line: dict[str, Any] = {"bucket": bucket, "context": context}
+        for name, one in (("fast", fast), ("exact", exact)):
+            line[f"{name}_ms"] = round(steps.step_ms(one, bucket, context), 4)
+            line[name] = differences(alone[name], said(one, bucket))
+            steps.clear(one)
+        yield line | {"ratio": round(line["exact_ms"] / line["fast_ms"], 3)}
+
+
+def said(target: Target, bucket: int) -> Tensor:
+    """Logits [64, vocabulary], f32, of one text that is run `bucket` rows at a time."""
+    before, text = [3 + n * 7 % 1000 for n in range(128)], [5 + n * 31 % 1000 for n in range(64)]
+    prompt = [*before, text[0]]
+    steps.clear(target)
+    target.begin(prompt, 2 * len(text))
+    for _ in target.prefill(prompt, 2 * len(text)):
+        pass
+    rows: list[Tensor] = []
+    for start in range(0, len(text), bucket):
+        last, *rest = text[start : start + bucket]
+        draft = chain(rest, "bench")
+        rows.append(target.forward(last, draft).logits.float().clone())
+        target.keep(list(range(len(draft))))
+    return torch.cat(rows)
+
+
+def differences(alone: Tensor, together: Tensor) -> dict[str, Any]:
+    """Rows with the same bits; choices that flipped, and those of them that were no near ties."""
+    one, other = alone.argmax(-1), together.argmax(-1)
+    rows = torch.arange(len(alone), device=alone.device)
+    gap = alone[rows, one] - alone[rows, other]
+    tie = STEPS * 2.0**-8 * alone[rows, one].abs()
+    return {
+        "positions": len(alone),
+        "same_bits": int((alone == together).all(-1).sum()),
+        "flips": int((one != other).sum()),
+        "flips_beyond_ties": int((gap > tie).sum()),
+    }

@@ -1,0 +1,171 @@
+"""The ways to decode a recorded edit that bench/gpu/gpu.py compares, each a function of an Answer.
+
+Ours runs the engine's own loop with the product's drafter and shipped weights, without counts of
+the language's library (these need a tokenizer). Decoding is timed without the prompt: ours by the
+engine's own count; of transformers the first token comes with the prompt's pass, so it counts
+neither as token nor as time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from bench.gpu.edits import SURE, Answer, Forced, Recorded
+from bench.gpu.steps import wait
+from engine.config import Config
+from engine.drafting import Drafter, Nothing
+from engine.drafting._drafting import Ngram, Recycling
+from engine.drafting.drafter_weights import load_weights
+from engine.drafting.methods.token_recycling import WIDTH
+from engine.drafting.next_token import Model, NextToken
+from engine.generate import generate
+from engine.model.cost_model import Cost, guess, measure
+from engine.model.target import Target
+from engine.prompts.builder import Prompt
+from engine.records import Done, Request, Step
+
+LOOKUP = 10  # transformers' prompt_lookup_num_tokens
+
+
+@dataclass(frozen=True)
+class Played:
+    """`tokens` in `passes` took `seconds`, the prompt not among them."""
+
+    tokens: int
+    passes: int
+    seconds: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.seconds
+
+
+Way = Callable[[Answer], Played]
+
+
+class Ours:
+    """Draftline: its loop, its drafter or none."""
+
+    def __init__(self, target: Target, recorded: Recorded, config: Config) -> None:
+        self.target, self.recorded, self.config = target, recorded, config
+        self.cost: Cost = known_cost(target)
+
+    def plain(self, answer: Answer) -> Played:
+        return self._play(answer, Nothing())
+
+    def draftline(self, answer: Answer) -> Played:
+        model = Model(self.recorded.vocabulary, NoLibrary(), load_weights())  # type: ignore[arg-type]
+        table = Recycling(self.target.vocab, WIDTH)
+        return self._play(answer, NextToken(model, self.cost, self.config.budget, None, table))
+
+    def _play(self, answer: Answer, drafter: Drafter) -> Played:
+        """RuntimeError where the text is not the recorded one."""
+        prompt = Prompt(
+            answer.prompt, answer.predictions, max_tokens=len(answer.output), whole=answer.whole
+        )
+        written: list[list[int]] = []
+        loop = generate(
+            Request("complete"),
+            prompt,
+            Forced(self.target, answer),
+            self.recorded,  # type: ignore[arg-type]
+            drafter,
+            on_written=written.append,
+        )
+        passes = 0
+        for event in loop:
+            if isinstance(event, Step) and event.prefill is None:
+                passes += 1
+            elif isinstance(event, Done):
+                usage = event.usage
+        if written != [answer.output]:
+            raise RuntimeError(f"{answer.id}: another text than the recorded one")
+        return Played(usage.completion_tokens, passes, usage.decode_seconds)
+
+
+class NoLibrary:
+    """Counts of no library."""
+
+    ngram = Ngram()
+
+
+def known_cost(target: Target) -> Cost:
+    """What passes cost here, measured as the engine does it while nothing is asked."""
+    cost = guess(target)
+    if target.device.type == "cuda":  # a CPU only tries the code, and takes long to settle
+        for _ in measure(target, cost):
+            pass
+    return cost
+
+
+class Theirs:
+    """transformers' `generate`, greedy, with its processors as the only thing added: they force the
+    recorded token. `lookup`: with prompt lookup. `room`: with a static cache of so many tokens,
+    which on a card makes it run under torch.compile (reduce-overhead)."""
+
+    def __init__(self, model: Any, lookup: bool = False, room: int = 0) -> None:
+        self.model, self.lookup, self.cache = model, lookup, None
+        if room:
+            from transformers import StaticCache
+
+            self.cache = StaticCache(config=model.config, max_cache_len=room)
+
+    def __call__(self, answer: Answer) -> Played:
+        from transformers import GenerationConfig
+
+        device = self.model.device
+        ids = torch.tensor([answer.prompt], device=device)
+        times: list[float] = []
+        lengths: list[int] = []
+
+        def clock(ids: Any, scores: Any, **_: Any) -> Any:
+            if not times or ids.shape[1] >= len(answer.prompt) + len(answer.output):
+                wait(device)
+            times.append(perf_counter())
+            lengths.append(ids.shape[1])
+            return torch.zeros(ids.shape[0], dtype=torch.bool, device=device)
+
+        settings = GenerationConfig(
+            do_sample=False,
+            max_new_tokens=len(answer.output),
+            prompt_lookup_num_tokens=LOOKUP if self.lookup else None,
+        )
+        kept = {}
+        with torch.inference_mode():
+            if self.cache is not None:
+                self.cache.reset()
+                kept = {"past_key_values": self.cache}  # another one would be compiled for anew
+            out = self.model.generate(
+                ids,
+                **kept,
+                attention_mask=torch.ones_like(ids),
+                generation_config=settings,
+                logits_processor=[self._forcing(answer, device)],
+                stopping_criteria=[clock],
+            )
+        if out[0, len(answer.prompt) :].tolist() != answer.output:
+            raise RuntimeError(
+                f"{answer.id}: transformers wrote another text than the recorded one"
+            )
+        # The first token comes with the prompt's own pass.
+        first = lengths[0] - len(answer.prompt)
+        return Played(len(answer.output) - first, len(times) - 1, times[-1] - times[0])
+
+    @staticmethod
+    def _forcing(answer: Answer, device: torch.device) -> Any:
+        """Adds to the recorded token's logit. Forbidding the others would tell prompt lookup what
+        is right: it asks the processors about its candidates."""
+        truth, start = torch.tensor(answer.output, device=device), len(answer.prompt)
+
+        def force(ids: Any, scores: Any) -> Any:
+            place = ids.shape[1] - start
+            if place < len(truth):
+                scores.index_fill_(1, truth[place : place + 1], SURE)
+            return scores
+
+        return force

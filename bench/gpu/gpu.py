@@ -1,0 +1,160 @@
+"""How close a step comes to what the card's memory allows, and what that makes of edits.
+
+    python bench/gpu/gpu.py [--shapes qwen2.5-coder-7b,...] [--exact] [--compiled] [--built-in]
+        [--nodes N] [--edits FILE]      # bench/gpu/sample.py makes it from any file of edits
+    python bench/gpu/gpu.py --device cpu --shapes tiny      # the same code, in seconds
+
+Needs no network, no weights and no tokenizer: models of real shapes get random weights on the card,
+and the choices behind a pass are those of recorded edits (bench/gpu/edits.py), so every pass is
+real and what is accepted is what real edits accept. Ends in --budget-s seconds: shapes share what
+is left, and what was not measured is listed, as is what did not fit, with the numbers.
+
+Steps: medians of 20 or more, each waited for. `context` is the live cache behind the pass; the
+floor is the bytes of weights and live cache over the card's own *copy* bandwidth, measured here;
+what it reaches when it only reads is printed beside (bench/gpu/steps.py).
+Edits: the product's loop, drafter and shipped weights; whole files, and selections ("-hunk").
+`plain` and transformers' `hf` write PLAIN_TOKENS and HF_TOKENS from the middle of an answer, since
+their speed hardly depends on the text, `hf-lookup` (prompt lookup) LOOKUP_TOKENS, `draftline` all
+of it; `hf-compiled`: with a static cache, under torch.compile (reduce-overhead). Methods take turns
+in each repeat; ratios are medians of pairs, their geometric mean over edits. Decoding excludes the
+prompt. transformers gets --slow-edits of the whole files.
+Exit code 1: something failed that had memory and time; the rest is written all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+# This folder must not come first: it has an index.py too.
+import torch
+
+from bench.common import report
+from bench.gpu import edits, tables
+from bench.gpu.models import REAL, SHAPES, random_hf, random_target
+from bench.gpu.run import Bench, measure
+from engine import Config
+from engine.model.target import Target
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BUCKETS = (1, 2, 4, 8, 16, 32, 64)
+CONTEXTS = (512, 2048, 8192, 32768)
+SECTIONS = ("steps", "parts", "edits")
+BUILT_IN = ("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
+
+
+def shapes(bench: Bench) -> Iterator[tuple[str, dict[str, Any], Any, Any]]:
+    """Name, settings, and what makes both models of each; random ones first."""
+    for name in bench.options.shapes:
+        settings = SHAPES[name]
+        yield (
+            name,
+            settings,
+            lambda config, name=name, settings=settings: random_target(name, settings, config),
+            lambda dtype, settings=settings: random_hf(settings, bench.at, dtype),
+        )
+    for name in BUILT_IN if bench.options.built_in else ():
+        from engine.weights import find
+
+        folder = find(name)
+        if folder is None:
+            bench.leave_out(f"{name}, real weights", "they are not here; `draftline models`")
+            continue
+        known = json.loads((folder / "config.json").read_text("utf-8"))
+        yield (
+            f"{name}, real weights",
+            known,
+            lambda config, folder=folder: Target(folder, config),
+            lambda dtype, folder=folder: real_hf(folder, bench, dtype),
+        )
+
+
+def real_hf(folder: Path, bench: Bench, dtype: torch.dtype) -> Any:
+    """transformers' own model of a folder."""
+    from bench.decode.methods import load_hf
+
+    return load_hf(folder, bench.device, "bf16" if dtype == torch.bfloat16 else "f32")
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    add = parser.add_argument
+    add("--device", default="cuda", help="cuda; cpu to try it")
+    add("--dtype", default="auto", help="of weights: auto, bf16, int8, f32")
+    add("--threads", type=int, default=0, help="on a CPU; 0: one a core")
+    add("--shapes", type=names(SHAPES), default=list(REAL), help=", ".join(SHAPES))
+    add("--buckets", type=numbers, default=list(BUCKETS), help="rows of a pass")
+    add("--contexts", type=numbers, default=list(CONTEXTS), help="tokens in the cache")
+    add("--only", type=names(SECTIONS), default=list(SECTIONS), help=", ".join(SECTIONS))
+    add("--exact", action="store_true", help="the exact mode, too")
+    add("--compiled", action="store_true", help="transformers under torch.compile, too: a minute")
+    add("--built-in", action="store_true", help="real models, too, where they are in the cache")
+    add("--edits", type=Path, default=edits.SAMPLE, help="made by bench/gpu/sample.py")
+    add("--slow-edits", type=int, default=2, help="edits that transformers gets; 0: none")
+    add("--nodes", type=int, default=Config().budget, help="that a step may draft")
+    add("--repeats", type=int, default=5, help="of edits, as far as there is time")
+    add("--budget-s", type=float, default=450.0, help="seconds in all")
+    add("--out", type=Path, help="default: bench/results/gpu-CARD.json")
+    options = parser.parse_args(argv)
+    for name, least in (("slow_edits", 0), ("nodes", 1), ("repeats", 1), ("budget_s", 1)):
+        if getattr(options, name) < least:
+            parser.error(f"--{name.replace('_', '-')}: must be {least} or more")
+    if min(options.contexts) <= max(options.buckets):
+        parser.error("--contexts: must be larger than the buckets, whose rows are in it")
+    return options
+
+
+def numbers(text: str) -> list[int]:
+    """1,2,4 or 512,2k."""
+    found = []
+    for one in text.split(","):
+        digits = one.removesuffix("k")
+        if not digits.isdigit() or not int(digits):
+            raise argparse.ArgumentTypeError(f"{one!r}: write numbers above 0, such as 16 or 2k")
+        found.append(int(digits) * (1024 if digits != one else 1))
+    return found
+
+
+def names(known: Any) -> Callable[[str], list[str]]:
+    """Reads names with commas between them."""
+
+    def read(text: str) -> list[str]:
+        wrong = [one for one in text.split(",") if one not in known]
+        if wrong:
+            raise argparse.ArgumentTypeError(f"{', '.join(wrong)}: choose from {', '.join(known)}")
+        return text.split(",")
+
+    return read
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
+    try:
+        bench = Bench(options)
+    except (ValueError, OSError) as error:
+        print(f"bench/gpu/gpu.py: {error}", file=sys.stderr)
+        return 2
+    options.out = options.out or tables.place(bench.card)
+    left = len(options.shapes) + (len(BUILT_IN) if options.built_in else 0)
+    for name, settings, ours, theirs in shapes(bench):
+        bench.allow(max(left, 1))
+        left -= 1
+        report.say(f"{name}: {bench.until - perf_counter():.0f} s")
+        measure(bench, name, settings, ours, theirs)
+        bench.free()
+        report.write(options, tables.record(options, bench))  # what is done is not lost
+    record = tables.record(options, bench)
+    report.write(options, record)
+    tables.show(record)
+    report.last_line(record)
+    return 1 if bench.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

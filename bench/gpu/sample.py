@@ -1,0 +1,120 @@
+"""Makes bench/common/samples/gpu_edits.json: recorded edits as token ids, which bench/gpu/gpu.py replays.
+
+    python bench/gpu/sample.py [EDITS] [--model NAME] [--files 6] [--hunks 8] [--out FILE]
+
+A machine that is measured may have neither a tokenizer nor a network. So the edits are written down
+as numbers: prompts as the engine writes them, what they expect to be repeated, the answers. Beside
+them is what a drafter may know of a token, its bytes. Ids are numbered densely, the commonest
+first, so that models of any vocabulary can take them; a tokenizer's own ids are kept beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+# This folder must not come first: it has an index.py too.
+from engine import DEFAULT_MODEL, Request
+from engine.prompts.builder import Tokenizer, prompt_of
+from engine.research.train.edit_records import BadEdits, Edit, Mode, cut, read
+from engine.weights import WeightsError, locate
+
+ROOT = Path(__file__).resolve().parents[2]
+
+EDITS = Path(__file__).parents[1] / "replay" / "sample_edits.jsonl"
+OUT = Path(__file__).parents[1] / "common" / "samples" / "gpu_edits.json"
+INSTRUCTION = "Make the planned change."
+MOST = 3_900  # tokens of prompt and answer: Llama-2 has 4,096 positions
+LEAST = {"file": 400, "hunk": 24}  # tokens of an answer
+Answer = dict[str, Any]
+
+
+def answers(edit: Edit, kind: Mode, tokenizer: Tokenizer) -> list[Answer]:
+    """The edit's answers that fit, in the tokenizer's own ids."""
+    found = []
+    for number, (above, old, _, new) in enumerate(cut(edit, kind)):
+        where = None if kind == "file" else (len(above), len(above) + len(old))
+        request = Request("edit", edit.before, edit.path, selection=where, instruction=INSTRUCTION)
+        prompt, output = prompt_of(request, tokenizer), tokenizer.encode(new)
+        if len(output) >= LEAST[kind] and len(prompt.ids) + len(output) <= MOST:
+            found.append(
+                {
+                    "id": edit.id if kind == "file" else f"{edit.id}#{number}",
+                    "kind": kind,
+                    "whole": prompt.whole,
+                    "prompt": prompt.ids,
+                    "predictions": prompt.predictions,
+                    "output": output,
+                }
+            )
+    return found
+
+
+def spread(found: list[Answer], count: int) -> list[Answer]:
+    """`count` of them, at even distances; all where there are fewer."""
+    return [found[n * len(found) // count] for n in range(count)] if len(found) > count else found
+
+
+def dense(found: list[Answer], tokenizer: Tokenizer, name: str) -> dict[str, Any]:
+    """The file's record: answers with ids numbered anew, and what each number stands for. Bytes are
+    written as characters of Latin-1; null for control tokens."""
+    seen: Counter[int] = Counter()
+    for one in found:
+        for ids in (one["prompt"], one["output"], *one["predictions"]):
+            seen.update(ids)
+    ids = [token for token, _ in seen.most_common()]
+    number = {token: n for n, token in enumerate(ids)}
+    known = tokenizer.token_bytes
+    texts = [known[token] if token < len(known) else None for token in ids]
+    return {
+        "tokenizer": name,
+        "ids": ids,
+        "bytes": [None if text is None else text.decode("latin-1") for text in texts],
+        "answers": [
+            one
+            | {key: [number[token] for token in one[key]] for key in ("prompt", "output")}
+            | {"predictions": [[number[token] for token in ids] for ids in one["predictions"]]}
+            for one in found
+        ],
+    }
+
+
+def record(edits: list[Edit], tokenizer: Tokenizer, name: str, counts: dict[Mode, int]) -> Any:
+    """What the file holds. BadEdits where nothing fits."""
+    found = [
+        one
+        for kind, count in counts.items()
+        for one in spread([a for edit in edits for a in answers(edit, kind, tokenizer)], count)
+    ]
+    if not found:
+        raise BadEdits(f"no edit with at most {MOST} tokens of prompt and answer: name others")
+    return dense(found, tokenizer, name)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("edits", nargs="?", type=Path, default=EDITS, help="JSONL; our own")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer")
+    parser.add_argument("--files", type=int, default=6, help="edits of whole files")
+    parser.add_argument("--hunks", type=int, default=8, help="edits of selections")
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
+    try:
+        tokenizer = Tokenizer(locate(options.model))
+        counts: dict[Mode, int] = {"file": options.files, "hunk": options.hunks}
+        made = record(read(options.edits), tokenizer, Path(options.model).name, counts)
+    except (BadEdits, WeightsError, OSError) as error:
+        print(f"bench/gpu/sample.py: {error}", file=sys.stderr)
+        return 2
+    options.out.write_text(json.dumps(made, separators=(",", ":")) + "\n", "utf-8")
+    size = options.out.stat().st_size
+    print(f"{options.out.name}: {len(made['answers'])} answers, {size:,} bytes", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

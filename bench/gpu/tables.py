@@ -1,0 +1,134 @@
+"""What bench/gpu/gpu.py says: tables and one JSON line on stdout, a file in results/."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bench.common import report
+from bench.common.report import ROOT, table
+
+if TYPE_CHECKING:
+    from bench.gpu.run import Bench
+
+Record = dict[str, Any]
+
+
+def card(device: torch.device) -> str:
+    """Its name; of a CPU the processor's."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return str(report.machine()["cpu"])
+
+
+def place(name: str) -> Path:
+    """The results file of a card."""
+    short = re.sub(r"\W+", "-", name).strip("-").lower()
+    return ROOT / "bench" / "results" / f"gpu-{short}.json"
+
+
+def record(options: argparse.Namespace, bench: Bench) -> Record:
+    """The last line: what was measured first, then what a reader needs to judge it."""
+    known = report.about(options, bench, perf_counter() - bench.began)  # type: ignore[arg-type]
+    known["versions"]["cuda"] = torch.version.cuda
+    made: Record = {
+        "card": bench.card,
+        "copy_gb_s": round(bench.bandwidth["copy"], 1),
+        "results": bench.found["results"],
+        "edits": bench.found["edits"],
+        "read_gb_s": round(bench.bandwidth["read"], 1),
+        "floor": "bytes of weights and live cache over copy_gb_s (read and written bytes)",
+    }
+    if bench.device == "cuda":
+        known["card_memory_gb"] = round(
+            torch.cuda.get_device_properties(bench.at).total_memory / 1e9, 1
+        )
+    made |= {name: bench.found[name] for name in ("parts", "memory", "exact", "runs")}
+    return made | known
+
+
+def show(made: Record) -> None:
+    """Tables on stdout."""
+    console = report.tables(140)
+    console.print(
+        f"{made['card']}: copies {made['copy_gb_s']:.1f} GB/s, which the floor uses; reads "
+        f"{made['read_gb_s']:.1f} GB/s; medians, {made['seconds']} s in all",
+        highlight=False,
+    )
+    for shape in dict.fromkeys(one["shape"] for one in made["results"]):
+        console.print(steps_table(shape, [r for r in made["results"] if r["shape"] == shape]))
+    if made["parts"]:
+        names = [name for name in made["parts"][0] if name not in ("shape", "bucket", "context")]
+        heads = " ".join(["shape", "bucket", "context", *names])
+        lines = [[str(value) for value in one.values()] for one in made["parts"]]
+        console.print(table("Where a step's milliseconds go", heads, lines))
+    if made["edits"]:
+        lines = [
+            [
+                one["shape"],
+                one["method"],
+                f"{one['tokens_per_s']:.1f}",
+                per_pass(made["runs"], one),
+                "" if one["ratio_to_plain"] is None else f"{one['ratio_to_plain']:.2f}",
+            ]
+            for one in made["edits"]
+        ]
+        console.print(table("Edits", "shape method tokens/s tokens/pass ratio_to_plain", lines))
+    if made["exact"]:
+        heads = "shape bucket context fast_ms exact_ms ratio same_bits(fast/exact) flips"
+        console.print(table("The exact mode", heads, [exact_line(one) for one in made["exact"]]))
+    if made["memory"]:
+        lines = [[str(value) for value in one.values()] for one in made["memory"]]
+        console.print(table("Memory", "shape weights/GB peak/GB", lines))
+    for one in made["left_out"]:
+        console.print(f"left out: {one}", highlight=False, markup=False)
+
+
+def steps_table(shape: str, lines: list[Record]) -> Any:
+    """Milliseconds, and times the floor, by bucket and context."""
+    contexts = list(dict.fromkeys(one["context"] for one in lines))
+    by_place = {(one["bucket"], one["context"]): one for one in lines}
+    rows = []
+    for bucket in dict.fromkeys(one["bucket"] for one in lines):
+        cells = [by_place.get((bucket, context)) for context in contexts]
+        rows.append(
+            [str(bucket)]
+            + [
+                "" if one is None else f"{one['ms']:.3f} ({one['floor_ratio']:.2f}x)"
+                for one in cells
+            ]
+        )
+    heads = " ".join(["bucket", *(f"context_{context}" for context in contexts)])
+    return table(f"{shape}: ms (times the floor)", heads, rows)
+
+
+def per_pass(runs: list[Record], line: Record) -> str:
+    """Tokens of a pass, over the runs of a line of edits."""
+    hunks = line["method"].endswith("-hunk")
+    method = line["method"].removesuffix("-hunk")
+    mine = [
+        one for one in runs
+        if (one["shape"], one["method"], one["kind"] == "hunk") == (line["shape"], method, hunks)
+    ]  # fmt: skip
+    passes = sum(one["passes"] for one in mine)
+    return f"{sum(one['tokens'] for one in mine) / passes:.2f}" if passes else ""
+
+
+def exact_line(one: Record) -> list[str]:
+    """A bucket's cells."""
+    fast, slow = one["fast"], one["exact"]
+    return [
+        one["shape"],
+        str(one["bucket"]),
+        str(one["context"]),
+        f"{one['fast_ms']:.3f}",
+        f"{one['exact_ms']:.3f}",
+        f"{one['ratio']:.2f}",
+        f"{fast['same_bits']}/{slow['same_bits']} of {fast['positions']}",
+        f"{fast['flips']}/{slow['flips']}",
+    ]

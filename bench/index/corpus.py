@@ -1,0 +1,80 @@
+"""The text that bench/index/index.py indexes and asks for, as token ids. Nothing is timed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.index.peers import TAIL
+from index import Encoder
+from index.workspace import file_filter
+
+Ids = NDArray[np.int32]
+
+CHANGE = 2000  # tokens of a changed file
+PIECE = 10  # of them stand together in the text that they come from
+
+
+def texts(source: list[Path]) -> Iterator[str]:
+    """The Python files of some folders, in an order that is drawn, the same every time."""
+    found = [
+        file.full
+        for root in source
+        for file in file_filter.walk(root)
+        if file.path.endswith(".py") and "site-packages/" not in file.path
+    ]
+    for number in np.random.default_rng(0).permutation(len(found)).tolist():
+        try:
+            yield file_filter.read(found[number])
+        except file_filter.Skipped:
+            continue
+
+
+def collect(stream: Iterator[str], encoder: Encoder, tokens: int) -> list[Ids]:
+    """Documents of so many tokens in all, the last one cut; fewer where the stream ends."""
+    found: list[Ids] = []
+    while tokens:
+        batch = list(islice(stream, 64))
+        if not batch:
+            break
+        for document in encoder.encode_batch(batch):
+            found.append(document[:tokens])
+            tokens -= len(found[-1])
+    return [document for document in found if len(document)]
+
+
+def cut(documents: list[Ids], tokens: int) -> list[Ids]:
+    """The first documents, of so many tokens in all. Where there are fewer, they come again with
+    other ids: a text as long, made of the same patterns. No document is empty."""
+    permuted = np.arange(max(int(one.max()) for one in documents) + 1, dtype=np.int32)
+    chosen: list[Ids] = []
+    chance = np.random.default_rng(1)
+    while tokens:
+        for document in documents:
+            chosen.append(permuted[document[:tokens]])
+            tokens -= len(chosen[-1])
+            if not tokens:
+                break
+        permuted = chance.permutation(permuted)
+    return chosen
+
+
+def write(path: Path, documents: list[Ids], unseen: Ids, tails: int, changes: int) -> None:
+    """What the processes read: documents; so many seen tails, then as many new ones; changed files,
+    each made of pieces of unseen text in another order, so that it is new as a whole."""
+    seen, chance = np.concatenate(documents), np.random.default_rng(2)
+    asked = [
+        text[at : at + TAIL]
+        for text in (seen, unseen)
+        for at in chance.integers(0, len(text) - TAIL, tails).tolist()
+    ]
+    pieces = unseen[: len(unseen) // PIECE * PIECE].reshape(-1, PIECE)
+    changed = [
+        pieces[chance.permutation(len(pieces))[: CHANGE // PIECE]].ravel() for _ in range(changes)
+    ]
+    ends = np.cumsum([len(document) for document in documents])
+    np.savez(path, tokens=seen, ends=ends, tails=np.array(asked), changes=np.array(changed))

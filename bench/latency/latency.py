@@ -1,0 +1,214 @@
+"""What a person waits for in an editor: the language server, asked over its own protocol.
+
+    python bench/latency/latency.py [--model qwen2.5-coder-0.5b] [--workspace .] [--only typist,edit]
+
+A real server process with a real model and a real workspace. The parts, in this order:
+
+typist   bodies of --file are typed again, 60 and then 300 keystrokes a minute, none accepted
+cancel   from $/cancelRequest to idle, while an edit is written and while a question is read; idle
+         is when the answer came, nothing runs (draftline.stats) and the process computes nothing
+prefix   time to the first token in a place, and again after one more keystroke
+edit     60 lines edited with speculation and without, by turns; the answers must be equal
+change   10,000 random edits of a 10,000-line file: what didChange costs, over pipes, and the
+         processor time of the server's own code; the memory that stays
+clients  eight clients over --ws at the same moment: waiting times, and whether answers are mixed
+         up; then again while one of them floods the server
+
+The machine should do nothing else. Ends with one JSON line, which is also in a file that is written
+again after each part, so that a stopped run leaves what it has. What a model or machine cannot do
+is left out, with a line that says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+# A file beside this one is called index: its folder must not come before the package.
+from bench.common import report
+from bench.latency.lsp_client import Refused, Served
+from bench.latency.parts import (
+    NAMES,
+    PARTS,
+    QUICK,
+    Amounts,
+    Bench,
+    Figures,
+    clients,
+)  # fmt: skip
+from engine.config import DEFAULT_MODEL
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PACKAGES = ("draftline", "torch", "pygls", "lsprotocol", "websockets")
+TYPED = ROOT / "index" / "kept.py"  # about 300 lines
+TARGETS = (  # part, figure, at most or at least, how much
+    ("typist", "first_suggestion_s_p50_60", "<=", 1.0),
+    ("typist", "first_suggestion_s_p95_60", "<=", 2.5),
+    ("cancel", "cancel_decoding_idle_ms_max", "<=", 200),
+    ("cancel", "cancel_prefilling_idle_ms_max", "<=", 500),
+    ("prefix", "prefix_ratio", "<=", 0.25),
+    ("edit", "edit_decoding_ratio", ">=", 3),
+    ("edit", "edit_end_to_end_ratio", ">=", 2),
+    ("change", "did_change_ms_p50", "<=", 2),
+    ("change", "did_change_inside_ms_p99", "<=", 2),
+    ("clients", "clients_mixed", "<=", 0),
+)
+
+
+# -- the whole ---------------------------------------------------------------------------------
+
+
+def measure(options: argparse.Namespace, amounts: Amounts, record: Figures) -> None:
+    """Fills the record, and writes it after each part."""
+    figures = record["figures"]
+
+    def run(name: str, part: Callable[[], Figures]) -> None:
+        try:
+            figures.update(rounded(part()))
+        except Refused as why:
+            record["left_out"].append(f"{name}: {why}")
+            report.say(record["left_out"][-1])
+        record["targets"] = targets(figures, options.only)
+        record["seconds"] = round(time.perf_counter() - record["began"])
+        report.write(options, {key: value for key, value in record.items() if key != "began"})
+
+    if wanted := [name for name in options.only if name in PARTS]:
+        began = time.perf_counter()
+        with closing(Served(options.model)) as served:
+            client = served.client()
+            client.start(options.workspace)
+            figures["start_s"] = round(time.perf_counter() - began, 2)
+            stats = client.command("draftline.stats")
+            record["device"], figures["index_tokens"] = stats["device"], stats["tokens"]
+            figures["reading_tokens_per_s"] = stats["readingTokensPerSecond"]
+            bench = Bench(served, client, amounts, options.file, options.workspace)
+            for name in wanted:
+                run(name, partial(PARTS[name], bench))
+    if "clients" in options.only:
+        run("clients", partial(clients, options.model, amounts, options.workspace))
+
+
+def rounded(figures: Figures) -> Figures:
+    return {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
+
+
+def targets(figures: Figures, parts: list[str]) -> list[Figures]:
+    """What is asked for, of the parts that were to be measured."""
+    found = []
+    for part, name, sign, limit in TARGETS:
+        if part in parts:
+            value = figures.get(name)
+            good = value is not None and (value <= limit if sign == "<=" else value >= limit)
+            asked = f"{sign} {limit:g}"
+            found.append({"figure": name, "asked": asked, "measured": value, "met": good})
+    return found
+
+
+def show(record: Figures) -> None:
+    """All figures, and what was asked for."""
+    console = report.tables(120)
+    machine = record["machine"]
+    console.print(
+        f"{record['model']} on {machine['cpu']}, {machine['cores']} cores; load before: "
+        f"{record['load_before']}; {record['seconds']} s in all"
+    )
+    for why in record["left_out"]:
+        console.print(why, markup=False)
+    lines = [[name, shown(value)] for name, value in record["figures"].items()]
+    console.print(report.table("Figures", "figure measured", lines))
+    lines = [
+        [one["figure"], shown(one["measured"]), one["asked"], "yes" if one["met"] else "NO"]
+        for one in record["targets"]
+    ]
+    console.print(report.table("Asked for", "figure measured asked met", lines))
+
+
+def shown(value: Any) -> str:
+    if value is None:
+        return "not measured"
+    return f"{value:.3g}" if isinstance(value, float) and abs(value) < 1000 else f"{value}"
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    add = parser.add_argument
+    add("--model", default=DEFAULT_MODEL, help="a built-in name, or a folder")
+    add("--workspace", type=Path, default=ROOT, help="what is indexed; this repository")
+    add("--file", type=Path, default=TYPED, help="Python that is typed; about 300 lines")
+    add("--only", default=",".join(NAMES), help=f"parts, of {','.join(NAMES)}")
+    add("--repeats", type=int, help="of all but the typist; 5")
+    add("--quick", action="store_true", help="a trial: little of everything")
+    add("--out", type=Path, help="the results; bench/results/latency-...json")
+    options = parser.parse_args()
+    options.only = options.only.split(",")
+    if wrong := [name for name in options.only if name not in NAMES]:
+        parser.error(f"--only {wrong[0]}: no such part; name some of {', '.join(NAMES)}")
+    if options.repeats is not None and options.repeats < 1:
+        parser.error(f"--repeats {options.repeats}: must be 1 or more")
+    if not options.workspace.is_dir():
+        parser.error(f"--workspace {options.workspace}: not a folder")
+    if not options.file.is_file():
+        parser.error(f"--file {options.file}: no such file")
+    options.workspace, options.file = options.workspace.resolve(), options.file.resolve()
+    return options
+
+
+def main() -> int:
+    options = read_options()
+    amounts = QUICK if options.quick else Amounts()
+    if options.repeats:
+        amounts = replace(amounts, repeats=options.repeats)
+    record: Figures = {
+        "machine": report.machine(),
+        "model": Path(options.model).name,
+        "versions": versions(),
+        "commit": report.commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "load_before": round(os.getloadavg()[0], 2),
+        "quick": options.quick,
+        "parts": options.only,
+        "left_out": [],
+        "figures": {},
+        "targets": [],
+        "began": time.perf_counter(),
+    }
+    if options.out is None:
+        short = re.sub(r"\W+", "-", record["machine"]["cpu"]).strip("-").lower()
+        name = f"latency-{record['model']}-{short}.json"
+        options.out = ROOT / "bench" / "results" / name
+    try:
+        measure(options, amounts, record)
+    except Refused as why:
+        print(f"bench: {options.model}: {why}", file=sys.stderr)
+        return 1
+    del record["began"]
+    show(record)
+    report.last_line(record)
+    return 0
+
+
+def versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,272 @@
+"""A small client of the language server, for benches: a process over pipes, or WebSockets.
+
+When an answer came is noted by the thread that reads it. It keeps no documents, and answers what
+the server asks with null.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from lsp_server.protocol.framing import Frames, framed
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 300.0  # s for any answer
+CANCELLED = -32800
+Told = dict[str, Any]  # a notification, and "at": when it came
+Bodies = Callable[[], list[bytes]]  # waits for messages; none: the other side is gone
+
+
+class Refused(Exception):
+    """The server answered with an error, or not at all."""
+
+
+@dataclass
+class Asked:
+    """A request under way. Times are those of `time.perf_counter`."""
+
+    number: int
+    method: str
+    sent: float
+    at: float = 0.0  # when it was answered
+    message: dict[str, Any] = field(default_factory=dict)
+    came: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self, seconds: float = PATIENCE) -> Asked:
+        """Until it is answered. Refused where that takes too long."""
+        if not self.came.wait(seconds):
+            raise Refused(f"{self.method}: no answer within {seconds:.0f} s")
+        return self
+
+    @property
+    def seconds(self) -> float:
+        return self.at - self.sent
+
+    @property
+    def cancelled(self) -> bool:
+        return self.message.get("error", {}).get("code") == CANCELLED
+
+    @property
+    def result(self) -> Any:
+        """What was answered. Refused where that is an error."""
+        if error := self.message.get("error"):
+            raise Refused(f"{self.method}: {error.get('message')}")
+        return self.message.get("result")
+
+
+class Client:
+    """One connection. `send` and `receive` carry whole bodies."""
+
+    def __init__(self, send: Callable[[bytes], None], receive: Bodies) -> None:
+        self.told: list[Told] = []
+        self._send, self._receive = send, receive
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, Asked] = {}
+        self._gone = False
+        self._lock = threading.Lock()
+        threading.Thread(target=self._read, name="answers", daemon=True).start()
+
+    def begin(self, method: str, params: Any = None) -> Asked:
+        """Send a request."""
+        number = next(self._numbers)
+        body = self._body({"id": number, "method": method, "params": params})
+        asked = Asked(number, method, time.perf_counter())
+        self._asked[number] = asked
+        self._write(body)
+        if self._gone:
+            self._leave()
+        return asked
+
+    def ask(self, method: str, params: Any = None) -> Any:
+        """The result of a request. Refused where it is an error."""
+        return self.begin(method, params).wait().result
+
+    def command(self, name: str, *arguments: Any) -> Any:
+        """The result of a command of the server."""
+        params = {"command": name, "arguments": list(arguments)}
+        return self.ask("workspace/executeCommand", params)
+
+    def notify(self, method: str, params: Any = None) -> None:
+        self._write(self._body({"method": method, "params": params}))
+
+    def cancel(self, asked: Asked) -> None:
+        self.notify("$/cancelRequest", {"id": asked.number})
+
+    def start(self, root: Path | None, settings: dict[str, Any] | None = None) -> None:
+        """Say hello, and wait until model and index are loaded. Refused where they cannot be."""
+        params = {
+            "processId": os.getpid(),
+            "rootUri": root.as_uri() if root else None,
+            "capabilities": {"general": {"positionEncodings": ["utf-16"]}},
+            "clientInfo": {"name": "bench"},
+            "initializationOptions": settings,
+        }
+        self.ask("initialize", params)
+        self.notify("initialized", {})
+        while (status := self.command("draftline.status"))["state"] in ("loading", "idle"):
+            time.sleep(0.1)
+        if status["state"] == "error":
+            raise Refused(status["message"])
+        self.command("draftline.reindex")  # it waits for the index
+
+    def configure(self, **settings: Any) -> None:
+        self.notify("workspace/didChangeConfiguration", {"settings": {"draftline": settings}})
+
+    def open(self, uri: str, text: str, version: int = 1) -> None:
+        item = {"uri": uri, "languageId": "python", "version": version, "text": text}
+        self.notify("textDocument/didOpen", {"textDocument": item})
+
+    def change(self, uri: str, version: int, change: dict[str, Any]) -> None:
+        """`change`: {"text"} of the whole, or {"range", "text"}."""
+        document = {"uri": uri, "version": version}
+        params = {"textDocument": document, "contentChanges": [change]}
+        self.notify("textDocument/didChange", params)
+
+    def close(self, uri: str) -> None:
+        self.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+
+    def complete(self, uri: str, position: dict[str, int]) -> Asked:
+        """Ask for an inline completion, as an editor does at a keystroke."""
+        params = {
+            "textDocument": {"uri": uri},
+            "position": position,
+            "context": {"triggerKind": 2},  # automatic
+        }
+        return self.begin("textDocument/inlineCompletion", params)
+
+    def _body(self, message: dict[str, Any]) -> bytes:
+        return json.dumps({"jsonrpc": "2.0", **message}).encode()
+
+    def _write(self, body: bytes) -> None:
+        with self._lock:
+            try:
+                self._send(body)
+            except OSError as error:
+                raise Refused(f"the server is gone: {error}") from error
+
+    def _read(self) -> None:
+        while bodies := self._receive():
+            now = time.perf_counter()
+            for body in bodies:
+                self._take(json.loads(body), now)
+        self._gone = True
+        self._leave()
+
+    def _leave(self) -> None:
+        """Nothing more will be answered."""
+        for number in [*self._asked]:
+            gone = {"id": number, "error": {"message": "the server is gone"}}
+            self._take(gone, time.perf_counter())
+
+    def _take(self, message: dict[str, Any], now: float) -> None:
+        if "method" not in message:
+            if asked := self._asked.pop(message["id"], None):
+                asked.at, asked.message = now, message
+                asked.came.set()
+        elif "id" in message:
+            self._write(self._body({"id": message["id"], "result": None}))
+        else:
+            self.told.append({**message, "at": now})
+
+
+class Served:
+    """A process of the server: `client` speaks with it over its pipes, `connect` over `--ws`."""
+
+    def __init__(self, model: str, ws: bool = False) -> None:
+        command = [sys.executable, "-m", "lsp_server", "--model", model]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [*command, "--ws"] if ws else command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe if ws else None,
+            cwd=ROOT,
+        )
+        self.usage = psutil.Process(self.process.pid)
+        self._port = 0
+        if ws:
+            assert self.process.stderr
+            line = self.process.stderr.readline()
+            _, _, port = line.strip().rpartition(b":")
+            if not port.isdigit():
+                raise Refused(f"--ws: the server did not start: {line.decode(errors='replace')}")
+            self._port = int(port)
+            threading.Thread(target=self._pass_on, daemon=True).start()
+
+    def client(self) -> Client:
+        """Over stdin and stdout."""
+        wire, source = self.process.stdin, self.process.stdout
+        assert wire and source
+        frames, descriptor = Frames(), source.fileno()
+
+        def send(body: bytes) -> None:
+            wire.write(framed(body))
+            wire.flush()
+
+        def receive() -> list[bytes]:
+            while data := os.read(descriptor, 1 << 16):
+                if bodies := [one for one in frames.feed(data) if isinstance(one, bytes)]:
+                    return bodies
+            return []
+
+        return Client(send, receive)
+
+    @contextlib.contextmanager
+    def connect(self) -> Any:
+        """A client over WebSockets, until the end of the block."""
+        try:
+            from websockets.exceptions import ConnectionClosed
+            from websockets.sync.client import connect
+        except ImportError as error:
+            raise Refused("websockets is missing: pip install websockets") from error
+        address = f"ws://127.0.0.1:{self._port}"
+        with connect(address, compression=None, max_size=None) as connection:
+
+            def receive() -> list[bytes]:
+                try:
+                    return [connection.recv(decode=False)]
+                except ConnectionClosed:
+                    return []
+
+            yield Client(lambda body: connection.send(body.decode()), receive)
+
+    def resident(self) -> int:
+        """Bytes of memory that it occupies."""
+        return int(self.usage.memory_info().rss)
+
+    def computed(self) -> float:
+        """Seconds of processor time that it has used."""
+        times = self.usage.cpu_times()
+        return float(times.user + times.system)
+
+    def close(self) -> None:
+        """End it: by closing its stdin, or, where that is not its life, by a signal."""
+        assert self.process.stdin and self.process.stdout
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        if self._port:
+            self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _pass_on(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            sys.stderr.buffer.write(line)
+            sys.stderr.flush()

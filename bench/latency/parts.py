@@ -1,0 +1,218 @@
+"""The parts of bench/latency/latency.py: each measures one thing and gives its figures by name."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.common import report
+from bench.latency import load
+from bench.latency import model as latency_model
+from bench.latency.lsp_client import Client, Refused, Served
+from bench.latency.model import EDIT, Stopped
+from bench.latency.typist import Typist, chosen, intervals, spread, summary, wasted
+
+ROOT = Path(__file__).resolve().parents[2]
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How much of everything is measured."""
+
+    repeats: int = 5
+    places: int = 5  # bodies that are typed at each speed
+    slow: int = 12  # keystrokes in each of them at 60 a minute
+    fast: int = 30  # and at 300
+    changes: int = 10_000
+    lines: int = 10_000
+    idle: float = 5.0  # s after them
+
+
+QUICK = Amounts(repeats=2, places=1, slow=4, fast=10, changes=200, idle=1.0)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every part needs."""
+
+    served: Served
+    client: Client
+    amounts: Amounts
+    file: Path
+    workspace: Path
+
+    @property
+    def edited(self) -> str:
+        """A document of the workspace that is on no disk."""
+        return (self.workspace / "bench_edited.py").as_uri()
+
+
+# -- parts -------------------------------------------------------------------------------------
+
+
+def typist(bench: Bench) -> Figures:
+    """At both speeds, in different places: what was offered in a place is remembered."""
+    amounts, text = bench.amounts, bench.file.read_text("utf-8")
+    try:
+        places = chosen(text, 2 * amounts.places, amounts.fast)
+    except ValueError as error:
+        raise Refused(f"{bench.file.name}: {error}: name another --file") from error
+    typing = Typist(bench.client, bench.file.as_uri(), text)
+    figures: Figures = {"typed_file": bench.file.name, "typed_file_lines": text.count("\n")}
+    cold: list[float] = []
+    for speed, keys, own in (
+        (60, amounts.slow, places[: amounts.places]),
+        (300, amounts.fast, places[amounts.places :]),
+    ):
+        before = bench.client.command("draftline.stats")
+        presses, busy, took = [], bench.served.computed(), time.perf_counter()
+        for number, stretch in enumerate(own):
+            report.say(f"typist, {speed} keystrokes/minute: place {number + 1} of {len(own)}")
+            first, more = typing.type(number, stretch, keys, intervals(speed, number))
+            cold.append(first)
+            presses += more
+        busy, took = bench.served.computed() - busy, time.perf_counter() - took
+        after = bench.client.command("draftline.stats")
+        kept = after["completions"].get("kept", 0) - before["completions"].get("kept", 0)
+        found = {
+            "keystrokes": len(presses),
+            **summary(presses),
+            "kept": kept / len(presses),
+            "wasted": wasted(before, after),
+            "processor_share": busy / took / (os.cpu_count() or 1),
+        }
+        figures |= {f"{name}_{speed}": value for name, value in found.items()}
+    bench.client.close(bench.file.as_uri())
+    return figures | spread("first_in_place_s", cold)
+
+
+def cancel(bench: Bench) -> Figures:
+    figures: Figures = {}
+    for name, ways in (
+        ("decoding", latency_model.cancel_decoding),
+        ("prefilling", latency_model.cancel_prefilling),
+    ):
+        report.say(f"cancel while {name}")
+        found = ways(bench.served, bench.client, bench.amounts.repeats, bench.edited)
+        figures |= stopped(name, found)
+    return figures
+
+
+def stopped(name: str, found: list[Stopped]) -> Figures:
+    """Milliseconds until each sign, median and most."""
+    if not found:
+        raise Refused(f"while {name}: every answer came before it could be cancelled")
+    figures: Figures = {f"cancel_{name}_repeats": len(found)}
+    for sign in ("answered", "free", "idle"):
+        times = [1000 * float(getattr(one, sign)) for one in found]
+        figures[f"cancel_{name}_{sign}_ms_p50"] = median(times)
+        figures[f"cancel_{name}_{sign}_ms_max"] = max(times)
+    return figures
+
+
+def prefix(bench: Bench) -> Figures:
+    report.say("prefix cache")
+    bench.client.configure(maxTokens=1, debounceMs=0)
+    try:
+        sources = [path for path in sorted((ROOT / "index").glob("*.py")) if suits(path)]
+        some = sources[: max(2, bench.amounts.repeats) + 1]  # the first is to warm up
+        found = latency_model.prefix(bench.served, bench.client, some, bench.workspace)[1:]
+    finally:
+        bench.client.configure(maxTokens=64, debounceMs=75)
+    return {
+        "prefix_repeats": len(found),
+        "prefix_first_s": median(one.first for one in found),
+        "prefix_second_s": median(one.second for one in found),
+        "prefix_ratio": median(one.second / one.first for one in found),
+        "prefix_ratio_max": max(one.second / one.first for one in found),
+    }
+
+
+def suits(path: Path) -> bool:
+    """Whether a file has enough before the place in which a token is asked for."""
+    text = path.read_text("utf-8")
+    try:
+        return chosen(text, 1, 60)[0].start > 2000
+    except ValueError:
+        return False
+
+
+def edit(bench: Bench) -> Figures:
+    repeats, found = bench.amounts.repeats, []
+    report.say("edit: warm-up")
+    try:
+        for pair in latency_model.edits(bench.served, bench.client, repeats, bench.workspace):
+            found.append(pair)
+            report.say(f"edit: {len(found)} of {repeats}, decoding {pair.decoding:.1f}x")
+    finally:
+        bench.client.configure(speculation=True)
+    on, again = [one.on for one in found], [one.again for one in found]
+    return {
+        "edit_repeats": len(found),
+        "edit_tokens": median(one.stats["tokens"] for one in on),
+        "edit_accepted_share": median(one.stats["acceptedShare"] for one in on),
+        "edit_decoding_ratio": median(one.decoding for one in found),
+        "edit_end_to_end_ratio": median(one.end_to_end for one in found),
+        "edit_on_s": median(one.seconds for one in on),
+        "edit_off_s": median(one.off.seconds for one in found),
+        "edit_again_s": median(one.seconds for one in again),
+        "edit_prompt_tokens": median(one.stats["promptTokens"] for one in on),
+        "edit_cached_tokens": median(one.stats["cachedTokens"] for one in on),
+        "edit_again_cached_tokens": median(one.stats["cachedTokens"] for one in again),
+    }
+
+
+def change(bench: Bench) -> Figures:
+    count, lines = bench.amounts.changes, bench.amounts.lines
+    source = EDIT.read_text("utf-8")
+    report.say(f"change: {count:,} in the server's own code")
+    inside = [1000 * one for one in load.received(source, count, lines)]
+    report.say(f"change: {count:,} over pipes")
+    served, client = bench.served, bench.client
+    found = load.changes(served, client, source, count, lines, bench.edited, bench.amounts.idle)
+    return {
+        "changes": count,
+        **load.cost(found),
+        "did_change_inside_ms_p50": load.percentile(inside, 50),
+        "did_change_inside_ms_p99": load.percentile(inside, 99),
+        "memory_mb_before": found.before / 1e6,
+        "memory_mb_after": found.after / 1e6,
+        "memory_mb_idle": found.later / 1e6,
+        "memory_mb_grown": (found.later - found.before) / 1e6,
+    }
+
+
+def clients(model: str, amounts: Amounts, workspace: Path) -> Figures:
+    """Of another server, for stdin and stdout have room for one."""
+    with closing(Served(model, ws=True)) as served:
+        report.say("clients: eight at once")
+        rounds = [*load.clients(served, amounts.repeats, workspace)]
+        report.say("clients: one floods")
+        flooded = [*load.clients(served, amounts.repeats, workspace, load.FLOOD)]
+    return {
+        "clients_rounds": len(rounds),
+        "clients_mixed": sum(len(one.mixed) for one in rounds + flooded),
+        "clients_wait_s_p50": median(median(one.waits) for one in rounds),
+        "clients_wait_s_max": median(max(one.waits) for one in rounds),
+        "clients_wait_max_over_median": median(
+            max(one.waits) / median(one.waits) for one in rounds
+        ),
+        "clients_flooded_wait_s_max": median(max(one.waits) for one in flooded),
+    }
+
+
+PARTS: dict[str, Callable[[Bench], Figures]] = {
+    "typist": typist,
+    "cancel": cancel,
+    "prefix": prefix,
+    "edit": edit,
+    "change": change,
+}
+NAMES = (*PARTS, "clients")

@@ -1,0 +1,136 @@
+"""Whether the passage that answers a question is found: questions with a known place in a document.
+
+A question is hit at k where the k best chunks, of all documents together, hold its whole passage.
+No model is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from engine.rag.answer import HITS, may_answer
+from engine.rag.query_terms import content
+from index.documents.documents import Chunk, Documents
+
+DEPTHS = (1, 3, 10)
+RAREST = 5  # words of a sentence that ask for it
+MORE = Path(__file__).with_name("unanswerable.jsonl")  # about the same documents
+FIELDS = ("id", "doc_id", "source_path", "document", "question", "answer", "answer_start")
+SENTENCE = re.compile(
+    r"(?:^|(?<=[.!?]\s))[A-Z](?:(?!\n\s*\n)[^.!?]){60,400}[.!?](?=\s)", re.MULTILINE
+)
+WORD = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, and the code points of a document that answer it."""
+
+    name: str
+    question: str
+    document: str  # a key of the texts
+    start: int
+    stop: int
+
+
+def load(path: Path) -> tuple[dict[str, tuple[str, str]], list[Asked]]:
+    """Documents by key, as (file name, text), and the questions. ValueError with one line where
+    the file is of another form."""
+    documents: dict[str, tuple[str, str]] = {}
+    asked: list[Asked] = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        try:
+            one: dict[str, Any] = json.loads(line)
+            key, start = str(one["doc_id"]), int(one["answer_start"])
+            name = key + Path(one["source_path"]).suffix
+            documents[key] = (name, str(one["document"]))
+            stop = start + len(one["answer"])
+            asked.append(Asked(str(one["id"]), str(one["question"]), key, start, stop))
+            same = one["document"][start:stop] == one["answer"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}, line {number}: {error!r}: a record has {', '.join(FIELDS)}"
+            ) from error
+        if not same:
+            raise ValueError(f"{path}, line {number}: the answer is not at answer_start")
+    return documents, asked
+
+
+def generated(documents: dict[str, tuple[str, str]], count: int, seed: int = 0) -> list[Asked]:
+    """Sentences of the documents, asked for by their rarest words; always the same ones."""
+    seen = Counter(word.lower() for _, text in documents.values() for word in WORD.findall(text))
+    every = [
+        (key, match.start(), match.group())
+        for key, (_, text) in documents.items()
+        for match in SENTENCE.finditer(text)
+    ]
+    found = []
+    for key, start, text in random.Random(seed).sample(every, min(count, len(every))):
+        words = [word for word in dict.fromkeys(WORD.findall(text)) if len(word) > 1]
+        rare = sorted(words, key=lambda word: seen[word.lower()])[:RAREST]
+        query = " ".join(word for word in words if word in rare)
+        found.append(Asked(f"{key}:{start}", query, key, start, start + len(text)))
+    return found
+
+
+def holds(chunks: Sequence[Chunk], document: str, text: str, start: int, stop: int) -> bool:
+    """Whether chunks together have all of a passage but its blanks."""
+    left = {at for at in range(start, stop) if not text[at].isspace()}
+    for chunk in chunks:
+        if chunk.document == document:
+            left.difference_update(range(chunk.start, chunk.stop))
+    return not left
+
+
+def refusals(asked: Sequence[Asked], library: Documents) -> dict[str, Any]:
+    """How many questions that the documents answer are refused, and how many that they do not are
+    put to the model: of the public ones and of MORE, which were written for this."""
+    more = [json.loads(line) for line in MORE.read_text("utf-8").splitlines()]
+    given = [(one.question, True) for one in asked]
+    given += [(one["question"], one["answerable"]) for one in more]
+    counts = Counter((known, _refused(question, library)) for question, known in given)
+    return {
+        "answerable": counts[True, True] + counts[True, False],
+        "refused_wrongly": counts[True, True],
+        "unanswerable": counts[False, True] + counts[False, False],
+        "not_refused": counts[False, False],
+    }
+
+
+def _refused(question: str, library: Documents) -> bool:
+    """As engine.rag.answer does."""
+    wanted, hits = content(question), library.search(question, HITS)
+    return bool(wanted) and not any(may_answer(wanted, hit) for hit in hits)
+
+
+def measure(
+    documents: dict[str, tuple[str, str]], asked: Sequence[Asked], library: Documents
+) -> dict[str, Any]:
+    """Shares of the questions that are hit, the time of a search, and what was not hit at all."""
+    ids = {key: library.add_data(name, text.encode()).id for key, (name, text) in documents.items()}
+    hits: Counter[int] = Counter()
+    missed, seconds = [], []
+    for one in asked:
+        began = time.perf_counter()
+        found = [hit.chunk for hit in library.search(one.question, max(DEPTHS))]
+        seconds.append(time.perf_counter() - began)
+        place = (ids[one.document], documents[one.document][1], one.start, one.stop)
+        depth = next((k for k in range(1, max(DEPTHS) + 1) if holds(found[:k], *place)), None)
+        hits.update(k for k in DEPTHS if depth and depth <= k)
+        if not depth or depth > 3:
+            missed.append(one.name)
+    shares: dict[str, Any] = {f"hit@{k}": round(hits[k] / len(asked), 4) for k in DEPTHS}
+    return shares | {
+        "questions": len(asked),
+        "search_ms": round(median(seconds) * 1000, 2),
+        "not_among_3": missed,
+    }

@@ -1,0 +1,255 @@
+"""How useful the edits are: EditEval and CanItEdit by path, with the engine's own prompts.
+
+    python bench/quality/quality.py FOLDER [--model NAME ...] [--sample 24] [--modes file,selection]
+
+FOLDER holds editeval.jsonl and canitedit.jsonl. Each edit is asked for in both modes: the whole
+file, and a selection: the lines that differ with the functions around them. It is decoded with and
+without speculation; both must write the same. Reported are the shares of edits that are accepted
+(not refused by the engine), that pass the record's tests, and of the bytes of lines that must not
+change those that did not (of accepted edits).
+
+The sample is the same every time: --sample odd records of EditEval and half as many of CanItEdit,
+which has two instructions each, evenly over the set. A record whose own answer fails its tests here
+is left out and named. --tune takes EditEval's even records instead: prompts are tuned on these
+alone, and --answers writes down what the model made of them.
+
+The tests are foreign code (quality_run.py says what holds it). Every edit is written down when it
+is done; --resume goes on where a stopped run was. Exit code 1: an answer differed with speculation;
+the results are written all the same. Says nothing about speed: bench/decode/decode.py does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+# A file beside this one is called index: its folder must not come before the package.
+from bench.common import report
+from bench.quality import run as quality_run
+from bench.quality import tasks
+from bench.quality.tables import show, summary
+from bench.quality.tasks import MODES, Record
+from engine import DEFAULT_MODEL, Config, Done, Engine, Request, RequestError
+from engine.editing.edits import EditRefused, apply, line_count, too_long
+from engine.prompts.builder import prompt_of
+from engine.weights import WeightsError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ASKED_BY = [ROOT / "engine" / name for name in ("prompts.py", "edits.py")]
+Row = dict[str, Any]
+Answers = dict[tuple[int, ...], tuple[Done, Done]]  # prompt -> with and without speculation
+
+
+# -- one edit ----------------------------------------------------------------------------------
+
+
+def edit(engine: Engine, record: Record, kind: str, mode: str, known: Answers) -> tuple[Row, str]:
+    """What became of it, and the new text ("" where it was refused)."""
+    asked = tasks.request(record, kind, mode)
+    try:
+        if mode == "file" and (why := too_long(engine.config.model, line_count(asked.text))):
+            raise EditRefused(f"the whole file is too long for the model: {why}")
+        fast, plain = answers(engine, asked, known)
+    except (EditRefused, RequestError) as error:
+        return {"outcome": "refused", "why": reason(error), "equal": True}, ""
+    row: Row = {
+        "equal": (fast.text, fast.reason, fast.matched)
+        == (plain.text, plain.reason, plain.matched),
+        "tokens": fast.usage.completion_tokens,
+        "forwards": fast.usage.forwards,
+    }
+    try:
+        new = apply(asked, fast)
+    except EditRefused as error:
+        return row | {"outcome": "refused", "why": reason(error)}, fast.text
+    verdict = quality_run.run(record.program(new))
+    must, kept = tasks.untouched(record.before, record.after, new)
+    row |= {"outcome": "passed" if verdict.passed else "failed", "why": verdict.why}
+    return row | {"unchanged": new == record.before, "must_stay": must, "stayed": kept}, new
+
+
+def answers(engine: Engine, asked: Request, known: Answers) -> tuple[Done, Done]:
+    """With speculation and without. A selection of everything is read by the model as the whole
+    file is, so it is not asked twice."""
+    key = tuple(prompt_of(asked, engine.parts.tokenizer).ids)
+    if key not in known:
+        engine.forget()  # so that it does not matter where a run was stopped
+        fast, plain = (engine.submit(asked, speculation).result() for speculation in (True, False))
+        known[key] = fast, plain
+    return known[key]
+
+
+def reason(error: Exception) -> str:
+    """What an error says before its remedy; without numbers, so that equal ones can be counted."""
+    return re.sub(r"\d+", "N", str(error).split(":")[0])
+
+
+# -- all of them -------------------------------------------------------------------------------
+
+
+def measure(
+    engine: Engine, options: argparse.Namespace, done: list[Row]
+) -> Iterator[tuple[Row, str]]:
+    """Every edit that is not among `done`, and of every record whether its own answer passes."""
+    before = {(row["name"], row["asked"], row["mode"]): row for row in done}
+    for name, records in options.sets.items():
+        for record in records:
+            about: Row = {"set": name, "name": record.name}
+            own = before.get((record.name, "own", "own"))
+            if own is None:
+                verdict = quality_run.run(record.program(record.after))
+                own = about | {"asked": "own", "mode": "own", "why": verdict.why}
+                own |= {"outcome": "passed" if verdict.passed else "left out", "equal": True}
+                yield own, ""
+            known: Answers = {}
+            ways = [(kind, mode) for kind in record.asked for mode in options.modes]
+            for kind, mode in ways if own["outcome"] == "passed" else []:
+                if (record.name, kind, mode) not in before:
+                    row, new = edit(engine, record, kind, mode, known)
+                    yield about | {"asked": kind, "mode": mode} | row, new
+
+
+def run(model: str, options: argparse.Namespace) -> Row:
+    """The record of one model, which is also written to its file. A stopped run leaves the rows in
+    a file beside it."""
+    began = time.perf_counter()
+    out: Path = options.out or default_out(model, options)
+    part = out.with_suffix(".part.jsonl")
+    head = settings(model, options)
+    rows = resumed(part, head) if options.resume else []
+    part.parent.mkdir(parents=True, exist_ok=True)
+    if not rows:
+        part.write_text(json.dumps(head) + "\n", "utf-8")
+    total = sum(1 + len(one.asked) * len(options.modes) for r in options.sets.values() for one in r)
+    config = Config(model=model, device=options.device, threads=options.threads)
+    with Engine(config) as engine, part.open("a", encoding="utf-8") as partial:
+        for row, new in measure(engine, options, rows):
+            rows.append(row)
+            partial.write(json.dumps(row) + "\n")
+            partial.flush()
+            note(options, row, new)
+            report.say(
+                f"{len(rows)}/{total} {row['name']} {row['asked']} {row['mode']}: "
+                f"{row['outcome']}{', ' + row['why'] if row['why'] else ''}"
+                f"{'' if row['equal'] else ', DIFFERENT'}"
+            )
+        device = engine.parts.target.device_name
+    record = head | {
+        "commit": report.commit(),
+        "machine": report.machine(),
+        "on": device,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.perf_counter() - began),
+        "resumed": options.resume,
+        "no_network": bool(quality_run.apart()),
+        **summary(rows),
+        "rows": rows,
+    }
+    report.write(argparse.Namespace(out=out), record)
+    with suppress(FileNotFoundError):
+        part.unlink()
+    return record
+
+
+def settings(model: str, options: argparse.Namespace) -> Row:
+    """What a resumed run must share with the stopped one."""
+    return {
+        "model": Path(model).name,
+        "device": options.device,
+        "tune": options.tune,
+        "sample": options.sample,
+        "modes": options.modes,
+        "asked_by": sha256(b"".join(path.read_bytes() for path in ASKED_BY)).hexdigest()[:12],
+    }
+
+
+def resumed(part: Path, head: Row) -> list[Row]:
+    """Rows of a stopped run; none where there was none. ValueError where it was another run."""
+    if not part.exists():
+        return []
+    lines = part.read_text("utf-8").split("\n")
+    whole = [json.loads(line) for line in lines[:-1]]  # the last may have been cut
+    for key, value in head.items():
+        if whole and whole[0].get(key) != value:
+            raise ValueError(
+                f"--resume: {part.name} was made with {key} {whole[0].get(key)}, not {value}: "
+                "start anew without --resume"
+            )
+    if lines[-1]:
+        part.write_text("".join(f"{line}\n" for line in lines[:-1]), "utf-8")
+    return whole[1:]
+
+
+def note(options: argparse.Namespace, row: Row, new: str) -> None:
+    """The answer, for reading; only while tuning."""
+    if options.answers and row["asked"] != "own":
+        with options.answers.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row | {"new": new}) + "\n")
+
+
+def default_out(model: str, options: argparse.Namespace) -> Path:
+    short = re.sub(r"\W+", "-", report.machine()["cpu"]).strip("-").lower()
+    kind = "quality-tune" if options.tune else "quality"
+    return ROOT / "bench" / "results" / f"{kind}-{Path(model).name}-{short}.json"
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    add = parser.add_argument
+    add("folder", type=Path, help="with editeval.jsonl and canitedit.jsonl")
+    add("--model", action="append", help="a built-in name, or a folder; may be given again")
+    add("--sample", type=int, default=24, help="records of EditEval; of CanItEdit half as many")
+    add("--modes", default=",".join(MODES), help=f"of {','.join(MODES)}")
+    add("--tune", action="store_true", help="EditEval's even records, and nothing else")
+    add("--answers", type=Path, help="with --tune: JSONL to which the new texts are added")
+    add("--resume", action="store_true", help="go on where the same run was stopped")
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--threads", type=int, default=0, help="0: one a core")
+    add("--out", type=Path, help="the results, of one model; bench/results/quality-...json")
+    options = parser.parse_args()
+    options.model = options.model or [DEFAULT_MODEL]
+    options.modes = options.modes.split(",")
+    if wrong := [mode for mode in options.modes if mode not in MODES]:
+        parser.error(f"--modes {wrong[0]}: choose from {','.join(MODES)}")
+    if options.sample < 2:
+        parser.error(f"--sample {options.sample}: must be 2 or more")
+    if options.answers and not options.tune:
+        parser.error("--answers: with --tune only; other records are not to be read")
+    if options.out and len(options.model) > 1:
+        parser.error("--out: one model only; leave it out and each gets a file of its own")
+    try:
+        options.sets = tasks.chosen(options.folder, options.sample, options.tune)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    return options
+
+
+def main() -> int:
+    options = read_options()
+    records = []
+    for model in dict.fromkeys(options.model):
+        try:
+            records.append(run(model, options))
+        except (ValueError, OSError, RuntimeError, WeightsError) as error:
+            print(f"bench/quality/quality.py: {model}: {error}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print("bench/quality/quality.py: stopped; --resume goes on from here", file=sys.stderr)
+            return 130
+        show(records[-1])
+    report.last_line({"bench": "quality", "models": records})
+    return 1 if any(record["different"] for record in records) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

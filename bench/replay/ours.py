@@ -1,0 +1,97 @@
+"""Our drafter for bench/replay/replay.py, as the engine makes it: library, weights, folds.
+
+Weights are the shipped ones, those of a file, or with folds those that were fitted on the other
+half of the packages. No model is loaded, and nothing is written but the library's cache.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.replay.peers import Ours
+from engine.drafting._drafting import Ngram, Vocabulary, Weights
+from engine.drafting.drafter_weights import SHIPPED, load_weights
+from engine.drafting.next_token import Kind
+from engine.drafting.stdlib_ngram import Library
+from engine.drafting.vocabulary import vocabulary
+from engine.prompts.builder import Tokenizer
+from engine.research.train.drafter import before_all, fit, lessons, size
+from engine.research.train.edit_records import Edit, replays
+
+# Halves of ../shared/data/release_edits.jsonl; of other files the halves by the alphabet.
+FOLDS = (
+    frozenset({"requests", "flask", "werkzeug", "click"}),
+    frozenset({"jinja2", "attrs", "black", "rich"}),
+)
+PARTS = (
+    "near", "zero", "substitutions", "far", "output", "files", "library", "form", "around",
+    "siblings", "learning",
+)  # fmt: skip
+Say = Callable[[str], None]
+
+
+def halves(packages: list[str]) -> list[set[str]]:
+    """Two halves of the packages: each is replayed by weights that were fitted on the other."""
+    known = set(packages)
+    if known <= FOLDS[0] | FOLDS[1] and all(known & fold for fold in FOLDS):
+        return [known & fold for fold in FOLDS]
+    ordered = sorted(known)
+    middle = (len(ordered) + 1) // 2
+    return [set(ordered[:middle]), set(ordered[middle:])]
+
+
+def ours(
+    edits: list[Edit],
+    folds: list[set[str]],
+    kind: Kind,
+    tokenizer: Tokenizer,
+    library: Library,
+    weights: Path,
+    say: Say,
+) -> Ours:
+    """`edits`: all of the file, of which each fold's weights are fitted."""
+    for _ in library.build():
+        pass
+    words = vocabulary(tokenizer)
+    if not folds:
+        return Ours(words, library, {"": load_weights(weights)})
+    found: dict[str, dict[Kind, Weights]] = {}
+    for tested in folds:
+        some = [edit for edit in edits if edit.package not in tested]
+        one = fitted(some, kind, tokenizer, words, library.ngram, say)
+        found |= {package: {kind: one} for package in tested}
+    return Ours(words, library, found)
+
+
+def fitted(
+    edits: list[Edit],
+    kind: Kind,
+    tokenizer: Tokenizer,
+    words: Vocabulary,
+    ngram: Ngram,
+    say: Say,
+) -> Weights:
+    """As `draftline train drafter` fits one kind and writes it: in half precision."""
+    names = ", ".join(sorted({edit.package for edit in edits}))
+    found = list(lessons(replays(edits, kind, tokenizer), tokenizer))
+    say(f"training on {names}: {len(found):,} answers, {size(found):,} tokens")
+    made = fit(found, words, ngram, before_all(tokenizer), say)
+    return Weights(np.asarray(made.values, np.float16).astype(np.float32))
+
+
+def described(file: Path, packages: set[str]) -> str:
+    """Whose weights these are, and whether they were fitted on what is replayed."""
+    from safetensors import safe_open
+
+    with safe_open(str(file), "numpy") as opened:
+        about: dict[str, Any] = json.loads((opened.metadata() or {}).get("draftline", "{}"))
+    name = "the shipped ones" if file == SHIPPED else file.name
+    names = {one.strip() for one in str(about.get("packages", "")).split(",")}
+    if names & packages:
+        return f"weights: {name}, FITTED ON THESE PACKAGES ({about.get('edits')}); see --folds"
+    return f"weights: {name}, fitted on other packages ({about.get('edits')})"

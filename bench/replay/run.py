@@ -1,0 +1,216 @@
+"""Recorded edits through the engine's own protocol, without a model: steps, nodes, time.
+
+A drafter's `begin`, `propose` and `observe`, and `engine.sampling.verify.accept`, are called as
+`engine.generate` calls them; the recorded output stands in for the model. A step that drafts n
+nodes costs 1 + beta x n. Which drafters there are is bench/replay/peers.py's.
+"""
+
+from __future__ import annotations
+
+import gc
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from engine.drafting import Context, Drafter
+from engine.drafting.answer_history import Memory
+from engine.records import Scores
+from engine.research.train.edit_records import Replay, others
+from engine.sampling.verify import accept
+from index.workspace.workspace import Workspace
+
+END = -1  # what follows an answer; no draft has it
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What a drafter of one replay may be made from."""
+
+    replay: Replay
+    files: Files  # the other files; what rules make of them is kept in `files.made`
+    prompt: tuple[int, ...]
+    budget: int
+    beta: float
+    made: dict[str, Any] = field(default_factory=dict)  # what rules made of the prediction
+
+    @property
+    def workspace(self) -> Workspace:
+        return self.files.workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A way to draft, by name. `family`: rules that differ in length only."""
+
+    name: str
+    family: str
+    make: Callable[[Seat], Drafter]
+    by_beta: bool = False  # whether it drafts by what a node costs
+
+
+@dataclass(slots=True)
+class Tally:
+    """Replays added up."""
+
+    tokens: int = 0
+    steps: int = 0
+    nodes: int = 0
+    accepted: int = 0
+    times: array[float] = field(default_factory=lambda: array("d"))  # seconds, one a step
+
+    def add(self, other: Tally) -> None:
+        self.tokens += other.tokens
+        self.steps += other.steps
+        self.nodes += other.nodes
+        self.accepted += other.accepted
+        self.times.extend(other.times)
+
+    @property
+    def tokens_per_step(self) -> float:
+        return self.tokens / self.steps
+
+    @property
+    def precision(self) -> float:
+        """The share of drafted nodes that were accepted; 1 where none was drafted."""
+        return self.accepted / self.nodes if self.nodes else 1.0
+
+    def speedup(self, beta: float) -> float:
+        """Against plain decoding, where a token costs 1."""
+        return self.tokens / (self.steps + beta * self.nodes)
+
+    def microseconds(self, share: float) -> float:
+        """The time of propose and observe that this share of the steps stays within."""
+        return float(np.quantile(self.times, share)) * 1e6
+
+
+def play(
+    replay: Replay,
+    drafter: Drafter,
+    prompt: Sequence[int],
+    budget: int,
+    beta: float = 0.0,
+    memory: Sequence[list[int]] = (),
+) -> tuple[Tally, list[int]]:
+    """One answer, drafted; and the tokens that were committed. `memory`: earlier answers."""
+    context = Context(
+        list(prompt),
+        [replay.prediction],
+        path=place(replay),
+        whole=replay.whole,
+        start=replay.start,
+        memory=list(memory),
+    )
+    tally, truth = Tally(), replay.output
+    drafter.begin(context)
+    while len(context.output) < len(truth):
+        done = len(context.output)
+        context.room = budget
+        start = perf_counter()
+        draft = drafter.propose(context, None).first(budget)
+        seconds = perf_counter() - start
+
+        def choice(row: int, depth: int, done: int = done) -> int:
+            return truth[done + depth] if done + depth < len(truth) else END
+
+        path, token = accept(draft, choice)
+        found = [draft.tokens[node] for node in path]
+        if token != END:
+            found.append(token)
+        context.output += found
+        start = perf_counter()
+        drafter.observe(draft, path, found, Scores(None), 1 + beta * len(draft))
+        tally.times.append(seconds + perf_counter() - start)
+        tally.steps += 1
+        tally.nodes += len(draft)
+        tally.accepted += len(path)
+    tally.tokens = len(context.output)
+    return tally, context.output
+
+
+def place(replay: Replay) -> str:
+    """What the replay's file is called in the workspace."""
+    return f"/{replay.package}/{replay.path}"
+
+
+class Files:
+    """A workspace that holds the other files of one replay after another."""
+
+    def __init__(self, workspace: Workspace, replays: list[Replay]) -> None:
+        self.workspace = workspace
+        self.by_step: dict[str, dict[str, str]] = {}
+        packages = {replay.step: replay.package for replay in replays}
+        for step, files in others(replays).items():
+            self.by_step[step] = {f"/{packages[step]}/{path}": text for path, text in files}
+        self.shown: dict[str, str] = {}
+        self.made: dict[str, Any] = {}  # what rules made of the files shown
+
+    def turn_to(self, replay: Replay) -> None:
+        """From now on the workspace has the old texts of the step's files, without the replay's."""
+        wanted = dict(self.by_step[replay.step])
+        wanted.pop(place(replay), None)
+        for path in self.shown.keys() - wanted.keys():
+            self.workspace.update(path, None)
+        for path, text in wanted.items():
+            if self.shown.get(path) != text:
+                self.workspace.update(path, text)
+        if wanted != self.shown:
+            self.shown, self.made = wanted, {}
+
+    def ids(self) -> list[list[int]]:
+        """Their tokens."""
+        texts = self.shown.values()
+        return [self.workspace.tokens.encode_buffer(text).ids.tolist() for text in texts]
+
+
+Key = tuple[str, str, int, float]  # rule, package, budget, beta; beta 0 where it does not matter
+
+
+def run(
+    replays: list[Replay],
+    rules: list[Rule],
+    budgets: list[int],
+    betas: list[float],
+    workspace: Workspace,
+    prompt: tuple[int, ...],
+    tallies: dict[Key, Tally],
+    session: bool = False,
+) -> Iterator[None]:
+    """Every rule over every replay; fills the tallies by package, yields after each replay.
+    `session`: what was written before for the same file may be copied, as in the engine."""
+    files, memory = Files(workspace, replays), Memory()
+    for replay in replays:
+        files.turn_to(replay)
+        made: dict[str, Any] = {}
+        file = f"{replay.step}: {replay.path}"
+        with no_collecting():
+            for rule in rules:
+                for budget in budgets:
+                    for beta in betas if rule.by_beta else [0.0]:
+                        drafter = rule.make(Seat(replay, files, prompt, budget, beta, made))
+                        tally, output = play(replay, drafter, prompt, budget, beta, memory.of(file))
+                        if output != replay.output:
+                            raise AssertionError(f"{rule.name} changed the answer of {replay.id}")
+                        for package in ("all", replay.package):
+                            key = (rule.name, package, budget, beta)
+                            tallies.setdefault(key, Tally()).add(tally)
+        if session:
+            memory.add(file, replay.path, replay.output)
+        yield
+
+
+@contextmanager
+def no_collecting() -> Iterator[None]:
+    """A step is timed without Python's collector, which would look at all replays at times."""
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect(0)  # only what was made meanwhile: the rest is frozen
+        gc.unfreeze()
+        gc.enable()

@@ -1,0 +1,70 @@
+"""Makes bench/replay/sample_edits.jsonl from this project's git history; bench/replay/replay.py replays it.
+
+    python bench/replay/sample.py [--until COMMIT]
+
+Python files that a commit changed, neither a little nor beyond recognition, of a few kilobytes;
+from all of the history, several of a commit where it has them, so that they are each other's files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from difflib import SequenceMatcher
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+OUT = Path(__file__).with_name("sample_edits.jsonl")
+COMMITS, FILES = 13, 3  # of the history, of each
+LEAST, MOST = 1_500, 9_000  # characters of a file
+CHANGED = (0.01, 0.4)  # share of its lines
+
+
+def git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def edits_of(commit: str) -> list[dict[str, str]]:
+    """What a commit changed that is fit for replay, the largest files first."""
+    found = []
+    names = git("diff", "--name-only", "--diff-filter=M", f"{commit}~1", commit, "--", "*.py")
+    for path in names.split("\n")[:-1]:
+        before, after = git("show", f"{commit}~1:{path}"), git("show", f"{commit}:{path}")
+        if all(LEAST <= len(text) <= MOST for text in (before, after)):
+            same = SequenceMatcher(None, before.split("\n"), after.split("\n"), autojunk=False)
+            if CHANGED[0] <= 1 - same.ratio() <= CHANGED[1]:
+                found.append(
+                    {
+                        "id": f"draftline:{commit}:{path}",
+                        "package": "draftline",
+                        "licence": "Apache-2.0",
+                        "old_version": git("rev-parse", "--short=10", f"{commit}~1").strip(),
+                        "new_version": commit,
+                        "path": path,
+                        "language": "python",
+                        "before": before,
+                        "after": after,
+                    }
+                )
+    return sorted(found, key=lambda one: -len(one["after"]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--until", default="HEAD", help="the last commit that is looked at")
+    until = parser.parse_args().until
+    commits = git("log", "--reverse", "--format=%h", "--abbrev=10", until).split()[1:]
+    fit = [some for some in map(edits_of, commits) if some]
+    chosen = [fit[n * len(fit) // COMMITS] for n in range(COMMITS)] if len(fit) > COMMITS else fit
+    lines = [json.dumps(one, ensure_ascii=False) for some in chosen for one in some[:FILES]]
+    OUT.write_text("\n".join(lines) + "\n", "utf-8")
+    print(f"{OUT.name}: {len(lines)} edits, {OUT.stat().st_size:,} bytes", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,282 @@
+"""SpecDec++'s evaluation: schedules of draft lengths side by side, and their Pareto front.
+
+    python bench/research/specdec.py QUESTIONS.jsonl --model M --draft-model D [--head FOLDER]
+
+For each constant length, each stop threshold of the head (and of the draft model's own confidence,
+which needs no head) and the heuristic one: how many drafted tokens were discarded, how many passes
+of the model were needed, each a token written, and the speed. The oracle, which drafts in each
+round just what will be accepted (a run before it says that), is what no schedule can beat; it
+stands beside the front. Either model alone decodes plainly, question by question. A table on
+stderr, one JSON line last; with --out also the published file of each method, results_0toN.json in
+a folder of its own. --plot draws passes by discarded tokens, where SpecDec++'s thresholds are to
+lie below the constant lengths.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+# This folder must not come first: it has an index.py too.
+from bench.common import report
+from bench.common.stats import bootstrap
+from bench.specbench.run import apart
+from engine import Config, Done, Engine, Request
+from engine.drafting import Drafter, Nothing
+from engine.drafting.draft_length import Constant, Heuristic, Likely, Oracle
+from engine.drafting.draft_model import DraftModel, draft_model, load_draft
+from engine.drafting.methods.specdec import AcceptanceHead, specdec
+from engine.generate import generate
+from engine.model.placement import choose_device
+from engine.prompts.builder import prompt_of
+from engine.research.train.plot import draw
+from engine.research.train.recycling_weights import read
+from engine.weights import WeightsError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CONSTANTS = (2, 4, 6, 8, 10, 14)
+THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)
+BOUNDS = (2, 20)
+ORACLE = "oracle"
+Make = Callable[[], DraftModel]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One answer, with the published names; times are of decoding. `target_...` and `draft_...`: of
+    each model alone."""
+
+    id: int
+    prompt: str
+    num_LM_call: int
+    num_mismatched_tokens: int  # drafted ones that were refused, before the answer was cut
+    generated_length: int
+    spec_time: float
+    target_time: float
+    draft_time: float = -1
+    generated_length_target: int = -1
+    generated_length_draft: int = -1
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of several answers: tokens discarded and passes, each a token written."""
+
+    discard: float
+    verification: float
+    tokens_a_round: float
+    tokens_per_s: float
+    speedup: float
+    low: float  # its 95 % interval
+    high: float
+
+
+class Counted(Constant):
+    """A schedule, and what became of its tokens."""
+
+    def __init__(self, lengths: Constant) -> None:
+        self.lengths, self.refused = lengths, 0
+        self.accepted: list[int] = []  # of each round
+
+    def begin(self) -> int:
+        return self.lengths.begin()
+
+    def goes_on(self, drafted: int, prob: float, hidden: Any) -> bool:
+        return self.lengths.goes_on(drafted, prob, hidden)
+
+    def saw(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
+        self.refused += drafted - accepted
+        self.accepted.append(accepted)
+        self.lengths.saw(drafted, accepted, drafting, verifying)
+
+
+def rates(results: list[Result]) -> Rates:
+    """Sums over answers, as published; the speed-up is of pairs, question by question."""
+    tokens = sum(one.generated_length for one in results)
+    passes = sum(one.num_LM_call for one in results)
+    refused = sum(one.num_mismatched_tokens for one in results)
+    ratio = bootstrap([[one.target_time / one.spec_time] for one in results], sampled=True)
+    seconds = sum(one.spec_time for one in results)
+    return Rates(
+        refused / tokens, passes / tokens, tokens / passes, tokens / seconds, *ratio
+    )  # fmt: skip
+
+
+def pareto(points: dict[str, tuple[float, float]]) -> list[str]:
+    """The names of which no other is as good in both and better in one; less is better."""
+
+    def beaten(one: tuple[float, float]) -> bool:
+        others = points.values()
+        return any(a <= one[0] and b <= one[1] and (a, b) != one for a, b in others)
+
+    return sorted(name for name, one in points.items() if not beaten(one))
+
+
+def lines(figures: dict[str, Rates]) -> dict[str, list[tuple[float, float]]]:
+    """What is plotted: (discarded, passes) a token, a line for each kind of schedule."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for name, one in figures.items():
+        found.setdefault(name.split()[0], []).append((one.discard, one.verification))
+    return {name: sorted(points) for name, points in found.items()}
+
+
+def schedules(draft: Any, head: AcceptanceHead | None) -> dict[str, Make]:
+    """Name -> what makes the drafter of one answer; heuristic lengths go on to the next."""
+    heuristic = Heuristic()
+    found: dict[str, Make] = {
+        f"constant {count}": lambda count=count: draft_model(draft, Constant(count))
+        for count in CONSTANTS
+    }
+    found["heuristic"] = lambda: draft_model(draft, heuristic)
+    for each in THRESHOLDS:
+        found[f"confident {each}"] = lambda each=each: draft_model(
+            draft, Likely(threshold=each, bounds=BOUNDS)
+        )
+        if head is not None:
+            found[f"specdec++ {each}"] = lambda each=each: specdec(draft, head, each, BOUNDS)
+    return found
+
+
+def asked(question: str, length: int, seed: int) -> Request:
+    """Sampled as published, but greedily for seed -1."""
+    messages = ({"role": "user", "content": question},)
+    temperature = 1.0 if seed >= 0 else 0.0
+    return Request(
+        "chat", messages=messages, max_tokens=length, temperature=temperature,
+        top_k=50 if temperature else 0, seed=max(seed, 0),
+    )  # fmt: skip
+
+
+def run(engine: Engine, model: Any, request: Request, drafter: Drafter) -> tuple[Done, float]:
+    """One answer of `model` (engine.model.target.Target), in the engine's own thread, which else measures
+    passes meanwhile; and the seconds of its decoding."""
+    prompt = prompt_of(request, engine.parts.tokenizer)
+
+    def work() -> tuple[Done, float]:
+        start = perf_counter()
+        *_, done = generate(request, prompt, model, engine.parts.tokenizer, drafter)
+        assert isinstance(done, Done)
+        return done, done.usage.decode_seconds or perf_counter() - start
+
+    found: tuple[Done, float] = apart(engine, work)
+    return found
+
+
+class Alone(NamedTuple):
+    """The draft model's own answer; -1 where it has no room for the prompt."""
+
+    seconds: float = -1
+    tokens: int = -1
+
+
+def draft_alone(engine: Engine, draft: Any, request: Request) -> Alone:
+    if len(prompt_of(request, engine.parts.tokenizer).ids) >= draft.context:
+        return Alone()
+    done, seconds = run(engine, draft, request, Nothing())
+    return Alone(seconds, done.usage.completion_tokens)
+
+
+def compare(
+    engine: Engine,
+    draft: Any,
+    head: AcceptanceHead | None,
+    questions: list[str],
+    length: int,
+    sampled: bool,
+) -> dict[str, list[Result]]:
+    """Every schedule on every question, plain decoding beside each. RuntimeError where a text
+    differs: that would be a defect."""
+    makers = schedules(draft, head)
+    found: dict[str, list[Result]] = {name: [] for name in (*makers, ORACLE)}
+    for number, question in enumerate(questions):
+        request = asked(question, length, number if sampled else -1)
+        plain, plain_time = run(engine, engine.parts.target, request, Nothing())
+        alone = draft_alone(engine, draft, request)
+        drafters = {name: make() for name, make in makers.items()}
+        known = draft_model(draft, probe := Counted(Constant(BOUNDS[1])))
+        run(engine, engine.parts.target, request, known)
+        drafters[ORACLE] = draft_model(draft, Oracle(probe.accepted))
+        for name, drafter in drafters.items():
+            drafter.lengths = counted = Counted(drafter.lengths)
+            done, seconds = run(engine, engine.parts.target, request, drafter)
+            if done.text != plain.text:
+                raise RuntimeError(f"{name}, question {number}: another text than without it")
+            if done.usage.completion_tokens:
+                found[name].append(
+                    Result(number, question, done.usage.forwards, counted.refused,
+                           done.usage.completion_tokens, seconds, plain_time, alone.seconds,
+                           plain.usage.completion_tokens, alone.tokens)
+                )  # fmt: skip
+        print(f"question {number + 1} of {len(questions)}", file=sys.stderr)
+    return found
+
+
+def measured(args: argparse.Namespace, questions: list[str]) -> dict[str, list[Result]]:
+    """ValueError, OSError or WeightsError with one line."""
+    config = Config(model=args.model, dtype=args.dtype, library=False)
+    with Engine(config) as engine:
+        draft = load_draft(args.draft_model, config, engine.parts.tokenizer)
+        head = None
+        if args.head:
+            head = AcceptanceHead.load(args.head, draft.folder, draft.model.width)
+        return compare(engine, draft, head, questions, args.length, not args.greedy)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--draft-model", required=True)
+    parser.add_argument("--head", type=Path)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--limit", type=int, help="the first questions only")
+    parser.add_argument("--greedy", action="store_true", help="else temperature 1, top-k 50")
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--plot", type=Path, help="an SVG")
+    args = parser.parse_args(argv)
+    try:
+        questions = read(args.questions)[: args.limit]
+        found = measured(args, questions)
+    except (ValueError, OSError, RuntimeError, WeightsError) as problem:
+        print(f"bench/research/specdec.py: {problem}", file=sys.stderr)
+        return 2
+    figures = {name: rates(results) for name, results in found.items() if results}
+    front = pareto(
+        {name: (one.discard, one.verification) for name, one in figures.items() if name != ORACLE}
+    )
+    print(f"{'':<16}{'discarded':>10}{'passes':>8}{'a round':>9}{'tok/s':>8}  speed-up",
+          file=sys.stderr)  # fmt: skip
+    for name, one in figures.items():
+        mark = "*" if name in front else " "
+        print(
+            f"{name:<15}{mark}{one.discard:>10.3f}{one.verification:>8.3f}"
+            f"{one.tokens_a_round:>9.2f}{one.tokens_per_s:>8.1f}  "
+            f"{one.speedup:.2f} ({one.low:.2f} to {one.high:.2f})",
+            file=sys.stderr,
+        )
+    if args.out:
+        for name, results in found.items():
+            folder = args.out / name.replace(" ", "-")
+            folder.mkdir(parents=True, exist_ok=True)
+            file = folder / f"results_0to{len(questions)}.json"
+            file.write_text(json.dumps([asdict(one) for one in results], indent=1))
+    if args.plot:
+        title = "passes by discarded tokens, each a token written"
+        args.plot.write_text(draw(title, lines(figures)), "utf-8")
+    models = {"model": Path(args.model).name, "draft_model": Path(args.draft_model).name}
+    every = {name: asdict(one) for name, one in figures.items()}
+    place = report.where(choose_device("auto").type)
+    print(json.dumps({**models, **place, "pareto": front, "rates": every}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

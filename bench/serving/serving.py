@@ -1,0 +1,240 @@
+"""`draftline serve` under load: many clients, half of whom hang up midway, and what it leaves.
+
+    python bench/serving/serving.py [--model qwen2.5-coder-0.5b] [--clients 20] [--seconds 300]
+
+A real server process. Every answer must be the text that its request gets alone, beyond the queue
+there must be a clear 429, and memory, threads and file handles must be at the end what they were
+near the start. Then, on the idle server: how soon one that a client hung up on is idle again, while
+it reads the prompt and while it writes. The machine should do nothing else. Prints a table and one
+JSON line last, and writes the same to bench/results; exit code 1 where an answer was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+import psutil
+
+# A file beside this one is called index: its folder must not come before the package.
+from bench.common import report
+from bench.serving.load import CHAT, Tally, alone, load, plan
+from engine.config import DEFAULT_MODEL
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Figures = dict[str, Any]
+HANG_UPS = 10  # of either kind, on the idle server
+PATIENCE = 300  # seconds
+
+
+@dataclass
+class Server:
+    """A `draftline serve` that runs."""
+
+    process: psutil.Popen
+    url: str
+
+    def figures(self) -> dict[str, float]:
+        """Its metrics, by name and labels."""
+        text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=PATIENCE).text
+        lines = (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+        return {name: float(value) for name, value in lines}
+
+    def wait_idle(self) -> float:
+        """Seconds until nothing runs or waits there."""
+        began = time.perf_counter()
+        while self.figures()["draftline_open"]:
+            if time.perf_counter() - began > PATIENCE:
+                raise RuntimeError("the server is not idle again: see what it does")
+            time.sleep(0.002)
+        return time.perf_counter() - began
+
+
+def server_of(options: argparse.Namespace) -> Any:
+    """A server, until the end of the block. RuntimeError where it does not start or end well."""
+
+    @contextmanager
+    def running() -> Any:
+        command = [sys.executable, "-m", "ui.cli", "serve", "--port", "0", "--no-page"]
+        command += ["--model", options.model, "--queue", str(options.queue)]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        process = psutil.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        said: list[str] = []
+        for line in process.stderr:
+            said.append(line)
+            if " at http" in line:
+                break
+        else:
+            raise RuntimeError("the server did not start: " + "".join(said).strip())
+        threading.Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
+        try:
+            yield Server(process, line.split()[-1].removesuffix("/v1"))
+        finally:
+            process.send_signal(signal.SIGINT)
+            code = process.wait(PATIENCE)
+        if code:
+            raise RuntimeError(f"the server ended with {code}: {''.join(said[-5:]).strip()}")
+
+    return running()
+
+
+@dataclass
+class Watch:
+    """Samples what a process holds, once a second, in a thread."""
+
+    process: Any
+    samples: list[tuple[float, int, int]] = field(default_factory=list)  # MB, threads, handles
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Watch:
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+    def _run(self) -> None:
+        while not self.over.wait(1):
+            self.samples.append(held(self.process))
+
+
+def held(process: Any) -> tuple[float, int, int]:
+    """Memory (MB), threads and file handles of a process."""
+    with process.oneshot():
+        return process.memory_info().rss / 1e6, process.num_threads(), process.num_fds()
+
+
+def medians(samples: list[tuple[float, int, int]]) -> tuple[float, int, int]:
+    memory, threads, handles = zip(*samples, strict=True)
+    return round(median(memory), 1), int(median(threads)), int(median(handles))
+
+
+def tenths(samples: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The second tenth (the first warms up), and the last."""
+    size = max(1, len(samples) // 10)
+    return samples[size : 2 * size] or samples, samples[-size:]
+
+
+def course(samples: list[tuple[float, int, int]]) -> list[float]:
+    """The memory's median in each tenth of the time: whether it still grows can be seen."""
+    size = max(1, len(samples) // 10)
+    parts = [samples[at : at + size] for at in range(0, size * min(10, len(samples)), size)]
+    return [medians(part)[0] for part in parts]
+
+
+def under_load(server: Server, options: argparse.Namespace) -> tuple[Tally, Figures]:
+    """All clients at once."""
+    asked = alone(server.url, plan(options.tokens))
+    before = server.figures()
+    with Watch(server.process) as watch:
+        tally = asyncio.run(load(server.url, asked, options.clients, options.seconds))
+    server.wait_idle()
+    time.sleep(1)
+    after = server.figures()
+    early, late = (medians(part) for part in tenths(watch.samples))
+    rest = held(server.process)
+    stayed = [tally.whole[n] for n in range(options.clients) if n % 4 < 2]
+    cancelled = 'draftline_answers_total{end="cancelled"}'
+    left = after.get(cancelled, 0) - before.get(cancelled, 0)
+    late_steps = after["draftline_late_steps_total"] - before["draftline_late_steps_total"]
+    return tally, {
+        "answers": sum(tally.whole.values()),
+        "streamed": tally.streamed,
+        "hung_up": tally.left,
+        "broken_off": int(left),  # of these, before their end
+        "refused_429": tally.refused,
+        "wrong": len(tally.wrong),
+        "late_steps_a_hang_up": round(late_steps / max(left, 1), 3),
+        "fewest_and_most_answers_of_who_stayed": [min(stayed), max(stayed)],
+        "answer_s_p50": round(median(tally.seconds or [0.0]), 3),
+        "memory_mb": [early[0], late[0]],
+        "memory_mb_each_tenth": course(watch.samples),
+        "threads": [early[1], late[1], rest[1]],
+        "handles": [early[2], late[2], rest[2]],
+    }
+
+
+def hung_up(server: Server) -> Figures:
+    """From hanging up to idle, in ms, on a server that does nothing else."""
+    found: Figures = {}
+    for name, events in (("reading", 1), ("writing", 4)):
+        times, steps = [], []
+        for n in range(HANG_UPS):
+            before = server.figures()["draftline_late_steps_total"]
+            text = f"{name} {n}\n" + "x = [1, 2, 3]\n" * 12
+            body = {"messages": [{"role": "user", "content": text}], "stream": True}
+            body |= {"max_tokens": 200, "temperature": 1.5, "seed": n}
+            with (
+                httpx.Client(base_url=server.url, trust_env=False, timeout=PATIENCE) as http,
+                http.stream("POST", CHAT, json=body) as answer,
+            ):
+                lines = (line for line in answer.iter_lines() if line)
+                for _ in range(events):  # the first one comes before the prompt is read
+                    next(lines)
+            times.append(server.wait_idle())
+            steps.append(server.figures()["draftline_late_steps_total"] - before)
+        found[f"idle_after_{name}_ms"] = [round(1000 * f(times), 1) for f in (median, max)]
+        found[f"late_steps_{name}_max"] = int(max(steps))
+    return found
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--model", default=DEFAULT_MODEL, help="a built-in name or a folder")
+    add("--clients", type=int, default=20)
+    add("--seconds", type=float, default=300, help="of load")
+    add("--tokens", type=int, default=48, help="of an answer, at most")
+    add("--queue", type=int, default=16, help="of the server: fewer than clients, for 429s")
+    add("--out", type=Path, help="the results; bench/results/serving-...json")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = read_options()
+    record: Figures = {
+        "machine": report.machine(),
+        "model": Path(options.model).name,
+        "commit": report.commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "clients": options.clients,
+        "seconds": options.seconds,
+        "queue": options.queue,
+    }
+    if options.out is None:
+        short = re.sub(r"\W+", "-", record["machine"]["cpu"]).strip("-").lower()
+        options.out = ROOT / "bench" / "results" / f"serving-{record['model']}-{short}.json"
+    report.say(f"{options.clients} clients for {options.seconds:g} s")
+    with server_of(options) as server:
+        tally, figures = under_load(server, options)
+        report.say("hanging up")
+        figures |= hung_up(server)
+    for wrong in tally.wrong[:10]:
+        report.say(wrong)
+    record["figures"] = figures
+    for name, value in figures.items():
+        print(f"{name.replace('_', ' '):40} {value}")
+    report.write(options, record)
+    report.last_line(record)
+    return 1 if tally.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,307 @@
+"""What bench/specbench/specbench.py compares, loaded once, and one answer of each.
+
+Ours are one engine; what drafts is chosen by the request. The cache is empty at each turn, so every
+time has the whole prompt in it. What was written for one question is forgotten before the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any, Protocol
+
+from bench.common import report
+from bench.common.questions import Question
+from bench.common.tasks import Task
+from bench.decode.methods import Hf, gains, load_hf, synchronize
+from bench.decode.runners import BYTES, LOOKUP_TOKENS, MEASURING, native_bf16, parameters
+from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
+from engine.drafting.registry import NAMES, chosen
+from engine.model.kv_cache import common_prefix
+from engine.model.placement import choose_device, choose_dtype
+from engine.model.target import Target
+from engine.prompts.builder import prompt_of
+from engine.records import Event
+from engine.research.train.teacher_forcing import read
+from engine.weights import locate
+from engine.worker import Job
+
+PLAIN = "plain"
+THEIRS = ("hf", "hf-lookup")
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One answer. An end token that the model wrote counts as a token of it."""
+
+    text: str
+    ids: list[int]  # without the end token
+    seconds: float  # of the prompt and the answer
+    decoding: float  # of them, behind the prompt
+    decoded: int  # tokens that this gave: of transformers the first come with the prompt's pass
+    passes: int  # of the model, behind the prompt
+    gains: list[int]  # tokens that each step gave; together all that count
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.gains)
+
+
+class Method(Protocol):
+    """One way to answer."""
+
+    def run(self, request: Request) -> Turn:
+        """RuntimeError with one line where it could not."""
+        ...
+
+
+class Ours:
+    """The engine, plainly or with one of its drafters. What it remembers is its own."""
+
+    def __init__(self, engine: Engine, label: str, drafter: str) -> None:
+        self.engine, self.label, self.drafter = engine, label, drafter
+
+    def run(self, request: Request) -> Turn:
+        engine, steps, done = self.engine, list[int](), Done("failed")
+        device = engine.parts.target.device.type
+        apart(engine, engine.parts.target.sequences.clear)
+        synchronize(device)
+        began = perf_counter()
+        plain = self.drafter == PLAIN
+        drafter = "" if plain else self.drafter
+        for event in engine.submit(request, not plain, client=self.label, drafter=drafter):
+            if isinstance(event, Done):
+                done = event
+            elif isinstance(event, Step) and event.prefill is None:
+                steps.append(event.accepted + 1)
+        synchronize(device)
+        seconds, usage = perf_counter() - began, done.usage
+        if done.reason not in ("stop", "length"):
+            raise RuntimeError(done.error or done.reason)
+        assert not usage.cached_tokens, "the time has the whole prompt in it"
+        ended = done.reason == "stop" and done.matched is None
+        ids = engine.parts.history.of(self.label)[-1] if usage.completion_tokens else []
+        counted = gains(steps, usage.completion_tokens + ended)
+        return Turn(
+            done.text, ids, seconds, usage.decode_seconds, sum(counted), usage.forwards, counted
+        )
+
+
+class Theirs:
+    """transformers' `generate`."""
+
+    def __init__(self, hf: Hf) -> None:
+        self.hf = hf
+
+    def run(self, request: Request) -> Turn:
+        began = perf_counter()
+        run = self.hf.run(Task("", "", request), None)
+        seconds = perf_counter() - began
+        passes = 1 + run.forwards  # the prompt's own gives a token, too
+        counted = list(run.gains)
+        behind = sum(counted[1:])
+        return Turn(run.text, list(run.ids), seconds, run.seconds, behind, passes, counted)
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def wanted(text: str) -> dict[str, str]:
+    """Label -> method, as `--methods` names them, plain first. Options of a drafter follow it
+    behind commas, too. A label is the name alone where no other method has it; of a path it has the
+    last part. ValueError with one line for what there is not."""
+    given: list[str] = []
+    for part in filter(None, text.split(",")):
+        if given and "=" in part and ":" not in part.partition("=")[0]:
+            given[-1] += f",{part}"
+        else:
+            given.append(part)
+    for one in given:
+        name = one.partition(":")[0]
+        if one not in (PLAIN, *THEIRS):
+            if name not in NAMES:
+                known = ", ".join((PLAIN, *THEIRS, *NAMES))
+                raise ValueError(f"--methods {one}: there is none: choose from {known}")
+            chosen(one)
+    given = list(dict.fromkeys([PLAIN, *given]))
+    names = [one.partition(":")[0] for one in given]
+    return {
+        name if names.count(name) == 1 else short(one): one
+        for name, one in zip(names, given, strict=True)
+    }
+
+
+def short(method: str) -> str:
+    """A method without the folders of its paths."""
+    name, _, rest = method.partition(":")
+    options = [part.partition("=") for part in rest.split(",") if part]
+    return ":".join(
+        filter(None, [name, ",".join(f"{key}={Path(value).name}" for key, _, value in options)])
+    )
+
+
+# -- all of them -----------------------------------------------------------------------------------
+
+
+class Methods:
+    """Everything that is compared, by label. A context manager."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        """WeightsError, UnsupportedModel, ValueError or OSError with one line."""
+        self.named = wanted(options.methods)
+        self.model = options.model or DEFAULT_MODEL
+        self.device, self.threads = options.device, options.threads or os.cpu_count() or 1
+        self.folder = locate(self.model)
+        self.load_s: dict[str, float] = {}
+        self.left_out: list[str] = []
+        self.methods: dict[str, Method] = {}
+        started = perf_counter()
+        self.engine = Engine(
+            Config(
+                model=self.model,
+                device=self.device,
+                dtype=options.dtype,
+                threads=self.threads,
+                drafter="sam" if options.corpus else "auto",  # one that copies from a corpus
+                corpus=options.corpus,
+                library=not options.no_library,
+            )
+        )
+        self.load_s["draftline"] = perf_counter() - started
+        self.dtypes = dict.fromkeys(self.named, self.engine.parts.target.dtype_name)
+        try:
+            self._load(options)
+        except BaseException:
+            self.engine.close()
+            raise
+
+    def __enter__(self) -> Methods:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.engine.close()
+
+    def _load(self, options: argparse.Namespace) -> None:
+        tiny = Request("complete", text="x", max_tokens=2)
+        for label, method in self.named.items():
+            if method not in THEIRS:
+                self.methods[label] = Ours(self.engine, label, method)
+                # at once: drafters are loaded, or refused in one line, and the model's thread takes
+                # the number of threads that torch has now
+                started = perf_counter()
+                drafter = "" if method == PLAIN else method
+                self.engine.submit(tiny, method != PLAIN, drafter=drafter).result()
+                self.load_s[label] = perf_counter() - started
+        deadline = perf_counter() + MEASURING
+        while not self.engine.worker.rested() and perf_counter() < deadline:
+            sleep(0.05)
+        if not self.engine.parts.cost.measured:
+            report.say("what a pass costs here was not measured well: is the machine busy?")
+        if theirs := [label for label, method in self.named.items() if method in THEIRS]:
+            self._transformers(theirs, options.hf_dtype)
+
+    def _transformers(self, labels: list[str], dtype: str) -> None:
+        import psutil
+
+        if dtype == "auto":
+            dtype = choose_dtype("auto", choose_device(self.device), self.folder)
+            if dtype == "q8":
+                dtype = "bf16" if native_bf16() else "f32"
+        need, free = parameters(self.folder) * BYTES[dtype], psutil.virtual_memory().available
+        if self.device == "cpu" and need > free:
+            why = f"needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} are free"
+            self.left_out.append(f"{', '.join(labels)}: {why}")
+            report.say(f"left out: {self.left_out[-1]}")
+            return
+        started = perf_counter()
+        model, tokenizer = load_hf(self.folder, self.device, dtype), self.engine.parts.tokenizer
+        self.load_s[f"transformers {dtype}"] = perf_counter() - started
+        for label in labels:
+            lookup = LOOKUP_TOKENS if label == "hf-lookup" else 0
+            self.methods[label] = Theirs(Hf(model, tokenizer, self.threads, lookup))
+            self.dtypes[label] = dtype
+
+    @cached_property
+    def counter(self) -> Any:
+        """The tokenizer as transformers calls it: it may begin a text with a token of its own."""
+        from tokenizers import Tokenizer as Backend
+
+        return Backend.from_file(str(self.folder / "tokenizer.json"))
+
+    def answer(self, label: str, question: Question, limit: int) -> Row:
+        """A line of Spec-Bench's answer files, and what else is known."""
+        turns: list[Turn] = []
+        error = ""
+        try:
+            for _ in question.turns:
+                request = question.asked([one.text for one in turns], limit)
+                turns.append(self.methods[label].run(request))
+        except (RuntimeError, ValueError) as problem:  # it is named, and nothing of it counts
+            error, turns = " ".join(str(problem).split()) or type(problem).__name__, []
+        return {
+            "question_id": question.id,
+            "category": question.category,
+            "model_id": f"{Path(self.model).name}-{label}",
+            "choices": [
+                {
+                    "index": 0,
+                    "turns": [one.text for one in turns] or ["ERROR"],
+                    "decoding_steps": [len(one.gains) for one in turns],
+                    "new_tokens": [one.tokens for one in turns],
+                    "wall_time": [one.seconds for one in turns],
+                    "accept_lengths": [gain for one in turns for gain in one.gains],
+                    "decode_time": [one.decoding for one in turns],
+                    "decoded": [one.decoded for one in turns],
+                    "passes": [one.passes for one in turns],
+                    "recounted": [max(0, len(self.counter.encode(one.text)) - 1) for one in turns],
+                    "ids": [one.ids for one in turns],
+                }
+            ],
+            "error": error,
+        }
+
+
+def gap(engine: Engine, question: Question, plain: Row, other: Row) -> float:
+    """Between the two best logits where another answer parts from the plain one; infinite where
+    their texts differ and their tokens do not."""
+    one, two = plain["choices"][0], other["choices"][0]
+    said: list[str] = []
+    for text, differing, ids, others in zip(
+        one["turns"], two["turns"], one["ids"], two["ids"], strict=False
+    ):
+        if text == differing:
+            said.append(text)
+            continue
+        same = common_prefix(ids, others)
+        if same == len(ids) == len(others):
+            break
+        prompt = prompt_of(question.asked(said, 1), engine.parts.tokenizer)
+        return apart(engine, partial(lead, engine.parts.target, [*prompt.ids, *ids[:same]]))
+    return float("inf")
+
+
+def lead(target: Target, text: list[int]) -> float:
+    """How far the best token behind `text` is before the next one, in logits."""
+    *_, (_, logits, _) = read(target, text, len(text) - 1)
+    first, second = logits[-1].float().topk(2).values.tolist()
+    return float(first - second)
+
+
+def apart(engine: Engine, work: Callable[[], Any]) -> Any:
+    """What `work` gives, in the model's own thread: nothing else uses the model then."""
+    found: list[Any] = []
+
+    def run(cancelled: Callable[[], bool]) -> Iterator[Event]:
+        found.append(work())
+        yield Done("stop")
+
+    done = engine.worker.submit(Job(Request("chat"), run)).result()
+    if not found:
+        raise RuntimeError(done.error or done.reason)
+    return found[0]

@@ -1,0 +1,284 @@
+"""All ways to draft side by side, on Spec-Bench's questions, HumanEval and CanItEdit.
+
+    python bench/specbench/specbench.py --questions spec_bench.jsonl [--sample 10] [--max-tokens 256]
+        [--methods plain,hf,hf-lookup,sam,recycling,eagle2:head=FOLDER,auto] [--runs 3 [--best 3]]
+
+One loaded engine drafts in all ways that `draftline drafters` lists, with their options; `hf` and
+`hf-lookup` are transformers. On each question all methods take turns, in an order that
+rotates; each answers a conversation's turns by itself, from an empty cache, after three short
+answers to warm up. Figures are those of Spec-Bench (bench/specbench/metrics.py says what they are),
+a table a category, with 95 % intervals over questions. Texts must be plain decoding's, exactly;
+where one is not, the gap between the model's two best tokens there says whether it was a near tie
+(--tie), which numbers of 16 bits may turn round.
+
+Every answer is written down at once, beside OUT, in the form of Spec-Bench's answer files; --resume
+goes on where such a run was stopped, also with more --runs. --answers FOLDER has a file a method
+and run, as Spec-Bench's own scripts read them. --best N: from the second run on, only plain
+decoding and the N fastest methods of the first. What a question taught is forgotten before the
+next one; with --hot it stays, as Token Recycling was published.
+
+A table on stdout, one JSON line last, charts beside OUT. Exit code 1: a text of ours differs, and
+not by a near tie. Says nothing about whether answers are right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+# This folder must not come first: it has an index.py too.
+from bench.common import questions, report
+from bench.specbench import metrics, tables
+from bench.specbench.run import PLAIN, Methods, Row, gap, short, wanted
+from engine.weights import WeightsError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+METHODS = "plain,hf,hf-lookup,prompt-lookup,sam,recycling,sam+recycling,auto"
+WARM_UPS, WARM_UP = 3, 32  # generations of the first question, and tokens of each
+TIE = 0.25  # logits: two steps of bf16 between 16 and 32
+MOST = 2048  # tokens of an answer: more is not remembered
+
+
+def measure(
+    options: argparse.Namespace, methods: Methods, lines: list[Row], write: Callable[[Row], None]
+) -> None:
+    """Every answer that is not among `lines`; each is added there and written at once."""
+    done = {(one["run"], one["method"], one["category"], one["question_id"]) for one in lines}
+    warmed = False
+    for run in range(options.runs):
+        labels = chosen(options, methods, lines, run)
+        for place, question in enumerate(options.asked):
+            turn = (place + run) % len(labels)
+            order = labels[turn:] + labels[:turn]
+            for label in order:
+                if (run, label, question.category, question.id) in done:
+                    continue
+                if not warmed:
+                    warm_up(options, methods)
+                    warmed = True
+                if not options.hot or (place == 0 and label == order[0]):
+                    methods.engine.forget()
+                what = f"run {run + 1} of {options.runs}"
+                name = f"{question.category} {question.id}"
+                report.progress(what, place, len(options.asked), name, label)
+                line = {"run": run, "method": label}
+                line |= methods.answer(label, question, options.max_tokens)
+                lines.append(line | {"tstamp": datetime.now(UTC).timestamp()})
+                write(lines[-1])
+
+
+def chosen(options: argparse.Namespace, methods: Methods, lines: list[Row], run: int) -> list[str]:
+    """The methods of a run."""
+    if run == 0 or not options.best:
+        return list(methods.methods)
+    best = metrics.fastest(metrics.gathered(lines), options.asked, options.best)
+    return [label for label in methods.methods if label in (PLAIN, *best)]
+
+
+def warm_up(options: argparse.Namespace, methods: Methods) -> None:
+    for label in methods.methods:
+        for count in range(WARM_UPS):
+            report.progress("warm-up", count, WARM_UPS, "the first question", label)
+            methods.answer(label, options.asked[0], min(WARM_UP, options.max_tokens))
+
+
+# -- resuming --------------------------------------------------------------------------------------
+
+
+def settings(options: argparse.Namespace, methods: Methods) -> Row:
+    """What a resumed run must share with the stopped one."""
+    asked = sha256(repr(options.asked).encode()).hexdigest()[:12]
+    return {
+        "model": Path(methods.model).name,
+        "device": methods.engine.parts.target.device_name,
+        "dtypes": methods.dtypes,
+        "threads": methods.threads,
+        "methods": {label: short(given) for label, given in methods.named.items()},
+        "questions": asked,
+        "max_tokens": options.max_tokens,
+        "corpus": options.corpus.name if options.corpus else None,
+        "hot": options.hot,
+    }
+
+
+def resumed(path: Path, head: Row) -> list[Row]:
+    """The lines of a stopped run; what was cut off is thrown away. ValueError where it was another
+    run."""
+    if not path.exists():
+        return []
+    whole, _, rest = path.read_bytes().rpartition(b"\n")
+    lines = [json.loads(line) for line in whole.decode().split("\n") if line]
+    if rest:
+        path.write_bytes(whole + b"\n" if whole else b"")
+    for key, value in head.items():
+        if lines and lines[0].get(key) != value:
+            raise ValueError(
+                f"--resume: {path.name} was made with {key} {lines[0].get(key)}, not {value}: "
+                "name another --out, or remove it"
+            )
+    return lines[1:]
+
+
+def begun(options: argparse.Namespace, head: Row) -> list[Row]:
+    """What is there already; the file of answers has its first line then. ValueError where it is
+    there and nobody said to go on with it."""
+    path = notes(options)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not options.resume:
+        raise ValueError(f"{path}: it is there already: go on with --resume, or remove it")
+    lines = resumed(path, head)
+    if not path.exists() or not path.stat().st_size:
+        path.write_text(json.dumps(head) + "\n", "utf-8")
+    return lines
+
+
+def notes(options: argparse.Namespace) -> Path:
+    path: Path = options.out
+    return path.with_suffix(".runs.jsonl")
+
+
+def answer_files(folder: Path, lines: list[Row]) -> None:
+    """Spec-Bench's own: a file a method and run, its questions in order, each once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for (run, method), answers in metrics.gathered(lines).items():
+        rows = sorted(
+            answers.values(),
+            key=lambda one: (isinstance(one["question_id"], str), one["question_id"]),
+        )
+        name = "".join(letter if letter.isalnum() or letter in "+-." else "-" for letter in method)
+        text = "".join(
+            json.dumps(row | {"answer_id": f"{method}-{run}-{row['question_id']}"}) + "\n"
+            for row in rows
+        )
+        (folder / f"{name}-{run}.jsonl").write_text(text, "utf-8")
+
+
+# -- all of it -------------------------------------------------------------------------------------
+
+
+def gaps(options: argparse.Namespace, methods: Methods, rows: metrics.Rows) -> dict[Any, float]:
+    """Of each text of ours that differs: how near a tie was where it parts."""
+    of = {(one.category, one.id): one for one in options.asked}
+    found = {}
+    for run, method, key in metrics.different(rows):
+        plain, other = rows[run, PLAIN][key], rows[run, method][key]
+        found[run, method, key] = gap(methods.engine, of[key], plain, other)
+    return found
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """The record of a whole run. ValueError, OSError, RuntimeError or WeightsError, one line."""
+    began = perf_counter()
+    options.repeats = options.runs
+    with Methods(options) as methods:
+        head = settings(options, methods)
+        options.out = options.out or tables.place(head["model"])
+        lines = begun(options, head)
+        with notes(options).open("a", encoding="utf-8") as file:
+
+            def write(line: Row) -> None:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+
+            measure(options, methods, lines, write)
+        rows = metrics.gathered(lines)
+        near = gaps(options, methods, rows)
+        labels = list(methods.methods)
+        found = metrics.results(rows, labels, options.asked, near, options.tie)
+        record = report.about(options, methods, perf_counter() - began) | head
+    if options.answers:
+        answer_files(options.answers, lines)
+    return record | {
+        "tie": options.tie,
+        "resumed": options.resume,
+        "auto": metrics.auto(rows, labels, options.asked, found),
+        "errors": metrics.errors(rows),
+        "different": [
+            {"run": run, "method": method, "category": key[0], "question_id": key[1],
+             "gap": near[run, method, key] if near[run, method, key] < float("inf") else None}
+            for run, method, key in near
+        ],
+        "results": found,
+    }  # fmt: skip
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    add = parser.add_argument
+    add("--questions", type=Path, help="JSONL: question_id, category, turns")
+    add("--human-eval", type=Path, help="JSONL: task_id, prompt")
+    add("--can-it-edit", type=Path, help="JSONL: id, before, after, tests, instruction_...")
+    add("--sample", type=int, default=0, help="questions of a category; 0: all")
+    add("--max-tokens", type=int, default=1024, help="of each answer")
+    add("--methods", default=METHODS, help=f"default: {METHODS}")
+    add("--runs", type=int, default=1)
+    add("--best", type=int, default=0, help="methods of the runs behind the first; 0: all")
+    add("--resume", action="store_true", help="go on where the same run was stopped")
+    add("--hot", action="store_true", help="what one question taught stays for the next ones")
+    add("--tie", type=float, default=TIE, help="logits nearer than this are a tie")
+    add("--model", default=None, help="default: the engine's own")
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--dtype", default="auto", help="of the engine: auto, f32, bf16, q8")
+    add(
+        "--hf-dtype",
+        default="auto",
+        help="of transformers; auto: the engine's, beside q8 bf16 or f32",
+    )
+    add("--threads", type=int, default=0, help="0: one a core")
+    add("--corpus", type=Path, help="for drafters that copy from one (`draftline train corpus`)")
+    add("--no-library", action="store_true", help="without counts of the language's library")
+    add("--answers", type=Path, help="folder for Spec-Bench's own answer files")
+    add("--out", type=Path, help="default: bench/results/specbench-MODEL-HOST.json")
+    options = parser.parse_args(argv)
+    for name, least in (("sample", 0), ("max_tokens", 1), ("runs", 1), ("best", 0), ("tie", 0)):
+        value = getattr(options, name)
+        if value < least:
+            parser.error(f"--{name.replace('_', '-')} {value}: must be {least} or more")
+    if options.max_tokens > MOST:
+        parser.error(f"--max-tokens {options.max_tokens}: must be {MOST} or less")
+    if options.hot and options.resume:
+        parser.error("--hot with --resume: what was learnt is gone: run it anew")
+    if options.hf_dtype not in ("auto", "f32", "bf16"):
+        parser.error(f"--hf-dtype {options.hf_dtype}: choose from auto, f32, bf16")
+    readers = (("questions", questions.spec_bench), ("human_eval", questions.human_eval),
+               ("can_it_edit", questions.can_it_edit))  # fmt: skip
+    try:
+        wanted(options.methods)
+        every = [one for name, read in readers if getattr(options, name)
+                 for one in read(getattr(options, name))]  # fmt: skip
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    if not every:
+        parser.error("nothing to ask: name a file with --questions, --human-eval, --can-it-edit")
+    options.asked = questions.sample(every, options.sample)
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
+    try:
+        record = run(options)
+    except (ValueError, OSError, RuntimeError, WeightsError) as error:
+        print(f"bench/specbench/specbench.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("bench/specbench/specbench.py: stopped; --resume goes on from here", file=sys.stderr)
+        return 130
+    tables.show(record)
+    report.write(options, record)
+    tables.draw(options.out, record)
+    report.last_line(record)
+    ours = [one for one in record["different"] if one["gap"] is None or one["gap"] >= options.tie]
+    return 1 if ours else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""What bench/specbench/specbench.py says: a table for each category, two charts. Nothing is measured here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from bench.common import report
+from bench.specbench.plot import bars
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADS = "method tokens/s median runs ratio recounted total decoding accepted tokens/pass text"
+
+
+def show(record: dict[str, Any]) -> None:
+    """The tables, what `auto` is beside the best, and what failed."""
+    took = f"{record['seconds']} s in this session"
+    console = report.begun(record, 152, f"{record['max_tokens']} tokens at most; {took}")
+    for label, dtype in record["dtypes"].items():
+        console.print(f"{label}: {record['methods'][label]}, {dtype}", markup=False)
+    for category in dict.fromkeys(one["category"] for one in record["results"]):
+        lines = [one for one in record["results"] if one["category"] == category]
+        title = f"{category}: {max(one['questions'] for one in lines)} questions"
+        console.print(report.table(title, HEADS, [row(one) for one in lines]))
+    console.print(
+        "ratio: means of questions' tokens/s, prompts included, tokens by ids; recounted: plain "
+        "decoding's counted again from its text, as published; total: all tokens by all time; "
+        "decoding: without prompts; brackets: 95 % over questions"
+    )
+    for one in record["auto"]:
+        said = f"{one['ratio']:.2f} [{one['low']:.2f}, {one['high']:.2f}] times {one['best']}"
+        console.print(f"auto, {one['category']}: {said}", markup=False)
+    for one in record["errors"]:
+        where = f"{one['category']} {one['question_id']}, {one['method']}, run {one['run'] + 1}"
+        console.print(f"no answer: {where}: {one['error']}", markup=False)
+    for one in record["different"]:
+        where = f"{one['category']} {one['question_id']}, {one['method']}, run {one['run'] + 1}"
+        gap = "other text, same tokens" if one["gap"] is None else f"logits {one['gap']:.3g} apart"
+        console.print(f"DIFFERENT: {where}: {gap}", markup=False)
+
+
+def row(line: dict[str, Any]) -> list[str]:
+    """One method's cells."""
+    text = "equal" if line["equal"] else f"{line['different']} differ, {line['near_ties']} by ties"
+    if line["equal_to"] != "plain":
+        text += f" ({line['equal_to']})"
+    spread = "" if line["tokens_per_s_std"] is None else f" ± {line['tokens_per_s_std']:.1f}"
+    return [
+        line["method"],
+        f"{line['tokens_per_s']:.1f}{spread}",
+        f"{line['tokens_per_s_median']:.1f}",
+        str(line["runs"]),
+        report.interval(line, "speedup", "speedup_"),
+        *(number(line.get(f"speedup_{name}")) for name in ("recounted", "total", "decode")),
+        report.interval(line, "mean_accepted", "mean_accepted_"),
+        f"{line['tokens_per_pass']:.2f}",
+        text,
+    ]
+
+
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def place(model: str) -> Path:
+    """Where the results are written: named by what was measured, on what."""
+    short = re.sub(r"\W+", "-", report.machine()["cpu"]).strip("-").lower()
+    return ROOT / "bench" / "results" / f"specbench-{model}-{short}.json"
+
+
+def draw(out: Path, record: dict[str, Any]) -> None:
+    """Speed-ups and accepted tokens by category, beside `out`."""
+    for name, label, start in (
+        ("speedup", "times plain decoding's tokens a second, with 95 % intervals", 1.0),
+        ("mean_accepted", "tokens accepted a step, with 95 % intervals", 1.0),
+    ):
+        points = {
+            (one["category"], one["method"]): (one[name], one[f"{name}_low"], one[f"{name}_high"])
+            for one in record["results"]
+            if one[name] is not None
+        }
+        path = out.with_name(f"{out.stem}-{name.replace('_', '-')}.svg")
+        path.write_text(bars(f"{record['model']}: {label}", points, start), "utf-8")
+        report.say(f"written: {path}")

@@ -1,0 +1,1 @@
+"""Published drafting methods, one file each."""

@@ -1,0 +1,173 @@
+"""SDSAT: adaptive tokens, behind which the model itself says several tokens at once.
+
+Liu, Wang et al., "SDSAT: Accelerating LLM Inference through Speculative Decoding with Semantic
+Adaptive Tokens". A round is two passes of the model: one over the last token and k adaptive tokens,
+whose rows say what may follow, and the verification. The first row is the model's own, so the token
+after the last one is certain. Adaptive tokens are rows behind the model's own embeddings, learnt
+with all else frozen (`engine.research.train.adaptive_tokens`), so the model itself stays bit for bit what it was;
+or unused ids of a model that was tuned for them. Greedy text, and texts sampled with shared noise,
+are exact for any embeddings; published acceptance of sampled trees was not (a fresh draw for every
+cell), and is replaced by `engine.sampling.verify`'s and `engine.sampling.rejection_sampling`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from engine.drafting import Context, Nothing
+from engine.drafting.methods.head_checkpoint import CheckpointError, load_head, save_head
+from engine.records import Draft
+from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities
+from engine.sampling.verify import choose, gumbel, warp
+
+if TYPE_CHECKING:
+    from engine.model.target import Target
+    from engine.prompts.builder import Tokenizer
+
+KIND = "adaptive tokens"
+SLOTS = 5  # k, as published for the small model
+TEMPLATES = {  # k -> nodes of each level behind the certain token, as published
+    5: (4, 8, 8, 5, 3),
+    7: (4, 8, 8, 6, 5, 3, 2),
+    9: (4, 8, 8, 6, 6, 5, 4, 3, 2),
+    11: (4, 8, 8, 8, 6, 6, 6, 5, 4, 3, 2),
+    13: (4, 8, 8, 8, 8, 8, 6, 6, 6, 5, 4, 3, 2),
+}
+
+
+class Sdsat(Nothing):
+    """Drafts one answer: chains where it is greedy, or one of the published trees."""
+
+    def __init__(self, ids: Sequence[int], slots: int = SLOTS, tree: bool = False) -> None:
+        """`ids`: the adaptive tokens, of which the last one is repeated as often as it takes."""
+        if slots < 0 or not ids:
+            raise ValueError(f"SDSAT with {slots} slots and {len(ids)} adaptive tokens: give 0 or "
+                             "more slots, and a token")  # fmt: skip
+        if tree and slots not in TEMPLATES:
+            known = ", ".join(map(str, TEMPLATES))
+            raise ValueError(f"SDSAT trees of {slots} slots: there are templates for {known}")
+        self.ids, self.slots, self.tree = list(ids), slots, tree
+
+    def begin(self, context: Context) -> None:
+        self.dice = Dice(context.request.seed, DRAFTING)
+
+    def propose(self, context: Context, target: Target) -> Draft:
+        """One pass of the model, then what its rows say."""
+        slots = min(self.slots, context.room - 1)
+        if slots <= 0:
+            return Draft()
+        places = [self.ids[min(n, len(self.ids) - 1)] for n in range(slots)]
+        blank = Draft(places, list(range(-1, slots - 1)), [0.0] * slots, [""] * slots)
+        logits = target.forward(context.last, blank).logits  # nothing of it is kept
+        draft = Draft(passes=1)
+        token = self._certain(draft, logits[0], context)
+        if token in context.ends:
+            return draft
+        widths = TEMPLATES[self.slots][:slots] if self.tree else (1,) * slots
+        grow(draft, [self._best(row, n, context) for n, row in enumerate(logits[1:])], widths,
+             context.ends)  # fmt: skip
+        return draft
+
+    def _certain(self, draft: Draft, logits: Tensor, context: Context) -> int:
+        """The token after the last one: the model's own."""
+        request, position = context.request, len(context.prompt) + len(context.output)
+        if context.verification == "rejection" and request.temperature > 0:
+            drawn = probabilities(logits, request)
+            token = self.dice.pick(drawn)
+            draft.drawn[0] = drawn
+        else:
+            token = choose(logits, position, request)
+        draft.add(token, -1, 1.0, "sdsat")
+        return token
+
+    def _best(self, logits: Tensor, slot: int, context: Context) -> list[tuple[int, float]]:
+        """Tokens for one level and their probabilities, best first: by logits, or drawn without
+        replacement with the noise that the model itself will choose with."""
+        count = min(max(TEMPLATES[self.slots]) if self.tree else 1, logits.shape[-1])
+        request = context.request
+        if request.temperature == 0:
+            found = logits.topk(count)
+            shares = (found.values - logits.logsumexp(-1)).exp()
+            return list(zip(found.indices.tolist(), shares.tolist(), strict=True))
+        position = len(context.prompt) + len(context.output) + 1 + slot
+        ids, weights = warp(logits, request)
+        noisy = weights.double() + gumbel(request.seed, position, ids)
+        order = noisy.topk(min(count, len(ids))).indices
+        shares = weights.softmax(-1)[order]
+        return list(zip(ids[order].tolist(), shares.tolist(), strict=True))
+
+
+def grow(
+    draft: Draft, levels: list[list[tuple[int, float]]], widths: Sequence[int], ends: frozenset[int]
+) -> None:
+    """Levels behind the draft's first node. Each parent takes the first ones of the same list, the
+    likelier parents more of them: a level's nodes are its pairs of the smallest ranks together."""
+    parents = [0]
+    for best, width in zip(levels, widths, strict=True):
+        pairs = sorted(
+            (above + below, above, below)
+            for above in range(len(parents))
+            for below in range(len(best))
+        )[:width]
+        level = []
+        for _, above, below in pairs:
+            token, prob = best[below]
+            node = draft.add(token, parents[above], prob, "sdsat")
+            if token not in ends:
+                level.append(node)
+        parents = level
+
+
+def install(target: Target, embeddings: Tensor) -> list[int]:
+    """Put adaptive tokens [tokens, width] behind the model's own; their ids. Nothing that the model
+    says changes. CheckpointError for a model of another kind."""
+    model: Any = target.model
+    if not hasattr(model, "embedding"):
+        raise CheckpointError(
+            f"{target.folder.name}: adaptive tokens are for models of Llama's family only: choose "
+            "such a model, or another drafter"
+        )
+    first = len(model.embedding)
+    rows = embeddings.to(model.embedding.device, model.embedding.dtype)
+    model.embedding = torch.cat([model.embedding, rows])
+    return list(range(first, first + len(rows)))
+
+
+def reserved(ids: Sequence[int], tokenizer: Tokenizer, target: Target) -> list[int]:
+    """`ids` of a tuned model's own vocabulary that stand for no word. ValueError names one that
+    does, or that there is not."""
+    words = {number: word for word, number in tokenizer.words.items()}
+    for one in ids:
+        if one in words:
+            raise ValueError(
+                f"adaptive token {one} is {words[one]!r} in {target.folder.name}: choose ids that "
+                "stand for no word"
+            )
+        if not 0 <= one < target.vocab:
+            raise ValueError(
+                f"adaptive token {one}: {target.folder.name} has {target.vocab} ids: choose others"
+            )
+    return list(ids)
+
+
+def save(folder: Path, embeddings: Tensor, model: Path) -> None:
+    """Adaptive tokens [tokens, width] of the model in the folder `model`."""
+    count, width = embeddings.shape
+    about = {"hidden_size": width, "tokens": count}
+    save_head(folder, KIND, about, {"embedding": embeddings}, model)
+
+
+def load(folder: Path, model: Path, width: int) -> Tensor:
+    """The same. CheckpointError with one line where they are not of the model in `model`."""
+    config, weights = load_head(folder, KIND, model, ("hidden_size", "tokens"))
+    found = weights.get("embedding", torch.empty(0))
+    if found.shape != (config["tokens"], width) or not len(found):
+        raise CheckpointError(
+            f"{folder}: no adaptive tokens of {width} values, as {model.name} has: train them again"
+        )
+    return found

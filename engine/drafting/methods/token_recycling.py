@@ -1,0 +1,130 @@
+"""Token Recycling: what the model itself last held likely after each token is offered again.
+
+Luo et al., "Turning Trash into Treasure: Accelerating Inference of LLMs with Token Recycling":
+each row of logits that a verification computed, of accepted and of refused nodes alike, overwrites
+its token's row. The table is one of ids; no text is kept. The prompt's own rows are only computed
+where that is asked for, as SAM-Decoding does. `Recycler` drafts from the table as published: a tree
+of one shape, whatever it costs. `next_token` has the table's rows as one of its sources.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.drafting import Context, Nothing
+from engine.drafting._drafting import Recycling
+from engine.records import Draft
+
+WIDTH = 8  # successors of a token
+MOST = 1024  # nodes of a template
+Likely = Callable[[int], tuple[Any, Any]] | None
+Template = list[tuple[int, int]]  # of each node: its parent (-1: the root), its rank in that row
+
+
+class Recycler(Nothing):
+    """Fills a template from the table, level by level. Serves one request; the table goes on."""
+
+    def __init__(self, table: Recycling, template: Template, prompt: bool = False) -> None:
+        """`prompt`: learn from the prompt's rows, too, which takes the time of their logits."""
+        self.table, self.template, self.wants_prompt = table, template, prompt
+        self.last = -1  # the token before the draft
+
+    def read(self, target: Any, tokens: list[int], states: Any) -> None:
+        recycle(self.table, tokens, target.logits(states))
+
+    def propose(self, context: Context, target: Any) -> Draft:
+        self.last = context.last
+        draft, rows = Draft(), self.table.table
+        rooms = [self._row(rows, self.last)]  # of the root, then of each node that was added
+        placed = {-1: -1}  # by node of the template; no token, no node, and none below it
+        for node, (parent, rank) in enumerate(self.template):
+            if parent not in placed or len(draft) >= context.room:
+                continue
+            above = placed[parent]
+            row = rooms[above + 1]
+            if rank < len(row) and row[rank] >= 0:
+                placed[node] = draft.add(row[rank], above, 1.0, "recycling")
+                rooms.append(self._row(rows, row[rank]))
+        return draft
+
+    def observe(
+        self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
+    ) -> None:
+        if scores is not None:
+            recycle(self.table, [self.last, *draft.tokens], scores.logits, scores.likely)
+
+    def _row(self, rows: np.ndarray[Any, Any], token: int) -> list[int]:
+        return rows[token].tolist() if 0 <= token < len(rows) else []
+
+
+def recycle(table: Recycling, tokens: list[int], logits: Any, likely: Likely = None) -> None:
+    """Overwrite the rows of `tokens` with the likeliest of `logits` (torch.Tensor [tokens,
+    vocabulary]), which followed them; where a token is there twice, the last one counts. `likely`:
+    `Scores.likely` of the same rows."""
+    ids = np.array(tokens, np.int32)
+    width = min(table.table.shape[1], logits.shape[1])
+    if likely is not None:
+        table.put(ids, *likely(width))
+    elif logits.device.type == "cpu":
+        table.update(ids, logits.float().contiguous().numpy())
+    else:
+        best = logits.topk(width)
+        table.put(ids, best.indices.int().cpu().numpy(), best.values.float().cpu().numpy())
+
+
+# -- templates ---------------------------------------------------------------------------------
+
+# How many children a node has, by the ranks on its path; nodes that are not named have none.
+LARGE = {
+    "": 8, "0": 8, "1": 4, "2": 3, "3": 2, "4": 1, "5": 1, "6": 1, "7": 1,
+    "00": 8, "01": 3, "02": 2, "03": 1, "04": 1, "05": 1, "06": 1, "07": 1,
+    "10": 2, "11": 1, "20": 1, "30": 1, "40": 1, "50": 1,
+    "000": 5, "001": 2, "002": 1, "003": 1, "004": 1, "010": 1, "020": 1, "100": 1, "200": 1,
+    "300": 1, "0000": 3, "0001": 1, "0002": 1, "0010": 1, "0100": 1, "1000": 1,
+    "00000": 2, "00010": 1,
+}  # fmt: skip
+SMALL = {
+    "": 7, "0": 6, "1": 5, "2": 3, "3": 2, "4": 2, "5": 1, "6": 1,
+    "00": 3, "01": 2, "02": 2, "03": 1, "04": 1, "10": 3, "11": 2, "12": 1, "13": 1,
+    "20": 1, "21": 1, "30": 1, "40": 1, "50": 1,
+    "000": 2, "001": 1, "010": 1, "100": 2, "110": 1, "200": 1,
+    "0000": 2, "0010": 1, "1000": 1,
+}  # fmt: skip
+TEMPLATES = {"2.2.2": LARGE, "samd": SMALL}  # Token Recycling's own; SAM-Decoding's
+
+
+def template(name: str) -> Template:
+    """A published one, or one from a JSON file: a list of paths, each a list of ranks. ValueError
+    with one line for others."""
+    if name in TEMPLATES:
+        counts = TEMPLATES[name]
+        paths = [[*map(int, above), rank] for above in counts for rank in range(counts[above])]
+        return flattened(paths)
+    wanted = f"choose {' or '.join(TEMPLATES)}, or a JSON file of lists of ranks, as [[0], [0, 1]]"
+    try:
+        found = json.loads(Path(name).read_text("utf-8"))
+        if not isinstance(found, list) or not 0 < len(found) <= MOST:
+            raise ValueError(f"not a list of 1 to {MOST} paths")
+        return flattened(found)
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"template {name}: {why}: {wanted}") from error
+
+
+def flattened(paths: Iterable[list[int]]) -> Template:
+    """Level by level, by rank; every path needs the one above it. ValueError for other lists."""
+    places: dict[tuple[int, ...], int] = {(): -1}
+    out: Template = []
+    for path in sorted(map(tuple, paths), key=lambda path: (len(path), path)):
+        if not path or any(type(rank) is not int or rank < 0 for rank in path):
+            raise ValueError(f"{list(path)} is no path of ranks")
+        if path[:-1] not in places or path in places:
+            raise ValueError(f"{list(path)} is there twice, or the path above it is missing")
+        places[path] = len(out)
+        out.append((places[path[:-1]], path[-1]))
+    return out

@@ -1,0 +1,1 @@
+"""Answers to edited texts, and text files."""

@@ -1,0 +1,1 @@
+"""The model: weights in, logits out. Its cache, its kernels, and what a pass costs."""

@@ -1,0 +1,275 @@
+"""Cost: this machine's time of a forward pass by its tokens and by what is in the cache.
+
+Two things are known apart. The *shape*, how much longer a pass over n tokens takes than one over
+a single token, decides how much is drafted: it is measured once, in the background, and corrected
+by what is seen. The *pace*, how fast the machine is just now, falls out of every comparison of two
+drafts; it is taken off what is seen, so a busy minute is not learnt as a property of long passes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import re
+import tempfile
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from copy import copy
+from math import exp, log
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from engine.model.target import Target
+
+logger = logging.getLogger(__name__)
+
+GRID = (1, 2, 4, 8, 16, 32, 64)  # tokens of a pass that are measured
+POINTS = (*GRID, 128, 192)  # those whose shape is corrected; between them, linear
+NEAR, FAR = 256, 2048  # tokens in the cache while it is measured
+FAR_GRID = (1, 32)  # tokens of a pass that are measured there
+SETTLED = 0.05  # measuring ends with a round in which no point got faster by so much
+PATIENCE = 3.0  # seconds of rounds after which a machine that does not settle is left alone,
+PAUSES = (0.0, 30.0, 120.0, 600.0)  # and seconds until each further try
+BUCKET = 256  # contexts that share a table
+TABLE = 256  # tokens that a table holds at least
+FRESH = 16  # observed passes after which tables are made anew
+PACE = 15  # passes whose median is the pace
+WEIGHT = 0.1  # of one observed pass against what is known
+STEP, MOST = 0.01, 0.5  # in logarithms: the most that one pass, and all of them, correct
+USUAL = (1.0, 1.02, 1.08, 1.25, 1.6, 2.6, 4.8)  # by GRID, of a CPU: until it was measured
+USUAL_GPU = (1.0, 1.0, 1.0, 1.02, 1.05, 1.1, 1.2)
+USUAL_GROWTH = (1.5e-4, 4e-5)  # of one token's time: a token in the cache, the same a row
+USUAL_GROWTH_GPU = (1e-5, 1e-7)
+Table = NDArray[np.float64]
+
+
+class Cost:
+    """Seconds of a pass over n tokens with `context` tokens in the cache, on the machine as it was
+    measured. Never falls with n. One thread at a time. `reading`: seconds a token of a prompt."""
+
+    def __init__(
+        self,
+        seconds: Sequence[float],
+        reading: float | None = None,
+        growth: tuple[float, float] = (0.0, 0.0),
+    ) -> None:
+        """`seconds` by GRID at an empty cache. `growth`: seconds that a token in the cache adds to
+        a pass, and to each of its rows."""
+        self.measured = self.has_read = False
+        self.learn(seconds, growth)
+        last = float(self.seconds[len(GRID) - 1])
+        self.reading = last / GRID[-1] if reading is None else reading
+
+    def learn(self, seconds: Sequence[float], growth: tuple[float, float]) -> None:
+        """Take what was measured; corrections of what was known before are dropped."""
+        known = list(seconds) + [seconds[-1] * point / GRID[-1] for point in POINTS[len(GRID) :]]
+        # Whatever disturbs a pass makes it slower, so a time above that of a longer pass is wrong.
+        self.seconds: Table = np.minimum.accumulate(np.array(known[::-1], np.float64))[::-1]
+        self.growth = growth
+        self._ratios: deque[float] = deque(maxlen=PACE)
+        self._seen = 0
+        self.correct([0.0] * len(POINTS))
+
+    def correct(self, bend: list[float]) -> None:
+        """Take corrections by POINTS: logarithms of factors."""
+        self.bend = bend
+        self._factors = np.exp(bend)
+        self._tables: dict[int, Table] = {}
+
+    def __call__(self, rows: int, context: int = 0) -> float:
+        """Seconds of a pass over `rows` tokens."""
+        return float(self._table(context, rows)[rows - 1])
+
+    def table(self, context: int, most: int) -> Table:
+        """Seconds [most] of a pass over 1, 2, ... `most` tokens."""
+        return self._table(context, most)[:most].copy()
+
+    @property
+    def pace(self) -> float:
+        """How many times as long as in the table the last passes took."""
+        return exp(median(self._ratios)) if self._ratios else 1.0
+
+    def _table(self, context: int, most: int) -> Table:
+        bucket = context // BUCKET
+        known = self._tables.get(bucket)
+        if known is None or len(known) < most:
+            known = self._computed((bucket + 0.5) * BUCKET, max(most, TABLE))
+            self._tables[bucket] = known
+        return known
+
+    def _computed(self, context: float, most: int) -> Table:
+        points = self.seconds * self._factors
+        rows = np.arange(1, most + 1)
+        base = np.interp(rows, POINTS, points)
+        beyond = rows > POINTS[-1]
+        base[beyond] = points[-1] * rows[beyond] / POINTS[-1]
+        factors = np.interp(rows, POINTS, self._factors)
+        whole = base + factors * context * (self.growth[0] + self.growth[1] * rows)
+        return np.asarray(np.maximum.accumulate(whole), np.float64)
+
+    def saw(self, rows: int, context: int, seconds: float) -> None:
+        """A pass took `seconds`. What it says beside the pace of the passes around it corrects the
+        nearest points by STEP at most, however slow it was."""
+        ratio = log(max(seconds, 1e-9) / self(rows, context))
+        self._ratios.append(ratio)
+        off = min(max(WEIGHT * (ratio - median(self._ratios)), -STEP), STEP)
+        low = min(bisect_right(POINTS, rows), len(POINTS) - 1) - 1
+        share = min((rows - POINTS[low]) / (POINTS[low + 1] - POINTS[low]), 1.0)
+        for point, weight in ((low, 1.0 - share), (low + 1, share)):
+            self.bend[point] = min(max(self.bend[point] + weight * off, -MOST), MOST)
+        self._seen += 1
+        if self._seen % FRESH == 0:
+            self.correct(self.bend)
+
+    def read(self, tokens: int, seconds: float) -> None:
+        """So many tokens of a prompt were read in one pass; few say little about many. Slow passes
+        count less than fast ones: a machine that is busy for a while is not a slow machine."""
+        if tokens >= GRID[-1]:
+            self.has_read = True
+            off = min(max(seconds / (tokens * self.reading), 0.5), 2.0) - 1.0
+            self.reading *= 1.0 + (WEIGHT / 2 if off > 0 else 2 * WEIGHT) * off
+
+
+# -- measuring -----------------------------------------------------------------------------------
+
+
+def guess(target: Target) -> Cost:
+    """The usual shape, at the pace of one token on this machine: two passes."""
+    cpu = target.device.type == "cpu"
+    usual, growth = (USUAL, USUAL_GROWTH) if cpu else (USUAL_GPU, USUAL_GROWTH_GPU)
+    probe = scratch(target, 1)
+    one = min(timed(probe, 1, 1) for _ in range(2))
+    return Cost([one * times for times in usual], None, (one * growth[0], one * growth[1]))
+
+
+def measure(target: Target, cost: Cost) -> Iterator[float]:
+    """Time passes, one a turn, until they get no faster; then `cost` knows. Yields the seconds to
+    wait before the next turn. The target's sequences are left alone, so requests may run between
+    two turns; what disturbs a pass makes it slower, so the fastest of each counts."""
+    near, far = (min(tokens, target.context // 4) for tokens in (NEAR, FAR))
+    if near < GRID[-1]:
+        logger.warning("a context of %d is too short to measure what a pass costs", target.context)
+        return
+    passes = [(near, rows) for rows in GRID] + [(far, rows) for rows in FAR_GRID if far > near]
+    best: dict[tuple[int, int], float] = {}
+    settled = False
+    for pause in PAUSES:
+        yield pause
+        probe, spent = scratch(target, far), 0.0
+        yield 0.0
+        while not settled and spent < PATIENCE:
+            settled = bool(best)
+            for one in passes:
+                seconds = timed(probe, *one)
+                before = best.get(one, seconds)
+                settled = settled and seconds > before * (1 - SETTLED)
+                best[one] = min(before, seconds)
+                spent += seconds
+                yield 0.0
+        del probe  # its cache
+        if settled:
+            break
+    near_by = {rows: best[near, rows] for rows in GRID}
+    growth = grown(near_by, {rows: best.get((far, rows), 0.0) for rows in FAR_GRID}, far - near)
+    cost.learn(
+        [max(t - near * (growth[0] + growth[1] * n), 0.1 * t) for n, t in near_by.items()], growth
+    )
+    if not cost.has_read:
+        cost.reading = near_by[GRID[-1]] / GRID[-1]
+    cost.measured = settled
+
+
+def grown(near: dict[int, float], far: dict[int, float], tokens: int) -> tuple[float, float]:
+    """Seconds that each of `tokens` more in the cache adds to a pass, and to each of its rows."""
+    if tokens <= 0:
+        return 0.0, 0.0
+    first, last = FAR_GRID[0], FAR_GRID[-1]
+    added = {rows: max(far[rows] - near[rows], 0.0) / tokens for rows in FAR_GRID}
+    row = max(added[last] - added[first], 0.0) / (last - first)
+    return max(added[first] - row * first, 0.0), row
+
+
+def scratch(target: Target, context: int) -> Target:
+    """The same model with one sequence of its own: `context` tokens, room for GRID's last."""
+    probe = copy(target)
+    probe.sequences = []
+    probe.begin([1] * (context + 1), GRID[-1])
+    for part in probe.sequence.cache:
+        part.fill_(0.1)  # pages that were never written would be read too fast
+    return probe
+
+
+def timed(probe: Target, context: int, rows: int) -> float:
+    """Seconds of one pass over `rows` tokens, choosing a token included."""
+    from engine.records import Draft
+
+    draft = Draft()
+    for n in range(rows - 1):
+        draft.add(1, n - 1, 1.0, "measure")
+    probe.sequence.tokens = [1] * context
+    start = perf_counter()
+    probe.forward(1, draft).logits[0].argmax().item()
+    return perf_counter() - start
+
+
+# -- kept for the next start -----------------------------------------------------------------------
+
+
+def processor() -> str:
+    """The processor's name, as far as the system tells."""
+    info = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
+    return found.group(1) if found else platform.processor() or platform.machine()
+
+
+def remembered(file: Path, key: str) -> Cost | None:
+    """The cost kept in `file` (JSON) under `key`; None where there is none that can be used."""
+    try:
+        known: dict[str, Any] = json.loads(file.read_text("utf-8"))[key]
+        seconds, growth, bend = (
+            [float(x) for x in known[name]] for name in ("seconds", "growth", "bend")
+        )
+        cost = Cost(seconds[: len(GRID)], float(known["reading"]), (growth[0], growth[1]))
+        values = [*seconds, cost.reading]
+        usable = len(seconds) == len(bend) == len(POINTS) and all(0 < x < 1e6 for x in values)
+        usable = usable and all(0 <= x < 1e6 for x in growth)
+        if not usable or not all(abs(x) <= MOST for x in bend):
+            return None
+        cost.correct(bend)
+        cost.measured = known["measured"] is True
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return None
+    return cost
+
+
+def remember(file: Path, key: str, cost: Cost) -> None:
+    """Keep a cost for the next start. A folder that cannot be written is only logged."""
+    try:
+        known = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        known = {}
+    known = known if isinstance(known, dict) else {}
+    known[key] = {
+        "seconds": cost.seconds.tolist(),
+        "growth": cost.growth,
+        "bend": cost.bend,
+        "reading": cost.reading,
+        "measured": cost.measured,
+    }
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name)
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            json.dump(known, out, indent=1)
+        Path(name).replace(file)
+    except OSError as error:
+        logger.warning("%s: cannot keep what a pass costs here: %s", file, error.strerror)

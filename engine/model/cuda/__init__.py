@@ -1,0 +1,1 @@
+"""Forward passes of static shape for CUDA graphs."""

@@ -1,0 +1,78 @@
+"""The small steps of a pass, in plain torch: what `engine.model.cuda.triton_ops` means, and what runs where Triton
+is not (on a CPU, in the tests) or is not ready yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.model.ops import Rows
+from engine.model.ops import attend as attend_here
+
+if TYPE_CHECKING:
+    from engine.model.cuda.static_forward import Pass
+    from engine.model.llama import Llama
+
+
+def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """x + delta, and the same normed by root mean square. [rows, width]"""
+    x = x if delta is None else x + delta
+    return x, F.rms_norm(x.float(), (x.shape[-1],), weight, eps).to(x.dtype)
+
+
+def gate(both: Tensor) -> Tensor:
+    """silu(first half) * second half of [rows, 2 * inner]."""
+    first, second = both.chunk(2, -1)
+    return F.silu(first) * second
+
+
+def turn(model: Llama, n: int, norms: Tensor | None, qkv: Tensor, now: Pass) -> Tensor:
+    """q [rows, heads, d] turned by position; k and v go to the cache."""
+    rows, heads, both = len(qkv), model.heads, model.heads + model.kv_heads
+    split = qkv.float().view(rows, both + model.kv_heads, model.head_dim)
+    qk = split[:, :both]
+    if norms is not None:
+        parts = zip((qk[:, :heads], qk[:, heads:]), norms, strict=True)
+        d = (model.head_dim,)
+        qk = torch.cat([F.rms_norm(part, d, weight, model.eps) for part, weight in parts], 1)
+    pairs = torch.view_as_complex(qk.reshape(rows, both, -1, 2))
+    qk = torch.view_as_real(pairs * model.turns[now.positions, None]).flatten(-2)
+    real = slice(now.base, now.base + now.count)
+    now.keys[n, :, real] = qk[: now.count, heads:].transpose(0, 1)
+    now.values[n, :, real] = split[: now.count, both:].transpose(0, 1)
+    return qk[:, :heads].to(now.keys.dtype)
+
+
+def attend(model: Llama, n: int, q: Tensor, now: Pass) -> Tensor:
+    """Attention over the live part of the cache: [rows, heads * d]. Rows that only fill a pass up
+    come out as zeros on a CPU."""
+    keys, values = now.keys[n], now.values[n]
+    if q.device.type == "cpu":
+        rows = Rows(now.base, now.parents, now.positions[: now.count])
+        mixed = torch.zeros(len(q), q.shape[1] * q.shape[2])
+        mixed[: now.count] = attend_here(q[: now.count], keys, values, rows, model.scale)
+        return mixed.to(model.dtype)
+    stop, (count, heads, d) = now.base + now.count, q.shape
+    kv, group = model.kv_heads, heads // model.kv_heads
+    # Query heads that share a key head are rows of it, since not every kernel of torch shares keys.
+    asked = q.view(count, kv, group, d).permute(1, 2, 0, 3).reshape(kv, group * count, d)
+    mixed = F.scaled_dot_product_attention(
+        asked[None],
+        keys[None, :, :stop],
+        values[None, :, :stop],
+        visible(now).repeat(group, 1)[None, None],
+        scale=model.scale,
+    )
+    return mixed.view(kv, group, count, d).permute(2, 0, 1, 3).reshape(count, heads * d)
+
+
+def visible(now: Pass) -> Tensor:
+    """Bool [rows, live keys]: which a row may look at."""
+    key = torch.arange(now.base + now.count, device=now.positions.device)
+    if not now.tree:
+        return key <= now.positions[:, None]
+    bit = (key - now.base).clamp(min=0)
+    return (key < now.base) | ((now.seen[:, None] >> bit) & 1).bool()

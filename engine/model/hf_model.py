@@ -1,0 +1,197 @@
+"""The forward pass of any causal language model of transformers with full attention.
+
+transformers' own module runs; its linear layers, its attention and its cache are replaced by
+ours, so rows do not see each other and the cache is never concatenated. Models that cannot be
+rolled back by forgetting rows (sliding windows, recurrent layers) or whose attention cannot be
+replaced are refused with a reason.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.model.ops import Product, Rows, attend, product
+
+REFUSED_KEYS = {  # config keys whose presence changes attention or logits in ways not built here
+    "final_logit_softcapping": "it caps logits",
+    "attn_logit_softcapping": "it caps attention scores",
+    "logit_scale": "it rescales logits",
+    "logits_scaling": "it rescales logits",
+    "alibi": "its attention is biased by distance",
+}
+
+
+class UnsupportedModel(ValueError):
+    """A model that cannot be decoded speculatively; one line with the reason."""
+
+
+class PackedLinear(nn.Module):
+    """A `Product` where transformers expects a module; leading dimensions are folded to rows."""
+
+    def __init__(self, run: Product, weight: Tensor) -> None:
+        super().__init__()
+        self.run, self.out_features = run, weight.shape[0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], self.out_features)
+
+
+class _CacheLayer:
+    """One layer of the cache as transformers sees it: `update` writes into the buffers handed in
+    and returns what is in them so far, as views."""
+
+    is_compileable = False
+    is_sliding = False
+    is_initialized = True
+
+    def __init__(self, keys: Tensor, values: Tensor, base: int) -> None:
+        self.keys, self.values, self.base = keys, values, base
+
+    def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        stop = self.base + keys.shape[-2]
+        self.keys[:, self.base : stop] = keys[0]
+        self.values[:, self.base : stop] = values[0]
+        return self.keys[None, :, :stop], self.values[None, :, :stop]
+
+    def get_seq_length(self, *_: Any) -> int:
+        return self.base
+
+    def get_mask_sizes(self, query_length: Any, *_: Any) -> tuple[int, int]:
+        count = query_length if isinstance(query_length, int) else query_length.shape[0]
+        return self.base + count, 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+    get_max_cache_shape = get_max_length
+
+
+class Generic:
+    """A transformers model behind the same two functions as `engine.model.llama.Llama`."""
+
+    stops_early = False
+
+    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, q8: bool) -> None:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        self.name = f"draftline-{id(self)}"
+        self._register()
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, trust_remote_code=False, local_files_only=True
+        )
+        if not getattr(model, "_supports_attention_backend", False):
+            raise UnsupportedModel(
+                f"{config.model_type}: its attention cannot be replaced; choose a Llama, Qwen2, "
+                "GPT-2 or Phi model"
+            )
+        model.set_attn_implementation(self.name)
+        self.model = model.to(device).eval().requires_grad_(False)
+        self.device, self.dtype, self.q8 = device, dtype, q8
+        self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
+        self.layers: int = config.num_hidden_layers
+        self.places = [(device, self.layers)]
+        self.heads: int = config.num_attention_heads
+        self.kv_heads: int = getattr(config, "num_key_value_heads", None) or self.heads
+        self.width: int = config.hidden_size
+        self.head_dim: int = getattr(config, "head_dim", None) or self.width // self.heads
+        self.vocab: int = config.vocab_size
+        self.max_positions: int = config.max_position_embeddings
+        self.rows: Rows | None = None
+        self.buffers: tuple[Tensor, Tensor] | None = None
+        if device.type == "cpu":
+            self._pack(self.model)
+        self._head = self.model.get_output_embeddings()
+
+    def _register(self) -> None:
+        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers.masking_utils import sdpa_mask
+
+        AttentionInterface.register(self.name, self._attend)
+        AttentionMaskInterface.register(self.name, sdpa_mask)
+
+    def _pack(self, root: nn.Module) -> None:
+        from transformers.pytorch_utils import Conv1D
+
+        for module in list(root.modules()):
+            for name, child in list(module.named_children()):
+                if isinstance(child, nn.Linear):
+                    weight = child.weight.data
+                elif isinstance(child, Conv1D):
+                    weight = child.weight.data.t().contiguous()
+                else:
+                    continue
+                bias = None if child.bias is None else child.bias.data
+                packed = PackedLinear(product(weight, bias, q8=self.q8), weight)
+                setattr(module, name, packed)
+
+    def _attend(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        scaling: float | None = None,
+        **_: Any,
+    ) -> tuple[Tensor, None]:
+        assert self.rows is not None
+        assert self.buffers is not None
+        layer: Any = module.layer_idx
+        scale = scaling if scaling is not None else self.head_dim**-0.5
+        q = query[0].transpose(0, 1).float()
+        mixed = attend(q, self.buffers[0][layer], self.buffers[1][layer], self.rows, scale)
+        return mixed.view(1, q.shape[0], q.shape[1], q.shape[2]).to(query.dtype), None
+
+    def run(
+        self, ids: Tensor, rows: Rows, cache: tuple[Tensor, ...], layers: int | None = None
+    ) -> Tensor:
+        """As `Llama.run`; `layers` is not offered here: all of them run."""
+        from transformers.cache_utils import Cache
+
+        keys, values = cache[0]
+        self.rows, self.buffers = rows, (keys, values)
+        theirs: Any = Cache(
+            layers=[_CacheLayer(keys[n], values[n], rows.base) for n in range(self.layers)]
+        )
+        try:
+            out = self.model.base_model(
+                input_ids=ids[None],
+                position_ids=rows.positions[None],
+                attention_mask=rows.mask(self.device)[None, None],
+                past_key_values=theirs,
+                use_cache=True,
+            )
+        finally:
+            self.rows = self.buffers = None
+        hidden: Tensor = out.last_hidden_state[0]
+        return hidden
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
+        logits: Tensor = self._head(hidden)
+        return logits.float()
+
+
+def refuse(settings: dict[str, Any]) -> None:
+    """UnsupportedModel where speculation over this model (a parsed config.json) could change its
+    answer."""
+    kind = settings.get("model_type", "model")
+    if settings.get("is_encoder_decoder"):
+        raise UnsupportedModel(f"{kind}: encoder-decoder models are not supported; use a decoder")
+    types = set(settings.get("layer_types") or ["full_attention"])
+    window = settings.get("sliding_window")
+    if settings.get("use_sliding_window") is False:
+        window = None
+    if types != {"full_attention"} or (window and window < settings["max_position_embeddings"]):
+        raise UnsupportedModel(
+            f"{kind}: layers with a sliding window or recurrent state cannot be rolled back; "
+            "choose a model with full attention"
+        )
+    for key, why in REFUSED_KEYS.items():
+        if settings.get(key) not in (None, False, 1, 1.0):
+            raise UnsupportedModel(f"{kind}: {why} ({key}), which is not supported; choose another")

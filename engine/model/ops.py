@@ -1,0 +1,178 @@
+"""Matrix products and attention whose rows never see each other.
+
+The law rests on this file: a row of a forward pass gets the same bits whatever rows stand beside
+it, so verifying many tokens at once gives each the logits it would have had alone. On the CPU the
+products are native (`engine.model._kernels`, q8) or oneDNN's on weights packed once (f32, bf16), and
+attention is native; elsewhere both are plain torch, which may round differently by shape.
+Nothing here knows what a model is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.model import _kernels
+
+log = logging.getLogger(__name__)
+
+Product = Callable[[Tensor], Tensor]  # [rows, in] -> [rows, out]
+
+
+@dataclass(slots=True)
+class Rows:
+    """The rows of one forward pass: row i goes to cache row `base + i` and sees the committed
+    rows 0 .. base - 1, its ancestors by `parents` (-1: none in this pass) and itself."""
+
+    base: int
+    parents: np.ndarray  # int32 [rows]
+    positions: Tensor  # int64 [rows]: base + depth
+    _mask: Tensor | None = field(default=None, repr=False)  # of the device that asked last
+
+    @classmethod
+    def of(cls, base: int, parents: list[int], device: torch.device) -> Rows:
+        """`parents[i]` < i, or -1 for a row that follows the last committed one."""
+        depth: list[int] = []
+        for parent in parents:
+            depth.append(0 if parent < 0 else depth[parent] + 1)
+        positions = torch.tensor(depth, dtype=torch.int64).add_(base).to(device)
+        return cls(base, np.asarray(parents, np.int32), positions)
+
+    def mask(self, device: torch.device) -> Tensor:
+        """Bool [rows, base + rows], True where a row may look. Made once for all layers of a
+        device."""
+        if self._mask is not None and self._mask.device == device:
+            return self._mask
+        rows = len(self.parents)
+        sees = torch.zeros(rows, self.base + rows, dtype=torch.bool)
+        sees[:, : self.base] = True
+        for row, parent in enumerate(self.parents.tolist()):
+            if parent >= 0:
+                sees[row, self.base :] = sees[parent, self.base :]
+            sees[row, self.base + row] = True
+        self._mask = sees.to(device)
+        return self._mask
+
+
+class Q8:
+    """y = x W + b with W in 8-bit blocks and x quantised row by row: integer sums are exact, so
+    every processor gives the same bits. Weights take 1.06 to 1.13 bytes each."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        if weight.dtype == torch.bfloat16:
+            source = weight.contiguous().view(torch.uint16).numpy()
+        else:
+            source = weight.float().contiguous().numpy()
+        self.native = _kernels.QLinear(source, None if bias is None else bias.float().numpy())
+        self.out = weight.shape[0]
+        self.nbytes: int = self.native.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = torch.empty(x.shape[0], self.out)
+        self.native.forward(x.contiguous().numpy(), y.numpy())
+        return y
+
+
+class Packed:
+    """y = x W + b by oneDNN on weights reordered once, as `nn.Linear` would do for every call.
+
+    A single row is padded to two: for one row oneDNN picks another kernel, which rounds
+    differently (facts measured on several processors; `Target` checks it again at load).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 2)
+        self.bias = bias
+        self.nbytes: int = weight.numel() * weight.element_size()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        padded = x.expand(2, -1) if x.shape[0] == 1 else x
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(
+            padded, self.weight, self.bias, "none", [], ""
+        )
+        return y[: x.shape[0]]
+
+
+class Stock:
+    """`F.linear`. With `alone`, one row a call: slow, and the same bits for any number of rows."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, alone: bool = False) -> None:
+        self.weight, self.bias, self.alone = weight, bias, alone
+        self.nbytes: int = weight.numel() * weight.element_size()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if not self.alone or x.shape[0] == 1:
+            return F.linear(x, self.weight, self.bias)
+        return torch.cat([F.linear(x[n : n + 1], self.weight, self.bias) for n in range(len(x))])
+
+
+_packing = True  # set False once, with one log line, where oneDNN's packed product is missing
+
+
+def product(
+    weight: Tensor,
+    bias: Tensor | None = None,
+    q8: bool = False,
+    exact: bool = False,
+    int8: bool = False,
+) -> Product:
+    """The fastest product with `weight` [out, in] on the device where it lies; row-invariant on a
+    CPU, and with `exact` or `int8` on a CUDA card."""
+    global _packing
+    if q8:
+        return Q8(weight, bias)
+    if weight.device.type != "cpu":
+        if exact or int8:
+            from engine.model.cuda.triton_ops import Tiled
+
+            return Tiled(weight, bias, int8)
+        return Stock(weight, bias)
+    if _packing:
+        try:
+            return Packed(weight, bias)
+        except (RuntimeError, AttributeError) as error:
+            _packing = False
+            log.warning(
+                "oneDNN's packed product is missing here (%s): one row at a time, slower",
+                str(error).splitlines()[0],
+            )
+    return Stock(weight, bias, alone=True)
+
+
+def attend(q: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float) -> Tensor:
+    """Attention of `rows` over the cache: [rows, heads * d] in f32.
+
+    q [rows, heads, d] f32, rotated; keys and values [kv heads, capacity, d], whose rows
+    `rows.base ...` hold this pass already. Query heads of one group share a key head.
+    """
+    if q.device.type == "cpu" and keys.dtype == torch.float32:
+        out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
+        k, v = keys.contiguous().numpy(), values.contiguous().numpy()
+        asked = q.contiguous().numpy()
+        _kernels.attend(asked, k, v, rows.base, rows.parents, scale, out.numpy())
+        return out
+    stop = rows.base + len(rows.parents)
+    return masked_attention(
+        q, keys[:, :stop].float(), values[:, :stop].float(), rows.mask(q.device), scale
+    )
+
+
+def masked_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """The same in plain torch: groups of query heads folded into rows, sums over keys in f64 so
+    that they do not depend on where the masked rows stand. mask: bool [rows, keys]."""
+    count, heads, d = q.shape
+    kv = keys.shape[0]
+    folded = q.view(count, kv, heads // kv, d).permute(1, 2, 0, 3).reshape(kv, -1, d)
+    scores = torch.bmm(folded, keys.transpose(1, 2)).view(kv, heads // kv, count, -1) * scale
+    scores = scores.masked_fill(~mask, float("-inf"))
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    total = weights.sum(-1, keepdim=True, dtype=torch.float64)
+    mixed = torch.bmm(weights.view(kv, -1, weights.shape[-1]), values)
+    mixed = (mixed.view(kv, heads // kv, count, d) / total).float()
+    return mixed.permute(2, 0, 1, 3).reshape(count, heads * d)

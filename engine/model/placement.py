@@ -1,0 +1,222 @@
+"""Which devices and which number format; what of a model a CUDA card has memory for.
+
+Sizes are told before anything is loaded, and nothing is moved elsewhere when it does not fit.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.config import Config, devices
+from engine.model.hf_model import UnsupportedModel
+
+log = logging.getLogger(__name__)
+
+LEAST = 1024  # tokens of context that a model must have memory for, to be worth loading
+BESIDE = 600 << 20  # bytes for libraries, graphs and what fragments
+A_WORD = 16 * 40 + 64 * 6  # bytes: what a word of the vocabulary takes while tokens are chosen
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` takes cuda, then mps, then cpu."""
+    if name.startswith("cuda"):
+        if not torch.cuda.is_available():
+            raise UnsupportedModel("device cuda: none is available here; use --device cpu")
+        last = torch.cuda.device_count() - 1
+        if (torch.device(name).index or 0) > last:
+            raise UnsupportedModel(f"device {name}: the last card here is cuda:{last}: name others")
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def choose_devices(text: str) -> list[torch.device]:
+    """Those that a `Config.device` names. As `devices` and `choose_device`."""
+    return [choose_device(name) for name in devices(text)]
+
+
+def refuse_several(
+    count: int, settings: dict[str, Any], ours: bool, dtype: str, config: Config
+) -> None:
+    """UnsupportedModel with one line where the model cannot lie on `count` devices at once. `ours`:
+    it is of Llama's family."""
+    layers = settings.get("num_hidden_layers", 0)
+    why = ""
+    if not ours:
+        kind = settings.get("model_type")
+        why = f"{kind} runs on one device: name one, or choose a Llama or Qwen model"
+    elif count > layers:
+        why = f"it has {layers} layers: name {layers} devices at most"
+    elif dtype in {"q8", "int8"}:
+        why = f"{dtype} runs on one device: name one, or choose --dtype bf16"
+    elif config.exact:
+        why = "--exact runs on one device: name one, or leave it out"
+    if why:
+        raise UnsupportedModel(f"{config.model} on {config.device}: {why}")
+
+
+def shares(layers: int, free: Sequence[int]) -> list[int]:
+    """How many of `layers` equal layers each device takes, one at least, where `free` bytes are
+    left for them: of all ways the one whose fullest device has the most bytes a layer."""
+    counts = [1] * len(free)
+    for _ in range(layers - len(free)):
+        counts[max(range(len(free)), key=lambda n: free[n] / (counts[n] + 1))] += 1
+    return counts
+
+
+def choose_dtype(name: str, device: torch.device, folder: Path) -> str:
+    """`auto`: bf16 on a GPU; on a CPU q8 for a model that was published quantised (its weights
+    have no more than 8 bits of information each), else bf16 where the processor has it, else f32.
+    """
+    if name != "auto":
+        if name not in {"f32", "bf16", "q8", "int8"}:
+            raise ValueError(f"dtype {name!r}: choose auto, f32, bf16, q8 or int8")
+        if name == "int8" and device.type != "cuda":
+            raise ValueError(f"dtype int8 runs on CUDA only: choose q8 or bf16 on {device.type}")
+        if name == "q8" and device.type != "cpu":
+            raise ValueError(f"dtype q8 runs on the CPU only: choose bf16 or f32 on {device.type}")
+        return name
+    if device.type != "cpu":
+        return "bf16"
+    note = folder / "draftline.json"
+    if note.is_file() and json.loads(note.read_text("utf-8")).get("quantization"):
+        return "q8"
+    native = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    return "bf16" if native() else "f32"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bytes that a model takes."""
+
+    weights: int
+    token: int  # keys and values of one token
+    beside: int  # all else, while it runs
+
+
+def size_of(
+    settings: dict[str, Any], width: int, matrix: int = 0, some: range | None = None
+) -> Size:
+    """Of a model of Llama's family with numbers of `width` bytes, by its config.json; `matrix`:
+    bytes of those of its matrices, where they are others; `some`: only these layers, with the
+    embedding before the first one and the head behind the last one."""
+    hidden, heads = settings["hidden_size"], settings["num_attention_heads"]
+    d = settings.get("head_dim") or hidden // heads
+    kv = settings.get("num_key_value_heads") or heads
+    vocab, layers = settings["vocab_size"], settings["num_hidden_layers"]
+    some = range(layers) if some is None else some
+    first, last = some.start == 0, some.stop == layers
+    layer = hidden * d * (2 * heads + 2 * kv) + 3 * hidden * settings["intermediate_size"]
+    matrix = matrix or width
+    words, turns = vocab * hidden, settings["max_position_embeddings"] * d * 4
+    once = first and settings.get("tie_word_embeddings") and matrix == width
+    begins = words * width + turns if first else 0
+    ends = words * matrix if last and not once else 0
+    return Size(
+        len(some) * layer * matrix + begins + ends,
+        2 * len(some) * kv * d * width,
+        BESIDE + A_WORD * vocab * last,
+    )
+
+
+def check_fits(name: str, size: Size, tokens: int, card: str, free: int, total: int) -> None:
+    """UnsupportedModel with the numbers where the card has not the memory for the weights and
+    `tokens` tokens of context."""
+    need = size.weights + tokens * size.token + size.beside
+    if need <= free:
+        return
+    raise UnsupportedModel(
+        f"{name} needs {_gb(need)} ({_gb(size.weights)} for weights, {_gb(tokens * size.token)} "
+        f"for {tokens} tokens, {_gb(size.beside)} to compute); {card} has {_gb(free)} of "
+        f"{_gb(total)} free: choose a smaller model, end what else uses the card, or take "
+        "--device cpu"
+    )
+
+
+def placed(
+    name: str,
+    settings: dict[str, Any],
+    widths: tuple[int, int],
+    wanted: int,
+    devices: list[torch.device],
+) -> tuple[list[tuple[torch.device, int]], list[Size]]:
+    """How many layers each device takes, in their order; and what lies on each, for cards, which
+    must have the memory. `widths`: bytes of a number, and of a matrix's; `wanted`: tokens of
+    context that were asked for; 0: none in particular."""
+    layers, context = settings["num_hidden_layers"], int(settings["max_position_embeddings"])
+    if devices[0].type != "cuda":
+        return [*zip(devices, shares(layers, [1] * len(devices)), strict=True)], []
+    memory = [torch.cuda.mem_get_info(card) for card in devices]
+    left = [free - BESIDE for free, _ in memory]
+    head = size_of(settings, *widths, range(layers, layers))
+    left[0] -= size_of(settings, *widths, range(0)).weights
+    left[-1] -= head.weights + head.beside - BESIDE
+    places, sizes, start = [], [], 0
+    for card, count, (free, total) in zip(devices, shares(layers, left), memory, strict=True):
+        places.append((card, count))
+        sizes.append(size_of(settings, *widths, range(start, start + count)))
+        part = name if count == layers else f"{name}, layers {start} to {start + count - 1},"
+        check_fits(part, sizes[-1], min(wanted or LEAST, context), _named(card), free, total)
+        start += count
+    return places, sizes
+
+
+def room_on(
+    cards: list[torch.device], sizes: list[Size], context: int, memory: int
+) -> tuple[int, int]:
+    """Tokens of context, at most `context`, and bytes of remembered sequences, at most `memory`,
+    that the cards hold once the weights are loaded."""
+    torch.cuda.empty_cache()
+    token = sum(size.token for size in sizes)
+    for card, size in zip(cards, sizes, strict=True):
+        free = torch.cuda.mem_get_info(card)[0]
+        context = room_left(size, context, free, _named(card) if len(cards) > 1 else "this card")
+        memory = max(0, min(memory, (free - size.beside) * token // size.token))
+    return context, memory
+
+
+def room_left(size: Size, context: int, free: int, card: str = "this card") -> int:
+    """Tokens of context, at most `context`, that `free` bytes hold once the weights are loaded. A
+    context that must be cut is logged."""
+    fits = max(1, (free - size.beside) // size.token)
+    if fits < context:
+        log.warning(
+            "memory for %d tokens of %d is left on %s: longer prompts are refused", fits, context,
+            card,
+        )  # fmt: skip
+    return min(context, fits)
+
+
+@contextmanager
+def memory_told(name: str, cards: Sequence[torch.device]) -> Iterator[None]:
+    """UnsupportedModel with the numbers where a model fills its card while it is loaded: of several
+    the one with the least left."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        card = min(cards, key=lambda one: torch.cuda.mem_get_info(one)[0])
+        free, total = torch.cuda.mem_get_info(card)
+        raise UnsupportedModel(
+            f"{name} does not fit: {_named(card)} has {_gb(free)} of {_gb(total)} "
+            "left and needs more: choose a smaller model, or take --device cpu"
+        ) from error
+
+
+def _named(card: torch.device) -> str:
+    """As a person would name it; with its number, where that was given."""
+    name = torch.cuda.get_device_name(card)
+    return name if card.index is None else f"{name} ({card})"
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"

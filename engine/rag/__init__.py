@@ -1,0 +1,1 @@
+"""Questions about documents and summaries of them."""

@@ -1,0 +1,1 @@
+"""Experiments beside the product: two-model decoding and training of heads."""

@@ -1,0 +1,206 @@
+"""Trains SDSAT's adaptive tokens: embeddings behind which a frozen model says what comes later.
+
+Block-mask training. Behind a text stand blocks of slots, each cut into it at some token r: slot i
+has the position r + i, looks at the text up to r and at the earlier slots of its block, and shall
+say token r + 1 + i. The text looks at no block and nothing but these embeddings is learnt, so what
+the model says of a text stays bit for bit what it was. The objective is reconstructed: the authors
+published no training, and theirs changes the model.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine.drafting.methods import sdsat
+from engine.drafting.methods.head_checkpoint import CheckpointError, write_whole
+from engine.research.train import plot
+from engine.research.train.loop import Plan, fit, generator, order
+from engine.research.train.sample_file import BadSamples, Report
+from engine.research.train.self_distill import Text
+
+if TYPE_CHECKING:
+    from engine.model.target import Target
+
+PLAN = Plan(epochs=4, batch=2, rate=1e-2, warmup=0.1)
+BLOCKS = 16  # cuts of a text at each step
+LONGEST = 1024
+HELD_OUT = 0.1
+
+
+@dataclass(slots=True)
+class Blocks:
+    """What slots behind a text read and say. All are [blocks, slots]."""
+
+    positions: Tensor
+    labels: Tensor  # -100 behind the end of the text
+    mask: Tensor  # bool [blocks * slots, text + blocks * slots]
+
+
+def blocks(count: int, cuts: list[int], slots: int, tokens: list[int]) -> Blocks:
+    """For a text of `count` tokens; each cut is the index of the last token that a block sees."""
+    step = torch.arange(1, slots + 1)
+    positions = torch.tensor(cuts)[:, None] + step
+    wanted = positions + 1
+    ids = torch.tensor([*tokens, -100])
+    labels = ids[wanted.clamp(max=count)]
+    seen = torch.arange(count)[None] <= torch.tensor(cuts)[:, None]
+    text = seen.repeat_interleave(slots, 0)
+    own = torch.ones(slots, slots, dtype=torch.bool).tril()
+    blocked = torch.block_diag(*[own] * len(cuts))  # type: ignore[no-untyped-call]
+    return Blocks(positions, labels, torch.cat([text, blocked], 1))
+
+
+class Slots(nn.Module):
+    """The embeddings: [tokens, width]. Where there are fewer than slots, the last one is repeated,
+    and positions tell slots apart."""
+
+    def __init__(self, start: Tensor) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(start.clone())
+
+    def rows(self, count: int) -> Tensor:
+        """Of the first `count` slots."""
+        return self.embedding[torch.arange(count).clamp(max=len(self.embedding) - 1)]
+
+
+class Reader:
+    """The frozen model as transformers runs it, since gradients pass through it."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoModelForCausalLM
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, trust_remote_code=False, local_files_only=True,
+            attn_implementation="sdpa",
+        )  # fmt: skip
+        self.model = model.eval().requires_grad_(False)
+        self.width: int = model.config.hidden_size
+
+    def start(self, count: int, seed: int) -> Tensor:
+        """Untrained embeddings: the mean word, and a little noise to tell them apart."""
+        words: Tensor = self.model.get_input_embeddings().weight
+        noise = torch.randn(count, self.width, generator=generator(seed, 0))
+        return words.mean(0) + 0.1 * words.std() * noise
+
+    def say(self, tokens: list[int], found: Blocks, slots: Tensor) -> Tensor:
+        """Logits [blocks * slots, vocabulary] of the slots, whose embeddings are [slots, width]."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache()
+        with torch.no_grad():
+            self.model.model(input_ids=torch.tensor([tokens]), past_key_values=cache)
+        rows = slots.repeat(len(found.positions), 1)
+        away = torch.zeros(found.mask.shape).masked_fill(~found.mask, torch.finfo().min)
+        out = self.model.model(
+            inputs_embeds=rows[None],
+            attention_mask=away[None, None],
+            position_ids=found.positions.reshape(1, -1),
+            past_key_values=cache,
+        )
+        said: Tensor = self.model.lm_head(out.last_hidden_state[0])
+        return said
+
+
+def cuts_of(text: Text, count: int, noise: torch.Generator) -> list[int]:
+    """Where blocks are cut in: tokens behind which at least two of the answer's stand."""
+    first, last = len(text.prefix) - 1, len(text.prefix) + len(text.tokens) - 3
+    if last < first:
+        return []
+    drawn = torch.randperm(last - first + 1, generator=noise)[:count] + first
+    return sorted(drawn.tolist())
+
+
+def loss_of(reader: Reader, text: Text, slots: Slots, count: int, cuts: list[int]) -> Tensor:
+    """Mean cross entropy of all slots that have a label."""
+    tokens = [*text.prefix, *text.tokens]
+    found = blocks(len(tokens), cuts, count, tokens)
+    said = reader.say(tokens, found, slots.rows(count))
+    return F.cross_entropy(said, found.labels.flatten())
+
+
+@torch.no_grad()
+def accuracy(reader: Reader, texts: list[Text], slots: Slots, count: int) -> list[float]:
+    """Of each slot: the share of places where its first token is the one that came."""
+    hits, places = torch.zeros(count), torch.zeros(count)
+    for text in texts:
+        cuts = cuts_of(text, BLOCKS, generator(0, 0))
+        if cuts:
+            tokens = [*text.prefix, *text.tokens]
+            found = blocks(len(tokens), cuts, count, tokens)
+            said = reader.say(tokens, found, slots.rows(count)).argmax(-1).view(-1, count)
+            hits += (said == found.labels).sum(0)
+            places += (found.labels >= 0).sum(0)
+    return (hits / places.clamp(min=1)).tolist()
+
+
+def train(
+    texts: list[Text],
+    model: Target,
+    folder: Path,
+    plan: Plan = PLAN,
+    slots: int = sdsat.SLOTS,
+    tokens: int = sdsat.SLOTS,
+    report: Report = lambda line: None,
+) -> Tensor:
+    """`tokens` adaptive tokens for drafts of `slots`, in `folder`, with report.json and loss.svg. A
+    killed training goes on; the same texts, plan and seed give the same embeddings."""
+    if not hasattr(model.model, "embedding"):
+        raise CheckpointError(
+            f"{model.folder.name}: adaptive tokens are for models of Llama's family only: choose "
+            "such a model"
+        )
+    limit = min(LONGEST, model.context) - slots
+    texts = [Text(one.prefix, one.tokens[: limit - len(one.prefix)]) for one in texts]
+    texts = [one for one in texts if cuts_of(one, 1, generator(0, 0))]
+    if len(texts) < 2:
+        raise BadSamples(f"{len(texts)} answers: two or more are needed: give more questions")
+    highest = max(max(*one.prefix, *one.tokens) for one in texts)
+    if highest >= model.vocab:
+        raise BadSamples(f"token {highest}: made with another tokenizer: make them again")
+    reader = Reader(model.folder)
+    out = max(1, round(len(texts) * HELD_OUT))
+    shuffled = [texts[n] for n in order(len(texts), plan.seed, 0)]
+    held, taught = shuffled[:out], shuffled[out:]
+    learnt = Slots(reader.start(tokens, plan.seed))
+    before = accuracy(reader, held, learnt, slots)
+
+    def score() -> float:
+        with torch.no_grad():
+            cut = [(one, cuts_of(one, BLOCKS, generator(0, 0))) for one in held]
+            each = [float(loss_of(reader, one, learnt, slots, cuts)) for one, cuts in cut]
+            return sum(each) / len(each)
+
+    untrained = score()
+
+    def loss(samples: list[int], noise: torch.Generator) -> Tensor:
+        parts = [
+            loss_of(reader, taught[n], learnt, slots, cuts_of(taught[n], BLOCKS, noise))
+            for n in samples
+        ]
+        return torch.stack(parts).mean()
+
+    about = sha256(json.dumps([asdict(one) for one in taught]).encode()).hexdigest()
+    curve = fit(learnt, len(taught), loss, score, plan, folder / "work", about, report)
+    after = accuracy(reader, held, learnt, slots)
+    found = learnt.embedding.detach()
+    sdsat.save(folder, found, model.folder)
+    record = {
+        "plan": asdict(plan), "losses": curve.losses, "held_out": curve.scores,
+        "kept_epoch": curve.best + 1, "loss": score(), "loss_untrained": untrained,
+        "accuracy": after, "accuracy_untrained": before,
+    }  # fmt: skip
+    write_whole(folder / "report.json", (json.dumps(record, indent=2) + "\n").encode())
+    write_whole(folder / "loss.svg", plot.losses(curve).encode())
+    shares = " ".join(f"{share:.1%}" for share in after)
+    report(f"held out: slots are right in {shares} (untrained, the first: {before[0]:.1%})")
+    return found

@@ -1,0 +1,221 @@
+"""The training loop of every head: seeded batches, AdamW, checkpoints, early stop.
+
+The order of batches is a function of the seed alone and a checkpoint holds all that a step needs,
+so a training that was killed ends with the same weights as one that was not. What is learnt is
+handed in as a module and a loss; nothing here knows a model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from engine.drafting.methods.head_checkpoint import write_whole
+
+Report = Callable[[str], None]
+STATE = "training.safetensors"
+
+
+class OtherTraining(ValueError):
+    """A folder whose training is not the one asked for, or damaged; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to train. `rate` rises over the share `warmup` of the steps and falls as a cosine."""
+
+    epochs: int = 3
+    batch: int = 32
+    rate: float = 1e-3
+    warmup: float = 0.03
+    decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    clip: float = 0.0  # of each gradient's values; 0: none
+    patience: int = 2  # epochs without a better score before it ends
+    every: int = 100  # steps between checkpoints, beside each epoch's end
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class Curve:
+    """What became of it: mean loss of each epoch, score (lower is better) of what was held out
+    after each, and which epoch's weights were kept."""
+
+    losses: list[float]
+    scores: list[float]
+    best: int = -1
+
+
+def fit(
+    module: nn.Module,
+    count: int,
+    loss: Callable[[list[int], torch.Generator], Tensor],
+    score: Callable[[], float],
+    plan: Plan,
+    folder: Path | None = None,
+    about: str = "",
+    report: Report = lambda line: None,
+) -> Curve:
+    """Train `module` on `count` samples, in place; it ends with the best epoch's weights.
+
+    loss(samples, noise): of a batch, by their numbers; `noise` is seeded by the step.
+    score(): of what was held out. With `folder`, it goes on where a killed training of the same
+    plan and `about` (what the data are) stopped; OtherTraining where that was another one."""
+    torch.set_num_threads(os.cpu_count() or 1)  # a q8 model has set it to 1
+    weights = [one for one in module.parameters() if one.requires_grad]
+    optimizer = torch.optim.AdamW(weights, plan.rate, plan.betas, weight_decay=plan.decay)
+    a_round = -(-count // plan.batch)
+    steps = a_round * plan.epochs
+    state = State(folder, digest(plan, count, about, weights), weights, optimizer)
+    step, curve, total = state.load()
+    if step:
+        report(f"going on at step {step} of {steps}")
+    while step < steps and not stale(curve, plan.patience):
+        epoch, number = divmod(step, a_round)
+        samples = order(count, plan.seed, epoch)[number * plan.batch : (number + 1) * plan.batch]
+        for group in optimizer.param_groups:
+            group["lr"] = plan.rate * speed(step, steps, plan.warmup)
+        optimizer.zero_grad()
+        module.train()
+        value = loss(samples, generator(plan.seed, step + 1))
+        value.backward()  # type: ignore[no-untyped-call]
+        if plan.clip:
+            nn.utils.clip_grad_value_(weights, plan.clip)
+        optimizer.step()
+        step, total = step + 1, total + float(value.detach()) * len(samples)
+        if number + 1 == a_round:
+            module.eval()
+            curve.losses.append(total / count)
+            curve.scores.append(score())
+            total = 0.0
+            if curve.scores[-1] == min(curve.scores):
+                curve.best = epoch
+                state.keep()
+        if number + 1 == a_round or step % plan.every == 0:
+            state.save(step, curve, total)
+        if number + 1 == a_round:  # what was said is kept
+            report(
+                f"epoch {epoch + 1} of {plan.epochs}: loss {curve.losses[-1]:.4f}, "
+                f"held out {curve.scores[-1]:.4f}"
+            )
+    module.eval()
+    state.restore()
+    return curve
+
+
+def stale(curve: Curve, patience: int) -> bool:
+    """Whether nothing got better for so many epochs."""
+    return bool(curve.scores) and len(curve.scores) - 1 - curve.best >= patience
+
+
+def order(count: int, seed: int, epoch: int) -> list[int]:
+    """The samples of one epoch."""
+    found: list[int] = torch.randperm(count, generator=generator(seed, -1 - epoch)).tolist()
+    return found
+
+
+def generator(seed: int, number: int) -> torch.Generator:
+    """Noise of its own for each (seed, number)."""
+    key = sha256(f"{seed} {number}".encode()).digest()[:7]
+    return torch.Generator().manual_seed(int.from_bytes(key, "big"))
+
+
+def speed(step: int, steps: int, warmup: float) -> float:
+    """The share of the full rate: up, then down as a cosine."""
+    rising = max(1, round(steps * warmup))
+    if step < rising:
+        return (step + 1) / rising
+    return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
+
+
+def digest(plan: Plan, count: int, about: str, weights: Sequence[Tensor]) -> str:
+    """What makes a training this one and no other."""
+    shapes = [list(one.shape) for one in weights]
+    start = sha256(b"".join(one.detach().float().cpu().numpy().tobytes() for one in weights))
+    parts = [asdict(plan), count, about, shapes, start.hexdigest()]
+    return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+class State:
+    """Everything the next step depends on, in one file; and the best weights so far."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        digest: str,
+        weights: list[nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        self.file = folder / STATE if folder else None
+        self.digest, self.weights, self.optimizer = digest, weights, optimizer
+        self.best: list[Tensor] = []
+
+    def keep(self) -> None:
+        """Remember the weights as they are."""
+        self.best = [one.detach().clone() for one in self.weights]
+
+    def restore(self) -> None:
+        """Take the remembered ones."""
+        with torch.no_grad():
+            for one, best in zip(self.weights, self.best, strict=bool(self.best)):
+                one.copy_(best)
+
+    def save(self, step: int, curve: Curve, total: float) -> None:
+        if self.file is None:
+            return
+        from safetensors.torch import save
+
+        tensors = {f"weight.{n}": one.detach() for n, one in enumerate(self.weights)}
+        tensors |= {f"best.{n}": one for n, one in enumerate(self.best)}
+        for n, one in enumerate(self.weights):
+            moments = self.optimizer.state[one]
+            tensors |= {f"first.{n}": moments["exp_avg"], f"second.{n}": moments["exp_avg_sq"]}
+        note = {"digest": self.digest, "step": step, "curve": asdict(curve), "total": total}
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.file, save(tensors, {"draftline": json.dumps(note)}))
+
+    def load(self) -> tuple[int, Curve, float]:
+        """Step, curve and the epoch's loss so far; from the start where nothing was saved.
+        OtherTraining for what was saved of another one, or is damaged."""
+        if self.file is None or not self.file.is_file():
+            return 0, Curve([], []), 0.0
+        from safetensors import SafetensorError
+
+        try:
+            return self._load(self.file)
+        except (SafetensorError, KeyError, TypeError) as error:
+            why = " ".join(str(error).split())
+            raise OtherTraining(
+                f"{self.file}: damaged ({why}): remove it, and the training begins again"
+            ) from error
+
+    def _load(self, path: Path) -> tuple[int, Curve, float]:
+        from safetensors import safe_open
+
+        with safe_open(path, framework="pt") as file:
+            note: dict[str, Any] = json.loads((file.metadata() or {})["draftline"])
+            if note["digest"] != self.digest:
+                raise OtherTraining(
+                    f"{path}: of a training with other data or settings: remove it, or name "
+                    "another folder"
+                )
+            with torch.no_grad():
+                for n, one in enumerate(self.weights):
+                    one.copy_(file.get_tensor(f"weight.{n}"))
+                    self.optimizer.state[one] = {
+                        "step": torch.tensor(float(note["step"])),
+                        "exp_avg": file.get_tensor(f"first.{n}"),
+                        "exp_avg_sq": file.get_tensor(f"second.{n}"),
+                    }
+            if "best.0" in file.keys():  # noqa: SIM118 - not a dict
+                self.best = [file.get_tensor(f"best.{n}") for n in range(len(self.weights))]
+        return note["step"], Curve(**note["curve"]), note["total"]

@@ -1,0 +1,55 @@
+"""A few lines in one small SVG: losses, and how reliable beliefs are. No more than that."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.research.train.loop import Curve
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 520, 320, 60, 130, 34, 34
+COLOURS = ("#888888", "#1f6feb", "#d1242f", "#2da44e", "#9a6700")
+Line = list[tuple[float, float]]
+
+
+def draw(title: str, lines: dict[str, Line]) -> str:
+    """Named lines over common axes."""
+    points = [point for line in lines.values() for point in line] or [(0.0, 0.0)]
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    left, right, low, high = min(xs), max(xs), min(ys), max(ys)
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        across = (x - left) / ((right - left) or 1) * (WIDTH - LEFT - RIGHT)
+        up = (y - low) / ((high - low) or 1) * (HEIGHT - TOP - BOTTOM)
+        return round(LEFT + across, 1), round(HEIGHT - BOTTOM - up, 1)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        f'<text x="{LEFT}" y="20" font-size="14">{escape(title)}</text>',
+    ]
+    for x, y, anchor in ((left, low, "start"), (right, low, "end")):
+        place = at(x, y)[0]
+        parts.append(f'<text x="{place}" y="{HEIGHT - 14}" text-anchor="{anchor}">{x:g}</text>')
+    for y in (low, high):
+        parts.append(f'<text x="{LEFT - 8}" y="{at(left, y)[1]}" text-anchor="end">{y:.3g}</text>')
+    for (name, line), colour in zip(lines.items(), COLOURS, strict=False):
+        path = " ".join("{},{}".format(*at(x, y)) for x, y in line)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
+        for x, y in line:
+            parts.append('<circle cx="{}" cy="{}" r="2.5" fill="{}"/>'.format(*at(x, y), colour))
+        if line:
+            x, y = at(*line[-1])
+            label = f'<text x="{x + 8}" y="{y + 4}" fill="{colour}">{escape(name)}</text>'
+            parts.append(label)
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def losses(curve: Curve) -> str:
+    """Of training and of what was held out, by epoch."""
+    epochs = [float(n + 1) for n in range(len(curve.losses))]
+    lines = {"training": list(zip(epochs, curve.losses, strict=True)),
+             "held out": list(zip(epochs, curve.scores, strict=True))}  # fmt: skip
+    return draw("loss by epoch", lines)

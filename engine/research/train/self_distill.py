@@ -1,0 +1,100 @@
+"""Texts that heads learn to continue: a model's own answers, or published dialogues.
+
+Only what the assistant says is learnt. Published: ShareGPT's format, a list of records with
+`conversations` of `from` ("human", "gpt") and `value`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.drafting import Nothing
+from engine.generate import generate
+from engine.prompts.builder import Tokenizer, prompt_of
+from engine.records import Request
+from engine.research.train.sample_file import BadSamples, Report, keep, records
+
+if TYPE_CHECKING:
+    from engine.model.target import Target
+
+LENGTH = 128  # tokens of an answer
+ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant",
+         "system": "system"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A prompt, and the answer that is learnt."""
+
+    prefix: list[int]
+    tokens: list[int]
+
+
+def ask(
+    questions: list[str],
+    model: Target,
+    tokenizer: Tokenizer,
+    file: Path,
+    length: int = LENGTH,
+    seed: int = 0,
+    report: Report = lambda line: None,
+) -> list[Text]:
+    """The model's answers, sampled; those in `file` are not made again."""
+    start = {
+        "questions": questions, "length": length, "seed": seed, "model": model.folder.name
+    }  # fmt: skip
+
+    def one(number: int) -> dict[str, Any]:
+        messages = ({"role": "user", "content": questions[number]},)
+        request = Request(
+            "chat", messages=messages, max_tokens=length, temperature=1.0, seed=seed + number
+        )
+        prompt, tokens = prompt_of(request, tokenizer), list[int]()
+        for _ in generate(request, prompt, model, tokenizer, Nothing(), on_written=tokens.extend):
+            pass
+        return {"prefix": prompt.ids, "tokens": tokens}
+
+    made = (Text(**each) for each in keep(file, start, len(questions), one, report))
+    return [text for text in made if text.tokens]
+
+
+def load(file: Path, tokenizer: Tokenizer, longest: int) -> list[Text]:
+    """Of a file that `ask` wrote, or of published dialogues; cut at `longest` tokens, as published.
+    BadSamples with one line."""
+    found = []
+    for where, record in records(file):
+        if isinstance(record, dict) and "conversations" in record:
+            found += _turns(where, record["conversations"], tokenizer)
+        elif isinstance(record, dict) and {"prefix", "tokens"} <= set(record):
+            found.append(_text(where, record))
+        else:
+            raise BadSamples(f"{where}: neither conversations nor prefix and tokens: leave it out")
+    found = [Text(one.prefix, one.tokens[: longest - len(one.prefix)]) for one in found
+             if len(one.prefix) < longest]  # fmt: skip
+    if not any(one.tokens for one in found):
+        raise BadSamples(f"{file}: no answer in it: give another file")
+    return [one for one in found if one.tokens]
+
+
+def _text(where: str, record: dict[str, Any]) -> Text:
+    prefix, tokens = record["prefix"], record["tokens"]
+    for ids in (prefix, tokens):
+        if not isinstance(ids, list) or not all(isinstance(one, int) and one >= 0 for one in ids):
+            raise BadSamples(f"{where}: prefix or tokens are no list of ids: leave it out")
+    return Text(prefix, tokens)
+
+
+def _turns(where: str, turns: Any, tokenizer: Tokenizer) -> list[Text]:
+    """An answer for each of the assistant's turns."""
+    messages: list[dict[str, str]] = []
+    found = []
+    for turn in turns if isinstance(turns, list) else [turns]:
+        role = ROLES.get(turn.get("from", "")) if isinstance(turn, dict) else None
+        if role is None or not isinstance(turn.get("value"), str):
+            raise BadSamples(f"{where}: a turn needs from and value: leave it out")
+        if role == "assistant" and messages:
+            found.append(Text(tokenizer.chat(messages), tokenizer.encode(turn["value"])))
+        messages.append({"role": role, "content": turn["value"]})
+    return found

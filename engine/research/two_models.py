@@ -1,0 +1,292 @@
+"""A little model writes ahead, a big one checks: the functions to try that out with, in batches.
+
+    from engine.research.two_models import agreement, load, speculative_decoding
+
+    pair = load("smollm2-135m", "smollm2-360m")
+    agreement(pair, "def add(left, right):", 20)      # tokens that both would write alike
+    speculative_decoding(pair, ["One, two,", "To be"], 40).texts
+    speculative_decoding(pair, ["One, two,"], 40, temperature=0.8, seed=1)
+
+`examples/two_models.py` is all of it. Prompts of one batch are padded on their left, end where each
+one ends, and are checked a row at a time. Texts are the big model's own: greedily, and sampled with
+one seed, they are what it writes without a little one (row n of a batch: with seed + n). That holds
+up to rounding, as transformers' kernels have it; `engine.Engine` is exact, and much faster.
+With verification="rejection" sampled texts are only distributed as the big model's.
+`engine.research.comparison` has these and other ways side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from engine.config import Verification
+from engine.drafting.draft_model import extend
+from engine.generate import verdict
+from engine.model.kv_cache import common_prefix
+from engine.records import Draft, Request
+from engine.research.model_pair import Pair, load, reach
+from engine.sampling.rejection_sampling import DRAFTING, Dice
+from engine.sampling.verify import Verdict, cut
+
+__all__ = ["DRAFT", "Pair", "agreement", "generate_and_check", "load", "speculative_decoding"]
+DRAFT = 5  # tokens written ahead
+
+
+class Round(NamedTuple):
+    """What one pass of the big model gave a row."""
+
+    drafted: int
+    accepted: int
+    tokens: list[int]  # those accepted, then the big model's own, unless the text ended before
+
+
+class Written(NamedTuple):
+    """What was written, prompts included, and what it took. Lists have an entry a row."""
+
+    texts: list[str]
+    passes: int  # of the big model, over all rows at once
+    tokens: list[list[int]]  # without the prompt and the end token
+    reasons: list[str]  # "eos" or "length"
+    drafted: list[int]
+    accepted: list[int]
+    rounds: list[list[Round]]
+
+
+# -- the notebook's functions --------------------------------------------------------------------
+
+
+def generate_and_check(pair: Pair, prompts: Sequence[str], new_tokens: int) -> list[str] | None:
+    """The little model writes, the big one reads it all in one pass: prompts with what was written,
+    where the big model would have written the same in every row; else None."""
+    rows = [pair.tokenizer.encode(prompt) for prompt in prompts]
+    drafts, paths = _checked(pair, rows, new_tokens)
+    if any(agreed < len(draft) for draft, agreed in zip(drafts, paths, strict=True)):
+        return None
+    return [pair.tokenizer.decode([*row, *draft]) for row, draft in zip(rows, drafts, strict=True)]
+
+
+def agreement(
+    pair: Pair, prompt: str, most: int, show: Callable[[str], None] = lambda line: None
+) -> int:
+    """How many tokens both models would write alike after `prompt`, of `most`, an end token
+    included; `show` is given a line for each."""
+    row = pair.tokenizer.encode(prompt)
+    ((draft,), (agreed,)) = _checked(pair, [row], most)
+    for count in range(1, agreed + 1):
+        show(f"{count} {pair.tokenizer.decode([*row, *draft[:count]])!r}")
+    return agreed
+
+
+def speculative_decoding(
+    pair: Pair,
+    prompts: Sequence[str],
+    max_new_tokens: int,
+    draft: int = DRAFT,
+    **options: Any,
+) -> Written:
+    """The big model's texts, in fewer passes of it. `options`: temperature, top_k, top_p and seed,
+    greedy where left out; verification and cached, as `Speculation` takes them."""
+    rows = [pair.tokenizer.encode(prompt) for prompt in prompts]
+    batch = Speculation(pair, rows, max_new_tokens, draft, **options)
+    while batch.round():
+        pass
+    return batch.written()
+
+
+def _checked(pair: Pair, rows: list[list[int]], count: int) -> tuple[list[list[int]], list[int]]:
+    """What the little model writes greedily, an end token included, and with how many tokens of
+    each row the big one agrees."""
+    batch = Speculation(pair, rows, count + 1, count)
+    drafts = batch.drafts()
+    return [one.tokens for one in drafts], [len(path) for path, _ in batch.verdicts(drafts)]
+
+
+# -- a batch -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Row:
+    """One prompt and what follows it."""
+
+    prompt: list[int]
+    request: Request  # how its tokens are chosen
+    judge: Verdict
+    dice: Dice | None  # that drafts are drawn with
+    tokens: list[int] = field(default_factory=list)
+    reason: str = ""  # it has ended
+    rounds: list[Round] = field(default_factory=list)
+
+
+class Speculation:
+    """A batch being written, a round at a time: draft, check, keep."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        prompts: list[list[int]],
+        max_new_tokens: int,
+        draft: int = DRAFT,
+        seed: int = 0,
+        verification: Verification = "match",
+        cached: bool = True,
+        **sampling: Any,
+    ) -> None:
+        """Without `cached` all is read anew at each step. ValueError with one line where a prompt
+        has no token, or too many."""
+        if not prompts or not all(prompts):
+            raise ValueError("a prompt is empty: there is nothing to continue")
+        if draft < 0 or max_new_tokens < 0:
+            raise ValueError(f"draft {draft}, max_new_tokens {max_new_tokens}: give 0 or more")
+        longest, most = max(map(len, prompts)) + max_new_tokens, reach(pair)
+        if most is not None and longest > most:
+            raise ValueError(
+                f"prompt and text take {longest} tokens, these models read {most}: shorten the "
+                "prompt, or ask for fewer tokens"
+            )
+        self.pair, self.most, self.ahead = pair, max_new_tokens, draft
+        self.rows = []
+        for n, prompt in enumerate(prompts):
+            request = Request("complete", seed=seed + n, **sampling)
+            dice = Dice(request.seed, DRAFTING) if verification == "rejection" else None
+            self.rows.append(Row(prompt, request, verdict(verification, request), dice))
+        self.little, self.big = (
+            Reader(one, len(prompts), cached) for one in (pair.little, pair.big)
+        )
+        self.ids = pair.big.get_input_embeddings().num_embeddings  # the little one may have more
+        self.passes = 0
+        for row in self.rows:
+            row.reason = "" if max_new_tokens else "length"
+
+    def round(self) -> bool:
+        """One pass of the big model; False where every row has ended. A row that has not gets one
+        token at least."""
+        if all(row.reason for row in self.rows):
+            return False
+        drafts = self.drafts()
+        for row, draft, found in zip(self.rows, drafts, self.verdicts(drafts), strict=True):
+            if row.reason:
+                continue
+            path, token = found
+            left = self.most - len(row.tokens)
+            new, ended = cut([*draft.tokens[: len(path)], token], self.pair.tokenizer.eos, left)
+            row.tokens += new
+            row.reason = ended or ""
+            row.rounds.append(Round(len(draft), min(len(path), len(new)), new))
+        return True
+
+    def drafts(self) -> list[Draft]:
+        """What the little model writes ahead in each row: up to an end token, nothing behind it."""
+        drafts = [Draft() for _ in self.rows]
+        room = [
+            0 if row.reason else min(self.ahead, self.most - len(row.tokens) - 1)
+            for row in self.rows
+        ]
+        for _ in range(max(room)):
+            going = [
+                len(draft) < room[n] and self.pair.tokenizer.eos.isdisjoint(draft.tokens[-1:])
+                for n, draft in enumerate(drafts)
+            ]
+            if not any(going):
+                break
+            texts = self._texts(drafts)
+            for n, logits in self.little.after(texts, going).items():
+                row, known = self.rows[n], logits[-1, : self.ids]
+                extend(drafts[n], known, len(texts[n]), row.request, row.dice, "little")
+        return drafts
+
+    def verdicts(self, drafts: list[Draft]) -> list[tuple[list[int], int]]:
+        """How much of each row's draft is kept, and the big model's token behind that. Rows that
+        have ended are not looked at."""
+        texts = self._texts(drafts)
+        going = [not row.reason for row in self.rows]
+        self.passes += 1
+        found: list[tuple[list[int], int]] = [([], -1)] * len(texts)
+        for n, logits in self.big.after(texts, going).items():
+            start = len(texts[n]) - len(drafts[n])
+            found[n] = self.rows[n].judge(drafts[n], logits[-len(drafts[n]) - 1 :], start)
+        return found
+
+    def _texts(self, drafts: list[Draft]) -> list[list[int]]:
+        pairs = zip(self.rows, drafts, strict=True)
+        return [[*row.prompt, *row.tokens, *draft.tokens] for row, draft in pairs]
+
+    def written(self) -> Written:
+        """All rows as they stand."""
+        decode = self.pair.tokenizer.decode
+        return Written(
+            [decode([*row.prompt, *row.tokens]) for row in self.rows],
+            self.passes,
+            [row.tokens for row in self.rows],
+            [row.reason for row in self.rows],
+            [sum(one.drafted for one in row.rounds) for row in self.rows],
+            [sum(one.accepted for one in row.rounds) for row in self.rows],
+            [row.rounds for row in self.rows],
+        )
+
+
+class Reader:
+    """A model and its cache of a batch. What was read and is no longer wanted is masked, not moved:
+    rows of a batch are taken back by different lengths."""
+
+    def __init__(self, model: Any, rows: int, cached: bool = True) -> None:
+        self.model, self.rows, self.cached = model, rows, cached
+        self._forget()
+
+    def _forget(self) -> None:
+        self.cache: Any = None
+        self.read: list[list[int]] = [[] for _ in range(self.rows)]  # of each row, what counts
+        self.columns: list[list[int]] = [[] for _ in range(self.rows)]  # of the cache, where it is
+        self.width = 0  # columns in all
+
+    @torch.inference_mode()
+    def after(self, texts: list[list[int]], going: list[bool]) -> dict[int, Tensor]:
+        """By row that is `going`: logits [n, vocabulary] behind the last n tokens of its text,
+        which were not read yet; the last one is always read."""
+        if not self.cached:
+            self._forget()
+        fresh: list[list[int]] = [[] for _ in texts]
+        for n, text in enumerate(texts):
+            if going[n]:
+                kept = min(common_prefix(self.read[n], text), len(text) - 1)
+                del self.read[n][kept:], self.columns[n][kept:]
+                fresh[n] = text[kept:]
+        self._crop()
+        logits = self._run(fresh)
+        return {n: logits[n, -len(fresh[n]) :] for n in range(len(texts)) if going[n]}
+
+    def _run(self, fresh: list[list[int]]) -> Tensor:
+        """Read these tokens, padded on the left; logits [rows, width, vocabulary]."""
+        width = max(map(len, fresh))
+        device = next(one.device for one in self.model.parameters() if not one.is_meta)
+        ids = torch.zeros(len(fresh), width, dtype=torch.int64)
+        positions = torch.zeros_like(ids)
+        mask = torch.zeros(len(fresh), self.width + width, dtype=torch.int64)
+        for n, tokens in enumerate(fresh):
+            start, place = width - len(tokens), len(self.read[n])
+            ids[n, start:] = torch.tensor(tokens, dtype=torch.int64)
+            positions[n, start:] = torch.arange(place, place + len(tokens))
+            self.read[n] += tokens
+            self.columns[n] += range(self.width + start, self.width + width)
+            mask[n, self.columns[n]] = 1
+        out = self.model(
+            input_ids=ids.to(device),
+            attention_mask=mask.to(device),
+            position_ids=positions.to(device),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.cache, self.width = out.past_key_values, self.width + width
+        logits: Tensor = out.logits
+        return logits.float()
+
+    def _crop(self) -> None:
+        """Give back the last columns, where they count in no row."""
+        last = max((columns[-1] + 1 for columns in self.columns if columns), default=0)
+        if last < self.width:
+            self.cache.crop(last - self.width)  # below 0: so many columns less
+            self.width = last

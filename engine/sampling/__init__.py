@@ -1,0 +1,1 @@
+"""Choosing tokens and verifying drafts."""

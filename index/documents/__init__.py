@@ -1,0 +1,1 @@
+"""Documents that questions are asked about: parsed, chunked, searched."""

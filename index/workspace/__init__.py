@@ -1,0 +1,1 @@
+"""The index of a workspace: files to segments of suffix automata, kept fresh."""

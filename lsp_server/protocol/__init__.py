@@ -1,0 +1,1 @@
+"""LSP for one client: framing, dispatch, text synchronisation, positions."""

@@ -1,0 +1,142 @@
+"""Bodies -> Requests, and events -> answers: the pure parts of the API."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.records import Done, Piece, Step, Usage
+from ui.api.errors import explained
+from ui.api.jobs import drafted_from_prediction
+from ui.api.requests import blocks_first, chat_request, completion_request
+from ui.api.responses import Form, event_of, timings
+from ui.api.schemas import ChatRequest, CompletionRequest
+
+TEXTS = st.lists(
+    st.lists(
+        st.sampled_from(["```", "~~~python", "  ```", "x = 1", "`", "a ``` b", "é", "", "\t"]),
+        max_size=6,
+    ).map("\n".join),
+    max_size=4,
+)
+
+
+@given(TEXTS)
+def test_what_is_expected_is_all_of_the_prompt_its_newest_code_first(texts: list[str]) -> None:
+    """The oracle reads lines: a block begins at one of fences; nothing is lost or said twice."""
+    expected = blocks_first(texts)
+    fences = [
+        (number, line)
+        for number, text in enumerate(texts)
+        for line, words in enumerate(text.split("\n"))
+        if words.strip(" \t").startswith(("```", "~~~"))
+    ]
+    if not fences:
+        assert expected == (), "the engine has its own way where there is no code"
+        return
+    number, line = fences[0]
+    lines = texts[number].split("\n")
+    assert expected[0] == "\n".join(lines[line:])
+    before = "".join(f"{one}\n" for one in lines[:line])
+    others = [one for at, one in enumerate(texts) if at != number]
+    assert expected[1:] == tuple(one for one in (before, *others) if one)
+
+
+@pytest.mark.parametrize("text", ["`" * 1_000_000, " " * 1_000_000, "\n \t" * 300_000])
+def test_a_block_is_looked_for_in_one_go(text: str) -> None:
+    assert blocks_first([text, "a\n```py\nx"])[0] in (text, "```py\nx")
+
+
+def chat(**more: Any) -> ChatRequest:
+    return ChatRequest.model_validate({"messages": [{"role": "user", "content": "x"}]} | more)
+
+
+def test_the_newest_block_comes_first() -> None:
+    old, new = "first\n```\na\n```\nthen", "look:\n~~~\nb\n~~~"
+    messages = [{"role": "user", "content": one} for one in (old, new, "go on")]
+    expected = ("~~~\nb\n~~~", "look:\n", "go on", old)
+    assert chat_request(chat(messages=messages)).predictions == expected
+    assert chat_request(chat()).predictions == ()
+    body = CompletionRequest(prompt=old)
+    assert completion_request(body).predictions == ("```\na\n```\nthen", "first\n")
+    parts = [{"type": "text", "text": one} for one in ("a", "\n", "b")]
+    for content in ("a\nb", parts):
+        body = chat(messages=messages, prediction={"type": "content", "content": content})
+        assert chat_request(body).predictions == ("a\nb",), "what was sent, and nothing else"
+
+
+@given(st.integers(0, 99), st.integers(0, 99))
+def test_the_newer_limit_counts(old: int, new: int) -> None:
+    assert chat_request(chat(max_tokens=old)).max_tokens == old
+    assert chat_request(chat(max_tokens=old, max_completion_tokens=new)).max_tokens == new
+    assert chat_request(chat()).max_tokens is None
+    body = {"prompt": "x"}
+    assert completion_request(CompletionRequest.model_validate(body)).max_tokens == 16
+
+
+@given(st.floats(0, 2), st.floats(0, 1), st.none() | st.integers(0, 9))
+def test_every_number_that_is_taken_can_be_sampled_with(
+    temperature: float, top_p: float, top_k: int | None
+) -> None:
+    """Nothing that the engine refuses, and 0 where it is as good as that."""
+    request = chat_request(chat(temperature=temperature, top_p=top_p, top_k=top_k))
+    assert request.temperature == (temperature if temperature >= 1e-6 else 0)
+    assert 0 < request.top_p <= 1 and abs(request.top_p - top_p) <= 1e-9
+
+
+@given(st.text())
+def test_events_are_ascii_and_hold_no_line_end_but_their_own(text: str) -> None:
+    """Whatever a reader takes for the end of a line or cuts in two is escaped."""
+    form = Form(True, "model", "print", encode=lambda text: [])
+    event = event_of(form.piece(text))
+    assert event.isascii() and event.startswith(b"data: ") and event.endswith(b"\n\n")
+    assert len(event.decode().splitlines()) == 2
+    assert json.loads(event[6:])["choices"][0]["delta"] == {"content": text}
+
+
+def words(text: str) -> list[int]:
+    return [len(word) for word in text.split()]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "accepted", "counted"),
+    [
+        ((Piece("a b c", "prediction"), Piece("d", "model")), 3, 3),
+        ((Piece("a b", "prediction"), Piece("c", "context"), Piece("d", "model")), 3, 2),
+        ((Piece("a b", "context"), Piece("d", "model")), 2, 0),
+        ((Piece("d", "model"),), 0, 0),
+        ((), 2, 2),  # all of it may still be the start of a stop string
+    ],
+)
+def test_what_came_from_the_prediction(pieces: Any, accepted: int, counted: int) -> None:
+    step = Step(pieces, drafted=9, accepted=accepted)
+    assert drafted_from_prediction(step, words) == counted
+
+
+@given(st.integers(0, 50), st.lists(st.text("ab ", max_size=5), max_size=9))
+def test_accepted_and_rejected_are_the_prediction(copied: int, parts: list[str]) -> None:
+    prediction = " ".join(parts)
+    form = Form(True, "model", "print", words, prediction, copied=copied)
+    found = form.usage(Usage(prompt_tokens=3, completion_tokens=60)).completion_tokens_details
+    both = found.accepted_prediction_tokens + found.rejected_prediction_tokens
+    assert both == len(words(prediction)) and 0 <= found.accepted_prediction_tokens <= copied
+
+
+def test_timings_add_up() -> None:
+    usage = Usage(10, 0, 20, 5, 30, 15, prefill_seconds=1.0, decode_seconds=2.0)
+    found = timings(Done("stop", usage=usage).usage, 3.5)
+    assert (found.waited, found.reading, found.writing) == (0.5, 1.0, 2.0)
+    assert found.tokens_per_second == 10.0
+    assert timings(Usage(), 0.0).tokens_per_second == 0.0
+
+
+def test_an_error_names_the_field_and_not_the_types_that_it_may_have() -> None:
+    with pytest.raises(ValueError) as caught:
+        chat(stop=list("abcde"))
+    errors = [one | {"loc": ("body", *one["loc"])} for one in caught.value.errors()]  # type: ignore[attr-defined]
+    message, param = explained(errors)
+    assert param == "stop" and message.startswith("stop: a text, or a list of up to 4")

@@ -1,0 +1,285 @@
+"""Who may ask: hosts, origins, keys, what is logged, and that nothing goes out."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from fastapi import FastAPI
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import Config, Engine
+from tests.support.server import ANSWER, HELLO, Served, raw, reciter, running, serving
+from ui.api import app as api
+from ui.api import security
+from ui.api.security import Rules, rules_for
+
+KEY = "correct-horse-battery-staple"
+CLOSE = b"Connection: close\r\n\r\n"
+ROUTES = [
+    ("GET", "/health"),
+    ("GET", "/v1/models"),
+    ("GET", "/metrics"),
+    ("GET", "/openapi.json"),
+    ("GET", "/nowhere"),
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/completions"),
+    ("POST", "/predict"),
+    ("OPTIONS", "/v1/chat/completions"),
+    ("GET", "/ui/"),
+]
+HOSTILE = [
+    "evil.com",
+    "localhost.evil.com",
+    "127.0.0.1.evil.com",
+    "evil.com:80",
+    "0.0.0.0",
+    "169.254.169.254",
+    "[::]",
+    "localhost:80:80",
+    "localhost:port",
+    "localhost@evil.com",
+    "2130706433",
+    "127.1",
+    "[::1",
+    "::ffff:8.8.8.8",
+    "local host",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
+    model = reciter(tmp_path_factory.mktemp("models") / "reciter")
+    with Engine(Config(model=str(model), library=False)) as engine:
+        yield engine
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def served(engine: Engine) -> Iterator[Served]:
+    """As without options: on loopback, without a key, and a page mounted on it."""
+    app = with_page(api.app(engine, Rules(pages=("/ui",))))
+    with running(app) as port:
+        yield Served(engine, app, port)
+
+
+@pytest.fixture(scope="module")
+def locked(engine: Engine) -> Iterator[Served]:
+    """Needs a key; its page does not, for it has its own."""
+    app = with_page(api.app(engine, Rules(key=KEY, pages=("/ui",), max_body=1000)))
+    with running(app) as port:
+        yield Served(engine, app, port)
+
+
+def with_page(app: FastAPI) -> FastAPI:
+    page = FastAPI(docs_url=None)
+
+    @page.get("/")
+    def read() -> str:
+        return "page"
+
+    @page.post("/")
+    def write(body: dict[str, Any]) -> int:
+        return len(body)
+
+    app.mount("/ui", page)
+    return app
+
+
+# -- hosts and origins -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_other_hosts_and_origins_get_nothing(served: Served, method: str, path: str) -> None:
+    """DNS rebinding, and pages of other servers: on every route, also where there is none."""
+    with served.http() as http:
+        for host in ("evil.com", "localhost.evil.com:80"):
+            answer = http.request(method, path, headers={"host": host}, json={})
+            assert answer.status_code == 400 and "--allow-host" in answer.json()["error"]["message"]
+        for origin in ("http://evil.com", "null", "http://localhost:1", "http://127.0.0.1"):
+            headers = {"origin": origin, "access-control-request-method": "POST"}
+            answer = http.request(method, path, headers=headers, json={})
+            assert answer.status_code == 403 and "error" in answer.json()
+            assert not [name for name in answer.headers if name.startswith("access-control")]
+        own = http.request(method, path, headers={"origin": served.url})
+        assert own.status_code != 403 and "goes by that name" not in own.text
+        assert not [name for name in own.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("host", HOSTILE)
+def test_no_spelling_passes_for_this_host(served: Served, host: str) -> None:
+    line = f"Host: {host}\r\n" if host else "Host:\r\n"
+    said = raw(served.port, f"GET /health HTTP/1.1\r\n{line}Connection: close\r\n\r\n".encode())
+    assert said.startswith(b"HTTP/1.1 400 "), said
+
+
+def test_a_host_is_needed_and_one_only(served: Served) -> None:
+    for hosts in (b"", b"Host: localhost\r\nHost: evil.com\r\n", b"Host: evil.com, localhost\r\n"):
+        for version in (b"1.0", b"1.1"):
+            line = b"GET /health HTTP/" + version + b"\r\n"
+            assert b" 400 " in raw(served.port, line + hosts + b"Connection: close\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:1", "127.0.0.1:80", "[::1]:80", "127.9.9.9"]
+)
+def test_this_machine_has_these_names(served: Served, host: str) -> None:
+    with served.http() as http:
+        assert http.get("/health", headers={"host": host}).status_code == 200
+
+
+@given(st.from_regex(r"[a-zA-Z0-9.:\[\]-]{0,30}", fullmatch=True))
+def test_only_loopback_is_known(host: str) -> None:
+    name = security.without_port(host)
+    if Rules().knows(name) and name != "localhost":
+        assert ipaddress.ip_address(name).is_loopback
+
+
+@given(st.ip_addresses(), st.from_regex(r"[a-z]{1,10}(\.[a-z]{1,10}){0,2}", fullmatch=True))
+def test_what_else_is_known_where_others_may_ask(address: Any, name: str) -> None:
+    """Everywhere: by any address, which no name can stand for, and by names that were given."""
+    everywhere = rules_for("0.0.0.0", "0.0.0.0", KEY)
+    assert everywhere.knows(str(address))
+    own = {"0.0.0.0", "localhost", security.socket.gethostname().lower()}
+    assert everywhere.knows(name) == (name in own)
+    assert rules_for("::", "::", KEY, [name.upper()]).knows(name)
+    one = rules_for("192.168.7.7", "192.168.7.7", KEY)
+    assert one.knows(str(address)) == (address.is_loopback or str(address) == "192.168.7.7")
+    assert not rules_for("localhost", "127.0.0.1", None).knows("0.0.0.0")
+
+
+@given(st.sampled_from(["localhost:80", "127.0.0.1", "[::1]:9"]), st.text(max_size=30))
+def test_an_origin_is_the_host_that_was_asked(host: str, other: str) -> None:
+    assert security.same_place(f"http://{host}", host) and security.same_place(
+        f"HTTPS://{host}", host
+    )
+    assert security.same_place(other, host) == (
+        other.lower() in (f"http://{host}", f"https://{host}")
+    )
+
+
+# -- keys --------------------------------------------------------------------------------------
+
+
+def test_without_the_key_nothing_is_answered(locked: Served) -> None:
+    with locked.http() as http:
+        assert http.get("/health").status_code == 200
+        for method, path in ROUTES[1:-1]:
+            for given in (
+                None,
+                "",
+                "Bearer",
+                "Bearer wrong",
+                f"Basic {KEY}",
+                KEY,
+                f"Bearer {KEY}x",
+            ):
+                headers = {} if given is None else {"authorization": given}
+                answer = http.request(method, path, headers=headers)
+                assert answer.status_code == 401, (path, given)
+                error = answer.json()["error"]
+                assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
+                assert answer.headers["www-authenticate"] == "Bearer"
+        assert http.get("/v1/models", headers={"authorization": f"bearer {KEY}"}).status_code == 200
+    answer = locked.client(KEY).chat.completions.create(model="reciter", messages=HELLO)
+    assert answer.choices[0].message.content == ANSWER
+    with pytest.raises(openai.AuthenticationError):
+        locked.client("wrong").models.list()
+
+
+def test_a_page_has_its_own_doors(locked: Served) -> None:
+    """Keys and sizes are its own business; hosts and origins are not."""
+    with locked.http() as http:
+        assert http.get("/ui/").json() == "page"
+        assert http.post("/ui/", json={"a": "x" * 5000}).json() == 1
+        assert http.get("/ui/", headers={"origin": "http://evil.com"}).status_code == 403
+        for path in ("/uix", "/ui2/", "//ui/", "/UI/", "/ui/../v1/models", "/v1/models?/ui/"):
+            answer = raw(
+                locked.port, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n".encode() + CLOSE
+            )
+            assert b" 401 " in answer or b" 404 " in answer, path
+            assert b"reciter" not in answer
+
+
+def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hmac's comparison, of digests of one length."""
+    seen: list[tuple[bytes, bytes]] = []
+    compare = hmac.compare_digest
+
+    def watched(one: bytes, other: bytes) -> bool:
+        seen.append((one, other))
+        return compare(one, other)
+
+    monkeypatch.setattr("hmac.compare_digest", watched)
+    rules = Rules(key=KEY)
+    for sent, right in {None: False, "Bearer x": False, "é": False, f"Bearer {KEY}": True}.items():
+        assert rules.opens(sent) == right
+    assert len(seen) == 4 and {len(one) for pair in seen for one in pair} == {32}
+    assert len({other for _, other in seen}) == 1
+
+
+@given(st.text(max_size=40) | st.sampled_from([KEY, f" {KEY} ", KEY.upper(), KEY[:-1]]))
+def test_only_the_key_opens(given: str) -> None:
+    assert Rules(key=KEY).opens(f"Bearer {given}") == (given.strip() == KEY)
+    assert Rules(key=KEY).opens(given) is False
+    assert Rules().opens(given), "where there is no key"
+
+
+def test_keys_and_texts_are_never_logged(locked: Served, caplog: pytest.LogCaptureFixture) -> None:
+    text = "the user's own words"
+    caplog.set_level(1)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio", "ui", "engine"):
+        caplog.set_level(1, name)
+    messages: Any = [{"role": "user", "content": text}]
+    locked.client(KEY).chat.completions.create(model="reciter", messages=messages)
+    with locked.http() as http:
+        http.get("/v1/models", headers={"authorization": "Bearer wrong-key-that-was-tried"})
+        http.get(f"/v1/models/{text}", headers={"authorization": f"Bearer {KEY}"})
+        http.post("/v1/completions", content=text, headers={"authorization": f"Bearer {KEY}"})
+    ours = [
+        one for one in caplog.records if not one.name.startswith(("openai", "httpx", "httpcore"))
+    ]
+    for record in ours:
+        said = logging.Formatter().format(record)
+        for secret in (KEY, "wrong-key", text):
+            assert secret not in said, said
+
+
+# -- going out ---------------------------------------------------------------------------------
+
+watched: list[tuple[str, Any]] | None = None
+
+
+def watch(event: str, given: tuple[Any, ...]) -> None:
+    if watched is not None and event in ("socket.connect", "socket.sendto", "socket.getaddrinfo"):
+        watched.append((event, given[1] if event != "socket.getaddrinfo" else given[0]))
+
+
+def test_nothing_goes_out(engine: Engine) -> None:
+    """From its start to its end a server connects to nobody; clients here ask loopback."""
+    global watched
+    sys.addaudithook(watch)  # for good: it looks only while it is told to
+    watched = []
+    try:
+        with serving(engine) as served:
+            answer = served.client().chat.completions.create(model="reciter", messages=HELLO)
+            assert answer.choices[0].message.content == ANSWER
+            with served.http() as http:
+                assert http.get("/metrics").status_code == 200
+                assert http.get("/openapi.json").status_code == 200
+    finally:
+        found, watched = watched, None
+    assert found, "the clients' own are seen"
+    for event, where in found:
+        host = where[0] if isinstance(where, tuple) else where
+        assert host in ("127.0.0.1", "localhost", "::1"), (event, where)

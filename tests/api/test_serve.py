@@ -1,0 +1,167 @@
+"""`draftline serve` as a user runs it: a process, its line, its ends, and what it refuses. The page
+it serves is in test_serve_page.py."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import draftline, environment, one_line
+from tests.support.server import ANSWER, HELLO, PATIENCE, endless, http, until
+from ui.cli import serve
+
+KEY = "0123456789abcdef0123"
+CHAT = "/v1/chat/completions"
+LONG = {"messages": HELLO, "max_tokens": 30_000, "stream": True}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return endless(tmp_path_factory.mktemp("models") / "endless")
+
+
+@contextlib.contextmanager
+def started(folder: Path, *arguments: str | Path, **more: str) -> Iterator[tuple[Any, str]]:
+    """A server's process and its address."""
+    command = [sys.executable, "-m", "ui.cli", "serve", "--no-page", "--port", "0", *arguments]
+    own = environment(folder) | more
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, env=own, **pipes) as process:
+        try:
+            said = []
+            for line in process.stderr:  # type: ignore[union-attr]
+                said.append(line)
+                if found := re.fullmatch(r"draftline: (\S+) at (http://\S+)/v1\n", line):
+                    yield process, found[2]
+                    break
+            else:
+                raise AssertionError(said)
+        finally:
+            process.kill()
+
+
+def ended(process: Any) -> None:
+    """It ends well, and says nothing more."""
+    assert process.wait(PATIENCE) == 0
+    assert (process.stdout.read(), process.stderr.read()) == ("", "")
+
+
+def test_it_serves_until_ctrl_c(model: Path, tmp_path: Path) -> None:
+    """On loopback, without a key; a stream under way ends with an error."""
+    with started(tmp_path, "--model", model, "--alias", "gpt-4o-mini", "--queue", "1") as served:
+        process, url = served
+        assert url.startswith("http://127.0.0.1:")
+        with http(url) as client:
+            body = {"model": "gpt-4o-mini", "messages": HELLO, "max_tokens": 3}
+            answer = client.post(CHAT, json=body).json()
+            assert answer["choices"][0]["message"]["content"] == ANSWER[:3]
+            assert client.get("/health", headers={"host": "evil.com"}).status_code == 400
+            with client.stream("POST", CHAT, json=LONG) as stream:
+                lines = stream.iter_lines()
+                next(lines)
+                assert client.post(CHAT, json=body).status_code == 429
+                process.send_signal(signal.SIGINT)
+                *_, last = (line for line in lines if line)
+        assert '"error"' in last and "[DONE]" not in last
+        ended(process)
+
+
+@pytest.mark.full
+def test_a_key_opens_other_addresses(model: Path, tmp_path: Path) -> None:
+    """All addresses, by any of them, but not by a name that may be pointed here. Who does not read
+    its answer does not keep the server from ending."""
+    arguments = ("--host", "0.0.0.0", "--allow-host", "box.lan", "--alias", "*", "--model", model)
+    with started(tmp_path, *arguments, DRAFTLINE_API_KEY=KEY) as (process, url):
+        port = int(url.rsplit(":", 1)[1])
+        right = {"authorization": f"Bearer {KEY}"}
+        with http(f"http://127.0.0.1:{port}") as client:
+            assert client.get("/v1/models").status_code == 401
+            for host, status in {
+                "192.168.1.5": 200,
+                f"box.lan:{port}": 200,
+                socket.gethostname(): 200,
+                "evil.com": 400,
+            }.items():
+                asked = client.get("/v1/models", headers=right | {"host": host})
+                assert asked.status_code == status
+            body = LONG | {"max_tokens": 1000, "model": "m" * 300_000}
+            with client.stream("POST", CHAT, json=body, headers=right) as stream:
+                assert stream.status_code == 200
+                with http(f"http://127.0.0.1:{port}", headers=right) as other:
+                    until(lambda: "draftline_open 0.0" in other.get("/metrics").text)
+                process.send_signal(signal.SIGTERM)
+                ended(process)
+
+
+# -- what is refused, before a model is looked for ---------------------------------------------
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line of a refusal for usage."""
+    parser = argparse.ArgumentParser()
+    serve.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["serve", *arguments])
+    assert args.run(args) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and re.fullmatch(r"draftline: [^\n]*: [^\n]*\n", said.err), said
+    return said.err
+
+
+def test_other_machines_need_a_key(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(serve.KEY, raising=False)
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        assert "set a key in DRAFTLINE_API_KEY" in refused(capsys, "--host", host)
+    for key in ("", "short", "k" * 15, "k" * 20 + " k", "k" * 20 + "é", "k" * 20 + "\t"):
+        line = refused(capsys, "--host", "0.0.0.0", "--api-key", key)
+        assert "16 or more" in line and (not key or key not in line)
+    monkeypatch.setenv(serve.KEY, "")
+    assert "16 or more" in refused(capsys, "--host", "0.0.0.0")
+
+
+def test_addresses_that_cannot_be_had(capsys: pytest.CaptureFixture[str]) -> None:
+    for host in ("", "no-such-host.invalid", "a" * 100, "two words"):
+        assert "name an address" in refused(capsys, "--host", host)
+    assert "name another" in refused(capsys, "--host", "192.0.2.1", "--api-key", KEY)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert "name another --port" in refused(capsys, "--port", port)
+    assert "not a folder" in refused(capsys, "--workspace", "nowhere")
+
+
+def test_options_that_are_none_and_models_that_cannot_be_had(tmp_path: Path) -> None:
+    result = draftline(tmp_path, "serve", "--queue", "0")
+    assert result.returncode == 2 and "0 is not 1 to 1000: see `" in one_line(result)
+    parser = argparse.ArgumentParser()
+    serve.add_parser(parser.add_subparsers())
+    for wrong in (["--port", "70000"], ["--port", "x"], ["--queue", "1001"], ["--ports", "1"]):
+        with pytest.raises(SystemExit):
+            parser.parse_args(["serve", *wrong])
+    result = draftline(tmp_path, "serve", "--port", "0", "--model", tmp_path)
+    assert result.returncode == 3 and result.stdout == b""
+    assert b"config" in result.stderr.splitlines()[-1]
+
+
+def test_help_is_quick_and_complete(tmp_path: Path) -> None:
+    """No torch, no web framework."""
+    code = (
+        "import sys, ui.cli.main\nui.cli.main(['serve', '--help'])\n"
+        "print(*(one for one in ('torch', 'fastapi', 'uvicorn', 'pydantic') if one in sys.modules),"
+        " file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, env=environment(tmp_path), capture_output=True, check=True)
+    assert result.stderr.strip() == b""
+    for option in ("--host", "--port", "--api-key", "--allow-host", "--alias", "--queue"):
+        assert option in result.stdout.decode()

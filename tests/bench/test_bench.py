@@ -1,0 +1,212 @@
+"""bench/decode/decode.py: its arithmetic, its checks of answers, and the shape of what it prints.
+
+Times are never asserted. The run is of a tiny random model, whose answers are nonsense.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from difflib import SequenceMatcher
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.common import tasks
+from bench.common.stats import bootstrap, pairs, typical
+from tests.conftest import tiny_model
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SPEEDS = st.floats(0.1, 1000.0)
+PROMPTS = st.lists(st.lists(SPEEDS, min_size=1, max_size=6), min_size=1, max_size=4)
+RIGHT: dict[str, Callable[[str], str]] = {
+    "edit-basket": lambda code: code.replace("items", "entries"),
+    "edit-tables": lambda code: re.sub(
+        r'\.open\("(\w)"\)', r'.open("\1", encoding="utf-8")', code.replace("open()", 'open("r")')
+    ),
+    "edit-checks": lambda code: code.replace("RuntimeError", "ValueError"),
+}
+EDITS = [task for task in tasks.shipped() if task.kind == "edit"]
+
+
+# -- statistics --------------------------------------------------------------------------------
+
+
+@settings(max_examples=20, deadline=None)
+@given(PROMPTS, st.booleans())
+def test_the_interval_holds_the_value_and_lies_within_the_pairs(
+    prompts: list[list[float]], sampled: bool
+) -> None:
+    ratio = bootstrap(prompts, sampled)
+    every = [one for prompt in prompts for one in prompt]
+    near = 1 + 1e-9
+    assert min(every) / near <= ratio.low <= ratio.high <= max(every) * near
+    if not sampled and all(len(prompt) == 1 for prompt in prompts):
+        assert ratio.low == ratio.value == ratio.high  # nothing was left to chance
+
+
+@settings(max_examples=20, deadline=None)
+@given(PROMPTS, st.sampled_from([0.25, 2.0, 8.0]))
+def test_twice_as_fast_is_twice_the_ratio(prompts: list[list[float]], factor: float) -> None:
+    scaled = bootstrap([[one * factor for one in prompt] for prompt in prompts])
+    for one, other in zip(bootstrap(prompts), scaled, strict=True):
+        assert math.isclose(one * factor, other, rel_tol=1e-9)
+
+
+def test_the_interval_is_the_same_every_time_and_wider_with_more_noise() -> None:
+    quiet, loud = [[1.9, 2.0, 2.1, 2.0, 1.95]], [[1.0, 2.0, 4.0, 2.0, 1.5]]
+    assert bootstrap(quiet) == bootstrap(quiet)
+    assert bootstrap(loud).high - bootstrap(loud).low > bootstrap(quiet).high - bootstrap(quiet).low
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    chance = random.Random(1)
+    covered = 0
+    for _ in range(40):
+        ratio = bootstrap([[chance.gauss(3.0, 0.3) for _ in range(15)]])
+        covered += ratio.low <= 3.0 <= ratio.high
+    assert covered >= 32
+
+
+@given(st.lists(st.tuples(SPEEDS, SPEEDS), min_size=1))
+def test_pairs_are_of_one_repeat(runs: list[tuple[float, float]]) -> None:
+    assert pairs(*zip(*runs, strict=True)) == [one / other for one, other in runs]
+    with pytest.raises(ValueError, match="every repeat needs one of each"):
+        pairs([one for one, _ in runs], [])
+
+
+@given(PROMPTS)
+def test_typical_of_one_prompt_is_its_median(prompts: list[list[float]]) -> None:
+    assert math.isclose(typical(prompts[:1]), median(prompts[0]), rel_tol=1e-9)
+
+
+# -- tasks -------------------------------------------------------------------------------------
+
+
+def test_there_are_three_edits_and_three_summaries_with_names_of_their_own() -> None:
+    kinds = [task.kind for task in tasks.shipped()]
+    assert kinds.count("edit") == kinds.count("summary") == 3
+    assert len({task.name for task in tasks.shipped()}) == 6
+    for task in tasks.shipped():
+        if task.kind == "summary":
+            assert 400 <= len(task.request.messages[1]["content"].split()) <= 900
+
+
+@pytest.mark.parametrize("task", EDITS, ids=lambda task: task.name)
+def test_an_edit_is_of_the_size_that_is_claimed(task: tasks.Task) -> None:
+    """40 to 80 whole lines, in which 8 to 40 words and signs change."""
+    start = (task.request.selection or (0, 0))[0]
+    assert task.request.text[:start].endswith("\n") and task.before.endswith("\n")
+    assert 40 <= task.before.count("\n") <= 80
+    words = [
+        re.findall(r"\w+|[^\w\s]", code) for code in (task.before, RIGHT[task.name](task.before))
+    ]
+    blocks = SequenceMatcher(None, *words, autojunk=False).get_opcodes()
+    assert 8 <= sum(max(b - a, d - c) for kind, a, b, c, d in blocks if kind != "equal") <= 40
+
+
+@pytest.mark.parametrize("task", EDITS, ids=lambda task: task.name)
+def test_a_right_answer_passes_and_every_other_fails(task: tasks.Task) -> None:
+    right = RIGHT[task.name](task.before)
+    assert task.passes(right) is True
+    assert task.passes(right.removesuffix("\n")) is True  # the closing fence took it
+    assert task.passes(task.before) is False, "nothing was done"
+    assert task.passes(right + "\nleft = 1\n") is False, "something was added"
+    assert task.passes(right[: len(right) // 2]) is False, "half of it"
+    assert task.passes("") is False
+    lines = right.splitlines(keepends=True)
+    old = task.before.splitlines(keepends=True)
+    changed = [n for n, line in enumerate(lines) if line != old[n]]
+    assert len(changed) >= 4
+    for n in changed:
+        assert task.passes("".join([*lines[:n], old[n], *lines[n + 1 :]])) is False, "one forgotten"
+
+
+def test_a_summary_is_not_judged() -> None:
+    assert tasks.shipped()[-1].passes("anything") is None
+
+
+def test_tasks_by_path_are_always_the_same_ones(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    records = [
+        {"id": f"t/{n}", "instruction": "Do.", "context": "a\n" * (n % 2), "before": f"x = {n}\n"}
+        for n in range(9)
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+    drawn = tasks.from_file(path, 4)
+    assert drawn == tasks.from_file(path, 4) and len({task.name for task in drawn}) == 4
+    assert len(tasks.from_file(path, 99)) == 9
+    for task in drawn:
+        assert task.sampled and task.before == f"x = {task.name[2:]}\n"
+    path.write_text('{"id": "t/0"}\n', "utf-8")
+    with pytest.raises(ValueError, match=r"tasks\.jsonl, line 1: .*instruction"):
+        tasks.from_file(path, 1)
+
+
+# -- a run -------------------------------------------------------------------------------------
+
+
+def decode(tmp_path: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "bench" / "decode.py"), *map(str, arguments)]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=500,
+        env=os.environ | {"DRAFTLINE_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"},
+    )
+
+
+@pytest.mark.full
+def test_a_run_ends_with_one_json_line_that_is_also_the_file(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "tiny", context=8192)
+    path = tmp_path / "tasks.jsonl"
+    record = {"id": "one", "instruction": "Rename x.", "context": "", "before": "x = 1\n"}
+    path.write_text(json.dumps(record), "utf-8")
+    out = tmp_path / "out.json"
+    options = ["--model", model, "--repeats", "2", "--prompts", "0", "--dtypes", "f32"]
+    ran = decode(tmp_path, *options, "--tasks", path, "--slow-prompts", "1", "--out", out)
+    assert ran.returncode == 0, ran.stderr
+    line = json.loads(ran.stdout.splitlines()[-1])
+    assert line == json.loads(out.read_text("utf-8"))
+    assert {"cpu", "cores", "memory_gb"} <= line["machine"].keys()
+    assert {"python", "torch", "transformers", "xllamacpp"} <= line["versions"].keys()
+    methods = {one["method"] for one in line["results"]}
+    assert {"plain", "draftline"} <= methods
+    assert any("llama.cpp" in why for why in line["left_out"]), "a folder has no GGUF"
+    for one in line["results"]:
+        assert one["prompt"] == "one" and one["kind"] == "edit"
+        assert one["tokens"] > 0 and one["tokens_per_s"] > 0 and one["ms_per_step"] > 0
+        assert one["ratio_low"] <= one["ratio_to_plain"] <= one["ratio_high"]
+        if one["method"] == "plain":
+            assert one["tokens_per_forward"] == one["ratio_to_plain"] == 1.0
+        if one["method"] == "draftline":
+            assert one["equal"] is True
+    assert line["floor"]["plain"]["weight_bytes"] > 0
+    assert list(tmp_path.glob("out.json*")) == [out], "no half-written file is left"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--methods", "plain,guess"], "guess"),
+        (["--repeats", "0"], "--repeats 0"),
+        (["--tasks", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["--model", "qwen-coder"], "unknown model 'qwen-coder'"),
+    ],
+)
+def test_bad_options_are_named(tmp_path: Path, arguments: list[str], names: str) -> None:
+    ran = decode(tmp_path, *arguments)
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert names in ran.stderr.splitlines()[-1]

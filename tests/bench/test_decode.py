@@ -1,0 +1,217 @@
+"""bench/decode/decode.py's newer parts: prompt lookup's rule, Spec-Bench's questions, costs, second edits.
+
+Times are never asserted. A whole run is of a tiny random model.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.common import questions, tasks
+from bench.decode import prefix_reuse
+from bench.decode.methods import LOOKUP as PromptLookup
+from bench.decode.methods import Run, relative_cost
+from engine.drafting import Context
+from engine.drafting.methods.prompt_lookup import LONGEST, TOKENS
+from engine.model.cost_model import GRID, Cost
+from engine.records import Draft
+from tests.bench.test_bench import decode
+from tests.conftest import HashTarget, tiny_model
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FEW = st.lists(st.integers(0, 3), min_size=1, max_size=40)
+
+
+# -- prompt lookup ---------------------------------------------------------------------------------
+
+
+def looked_up(text: list[int], room: int) -> list[int]:
+    """The rule in plain words: the longest n-gram's first place that something follows."""
+    for count in range(min(LONGEST, len(text)), 0, -1):
+        tail = text[len(text) - count :]
+        for place in range(count, len(text)):
+            if text[place - count : place] == tail:
+                return text[place : place + min(TOKENS, room)]
+    return []
+
+
+@settings(max_examples=60, deadline=None)
+@given(FEW, st.lists(FEW, max_size=5), st.integers(0, 20))
+def test_prompt_lookup_is_its_rule(prompt: list[int], steps: list[list[int]], room: int) -> None:
+    drafter, context = PromptLookup(), Context(prompt, room=room)
+    drafter.begin(context)
+    for committed in [[], *steps]:
+        context.output += committed
+        if committed:
+            drafter.observe(Draft(), [], committed, None, 0.0)
+        draft = drafter.propose(context, None)
+        assert draft.tokens == looked_up(prompt + context.output, room)
+        assert draft.parents == list(range(-1, len(draft) - 1))
+
+
+def test_prompt_lookup_follows_the_law() -> None:
+    from engine.drafting import Nothing
+    from engine.sampling.verify import accept
+
+    def written(drafter: Nothing) -> tuple[list[int], int]:
+        target, context, passes = HashTarget(vocab=3), Context([1, 2, 0, 1]), 0
+        target.begin(context.prompt, 300)
+        for _ in target.prefill(context.prompt, 300):
+            pass
+        drafter.begin(context)
+        while len(context.output) < 120:
+            context.room = target.room()
+            draft = drafter.propose(context, target)
+            logits = target.forward(context.last, draft).logits
+
+            def choice(row: int, depth: int, logits: Any = logits) -> int:
+                return int(logits[row].argmax())
+
+            path, token = accept(draft, choice)
+            target.keep(path)
+            committed = [*(draft.tokens[node] for node in path), token]
+            context.output += committed
+            drafter.observe(draft, path, committed, None, 0.0)
+            passes += 1
+        return context.output[:120], passes
+
+    (plain, many), (fast, few) = written(Nothing()), written(PromptLookup())
+    assert plain == fast and few < many
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+def write(path: Path, counts: dict[str, int]) -> Path:
+    records = [
+        {"question_id": f"{category}/{n}", "category": category, "turns": [f"{category} {n}?", "?"]}
+        for category, count in counts.items()
+        for n in range(count)
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+    return path
+
+
+def test_questions_are_a_few_of_each_kind_and_always_the_same(tmp_path: Path) -> None:
+    counts = dict.fromkeys([name for names in questions.KINDS.values() for name in names], 20)
+    path = write(tmp_path / "questions.jsonl", counts)
+    kinds = list(questions.KINDS)
+    drawn = questions.tasks(path, kinds, 10, 64)
+    assert drawn == questions.tasks(path, kinds, 10, 64)
+    assert [task.kind for task in drawn] == [kind for kind in kinds for _ in range(10)]
+    assert len({task.name for task in drawn}) == len(drawn)
+    for task in drawn:
+        (message,) = task.request.messages
+        assert message["content"].split()[0] in questions.KINDS[task.kind], "of its own category"
+        assert message["content"].endswith("?") and "\n" not in message["content"], "the first turn"
+        assert task.request.max_tokens == 64 and task.sampled and task.passes("x") is None
+    assert len(questions.tasks(path, ["qa"], 99, 8)) == 20
+
+
+def test_questions_that_are_none_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "questions.jsonl", {"qa": 3})
+    with pytest.raises(ValueError, match="no question of rag: leave out rag"):
+        questions.tasks(path, ["qa", "rag"], 2, 8)
+    path.write_text('{"question_id": 1, "category": "qa", "turns": []}\n', "utf-8")
+    with pytest.raises(ValueError, match=r"questions\.jsonl, line 1: .*turns"):
+        questions.tasks(path, ["qa"], 2, 8)
+
+
+def test_whole_files_are_asked_whole() -> None:
+    whole, parts = tasks.whole_files(), [t for t in tasks.shipped() if t.kind == "edit"]
+    assert {task.kind for task in whole} == {"file"} and len({task.name for task in whole}) == 4
+    for task in whole:
+        assert task.request.selection is None and task.before == task.request.text
+        assert task.passes(task.before) is not True, "nothing was done"
+    for one, part in zip(whole, parts, strict=False):
+        assert one.request.instruction == part.request.instruction
+        right = part.request.text.replace("items", "entries").replace("RuntimeError", "ValueError")
+        if one.name != "file-tables":
+            assert one.passes(right) is True
+
+
+# -- costs and second edits ------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), min_size=1, max_size=20))
+def test_the_relative_cost_is_what_the_passes_cost(steps: list[tuple[int, int]]) -> None:
+    cost = Cost([float(rows) for rows in GRID])  # a pass of n tokens costs n
+    run = Run("", 1, 1, 1.0, 1.0, 10, tuple(steps))
+    tokens = sum(gained for _, gained in steps)
+    expected = sum(1 + drafted for drafted, _ in steps) / tokens
+    assert relative_cost(cost, [run, run]) == pytest.approx(expected)
+    plain = Run("", 1, 1, 1.0, 1.0, 10, tuple((0, 1) for _ in steps))
+    assert relative_cost(cost, [plain]) == pytest.approx(1.0)
+    assert relative_cost(cost, [Run("", 0, 0, 0.0, 0.0)]) is None
+
+
+def test_second_edits_are_of_one_file() -> None:
+    for first, second in prefix_reuse.cases().values():
+        assert first.instruction != second.instruction and first.path == second.path
+        if second.selection is None:
+            same = first.text.startswith(second.text[: len(first.text) // 3])
+            assert same and first.selection is None
+        else:
+            assert first.text == second.text
+
+
+# -- a run -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+def test_a_run_of_questions_with_all_that_is_beside_the_speed(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "tiny", context=8192)
+    path = write(tmp_path / "questions.jsonl", {"qa": 3, "translation": 2})
+    out = tmp_path / "out.json"
+    options: list[str | Path] = [
+        "--model",
+        model,
+        "--kinds",
+        "qa,translation",
+        "--spec-bench",
+        path,
+        "--limit",
+        "9",
+    ]
+    options += ["--questions", "2", "--methods", "plain,draftline,lookup", "--dtypes", "f32"]
+    options += ["--repeats", "2", "--temperatures", "0,0.8", "--second-edit", "--out", out]
+    ran = decode(tmp_path, *options)
+    assert ran.returncode == 0, ran.stderr
+    record = json.loads(ran.stdout.splitlines()[-1])
+    assert record == json.loads(out.read_text("utf-8"))
+    assert {one["method"] for one in record["results"]} == {"plain", "draftline", "lookup"}
+    assert all(one["equal"] for one in record["results"] if one["method"] != "plain")
+    assert {one["kind"] for one in record["groups"]} == {"qa", "translation"}
+    for one in record["groups"]:
+        assert one["prompts"] == 2 and one["low"] <= one["ratio"] <= one["high"]
+        assert (one["cost"] is not None) == (one["against"] == "plain")
+    assert [one["temperature"] for one in record["acceptance"]] == [0, 0.8] * 2
+    assert all(one["equal"] == one["prompts"] == 2 for one in record["acceptance"])
+    ratios = {one["case"]: one["second_tokens"] / one["first_tokens"]
+              for one in record["second_edit"]}  # fmt: skip
+    assert ratios["a file, again"] < 0.2 < ratios["another selection"]
+    assert "1/4 qa-" in ran.stderr and "draftline, repeat 2 of 2" in ran.stderr
+    assert not out.with_suffix(".runs").exists(), "the results have all that the notes had"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--kinds", "edit,poem"], "--kinds poem: choose from file,edit,summary,summarization"),
+        (["--kinds", "qa"], "--spec-bench FILE"),
+        (["--kinds", "qa", "--spec-bench", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["--temperatures", "warm"], "--temperatures warm"),
+        (["--limit", "0"], "--limit 0"),
+    ],
+)
+def test_bad_options_are_named(tmp_path: Path, arguments: list[str], names: str) -> None:
+    ran = decode(tmp_path, *arguments)
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert names in ran.stderr.splitlines()[-1]

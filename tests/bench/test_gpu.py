@@ -1,0 +1,278 @@
+"""bench/gpu/gpu.py on a CPU: forced edits, floors, what is left out.
+
+Times are never asserted.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.gpu import edits as gpu_edits
+from bench.gpu import exact, gpu, models, run, steps
+from bench.gpu.generation import Ours, Played, Theirs
+from engine import Config
+from engine.drafting import chain
+from engine.records import Draft
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TINY = models.SHAPES["tiny"]
+CPU = torch.device("cpu")
+ONE = Config(device="cpu", dtype="f32", threads=1, graphs="static")
+
+
+@pytest.fixture(scope="module")
+def target() -> Any:
+    return models.random_target("tiny", TINY, ONE)
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    return models.random_hf(TINY, CPU, torch.float32)
+
+
+@pytest.fixture(scope="module")
+def recorded() -> gpu_edits.Recorded:
+    return gpu_edits.load(gpu_edits.read(gpu_edits.SAMPLE), TINY["vocab_size"])
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+def test_both_models_of_a_shape_are_the_same_model(target: Any, theirs: Any) -> None:
+    ids = [3, 99, 7, 2048, 5, 5, 1]
+    steps.clear(target)
+    target.begin(ids[:1], 64)
+    ours = target.forward(ids[0], chain(ids[1:], "test")).logits
+    target.keep([])
+    other = theirs(torch.tensor([ids])).logits[0]
+    assert torch.allclose(ours, other, atol=1e-4) and ours.std() > 0
+
+
+@pytest.mark.parametrize("name", list(models.SHAPES))
+def test_weights_are_those_of_transformers(name: str) -> None:
+    """Their names and shapes, and so the bytes that a floor counts."""
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+    settings = models.SHAPES[name]
+    config = CONFIG_MAPPING[settings["model_type"]](**settings)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    assert models.shapes(settings) == {n: tuple(p.shape) for n, p in model.named_parameters()}
+    whole = sum(p.numel() for p in model.parameters())
+    assert models.weight_bytes(settings, 2) == 2 * whole
+    tied = settings["tie_word_embeddings"]
+    spared = 0 if tied else settings["vocab_size"] * settings["hidden_size"]
+    assert models.read_bytes(settings, 2) == 2 * (whole - spared)
+
+
+def test_sizes_are_those_people_know() -> None:
+    billions = {name: models.weight_bytes(one, 1) / 1e9
+                for name, one in models.SHAPES.items()}  # fmt: skip
+    assert billions["qwen2.5-coder-7b"] == pytest.approx(7.62, abs=0.01)
+    assert billions["llama-2-7b"] == pytest.approx(6.74, abs=0.01)
+    assert billions["qwen2.5-coder-1.5b"] == pytest.approx(1.54, abs=0.01)
+    assert billions["qwen2.5-coder-0.5b"] == pytest.approx(0.494, abs=0.001)
+    assert models.cache_bytes(models.SHAPES["llama-2-7b"], 1, 2) == 512 << 10
+
+
+# -- recorded edits --------------------------------------------------------------------------------
+
+
+def test_the_sample_is_of_files_and_of_selections(recorded: gpu_edits.Recorded) -> None:
+    kinds = [one.kind for one in recorded.answers]
+    assert kinds.count("file") >= 4 and kinds.count("hunk") >= 4
+    for one in recorded.answers:
+        assert len(one.prompt) + len(one.output) < 4096, "Llama-2 could not write it"
+        assert (
+            recorded.decode(one.output)
+            in gpu_edits.SAMPLE.parent.with_name("sample_edits.jsonl")
+            .read_text("utf-8")
+            .encode()
+            .decode("unicode_escape")
+            or one.kind == "file"
+        )
+    texts = [recorded.decode(one.output) for one in recorded.answers]
+    edits = (ROOT / "bench" / "sample_edits.jsonl").read_text("utf-8").splitlines()
+    after = [json.loads(line)["after"] for line in edits]
+    assert all(any(text in whole for whole in after) for text in texts)
+
+
+def test_ids_are_the_tokenizers_own_where_there_is_room() -> None:
+    record = gpu_edits.read(gpu_edits.SAMPLE)
+    large, small = (gpu_edits.load(record, vocab) for vocab in (152064, 4096))
+    for one, other in zip(large.answers, small.answers, strict=True):
+        assert one.output == [record["ids"][n] for n in other.output]
+        assert large.decode(one.output) == small.decode(other.output)
+    with pytest.raises(ValueError, match="fewer edits"):
+        gpu_edits.load(record, 100)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 9)), max_size=10),
+       st.lists(st.integers(0, 2), min_size=1, max_size=6))  # fmt: skip
+def test_rows_that_agree_are_those_that_are_accepted(
+    nodes: list[tuple[int, int]], expected: list[int]
+) -> None:
+    from engine.sampling.verify import accept
+
+    draft = Draft()
+    for n, (token, parent) in enumerate(nodes):
+        draft.add(token, min(parent, n - 1), 1.0, "test")
+    rows, tokens = gpu_edits.agreeing(draft, expected)
+    chosen = dict(zip(rows, tokens, strict=True))
+    path, last = accept(draft, lambda row, depth: chosen.get(row, -1))
+    end = len(path) == len(expected)  # the draft went on to the end of what is recorded
+    assert [draft.tokens[n] for n in path] == expected[: len(path)]
+    assert last == (-1 if end else expected[len(path)])
+
+
+def test_every_way_writes_the_recorded_text(
+    target: Any, theirs: Any, recorded: gpu_edits.Recorded
+) -> None:
+    """`_play` and `Theirs` raise where it is another one."""
+    ours = Ours(target, recorded, ONE)
+    answer = next(one for one in recorded.answers if one.kind == "hunk")
+    plain, fast = ours.plain(answer), ours.draftline(answer)
+    assert plain.tokens == fast.tokens == len(answer.output)
+    assert plain.passes == len(answer.output) > 1.5 * fast.passes
+    part = answer.from_middle(32)
+    assert part.prompt == answer.prompt + answer.output[: (len(answer.output) - 32) // 2]
+    one, several = Theirs(theirs)(part), Theirs(theirs, lookup=True)(part)
+    assert one.passes == one.tokens == 31
+    static = Theirs(theirs, room=4096)  # under torch.compile on a card
+    assert static(part).tokens == static(part).passes == 31
+    assert several.passes < several.tokens, "prompt lookup finds something in a hunk"
+
+
+def test_another_text_is_an_error(target: Any, recorded: gpu_edits.Recorded) -> None:
+    answer = recorded.answers[-1].from_middle(20)
+    ending = replace(recorded, eos=frozenset({answer.output[9]}))
+    with pytest.raises(RuntimeError, match="another text"):
+        Ours(target, ending, ONE).plain(answer)
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+def test_a_step_leaves_the_cache_as_it_was(target: Any) -> None:
+    steps.clear(target)
+    steps.place_at(target, 100, 16)
+    before = target.sequence.cache[0][..., :100, :].clone()
+    for _ in range(3):
+        steps.step(target, steps.draft_of(16), 100)
+    assert len(target.tokens) == 100
+    assert torch.equal(target.sequence.cache[0][..., :100, :], before)
+
+
+def test_the_floor_is_weights_and_live_cache(target: Any) -> None:
+    """Counted from the tensors themselves."""
+    steps.clear(target)
+    steps.place_at(target, 299, 1)
+    cache = target.sequence.cache[0][..., :300, :].nbytes
+    weights = 4 * sum(p.numel() for p in models.random_hf(TINY, CPU, torch.float32).parameters())
+    assert steps.floor_ms(TINY, target, 300, 1.0) == pytest.approx((weights + cache) / 1e6)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=12))
+def test_covered_time_is_counted_once(spans: list[tuple[int, int]]) -> None:
+    points = {n for start, length in spans for n in range(start, start + length)}
+    assert steps.covered([(a, a + n) for a, n in spans]) == len(points)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "part"),
+    [
+        ("_attend", "attention"),
+        ("void flash::flash_fwd_kernel<...>", "attention"),
+        ("nvjet_tst_64x8_64x16_1x1_v_bz_TNT", "matmuls"),
+        ("void cublasLt::splitKreduce_kernel<32, 16>", "matmuls"),
+        ("void gemv2T_kernel_val<int, int, __nv_bfloat16>", "matmuls"),
+        ("_product", "matmuls"),
+        ("_add_norm", "norms_turns_gates"),
+        ("void at::native::reduce_kernel<512, 1, ArgMaxOps<float>>", "choices"),
+        ("Memcpy HtoD (Pinned -> Device)", "transfers"),
+        ("void at::native::vectorized_elementwise_kernel<4, AddFunctor>", "other"),
+    ],
+)
+def test_kernels_by_part(kernel: str, part: str) -> None:
+    assert steps.part_of(kernel) == part
+
+
+def test_differences_count_bits_and_flips() -> None:
+    alone = torch.tensor([[1.0, 0.0], [1.0, 0.999], [9.0, 0.0]])
+    together = torch.tensor([[1.0, 0.0], [0.999, 1.0], [0.0, 9.0]])
+    found = exact.differences(alone, together)
+    assert found == {"positions": 3, "same_bits": 1, "flips": 2, "flips_beyond_ties": 1}
+
+
+def test_rows_say_the_same_in_every_bucket_on_a_cpu(target: Any) -> None:
+    alone = exact.said(target, 1)
+    for bucket in (8, 64):
+        found = exact.differences(alone, exact.said(target, bucket))
+        assert found["same_bits"] == found["positions"] == 64 and found["flips"] == 0
+
+
+# -- what is said ----------------------------------------------------------------------------------
+
+
+def test_ratios_are_of_edits_that_both_had() -> None:
+    def ran(seconds: float) -> Played:
+        return Played(100, 50, seconds)
+
+    runs = {
+        ("plain", "file", "a", 0): ran(4.0),
+        ("plain", "file", "a", 1): ran(2.0),
+        ("draftline", "file", "a", 0): ran(1.0),
+        ("draftline", "file", "a", 1): ran(0.5),
+        ("draftline", "file", "b", 0): ran(0.5),
+    }
+    assert run.summed(runs, "plain") == {"tokens_per_s": 33.33, "ratio_to_plain": 1.0}
+    assert run.summed(runs, "draftline") == {"tokens_per_s": 150.0, "ratio_to_plain": 4.0}
+    assert run.summed(runs, "hf") is None
+
+
+def test_a_card_without_memory_is_told_with_numbers() -> None:
+    assert models.free_bytes(CPU) is None
+    assert models.lacking("it takes", 10**15, None) is None
+    assert models.lacking("it takes", 10**9, 2 * 10**9) is None
+    said = models.lacking("it takes", 15 * 10**9, 2 * 10**9)
+    assert said == "it takes 15.0 GB, 2.0 GB are free"
+
+
+def test_a_case_that_fails_is_left_out() -> None:
+    one = run.Bench(gpu.arguments(["--device", "cpu"]))
+    with one.case("this"):
+        raise torch.OutOfMemoryError("tried to allocate 3 GiB")
+    assert one.left_out == ["this: tried to allocate 3 GiB"] and not one.failed
+    with one.case("that"):
+        raise KeyError("x")
+    assert one.failed and one.left_out[1].startswith("that: FAILED, KeyError")
+    one.options.budget_s = -1
+    one.allow(1)
+    assert one.late
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--shapes", "huge"], "huge: choose from"),
+        (["--buckets", "0"], "write numbers above 0"),
+        (["--contexts", "64"], "larger than the buckets"),
+        (["--repeats", "0"], "--repeats: must be 1 or more"),
+        (["--only", "words"], "words: choose from steps, parts, edits"),
+    ],
+)
+def test_bad_options_are_named(
+    options: list[str], names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        gpu.arguments(options)
+    assert names in capsys.readouterr().err

@@ -1,0 +1,112 @@
+"""bench/gpu/gpu.py, run: a short run and what it refuses; whole runs, on a CPU and on a card.
+
+Times are never asserted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bench.gpu import gpu
+
+ROOT = Path(__file__).resolve().parents[2]
+
+KEYS = {
+    "results": {"shape", "bucket", "context", "ms", "floor_ratio"},
+    "edits": {"shape", "method", "tokens_per_s", "ratio_to_plain"},
+}
+
+
+def run(*options: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "bench" / "gpu.py"), *map(str, options)]
+    quiet = os.environ | {"COLUMNS": "140"}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=500, cwd=ROOT, env=quiet, check=False
+    )
+
+
+@pytest.mark.full
+def test_a_whole_run_of_a_tiny_shape(tmp_path: Path) -> None:
+    out = tmp_path / "gpu-cpu.json"
+    ran = run("--device", "cpu", "--shapes", "tiny", "--repeats", "1", "--slow-edits", "1",
+              "--threads", "2", "--exact", "--out", out)  # fmt: skip
+    assert ran.returncode == 0, ran.stderr + ran.stdout
+    record = json.loads(ran.stdout.splitlines()[-1])
+    assert record == json.loads(out.read_text("utf-8"))
+    assert list(record)[:4] == ["card", "copy_gb_s", "results", "edits"]
+    for name, keys in KEYS.items():
+        assert all(set(line) == keys for line in record[name])
+    places = {(one["bucket"], one["context"]) for one in record["results"]}
+    assert places == {(b, c) for b in gpu.BUCKETS for c in (512, 2048)}
+    assert all(one["ms"] > 0 and one["floor_ratio"] > 0 for one in record["results"])
+    methods = {one["method"]: one for one in record["edits"]}
+    ours, hunks = {"plain", "draftline"}, {"plain-hunk", "draftline-hunk"}
+    assert set(methods) == ours | hunks | {"hf", "hf-lookup"}
+    assert methods["plain"]["ratio_to_plain"] == 1.0
+    assert record["copy_gb_s"] > 0 and record["read_gb_s"] > 0
+    assert {one["bucket"] for one in record["parts"]} == {1, 16}
+    assert {one["bucket"] for one in record["exact"]} == set(gpu.BUCKETS)
+    assert any("8192" in one and "positions" in one for one in record["left_out"])
+    for shown in ("context_2048", "waiting_share", "tokens/pass", "exact_ms", "hf-lookup"):
+        assert shown in ran.stdout
+
+
+def run_here(capsys: pytest.CaptureFixture[str], *options: str | Path) -> tuple[int, Any, str]:
+    """What a run returns, its last line, what it says beside."""
+    code = gpu.main([str(one) for one in options])
+    shown = capsys.readouterr()
+    last = shown.out.splitlines()[-1] if shown.out else "null"
+    return code, json.loads(last), shown.err
+
+
+def test_a_short_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "gpu-cpu.json"
+    code, record, _ = run_here(
+        capsys, "--device", "cpu", "--shapes", "tiny", "--only", "steps", "--contexts", "256,8k",
+        "--buckets", "1,8", "--threads", "2", "--out", out,
+    )  # fmt: skip
+    assert code == 0
+    assert record == json.loads(out.read_text("utf-8"))
+    assert list(record)[:4] == ["card", "copy_gb_s", "results", "edits"]
+    assert [(one["bucket"], one["context"]) for one in record["results"]] == [(1, 256), (8, 256)]
+    assert all(set(one) == KEYS["results"] for one in record["results"])
+    assert record["left_out"] == ["tiny, context 8192: positions and memory allow 4096"]
+
+
+def test_a_run_without_time_says_what_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, record, _ = run_here(capsys, "--device", "cpu", "--shapes", "tiny,tiny", "--budget-s",
+                               "1", "--out", tmp_path / "gpu-cpu.json")  # fmt: skip
+    assert code == 0
+    assert any("no time was left" in one for one in record["left_out"])
+
+
+def test_no_card_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a card here")
+    code, record, said = run_here(capsys, "--shapes", "tiny")
+    assert code == 2 and record is None
+    assert said.count("\n") == 1 and "use --device cpu" in said
+
+
+@pytest.mark.gpu
+def test_a_whole_run_on_a_card(tmp_path: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    out = tmp_path / "gpu.json"
+    ran = run("--shapes", "qwen2.5-coder-0.5b", "--repeats", "1", "--exact", "--out", out,
+              "--contexts", "512,2k", "--budget-s", "120")  # fmt: skip
+    assert ran.returncode == 0, ran.stderr + ran.stdout
+    record = json.loads(ran.stdout.splitlines()[-1])
+    assert {one["method"] for one in record["edits"]} >= {"plain", "draftline", "hf", "hf-lookup"}
+    for one in record["exact"]:
+        assert one["exact"]["same_bits"] == one["exact"]["positions"], "the law holds bit for bit"

@@ -1,0 +1,286 @@
+"""bench/latency/latency.py: its arithmetic, its typist and its editor against obvious ones, and what it
+prints. Times are never asserted."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from itertools import islice, pairwise
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.latency import load, typist
+from bench.latency import model as latency_model
+from bench.latency.latency import TARGETS, targets
+from bench.latency.load import Buffer, Changed, cost, document
+from bench.latency.lsp_client import Refused
+from bench.latency.model import BUSY, EDIT, SELECTED, STILL, Stopped, Watch
+from bench.latency.parts import QUICK, stopped
+from bench.latency.typist import (
+    Press,
+    bodies,
+    intervals,
+    position,
+    summary,
+    until_offered,
+    wasted,
+)  # fmt: skip
+from lsp_server.protocol.positions import Text
+from tests.conftest import tiny_model
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SOURCES = sorted([*(ROOT / "index").glob("*.py"), EDIT])
+
+
+# -- the typist --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_what_is_typed_is_what_was_removed(path: Path) -> None:
+    text = path.read_text("utf-8")
+    for stretch in bodies(text, 1):
+        typed = "".join(stretch.strokes())
+        assert stretch.removed[: stretch.start] + typed + stretch.removed[stretch.start :] == text
+        assert all(len(stroke) == 1 or stroke.startswith("\n") for stroke in stretch.strokes())
+
+
+def test_a_body_is_all_of_a_function_behind_its_docstring() -> None:
+    text = 'def é(a): return "é" + a\n\n\ndef g():\n    """Says."""\n    x = 1\n    return x\n'
+    found = [text[one.start : one.stop] for one in bodies(text, 1)]
+    assert found == ['return "é" + a', "x = 1\n    return x"]
+    assert ast.parse(text) and bodies(text, 15) == bodies(text, 1)[:0]
+
+
+@given(st.text("a😋\n", max_size=20), st.data())
+def test_positions_are_those_of_the_server(text: str, data: st.DataObject) -> None:
+    offset = data.draw(st.integers(0, len(text)))
+    found = position(text, offset)
+    assert (found["line"], found["character"]) == Text.of(text).position(offset, "utf-16")
+
+
+@given(st.floats(1, 1000), st.integers(0, 9))
+def test_the_typist_keeps_the_speed(speed: float, seed: int) -> None:
+    waits = [*islice(intervals(speed, seed), 500)]
+    assert mean(waits) == pytest.approx(60 / speed, rel=0.1)
+    assert waits == [*islice(intervals(speed, seed), 500)]
+
+
+# (until the next keystroke, until the answer or None, whether something is offered)
+KEYS = st.lists(
+    st.tuples(st.integers(1, 9), st.none() | st.integers(1, 30), st.booleans()),
+    min_size=1,
+    max_size=8,
+)
+
+
+def pressed(keys: list[tuple[int, int | None, bool]], stretch: int = 0) -> list[Press]:
+    presses, now = [], 100.0 * stretch
+    for wait, answer, offered in keys:
+        answered = None if answer is None else now + answer
+        text = "x = 1" if offered and answered is not None else ""
+        presses.append(Press(stretch, now, now + wait, answered, text, "x = 1\n"))
+        now += wait
+    return presses
+
+
+@given(KEYS, KEYS)
+def test_a_person_waits_until_the_first_suggestion_that_an_editor_shows(
+    one: list[tuple[int, int | None, bool]], other: list[tuple[int, int | None, bool]]
+) -> None:
+    expected = []
+    for number, keys in enumerate((one, other)):
+        presses = pressed(keys, number)
+        times = []  # at which something is shown: answers to what was not typed over
+        for press, after in pairwise([*presses, None]):
+            assert press is not None
+            late = after is not None and press.answered is not None and press.answered > after.at
+            if press.answered is not None and press.offered and not late:
+                times.append(press.answered)
+        for press in presses:
+            nothing = press.answered is not None and press.answered <= press.until
+            if nothing and not press.offered:
+                continue
+            if later := [time for time in times if time > press.at]:
+                expected.append(min(later) - press.at)
+    assert until_offered(pressed(one) + pressed(other, 1)) == pytest.approx(expected)
+
+
+@given(KEYS)
+def test_shares_are_of_all_keystrokes(keys: list[tuple[int, int | None, bool]]) -> None:
+    found = summary(pressed(keys))
+    in_time = [answer is not None and answer <= wait for wait, answer, _ in keys]
+    assert found["answered_before_next"] == sum(in_time) / len(keys)
+    offered = sum(answer is not None and offered for _, answer, offered in keys)
+    assert found["offered"] == offered / len(keys)
+    assert found["offered_agrees"] == (1.0 if offered else None)
+    assert (found["answer_s_p50"] is None) == all(answer is None for _, answer, _ in keys)
+
+
+@pytest.mark.parametrize(
+    ("offered", "follows", "agrees", "next_key"),
+    [
+        ("x = 1", "x = 1\ny", True, True),
+        ("\n    x", "\n    x\n", True, True),
+        ("x = 2", "x = 1", False, True),
+        ("y", "x", False, False),
+        ("", "x", False, False),
+        ("x", "", False, False),
+    ],
+)
+def test_a_suggestion_agrees_where_its_line_is_typed_next(
+    offered: str, follows: str, agrees: bool, next_key: bool
+) -> None:
+    press = Press(0, 0.0, 1.0, 0.5, offered, follows)
+    assert (press.agrees, press.useful) == (agrees, next_key)
+
+
+def test_wasted_is_a_share_of_the_model_time_in_between() -> None:
+    before = {"answers": {"reading": 1.0, "writing": 1.0, "wasted": 1.0}}
+    after = {"answers": {"reading": 2.0, "writing": 4.0, "wasted": 2.0}}
+    assert wasted(before, after) == 0.25
+    assert wasted(before, before) is None
+    assert wasted({"answers": {}}, before) == 0.5
+
+
+# -- idle, changes, targets --------------------------------------------------------------------
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_idle_is_where_the_processor_time_stops(busy: int, start: int) -> None:
+    at = [number / 100 for number in range(80)]
+    watch = Watch(at, [min(number, busy) / 100 for number in range(80)])  # one core until `busy`
+    found = watch.idle_from(start / 100)
+    assert found is not None and found >= start / 100
+    assert abs(found - max(start, busy) / 100) <= BUSY + 0.011
+    assert Watch(at[:busy], at[:busy]).idle_from(0.0) is None
+    assert at[-1] > STILL
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text("ab😋é", max_size=30), min_size=1, max_size=5))
+def test_random_edits_are_what_the_server_makes_of_them(lines: list[str]) -> None:
+    buffer = Buffer(lines)
+    for _ in range(30):
+        before = Text.of(buffer.text)
+        change = buffer.edit()
+        ends = (change["range"]["start"], change["range"]["end"])
+        start, stop = (before.offset(end["line"], end["character"], "utf-16") for end in ends)
+        assert before.change(start, stop, change["text"]).text == buffer.text
+
+
+def test_the_servers_own_cost_is_measured_and_its_text_compared() -> None:
+    source = EDIT.read_text("utf-8")
+    times = load.received(source, 200, 500)
+    assert len(times) == 200 and all(time > 0 for time in times)
+
+
+def test_a_change_costs_what_a_request_behind_it_takes_longer() -> None:
+    found = cost(Changed([0.003] * 9, [0.001] * 9, 0, 0, 0))
+    assert found["did_change_ms_p50"] == found["did_change_ms_p99"] == pytest.approx(2.0)
+    assert found["cheap_request_ms_p50"] == pytest.approx(1.0)
+
+
+def test_cancelling_is_told_by_its_worst_and_not_at_all_where_none_came_in_time() -> None:
+    found = stopped("decoding", [Stopped(0.001, 0.002, 0.1), Stopped(0.001, 0.004, 0.3)])
+    assert found["cancel_decoding_idle_ms_max"] == 300
+    assert found["cancel_decoding_free_ms_p50"] == 3
+    with pytest.raises(Refused, match="decoding"):
+        stopped("decoding", [])
+
+
+def test_a_target_is_met_or_not_and_never_by_what_was_not_measured() -> None:
+    parts = sorted({part for part, *_ in TARGETS})
+    assert not any(one["met"] for one in targets({}, parts))
+    exactly = {name: limit for _, name, _, limit in TARGETS}
+    assert all(one["met"] for one in targets(exactly, parts))
+    worse = {name: limit + (1 if sign == "<=" else -1) for _, name, sign, limit in TARGETS}
+    assert not any(one["met"] for one in targets(worse, parts))
+    assert {one["figure"] for one in targets({}, ["edit"])} < exactly.keys()
+
+
+def test_the_selection_has_60_lines_and_the_parts_change_what_they_mean_to() -> None:
+    text = EDIT.read_text("utf-8")
+    selected = text.split("\n")[slice(*SELECTED)]
+    assert len(selected) == 60 and latency_model.VARIED in selected[1]
+    assert text.count(latency_model.VARIED) == 1
+    assert len({document(shop, 1) for shop in load.SHOPS}) == load.CLIENTS
+    typed = typist.chosen((ROOT / "index" / "kept.py").read_text("utf-8"), 10, 30)
+    assert len({one.start for one in typed}) == 10
+
+
+# -- a run -------------------------------------------------------------------------------------
+
+
+def bench(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "bench" / "latency.py"), *map(str, arguments)]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=home,
+        timeout=500,
+        env=os.environ | {"DRAFTLINE_HOME": str(home / "home")},
+    )
+
+
+@pytest.mark.full
+def test_a_run_ends_with_one_json_line_that_is_also_the_file(tmp_path: Path) -> None:
+    workspace, out, only = tmp_path / "files", tmp_path / "out.json", "typist,change,edit,clients"
+    workspace.mkdir()
+    model = tiny_model(tmp_path / "model", context=2048)
+    given: list[str | Path] = [
+        "--model",
+        model,
+        "--workspace",
+        workspace,
+        "--out",
+        out,
+        "--only",
+        only,
+    ]
+    ran = bench(tmp_path, *given, "--quick", "--repeats", "1")
+    assert ran.returncode == 0, ran.stderr
+    line = json.loads(ran.stdout.splitlines()[-1])
+    assert line == json.loads(out.read_text("utf-8"))
+    assert {"cpu", "cores", "memory_gb"} <= line["machine"].keys()
+    assert line["model"] == "model" and line["parts"] == only.split(",")
+    figures = line["figures"]
+    assert figures["keystrokes_60"] == QUICK.slow and figures["keystrokes_300"] == QUICK.fast
+    assert figures["changes"] == QUICK.changes and figures["memory_mb_before"] > 0
+    assert figures["clients_mixed"] == 0 and figures["clients_rounds"] == 1
+    assert figures["clients_wait_s_max"] >= figures["clients_wait_s_p50"] > 0
+    # A random model's edit is no edit: it is left out and said, and the rest is measured.
+    assert [why.partition(":")[0] for why in line["left_out"]] == ["edit"]
+    found = {one["figure"]: one["met"] for one in line["targets"]}
+    assert found["clients_mixed"] and not found["edit_decoding_ratio"]
+    assert "cancel_decoding_idle_ms_max" not in found
+    assert all(name in ran.stdout for name in found)
+
+
+def test_a_model_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
+    ran = bench(tmp_path, "--model", tmp_path / "nowhere", "--quick", "--out", tmp_path / "out")
+    assert ran.returncode == 1 and ran.stdout == ""
+    assert "nowhere" in ran.stderr.splitlines()[-1] and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--only", "typist,speed"], "--only speed"),
+        (["--repeats", "0"], "--repeats 0"),
+        (["--workspace", "nowhere"], "nowhere: not a folder"),
+        (["--file", "nowhere.py"], "nowhere.py: no such file"),
+    ],
+)
+def test_bad_options_are_named(tmp_path: Path, arguments: list[str], names: str) -> None:
+    ran = bench(tmp_path, *arguments)
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert names in ran.stderr.splitlines()[-1]

@@ -1,0 +1,136 @@
+"""bench/qa/qa.py: what counts as found, which questions are made, and its last line."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.qa.retrieval import generated, holds, load
+from index.documents.documents import Chunk
+from tests.support.questions import make_model
+from tests.support.sample_documents import prose
+
+ROOT = Path(__file__).resolve().parents[2]
+
+KEYS = ["hit@1", "hit@3", "hit@10"]
+KEYS += ["answer_containment", "citation_precision", "citations", "ratio_to_plain"]
+PLACES = st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: (min(pair), max(pair)))
+
+
+def records(folder: Path) -> Path:
+    """Two documents, three questions."""
+    texts = [prose(random.Random(seed), 40) for seed in (1, 2)]
+    lines = []
+    for number, which in enumerate((0, 0, 1)):
+        text = texts[which]
+        answer = text.split("\n\n")[number * 2]
+        record = {"id": f"q{number}", "doc_id": f"d{which}", "source_path": f"d{which}.rst"}
+        record |= {"document": text, "question": answer[:60], "answer": answer}
+        lines.append(json.dumps(record | {"answer_start": text.index(answer)}))
+    path = folder / "questions.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@given(st.text(" ab", min_size=30, max_size=30), PLACES, st.lists(PLACES, max_size=4))
+def test_a_passage_is_held_where_no_character_is_missing(
+    text: str, place: tuple[int, int], places: list[tuple[int, int]]
+) -> None:
+    chunks = [Chunk("d", 0, text[a:b], a, b, None, "") for a, b in places]
+    missing = [
+        at for at in range(*place) if text[at] != " " and not any(a <= at < b for a, b in places)
+    ]
+    assert holds(chunks, "d", text, *place) == (not missing)
+    assert not holds(chunks, "other", text, *place) or not text[slice(*place)].strip()
+
+
+def test_generated_questions_are_sentences_and_always_the_same(tmp_path: Path) -> None:
+    documents, asked = load(records(tmp_path))
+    assert len(documents) == 2 and len(asked) == 3
+    made = generated(documents, 20)
+    assert made == generated(documents, 20) and len({one.name for one in made}) == 20
+    for one in made:
+        text = documents[one.document][1][one.start : one.stop]
+        assert text.endswith(".") and text.count(".") == 1
+        assert set(one.question.split()) <= set(text.rstrip(".").split())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("{}", "a record has id"), ("no", "a record has id"), ("[]", "a record has id")],
+)
+def test_a_file_of_another_form_is_one_line(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(line)
+    with pytest.raises(ValueError, match=rf"a\.jsonl, line 1: .*{message}"):
+        load(path)
+
+
+def test_an_answer_elsewhere_is_refused(tmp_path: Path) -> None:
+    path = records(tmp_path)
+    path.write_text(path.read_text().replace('"answer_start": 0', '"answer_start": 5'))
+    with pytest.raises(ValueError, match="line 1: the answer is not at answer_start"):
+        load(path)
+
+
+def test_it_ends_with_one_json_line(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "bench" / "qa.py"), str(records(tmp_path))]
+    ran = subprocess.run([*command, "--generated", "9"], capture_output=True, text=True, check=True)
+    last = json.loads(ran.stdout.splitlines()[-1])
+    assert [*last][: len(KEYS)] == KEYS and last["ratio_to_plain"] is None
+    assert last["bench"] == "qa" and last["questions"] == 3
+    assert last["generated"]["questions"] == 9
+    told = last["refusals"]
+    assert told["unanswerable"] == 40 >= told["not_refused"]
+    assert told["answerable"] > 20 and told["refused_wrongly"] <= told["answerable"]
+    for shares in (last, last["generated"]):
+        assert 0 < shares["hit@1"] <= shares["hit@3"] <= shares["hit@10"] <= 1
+
+
+@pytest.mark.full
+def test_with_a_model_it_answers_and_leaves_a_file(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "model")
+    out = tmp_path / "out" / "qa.json"
+    command = [sys.executable, str(ROOT / "bench" / "qa.py"), str(records(tmp_path))]
+    command += ["--generated", "1", "--model", str(model), "--repeats", "1", "--summaries", "1"]
+    environment = os.environ | {"DRAFTLINE_HOME": str(tmp_path / "home")}
+    ran = subprocess.run(
+        [*command, "--out", str(out)], capture_output=True, text=True, env=environment
+    )
+    assert ran.returncode == 0, ran.stderr
+    last = json.loads(ran.stdout.splitlines()[-1])
+    assert [*last][: len(KEYS)] == KEYS
+    assert (last["answer_containment"], last["citations"], last["model"]) == (0, 0, "model")
+    assert last["ratio_to_plain"] > 0 and last["summaries"]["summaries"] == 1
+    assert [one["question"] for one in last["each"]] == ["q0", "q1", "q2"]
+    written = json.loads(out.read_text())
+    assert written.keys() == last.keys() and written["each"] == last["each"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--summaries", "1"], "needs a model"),
+        (["--repeats", "0"], "--repeats 0: must be 1 or more"),
+        (["--model", "./none", "--generated", "1"], "none"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(tmp_path: Path, options: list[str], message: str) -> None:
+    command = [sys.executable, str(ROOT / "bench" / "qa.py"), str(records(tmp_path)), *options]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    last = ran.stderr.splitlines()[-1]
+    assert ran.returncode in (1, 2) and message in last and "Traceback" not in ran.stderr
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "bench" / "qa.py"), str(tmp_path / "none.jsonl")]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 2 and "none.jsonl" in ran.stderr.splitlines()[-1]

@@ -1,0 +1,76 @@
+"""bench/qa/answers.py: what counts as an answer, as a citation, and the shape of its figures.
+
+Times are never asserted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.qa.answers import Answered, answers, contains, figures, precise, summaries
+from bench.qa.retrieval import Asked
+from engine import Config, Engine
+from engine.rag.answer import Answer
+from engine.rag.citations import Citation, Source, cite
+from engine.rag.summarize import Choices
+from index.documents.documents import Documents
+from tests.support.questions import GUIDE, WORD, make_model
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_an_answer_holds_a_passage_whatever_its_gaps_and_marks() -> None:
+    assert contains("It is `500 kB` by default.", "500\n  kB")
+    assert contains("Be sure", "*be* sure")
+    assert not contains("It is 500 MB", "500 kB")
+    assert not contains("500kB", "500 kB")
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
+def test_a_passage_inside_an_answer_is_found(before: str, passage: str, after: str) -> None:
+    assert contains(f"{before} {passage} {after}", passage)
+
+
+def test_only_citations_with_the_quoted_words_are_precise() -> None:
+    text = "one two three four five six"
+    citations = cite(f"so: {text}", [Source("d", "n", text)])
+    assert precise(citations, f"so: {text}", {"d": text}) == len(citations) == 1
+    wrong = [Citation(0, 3, "d", "n", None, 4, 7), Citation(3, 4, "d", "n", None, 3, 4)]
+    assert precise(wrong, text, {"d": text}) == 0
+
+
+def test_figures_of_some_answers() -> None:
+    text = "one two three four five six"
+    answer = Answer(text, tuple(cite(text, [Source("d", "n", text)])), 1.0)
+    rows = [
+        Answered("a", answer, True, [2.0, 8.0, 4.0], [3.0, 2.0, 1.0], 6, 1.0),
+        Answered("b", Answer("no", (), 0.0), False, [1.0], [0.5], 1, 3.0),
+        Answered("c", None, False, [], [], 0, 2.0),
+    ]
+    got = figures(rows, {"d": text})
+    assert got["answer_containment"] == pytest.approx(1 / 3, abs=1e-4)
+    assert (got["citations"], got["citation_precision"], got["cited_answers"]) == (1, 1.0, 1)
+    assert (got["ratio_to_plain"], got["ratio_where_quoted"], got["lowest_ratio"]) == (2, 4, 1)
+    assert (got["ratio_whole"], got["lowest_whole"]) == (1.0, 0.5)
+    assert (got["not_answered"], got["covered"], got["prepare_ms"]) == (["c"], 0.5, 2.0)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_run(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "model")
+    start = GUIDE.index(WORD)
+    asked = [
+        Asked("a", "Which variable turns the debugger on?", "guide", start, start + len(WORD)),
+        Asked("b", "How many moons has Jupiter?", "guide", 0, 5),
+    ]
+    with Engine(Config(model=str(model), threads=2, library=False)) as engine, Documents() as texts:
+        got = answers({"guide": ("guide.md", GUIDE)}, asked, texts, engine, 2)
+        assert (got["answer_containment"], got["citations"]) == (0.5, 1)
+        assert (got["citation_precision"], got["not_answered"]) == (1.0, ["b"])
+        assert got["ratio_to_plain"] > 0
+        got = summaries(texts.list(), engine, Choices("short"))
+        assert (got["summaries"], got["citations"], got["citation_precision"]) == (1, 1, 1.0)

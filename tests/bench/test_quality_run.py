@@ -1,0 +1,70 @@
+"""bench/quality/run.py: foreign code is judged by its end alone, is held while it runs, and leaves
+nothing that goes on."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.quality import run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+WITHIN = [(), run.APART] if run.apart() else [()]
+
+
+@pytest.mark.parametrize("within", WITHIN, ids=["plain", "apart"][: len(WITHIN)])
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("assert __name__ == '__main__'", ""),
+        ("assert 1 == 2, 'text of a record'", "AssertionError"),
+        ("x = (", "SyntaxError"),
+        ("import sys; sys.exit(0)", "ended early"),
+        ("import os; os._exit(0)", "ended early"),
+        ("raise type('Mine', (Exception,), {})('text of a record')", "other"),
+        ("bytearray(5 << 30)", "MemoryError"),
+        ("input()", "EOFError"),
+        ("import os; assert not os.listdir('.') and 'SECRET_OF_TESTS' not in os.environ", ""),
+        ("import bench", "ModuleNotFoundError"),
+        ("import engine.prompts.builder", "ModuleNotFoundError"),
+        ("while True: pass", "time"),
+        ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: pass", "time"),
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=(99,)).start()", ""),
+    ],
+)
+def test_a_program_is_judged(
+    program: str, why: str, within: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_TESTS", "1")
+    seconds = 1.0 if why == "time" else 30.0
+    assert run.run(program, seconds, within) == (not why, why)
+
+
+@pytest.mark.parametrize("within", WITHIN, ids=["plain", "apart"][: len(WITHIN)])
+def test_nothing_that_it_started_goes_on(within: tuple[str, ...]) -> None:
+    length = f"{random.randint(10**5, 10**6)}.25"
+    program = f"import subprocess\nsubprocess.Popen(['sleep', '{length}'])\n"
+    assert run.run(program, 30, within).passed
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and asleep(length):
+        time.sleep(0.05)
+    assert not asleep(length)
+
+
+def asleep(length: str) -> bool:
+    return any(length in (one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"]))
+
+
+@pytest.mark.skipif(not run.apart(), reason="no namespaces for this user here")
+def test_apart_there_is_no_network_and_no_way_out_of_the_group() -> None:
+    length = f"{random.randint(10**5, 10**6)}.25"
+    escape = f"import subprocess\nsubprocess.Popen(['setsid', 'sleep', '{length}'])\n"
+    assert run.run(escape, 30).passed and not asleep(length)
+
+    code = "import socket; assert [name for _, name in socket.if_nameindex()] == ['lo']"
+    assert run.run(code, 30) == (True, "")

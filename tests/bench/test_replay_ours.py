@@ -1,0 +1,269 @@
+"""bench/replay/replay.py, our drafter in it: folds, parts left out, session, what rows are means of."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.replay.ours import FOLDS, PARTS, described, halves, ours
+from bench.replay.peers import Linear, Ours, rules
+from bench.replay.replay import is_small
+from bench.replay.run import Files, Key, Seat, Tally, run
+from bench.replay.table import groups, row_of, summed
+from engine.drafting import Context
+from engine.drafting._drafting import Weights
+from engine.drafting.drafter_weights import SHIPPED, save_weights
+from engine.drafting.stdlib_ngram import Library
+from engine.prompts.builder import Tokenizer
+from engine.records import Draft
+from engine.research.train.edit_records import Edit, Replay, read, replays
+from index.workspace.workspace import Workspace
+from tests.support.drafters import NoLibrary, made_up, weights_of
+from tests.support.encoders import Bytes
+from tests.support.training import make_place, record
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROMPT = (10,)
+COUNTS = st.tuples(st.integers(1, 99), st.integers(1, 99), st.integers(0, 99))
+
+
+def edit(before: str, after: str, package: str = "p", path: str = "x.py") -> Edit:
+    return Edit(path, package, f"{package} 1 -> 2", path, before, after)
+
+
+def made(without: str = "") -> Ours:
+    weights: Any = {kind: weights_of("trained") for kind in ("file", "hunk")}
+    return Ours(made_up(256), NoLibrary(), {"": weights}, without)  # type: ignore[arg-type]
+
+
+def counted(recorded: list[Replay], session: bool = False) -> Tally:
+    chosen = [rule for rule in rules(made()) if rule.name == "draftline"]
+    tallies: dict[Key, Tally] = {}
+    with Workspace(None, Bytes()) as workspace:
+        for _ in run(recorded, chosen, [16], [0.02], workspace, PROMPT, tallies, session):
+            pass
+    return tallies["draftline", "all", 16, 0.02]
+
+
+# -- folds -------------------------------------------------------------------------------------
+
+
+@given(names=st.sets(st.text("abc", min_size=1), min_size=2))
+def test_halves_share_nothing_and_leave_nothing_out(names: set[str]) -> None:
+    one, two = halves(list(names))
+    assert one | two == names and not one & two
+    assert abs(len(one) - len(two)) <= 1
+    assert max(one) < min(two)
+
+
+@given(names=st.sets(st.sampled_from(sorted(FOLDS[0] | FOLDS[1])), min_size=2))
+def test_the_published_packages_have_the_published_halves(names: set[str]) -> None:
+    one, two = halves(list(names))
+    assert one | two == names and not one & two and one and two
+    if all(names & fold for fold in FOLDS):
+        assert one <= FOLDS[0] and two <= FOLDS[1]
+
+
+def test_a_package_is_replayed_by_weights_that_never_saw_it(tmp_path: Path) -> None:
+    place = make_place(tmp_path)
+    tokenizer = Tokenizer(place / "model")
+    edits = read(place / "edits.jsonl")
+    other = [edit("a\nb\n" * 9, "c\n" * 9, one.package, one.path) for one in edits]
+
+    def weights(some: list[Edit]) -> dict[str, list[float]]:
+        library = Library(place / "home", tokenizer, place / "sources")
+        folds = halves([one.package for one in some])
+        found = ours(some, folds, "hunk", tokenizer, library, SHIPPED, lambda line: None)
+        return {name: found.weights[name]["hunk"].values.tolist() for name in ("one", "two")}
+
+    first = weights(edits)
+    changed = weights(
+        [one if one.package == "one" else o for one, o in zip(edits, other, strict=True)]
+    )
+    assert first["one"] != first["two"]
+    assert changed["two"] == first["two"]  # they were fitted on package one, which is as it was
+    assert changed["one"] != first["one"]
+
+
+def tally(counts: tuple[int, int, int]) -> Tally:
+    steps, more, nodes = counts
+    one = Tally(steps + more, steps, nodes, min(more, nodes))
+    one.times.extend([1e-6 * steps] * steps)
+    return one
+
+
+@given(counts=st.lists(COUNTS, min_size=4, max_size=4), beta=st.sampled_from([0.0, 0.1]))
+def test_all_is_the_mean_of_both_halves_and_pooled_is_all_together(
+    counts: list[tuple[int, int, int]], beta: float
+) -> None:
+    packages = ["a", "b", "c", "d"]
+    by_name = dict(zip(packages, map(tally, counts), strict=True))
+    rows_of = groups(packages, [{"a", "b"}, {"c", "d", "gone"}], False)
+    assert list(rows_of) == ["all", "pooled", *packages]
+
+    def speedup(name: str) -> float:
+        parts = [summed(by_name[package] for package in part) for part in rows_of[name]]
+        return float(row_of(parts, "x", name, 8, beta, "file")["speedup"])
+
+    def rate(names: str) -> float:
+        some = [by_name[name] for name in names]
+        cost = sum(one.steps + beta * one.nodes for one in some)
+        return sum(one.tokens for one in some) / cost
+
+    assert speedup("all") == pytest.approx(mean([rate("ab"), rate("cd")]), abs=1e-3)
+    assert speedup("pooled") == pytest.approx(rate("abcd"), abs=1e-3)
+    assert speedup("c") == pytest.approx(rate("c"), abs=1e-3)
+
+
+def test_languages_stand_before_the_colon() -> None:
+    assert groups(["c:x", "go:x", "go:y"], [], True) == {
+        "all": [{"c:x", "go:x", "go:y"}], "c": [{"c:x"}], "go": [{"go:x", "go:y"}]
+    }  # fmt: skip
+
+
+# -- what is drafted ---------------------------------------------------------------------------
+
+
+def drafts(without: str) -> list[Draft]:
+    """What is drafted for an edit without a part."""
+    replay = replays([edit("abc + d\n" * 9, "axyzc + d\n" * 9)], "file", Bytes())[0]
+    found: list[Draft] = []
+    with Workspace(None, Bytes()) as workspace:
+        seat = Seat(replay, Files(workspace, [replay]), PROMPT, 16, 0.0)
+        drafter = replace(made(), without=without)(seat)
+        context = Context(list(PROMPT), [replay.prediction], whole=True)
+        drafter.begin(context)
+        for token in replay.output:
+            context.room = 16
+            found.append(drafter.propose(context, None))
+            context.output.append(token)
+            drafter.observe(found[-1], [], [token], None, 1.0)
+    return found
+
+
+def is_chain(draft: Draft) -> bool:
+    return draft.parents == list(range(-1, len(draft) - 1))
+
+
+def test_what_is_left_out_is_left_out() -> None:
+    assert any(map(len, drafts("siblings"))) and all(map(is_chain, drafts("siblings")))
+    assert not all(map(is_chain, drafts("form")))
+    assert any("substitution" in draft.sources for draft in drafts("far"))
+    assert not any("substitution" in one.sources for one in drafts("substitutions"))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), part=st.sampled_from(["", *PARTS]))
+def test_an_answer_is_as_fast_whatever_was_replayed_before(seed: int, part: str) -> None:
+    chance = np.random.default_rng(seed)
+    texts = ["".join(chance.choice(["a = 1\n", "b(a)\n", "c\n"], 9)) for _ in range(4)]
+    first, second = replays(
+        [edit(texts[0], texts[1], "p"), edit(texts[2], texts[3], "q")], "file", Bytes()
+    )
+    steps = []
+    for some in ([first], [second, first]):
+        tallies: dict[Key, Tally] = {}
+        rule = next(rule for rule in rules(made(part)) if rule.name == "draftline")
+        with Workspace(None, Bytes()) as workspace:
+            for _ in run(some, [rule], [8], [0.02], workspace, PROMPT, tallies):
+                pass
+        steps.append(tallies["draftline", "p", 8, 0.02].steps)
+    assert steps[0] == steps[1]
+
+
+def test_a_session_copies_what_it_wrote() -> None:
+    between = "".join(f"line {n}\n" for n in range(30))
+    new = "def something_else(of, another, kind):\n    return [kind, another, of]\n"
+    recorded = replays([edit(between, new + between + new)], "hunk", Bytes())
+    assert len(recorded) == 2
+    alone, remembered = counted(recorded), counted(recorded, session=True)
+    assert alone.tokens == remembered.tokens
+    assert remembered.steps < 0.8 * alone.steps
+
+
+def test_nothing_is_remembered_of_other_files() -> None:
+    new = "def something_else(of, another, kind):\n    return [kind, another, of]\n"
+    edits = [edit(f"{n}\n" * 9, f"{n}\n" * 9 + new, "p", f"{n}.py") for n in range(2)]
+    recorded = replays(edits, "hunk", Bytes())
+    assert counted(recorded).steps == counted(recorded, session=True).steps
+
+
+def test_a_node_costs_beta() -> None:
+    cost = Linear(0.1)
+    assert np.allclose(cost.table(999, 5), [1.0, 1.1, 1.2, 1.3, 1.4])
+    cost.saw(3, 0, 99.0)
+    assert cost(11) == pytest.approx(2.0)
+
+
+@given(extra=st.integers(-3, 3))
+def test_small_diffs_have_less_than_nine_thousand_bytes(extra: int) -> None:
+    head = len("--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+\n")
+    one = edit("a\n", "b" * (9000 - head + extra) + "\n")
+    assert is_small(one) == (extra < 0)
+
+
+# -- the command -------------------------------------------------------------------------------
+
+
+def bench(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "bench" / "replay.py"), str(place / "edits.jsonl")]
+    command += ["--model", str(place / "model"), "--library", str(place / "sources"), *arguments]
+    home = {"DRAFTLINE_HOME": str(place / "home")}
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **home})
+
+
+def test_folds_parts_and_a_file_of_rows(tmp_path: Path) -> None:
+    place = make_place(tmp_path)
+    done = bench(
+        place, "--folds", "--mode", "hunk", "--without", "far", "learning", "--session",
+        "--budget", "8", "--beta", "0", "0.1", "--drafter", "draftline", "sam-last", "--json",
+        "--index", str(place / "sources"), "--out", str(place / "kept.json"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    names = {row["drafter"] for row in rows if "rule" not in row}
+    assert {"draftline", "without far", "without learning", "sam-last-4x"} < names
+    assert {row["package"] for row in rows} == {"all", "pooled", "one", "two"}
+    assert "halves: one | two" in done.stderr and "index of" in done.stderr
+    kept = json.loads((place / "kept.json").read_text())
+    assert all(row in rows for row in kept["rows"]) and kept["folds"] is True
+    assert {row["drafter"] for row in kept["rows"]} > {"best draftline", "best automaton rule"}
+
+
+def test_it_says_whether_weights_know_the_packages(tmp_path: Path) -> None:
+    file = tmp_path / "w.safetensors"
+    weights: Any = {kind: Weights() for kind in ("file", "hunk")}
+    save_weights(weights, file, {"packages": "one, two", "edits": "e.jsonl"})
+    assert described(file, {"two", "x"}) == (
+        "weights: w.safetensors, FITTED ON THESE PACKAGES (e.jsonl); see --folds"
+    )
+    assert described(file, {"x"}) == "weights: w.safetensors, fitted on other packages (e.jsonl)"
+    assert "the shipped ones, FITTED" in described(SHIPPED, {"requests"})
+
+
+def test_a_file_without_small_diffs_is_refused_in_one_line(tmp_path: Path) -> None:
+    place = make_place(tmp_path)
+    new = "".join(f"a line of text, number {n}\n" for n in range(999))
+    (place / "edits.jsonl").write_text(json.dumps(record("one", "x.py", "a\n", new)) + "\n")
+    done = bench(place, "--small-diffs", "--drafter", "nothing")
+    assert done.returncode != 0 and done.stdout == ""
+    assert "nothing is left to replay" in done.stderr.splitlines()[-1]
+
+
+def test_weights_that_are_none_are_refused_in_one_line(tmp_path: Path) -> None:
+    place = make_place(tmp_path)
+    done = bench(place, "--weights", str(place / "edits.jsonl"))
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert "no weights can be read" in done.stderr.splitlines()[-1]

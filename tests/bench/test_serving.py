@@ -1,0 +1,78 @@
+"""bench/serving/serving.py: its arithmetic, and that its clients notice what is wrong. Times are never
+asserted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.serving.load import Asked, alone, load, plan
+from bench.serving.serving import course, medians, tenths
+from tests.conftest import tiny_model
+from tests.support.server import served_model
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@given(st.lists(st.integers(), min_size=1, max_size=99))
+def test_tenths_are_the_second_and_the_last(samples: list[int]) -> None:
+    early, late = tenths(samples)
+    size = max(1, len(samples) // 10)
+    assert late == samples[-size:] and early
+    if len(samples) >= 20:
+        assert early == samples[size : 2 * size] and len(early) == len(late)
+
+
+def test_medians() -> None:
+    assert medians([(1.0, 5, 9), (2.06, 6, 8), (9.0, 7, 7)]) == (2.1, 6, 8)
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=99))
+def test_the_course_is_a_median_of_each_tenth(memory: list[int]) -> None:
+    found = course([(one, 1, 1) for one in memory])
+    size = max(1, len(memory) // 10)
+    assert len(found) == min(10, len(memory))
+    for number, one in enumerate(found):
+        part = sorted(memory[number * size : (number + 1) * size])
+        assert part[(len(part) - 1) // 2] <= one <= part[len(part) // 2]
+
+
+def test_every_request_of_the_plan_is_another() -> None:
+    asked = plan(5)
+    assert len({json.dumps(one.body) for one in asked}) == len(asked) == 8
+    assert {one.body["max_tokens"] for one in asked} == {5}
+
+
+def test_its_clients_notice_another_text(tiny: Any, home: Any) -> None:
+    """The bench itself must be able to fail: one expected text is changed."""
+    with served_model(tiny("llama")) as served:
+        asked = alone(served.url, plan(6))
+        assert all(one.text for one in asked)
+        wrong = [Asked(one.route, one.body, one.text + "x") for one in asked]
+        for texts, right in ((asked, True), (wrong, False)):
+            tally = asyncio.run(load(served.url, texts, 4, 0.5))
+            assert sum(tally.whole.values()) > 0
+            assert (not tally.wrong) == right, tally.wrong[:3]
+
+
+@pytest.mark.full
+def test_it_runs_and_ends_with_its_figures(tmp_path: Path) -> None:
+    """A real server process, twelve clients, six seconds."""
+    model, out = tiny_model(tmp_path / "tiny"), tmp_path / "out.json"
+    command = [sys.executable, "bench/serving/serving.py", "--model", str(model), "--clients", "12"]
+    command += ["--seconds", "6", "--queue", "8", "--tokens", "24", "--out", str(out)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert result.returncode == 0, result.stderr
+    record = json.loads(result.stdout.splitlines()[-1])
+    assert json.loads(out.read_text("utf-8")) == record
+    figures = record["figures"]
+    assert figures["wrong"] == 0 < figures["answers"] and figures["hung_up"] > 0
+    assert figures["late_steps_writing_max"] <= 2

@@ -1,0 +1,226 @@
+"""Edits by the `draftline` command as a user runs it: two streams, an exit code, the file.
+
+The model is a chain: after each token comes one other, so it answers every edit with `x=9` and a
+closing fence. Real models and real edits are tested elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import (
+    EDITED,
+    EOS,
+    FENCE,
+    SOURCE,
+    chain_model,
+    draftline,
+    environment,
+    make_file,
+    one_line,
+    untouched,
+)
+
+
+@pytest.fixture(scope="session")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """chain(answer, end) -> folder of a chain model, made once a session."""
+    root = tmp_path_factory.mktemp("chains")
+    made: dict[tuple[str, str], Path] = {}
+
+    def make(answer: str = "x=9", end: str = FENCE) -> Path:
+        key = (answer, end)
+        if key not in made:
+            made[key] = chain_model(root / str(len(made)), answer, end)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return make_file(tmp_path)
+
+
+def edit(file: Path, model: Path, *more: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """Edit the second line."""
+    arguments = ("-i", "make it nine", "--lines", "2", "--model", model, "--dtype", "f32", *more)
+    return draftline(file.parent, "edit", file.name, *arguments, **options)
+
+
+@pytest.mark.parametrize(
+    "tool", [["git", "apply", "-"], ["patch", "-p1", "--binary"]], ids=["git", "patch"]
+)
+def test_the_diff_can_be_applied(file: Path, chain: Callable[..., Path], tool: list[str]) -> None:
+    result = edit(file, chain())
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert untouched(file)
+    subprocess.run(tool, cwd=file.parent, input=result.stdout, check=True, capture_output=True)
+    assert file.read_bytes() == EDITED
+
+
+@pytest.mark.parametrize("more", [("--no-speculation",), ("--workspace", ".")])
+def test_apply_changes_the_line_and_nothing_else(
+    file: Path, chain: Callable[..., Path], more: tuple[str, ...]
+) -> None:
+    file.chmod(0o750)
+    result = edit(file, chain(), "--apply", *more)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout == b"my file.py: 1 line added, 1 removed\n"
+    assert file.read_bytes() == EDITED
+    assert file.stat().st_mode & 0o777 == 0o750
+    assert sorted(path.name for path in file.parent.iterdir()) == ["home", "my file.py"]
+
+
+def test_json_holds_everything(file: Path, chain: Callable[..., Path]) -> None:
+    result = edit(file, chain(), "--json", "--stats")
+    assert result.returncode == 0
+    got = json.loads(result.stdout)
+    old = SOURCE.decode()
+    assert got["path"] == "my file.py"
+    assert got["text"].encode() == EDITED
+    assert (got["changed"], got["reason"], got["error"]) == (True, "stop", None)
+    assert [old[one["start"] : one["stop"]] for one in got["edits"]] == ["1"]
+    assert [one["text"] for one in got["edits"]] == ["9"]
+    assert got["diff"].encode() == edit(file, chain()).stdout
+    assert got["usage"]["completion_tokens"] >= 3
+    assert got["tokens_per_forward"] > 0 and got["tokens_per_second"] > 0
+    assert sum(got["characters_by_source"].values()) >= 3
+    for word in (b"tokens/s", b"forward passes", b"text by source"):
+        assert word in result.stderr
+    assert untouched(file)
+
+
+def test_the_instruction_comes_from_stdin(file: Path, chain: Callable[..., Path]) -> None:
+    arguments = ("-i", "-", "--lines", "2", "--model", chain(), "--apply")
+    result = draftline(file.parent, "edit", file.name, *arguments, stdin=b"make it nine\n")
+    assert (result.returncode, file.read_bytes()) == (0, EDITED)
+
+
+def test_nothing_to_change_is_said_and_is_no_failure(
+    file: Path, chain: Callable[..., Path]
+) -> None:
+    for more in ((), ("--apply",)):
+        result = edit(file, chain("x=1"), *more)
+        assert "nothing changed" in one_line(result)
+        assert result.returncode == 0
+        assert untouched(file)
+
+
+@pytest.mark.parametrize(
+    ("answer", "end", "more", "says"),
+    [
+        ("x=9", EOS, (), "without closing the code block"),
+        ("x=9", FENCE, ("--max-tokens", "2"), "cut off after 2 tokens"),
+        (" \t", FENCE, (), "delete everything"),
+    ],
+)
+def test_a_bad_answer_is_refused(
+    file: Path, chain: Callable[..., Path], answer: str, end: str, more: tuple[str, ...], says: str
+) -> None:
+    result = edit(file, chain(answer, end), "--apply", *more)
+    assert says in one_line(result)
+    assert result.returncode == 1
+    assert untouched(file)
+
+
+def test_a_refused_edit_as_json_has_an_error_and_no_text(
+    file: Path, chain: Callable[..., Path]
+) -> None:
+    result = edit(file, chain("x=9", EOS), "--json")
+    got = json.loads(result.stdout)
+    assert result.returncode == 1
+    assert "without closing" in got["error"]
+    assert (got["text"], got["diff"], got["edits"], got["changed"]) == (None, "", [], False)
+
+
+def test_a_prompt_longer_than_the_context_is_bad_input(
+    file: Path, chain: Callable[..., Path]
+) -> None:
+    file.write_bytes(b"y=1\n" * 2000)
+    result = edit(file, chain(), "--lines", "1:2000")
+    assert "context" in one_line(result)
+    assert result.returncode == 2
+
+
+@pytest.mark.full
+def test_a_whole_short_file_and_a_long_one_with_insistence(
+    file: Path, chain: Callable[..., Path]
+) -> None:
+    for text, more in (("x=1\n", ()), ("x=1\n" * 81, ("--whole-file",))):
+        file.write_text(text)
+        arguments = ("-i", "nine", "--model", chain(), "--apply", *more)
+        result = draftline(file.parent, "edit", file.name, *arguments)
+        assert (result.returncode, result.stderr) == (0, b"")
+        assert file.read_bytes() == b"x=9\n"
+
+
+@pytest.mark.full
+def test_a_reader_that_has_seen_enough(file: Path, chain: Callable[..., Path]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = edit(file, chain(), capture_output=False, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+@pytest.mark.full
+def test_a_full_disk_under_stdout_is_one_line(file: Path, chain: Callable[..., Path]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        result = edit(file, chain(), capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert result.returncode == 1
+    assert result.stderr.count(b"\n") == 1 and b"No space left" in result.stderr
+
+
+# -- on a terminal -----------------------------------------------------------------------------
+
+
+def on_terminal(file: Path, model: Path, *more: str, **extra: str) -> tuple[int, str]:
+    """Exit code and what a terminal gets, stdout and stderr together."""
+    command = [sys.executable, "-m", "ui.cli", "edit", file.name, "-i", "nine", "--lines", "2"]
+    command += ["--model", str(model), *more]
+    ours, theirs = pty.openpty()
+    env = environment(file.parent) | extra
+    process = subprocess.Popen(
+        command, cwd=file.parent, env=env, stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        seen += part
+    os.close(ours)
+    return process.wait(timeout=180), seen.decode()
+
+
+@pytest.mark.full
+def test_a_terminal_gets_colours_and_progress_unless_no_color(
+    file: Path, chain: Callable[..., Path]
+) -> None:
+    code, seen = on_terminal(file, chain(), "-v")
+    assert code == 0
+    assert "\x1b[32m+x=9" in seen and "\x1b[31m-x=1" in seen
+    assert "loading" in seen and "text by source" in seen
+    code, seen = on_terminal(file, chain(), "-v", NO_COLOR="1")
+    assert code == 0
+    assert "+x=9" in seen and not re.search(r"\x1b\[[0-9;]*3[0-9]m", seen)
+
+
+def test_control_characters_do_not_reach_a_terminal(file: Path, chain: Callable[..., Path]) -> None:
+    file.write_bytes(b"# \x1b]0;title\x07\nx=1\n")
+    code, seen = on_terminal(file, chain())
+    assert code == 0
+    assert "\u241b]0;title\u2407" in seen and "\x1b]0;" not in seen

@@ -1,0 +1,234 @@
+"""`draftline index` as a process: what it says, its exit codes, and what is kept between runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import draftline, environment, one_line
+from tests.support.index_command import age, answer, index, make_model, make_project
+
+FIGURES = {"files", "tokens", "segments", "nbytes", "dead", "hits", "misses", "disk", "cache"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path / "project")
+
+
+# -- build and figures -------------------------------------------------------------------------
+
+
+def test_what_was_kept_is_taken_up_and_only_changes_are_read(project: Path, model: Path) -> None:
+    first = answer(project, model)
+    assert first.keys() == FIGURES | {"roots", "seconds", "warm", "loaded", "skipped"}
+    assert (first["files"], first["misses"], first["hits"]) == (3, 3, 0)
+    assert (first["warm"], first["loaded"]) == (False, 0)
+    assert first["roots"] == [str(project)] and first["disk"] > 0 < first["cache"]
+    reasons = {Path(path).name: why for path, why in first["skipped"].items()}
+    assert reasons == {"data": "binary", "id_rsa": "may hold secrets"}
+
+    again = answer(project, model)
+    assert (again["files"], again["tokens"]) == (first["files"], first["tokens"])
+    assert (again["misses"], again["hits"], again["loaded"], again["warm"]) == (0, 0, 3, True)
+
+    (project / "c.txt").write_text("three\n")
+    (project / "d.txt").write_text("def add(left, right):\n    return left + right\n")  # as a.py
+    changed = answer(project, model)
+    assert (changed["files"], changed["loaded"]) == (4, 2)
+    assert (changed["misses"], changed["hits"]) == (1, 1)
+
+
+def test_the_result_is_a_line_for_people(project: Path, model: Path) -> None:
+    first, again = index(project, model), index(project, model)
+    figures, where = first.stdout.decode().splitlines()
+    assert figures.startswith("3 files, ") and "bytes a token), 1 segment; 2 skipped; " in figures
+    assert where == f"Kept in {project.parent / 'home' / 'index'}"
+    (line,) = first.stderr.decode().splitlines()
+    assert line.startswith("draftline: read 4 files in "), "of which one is binary"
+    assert again.stdout.decode().startswith("3 files, none new, ") and again.stderr == b""
+    (project / "c.txt").write_text("three\n")
+    assert index(project, model).stdout.decode().startswith("3 files, 1 of them new, ")
+
+
+def test_stats_are_a_table(project: Path, model: Path) -> None:
+    index(project, model)
+    shown = index(project, model, "--stats").stdout.decode().splitlines()
+    rows = {line[:13].strip(): line[13:].strip() for line in shown[2:]}
+    assert rows["files"] == "3" and rows["loaded warm"] == "3 of 3 files"
+    assert rows["token cache"] == "0 hits, 0 misses"
+    assert rows["skipped"] in {
+        "2: 1 binary, 1 may hold secrets",
+        "2: 1 may hold secrets, 1 binary",
+    }
+    assert rows["dead"].startswith("0.0%") and "bytes a token" in rows["memory"]
+
+
+def test_several_folders_are_one_index_in_any_order(project: Path, model: Path) -> None:
+    (project / "other").mkdir()
+    (project / "other" / "e.py").write_text("pass\n")
+    age(project)
+    one = answer(project, model, "sub", "other")
+    other = answer(project, model, "other", "./sub/../sub")
+    assert one["files"] == other["loaded"] == 2
+    assert one["roots"] == other["roots"] == [str(project / "other"), str(project / "sub")]
+
+
+def test_nothing_is_kept_where_nothing_shall_be(project: Path, model: Path) -> None:
+    for _ in range(2):
+        result = answer(project, model, "--no-save")
+        assert (result["misses"], result["disk"], result["cache"]) == (3, 0, 0)
+    assert not (project.parent / "home").exists()
+
+
+def test_clear_deletes_what_is_kept(project: Path, model: Path) -> None:
+    index(project, model)
+    cleared = index(project, model, "--clear")
+    assert cleared.returncode == 0 and cleared.stdout.startswith(b"Freed: ")
+    assert str(project).encode() in cleared.stdout
+    assert b"Nothing was kept" in index(project, model, "--clear").stdout
+    afterwards = answer(project, model)
+    assert (afterwards["misses"], afterwards["loaded"]) == (3, 0)
+    shutil.rmtree(project / "sub")
+    gone = answer(project, model, "--clear", "sub")  # of a folder that is not there any more
+    assert gone["freed"]["index"] == 0
+
+
+# -- find --------------------------------------------------------------------------------------
+
+
+def test_find_tells_line_and_column(project: Path, model: Path) -> None:
+    found = index(project, model, "--find", "add(")
+    assert found.returncode == 0
+    assert found.stdout.decode().splitlines() == [
+        "sub/b.py:3:5  y = add(x, 2)",
+        "a.py:1:5  def add(left, right):",
+    ]
+    assert found.stderr.decode().splitlines()[-1] == "draftline: 2 places"
+    one = index(project, model, "--find", "add(", "--most", "1")
+    assert one.stdout.decode().splitlines() == ["sub/b.py:3:5  y = add(x, 2)"]
+    assert "there are more" in one.stderr.decode()
+    elsewhere = index(
+        project / "sub", model, "--find", "left +", "..", env=environment(project.parent)
+    )
+    assert elsewhere.stdout.decode() == f"{project / 'a.py'}:2:12      return left + right\n"
+
+
+def test_find_as_json_gives_the_places_in_the_text(project: Path, model: Path) -> None:
+    (project / "z.py").write_bytes("\ufeff# \U0001f60b\r\r\nfind me\n\u2028find me".encode())
+    found = answer(project, model, "--find", "find me")
+    text = (project / "z.py").read_bytes().decode()
+    assert [(place["line"], place["column"]) for place in found["places"]] == [(3, 1), (4, 2)]
+    for place in found["places"]:
+        assert text[place["start"] : place["stop"]] == "find me"
+        assert place["path"] == str(project / "z.py")
+    assert found["more"] is False
+
+
+@pytest.mark.parametrize("text", ["nowhere", r"one\ntwo", b"\xff"])
+def test_find_nothing_is_code_1(project: Path, model: Path, text: str | bytes) -> None:
+    """A backslash is a backslash."""
+    result = index(project, model, "--find", text)
+    assert (result.returncode, result.stdout) == (1, b"")
+    assert result.stderr.decode().splitlines()[-1] == "draftline: 0 places"
+    assert index(project, model, "--find", "one\ntwo").stdout == b"c.txt:1:1  one\n"
+
+
+def test_a_file_cannot_drive_the_terminal(project: Path, model: Path) -> None:
+    name = b"n\n\x1b[2J\xff.py"
+    (Path(os.fsdecode(os.fsencode(project) + b"/" + name))).write_bytes(b"\tevil \x1b[31m text\n")
+    piped = index(project, model, "--find", "evil")
+    assert piped.stdout == name + b":1:2  \tevil \x1b[31m text\n"
+    main, side = os.openpty()
+    try:
+        shown = index(
+            project, model, "--find", "evil", capture_output=False, stdout=side, stderr=-1
+        )
+        os.close(side)
+        screen = os.read(main, 1 << 16).decode()
+    finally:
+        os.close(main)
+    assert shown.returncode == 0
+    assert "\x1b[2J" not in screen and "\x1b[31m text" not in screen
+    assert "n\u240a\u241b[2J\ufffd.py:1:2" in screen and "\u241b[31m text" in screen
+
+
+# -- what goes wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["nowhere"], 2, "nowhere: no such folder"),
+        (["a.py"], 2, "a.py: not a folder"),
+        (["loop"], 2, "loop: unreadable: "),
+        ([".", "missing"], 2, "missing: no such folder"),
+        (["--find", ""], 2, "the text is empty"),
+        (["--find", "x", "--most", "0"], 2, "--most 0"),
+        (["--most", "3"], 2, "--most 3"),
+        (["--clear", "--no-save"], 2, "--clear --no-save"),
+        (["--clear", "--watch"], 2, "not allowed with"),
+        (["--find"], 2, "expected one argument"),
+        (["--model", "smollm"], 3, "unknown model 'smollm'"),
+        (["--model", "project"], 3, "unknown model 'project'"),
+        (["--model", "."], 3, "this folder has no config.json"),
+        (["--model", "smollm2-135m", "--clear"], 3, "draftline models pull smollm2-135m"),
+    ],
+)
+def test_bad_input_gets_one_line(
+    project: Path, model: Path, arguments: list[str], code: int, says: str
+) -> None:
+    (project / "loop").symlink_to("loop")
+    result = index(project, model, *arguments)
+    assert says in one_line(result)
+    assert result.returncode == code
+    assert not (project.parent / "home" / "index").exists()
+
+
+def test_a_tokenizer_that_cannot_be_read_is_code_3(project: Path, model: Path) -> None:
+    broken = project.parent / "broken"
+    shutil.copytree(model, broken)
+    for text in ("{", '{"added_tokens": [], "model": {"type": "?", "vocab": {}}}'):
+        (broken / "tokenizer.json").write_text(text)
+        result = index(project, broken)
+        assert result.returncode == 3 and "its tokenizer cannot be read" in one_line(result)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_folder_leaves_what_is_kept(project: Path, model: Path) -> None:
+    index(project, model)
+    project.chmod(0)
+    try:
+        result = index(project, model, project, "--json", cwd=project.parent)
+    finally:
+        project.chmod(0o700)
+    assert result.returncode == 2 and "unreadable" in one_line(result)
+    assert answer(project, model)["loaded"] == 3
+
+
+def test_no_torch_is_loaded(project: Path, model: Path) -> None:
+    script = (
+        "import sys\nfrom ui.cli.main import main\n"
+        f"code = main(['index', '--stats', '--model', {str(model)!r}])\n"
+        "print(code, [name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", script]
+    result = subprocess.run(
+        command, cwd=project, env=environment(project.parent), capture_output=True
+    )
+    assert result.stdout.splitlines()[-1] == b"0 []", result.stderr.decode()
+
+
+def test_help_tells_the_exit_codes(tmp_path: Path) -> None:
+    result = draftline(tmp_path, "index", "--help")
+    assert result.returncode == 0 and b"130  interrupted" in result.stdout

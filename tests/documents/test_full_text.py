@@ -1,0 +1,145 @@
+"""Searching by words: identifiers whole and in parts, any language, nothing is syntax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from index.documents.documents import Documents
+from index.documents.full_text import parts, words_of
+
+TEXTS = {
+    "retry.py": "max_retry_count = 3  # of http_client.send()\n",
+    "hosts.md": "The TrustedHostMiddleware checks the header. It is an HTTPServer's part.\n",
+    "paths.md": "Join them by os.path.join, or std::filesystem::path in C++.\n",
+    "coffee.txt": "Un cafe\u0301 na\u00efve co\u00fbte cher. Die Stra\u00dfe ist gesperrt.\n",
+    "tokyo.txt": "\u6771\u4eac\u90fd\u306f\u65e5\u672c\u306e\u9996\u90fd\u3067\u3059\u3002\n",
+    "moscow.txt": "\u041c\u043e\u0441\u043a\u0432\u0430 - \u0433\u043e\u0440\u043e\u0434.\n",
+    "config.rst": "Values\n======\n\nDEBUG\n-----\n\nWhether errors are shown to the visitor.\n",
+    "runs.md": "She was running three tests in parallel, and waited for an answer.\n",
+}
+
+
+@pytest.fixture(scope="module")
+def documents() -> Iterator[Documents]:
+    with Documents() as opened:
+        for name, text in TEXTS.items():
+            opened.add_data(name, text.encode())
+        yield opened
+
+
+def first(documents: Documents, query: str) -> str:
+    """The name of the best hit's document."""
+    hits = documents.search(query)
+    return hits[0].name if hits else ""
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("max_retry_count", "retry.py"), ("retry", "retry.py"), ("max retry count", "retry.py"),
+        ("maxRetryCount", "retry.py"), ("http_client.send", "retry.py"), ("client", "retry.py"),
+        ("TrustedHostMiddleware", "hosts.md"), ("trusted host", "hosts.md"),
+        ("trusted_host_middleware", "hosts.md"), ("trustedhostmiddleware", "hosts.md"),
+        ("which middleware?", "hosts.md"), ("server", "hosts.md"), ("HTTP server", "hosts.md"),
+        ("os.path.join", "paths.md"), ("os.path", "paths.md"), ("join", "paths.md"),
+        ("std::filesystem", "paths.md"), ("filesystem path", "paths.md"),
+        ("caf\u00e9", "coffee.txt"), ("CAFE", "coffee.txt"), ("naive", "coffee.txt"),
+        ("stra\u00dfe", "coffee.txt"), ("\u9996\u90fd", "tokyo.txt"),
+        ("\u65e5\u672c\u306e\u9996\u90fd\u306f\u3069\u3053", "tokyo.txt"), ("\u90fd", "tokyo.txt"),
+        ("\u041c\u041e\u0421\u041a\u0412\u0410", "moscow.txt"), ("DEBUG", "config.rst"),
+        ("what does the debug value say?", "config.rst"), ("config", "config.rst"),
+        ("run a test", "runs.md"), ("parallel answers", "runs.md"),
+    ],
+)  # fmt: skip
+def test_it_is_found(documents: Documents, query: str, name: str) -> None:
+    assert first(documents, query) == name
+
+
+@pytest.mark.parametrize(
+    "query", ["", " ", "?!", "elephant", "\u5317", "max_retry_counter_of", "'\"", "*", "_"]
+)
+def test_what_is_not_there_is_not_found(documents: Documents, query: str) -> None:
+    words = [word for word in ("max", "retry") if word in query]
+    assert bool(documents.search(query)) == bool(words)
+
+
+WORDS = [
+    "AND",
+    "OR",
+    "NOT",
+    "NEAR(a b, 3)",
+    '"',
+    "'",
+    "*",
+    "^",
+    "text:",
+    "-",
+    "+",
+    "{a b}:",
+    "(",
+    ")",
+]
+
+
+@given(st.lists(st.sampled_from(WORDS) | st.text(max_size=9), max_size=9).map(" ".join))
+def test_nothing_is_syntax(query: str) -> None:
+    with Documents() as documents:
+        documents.add_data("a.md", b"text near and far, not or")
+        for hit in documents.search(query):
+            assert 0 <= hit.share <= 1.0001
+
+
+ALPHABET = st.characters(max_codepoint=0x24F, exclude_characters="\0") | st.sampled_from(
+    "\u6771\u4eac"
+)
+
+
+@given(st.text(ALPHABET, max_size=40))
+def test_the_words_of_a_text_find_it(text: str) -> None:
+    with Documents() as documents:
+        documents.add_data("a.txt", b"x " + text.encode())
+        for word in words_of(text)[:5]:
+            assert documents.search(word), word
+
+
+def test_a_heading_counts(documents: Documents) -> None:
+    hit = documents.search("values")[0]
+    assert hit.name == "config.rst" and "Values" in hit.chunk.heading
+
+
+def test_the_share_tells_what_is_held(documents: Documents) -> None:
+    """1: all that was asked for. Words that are nowhere weigh most."""
+    (hit,) = documents.search("is it running in parallel")
+    assert hit.share == pytest.approx(1)
+    (hit,) = documents.search("parallel elephants and crocodiles")
+    assert 0 < hit.share < 0.4
+    rare, common = documents.search("running", 1)[0], documents.search("running elephants", 1)[0]
+    assert rare.share == pytest.approx(1) and common.share < 0.5
+
+
+def test_words_that_say_nothing_are_left_out_unless_there_are_no_others() -> None:
+    assert words_of("What is the value of PERMANENT_SESSION_LIFETIME?") == [
+        *("value", "PERMANENT", "SESSION", "LIFETIME"),
+    ]
+    assert words_of("To be or not to be") == ["not"]
+    assert words_of("What is it?") == ["What", "is", "it"]
+    assert words_of("getHTTPResponse, again: getHTTPResponse") == [
+        *("get", "HTTP", "Response", "getHTTPResponse", "again"),
+    ]
+
+
+def test_only_what_sqlite_would_not_cut_is_cut() -> None:
+    assert [*parts("snake_case plain Word UPPER v2 camelCase HTTPServer2")] == [
+        *("v", "2", "camel", "Case", "HTTP", "Server", "2"),
+    ]
+    assert [*parts("\u6771\u4eac x")] == ["\u6771", "\u4eac"]
+
+
+def test_long_queries_are_answered(documents: Documents) -> None:
+    query = "max_retry_count " + " ".join(f"word{n}" for n in range(3000))
+    assert first(documents, query) == "retry.py"
+    assert first(documents, "a_" * 50_000 + " retry") == "retry.py"

@@ -1,0 +1,342 @@
+"""A smaller model that drafts: the law, its cache, its noise, and pairs that do not fit. The models
+are random and tiny; a model that drafts for itself shows what must be accepted."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.config import Config
+from engine.drafting import Context, Nothing
+from engine.drafting.draft_length import Adaptive, Constant, Heuristic, Likely, Oracle
+from engine.drafting.draft_model import (
+    DraftModel,
+    FirstLayers,
+    PairError,
+    Smaller,
+    check_pair,
+    draft_model,
+    load_draft,
+    self_draft,
+)
+from engine.generate import generate
+from engine.model.target import Target
+from engine.prompts.builder import Prompt, Tokenizer
+from engine.records import Done, Draft, Request
+from engine.sampling.rejection_sampling import probabilities
+from tests.conftest import byte_bpe, tiny_model
+from tests.model.test_target import begin, load
+from tests.support.heads import same_wherever_it_ends
+from tests.test_law import SAMPLED, answer, run
+
+PROMPT = [40, 41, 42, 43]
+LENGTHS: dict[str, Any] = {
+    "constant": Constant,
+    "none": lambda: Constant(0),
+    "heuristic": Heuristic,
+    "oracle": lambda: Oracle([3, 0, 9, 1, 4]),
+    "adaptive": Adaptive,
+    "likely": lambda: Likely(threshold=0.5, bounds=(1, 6)),
+    "likely, late": lambda: Likely(threshold=0.5, bounds=(2, 6), lag=True),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pairs")
+
+
+@pytest.fixture(scope="module")
+def target(folder: Path) -> Target:
+    return load(tiny_model(folder / "model"), threads=1)
+
+
+@pytest.fixture(scope="module")
+def twin(folder: Path, target: Target) -> Target:
+    """The same model again, with a cache of its own."""
+    return load(folder / "model", threads=1)
+
+
+@pytest.fixture(scope="module")
+def other(folder: Path) -> Target:
+    """A model that agrees now and then: the same, with some noise in its head."""
+    from safetensors.torch import load_file, save_file
+
+    tiny_model(folder / "other")
+    file = folder / "other" / "model.safetensors"
+    weights = load_file(file)
+    torch.manual_seed(1)
+    weights["lm_head.weight"] += 0.15 * torch.randn_like(weights["lm_head.weight"])
+    save_file(weights, file, {"format": "pt"})
+    return load(folder / "other", threads=1)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path, target: Target) -> Tokenizer:
+    return Tokenizer(folder / "model")
+
+
+@pytest.fixture(scope="module")
+def endless(folder: Path, target: Target) -> Tokenizer:
+    tokenizer = Tokenizer(folder / "model")
+    tokenizer.eos = frozenset()
+    return tokenizer
+
+
+@pytest.mark.parametrize("options", [{}, SAMPLED, {"temperature": 1.0, "seed": 7}], ids=str)
+@pytest.mark.parametrize("name", LENGTHS)
+def test_no_length_changes_the_answer(
+    target: Target, other: Target, endless: Tokenizer, name: str, options: Any
+) -> None:
+    """Two answers in a row, so that what is left of one would show in the next."""
+    lengths = LENGTHS[name]()
+    for ids in (PROMPT, [60]):
+        prompt = Prompt(ids, max_tokens=40)
+        _, expected = run(target, endless, prompt, Nothing(), **options)
+        for drafter in (draft_model(other, lengths), self_draft(1, lengths)):
+            _, done = run(target, endless, prompt, drafter, **options)
+            assert answer(done) == answer(expected)
+
+
+@pytest.mark.parametrize("options", [{}, SAMPLED], ids=str)
+def test_every_place_of_an_end_token_and_every_length(
+    target: Target, other: Target, options: Any
+) -> None:
+    same_wherever_it_ends(target, PROMPT, lambda: [draft_model(other), self_draft(1)], options)
+
+
+@pytest.mark.parametrize("options", [{}, SAMPLED, {"temperature": 2.0, "seed": 3}], ids=str)
+def test_a_model_agrees_with_itself(
+    target: Target, twin: Target, endless: Tokenizer, options: Any
+) -> None:
+    """Under sampling, too: both choose with the same noise."""
+    prompt = Prompt(PROMPT, max_tokens=42)
+    steps, done = run(target, endless, prompt, draft_model(twin, Constant(5)), **options)
+    assert done.usage.forwards == 7 and done.usage.accepted == 35
+    assert [step.accepted for step in steps if step.prefill is None] == [5] * 7
+
+
+def test_a_drafted_token_takes_one_pass(
+    target: Target, twin: Target, endless: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also behind a draft that was accepted whole, whose last token the smaller model has not read
+    yet; and a long prompt is read in chunks before."""
+    passes: list[int] = []
+    forward, read = twin.forward, twin._read
+
+    def counted(last: int, draft: Draft, hidden: bool = False) -> Any:
+        passes.append(1 + len(draft))
+        return forward(last, draft, hidden)
+
+    def counted_chunk(chunk: list[int]) -> Any:
+        passes.append(-len(chunk))
+        return read(chunk)
+
+    monkeypatch.setattr(twin, "forward", counted)
+    monkeypatch.setattr(twin, "_read", counted_chunk)
+    for prompt in (PROMPT, [44, *PROMPT * 6]):
+        passes.clear()
+        drafter = draft_model(twin, Constant(5))
+        _, done = run(target, endless, Prompt(prompt, max_tokens=42), drafter)
+        assert done.usage.drafted == 35 == sum(count > 0 for count in passes)
+        assert set(passes[6:]) == {1, 2}
+    assert passes[0] == -24
+
+
+def test_shared_noise_makes_models_agree_more_often(
+    target: Target, other: Target, endless: Tokenizer
+) -> None:
+    """Beside a draft that is drawn with noise of its own from the same distribution."""
+    accepted = {}
+    for shared in (True, False):
+        total = 0
+        for seed in range(4):
+            drafter = draft_model(other, Constant(1))
+            if not shared:
+                drafter._add = own_noise(drafter)  # type: ignore[method-assign]
+            prompt = Prompt(PROMPT, max_tokens=40)
+            _, done = run(target, endless, prompt, drafter, temperature=0.3, seed=seed)
+            total += done.usage.accepted
+        accepted[shared] = total
+    assert accepted[True] > 1.2 * accepted[False] > 0
+
+
+def own_noise(drafter: DraftModel) -> Any:
+    def add(draft: Any, logits: Any, position: int, context: Context) -> int:
+        token = drafter.dice.pick(probabilities(logits, context.request))
+        draft.add(token, len(draft) - 1, 0.5, "own noise")
+        return token
+
+    return add
+
+
+def test_its_cache_is_always_that_of_the_committed_text(
+    target: Target, other: Target, endless: Tokenizer, folder: Path
+) -> None:
+    """Bit for bit, after whatever was refused or accepted."""
+    fresh = load(folder / "other", threads=1)
+    rounds = 0
+
+    class Watched(DraftModel):
+        def propose(self, context: Context, target: Any) -> Any:
+            nonlocal rounds
+            draft = super().propose(context, target)
+            text = [*context.prompt, *context.output, *draft.tokens[:-1]]
+            if draft.tokens:
+                assert other.tokens == text
+                begin(fresh, [*text, 0])
+                mine, theirs = (one.sequence.cache[0] for one in (other, fresh))
+                assert torch.equal(mine[..., : len(text), :], theirs[..., : len(text), :])
+                rounds += 1
+            return draft
+
+    for options in ({}, SAMPLED):
+        drafter = Watched(Smaller(other), Constant(3))
+        _, done = run(target, endless, Prompt(PROMPT, max_tokens=30), drafter, **options)
+        assert 0 < done.usage.accepted < done.usage.drafted
+    assert rounds > 20
+
+
+def test_first_layers_leave_the_models_cache_alone(target: Target, endless: Tokenizer) -> None:
+    begin(target, PROMPT)
+    rows = len(target.tokens)
+    before = target.sequence.cache[0][..., :rows, :].clone()
+    reader = FirstLayers(1)
+    assert reader.ready(PROMPT, 9, target) == 9
+    for token in (43, 5, 6):
+        logits, hidden = reader.step(token)
+        assert logits.shape == (target.vocab,) and hidden.shape == (target.model.width,)
+    assert target.tokens == PROMPT[:-1]
+    assert torch.equal(target.sequence.cache[0][..., :rows, :], before)
+
+
+def test_the_first_layers_say_what_a_model_of_only_them_would(
+    target: Target, folder: Path, tmp_path: Path
+) -> None:
+    """A folder of the same weights whose config has one layer."""
+    short = tmp_path / "short"
+    short.mkdir()
+    for file in (folder / "model").iterdir():
+        (short / file.name).symlink_to(file)
+    settings = json.loads((short / "config.json").read_text())
+    (short / "config.json").unlink()
+    settings["num_hidden_layers"] = 1
+    settings.pop("layer_types", None)
+    (short / "config.json").write_text(json.dumps(settings))
+    alone, reader = Smaller(load(short, threads=1)), FirstLayers(1)
+    begin(target, PROMPT)
+    assert alone.ready(PROMPT, 5, target) == reader.ready(PROMPT, 5, target) == 5
+    for token in (43, 5, 6, 7):
+        for mine, theirs in zip(alone.step(token), reader.step(token), strict=True):
+            assert torch.equal(mine, theirs)
+
+
+def test_a_long_prompt_is_read_a_chunk_a_round(
+    target: Target, twin: Target, endless: Tokenizer
+) -> None:
+    """Drafting begins once it is read; until then there is an answer, too."""
+    twin.sequences.clear()
+    prompt = Prompt([40 + n % 50 for n in range(300)], max_tokens=40)
+    steps, done = run(target, endless, prompt, draft_model(twin, Constant(4)))
+    drafted = [step.drafted for step in steps if step.prefill is None]
+    assert drafted[:2] == [0, 0] and min(drafted[2:-1]) == 4
+    _, expected = run(target, endless, prompt, Nothing())
+    assert answer(done) == answer(expected)
+
+
+def test_a_draft_models_context_may_be_shorter(
+    target: Target, folder: Path, endless: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = load(folder / "model", threads=1, max_context=24)
+    prompt = Prompt(PROMPT, max_tokens=60)
+    _, expected = run(target, endless, prompt, Nothing())
+    with caplog.at_level(logging.WARNING):
+        _, done = run(target, endless, prompt, draft_model(short))
+    assert answer(done) == answer(expected) and 10 <= done.usage.accepted <= 20
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == (
+        "the draft model cannot read on, its context of 24 tokens is full: decoding plainly"
+    )
+
+
+def test_a_draft_model_may_have_fewer_rows_for_tokens(
+    target: Target, tmp_path: Path, endless: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Models of one tokenizer pad their embeddings differently."""
+    from safetensors.torch import load_file, save_file
+
+    folder = tiny_model(tmp_path / "narrow")
+    weights = load_file(folder / "model.safetensors")
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        weights[name] = weights[name][:200].contiguous()
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"vocab_size": 200}))
+    narrow = load(folder, threads=1)
+    for ids in (PROMPT, [250, 3]):
+        prompt = Prompt(ids, max_tokens=30)
+        for options in ({}, {"temperature": 3.0}):
+            _, expected = run(target, endless, prompt, Nothing(), **options)
+            _, done = run(target, endless, prompt, draft_model(narrow), **options)
+            assert answer(done) == answer(expected)
+    assert "it has only 200 tokens: decoding plainly" in caplog.text
+    *_, done = generate(
+        Request("complete", temperature=1.0), Prompt(PROMPT, max_tokens=30), target, endless,
+        draft_model(narrow), verification="rejection",
+    )  # fmt: skip
+    assert isinstance(done, Done) and done.usage.completion_tokens == 30
+
+
+def test_drawn_drafts_of_the_model_itself_are_all_accepted(
+    target: Target, twin: Target, endless: Tokenizer
+) -> None:
+    """Accept/resample, p = q: nothing is refused. Another model's are, now and then."""
+    for drafting, least, most in ((twin, 1.0, 1.0), (None, 0.0, 0.95)):
+        drafter = draft_model(drafting, Constant(5)) if drafting else self_draft(1)
+        prompt = Prompt(PROMPT, max_tokens=42)
+        request = Request("complete", temperature=0.5, top_p=0.9, seed=5)
+        *_, done = generate(request, prompt, target, endless, drafter, verification="rejection")
+        assert isinstance(done, Done)
+        assert least <= done.usage.accepted / done.usage.drafted <= most
+
+
+# -- pairs -----------------------------------------------------------------------------------------
+
+
+def test_pairs_of_different_tokenizers_are_one_line(folder: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer(folder / "model")
+    wrong = tiny_model(tmp_path / "wrong")
+    byte_bpe(wrong, 290)
+    config = Config(model="big-one", device="cpu", dtype="f32")
+    with pytest.raises(PairError) as caught:
+        load_draft(str(wrong), config, tokenizer)
+    line = str(caught.value)
+    assert "\n" not in line and "big-one" in line and str(wrong) in line
+    assert line.endswith("choose a draft model of the same tokenizer")
+    assert "token 290 is missing in" in line
+    spec = json.loads((folder / "model" / "tokenizer.json").read_text())
+    vocab = spec["model"]["vocab"]
+    first, second = [word for word, number in sorted(vocab.items()) if number in (70, 71)]
+    vocab[first], vocab[second] = vocab[second], vocab[first]
+    (wrong / "tokenizer.json").write_text(json.dumps(spec))
+    with pytest.raises(PairError, match=f"token 70 is .* in {wrong}, "):
+        check_pair("big-one", tokenizer, str(wrong), Tokenizer(wrong))
+
+
+def test_a_pair_of_one_tokenizer_is_loaded(folder: Path, target: Target) -> None:
+    config = Config(model="big-one", device="cpu", dtype="f32", threads=1)
+    found = load_draft(str(folder / "model"), config, Tokenizer(folder / "model"))
+    assert found.vocab == target.vocab and found is not target
+
+
+def test_layers_that_are_not_there_are_one_line(target: Target, tiny: Any) -> None:
+    for count in (0, 2, 9):
+        with pytest.raises(PairError, match="the model has 2: choose 1 to 1"):
+            FirstLayers(count).ready(PROMPT, 5, target)
+    with pytest.raises(PairError, match="cannot stop early"):
+        FirstLayers(1).ready(PROMPT, 5, load(tiny("gpt2")))

@@ -1,0 +1,300 @@
+"""The native drafter, asked directly: its trees, its state, where it stands. Speed, not truth: that
+nothing of it changes an answer is tested elsewhere."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.drafting._drafting import Drafter, Ngram, Weights, layout, weight_count
+from tests.support.drafters import (
+    edited,
+    ids,
+    made_up,
+    propose,
+    some_text,
+    trained,
+    tree_of,
+    weights_of,
+)
+
+VOCABULARY, LIBRARY = made_up(9), Ngram()
+LIBRARY.count(ids([7, 8, 7, 8, 1, 7, 8, -1, 2, 3, 2, 3]), 1)
+FREE = np.zeros(200)
+
+token = st.integers(0, 6)
+tokens = st.lists(token, max_size=40)
+texts = st.lists(token | st.just(-1), max_size=60)
+odd = st.integers(-9, 12) | st.sampled_from([300, 2**31 - 1, -(2**31)])
+rooms = st.integers(0, 60)
+
+
+class Setup(NamedTuple):
+    """What a drafter knows: texts, weights, and the answer so far."""
+
+    expected: list[int]
+    start: int
+    before: list[int]
+    answer: list[int]
+    kind: str
+    files: list[tuple[int, int, float]]
+
+    def drafter(self, weights: Weights | None = None) -> Drafter:
+        """It, at the end of the answer; other files are asked."""
+        made = Drafter(VOCABULARY, LIBRARY, weights or weights_of(self.kind))
+        made.begin(ids(self.expected), self.start, ids(self.before))
+        made.commit(self.answer, 0.0)
+        self.ask(made)
+        return made
+
+    def ask(self, drafter: Drafter) -> None:
+        nodes = [(one, min(parent, n - 1), p) for n, (one, parent, p) in enumerate(self.files)]
+        drafter.files(
+            ids(n[0] for n in nodes), ids(n[1] for n in nodes), np.array([n[2] for n in nodes]), 4
+        )
+
+
+setups = st.builds(
+    Setup,
+    texts,
+    st.integers(0, 60),
+    tokens,
+    tokens,
+    st.sampled_from(["trained", "zero", "random"]),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(-1, 9), st.floats(0, 1)), max_size=12),
+)
+
+
+# -- trees -----------------------------------------------------------------------------------------
+
+CAUTION, MOST, LEAST, SMOOTH = 2.2, 0.9, 1e-4, 8  # of the stopping rule, as in core/drafter.cpp
+
+
+@settings(deadline=None)
+@given(setups, rooms, st.floats(0, 1))
+def test_a_tree_is_well_formed(setup: Setup, room: int, price: float) -> None:
+    drafter = setup.drafter()
+    tree = propose(drafter, room, price)
+    assert len(tree) <= room
+    known = {*setup.expected, *setup.before, *setup.answer, *(one[0] for one in setup.files)}
+    assert {node.token for node in tree} <= (known | {7, 8, 1, 2, 3}) - {-1}
+    for n, node in enumerate(tree):
+        assert -1 <= node.parent < n and 0 < node.prob <= 1
+        if node.source == "prediction":
+            assert setup.expected[node.place] == node.token
+    for parent in range(-1, len(tree)):
+        children = [node for node in tree if node.parent == parent]
+        assert len({node.token for node in children}) == len(children)
+        assert sum(node.prob for node in children) <= 1 + 1e-5
+    paths = tree.paths()
+    assert all(p >= np.float32(LEAST) for p in paths) and paths == sorted(paths, reverse=True)
+
+
+@settings(deadline=None)
+@given(setups, rooms, st.floats(0, 1))
+def test_asked_twice_it_proposes_the_same(setup: Setup, room: int, price: float) -> None:
+    drafter = setup.drafter()
+    tree, run = propose(drafter, room, price), drafter.run
+    assert propose(drafter, room, price) == tree and drafter.run == run
+    propose(drafter, room // 2)
+    assert propose(drafter, room, price) == tree == propose(setup.drafter(), room, price)
+
+
+def least_worth(costs: list[float], index: int, expected: float) -> float:
+    """The path probability that node number `index` must have."""
+    last = min(index + SMOOTH, len(costs) - 1)
+    share = (costs[last] - costs[index]) / (last - index) / costs[0]
+    return min(MOST, CAUTION * share * math.sqrt(expected * costs[0] / costs[index]))
+
+
+def best(drafter: Drafter, costs: list[float]) -> list[float]:
+    """Path probabilities of the tree that the rule means: best first, to the first that is not
+    worth its time."""
+    whole, kept = propose(drafter, 400).paths(), [1.0]
+    for index, path in enumerate(whole[: len(costs) - 1]):
+        if path < least_worth(costs, index, sum(kept)):
+            break
+        kept.append(path)
+    return kept[1:]
+
+
+@settings(deadline=None)
+@given(
+    setups,
+    st.lists(st.floats(0, 1), min_size=1, max_size=60),
+    st.sampled_from([0.01, 0.1, 1.0]),
+)
+def test_a_tree_grows_as_long_as_it_pays(setup: Setup, steps: list[float], scale: float) -> None:
+    """No node in it is not worth its time; and what is left out without a look is little."""
+    costs = np.cumsum([1.0, *(scale * step for step in steps)])
+    drafter, expected = setup.drafter(), 1.0
+    paths = tree_of(drafter.propose(len(steps), costs)).paths()
+    for index, path in enumerate(paths):
+        assert path >= least_worth(costs.tolist(), index, expected) - 1e-6
+        expected += path
+    assert 1 + sum(best(drafter, costs.tolist())) <= 2 * expected
+
+
+def test_a_tree_is_as_good_as_the_best() -> None:
+    """Nodes that promise little are not expanded: over many edits that costs next to nothing."""
+    found = meant = 0.0
+    for seed in range(60):
+        old = some_text(seed)
+        new = edited(old, seed)
+        costs = (1 + [0.0, 0.02, 0.1][seed % 3] * np.arange([9, 17, 65][seed // 3 % 3])).tolist()
+        drafter = Drafter(made_up(), Ngram(), weights_of("trained"))
+        drafter.begin(ids([*old, -1]), 0, ids([1, 2]))
+        for start in range(0, len(new), 20):
+            found += 1 + sum(tree_of(drafter.propose(len(costs) - 1, np.array(costs))).paths())
+            meant += 1 + sum(best(drafter, costs))
+            drafter.commit(new[start : start + 20], 0.0)
+    assert found >= 0.97 * meant
+
+
+@settings(deadline=None)
+@given(setups, rooms, st.floats(0, 1))
+def test_what_is_sure_is_always_drafted(setup: Setup, room: int, price: float) -> None:
+    drafter = setup.drafter()
+    sure = [path for path in propose(drafter, room).paths() if path >= MOST / 0.95 + 1e-6]
+    assert propose(drafter, room, price).paths()[: len(sure)] == sure
+
+
+@settings(deadline=None)
+@given(
+    setups,
+    st.sampled_from([("files", "workspace"), ("substitutions", "substitution")]),
+)
+def test_a_part_that_is_left_out_drafts_nothing(setup: Setup, pair: tuple[str, str]) -> None:
+    part, source = pair
+    drafter = setup.drafter()
+    drafter.leave_out(part)
+    assert source not in {node.source for node in propose(drafter, 40)}
+
+
+def test_an_empty_library_says_nothing() -> None:
+    drafter = Drafter(VOCABULARY, Ngram(), Weights())
+    drafter.begin(ids([5, 4, 3, 2, 1, 0, 6]), 0, ids([1]))
+    assert "library" not in {node.source for node in propose(drafter, 20)}
+
+
+@settings(deadline=None)
+@given(setups)
+def test_without_siblings_a_tree_is_a_chain(setup: Setup) -> None:
+    drafter = setup.drafter()
+    drafter.leave_out("siblings")
+    tree = propose(drafter, 20)
+    assert [node.parent for node in tree] == list(range(-1, len(tree) - 1))
+    with pytest.raises(ValueError, match="'sibling'"):
+        drafter.leave_out("sibling")
+
+
+# -- state -----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(setups, st.lists(st.integers(0, 40), max_size=5), rooms)
+def test_state_is_what_was_committed(setup: Setup, cuts: list[int], room: int) -> None:
+    """In pieces or whole, with or without drafts between them, drafter used before or not."""
+    pieces = Drafter(VOCABULARY, LIBRARY, weights_of(setup.kind))
+    pieces.begin(ids([3, 2, 1] * 5), 3, ids([1, 1]))
+    pieces.commit([3, 3, 3, 2, 1, 0, 2], 0.0)
+    pieces.begin(ids(setup.expected), setup.start, ids(setup.before))
+    places = [0, *sorted(min(cut, len(setup.answer)) for cut in cuts), len(setup.answer)]
+    for start, stop in pairwise(places):
+        propose(pieces, room)
+        pieces.commit(setup.answer[start:stop], 0.0)
+    gone_through = Drafter(VOCABULARY, LIBRARY, weights_of(setup.kind))
+    gone_through.begin(ids(setup.expected), setup.start, ids(setup.before))
+    gone_through.fit(ids(setup.answer), 0.0)
+    whole = setup.drafter()
+    for drafter in (pieces, gone_through):
+        setup.ask(drafter)
+        assert propose(drafter, room) == propose(whole, room)
+        assert drafter.run == whole.run
+
+
+@settings(deadline=None)
+@given(setups)
+def test_without_learning_weights_stay(setup: Setup) -> None:
+    weights = weights_of(setup.kind)
+    before = weights.values.copy(), weights.squares.copy()
+    drafter = Drafter(VOCABULARY, LIBRARY, weights)
+    drafter.begin(ids(setup.expected), setup.start, ids(setup.before))
+    propose(drafter, 20)
+    drafter.commit(setup.answer, 0.0)
+    drafter.fit(ids(setup.answer), 0.0)
+    assert np.array_equal(weights.values, before[0]) and np.array_equal(weights.squares, before[1])
+
+
+@settings(deadline=None)
+@given(setups, token)
+def test_learning_from_a_draft_is_learning_from_the_text(setup: Setup, token: int) -> None:
+    """One update, the same however it is asked for; the token is expected more after it."""
+    drafted, read = weights_of(setup.kind), weights_of(setup.kind)
+    drafter, reader = setup.drafter(drafted), setup.drafter(read)
+
+    def known() -> tuple[float, float]:
+        """Probability of the token, and that it is one that nothing offers."""
+        first = [node for node in propose(setup.drafter(drafted), 60) if node.parent == -1]
+        found = next((node.prob for node in first if node.token == token), 0.0)
+        return found, 1 - sum(node.prob for node in first)
+
+    before, none = known()
+    propose(drafter, 20)
+    drafter.commit([token], 0.01)
+    if np.array_equal(drafted.values, weights_of(setup.kind).values):
+        assert max(before, none) > 0.97, "what was expected need not be learnt"
+        return
+    reader.fit(ids([token]), 0.01)
+    assert np.array_equal(drafted.values, read.values)
+    assert np.array_equal(drafted.squares, read.squares)
+    assert before == 0 or known()[0] >= before
+
+
+@settings(deadline=None)
+@given(setups)
+def test_what_other_files_say_counts_for_one_draft(setup: Setup) -> None:
+    drafter = setup.drafter()
+    drafter.commit([6, 5], 0.0)
+    assert all(node.source != "workspace" for node in propose(drafter, 40))
+
+
+# -- fitting ---------------------------------------------------------------------------------------
+
+
+def test_a_layout_is_a_text_that_stays() -> None:
+    assert layout() == layout() and layout()
+    assert weight_count() * 2 * 2 < 1 << 20, "two of them in half precision are shipped"
+
+
+def bits(values: Any, seeds: range) -> float:
+    """Bits a token of random edits."""
+    count = total = 0.0
+    for seed in seeds:
+        chance = random.Random(seed)
+        old = [chance.randrange(200) for _ in range(200)]
+        new = edited(old, seed)
+        drafter = Drafter(made_up(), Ngram(), Weights(values))
+        drafter.begin(ids([*old, -1]), 0, ids([1]))
+        total += drafter.fit(ids(new), 0.0)
+        count += len(new)
+    return total / count
+
+
+def test_fitting_lowers_the_bits_of_texts_not_seen() -> None:
+    unseen = range(500, 510)
+    assert bits(trained(), unseen) < 0.5 * bits(None, unseen)
+    drafter = Drafter(made_up(), Ngram(), weights := Weights())
+    losses = []
+    for _ in range(4):
+        drafter.begin(ids(range(100, 160)), 0, ids([1]))
+        losses.append(drafter.fit(ids([*range(100, 130), 5, *range(131, 160)]), 0.1))
+    assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] / 3
+    assert np.isfinite(weights.values).all() and np.isfinite(weights.squares).all()

@@ -1,0 +1,291 @@
+"""EAGLE-2: the law under any head, the tree against an obvious one, the head's files."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.drafting import Context, Nothing
+from engine.drafting.methods.eagle import Eagle, Tree, auto_total, eagle, embedded
+from engine.drafting.methods.eagle_head import EagleHead, fresh, shape_of
+from engine.drafting.methods.head_checkpoint import CheckpointError
+from engine.generate import generate
+from engine.model.target import Target
+from engine.prompts.builder import Prompt, Tokenizer
+from engine.records import Done, Draft, Request
+from tests.conftest import tiny_model
+from tests.model.test_target import begin, load
+from tests.support.heads import same_wherever_it_ends
+from tests.test_law import SAMPLED, answer, run
+
+PROMPT = [40, 41, 42, 43]
+KINDS = ("llama", "qwen2", "qwen3")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
+    root = tmp_path_factory.mktemp("eagle")
+    return {kind: load(tiny_model(root / kind, kind), threads=1) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def endless(models: dict[str, Target]) -> Tokenizer:
+    tokenizer = Tokenizer(models["llama"].folder)
+    tokenizer.eos = frozenset()
+    return tokenizer
+
+
+def head_of(target: Target, kind: str = "untrained") -> EagleHead:
+    """Heads that no training makes, too."""
+    head = fresh(shape_of(target.settings), 0)
+    with torch.no_grad():
+        if kind == "broken":
+            head.fc.weight.fill_(math.nan)
+        if kind == "flat":  # all tokens are equally likely: nothing but ties
+            for weight in head.parameters():
+                weight.zero_()
+    return head
+
+
+@pytest.mark.parametrize("options", [{}, SAMPLED, {"temperature": 1.0, "seed": 9}], ids=str)
+@pytest.mark.parametrize("kind", ["untrained", "broken", "flat"])
+def test_no_head_changes_the_answer(
+    models: dict[str, Target], endless: Tokenizer, kind: str, options: Any
+) -> None:
+    """Two answers in a row, in models with and without biases."""
+    for target in models.values():
+        head = head_of(target, kind)
+        for ids in (PROMPT, [60], PROMPT[:2]):
+            prompt = Prompt(ids, max_tokens=20)
+            _, expected = run(target, endless, prompt, Nothing(), **options)
+            drafter = eagle(target, head, total=20, depth=3, width=4)
+            _, done = run(target, endless, prompt, drafter, **options)
+            assert answer(done) == answer(expected)
+            assert done.usage.drafted > 20
+
+
+def test_every_place_of_an_end_token_and_every_length(models: dict[str, Target]) -> None:
+    target = models["llama"]
+    head = head_of(target)
+    same_wherever_it_ends(target, PROMPT, lambda: [eagle(target, head, 12, 3, 3)], {})
+
+
+def test_the_context_may_end_before_the_answer(
+    models: dict[str, Target], endless: Tokenizer
+) -> None:
+    short = load(models["llama"].folder, threads=1, max_context=24)
+    prompt = Prompt(PROMPT, max_tokens=60)
+    _, expected = run(short, endless, prompt, Nothing())
+    _, done = run(short, endless, prompt, eagle(short, head_of(short)))
+    assert answer(done) == answer(expected) and done.usage.completion_tokens == 20
+
+
+def test_accept_resample_takes_its_trees_too(models: dict[str, Target], endless: Tokenizer) -> None:
+    target = models["llama"]
+    *_, done = generate(
+        Request("complete", temperature=1.0), Prompt(PROMPT, max_tokens=20), target, endless,
+        eagle(target, head_of(target)), verification="rejection",
+    )  # fmt: skip
+    assert isinstance(done, Done) and done.usage.completion_tokens == 20
+
+
+# -- the tree --------------------------------------------------------------------------------------
+
+
+def states_of(target: Target, text: list[int]) -> Any:
+    """The model's true states of a text."""
+    begin(target, [*text, 0])
+    assert target.sequence.states is not None
+    return target.sequence.states[: len(text)].clone()
+
+
+def plainly(target: Target, head: EagleHead, text: list[int], path: list[int]) -> Any:
+    """Log probabilities behind `path`: the head over the whole text from the start, with no cache
+    and no tree; behind the text its own states stand in for the model's."""
+    states = states_of(target, text[:-1])
+    tokens = text[1:] + path
+    for _ in range(len(path) + 1):
+        count = len(states)
+        rows = torch.arange(count)
+        out, _ = head(
+            embedded(target, tokens[:count]), states, rows, head.empty(),
+            torch.ones(count, count).tril().bool(),
+        )  # fmt: skip
+        states = torch.cat([states, out[-1:]])
+    return target.model.head(out[-1:])[0].log_softmax(-1)
+
+
+def oracle(
+    target: Target, head: EagleHead, text: list[int], total: int, depth: int, width: int
+) -> dict[tuple[int, ...], float]:
+    """Path -> score of the nodes that EAGLE-2 verifies, by its definition."""
+    everything: dict[tuple[int, ...], float] = {}
+    frontier: dict[tuple[int, ...], float] = {(): 0.0}
+    for _ in range(depth + 1):
+        grown: dict[tuple[int, ...], float] = {}
+        for path, score in frontier.items():
+            best = plainly(target, head, text, list(path)).topk(width)
+            for token, chance in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+                grown[(*path, token)] = score + chance
+        everything |= grown
+        frontier = dict(sorted(grown.items(), key=lambda item: -item[1])[:width])
+    return dict(sorted(everything.items(), key=lambda item: -item[1])[: total - 1])
+
+
+def paths(draft: Draft) -> dict[tuple[int, ...], float]:
+    """The same of a draft."""
+    found: list[tuple[tuple[int, ...], float]] = []
+    for token, parent, prob in zip(draft.tokens, draft.parents, draft.probs, strict=True):
+        above, score = found[parent] if parent >= 0 else ((), 0.0)
+        found.append(((*above, token), score + math.log(prob)))
+    return dict(found)
+
+
+@torch.inference_mode()
+def test_trees_are_the_obvious_ones_in_every_round(
+    models: dict[str, Target], endless: Tokenizer
+) -> None:
+    """So the head's cache holds committed text with the model's true states, and no guesses."""
+    target, head, rounds = models["qwen2"], head_of(models["qwen2"]), 0
+    target.keeps_states = True
+    again = load(target.folder, threads=1)
+    again.keeps_states = True
+
+    class Watched(Eagle):
+        def propose(self, context: Context, target: Any) -> Draft:
+            nonlocal rounds
+            draft = super().propose(context, target)
+            text = [*context.prompt, *context.output]
+            if context.room >= 15:
+                expected = oracle(again, head, text, 16, 2, 3)
+                assert paths(draft).keys() == expected.keys()
+                assert paths(draft) == pytest.approx(expected, abs=1e-3)
+                rounds += 1
+            return draft
+
+    run(target, endless, Prompt(PROMPT, max_tokens=24), Watched(head, 16, 2, 3))
+    assert rounds > 5
+
+
+def test_states_are_kept_beside_the_cache(models: dict[str, Target], endless: Tokenizer) -> None:
+    """After trees, other requests and a longer prompt they are those of a fresh reading."""
+    target = models["llama"]
+    target.keeps_states = True
+    for ids in (PROMPT, [60, 61, 62], PROMPT + [50] * 300):
+        run(target, endless, Prompt(ids, max_tokens=30), eagle(target, head_of(target)))
+        kept, text = target.sequence.states, list(target.tokens)
+        assert kept is not None
+        fresh_one = load(target.folder, threads=1)
+        fresh_one.keeps_states = True
+        assert torch.equal(kept[: len(text)], states_of(fresh_one, text))
+
+
+def test_a_sequence_without_states_is_read_again(
+    models: dict[str, Target], endless: Tokenizer
+) -> None:
+    target = load(models["llama"].folder, threads=1)
+    prompt = Prompt(PROMPT, max_tokens=20)
+    _, expected = run(target, endless, prompt, Nothing())
+    assert target.sequence.states is None
+    _, done = run(target, endless, prompt, eagle(target, head_of(target)))
+    assert answer(done) == answer(expected) and done.usage.cached_tokens == 0
+    _, done = run(target, endless, prompt, eagle(target, head_of(target)))
+    assert done.usage.cached_tokens == 3
+
+
+def test_ties_never_part_a_node_from_its_parent() -> None:
+    tree = Tree()
+    first = tree.grow([-1], [[(1, 0.0), (2, 0.0), (3, -1.0)]])
+    tree.grow(first[:2], [[(4, 0.0), (5, 0.0)], [(6, 0.0), (7, -0.5)]])
+    for count in range(1, 8):
+        draft = tree.reranked(count)
+        assert len(draft) == count
+        assert all(parent < node for node, parent in enumerate(draft.parents))
+    assert tree.reranked(5).tokens == [1, 2, 4, 5, 6]
+    assert tree.mask([3, 5], [0, 1, 3, 5], 2).tolist() == [
+        [True, True, True, False, True, False],
+        [True, True, False, True, False, True],
+    ]
+
+
+def test_a_tree_is_as_large_as_a_pass_is_cheap() -> None:
+    assert auto_total(lambda rows: 1.0) == 60  # nodes cost nothing
+    assert auto_total(lambda rows: float(rows)) == 40  # each as much as the one before
+    assert auto_total(lambda rows: 1.0 if rows <= 50 else 2.0) == 50
+    with pytest.raises(ValueError, match="EAGLE-2 with total 1"):
+        Eagle(fresh(shape_of_tiny(), 0), total=1)
+
+
+def shape_of_tiny() -> Any:
+    return shape_of(
+        {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8,
+         "rms_norm_eps": 1e-6, "model_type": "llama"}
+    )  # fmt: skip
+
+
+# -- the head --------------------------------------------------------------------------------------
+
+
+def test_the_layer_is_the_models_own_without_its_first_norm(models: dict[str, Target]) -> None:
+    """Beside transformers' decoder layer with the same weights."""
+    from transformers import AutoConfig
+    from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
+
+    target = models["qwen2"]
+    head = head_of(target)
+    config = AutoConfig.from_pretrained(target.folder, attn_implementation="eager")
+    layer = Qwen2DecoderLayer(config, 0).eval()
+    layer.input_layernorm = torch.nn.Identity()
+    mine: Any = head.layers[0]
+    layer.load_state_dict(mine.state_dict())
+    count = 7
+    x = torch.randn(2, count, 32)
+    rows = torch.arange(count) + 5000  # beyond the model's context
+    joined = head.fc(torch.cat([x[0], x[1]], -1))
+    mask = torch.full((count, count), -1e30).triu(1)[None, None]
+    angles = Qwen2RotaryEmbedding(config)(joined[None], rows[None])
+    with torch.no_grad():
+        theirs = layer(joined[None], attention_mask=mask, position_embeddings=angles)
+        theirs = theirs[0] if isinstance(theirs, tuple) else theirs
+        ours, _ = head(x[0], x[1], rows, head.empty(), torch.ones(count, count).tril().bool())
+    assert torch.allclose(ours, theirs.reshape(count, 32), atol=1e-4)
+
+
+def test_a_head_is_kept_on_disk_under_published_names(
+    models: dict[str, Target], tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    target = models["qwen2"]
+    head = head_of(target)
+    head.save(tmp_path, target.folder)
+    weights = load_file(tmp_path / "model.safetensors")
+    assert {"fc.weight", "fc.bias", "layers.0.self_attn.q_proj.bias",
+            "layers.0.mlp.gate_proj.weight",
+            "layers.0.post_attention_layernorm.weight"} < set(weights)  # fmt: skip
+    again = EagleHead.load(tmp_path, target.folder, target.settings)
+    for name, weight in head.state_dict().items():
+        assert torch.equal(again.state_dict()[name], weight)
+    # published ones have the embedding in them, and a config that says nothing of the model
+    save_file(weights | {"embed_tokens.weight": torch.ones(3, 3)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"bias": True, "hidden_size": 32}))
+    EagleHead.load(tmp_path, target.folder, target.settings)
+
+
+def test_heads_that_do_not_fit_are_one_line(
+    models: dict[str, Target], tmp_path: Path, tiny: Any
+) -> None:
+    llama, qwen = models["llama"], models["qwen2"]
+    head_of(llama).save(tmp_path, llama.folder)
+    with pytest.raises(CheckpointError, match="trained for llama, not for qwen2"):
+        EagleHead.load(tmp_path, qwen.folder, qwen.settings)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"no head for qwen2 \(.*train one for qwen2"):
+        EagleHead.load(tmp_path, qwen.folder, qwen.settings)
+    with pytest.raises(CheckpointError, match="models of Llama's family only"):
+        eagle(load(tiny("gpt2")), head_of(llama))

@@ -1,0 +1,114 @@
+"""Copying or a smaller model, whichever brings more: the choice, and that neither changes an
+answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.drafting import Nothing
+from engine.drafting.draft_length import Adaptive
+from engine.drafting.draft_model import draft_model
+from engine.drafting.hybrid import Either, expected
+from engine.model.target import Target
+from engine.prompts.builder import Prompt, Tokenizer
+from engine.records import Draft, Step
+from tests.conftest import tiny_model
+from tests.model.test_target import load
+from tests.oracles.probability import Enumerated, distribution
+from tests.support.drafters import CHEAP, real
+from tests.test_law import SAMPLED, answer, run
+
+PROMPT = [40, 41, 42, 43]
+
+
+class Paced(Adaptive):
+    """A smaller model that is known to take so many seconds a token."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def expected_pace(self, guess: float) -> float:
+        return self.seconds
+
+
+class Listening(Nothing):
+    """Plain decoding; the answer's tokens."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+
+    def observe(self, draft: Any, path: Any, committed: Any, scores: Any, seconds: Any) -> None:
+        self.tokens += committed
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Target, Target, Tokenizer]:
+    """The same model twice, so that what the smaller one writes is right; it never ends."""
+    folder = tiny_model(tmp_path_factory.mktemp("pair") / "model")
+    tokenizer = Tokenizer(folder)
+    tokenizer.eos = frozenset()
+    return load(folder, threads=1), load(folder, threads=1), tokenizer
+
+
+def either(smaller: Target, lengths: Adaptive) -> Either:
+    """A pass takes a second."""
+    copied = real("trained", CHEAP)
+    return Either(copied, draft_model(smaller, lengths), lengths, copied.cost)
+
+
+def sources(steps: list[Step]) -> set[str]:
+    return {piece.source for step in steps for piece in step.pieces}
+
+
+@pytest.mark.parametrize("options", [{}, SAMPLED], ids=str)
+@pytest.mark.parametrize("seconds", [1e-9, 0.4, 1e9])
+def test_what_brings_more_is_taken_and_the_answer_stays(
+    pair: tuple[Target, Target, Tokenizer], seconds: float, options: Any
+) -> None:
+    target, smaller, tokenizer = pair
+    plain = Listening()
+    _, done = run(target, tokenizer, Prompt(PROMPT, max_tokens=60), plain, **options)
+    prompt = Prompt(PROMPT, [plain.tokens[:30]], max_tokens=60)
+    for _ in range(2):  # what the first answer left would show in the second
+        drafter = either(smaller, Paced(seconds))
+        steps, found = run(target, tokenizer, prompt, drafter, **options)
+        assert answer(found) == answer(done)
+        seen = sources(steps)
+        assert ("draft model" in seen) == (seconds < 1)
+        assert "prediction" in seen or seconds < 1e-3
+
+
+def test_a_smaller_model_is_tried_until_it_is_known(pair: tuple[Target, Target, Tokenizer]) -> None:
+    """Where nothing is there to be copied; its pace is then the measured one."""
+    target, smaller, tokenizer = pair
+    lengths = Adaptive()
+    steps, _ = run(target, tokenizer, Prompt(PROMPT, max_tokens=20), either(smaller, lengths))
+    assert "draft model" in sources(steps) and lengths.pace > 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), max_size=6))
+def test_expected_tokens_are_what_chance_gives(nodes: list[tuple[int, int]]) -> None:
+    """Of the children of a node one is accepted at most."""
+    tree = Draft()
+    for n, (parent, quarter) in enumerate(nodes):
+        parent = min(parent, n) - 1
+        taken = sum(tree.probs[m] for m in range(n) if tree.parents[m] == parent)
+        tree.add(n, parent, min(quarter / 4, 1 - taken), "made up")
+
+    def walked(chance: Enumerated) -> int:
+        at, depth = -1, 0
+        while True:
+            children = [n for n, parent in enumerate(tree.parents) if parent == at]
+            probs = [tree.probs[n] for n in children]
+            found = chance.pick([1 - sum(probs), *probs])
+            if not found:
+                return depth
+            at, depth = children[found - 1], depth + 1
+
+    mean = sum(depth * share for depth, share in distribution(walked).items())
+    assert expected(tree) == pytest.approx(float(mean))

@@ -1,0 +1,224 @@
+"""The native drafter and input that nobody means: harmless, or refused in one line."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.drafting._drafting import Drafter, Ngram, Recycling, Vocabulary, Weights, weight_count
+from tests.support.drafters import (
+    KINDS_OF_WEIGHTS,
+    ids,
+    made_up,
+    propose,
+    trained,
+    tree_of,
+    weights_of,
+)
+
+VOCABULARY, LIBRARY = made_up(9), Ngram()
+LIBRARY.count(ids([7, 8, 7, 8, 1, 7, 8, -1, 2, 3, 2, 3]), 1)
+odd = st.integers(-9, 12) | st.sampled_from([300, 2**31 - 1, -(2**31)])
+rooms = st.integers(0, 60)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(odd, max_size=40),
+    st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 45),
+    st.lists(odd, max_size=20),
+    st.lists(st.tuples(st.lists(odd, max_size=12), rooms), max_size=6),
+    st.sampled_from(KINDS_OF_WEIGHTS),
+    st.sampled_from([0.0, 0.2, 1e30, float("nan")]),
+)
+def test_nothing_makes_it_fail(
+    expected: list[int],
+    start: int,
+    before: list[int],
+    steps: list[tuple[list[int], int]],
+    kind: str,
+    learning: float,
+) -> None:
+    """Starts outside the text, tokens that there are not, broken weights: a draft, or none."""
+    drafter = Drafter(made_up(3), LIBRARY, weights_of(kind))
+    drafter.begin(ids(expected), start, ids(before))
+    for committed, room in steps:
+        tree = propose(drafter, room, 0.01)
+        assert len(tree) <= room and all(node.token != -1 for node in tree)
+        accepted = [tree[0].token] if tree else []
+        drafter.commit([*accepted, *committed], learning)
+        drafter.fit(ids(committed), learning)
+        assert drafter.run >= 0
+
+
+def test_nothing_to_copy_is_nothing_drafted() -> None:
+    drafter = Drafter(VOCABULARY, Ngram(), Weights())
+    assert propose(drafter, 10) == []
+    drafter.begin(ids([]), 0, ids([]))
+    assert propose(drafter, 10) == [] == propose(drafter, 0)
+    drafter.begin(ids([-1, -1]), 1, ids([-1]))
+    assert propose(drafter, 10) == []
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    drafter = Drafter(VOCABULARY, LIBRARY, Weights())
+    drafter.begin(ids([1, 2, 3]), 0, ids([1]))
+    with pytest.raises(ValueError, match="room"):
+        drafter.propose(5, np.ones(5))
+    with pytest.raises(ValueError, match="room"):
+        drafter.propose(0, np.ones(0))
+    with pytest.raises(ValueError, match="room"):
+        drafter.propose(-1, np.ones(5))
+    with pytest.raises(ValueError, match=str(weight_count())):
+        Weights(np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match="hashes and looks"):
+        Vocabulary(np.zeros(2, np.uint32), np.zeros(3, np.uint8))
+    for nodes, parents, probs in (([1, 2], [-1], [1.0, 1.0]), ([1, 2], [-1, 0], [1.0])):
+        with pytest.raises(ValueError, match="files"):
+            drafter.files(ids(nodes), ids(parents), np.array(probs), 3)
+    for parent in (1, 7, -2):
+        with pytest.raises(ValueError, match="parent"):
+            drafter.files(ids([1, 2]), ids([-1, parent]), np.ones(2), 3)
+    wide = np.ones((3, 4), np.int32)
+    for files, probs, matches in (
+        (wide, None, None),
+        (wide, np.ones((3, 3), np.float32), ids([1, 1, 1])),
+        (wide, np.ones((3, 4), np.float32), ids([1])),
+        (wide[:2], np.ones((2, 4), np.float32), ids([1, 1])),
+        (np.ones((3, 40), np.int32), np.ones((3, 40), np.float32), ids([1, 1, 1])),
+    ):
+        with pytest.raises(ValueError, match="files"):
+            drafter.fit(ids([1, 2, 3]), 0.1, files, probs, matches)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.floats(), min_size=1, max_size=60), st.sampled_from(KINDS_OF_WEIGHTS))
+def test_costs_that_no_machine_has_give_a_harmless_draft(costs: list[float], kind: str) -> None:
+    """No number, without end, nothing, less than that: a tree all the same, and nothing stays."""
+    drafter = Drafter(VOCABULARY, LIBRARY, weights_of(kind))
+    drafter.begin(ids([7, 8, 1, 2, 3, 4, 5, 6] * 4), 0, ids([1]))
+    usual = propose(drafter, 20)
+    tree = tree_of(drafter.propose(len(costs) - 1, np.array(costs)))
+    assert len(tree) < len(costs)
+    assert all(-1 <= node.parent < place for place, node in enumerate(tree))
+    assert propose(drafter, 20) == usual
+
+
+def test_more_room_than_there_is_to_say() -> None:
+    text = [number % 200 for number in range(3000)]
+    drafter = Drafter(made_up(), Ngram(), Weights(trained()))
+    drafter.begin(ids(text), 0, ids([1]))
+    assert len(propose(drafter, 30_000)) <= 30_000
+    for room in (40, 2**31 - 1):
+        with pytest.raises(ValueError, match=f"costs has 40 entries: expected .* {room + 1}$"):
+            drafter.propose(room, np.ones(40))
+    with pytest.raises(TypeError):
+        drafter.propose(2**31, np.ones(40))
+
+
+def wrongly_typed() -> dict[str, Callable[[], object]]:
+    """Calls with arrays that would have to be copied, and what they hold lost or changed by it."""
+    drafter, table = Drafter(VOCABULARY, LIBRARY, Weights()), Recycling(9, 2)
+    halves, wide, rows = np.array([1.5, 2.5]), np.array([1, 2]), np.ones((2, 2), np.float32)
+    some, one, both = ids([1, 2]), np.ones(2), np.ones((2, 2), np.int32)
+    gaps = ids(range(4))[::2]
+    return {
+        "hashes": lambda: Vocabulary(wide, np.zeros(2, np.uint8)),  # type: ignore[arg-type]
+        "looks": lambda: Vocabulary(np.zeros(2, np.uint32), wide),  # type: ignore[arg-type]
+        "values": lambda: Weights(np.zeros(weight_count())),  # type: ignore[arg-type]
+        "expected": lambda: drafter.begin(halves, 0, some),  # type: ignore[arg-type]
+        "expected, wide": lambda: drafter.begin(wide, 0, some),  # type: ignore[arg-type]
+        "expected, gaps": lambda: drafter.begin(gaps, 0, some),
+        "before": lambda: drafter.begin(some, 0, halves),  # type: ignore[arg-type]
+        "files": lambda: drafter.files(halves, some, one, 1),  # type: ignore[arg-type]
+        "files' parents": lambda: drafter.files(some, halves, one, 1),  # type: ignore[arg-type]
+        "files' probs": lambda: drafter.files(some, some, rows[0], 1),  # type: ignore[arg-type]
+        "costs": lambda: drafter.propose(1, np.ones(2, np.int64)),  # type: ignore[arg-type]
+        "commit": lambda: drafter.commit([1.5], 0.0),  # type: ignore[list-item]
+        "commit, array": lambda: drafter.commit(halves, 0.0),  # type: ignore[arg-type]
+        "commit, text": lambda: drafter.commit("12", 0.0),  # type: ignore[arg-type]
+        "fit": lambda: drafter.fit(halves, 0.1),  # type: ignore[arg-type]
+        "fit's files": lambda: drafter.fit(some, 0.1, rows, rows, some),  # type: ignore[arg-type]
+        "fit's probs": lambda: drafter.fit(some, 0.1, both, both, some),  # type: ignore[arg-type]
+        "fit's matches": lambda: drafter.fit(some, 0.1, both, rows, one),  # type: ignore[arg-type]
+        "count": lambda: Ngram().count(halves, 1),  # type: ignore[arg-type]
+        "add": lambda: Ngram().add(halves, (1, 1, 1), 0, 1),  # type: ignore[arg-type]
+        "mapped": lambda: Ngram.mapped(np.zeros(40)),  # type: ignore[arg-type]
+        "mapped, gaps": lambda: Ngram.mapped(np.zeros(80, np.uint8)[::2]),
+        "update": lambda: table.update(halves, rows),  # type: ignore[arg-type]
+        "update's logits": lambda: table.update(some, both),  # type: ignore[arg-type]
+        "put": lambda: table.put(halves, both, rows),  # type: ignore[arg-type]
+        "put's ids": lambda: table.put(some, rows, rows),  # type: ignore[arg-type]
+        "put's logits": lambda: table.put(some, both, both),  # type: ignore[arg-type]
+    }
+
+
+@pytest.mark.parametrize("what", wrongly_typed())
+def test_nothing_is_converted_silently(what: str) -> None:
+    with pytest.raises(TypeError):
+        wrongly_typed()[what]()
+
+
+def test_a_number_that_is_no_token_is_refused() -> None:
+    drafter = Drafter(VOCABULARY, LIBRARY, Weights())
+    drafter.commit(np.array([1, 2], np.int64), 0.0)  # type: ignore[arg-type]
+    for number in (2**31, -(2**31) - 1):
+        with pytest.raises(ValueError, match=f"{number} is no token id"):
+            drafter.commit([1, number], 0.0)
+    with pytest.raises(OverflowError):
+        drafter.commit([2**80], 0.0)
+
+
+def test_other_files_may_agree_in_any_number_of_tokens() -> None:
+    for match in (-(2**31), -5, 0, 2**31 - 1):
+        drafter = Drafter(VOCABULARY, LIBRARY, weights_of("trained"))
+        drafter.begin(ids([]), 0, ids([]))
+        drafter.files(ids([4, 5, 6]), ids([-1, 0, 1]), np.array([np.nan, 2.0, -1.0]), match)
+        assert len(propose(drafter, 9)) <= 9
+        drafter.commit([4, 5, 6], 0.2)
+
+
+def test_a_long_text_is_taken_and_copied() -> None:
+    chance = random.Random(0)
+    old = [chance.randrange(500) for _ in range(100_000)]
+    drafter = Drafter(made_up(), Ngram(), Weights(trained()))
+    drafter.begin(ids(old), 90_000, ids([1]))
+    drafter.commit(old[90_000:90_020], 0.2)
+    assert drafter.run == 20
+    best = propose(drafter, 20)
+    assert [node.token for node in best if node.prob > 0.5][:10] == old[90_020:90_030]
+    assert drafter.fit(ids(old[90_020:95_000]), 0.0) < 0.1 * 5000
+
+
+def test_a_table_is_made_once() -> None:
+    """Who looks at it, a drafter too, may go on doing so."""
+    counted, tokens = Ngram(), ids([1, 2, 3, 1, 2])
+    counted.count(tokens, 1)
+    for ngram in (counted, Ngram.mapped(counted.table)):
+        view, before = ngram.table, ngram.table.copy()
+        for again in (
+            lambda one: one.count(ids(range(5000)), 1),
+            lambda one: one.add(tokens, (1, 1, 1), 0, 1),
+            Ngram.finish,
+        ):
+            with pytest.raises(ValueError, match="counted already"):
+                again(ngram)
+        assert (view == before).all() and (ngram.table == before).all()
+
+
+@pytest.mark.parametrize("bad", ["full", "odd", "short"])
+def test_a_damaged_table_is_refused_or_says_nothing(bad: str) -> None:
+    table = LIBRARY.table.copy()
+    if bad == "full":  # a search would never end
+        table[:] = 1
+        drafter = Drafter(VOCABULARY, Ngram.mapped(table), Weights())
+        drafter.begin(ids([]), 0, ids([1, 2, 3]))
+        assert len(propose(drafter, 9)) <= 9
+    else:
+        with pytest.raises(ValueError, match="table"):
+            Ngram.mapped(table[1:] if bad == "odd" else table[:120])

@@ -1,0 +1,59 @@
+"""The law for all drafters that are models, in the types that models run in: bf16 and q8."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.drafting import Drafter, Nothing
+from engine.drafting.draft_model import draft_model, self_draft
+from engine.drafting.methods.eagle import eagle
+from engine.drafting.methods.eagle_head import fresh, shape_of
+from engine.drafting.methods.sdsat import Sdsat, install
+from engine.drafting.methods.specdec import AcceptanceHead, specdec
+from engine.generate import generate
+from engine.model.target import Target
+from engine.prompts.builder import Prompt, Tokenizer
+from engine.records import Done, Request
+from tests.conftest import tiny_model
+from tests.model.test_target import load
+from tests.test_law import SAMPLED, answer, run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("types") / "model", "qwen2")
+
+
+def all_of(target: Target, draft: Target) -> dict[str, Drafter]:
+    """One of each, untrained."""
+    ids = install(target, torch.ones(2, target.model.width))
+    return {
+        "draft model": draft_model(draft),
+        "self-draft": self_draft(1),
+        "specdec++": specdec(draft, AcceptanceHead(draft.model.width)),
+        "eagle": eagle(target, fresh(shape_of(target.settings), 0), 20, 3, 4),
+        "sdsat": Sdsat(ids),
+        "sdsat, tree": Sdsat(ids, tree=True),
+    }
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "q8"])
+def test_no_model_that_drafts_changes_the_answer(folder: Path, dtype: str) -> None:
+    target, draft = load(folder, dtype, threads=1), load(folder, dtype, threads=1)
+    tokenizer, prompt = Tokenizer(folder), Prompt([40, 41, 42, 43], max_tokens=24)
+    tokenizer.eos = frozenset()
+    options: dict[str, Any]
+    for options in ({}, SAMPLED):
+        _, expected = run(target, tokenizer, prompt, Nothing(), **options)
+        for name, drafter in all_of(target, draft).items():
+            _, done = run(target, tokenizer, prompt, drafter, **options)
+            assert answer(done) == answer(expected), name
+            assert done.usage.drafted > 10
+    for name, drafter in all_of(target, draft).items():
+        request = Request("complete", temperature=1.0, seed=1)
+        *_, end = generate(request, prompt, target, tokenizer, drafter, verification="rejection")
+        assert isinstance(end, Done) and end.usage.completion_tokens == 24, name

@@ -1,0 +1,186 @@
+"""What stood somewhere before: the search, prompt lookup, REST and corpora, by plain searches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.drafting import Context
+from engine.drafting.methods.datastore import BadCorpus, Files, load, save
+from engine.drafting.methods.prompt_lookup import PromptLookup
+from engine.drafting.methods.rest import Rest
+from engine.drafting.methods.sam import Sam, SamAnd
+from engine.drafting.methods.suffix_lookup import Earlier
+from engine.records import Draft
+from tests.support.retrieval import FEW, GOLDEN, Other, corpus, drafted, followed, paths_of
+
+# -- where the end stood before --------------------------------------------------------------------
+
+
+def test_golden_lengths_and_first_places() -> None:
+    """SPEC 10: of each prefix, the longest end that occurred earlier, and where first."""
+    text, found = Earlier([], []), []
+    for token in [1, 2, 1, 2, 3, 1, 2, 1, 2]:
+        text.extend([token])
+        length = text.longest()
+        found.append((length, text.first(length) if length else -1))
+    assert found == [
+        (0, -1), (0, -1), (1, 1), (2, 2), (0, -1), (1, 1), (2, 2), (3, 3), (4, 4)
+    ]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(FEW, max_size=3), FEW, st.lists(FEW, max_size=3), st.integers(1, 12))
+def test_the_text_agrees_with_a_plain_search(
+    others: list[list[int]], prompt: list[int], steps: list[list[int]], count: int
+) -> None:
+    text, own = Earlier(others, prompt), list(prompt)
+    for committed in [[], *steps]:
+        text.extend(committed)
+        own += committed
+        places = {n: followed([*others, own], own[-n:]) for n in range(1, len(own) + 1)}
+        length = max((n for n in places if places[n]), default=0)
+        assert text.longest() == length
+        starts = [sum(len(one) + 1 for one in others[:n]) for n in range(len(others) + 1)]
+        first = {n: starts[places[n][0][0]] + places[n][0][1] for n in range(1, length + 1)}
+        for n in range(1, length + 1):
+            assert text.first(n) == first[n]
+        assert length == len(own) or text.first(length + 1) == -1
+        if length:
+            enough = [n for n in first if len(text.tokens) - first[n] >= count]
+            assert text.first_before(length, count) == first[max(enough, default=1)]
+        assert text.after(0, 100) == ([*others, own][0])
+
+
+def test_a_long_repetition_is_measured_whole() -> None:
+    text = Earlier([], [1, 2] * 300)
+    assert text.longest() == 598 and text.first(598) == 598
+
+
+# -- prompt lookup ---------------------------------------------------------------------------------
+
+
+def looked_up(text: list[int], longest: int, tokens: int) -> list[int]:
+    """SPEC 9, as published: the first window whose whole continuation lies inside the text."""
+    for count in range(longest, 0, -1):
+        for start in range(count, len(text) - tokens + 1):
+            if text[start - count : start] == text[-count:] and start < len(text) - count:
+                return text[start : start + tokens]
+    return []
+
+
+@settings(max_examples=150, deadline=None)
+@given(FEW, st.lists(FEW, max_size=3), st.integers(1, 4), st.integers(1, 12))
+def test_prompt_lookup_is_the_published_rule(
+    prompt: list[int], steps: list[list[int]], longest: int, tokens: int
+) -> None:
+    drafter, context = PromptLookup(longest, tokens), Context(prompt, room=100)
+    drafter.begin(context)
+    for committed in [[], *steps]:
+        context.output += committed
+        drafter.observe(Draft(), [], committed, None, 0.0)
+        text = prompt + context.output
+        assert drafter.propose(context, None).tokens == looked_up(text, longest, tokens)
+
+
+@settings(max_examples=100, deadline=None)
+@given(FEW)
+def test_no_lookup_matches_more_than_the_automaton(prompt: list[int]) -> None:
+    """Checklist 9: wherever an n-gram is found, the longest match has n tokens or more."""
+    for count in (1, 2, 3):
+        if followed([prompt], prompt[-count:]) and count <= len(prompt):
+            assert Earlier([], prompt).longest() >= count
+
+
+# -- REST ------------------------------------------------------------------------------------------
+
+
+def test_rest_takes_the_longest_of_sixteen_to_two_tokens() -> None:
+    store = corpus([1, 2, 3, 4, 5], [2, 3, 9], [3, 7])
+    assert drafted(Rest(store), [1, 2, 3]).tokens == [4, 5]
+    assert drafted(Rest(store), [8, 2, 3]).tokens[0] in (4, 9)
+    assert drafted(Rest(store), [8, 8, 3]).tokens == []
+    long = [*range(100, 120)]
+    both = corpus([*long, 1], [*long[4:], 2], [*long[5:], 3])
+    assert sorted(drafted(Rest(both), long).tokens) == [1, 2]  # 16 tokens of 20 are looked at
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(FEW, min_size=1, max_size=6), FEW, st.integers(1, 10))
+def test_rest_keeps_the_most_frequent_beginnings(
+    documents: list[list[int]], tail: list[int], nodes: int
+) -> None:
+    draft = drafted(Rest(corpus(*documents), nodes, deep=3), tail)
+    paths = paths_of(draft)
+    lengths = [n for n in range(2, min(16, len(tail)) + 1) if followed(documents, tail[-n:])]
+    if not lengths:
+        assert paths == []
+        return
+    counts = Counter(
+        tuple(documents[text][place : place + size])
+        for text, place in followed(documents, tail[-max(lengths) :])
+        for size in (1, 2, 3)
+        if place + size <= len(documents[text])
+    )
+    kept = sorted((counts[path] for path in paths), reverse=True)
+    assert kept == sorted(counts.values(), reverse=True)[: len(kept)]
+    assert len(kept) == min(nodes, len(counts))
+
+
+# -- corpora ---------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(FEW, min_size=1, max_size=5), FEW)
+def test_a_run_from_a_corpus_is_its_first_one(documents: list[list[int]], tail: list[int]) -> None:
+    length, found = corpus(*documents).after(tail, 5)
+    lengths = [n for n in range(1, len(tail) + 1) if followed(documents, tail[-n:])]
+    assert length == max(lengths, default=0)
+    if length:
+        text, place = followed(documents, tail[-length:])[0]
+        assert found == documents[text][place : place + 5]
+
+
+def test_a_corpus_is_what_was_saved(tmp_path: Path) -> None:
+    made, file = corpus(*GOLDEN), tmp_path / "golden"
+    save(made, file, "print", {"model": "m"})
+    known = load(file, "print", 10)
+    assert known.after([5, 6], 3) == made.after([5, 6], 3) == (2, [7, 8, 0])
+    assert drafted(Rest(known), [5, 6]).tokens == drafted(Rest(made), [5, 6]).tokens
+
+
+def test_other_corpora_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "golden"
+    with pytest.raises(BadCorpus, match=r"no such corpus: make it with `draftline train corpus`"):
+        load(file, "print", 10)
+    save(corpus(*GOLDEN), file, "print", {"model": "small"})
+    with pytest.raises(BadCorpus, match="of small, not of this model: make it"):
+        load(file, "other", 10)
+    with pytest.raises(BadCorpus, match="has ids that this model has not"):
+        load(file, "print", 9)
+    with pytest.raises(BadCorpus, match="not a regular file"):
+        load(tmp_path, "print", 10)
+    raw = bytearray(file.read_bytes())
+    for place in (3, 20, len(raw) - 3):
+        damaged = bytearray(raw)
+        damaged[place] ^= 0x55
+        file.write_bytes(damaged)
+        with pytest.raises(BadCorpus, match=r"no corpus can be read .* again"):
+            load(file, "print", 10)
+    file.write_bytes(raw[:-8])
+    with pytest.raises(BadCorpus, match="no corpus can be read"):
+        load(file, "print", 10)
+
+
+def test_a_workspace_stands_in_for_a_corpus(workspaces: Any) -> None:
+    workspace = workspaces()
+    workspace.update("a.txt", "the cat sat")
+    tail = list(b"a cat ")
+    draft = drafted(Sam(Files(workspace), bias=0), tail)
+    assert bytes(draft.tokens) == b"sat" and set(draft.sources) == {"workspace"}
+    assert bytes(drafted(SamAnd(Other(), Files(workspace), bias=0), tail).tokens) == b"sat"

@@ -1,0 +1,180 @@
+"""SAM-Decoding as published: what is drafted from, how much, and as which tree."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.drafting import Context
+from engine.drafting.methods.datastore import Shape, best_first
+from engine.drafting.methods.rest import Rest
+from engine.drafting.methods.sam import Sam, SamAnd
+from engine.drafting.methods.suffix_lookup import BORDER
+from tests.support.retrieval import FEW, GOLDEN, Other, corpus, drafted, followed, paths_of
+
+ALPHABET = list(range(10, 60))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "source"),
+    [
+        (0, 0, "other"),
+        (4, 0, "other"),
+        (5, 0, "context"),
+        (4, 9, "other"),
+        (4, 10, "corpus"),
+        (9, 14, "context"),  # 14 - 5 is no more than 9
+        (9, 15, "corpus"),
+        (20, 15, "context"),
+    ],
+)
+def test_which_text_is_drafted_from(ours: int, theirs: int, source: str) -> None:
+    """SPEC 1.2: bias 5, threshold 5, of equals the text itself."""
+    tail = ALPHABET[:20]
+    prompt = [*tail[20 - ours :], 1, 2, 3, *tail]
+    static = corpus([*tail[20 - theirs :], 7, 8, 9])
+    draft = drafted(SamAnd(Other(), static), prompt)
+    assert draft.sources[0] == source
+    if source == "context":
+        assert draft.tokens == [1, 2, 3, *tail][:39]
+    if source == "corpus":
+        assert draft.tokens == [7, 8, 9]
+
+
+def test_runs_have_the_published_length() -> None:
+    prompt = [1, 2, 3, 4, 5, *range(100, 200), 1, 2, 3, 4, 5]
+    assert drafted(SamAnd(Other()), prompt).tokens == list(range(100, 139))
+    assert drafted(SamAnd(Other(), run=15), prompt).tokens == list(range(100, 114))
+
+
+def test_where_too_little_follows_a_shorter_end_is_taken() -> None:
+    """SPEC 1.2, to_anc: the longest match is near the end, a shorter one has enough behind it."""
+    tail = [1, 2, 3, 4, 5, 6]
+    prompt = [*tail[2:], *range(100, 150), *tail, 8, *tail]
+    assert drafted(SamAnd(Other(), run=40), prompt).tokens == list(range(100, 139))
+    assert drafted(SamAnd(Other(), run=5), prompt).tokens == [8, *tail[:3]]
+
+
+def test_the_other_drafter_hears_of_every_step() -> None:
+    other, context = Other(), Context([1, 2, 3, 1, 2, 3, 1, 2, 3], room=9)
+    drafter = SamAnd(other)
+    drafter.begin(context)
+    for committed in ([1, 2], [7], [5, 5]):
+        draft = drafter.propose(context, None)
+        context.output += committed
+        drafter.observe(draft, [], committed, None, 0.0)
+    assert other.begun == 1 and other.told == [[1, 2], [7], [5, 5]]
+
+
+@pytest.mark.parametrize("length", range(18))
+def test_the_budget_grows_with_the_match(length: int) -> None:
+    """SPEC 1.3: n = min(60, 1 + 4 l) with the root; no match, no draft."""
+    tail = ALPHABET[:length]
+    prompt = [*tail, *range(100, 200), 7, *tail]
+    if not length:
+        prompt = [*range(100, 200), 7]
+    expected = min(60, 1 + 4 * length) - 1
+    assert drafted(Sam(), prompt).tokens == list(range(100, 100 + expected))
+
+
+@pytest.mark.parametrize(("bias", "length"), [(0, 3), (0, 1), (2, 3), (3, 3)])
+def test_trees_from_a_corpus_lose_the_bias(bias: int, length: int) -> None:
+    tail = ALPHABET[:length]
+    static = corpus([*tail, *range(100, 200)], [*tail, 7, 7])
+    tokens = drafted(Sam(static, bias=bias, factor=2), [1, *tail]).tokens
+    assert len(tokens) == 2 * (length - bias)
+    assert tokens[:2] in ([7, 100], [])
+
+
+def test_golden_static_tree() -> None:
+    """SPEC 10, less its first node, which is the prompt's own last token."""
+    draft = drafted(Sam(corpus(*GOLDEN), most=6, bias=0), [5, 6])
+    assert draft.tokens == [7, 8, 0, 4, 9]
+    assert draft.parents == [-1, 0, 1, -1, 0]
+    paths: list[float] = []
+    for parent, prob in zip(draft.parents, draft.probs, strict=True):
+        paths.append(prob * (paths[parent] if parent >= 0 else 1))
+    assert paths == pytest.approx([0.75, 0.5, 0.5, 0.25, 0.25])
+    assert set(draft.sources) == {"corpus"}
+
+
+def tree_by_hand(
+    documents: list[list[int]], tail: list[int], nodes: int, shape: Shape
+) -> list[tuple[int, ...]]:
+    """The oracle: the paths of a tree, likeliest first, with `across` and `deep` heeded on the way
+    down. Counts are of occurrences of the longest match."""
+    length = max(n for n in range(len(tail) + 1) if n == 0 or followed(documents, tail[-n:]))
+    if length < max(shape.least, 1):
+        return []
+    counts = Counter(
+        tuple(documents[text][place : place + size])
+        for text, place in followed(documents, tail[-length:])
+        for size in range(1, len(documents[text]) - place + 1)
+    )
+    order: dict[tuple[int, ...], int] = {(): -1}
+    across: Counter[int] = Counter()
+    done: list[tuple[int, ...]] = []
+    waiting = {path for path in counts if len(path) == 1}
+    while waiting and len(done) < nodes:
+        best = min(waiting, key=lambda path: (-counts[path], order[path[:-1]], path[-1]))
+        waiting.remove(best)
+        if across[len(best)] >= shape.across or len(best) > shape.deep:
+            continue
+        across[len(best)] += 1
+        order[best] = len(order)
+        done.append(best)
+        waiting |= {path for path in counts if path[:-1] == best}
+    return done
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(FEW, min_size=1, max_size=5),
+    FEW,
+    st.integers(1, 12),
+    st.sampled_from([1, 2, 3, 100]),
+    st.sampled_from([1, 2, 100]),
+    st.sampled_from([1, 2]),
+)
+def test_trees_are_best_first_within_their_shape(
+    documents: list[list[int]], tail: list[int], nodes: int, across: int, deep: int, least: int
+) -> None:
+    shape = Shape(across=across, deep=deep, least=least, width=100)
+    _, draft = best_first(corpus(*documents), tail, nodes, shape)
+    paths = paths_of(draft)
+    expected = tree_by_hand(documents, tail, nodes, shape)
+    counts: Counter[int] = Counter(len(path) for path in paths)
+    assert len(paths) == len(set(paths)) <= nodes and max(counts.values(), default=0) <= across
+    if across == 100 and deep == 100:
+        assert paths == expected
+    assert len(paths) == len(expected)
+
+
+def test_what_is_expected_is_copied_in_few_steps() -> None:
+    """Checklist 1.18: an expected text of n tokens takes about n / 40 steps."""
+    expected = list(range(1000, 1400))
+    for drafter, most in ((SamAnd(Other()), 17), (Sam(), 14)):
+        context, steps = Context([1, 2, 3], [expected], room=100), 0
+        drafter.begin(context)
+        while len(context.output) < len(expected):
+            draft = drafter.propose(context, None)
+            left = expected[len(context.output) :]
+            agreed = 0
+            while agreed < len(draft) and draft.tokens[agreed : agreed + 1] == left[agreed:][:1]:
+                agreed += 1
+            committed = left[: agreed + 1]
+            context.output += committed
+            drafter.observe(draft, list(range(agreed)), committed, None, 0.0)
+            steps += 1
+        assert steps <= most
+
+
+def test_nothing_is_drafted_across_the_end_of_a_text() -> None:
+    for drafter in (Sam(), SamAnd(Other(), threshold=1)):
+        draft = drafted(drafter, [9, 9, 3], predictions=[[1, 2, 3, 4], [5, 6]])
+        assert draft.tokens == [4] and BORDER not in draft.tokens
+    for static in (Sam(corpus([1, 2, 3, 4], [5, 6]), bias=0), Rest(corpus([1, 2, 3, 4], [5, 6]))):
+        assert drafted(static, [2, 3]).tokens == [4]

@@ -1,0 +1,273 @@
+"""SDSAT: the law with any adaptive tokens, the published round by hand, templates, training."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.drafting import Nothing
+from engine.drafting.methods import sdsat
+from engine.drafting.methods.head_checkpoint import CheckpointError
+from engine.drafting.methods.sdsat import TEMPLATES, Sdsat, grow, install, reserved
+from engine.generate import generate
+from engine.model.target import Target
+from engine.prompts.builder import Prompt, Tokenizer
+from engine.records import Done, Draft, Request
+from engine.research.train import self_distill
+from engine.research.train.adaptive_tokens import Reader, Slots, blocks, cuts_of, loss_of, train
+from engine.research.train.loop import Plan, generator
+from engine.research.train.sample_file import BadSamples
+from engine.research.train.self_distill import Text
+from tests.model.test_target import begin, load
+from tests.support.heads import calm, killed_at, same_wherever_it_ends
+from tests.test_law import SAMPLED, answer, run
+
+PROMPT = [40, 41, 42, 43]
+PLAN = Plan(epochs=4, batch=2, rate=0.3, warmup=0.1, patience=99)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return calm(tmp_path_factory.mktemp("sdsat") / "model", 0.3)
+
+
+@pytest.fixture(scope="module")
+def target(folder: Path) -> Target:
+    return load(folder, threads=1)
+
+
+@pytest.fixture(scope="module")
+def ids(target: Target) -> list[int]:
+    return install(target, torch.randn(2, 32, generator=generator(0, 0)))
+
+
+@pytest.fixture(scope="module")
+def endless(folder: Path, target: Target) -> Tokenizer:
+    tokenizer = Tokenizer(folder)
+    tokenizer.eos = frozenset()
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def texts(endless: Tokenizer) -> list[Text]:
+    """A cycle of tokens, of which one comes again and again: that at least can be learnt."""
+    cycle = [60, 70, 60, 80, 60, 90]
+    found = []
+    for n in range(12):
+        around = cycle[n % 6 :] + cycle * 6
+        found.append(Text(around[:4], around[4:34]))
+    return found
+
+
+# -- the law ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, SAMPLED, {"temperature": 1.0, "seed": 9}], ids=str)
+@pytest.mark.parametrize(("slots", "tree"), [(0, False), (1, False), (5, False), (9, False),
+                                             (5, True), (13, True)])  # fmt: skip
+def test_no_adaptive_tokens_change_the_answer(
+    target: Target, ids: list[int], endless: Tokenizer, slots: int, tree: bool, options: Any
+) -> None:
+    for prompt_ids in (PROMPT, [60], PROMPT[:2]):
+        prompt = Prompt(prompt_ids, max_tokens=24)
+        _, expected = run(target, endless, prompt, Nothing(), **options)
+        _, done = run(target, endless, prompt, Sdsat(ids, slots, tree), **options)
+        assert answer(done) == answer(expected)
+        assert not slots or done.usage.accepted >= 10  # the certain token of each round
+
+
+def test_every_place_of_an_end_token_and_every_length(target: Target, ids: list[int]) -> None:
+    def every() -> list[Sdsat]:
+        return [Sdsat(ids, 5, tree) for tree in (False, True)]
+
+    same_wherever_it_ends(target, PROMPT, every, {})
+
+
+def test_the_model_stays_bit_for_bit_what_it_was(
+    folder: Path, target: Target, ids: list[int]
+) -> None:
+    """Rows of a text beside rows of adaptive tokens, and the model without them."""
+    plain = load(folder, threads=1)
+    text = [5, 6, 7, 8]
+    draft = Draft()
+    for n, token in enumerate([*text, ids[0], ids[1], ids[0]]):
+        draft.add(token, n - 1 if n < 6 else 1, 0.5, "test")
+    rows = []
+    for model, tree in ((target, draft), (plain, draft.first(4))):
+        begin(model, PROMPT)
+        rows.append(model.forward(PROMPT[-1], tree).logits[:5])
+        model.keep([])
+    assert torch.equal(rows[0], rows[1])
+
+
+def test_a_round_by_hand(target: Target, ids: list[int], endless: Tokenizer) -> None:
+    """As published: a0 .. ak from the first pass, b0 .. bk from the second."""
+    begin(target, PROMPT)
+    blank = Draft([ids[0], ids[1], ids[1]], [-1, 0, 1], [0.0] * 3, [""] * 3)
+    a = target.forward(PROMPT[-1], blank).logits.argmax(-1).tolist()
+    target.keep([])
+    begin(target, PROMPT)
+    chain = Draft(a, [-1, 0, 1, 2], [0.5] * 4, [""] * 4)
+    b = target.forward(PROMPT[-1], chain).logits.argmax(-1).tolist()[1:]
+    target.keep([])
+    agreed = next((n for n in range(3) if a[n + 1] != b[n]), 3)
+    steps, done = run(target, endless, Prompt(PROMPT, max_tokens=20), Sdsat(ids, 3))
+    first = next(step for step in steps if step.prefill is None)
+    assert (first.drafted, first.accepted) == (4, agreed + 1)
+    rounds = [step for step in steps if step.prefill is None]
+    single = sum(step.drafted == 0 for step in rounds)
+    assert done.usage.forwards == 2 * len(rounds) - single
+
+
+def test_accept_resample_takes_the_certain_token_always(
+    target: Target, ids: list[int], endless: Tokenizer
+) -> None:
+    for tree in (False, True):
+        *steps, done = generate(
+            Request("complete", temperature=1.0, seed=2), Prompt(PROMPT, max_tokens=24), target,
+            endless, Sdsat(ids, 5, tree), verification="rejection",
+        )  # fmt: skip
+        assert isinstance(done, Done) and done.usage.completion_tokens == 24
+        assert all(step.accepted for step in steps if step.drafted)  # type: ignore[union-attr]
+
+
+# -- templates and ids -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", TEMPLATES)
+def test_templates_have_the_published_levels(slots: int) -> None:
+    draft = Draft()
+    draft.add(0, -1, 1.0, "certain")
+    levels = [[(100 * n + rank, 0.1) for rank in range(8)] for n in range(1, slots + 1)]
+    grow(draft, levels, TEMPLATES[slots], frozenset())
+    depth = [0]
+    for node, parent in enumerate(draft.parents[1:], 1):
+        assert parent < node
+        depth.append(depth[parent] + 1)
+    assert tuple(depth.count(n + 1) for n in range(slots)) == TEMPLATES[slots]
+    for parent in range(len(draft)):  # children are the first ones of their level's list
+        mine = [token for token, p in zip(draft.tokens, draft.parents, strict=True) if p == parent]
+        if parent >= 0 and mine and draft.parents[parent] >= -1:
+            level = 100 * (depth[parent] + 1)
+            assert sorted(mine) == list(range(level, level + len(mine)))
+
+
+def test_nothing_stands_behind_an_end_token() -> None:
+    draft = Draft()
+    draft.add(0, -1, 1.0, "certain")
+    grow(draft, [[(1, 0.5), (2, 0.4)], [(3, 0.5), (4, 0.1)]], (2, 3), frozenset({1}))
+    assert list(zip(draft.tokens, draft.parents, strict=True)) == [
+        (0, -1), (1, 0), (2, 0), (3, 2), (4, 2)
+    ]  # fmt: skip
+
+
+def test_ids_of_words_are_refused(target: Target, endless: Tokenizer, tiny: Any) -> None:
+    words = {number: word for word, number in endless.words.items()}
+    with pytest.raises(ValueError, match=r"adaptive token 70 is .* in model: choose ids"):
+        reserved([70], endless, target)
+    with pytest.raises(ValueError, match="adaptive token 9999: model has 300 ids: choose others"):
+        reserved([9999], endless, target)
+    free = [number for number in range(target.vocab) if number not in words]
+    assert reserved(free, endless, target) == free
+    with pytest.raises(ValueError, match="SDSAT trees of 6 slots: there are templates for 5, 7, 9"):
+        Sdsat([1], 6, tree=True)
+    with pytest.raises(ValueError, match="SDSAT with -1 slots"):
+        Sdsat([1], -1)
+    with pytest.raises(CheckpointError, match="models of Llama's family only"):
+        install(load(tiny("gpt2")), torch.zeros(1, 32))
+
+
+# -- training --------------------------------------------------------------------------------------
+
+
+def test_blocks_say_what_comes_later() -> None:
+    """Label alignment: slot i behind token r has position r + i and shall say token r + 1 + i."""
+    tokens = [10, 11, 12, 13, 14, 15]
+    found = blocks(6, [1, 3], 3, tokens)
+    assert found.positions.tolist() == [[2, 3, 4], [4, 5, 6]]
+    assert found.labels.tolist() == [[13, 14, 15], [15, -100, -100]]
+    seen = [[int(n) for n in row.nonzero()[:, 0]] for row in found.mask]
+    assert seen == [[0, 1, 6], [0, 1, 6, 7], [0, 1, 6, 7, 8],
+                    [0, 1, 2, 3, 9], [0, 1, 2, 3, 9, 10], [0, 1, 2, 3, 9, 10, 11]]  # fmt: skip
+
+
+def test_cuts_stand_in_the_answer() -> None:
+    for count in range(6):
+        text = Text([1, 2, 3], list(range(count)))
+        cuts = cuts_of(text, 99, generator(0, 0))
+        # behind the cut stand the token that is certain and at least one that a slot shall say
+        assert cuts == list(range(2, 2 + max(0, count - 1)))
+
+
+def test_training_sees_what_drafting_sees(folder: Path, target: Target, ids: list[int]) -> None:
+    """Each block's rows are those of the engine's own pass over the text's beginning."""
+    reader = Reader(folder)
+    text = [5, 9, 13, 17, 21, 25, 29]
+    extra = torch.randn(2, 32, generator=generator(0, 0))
+    found = blocks(len(text), [2, 4], 3, text)
+    said = reader.say(text, found, Slots(extra).rows(3)).view(2, 3, -1)
+    for n, cut in enumerate((2, 4)):
+        begin(target, text[: cut + 1])
+        blank = Draft([ids[0], ids[1], ids[1]], [-1, 0, 1], [0.0] * 3, [""] * 3)
+        rows = target.forward(text[cut], blank).logits[1:]
+        target.keep([])
+        assert torch.allclose(said[n], rows, atol=1e-3)
+
+
+def test_trained_tokens_beat_untrained_ones(
+    folder: Path, target: Target, texts: list[Text], tmp_path: Path
+) -> None:
+    """On texts that were held out; the file has them again."""
+    found = train(texts, target, tmp_path, replace(PLAN, epochs=12), 3, 3)
+    record = json.loads((tmp_path / "report.json").read_text())
+    assert record["loss"] < 0.8 * record["loss_untrained"]
+    assert sum(record["accuracy"]) > sum(record["accuracy_untrained"])
+    assert record["losses"][-1] < record["losses"][0]
+    assert torch.equal(sdsat.load(tmp_path, folder, 32), found)
+    with pytest.raises(CheckpointError, match="no adaptive tokens of 64 values, as model has"):
+        sdsat.load(tmp_path, folder, 64)
+
+
+def test_one_token_may_serve_all_slots(folder: Path, texts: list[Text]) -> None:
+    slots = Slots(Reader(folder).start(1, 0))
+    rows = slots.rows(4)
+    assert all(torch.equal(rows[0], row) for row in rows)
+    loss = loss_of(Reader(folder), texts[0], slots, 4, [5, 9])
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert slots.embedding.grad is not None and bool(slots.embedding.grad.any())
+
+
+@pytest.mark.full
+def test_a_killed_training_makes_the_same_tokens(
+    folder: Path, target: Target, texts: list[Text], tmp_path: Path
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    train(texts, target, whole, PLAN, 3, 2)
+    lines = [json.dumps({"prefix": one.prefix, "tokens": one.tokens}) for one in texts]
+    (tmp_path / "texts.jsonl").write_text("\n".join(lines))
+    code = (
+        "from pathlib import Path; import test_sdsat as test\n"
+        f"target = test.load(Path({str(folder)!r}), threads=1)\n"
+        "texts = test.own_answers.load(Path('texts.jsonl'), test.Tokenizer(target.folder), 500)\n"
+        f"test.train(texts, target, Path({str(killed)!r}), test.PLAN, 3, 2, report=print)\n"
+    )
+    killed_at(code, "epoch 2 of", tmp_path)
+    assert not (killed / "config.json").exists()
+    again = self_distill.load(tmp_path / "texts.jsonl", Tokenizer(folder), 500)
+    train(again, target, killed, PLAN, 3, 2)
+    for name in ("model.safetensors", "config.json", "report.json"):
+        assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
+
+
+def test_what_training_refuses(target: Target, tiny: Any, tmp_path: Path) -> None:
+    with pytest.raises(BadSamples, match="0 answers: two or more are needed"):
+        train([Text([1], [2])] * 5, target, tmp_path)
+    with pytest.raises(BadSamples, match="token 9999: made with another tokenizer"):
+        train([Text([1], [9999, 1, 2])] * 2, target, tmp_path)
+    with pytest.raises(CheckpointError, match="models of Llama's family only"):
+        train([Text([1], [1, 2, 3])] * 2, load(tiny("gpt2")), tmp_path)

@@ -1,0 +1,186 @@
+"""SpecDec++'s drafter: the law under any head, its stop, and heads that do not fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from engine.drafting import Nothing
+from engine.drafting.methods.head_checkpoint import CheckpointError, fingerprint
+from engine.drafting.methods.specdec import AcceptanceHead, specdec
+from engine.model.target import Target
+from engine.prompts.builder import Prompt, Tokenizer
+from engine.research.train.acceptance import fresh
+from tests.support.heads import pair
+from tests.test_law import SAMPLED, answer, run
+
+PROMPT = Prompt([40, 41, 42, 43], max_tokens=40)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("specdec")
+
+
+@pytest.fixture(scope="module")
+def models(place: Path) -> tuple[Target, Target]:
+    return pair(place)
+
+
+@pytest.fixture(scope="module")
+def endless(place: Path, models: tuple[Target, Target]) -> Tokenizer:
+    tokenizer = Tokenizer(place / "model")
+    tokenizer.eos = frozenset()
+    return tokenizer
+
+
+def head_of(kind: str, width: int = 32) -> AcceptanceHead:
+    """Heads that no training makes, too."""
+    head = fresh(width, 3, kind == "tied", 0)
+    with torch.no_grad():
+        if kind == "broken":
+            head.out.weight.fill_(float("nan"))
+        elif kind in ("sure", "doubtful"):
+            head.out.weight.zero_()
+            head.out.bias.copy_(torch.tensor([-9.0, 9.0] if kind == "sure" else [9.0, -9.0]))
+    return head
+
+
+@pytest.mark.parametrize("options", [{}, SAMPLED], ids=str)
+@pytest.mark.parametrize("kind", ["untied", "tied", "sure", "doubtful", "broken"])
+def test_no_head_changes_the_answer(
+    models: tuple[Target, Target], endless: Tokenizer, kind: str, options: Any
+) -> None:
+    target, draft = models
+    _, expected = run(target, endless, PROMPT, Nothing(), **options)
+    steps, done = run(target, endless, PROMPT, specdec(draft, head_of(kind)), **options)
+    assert answer(done) == answer(expected) and done.usage.drafted > 0
+    drafted = [step.drafted for step in steps if step.prefill is None]
+    if kind == "sure":
+        assert drafted[0] == 20
+    if kind == "doubtful":  # one token behind: the belief about the first comes with the second
+        assert set(drafted[:-3]) == {2}
+
+
+def test_the_stop_by_hand(models: tuple[Target, Target], endless: Tokenizer) -> None:
+    """Whole rounds, against the product of what the head says of each token's own state."""
+    target, draft = models
+    head, threshold = head_of("untied"), 0.9
+    steps, done = run(target, endless, PROMPT, specdec(draft, head, threshold, (1, 9)))
+    text, at = [*PROMPT.ids, *endless.encode(done.text)], len(PROMPT.ids)
+    assert len(text) > 20
+    # the first round: the draft model alone, from the prompt
+    draft.begin(PROMPT.ids, 40)
+    for _ in draft.prefill(PROMPT.ids, 40):
+        pass
+    from engine.records import Draft
+
+    token, product, count = PROMPT.ids[-1], 1.0, 0
+    while count < 9:
+        scores = draft.forward(token, Draft(), hidden=True)
+        draft.keep([])
+        token, count = int(scores.logits[0].argmax()), count + 1
+        if count > 1:
+            product *= float(head.accepted(scores.hidden)[0])
+        if 1 - product > threshold:
+            break
+    first = next(step for step in steps if step.prefill is None)
+    assert first.drafted == count > 1 and at == 4
+
+
+def test_tied_heads_have_one_block() -> None:
+    tied, untied = fresh(8, 3, True, 0), fresh(8, 3, False, 0)
+    assert len(tied.blocks) == 1 and len(untied.blocks) == 3
+    x = torch.randn(5, 8)
+    block = tied.blocks[0]
+    y = x
+    for _ in range(3):
+        y = y + torch.nn.functional.silu(y @ block.weight.T + block.bias)  # type: ignore[operator]
+    expected = torch.nn.functional.linear(y, tied.out.weight, tied.out.bias)
+    assert torch.allclose(tied(x), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["untied", "tied"])
+def test_heads_are_kept_on_disk(place: Path, tmp_path: Path, kind: str, models: Any) -> None:
+    head = head_of(kind)
+    head.save(tmp_path / "head", place / "other")
+    again = AcceptanceHead.load(tmp_path / "head", place / "other", 32)
+    states = torch.randn(9, 32)
+    assert torch.equal(again.accepted(states), head.accepted(states))
+    assert sorted(path.name for path in (tmp_path / "head").iterdir()) == [
+        "config.json", "model.safetensors",
+    ]  # fmt: skip
+
+
+def test_published_heads_are_taken(place: Path, tmp_path: Path, models: Any) -> None:
+    """Their config says only two things, and their blocks are one."""
+    head = head_of("tied")
+    head.save(tmp_path, place / "other")
+    weights = load_file(tmp_path / "model.safetensors")
+    assert set(weights) == {
+        "model.0.linear.weight", "model.0.linear.bias", "model.3.weight", "model.3.bias"
+    }  # fmt: skip
+    for n in (1, 2):
+        for part in ("weight", "bias"):
+            weights[f"model.{n}.linear.{part}"] = weights[f"model.0.linear.{part}"].clone()
+    save_file(weights, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"hidden_size": 32, "num_layers": 3}')
+    states = torch.randn(9, 32)
+    again = AcceptanceHead.load(tmp_path, place / "other", 32)
+    assert torch.equal(again.accepted(states), head.accepted(states))
+
+
+def test_heads_that_do_not_fit_are_one_line(place: Path, tmp_path: Path, models: Any) -> None:
+    good = tmp_path / "good"
+    head_of("untied").save(good, place / "other")
+
+    def complaint(folder: Path, model: Path = place / "other", width: int = 32) -> str:
+        with pytest.raises(CheckpointError) as caught:
+            AcceptanceHead.load(folder, model, width)
+        line = str(caught.value)
+        assert str(folder) in line and "\n" not in line
+        return line
+
+    assert "no config.json in it: name the folder of a trained acceptance head" in complaint(
+        tmp_path / "none"
+    )
+    line = complaint(good, place / "model")
+    assert "trained for other, not for model" in line and "train one for model" in line
+    assert "for states of 32 values, those of other have 64" in complaint(good, width=64)
+
+    def changed(name: str, **values: Any) -> Path:
+        folder = tmp_path / name
+        shutil.copytree(good, folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | values))
+        return folder
+
+    assert "'eagle head', not 'acceptance head'" in complaint(changed("kind", kind="eagle head"))
+    assert "not such a head" in complaint(changed("layers", num_layers=7))
+    assert "lacks hidden_size, num_layers" in complaint(changed("words", num_layers="3"))
+    assert "do not fit each other" in complaint(changed("sum", crc32="00000000"))
+    cut = changed("cut")
+    data = (cut / "model.safetensors").read_bytes()
+    (cut / "model.safetensors").write_bytes(data[:100])
+    assert "cannot be read" in complaint(cut)
+    (cut / "config.json").write_text("{")
+    assert "cannot be read" in complaint(cut)
+    (cut / "config.json").write_text("[]")
+    (cut / "model.safetensors").write_bytes(data)
+    assert "config.json holds no object" in complaint(cut)
+    (cut / "config.json").write_text("{}")
+    assert "config.json lacks hidden_size, num_layers" in complaint(cut)
+    head_of("broken").save(tmp_path / "broken", place / "other")
+    assert "weights that are not numbers" in complaint(tmp_path / "broken")
+
+
+def test_fingerprints_tell_models_apart(place: Path, tmp_path: Path, models: Any) -> None:
+    assert fingerprint(place / "model") != fingerprint(place / "other")
+    shutil.copytree(place / "model", tmp_path / "elsewhere")
+    assert fingerprint(tmp_path / "elsewhere") == fingerprint(place / "model")

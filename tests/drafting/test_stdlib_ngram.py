@@ -1,0 +1,350 @@
+"""The language's library: counted as by hand, in slices, kept in a file that is checked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from engine.drafting._drafting import Ngram
+from engine.drafting.stdlib_ngram import BORDER, LEAST, PARTS, Library, batches, kept
+from engine.prompts.builder import Tokenizer
+from engine.worker import Worker
+from tests.conftest import CORPUS, byte_bpe
+
+ENTRY = np.dtype(
+    [("key", "<u8"), ("tokens", "<i4", 6), ("shares", "u1", 6), ("seen", "u1"), ("", "u1")]
+)
+TOKENS = st.lists(st.integers(-1, 5), max_size=80)
+LEASTS = st.tuples(*[st.integers(1, 4)] * 3)
+Row = tuple[tuple[int, ...], tuple[int, ...], int]  # tokens, shares, seen
+
+
+def entries(ngram: Ngram) -> NDArray[Any]:
+    """What is in a table, by key."""
+    table = np.asarray(ngram.table).view(ENTRY)
+    return np.sort(table[table["key"] != 0], order="key")
+
+
+def rows(ngram: Ngram) -> Counter[Row]:
+    """The same, without the keys."""
+    return Counter(
+        (tuple(one["tokens"].tolist()), tuple(one["shares"].tolist()), int(one["seen"]))
+        for one in entries(ngram)
+    )
+
+
+def oracle(tokens: list[int], least: tuple[int, ...]) -> Counter[Row]:
+    """`rows` as one counts by hand."""
+    found: Counter[Row] = Counter()
+    for order in (1, 2, 3):
+        after: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+        for at in range(order, len(tokens)):
+            if -1 not in (tail := tokens[at - order : at + 1]):
+                after[tuple(tail[:-1])][tail[-1]] += 1
+        for ways in after.values():
+            if (total := ways.total()) >= least[order - 1]:
+                top = sorted(ways.items(), key=lambda way: (-way[1], way[0]))[:6]
+                shares = [max(1, count * 255 // total) for _, count in top] + [0] * 6
+                names = [token for token, _ in top] + [-1] * 6
+                found[tuple(names[:6]), tuple(shares[:6]), total.bit_length()] += 1
+    return found
+
+
+# -- counting --------------------------------------------------------------------------------------
+
+
+@given(TOKENS, LEASTS, st.integers(1, 9))
+def test_it_counts_as_one_does_by_hand_in_any_number_of_parts(
+    tokens: list[int], least: tuple[int, int, int], parts: int
+) -> None:
+    ngram, array = Ngram(), np.array(tokens, np.int32)
+    for part in range(parts):
+        ngram.add(array, least, part, parts)
+    assert ngram.slots == 0, "half of it is nothing"
+    ngram.finish()
+    assert rows(ngram) == oracle(tokens, least)
+    assert 2 * len(entries(ngram)) < ngram.slots, "a search must come to an empty slot"
+
+
+@given(TOKENS, st.integers(1, 4), st.integers(1, 9))
+def test_counting_in_parts_is_counting(tokens: list[int], least: int, parts: int) -> None:
+    array, whole, sliced = np.array(tokens, np.int32), Ngram(), Ngram()
+    whole.count(array, least)
+    for part in reversed(range(parts)):
+        sliced.add(array, (least,) * 3, part, parts)
+    sliced.finish()
+    assert (entries(whole) == entries(sliced)).all()
+
+
+@pytest.mark.parametrize(("part", "parts"), [(-1, 2), (2, 2), (0, 0)])
+def test_there_is_no_such_part(part: int, parts: int) -> None:
+    with pytest.raises(ValueError, match=f"part {part} of {parts}"):
+        Ngram().add(BORDER, LEAST, part, parts)
+
+
+# -- building --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    byte_bpe(folder)
+    return Tokenizer(folder)
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A small library, with what does not belong to it."""
+    folder = tmp_path / "lib"
+    texts = {
+        "one.py": "".join(CORPUS),
+        "deep/two.py": "def f(a):\n    return a\n" * 40,
+        "deep/crlf.py": "def g(b):\r\n    return b\r\n" * 5,
+        "deep/empty.py": "",
+        "note.txt": "not code",
+        "site-packages/x.py": "x = other",
+        "deep/__pycache__/y.py": "y = other",
+        "encodings/z.py": "z = other",
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text.encode())
+    (folder / "latin.py").write_bytes(b"# -*- coding: latin-1 -*-\nx = '\xe9'\n")
+    return folder
+
+
+@pytest.fixture
+def counted(sources: Path, tokenizer: Tokenizer) -> Counter[Row]:
+    """What is to be in the library of `sources`."""
+    tokens: list[int] = []
+    for name in ("one.py", "deep/two.py", "deep/crlf.py"):
+        text = (sources / name).read_text("utf-8")  # line ends become "\n"
+        tokens += [*tokenizer.encode(text), -1]
+    return oracle(tokens, LEAST)
+
+
+def drain(library: Library) -> int:
+    """Build it; the slices that it took."""
+    slices = 0
+    for wait in library.build():
+        slices += 1
+        time.sleep(wait)
+    return slices
+
+
+def test_it_holds_what_the_sources_say_and_nothing_else(
+    tmp_path: Path, sources: Path, tokenizer: Tokenizer, counted: Counter[Row]
+) -> None:
+    library = Library(tmp_path / "home", tokenizer, sources)
+    assert not library.ready and library.ngram.slots == 0
+    assert drain(library) > PARTS
+    assert library.ready and rows(library.ngram) == counted and counted.total() > 100
+    assert drain(library) == 0, "it is there"
+    assert [file.name for file in library.file.parent.iterdir()] == [library.file.name]
+
+
+def test_texts_come_in_pieces_and_end(sources: Path) -> None:
+    (sources / "long.py").write_text("".join(f"name_{n} = {n}\n" for n in range(20_000)))
+    found = [piece for batch in batches(sources) for piece in batch]
+    sizes = [sum(map(len, batch)) for batch in batches(sources)]
+    assert max(sizes) < 40_000 and len(sizes) > 3
+    texts = ["".join(CORPUS), "def g(b):\n    return b\n" * 5, "def f(a):\n    return a\n" * 40, ""]
+    texts.append((sources / "long.py").read_text())
+    whole = "".join(piece or "\0" for piece in found).split("\0")[:-1]
+    assert sorted(whole) == sorted(texts)
+
+
+def test_the_next_start_maps_the_file(
+    tmp_path: Path, sources: Path, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        first = Library(tmp_path, tokenizer, sources)
+        drain(first)
+        second = Library(tmp_path, tokenizer, sources)
+    assert second.ready and drain(second) == 0
+    assert (np.asarray(first.ngram.table) == np.asarray(second.ngram.table)).all()
+    assert not np.asarray(second.ngram.table).flags.owndata and not caplog.messages
+    second.file.unlink()  # what is mapped stays
+    assert rows(second.ngram) == rows(first.ngram)
+
+
+def test_half_a_build_is_none(tmp_path: Path, sources: Path, tokenizer: Tokenizer) -> None:
+    library = Library(tmp_path, tokenizer, sources)
+    work = library.build()
+    for _ in range(PARTS // 2):
+        next(work)
+    assert isinstance(work, Iterator) and not library.ready and library.ngram.slots == 0
+    del work
+    assert not library.file.exists()
+    assert drain(library) > PARTS and library.ready
+
+
+def test_the_worker_builds_it_while_nothing_is_asked(
+    tmp_path: Path, sources: Path, tokenizer: Tokenizer, counted: Counter[Row]
+) -> None:
+    library = Library(tmp_path, tokenizer, sources)
+    worker = Worker(library.build())
+    deadline = time.monotonic() + 180
+    while not worker.rested():
+        assert time.monotonic() < deadline, "it was never built"
+        time.sleep(0.01)
+    worker.close()
+    assert library.ready and rows(library.ngram) == counted
+
+
+def test_progress_is_told_in_bytes_and_comes_to_an_end(
+    tmp_path: Path, sources: Path, tokenizer: Tokenizer
+) -> None:
+    told: list[tuple[str, int, int]] = []
+    (sources / "gone.py").symlink_to(sources / "nothing")
+    library = Library(tmp_path, tokenizer, sources)
+    for wait in library.build(lambda *now: told.append(now)):
+        time.sleep(wait)
+    for stage, verb in ((told[:-PARTS], "reading"), (told[-PARTS:], "counting")):
+        assert stage == sorted(stage) and len({(label, of) for label, _, of in stage}) == 1
+        assert stage[0][0].startswith(verb) and 0 < stage[-1][1] <= stage[-1][2]
+    assert library.ready and told[-1][1] == told[-1][2], "all of it"
+
+
+def test_stopped_while_it_is_put_on_disk_nothing_is_left_half(
+    tmp_path: Path, sources: Path, tokenizer: Tokenizer
+) -> None:
+    library = Library(tmp_path, tokenizer, sources)
+    with closing(library.build()) as work:
+        while not library.ready:
+            next(work)
+    assert [file.name for file in library.file.parent.iterdir()] == [library.file.name]
+
+
+def test_the_files_of_a_tokenizer_are_found(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    own = Library(tmp_path, tokenizer).file
+    other = own.with_name(own.name.split("-")[0] + "-python3.99.ngram")
+    assert kept(tmp_path, tokenizer.fingerprint) == []
+    own.parent.mkdir()
+    for file in (own, other, own.with_name("0" * 16 + "-python3.99.ngram")):
+        file.touch()
+    assert kept(tmp_path, tokenizer.fingerprint) == sorted([own, other])
+
+
+def test_two_may_build_at_once(tmp_path: Path, sources: Path, tokenizer: Tokenizer) -> None:
+    one, two = (Library(tmp_path, tokenizer, sources) for _ in range(2))
+    left = [one.build(), two.build()]
+    while left:
+        left = [work for work in left if next(work, None) is not None]
+    assert one.ready and two.ready and rows(one.ngram) == rows(two.ngram)
+    assert Library(tmp_path, tokenizer, sources).ready
+    assert len(list(one.file.parent.iterdir())) == 1
+
+
+def test_another_tokenizer_has_another_file(
+    tmp_path: Path, sources: Path, tokenizer: Tokenizer
+) -> None:
+    (tmp_path / "other").mkdir()
+    byte_bpe(tmp_path / "other", 290)
+    drain(Library(tmp_path, tokenizer, sources))
+    other = Library(tmp_path, Tokenizer(tmp_path / "other"), sources)
+    assert not other.ready and drain(other) and other.ready
+    assert Library(tmp_path, tokenizer, sources).ready
+
+
+# -- what goes wrong -------------------------------------------------------------------------------
+
+
+def flip(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+
+
+SPOILT = {
+    "the table": lambda file: flip(file, file.stat().st_size // 2),
+    "its end": lambda file: os.truncate(file, file.stat().st_size - 8),
+    "all of it": lambda file: os.truncate(file, 0),
+    "its first byte": lambda file: flip(file, 0),
+    "its kind": lambda file: file.write_text("something else\n" * 9),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_a_spoilt_file_is_made_again(
+    tmp_path: Path,
+    sources: Path,
+    tokenizer: Tokenizer,
+    counted: Counter[Row],
+    caplog: pytest.LogCaptureFixture,
+    what: str,
+) -> None:
+    drain(Library(tmp_path, tokenizer, sources))
+    SPOILT[what](Library(tmp_path, tokenizer, sources).file)
+    library = Library(tmp_path, tokenizer, sources)
+    assert not library.ready and library.ngram.slots == 0
+    assert len(caplog.messages) == 1 and str(library.file) in caplog.text
+    drain(library)
+    assert rows(library.ngram) == counted and Library(tmp_path, tokenizer, sources).ready
+    assert len(caplog.messages) == 1
+
+
+def test_a_file_of_other_sources_is_made_again(
+    tmp_path: Path,
+    sources: Path,
+    tokenizer: Tokenizer,
+    counted: Counter[Row],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    drain(Library(tmp_path, tokenizer, sources / "deep"))
+    library = Library(tmp_path, tokenizer, sources)
+    assert not library.ready and "other sources" in caplog.text and len(caplog.messages) == 1
+    drain(library)
+    assert rows(library.ngram) == counted
+
+
+def test_where_nothing_can_be_written_it_serves_this_session(
+    tmp_path: Path,
+    sources: Path,
+    tokenizer: Tokenizer,
+    counted: Counter[Row],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    library = Library(tmp_path, tokenizer, sources)
+    library.file.parent.write_text("a file where the folder should be")
+    drain(library)
+    assert library.ready and rows(library.ngram) == counted
+    assert len(caplog.messages) == 1 and "not kept" in caplog.text
+
+
+def test_without_sources_it_stays_empty(
+    tmp_path: Path, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = Library(tmp_path, tokenizer, tmp_path / "none")
+    assert drain(library) == 0 and not library.ready and library.ngram.slots == 0
+    assert len(caplog.messages) == 1 and str(tmp_path / "none") in caplog.text
+
+
+def test_what_a_killed_process_left_is_removed(
+    tmp_path: Path, sources: Path, tokenizer: Tokenizer
+) -> None:
+    library = Library(tmp_path, tokenizer, sources)
+    old, new = library.file.with_name("a.tmp"), library.file.with_name("b.tmp")
+    old.parent.mkdir()
+    for file in (old, new):
+        file.write_text("half of it")
+    os.utime(old, (0, 0))
+    drain(library)
+    assert not old.exists() and new.exists(), "another process may be writing the newer one"
+
+
+def test_the_standard_library_is_found(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    first = next(batches(Library(tmp_path, tokenizer).sources))
+    assert "import " in "".join(first)

@@ -1,0 +1,127 @@
+"""Token Recycling's table: what is in it, and how it is drafted from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.drafting import Context
+from engine.drafting._drafting import Recycling
+from engine.drafting.methods.token_recycling import WIDTH, recycle
+from engine.records import Scores
+from tests.support.drafters import real
+
+Rows = list[tuple[int, list[float]]]
+SIZE = 150  # more than two blocks of logits that are looked at together
+some_logits = st.lists(
+    st.one_of(
+        st.sampled_from([0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan")]),
+        st.floats(-20, 20, width=32),
+    ),
+    min_size=SIZE,
+    max_size=SIZE,
+)
+
+
+def likeliest(logits: list[float], width: int) -> list[int]:
+    """The oracle: best first, the lowest id first among equals; -inf and no numbers never."""
+    ids = [n for n, value in enumerate(logits) if value > float("-inf")]
+    best = sorted(ids, key=lambda n: (-logits[n], n))[:width]
+    return best + [-1] * (width - len(best))
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 9), some_logits), max_size=6),
+    width=st.sampled_from([1, 3, 8]),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_row_is_the_likeliest_of_the_last_logits_after_its_token(rows: Rows, width: int) -> None:
+    table, known = Recycling(10, width), {}
+    for token, logits in rows:
+        known[token] = likeliest(logits, width)
+    if rows:
+        tokens = np.array([token for token, _ in rows], np.int32)
+        table.update(tokens, np.array([logits for _, logits in rows], np.float32))
+    for token in range(10):
+        assert table.table[token].tolist() == known.get(token, [-1] * width)
+    table.clear()
+    assert (table.table == -1).all()
+
+
+def test_no_token_of_the_vocabulary_has_no_row() -> None:
+    table = Recycling(4)
+    table.update(np.array([-1, 4, 2**31 - 1, 3], np.int32), np.eye(4, 20, dtype=np.float32))
+    assert (table.table[:3] == -1).all() and table.table[3][0] == 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Recycling(4, 0),
+        lambda: Recycling(4, 65),
+        lambda: Recycling(4).update(np.zeros(2, np.int32), np.zeros((1, 9), np.float32)),
+        lambda: Recycling(4).put(
+            np.zeros(1, np.int32), np.zeros((1, 2), np.int32), np.zeros((1, 3), np.float32)
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(wrong: Callable[[], Any]) -> None:
+    with pytest.raises(ValueError, match=r"give 1 to 64|of each token"):
+        wrong()
+
+
+def test_rows_found_elsewhere_are_the_same() -> None:
+    """As those that a GPU sorts itself."""
+    logits = torch.randn(5, 300, generator=torch.Generator().manual_seed(0))
+    tokens = [3, 1, 3, 0, 1]
+    here, there = Recycling(4), Recycling(4)
+    recycle(here, tokens, logits)
+    best = logits.topk(WIDTH)
+    there.put(np.array(tokens, np.int32), best.indices.int().numpy(), best.values.numpy())
+    assert (here.table == there.table).all() and (here.table[2] == -1).all()
+    assert here.table[3].tolist() == best.indices[2].tolist()
+
+
+def test_what_the_model_held_likely_is_drafted_and_learnt_from_every_node() -> None:
+    """Nothing in prompt or answer says that 7 leads to 8: a refused node's row did."""
+    table = Recycling(50)
+    drafter = real("zero", recycling=table)
+    context = Context([1, 2, 3], room=20)
+    drafter.begin(context)
+    draft = drafter.propose(context, None)
+    draft.tokens, draft.parents = [7, 9], [-1, 0]
+    draft.probs, draft.sources = [0.5, 0.5], ["context", "context"]
+    logits = torch.zeros(3, 50)
+    logits[0, 5], logits[1, 8], logits[2, 4] = 9.0, 9.0, 9.0  # after 3, 7 and 9
+    context.output += [5]
+    drafter.observe(draft, [], [5], Scores(logits), 0.01)
+    assert [table.table[token][0] for token in (3, 7, 9)] == [5, 8, 4]
+    context.output += [7]
+    drafter.native.commit([7], 0.0)
+    draft = drafter.propose(context, None)
+    assert (8, "recycling") in zip(draft.tokens, draft.sources, strict=True)
+    drafter.native.leave_out("recycling")
+    assert 8 not in drafter.propose(context, None).tokens
+
+
+def test_long_copies_need_no_table() -> None:
+    """Where the text agrees the model's last words after a token are not even looked at."""
+    text = list(range(40))
+    table = Recycling(50)
+    for token in text:
+        row = np.full((1, 50), -9.0, np.float32)
+        row[0, 49] = 9.0
+        table.update(np.array([token], np.int32), row)
+    drafter = real(recycling=table)
+    context = Context([1], [text], room=20)
+    drafter.begin(context)
+    context.output += text[:20]
+    drafter.native.commit(text[:20], 0.0)
+    draft = drafter.propose(context, None)
+    assert draft.tokens[:5] == text[20:25] and "recycling" not in draft.sources

@@ -1,0 +1,280 @@
+"""The headless API, as every face uses it: real threads, a real (tiny) model, real weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import Config, Done, Engine, Request, RequestError, Step
+from engine.drafting import Nothing
+from engine.drafting.next_token import NextToken
+from engine.generate import generate
+from engine.model.hf_model import UnsupportedModel
+from engine.prompts.builder import prompt_of
+from engine.records import Event
+from engine.weights import WeightsError
+from engine.worker import Job
+from tests.support.command import EOS, FENCE, chain_model
+
+TEXT = "def add(left, right):\n    return left + right\n"
+
+
+@pytest.fixture(scope="module")
+def engine(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
+    with Engine(Config(model=str(tiny("llama")), threads=2)) as engine:
+        yield engine
+    patch.undo()
+
+
+def same(one: Done, other: Done) -> bool:
+    """Equal but for time and cache."""
+    return (one.reason, one.text, one.usage.completion_tokens) == (
+        other.reason,
+        other.text,
+        other.usage.completion_tokens,
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("kind", ["complete", "chat", "edit"])
+def test_speculation_never_changes_the_answer(
+    engine: Engine, kind: Any, temperature: float
+) -> None:
+    request = Request(
+        kind,
+        TEXT,
+        path="a.py",
+        instruction="rename add to plus",
+        messages=({"role": "user", "content": TEXT},),
+        predictions=(TEXT,),
+        temperature=temperature,
+        seed=5,
+        max_tokens=60,
+    )
+    plain = engine.submit(request, speculation=False).result()
+    for _ in range(2):
+        assert same(engine.submit(request).result(), plain)
+    assert plain.usage.drafted == 0
+
+
+def test_a_stream_is_steps_and_exactly_one_done(engine: Engine) -> None:
+    job = engine.submit(Request("complete", TEXT * 3, max_tokens=20))
+    *steps, done = job
+    assert isinstance(done, Done) and all(isinstance(step, Step) for step in steps)
+    assert "".join(step.text for step in steps if isinstance(step, Step)) == done.text
+    assert list(job) == [] and job.result() is done
+    usage = done.usage
+    writing = [step for step in steps if isinstance(step, Step) and step.prefill is None]
+    assert usage.forwards == len(writing)
+    assert usage.drafted == sum(step.drafted for step in writing)
+    assert usage.accepted == sum(step.accepted for step in writing)
+    assert 0 < usage.draft_seconds < usage.decode_seconds
+
+
+def test_no_tokens_asked_no_tokens_given(engine: Engine) -> None:
+    done = engine.submit(Request("complete", TEXT, max_tokens=0)).result()
+    assert (done.reason, done.text, done.usage.forwards) == ("length", "", 0)
+
+
+def test_a_job_is_cancelled_between_passes_and_keeps_its_text(engine: Engine) -> None:
+    request = Request("complete", TEXT, max_tokens=400, temperature=1.0, seed=1)
+    whole = engine.submit(request, speculation=False).result()
+    job = engine.submit(request, speculation=False)
+    for seen, _ in enumerate(job):
+        if seen == 5:
+            job.cancel()
+            break
+    done = job.result()
+    assert done.reason == "cancelled" and whole.text.startswith(done.text)
+    assert done.usage.completion_tokens < whole.usage.completion_tokens
+    waiting = [engine.submit(request) for _ in range(3)]
+    waiting[2].cancel()
+    assert waiting[2].result().reason == "cancelled"
+    assert same(waiting[0].result(), whole) and same(waiting[1].result(), whole)
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Jobs in the order of their ends: threads that wait for them may wake in any other."""
+    found: list[Job] = []
+    put = Job.put
+
+    def noted(job: Job, event: Event) -> None:
+        if isinstance(event, Done):
+            found.append(job)
+        put(job, event)
+
+    monkeypatch.setattr(Job, "put", noted)
+    return found
+
+
+def test_the_urgent_runs_first_and_changes_nothing(engine: Engine, ended: list[Job]) -> None:
+    slow = Request("chat", messages=({"role": "user", "content": TEXT * 6},), max_tokens=150)
+    alone = engine.submit(slow).result()
+    first = engine.submit(slow, speculation=False)
+    next(iter(first))  # it runs
+    urgent = engine.submit(Request("complete", TEXT, max_tokens=5))
+    urgent.result()
+    assert same(first.result(), alone)
+    assert ended[1:] == [urgent, first]
+
+
+def test_clients_take_turns(engine: Engine, ended: list[Job]) -> None:
+    """Who asks for much does not keep others waiting: theirs run in between, in order."""
+    running = engine.submit(Request("complete", TEXT, max_tokens=40), client="busy")
+    next(iter(running))
+    jobs: dict[Job, tuple[str, int]] = {}
+    for number in range(4):
+        for client in ("busy", "calm") if number < 2 else ("busy",):
+            job = engine.submit(Request("complete", TEXT, max_tokens=2), client=client)
+            jobs[job] = (client, number)
+    running.cancel()
+    for job in jobs:
+        job.result()
+    order = [jobs[job] for job in ended if job in jobs]
+    places = {one: place for place, one in enumerate(order)}
+    assert max(places["calm", 0], places["calm", 1]) < places["busy", 2]
+    for client, last in (("busy", 3), ("calm", 1)):
+        assert [number for name, number in order if name == client] == list(range(last + 1))
+
+
+def test_a_request_brings_its_own_workspace(
+    engine: Engine, workspaces: Any, tmp_path: Path
+) -> None:
+    """It is drafted from in place of the engine's own, and the text stays what it is."""
+    request = Request("complete", TEXT, max_tokens=30)
+    (tmp_path / "own.py").write_text(TEXT * 3, "utf-8")
+    own = workspaces(tmp_path, engine.parts.tokenizer)
+    own.build()
+    assert same(engine.submit(request, workspace=own).result(), engine.submit(request).result())
+    drafter = engine._drafter(own, "")
+    assert isinstance(drafter, NextToken) and drafter.workspace is own
+
+
+def test_bad_requests_are_refused_at_once(engine: Engine) -> None:
+    with pytest.raises(RequestError, match="select fewer lines"):
+        engine.submit(Request("complete", "word " * 4000))
+    with pytest.raises(RequestError, match="instruction is empty"):
+        engine.submit(Request("edit", TEXT))
+
+
+def test_one_failing_request_does_not_end_the_thread(engine: Engine) -> None:
+    job = engine.submit(Request("complete", ""))  # nothing to continue: known only to the target
+    done = job.result()
+    assert done.reason == "failed" and done.error and "\n" not in done.error
+    assert engine.submit(Request("complete", TEXT, max_tokens=3)).result().reason != "failed"
+
+
+def test_closing_ends_what_runs(tiny: Any, home: Path) -> None:
+    engine = Engine(Config(model=str(tiny("llama"))))
+    jobs = [engine.submit(Request("complete", TEXT, max_tokens=400)) for _ in range(3)]
+    engine.close()
+    assert [job.result().reason for job in jobs[1:]] == ["cancelled"] * 2
+    assert jobs[0].result().reason in ("cancelled", "stop", "length")
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.submit(Request("complete", TEXT))
+    assert (home / "costs.json").is_file()
+
+
+def test_what_the_workspace_holds_is_drafted_with_its_place(home: Path, tmp_path: Path) -> None:
+    """The answer lies in a file of the workspace and nowhere else: its pieces say where."""
+    head, answer = "# THE HEAD OF A FILE\n", "abcdefghijklmnopqrstuvwxyz"
+    model = chain_model(tmp_path / "model", answer, EOS)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    source = f"\u00e9\U0001f60b first line\n{head}{answer}\n"
+    (folder / "answer.py").write_bytes(source.encode())
+    with Engine(Config(model=str(model), workspace=folder)) as engine:
+        *steps, done = engine.submit(Request("complete", head))
+    assert isinstance(done, Done) and done.text == answer
+    pieces = [piece for step in steps for piece in step.pieces if piece.source == "workspace"]
+    assert sum(len(piece.text) for piece in pieces) > 13
+    for piece in pieces:
+        assert piece.span is not None and piece.span.path == str(folder / "answer.py")
+        assert source[piece.span.start : piece.span.stop] == piece.text
+
+
+def test_an_edit_is_drafted_from_its_own_text_with_the_place(home: Path, tmp_path: Path) -> None:
+    """The answer is the text, with a change; what is copied says from where in the file."""
+    kept = "abcdefghijklmnopqrstuvwxyz"
+    model = chain_model(tmp_path / "model", f"{kept}0123", FENCE)
+    text = f"\U0001f60b first line\n\n{kept}\n"
+    start = text.index(kept)
+    with Engine(Config(model=str(model))) as engine:
+        request = Request(
+            "edit", text, "a.py", 3, (start, start + len(kept)), "add digits", max_tokens=40
+        )
+        *steps, done = engine.submit(request)
+        plain = engine.submit(request, speculation=False).result()
+    assert isinstance(done, Done) and same(done, plain) and done.text == f"{kept}0123"
+    pieces = [piece for step in steps for piece in step.pieces if piece.source == "prediction"]
+    assert sum(len(piece.text) for piece in pieces) > 13
+    for piece in pieces:
+        if piece.span is not None:  # the closing fence has none
+            assert (piece.span.path, piece.span.version) == ("a.py", 3)
+            assert text[piece.span.start : piece.span.stop] == piece.text
+    assert sum(len(piece.text) for piece in pieces if piece.span is not None) > 13
+
+
+def test_what_a_client_was_written_is_remembered_for_it_alone(home: Path, tmp_path: Path) -> None:
+    """A second client, or one whose memory was dropped, has nothing of it to copy."""
+    answer = "QZ7X3KJ9VW1BH5GMP2C8D4"  # which no library says
+    model = chain_model(tmp_path / "model", answer, EOS)
+    with Engine(Config(model=str(model))) as engine:
+        request = Request("complete", "x\n", path="/a.py")
+
+        def drafted_right(client: str) -> int:
+            done = engine.submit(request, client=client).result()
+            assert done.text == answer
+            return done.usage.accepted
+
+        assert drafted_right("one") < 5
+        assert engine.parts.history.of("one") and not engine.parts.history.of("two")
+        assert drafted_right("one") > 13
+        assert drafted_right("two") < 5
+        engine.parts.history.forget(client="one")
+        assert not engine.parts.history.of("one") and engine.parts.history.of("two")
+        assert drafted_right("one") < 5
+        engine.parts.history.forget(path="/a.py")
+        assert not engine.parts.history.of("one") and not engine.parts.history.of("two")
+        cut = engine.submit(request, client="one")
+        cut.cancel()
+        cut.result()
+        assert not engine.parts.history.of("one"), "what was cut short is not remembered"
+
+
+def test_models_that_cannot_be_had_say_why_in_one_line(home: Path, tmp_path: Path) -> None:
+    for model, reason in (("qwen2.5-coder-0.6b", "qwen2.5-coder-0.5b"), (str(tmp_path), "config")):
+        with pytest.raises((WeightsError, UnsupportedModel, OSError), match=reason) as caught:
+            Engine(Config(model=model))
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TypeError):
+        Config(modle="x")  # type: ignore[call-arg]
+
+
+def test_only_what_was_read_counts_as_reading(engine: Engine) -> None:
+    """A prompt that is cached costs nothing: it says nothing of the pace of reading."""
+    seen: list[int] = []
+    request = Request("complete", "x" + TEXT * 5, max_tokens=1)
+    prompt = prompt_of(request, engine.parts.tokenizer)
+
+    def told(tokens: int, seconds: float) -> None:
+        assert seconds >= 0
+        seen.append(tokens)
+
+    for _ in range(2):
+        list(
+            generate(
+                request,
+                prompt,
+                engine.parts.target,
+                engine.parts.tokenizer,
+                Nothing(),
+                on_read=told,
+            )
+        )
+    assert sum(seen) == len(prompt.ids) - 1

@@ -1,0 +1,203 @@
+"""Filling in the middle: the window stays where it is and within its budgets, and user text never
+becomes a mark."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby, pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.prompts.builder import Tokenizer, prompt_of
+from engine.prompts.fim import ends, infill_ids, marks, window
+from engine.records import Request
+from lsp_server.completion.inline import Heads
+from tests.conftest import byte_bpe
+
+QWEN = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|repo_name|>",
+        "<|file_sep|>"]  # fmt: skip
+STARCODER = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
+CODELLAMA = ["▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"]
+
+
+def with_marks(folder: Path, names: list[str]) -> Tokenizer:
+    """The tests' tokenizer, with control tokens of these names."""
+    size = byte_bpe(folder)
+    spec = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    for number, name in enumerate(names):
+        spec["added_tokens"].append({
+            "id": size + number, "content": name, "special": True, "single_word": False,
+            "lstrip": False, "rstrip": False, "normalized": False,
+        })  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(spec), "utf-8")
+    return Tokenizer(folder)
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return with_marks(tmp_path_factory.mktemp("qwen"), QWEN)
+
+
+@pytest.fixture(scope="module")
+def starcoder(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return with_marks(tmp_path_factory.mktemp("starcoder"), STARCODER)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return with_marks(tmp_path_factory.mktemp("bare"), [])
+
+
+def parts(ids: list[int], tokenizer: Tokenizer) -> list[str]:
+    """The prompt as marks and texts in turn."""
+    names = {number: name for name, number in tokenizer.control.items()}
+    found: list[str] = []
+    for is_mark, run in groupby(ids, lambda one: one in names):
+        part = [*run]
+        found += [names[one] for one in part] if is_mark else [tokenizer.decode(part)]
+    return found
+
+
+HOSTILE = st.lists(
+    st.sampled_from([*QWEN, *STARCODER, "<|end|>", "a", "\n", "😋", "\r\n", " "]), max_size=8
+).map("".join)
+
+
+@given(HOSTILE, HOSTILE, HOSTILE)
+def test_user_text_never_becomes_a_mark(
+    qwen: Tokenizer, before: str, after: str, other: str
+) -> None:
+    request = Request(
+        "complete", before, path=f"a/{other}", suffix=after, snippets=((other, other),)
+    )
+    ids = infill_ids(request, qwen)
+    controls = [one for one in ids if one in qwen.control.values()]
+    names = ["<|repo_name|>", "<|file_sep|>", "<|file_sep|>", *QWEN[:3]]
+    assert controls == [qwen.control[name] for name in names]
+
+
+def test_what_the_model_reads(qwen: Tokenizer, starcoder: Tokenizer, bare: Tokenizer) -> None:
+    snippets = (("b.py", "def b():\n    pass\n"), ("c.py", "C"))
+    request = Request("complete", "x\r\n", path="/p/a.py", suffix="y\r\nz", snippets=snippets)
+    middle = ["<|fim_prefix|>", "x\n", "<|fim_suffix|>", "y\nz", "<|fim_middle|>"]
+    assert parts(infill_ids(request, qwen), qwen) == [
+        "<|repo_name|>", "workspace\n", "<|file_sep|>", "b.py\ndef b():\n    pass\n",
+        "<|file_sep|>", "c.py\nC\n", "<|file_sep|>", "a.py\n", *middle,
+    ]  # fmt: skip
+    alone = Request("complete", "x\n", suffix="y\nz")
+    assert parts(infill_ids(alone, qwen), qwen) == middle
+    # Without marks of files nothing of others is shown; without any, what stands before goes on.
+    assert parts(infill_ids(request, starcoder), starcoder) == [
+        "<fim_prefix>", "x\n", "<fim_suffix>", "y\nz", "<fim_middle>"
+    ]  # fmt: skip
+    assert infill_ids(request, bare) == bare.encode("x\n")
+    assert marks(bare) is None and ends(bare) == frozenset()
+    assert prompt_of(request, qwen).ends == {qwen.control[name] for name in QWEN}
+
+
+def test_the_suffix_may_come_first(qwen: Tokenizer, tmp_path: Path) -> None:
+    """SDSAT's infilling prompts: <PRE><SUF>suffix<MID>prefix."""
+    request = Request("complete", "x\n", path="a.py", suffix="y\nz", suffix_first=True)
+    for names, tokenizer in ((QWEN, qwen), (CODELLAMA, with_marks(tmp_path, CODELLAMA))):
+        prefix, suffix, middle = names[:3]
+        shown = [prefix, suffix, "y\nz", middle, "x\n"]
+        assert parts(infill_ids(request, tokenizer), tokenizer) == shown
+        assert prompt_of(request, tokenizer).ends == {tokenizer.control[name] for name in names}
+
+
+# -- the window --------------------------------------------------------------------------------
+
+TEXT = st.lists(
+    st.sampled_from(["def f(x):\n", "    return x\r\n", "\n", "😋é", "\r", "x" * 300, " " * 70,
+                     "a b", "\u0958\U0001d160", "long line " * 40]),
+    max_size=60,
+).map("".join)  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(TEXT, st.data())
+def test_the_window_holds_the_cursor_and_its_budgets(
+    bare: Tokenizer, text: str, data: st.DataObject
+) -> None:
+    offset = data.draw(st.integers(0, len(text)))
+    before, after = data.draw(st.integers(0, 300)), data.draw(st.integers(0, 100))
+    start, stop = window(text, offset, before, after, bare.encode)
+    assert 0 <= start <= offset <= stop <= len(text)
+    assert len(bare.encode(text[start:offset])) <= before
+    assert len(bare.encode(text[offset:stop])) <= after
+    starts_line = start == 0 or text[start - 1] == "\n"
+    lines_fit = len(bare.encode(text[text.rfind("\n", 0, offset) + 1 : offset])) <= before
+    assert starts_line or not lines_fit
+    assert stop == len(text) or text[stop - 1 : stop] == "\n" or "\n" not in text[offset:stop]
+
+
+def characters(text: str) -> list[int]:
+    return [ord(char) for char in text]
+
+
+def test_nothing_is_left_out_where_all_fits() -> None:
+    text = "line\n" * 50
+    assert window(text, 125, 1000, 1000, characters) == (0, len(text))
+    assert window(text, 125, 125, 125, characters) == (0, len(text))
+    assert window(text, 125, 124, 124, characters) == (40, 245)
+    assert window("", 0, 10, 10, characters) == (0, 0)
+
+
+@given(st.integers(0, 600), st.integers(0, 30))
+def test_a_window_is_at_least_three_quarters_full(lines: int, at: int) -> None:
+    """So much of the room the anchors cost at most, where lines are ordinary."""
+    text = "abcdefghi\n" * lines + "x" * at
+    start, _ = window(text, len(text), 2000, 0, characters)
+    shown = len(text) - start
+    assert shown == len(text) or 0.75 * 2000 - 30 <= shown <= 2000
+
+
+def test_typing_keeps_the_start(bare: Tokenizer) -> None:
+    """Each move costs reading the prompt anew: none on one line, and few in 200 keystrokes."""
+    above = "".join(f"    total_{n} = count(items[{n}])\n" for n in range(500))
+    typed = "".join(f"    name_{n} = f({n})\n" for n in range(20))[:200]
+    for room in (256, 700, 1500):
+        starts = []
+        for n in range(201):
+            text = above + typed[:n] + "\nthe rest\n"
+            starts.append(window(text, len(above) + n, room, 50, bare.encode)[0])
+        assert starts == sorted(starts)
+        moves = sum(a != b for a, b in pairwise(starts))
+        assert moves <= 3, (room, moves)
+
+
+@given(st.integers(0, 40), st.text("ab\n", max_size=30))
+def test_the_start_is_at_a_fixed_line(first: int, typed: str) -> None:
+    """Which line it is does not depend on what is written below it, only whether it fits."""
+    text = "".join(f"{n}\n" for n in range(first, 400))
+    for shown in (text, text + typed):
+        start, _ = window(shown, len(shown), 400, 0, characters)
+        assert start == 0 or shown.count("\n", 0, start) % 8 == 0
+    (a, _), (b, _) = (window(one, len(one), 400, 0, characters) for one in (text, text + typed))
+    assert a <= b <= a + 64
+
+
+def test_each_character_is_read_twice_at_most() -> None:
+    """The cost of a window does not grow with the file."""
+    seen = 0
+
+    def encode(text: str) -> list[int]:
+        nonlocal seen
+        seen += len(text)
+        return characters(text)
+
+    text = "word word word word\n" * 20_000
+    window(text, 200_000, 2000, 500, encode)
+    assert seen <= 2 * 2500 + 2 * 20 * 33
+
+
+def test_the_room_of_prompts_is_steady_and_never_too_large() -> None:
+    """The pace of reading is measured anew with each prompt, and wavers."""
+    heads = Heads()
+    wavering = [heads.steady(most) for most in (500, 480, 520, 610, 450, 700, 500)]
+    assert len(set(wavering)) == 1
+    for most in (500, 100, 90, 400, 2000, 1500, 60):
+        assert most * 0.5 <= heads.steady(most) <= most

@@ -1,0 +1,144 @@
+"""What is copied from a document that the prompt shows: told as such, at the place where it stands,
+and nothing else is changed by it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.drafting import Context
+from engine.editing.edits import plain
+from engine.prompts.builder import Tokenizer, prompt_of
+from engine.prompts.prompt_spans import places
+from engine.records import Draft, Passage, Piece, Request
+from engine.text_stream import Origin, TextStream, joined
+from tests.drafting.test_next_token import replay
+from tests.support.drafters import real
+
+GUIDE = (
+    "\ufeff# Guide\r\n\r\nThe caf\u00e9's table \U0001f60b has rows.\r\n"
+    "It is r\u00e9ad at the start.\r\n"
+)
+NOTES = (
+    "The cache of \u65e5\u672c\u8a9e was removed; it is read at the start, and then never again."
+)
+BROKEN = "\ufffd"
+TEXTS = {"guide": GUIDE, "notes": NOTES}
+texts = st.text(max_size=50) | st.text("ab\u00e9\U0001f60b\r\n\ufeff ", max_size=50)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny: Any) -> Tokenizer:
+    return Tokenizer(tiny("llama"))
+
+
+def ended(text: str) -> str:
+    """With the line ends that a model reads."""
+    return re.sub("\r\n?", "\n", text)
+
+
+def asked(passages: Sequence[Passage]) -> Request:
+    """A chat that shows them all."""
+    shown = "".join(f"[{n}] text:\n{plain(one.text)}\n" for n, one in enumerate(passages, 1))
+    messages = ({"role": "user", "content": f"Text:\n{shown}\nWhat?"},)
+    return Request("chat", messages=messages, documents=tuple(passages))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(texts, texts), max_size=3))
+def test_each_token_of_a_passage_has_its_place(
+    tokenizer: Tokenizer, found: list[tuple[str, str]]
+) -> None:
+    """Whatever stands before it in the document; and all of the passage but its ends has one."""
+    documents = {str(n): before + text for n, (before, text) in enumerate(found)}
+    passages = [Passage(str(n), len(before), text) for n, (before, text) in enumerate(found)]
+    prompt = prompt_of(asked(passages), tokenizer)
+    if not passages:
+        assert prompt.documents is None
+        return
+    assert prompt.documents is not None
+    covered: dict[str, set[int]] = {key: set() for key in documents}
+    for token, id in enumerate(prompt.ids):
+        span = prompt.documents(token)
+        if span is not None:
+            covered[span.path].update(range(span.start, span.stop))
+            said = tokenizer.decode([id])
+            assert BROKEN in said or said == ended(documents[span.path][span.start : span.stop])
+    for one in passages:
+        document = documents[one.document]
+        inside = {at for at in range(one.start, len(document)) if document[at] not in "\r\n\ufeff"}
+        assert len(inside - covered[one.document]) <= 8, "more than reaches over its ends"
+
+
+def test_a_passage_that_is_not_shown_has_no_places(tokenizer: Tokenizer) -> None:
+    turns = [("a\nNOTES", tokenizer.encode("a\nNOTES")), ("", [1])]
+    table = places([Passage("d", 0, "NOTES"), Passage("e", 0, "")], turns, tokenizer)
+    assert table is not None and not any(map(table, range(9)))
+
+
+def written(tokenizer: Tokenizer, request: Request, answer: str) -> tuple[list[Draft], list[Piece]]:
+    """What is drafted where that is the model's answer, and how its pieces are told."""
+    prompt = prompt_of(request, tokenizer)
+    stream = TextStream(tokenizer, ())
+    truth = tokenizer.encode(answer)
+    drafts: list[Draft] = []
+    pieces: list[Piece] = []
+
+    def seen(context: Context, draft: Draft, path: list[int]) -> None:
+        drafts.append(draft)
+        origins: list[Origin] = [(draft.sources[node], draft.span(node)) for node in path]
+        new = truth[len(context.output) :][: len(path) + 1]
+        pieces.extend(stream.push(new, [*origins, ("model", None)][: len(new)])[1])
+
+    replay(real(), Context(prompt.ids, documents=prompt.documents), truth, seen)
+    return drafts, joined([*pieces, *stream.finish()])
+
+
+PARTS = st.lists(
+    st.tuples(st.sampled_from(list(TEXTS)), st.integers(0, 60), st.integers(5, 60)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(PARTS)
+def test_what_is_copied_from_documents_stands_there(
+    tokenizer: Tokenizer, parts: list[tuple[str, int, int]]
+) -> None:
+    """An answer of parts of the documents and of other text, with and without the field: the same
+    drafts; each piece that is said to be copied from a document stands at its place."""
+    answer = " so: ".join(plain(TEXTS[key])[at : at + count] for key, at, count in parts)
+    request = asked([Passage(key, 0, text) for key, text in TEXTS.items()])
+    ours, pieces = written(tokenizer, request, answer)
+    theirs, bare = written(tokenizer, replace(request, documents=()), answer)
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one.tokens, one.parents, one.probs) == (other.tokens, other.parents, other.probs)
+    assert not any(piece.source == "documents" or piece.span for piece in bare)
+    assert "".join(piece.text for piece in pieces) == answer
+    for piece in pieces:
+        assert (piece.span is not None) == (piece.source == "documents")
+        if piece.span is not None:
+            text = TEXTS[piece.span.path]
+            assert ended(text[piece.span.start : piece.span.stop]) == piece.text
+
+
+def test_a_copy_is_mostly_told_and_what_is_no_document_is_not(tokenizer: Tokenizer) -> None:
+    request = asked([Passage("notes", 100, NOTES)])
+    _, pieces = written(tokenizer, request, NOTES)
+    told = [piece for piece in pieces if piece.source == "documents"]
+    assert sum(len(piece.text) for piece in told) > 0.5 * len(NOTES)
+    assert any(len(piece.text) > 10 for piece in told), "what follows one another is one piece"
+    for piece in told:
+        assert piece.span and NOTES[piece.span.start - 100 : piece.span.stop - 100] == piece.text
+    both = asked([Passage("guide", 0, GUIDE), Passage("notes", 0, NOTES)])
+    _, pieces = written(tokenizer, replace(both, documents=both.documents[:1]), NOTES)
+    sources = Counter(one.source for one in pieces for _ in one.text)
+    assert sources["context"] > 0.5 * len(NOTES) > sources["documents"]

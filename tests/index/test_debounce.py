@@ -1,0 +1,155 @@
+"""Batches: nothing noted is lost, one call at a time, whatever `changed` does."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index.workspace.debounce import MANY, SHARE, Batches
+from tests.support.folder_mirror import NEVER, PATIENCE, Mirror, wait_for, watched
+
+
+def nothing() -> None:
+    pass
+
+
+names = st.lists(st.sampled_from(["a", "b", "ab", "c"]), min_size=1, max_size=4)
+
+
+@given(st.lists(names.map("/".join).map("/top/{}".format), max_size=30))
+@settings(deadline=None)
+def test_a_batch_covers_what_was_noted_and_no_more(notes: list[str]) -> None:
+    batches = Batches(lambda batch: None, nothing, NEVER, NEVER, NEVER, NEVER)
+    for note in notes:
+        batches.note(note)
+    batch = batches._take()
+    assert batch is not None and {str(path) for path in batch} <= set(notes)
+    for note in notes:
+        covers = [path for path in batch if Path(note).is_relative_to(path)]
+        assert len(covers) == 1, "told exactly once: itself, or one folder around it"
+    assert batches._take() == set()
+
+
+def test_very_many_paths_are_everything() -> None:
+    batches = Batches(lambda batch: None, nothing, NEVER, NEVER, NEVER, NEVER)
+    for at in range(MANY + 5):
+        batches.note(f"/top/{at}")
+    assert batches._take() is None
+    for at in range(MANY):
+        batches.note(f"/top/{at}")
+    assert len(batches._take() or ()) == MANY
+
+
+def test_notes_from_many_threads_are_told_by_one(tmp_path: Path) -> None:
+    mirror = Mirror(tmp_path)
+    mirror.pause = 0.01
+    batches = Batches(mirror, nothing, 0.002, 0.005, NEVER, NEVER)
+    batches.start()
+    wanted = {tmp_path / f"{thread}-{at}" for thread in range(4) for at in range(300)}
+
+    def notes(thread: int) -> None:
+        for at in range(300):
+            batches.note(str(tmp_path / f"{thread}-{at}"))
+            time.sleep(0.0001)
+            if at == 150:  # more than one batch, however late the telling thread has its turn
+                wait_for(lambda: bool(mirror.batches))
+
+    threads = [threading.Thread(target=notes, args=(each,)) for each in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wait_for(lambda: set(itertools.chain(*filter(None, mirror.batches))) == wanted)
+    batches.stop()
+    assert mirror.overlapping == 0 and len(mirror.threads) == 1 and len(mirror.batches) > 1
+
+
+def test_an_exception_is_logged_and_everything_told_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mirror, watching = watched(tmp_path)
+    mirror.failing = 3
+    with watching:
+        for at in range(3):
+            (tmp_path / f"{at}.py").write_text(str(at))
+        mirror.settles()
+        (tmp_path / "late.py").write_text("late")
+        mirror.settles()
+    assert None in mirror.batches
+    errors = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert errors == ["a change was not taken in: RuntimeError: the mirror fell"] * 3
+
+
+def test_a_dear_look_at_everything_is_seldom() -> None:
+    """By the clock, but only that no less than so much time passes."""
+    starts: list[float] = []
+    ends: list[float] = []
+
+    def changed(batch: set[Path] | None) -> None:
+        assert batch is None
+        starts.append(time.monotonic())
+        time.sleep(0.02)
+        ends.append(time.monotonic())
+
+    batches = Batches(changed, nothing, NEVER, NEVER, 0.01, NEVER)
+    batches.start()
+    wait_for(lambda: len(ends) > 2)
+    batches.stop()
+    for at in range(2):
+        assert starts[at + 1] - ends[at] >= SHARE * (ends[at] - starts[at])
+
+
+def test_stop_waits_for_a_running_call() -> None:
+    entered, left = threading.Event(), threading.Event()
+
+    def changed(batch: set[Path] | None) -> None:
+        entered.set()
+        time.sleep(0.1)
+        left.set()
+
+    batches = Batches(changed, nothing, 0, 0, NEVER, NEVER)
+    batches.start()
+    batches.note("/top/a")
+    assert entered.wait(PATIENCE)
+    batches.stop()
+    assert left.is_set()
+
+
+def test_stop_in_a_burst(tmp_path: Path) -> None:
+    mirror, watching = watched(tmp_path, quiet=0.001, most=0.002)
+    going = threading.Event()
+
+    def writes() -> None:
+        for at in itertools.count():
+            (tmp_path / f"{at % 100}.py").write_text(str(at))
+            if going.is_set():
+                return
+
+    thread = threading.Thread(target=writes)
+    thread.start()
+    before = threading.active_count()
+    for _ in range(5):
+        watching.start()
+        watching.start()
+        mirror.batches.clear()
+        wait_for(lambda: len(mirror.batches) > 1)
+        watching.stop()
+        told = len(mirror.batches)
+        watching.stop()
+        assert threading.active_count() == before
+        (tmp_path / "late.py").write_text("late")
+        time.sleep(0.02)
+        assert len(mirror.batches) == told
+    going.set()
+    thread.join()
+    with watching:
+        mirror.files = {}
+        (tmp_path / "after.py").write_text("after")
+        assert tmp_path / "after.py" in mirror.told()

@@ -1,0 +1,326 @@
+"""Faults that the workspace survives: deaths, full disks, damaged files, other processes, threads.
+
+Real files, processes and signals. What is answered is always compared with a new build.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from index import Workspace
+from index.workspace import token_db
+from tests.support.encoders import Bytes, Composed
+from tests.support.faults import (
+    NAMES,
+    PATIENCE,
+    change,
+    check,
+    lives_and_deaths,
+    make_tree,
+    small_segments,
+    some_text,
+    starts_warm,
+    tiny_disk,
+    warnings_of_index,
+)
+from tests.support.segment_store import end_of, fork
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make_tree(tmp_path / "root", random.Random(1))
+    return tmp_path / "root"
+
+
+def test_deaths_at_random_moments(tmp_path: Path) -> None:
+    lives_and_deaths(tmp_path, range(15), fork)
+
+
+# -- disks and files of the store ----------------------------------------------------------------
+
+
+def live_on_a_full_disk(root: Path, home: Path, free: Callable[[], object]) -> None:
+    """Answers stay right and each cache says once that it is not kept; with room it is again."""
+    chance = random.Random(4)
+    with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
+        workspace.build()
+        for _ in range(5):
+            for _ in range(8):
+                workspace.refresh(change(root, chance))
+            workspace.settle()
+            check(workspace)
+        said = [line for line in lines if "the index is not saved" in line]
+        ids = [line for line in lines if "token ids are not kept" in line]
+        assert len(said) == 1 and len(ids) <= 1 and len(lines) == len(said) + len(ids), lines
+        free()
+        (root / "u").write_text("value = 8\n")
+        workspace.refresh([root / "u"])
+    assert len(lines) == len(said) + len(ids), lines
+    starts_warm(root, home)
+
+
+@pytest.mark.parametrize("limit", [1000, 20_000])
+def test_no_room_for_large_files(tmp_path: Path, root: Path, limit: int) -> None:
+    home = tmp_path / "home"
+
+    def work() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        small_segments()
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        live_on_a_full_disk(
+            root, home, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        )
+
+    assert end_of(fork(work)) == 0
+
+
+def test_a_full_disk(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_segments(monkeypatch)
+    with tiny_disk(tmp_path / "home", "64k") as resize:
+        live_on_a_full_disk(root, tmp_path / "home", lambda: resize("64m"))
+
+
+def test_an_index_that_was_not_saved_is_saved_in_the_end(tmp_path: Path, root: Path) -> None:
+    """Nothing needs to change after there is room again."""
+    with tiny_disk(tmp_path / "home", "64k") as resize:
+        with Workspace(root, Bytes(), tmp_path / "home") as workspace:
+            workspace.build()
+            workspace._living.close_young()
+            workspace.settle()
+            resize("64m")
+        starts_warm(root, tmp_path / "home")
+
+
+def damages() -> Iterator[Any]:
+    """Each takes a file and does it harm."""
+    for share in (0.0, 0.01, 0.5, 0.99):
+        yield (
+            f"cut-{share}",
+            lambda path, share=share: os.truncate(path, int(path.stat().st_size * share)),
+        )
+    for seed in range(4):
+        yield f"flip-{seed}", lambda path, seed=seed: flip(path, random.Random(seed))
+    yield "longer", lambda path: path.write_bytes(path.read_bytes() + b"more")
+    yield "foreign", lambda path: path.write_bytes(random.Random(1).randbytes(20_000))
+    yield "version", lambda path: overwrite(path, {8: 99, 68: 99})
+    yield "gone", lambda path: path.unlink()
+    yield "folder", lambda path: (path.unlink(), path.mkdir())
+    yield "pipe", lambda path: (path.unlink(), os.mkfifo(path))
+    yield "loop", lambda path: (path.unlink(), path.symlink_to(path))
+
+
+def flip(path: Path, chance: random.Random) -> None:
+    data = path.read_bytes()
+    overwrite(path, {(at := chance.randrange(len(data))): data[at] ^ 1 << chance.randrange(8)})
+
+
+def overwrite(path: Path, changed: dict[int, int]) -> None:
+    data = bytearray(path.read_bytes())
+    for at, byte in changed.items():
+        data[at] = byte
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("suffix", ["table", ".part", ".sqlite"])
+def test_a_damaged_file(tmp_path: Path, root: Path, suffix: str) -> None:
+    with Workspace(root, Composed(), tmp_path / "good") as workspace:
+        workspace.build()
+    starts_warm(root, tmp_path / "good", Composed())
+    for name, damage in damages():
+        home = tmp_path / name
+        shutil.copytree(tmp_path / "good", home)
+        files = [path for path in home.rglob("*") if path.name.endswith(suffix)]
+        damage(files[0])
+        with warnings_of_index() as lines, Workspace(root, Composed(), home) as workspace:
+            workspace.build()
+            check(workspace)
+        in_the_way = suffix != ".sqlite" and name == "folder"  # not loaded, and not saved
+        assert len(lines) <= 1 + in_the_way, (name, lines)
+        assert lines or suffix == ".sqlite" or name == "gone"
+        if not in_the_way:
+            starts_warm(root, home, Composed())
+
+
+@pytest.mark.parametrize("other", ["tokenizer", "roots"])
+def test_the_index_of_others(tmp_path: Path, root: Path, other: str) -> None:
+    """In the place of ours."""
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "u").write_text("value = 9\n" * 50)
+    encoder, roots = (Composed(), root) if other == "tokenizer" else (Bytes(), tmp_path / "far")
+    for home, who in (
+        (tmp_path / "home", (root, Bytes())),
+        (tmp_path / "theirs", (roots, encoder)),
+    ):
+        with Workspace(*who, home) as workspace:
+            workspace.build()
+    for kind in ("index", "tokens"):
+        mine, theirs = (next((tmp_path / each / kind).iterdir()) for each in ("home", "theirs"))
+        if mine.is_dir():
+            shutil.rmtree(mine)
+            shutil.copytree(theirs, mine)
+        else:
+            shutil.copy(theirs, mine)
+    with warnings_of_index() as lines, Workspace(root, Bytes(), tmp_path / "home") as workspace:
+        workspace.build()
+        check(workspace)
+    assert len(lines) == 1 and "another fingerprint" in lines[0]
+    starts_warm(root, tmp_path / "home")
+
+
+# -- other processes -----------------------------------------------------------------------------
+
+
+def test_two_processes_at_once(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each changes a half, at the end of which both know all; both may save, one does."""
+    home, halves = tmp_path / "home", [root / "one", root / "two"]
+    for half in halves:
+        make_tree(half, random.Random(5))
+
+    def work(mine: Path, seed: int) -> None:
+        chance, until = random.Random(seed), time.monotonic() + 1
+        with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
+            workspace.build()
+            while time.monotonic() < until:
+                workspace.refresh(change(mine, chance))
+                if chance.random() < 0.2:
+                    workspace.settle()
+            (tmp_path / f"done{seed}").touch()
+            deadline = time.monotonic() + PATIENCE
+            while not all((tmp_path / f"done{each}").exists() for each in (0, 1)):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            workspace.scan()
+            check(workspace)
+        assert lines == []
+
+    def in_child(mine: Path, seed: int) -> int:
+        return fork(lambda: (small_segments(), work(mine, seed))[0])
+
+    monkeypatch.setattr(token_db, "WAIT", PATIENCE)  # a slow disk is no fault
+
+    children = [in_child(half, seed) for seed, half in enumerate(halves)]
+    assert [end_of(child) for child in children] == [0, 0]
+    with Workspace(root, Bytes(), home) as workspace:
+        workspace.build()
+        check(workspace)
+    starts_warm(root, home)
+
+
+def test_the_one_that_saved_is_killed_and_the_other_saves(tmp_path: Path, root: Path) -> None:
+    home = tmp_path / "home"
+
+    def work() -> None:
+        with Workspace(root, Bytes(), home) as workspace:
+            workspace.build()
+            workspace.settle()
+            (tmp_path / "ready").touch()
+            time.sleep(2 * PATIENCE)
+
+    child = fork(work)
+    with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not (tmp_path / "ready").exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            workspace.build()
+            (root / "u").write_text("value = 10\n" * 2000)
+            workspace.scan()
+            workspace.settle()
+            assert workspace._shelf and not workspace._shelf.store.writable
+            with pytest.raises(PermissionError, match="another process"):
+                workspace.clear()
+        finally:
+            os.kill(child, signal.SIGKILL)
+        assert end_of(child) == -signal.SIGKILL
+        check(workspace)
+    assert lines == []
+    starts_warm(root, home)
+
+
+# -- threads -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_everything_at_once(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Threads that change files, buffers and the workspace at random while others ask."""
+    if seed % 2:
+        small_segments(monkeypatch)
+    errors: list[BaseException] = []
+    asked = [0]
+    home = tmp_path / "home" if seed < 2 else None
+    with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
+        workspace.build()
+
+        def edit(chance: random.Random, step: int) -> None:
+            paths = change(root, chance)
+            path = root / chance.choice(NAMES)
+            for act in chance.sample(
+                (
+                    lambda: workspace.refresh(paths),
+                    lambda: workspace.refresh([paths[0], path, root / "c"]),
+                    lambda: workspace.update(path, some_text(chance), step),
+                    lambda: workspace.update(path, None),
+                    lambda: workspace.remove(paths[-1]),
+                    lambda: workspace.rename(paths[0], paths[-1]),
+                    lambda: workspace.rename(root / "a", root / "c"),
+                ),
+                3,
+            ):
+                act()
+
+        def tend(chance: random.Random, step: int) -> None:
+            chance.choice((workspace.scan, workspace.settle, workspace.refresh))()
+
+        def ask(chance: random.Random, step: int) -> None:
+            asked[0] += 1
+            tail = chance.choice((b"value", b"\n", b"x + ", "é".encode()))
+            for match in workspace.match(list(tail), near=str(root / chance.choice(NAMES))):
+                rest = match.continuation(9)
+                span = match.span(0, len(rest))
+                assert len(rest) and span and span.start < span.stop
+                before = match.document.tokens[match.end - match.length : match.end].tolist()
+                assert before == list(tail)[-match.length :]
+            workspace.tree(list(tail))
+            assert len(workspace.find("value", 3)) <= 3
+            assert workspace.stats().tokens >= 0 and workspace.paths is not workspace.skipped
+
+        def run(work: Callable[..., None], number: int) -> None:
+            chance, step = random.Random(100 * seed + number), 0
+            try:
+                while time.monotonic() < until or not step:
+                    work(chance, step := step + 1)
+            except BaseException as error:
+                errors.append(error)
+
+        works = (edit, edit, edit, tend, ask, ask)
+        until = time.monotonic() + 0.8
+        threads = [threading.Thread(target=run, args=each[::-1]) for each in enumerate(works)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive(), "it hangs"
+        if errors:
+            raise errors[0]
+        for name in NAMES:
+            workspace.update(root / name, None)
+        workspace.scan()
+        check(workspace)
+        workspace.settle()
+        check(workspace)
+    assert asked[0] and lines == []

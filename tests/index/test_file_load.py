@@ -1,0 +1,137 @@
+"""Looking at one file and loading it while it changes, moves, vanishes or gives way to a link."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from index.workspace import file_filter
+
+
+def make(root: Path, tree: dict[str, str | bytes]) -> None:
+    for name, content in tree.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def test_look_finds_what_walk_finds(tmp_path: Path) -> None:
+    make(tmp_path, {"real.py": "text", "sub/a.py": ""})
+    (tmp_path / "link.py").symlink_to("sub/a.py")
+    found = {file.path: file for file in file_filter.walk(tmp_path)}
+    assert {path: file_filter.look(tmp_path, path) for path in found} == found
+    assert found["link.py"].full == str(tmp_path.resolve() / "sub" / "a.py")
+    status = (tmp_path / "real.py").stat()
+    assert found["real.py"].stamp == (
+        4, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    )  # fmt: skip
+    assert found["real.py"].changed == status.st_mtime_ns
+
+
+def test_look_says_what_is_gone(tmp_path: Path) -> None:
+    for path in ("gone.py", "no/folder/gone.py"):
+        with pytest.raises(file_filter.Skipped, match=r"^unreadable: No such file or directory$"):
+            file_filter.look(tmp_path, path)
+
+
+@pytest.mark.parametrize("path", ["", "/etc/hosts", "../out.py", "a/../../out.py", "./a", "a\0b"])
+def test_look_stays_in_the_folder(tmp_path: Path, path: str) -> None:
+    make(tmp_path, {"out.py": "", "root/a/b.py": ""})
+    with pytest.raises(file_filter.Skipped, match="not a path in the folder"):
+        file_filter.look(tmp_path / "root", path)
+
+
+def old(path: Path) -> None:
+    """Written long enough ago for its stamp to tell."""
+    os.utime(path, ns=(1, time.time_ns() - 10 * file_filter.RACE))
+
+
+def test_a_stamp_tells_where_a_later_write_would_change_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, {"a": "text"})
+    with monkeypatch.context() as patch:
+        patch.setattr(file_filter, "RACE", 10**12)  # however long it takes to get there
+        old(tmp_path / "a")
+        (file,) = file_filter.walk(tmp_path)
+        assert file_filter.load(file) == (
+            "text",
+            None,
+        )  # it says that it is old, its ctime does not
+    time.sleep(2e-9 * file_filter.RACE)
+    assert file_filter.load(file) == ("text", file.stamp)
+    os.utime(tmp_path / "a", ns=(1, time.time_ns() + 10**12))
+    assert file_filter.load(file) == ("text", None)
+
+
+def test_a_growing_file_has_no_stamp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, {"a": "text"})
+    (file,) = file_filter.walk(tmp_path)
+    whole = os.pread
+
+    def read_and_grow(descriptor: int, size: int, start: int) -> bytes:
+        data = whole(descriptor, size, start)
+        with (tmp_path / "a").open("a") as grown:
+            grown.write("+")
+        old(tmp_path / "a")
+        return data
+
+    monkeypatch.setattr(os, "pread", read_and_grow)
+    assert file_filter.load(file) == ("text" + "+" * (file_filter.TRIES - 1), None)
+
+
+def test_what_took_a_files_place_is_not_read(tmp_path: Path) -> None:
+    make(tmp_path, {"out/a.py": "secret", "root/in/a.py": "text", "root/b.py": "", "root/c.py": ""})
+    root = tmp_path / "root"
+    b, c, a = file_filter.walk(root)
+    (root / "in").rename(tmp_path / "old")
+    (root / "in").symlink_to(tmp_path / "out")
+    (root / "b.py").unlink()
+    (root / "b.py").symlink_to(tmp_path / "out" / "a.py")
+    (root / "c.py").unlink()
+    os.mkfifo(root / "c.py")
+    for file, reason in ((a, "became a link"), (b, "unreadable"), (c, "not a regular file")):
+        with pytest.raises(file_filter.Skipped, match=reason):
+            file_filter.load(file)
+
+
+@pytest.mark.parametrize("name", ["a (deleted)", "two\nlines", os.fsdecode(b"\xff")])
+def test_names_that_look_like_something_else_are_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("text")
+    (file,) = file_filter.walk(tmp_path)
+    assert file_filter.load(file)[0] == "text"
+
+
+def test_what_vanishes_during_the_walk_is_reported(tmp_path: Path) -> None:
+    make(tmp_path, {"a": "", "b": "", "c/d": ""})
+    reasons: dict[str, str] = {}
+    walk = file_filter.walk(tmp_path, reasons.__setitem__)
+    assert next(walk).path == "a"
+    shutil.rmtree(tmp_path / "c")
+    (tmp_path / "b").unlink()
+    assert list(walk) == []
+    assert reasons == dict.fromkeys("bc", "unreadable: No such file or directory")
+
+
+def test_deep_folders_are_walked() -> None:
+    with tempfile.TemporaryDirectory() as root:
+        where = os.open(root, os.O_RDONLY)
+        for _ in range(1500):
+            os.mkdir("d", dir_fd=where)
+            inner = os.open("d", os.O_RDONLY, dir_fd=where)
+            os.close(where)
+            where = inner
+        os.close(os.open("a", os.O_CREAT, dir_fd=where))
+        os.close(where)
+        try:
+            assert [file.path for file in file_filter.walk(root)] == ["d/" * 1500 + "a"]
+        finally:  # the library's own way to remove a folder recurses
+            for depth in range(1500, 0, -1):
+                folder = Path(root, "d/" * depth)
+                (folder / "a").unlink(missing_ok=True)
+                folder.rmdir()

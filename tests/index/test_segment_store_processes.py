@@ -1,0 +1,314 @@
+"""The store and other processes: deaths at every step, full disks, readers beside a writer."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import random
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from index.workspace.segment_store import Part, Saved, Store, new_name
+from tests.support.segment_store import OURS, end_of, fork, load, names, same, save, state, whole
+
+STEPS = ("open", "write", "fsync", "close", "replace", "unlink", "mkdir", "chmod", "stat", "lstat")
+PATIENCE = 180  # seconds
+
+
+def each_step(before: Callable[[str, tuple[Any, ...]], None]) -> None:
+    """From now on, in this process, `before` runs before each step on disk."""
+
+    def wrapped(name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def step(*args: Any, **options: Any) -> Any:
+            before(name, args)
+            return real(*args, **options)
+
+        return step
+
+    for name in STEPS:
+        setattr(os, name, wrapped(name))
+
+
+def die_at(number: int) -> None:
+    """This process kills itself before its step `number`; a write is done by half."""
+    left, write = iter(range(number + 1)), os.write
+
+    def before(name: str, args: tuple[Any, ...]) -> None:
+        if next(left, None) == number:
+            if name == "write":
+                write(args[0], args[1][: len(args[1]) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    each_step(before)
+
+
+def soon(true: Callable[[], bool]) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("clears", [False, True], ids=["save", "clear"])
+@pytest.mark.parametrize("first", [None, 1], ids=["empty", "full"])
+def test_a_death_at_any_step_leaves_one_state(
+    tmp_path: Path, first: int | None, clears: bool
+) -> None:
+    old = first and state(first)
+    seen = set()
+    for number in count():
+        folder = tmp_path / str(number)
+        if old:
+            save(folder, old)
+
+        def work(folder: Path = folder, number: int = number) -> None:
+            store = Store(folder, OURS)
+            store.load()
+            die_at(number)
+            assert store.acquire()
+            if clears:
+                store.clear()
+            else:
+                store.save(state(2))
+
+        ended = end_of(fork(work))
+        loaded = load(folder)
+        after = loaded and loaded.meta["number"]
+        assert after in ((first, None) if clears else (first, 2))
+        assert loaded is None or same(loaded, state(loaded.meta["number"]))
+        seen.add(after)
+        save(folder, state(3))
+        assert whole(folder, state(3))
+        if ended == 0:
+            break
+        assert ended == -signal.SIGKILL
+    assert number > (10 if clears else 25)
+    assert seen == {first, None if clears else 2}
+
+
+def test_names_are_given_only_to_what_is_on_disk(tmp_path: Path) -> None:
+    """What power loss asks for: content is synced before its name counts, names before others."""
+    save(tmp_path, state(1))
+    left = {"dead.part", "dead.tmp"}  # what a killed writer left: in the way of a full disk
+    for name in left:
+        (tmp_path / name).touch()
+
+    def work() -> None:
+        paths: dict[int, str] = {}
+        synced: list[str] = []
+        last = ""
+        real_open = os.open
+
+        def opened(path: Any, *args: Any, **options: Any) -> int:
+            handle = real_open(path, *args, **options)
+            paths[handle] = str(path)
+            return handle
+
+        def before(name: str, args: tuple[Any, ...]) -> None:
+            nonlocal last
+            if name == "fsync":
+                synced.append(paths[args[0]])
+            elif name == "replace":
+                assert synced[-1] == str(args[0]), "renamed before it was on disk"
+                table = Path(args[1]).name == "table"
+                assert not table or str(tmp_path) in synced, "the table before its parts"
+            elif name == "write":
+                assert not left & names(tmp_path), "deleted too late"
+            elif name == "unlink" and Path(args[0]).name not in left:
+                assert last.endswith("table") and synced[-1] == str(tmp_path), "deleted too early"
+            last = str(args[1]) if name == "replace" else last
+
+        each_step(before)
+        os.open = opened
+        with Store(tmp_path, OURS) as store:
+            assert store.acquire()
+            store.save(state(3))
+        assert last.endswith("table") and len(synced) == 5
+
+    assert end_of(fork(work)) == 0
+    assert whole(tmp_path, state(3))
+
+
+def test_deaths_at_any_moment(tmp_path: Path) -> None:
+    folder, rng = tmp_path / "index", random.Random(3)
+    reached = 0
+    for turn in range(50):
+
+        def work(start: int = reached + 1) -> None:
+            store = Store(folder, OURS)
+            store.load()
+            assert store.acquire()
+            for number in count(start):
+                store.save(state(number, size=5000))
+
+        def further(reached: int = reached) -> bool:
+            loaded = load(folder)
+            return loaded is not None and loaded.meta["number"] > reached
+
+        child = fork(work)
+        if turn % 5 == 0:  # now and then it gets somewhere, however slow disk and machine are
+            soon(further)
+        time.sleep(rng.uniform(0.005, 0.05))
+        os.kill(child, signal.SIGKILL)
+        assert end_of(child) == -signal.SIGKILL
+        loaded = load(folder)
+        number = loaded.meta["number"] if loaded else 0
+        assert number >= reached, "what was saved is gone"
+        assert loaded is None or same(loaded, state(number, size=5000))
+        reached = number
+    assert reached > 0
+    save(folder, state(1))
+    assert whole(folder, state(1))
+
+
+def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
+    save(tmp_path, state(1))
+    small = Part(new_name(), {"ids": np.arange(9)})
+    big = np.zeros(1 << 18)
+    too_large = [
+        Saved({}, {}, [small, Part(new_name(), {"ids": big})]),
+        Saved({}, {"paths": big}, [*state(1).parts, small]),
+    ]
+
+    def work() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for saved, loads in ((each, loads) for each in too_large for loads in (True, False)):
+            with Store(tmp_path, OURS) as store:
+                assert store.acquire()
+                if loads:
+                    assert store.load() is not None
+                resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+                with pytest.raises(OSError, match=r"\.part|table") as caught:
+                    store.save(saved)
+                assert caught.value.errno == errno.EFBIG
+                assert whole(tmp_path, state(1))
+                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+                store.save(saved)
+                assert whole(tmp_path, saved)
+                store.save(state(1))
+
+    assert end_of(fork(work)) == 0
+    assert whole(tmp_path, state(1))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    save(tmp_path / "index", state(1))
+    (tmp_path / "index" / "lock").unlink()
+    (tmp_path / "index").chmod(0o500)
+    try:
+        store = Store(tmp_path / "index", OURS)
+        assert not store.acquire() and len(caplog.messages) == 1
+        assert same(store.load(), state(1))
+        with pytest.raises(RuntimeError, match="not its writer"):
+            store.save(state(2))
+    finally:
+        (tmp_path / "index").chmod(0o700)
+
+
+def test_a_folder_that_cannot_be_made_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    store = Store(tmp_path / "file" / "index", OURS)
+    with caplog.at_level(logging.WARNING):
+        assert not store.acquire() and not store.writable
+    assert len(caplog.messages) == 1 and "file" in caplog.messages[0]
+    assert store.nbytes() == 0
+
+
+def test_one_writes_and_who_comes_later_reads(tmp_path: Path) -> None:
+    with Store(tmp_path, OURS) as one, Store(tmp_path, OURS) as two:
+        for act in (lambda: one.save(state(1)), one.clear):
+            with pytest.raises(RuntimeError, match="not its writer"):
+                act()
+        assert not names(tmp_path)
+        assert one.acquire() and one.acquire() and one.writable
+        assert not two.acquire() and not two.writable
+        one.save(state(1))
+        assert same(two.load(), state(1))
+        with pytest.raises(RuntimeError, match="not its writer"):
+            two.save(state(2))
+        one.close()
+        assert not one.writable and two.acquire()
+        two.save(state(2))
+        assert not one.acquire() and same(one.load(), state(2))
+
+
+def test_the_lock_passes_on_when_its_holder_is_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+
+    def work() -> None:
+        store = Store(folder, OURS)
+        assert store.acquire()
+        store.save(state(1))
+        time.sleep(2 * PATIENCE)
+
+    child = fork(work)
+    with Store(folder, OURS) as store:
+        try:
+            soon(lambda: store.load() is not None)
+            assert not store.acquire()
+        finally:
+            os.kill(child, signal.SIGKILL)
+        assert end_of(child) == -signal.SIGKILL
+        assert store.acquire()
+        store.save(state(2))
+        assert whole(folder, state(2))
+
+
+def test_a_folder_deleted_under_its_writer_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    with Store(folder, OURS) as store, Store(folder, OURS) as other:
+        assert store.acquire()
+        store.save(state(1))
+        shutil.rmtree(folder)
+        assert not store.writable
+        store.save(state(2))
+        assert store.writable and whole(folder, state(2))
+        shutil.rmtree(folder)
+        assert other.acquire()
+        with pytest.raises(RuntimeError, match="not its writer"):
+            store.save(state(3))
+        other.save(state(4))
+        assert whole(folder, state(4))
+
+
+def test_a_reader_beside_a_writer_loads_whole_states(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, state(1))
+
+    def work() -> None:
+        with Store(tmp_path, OURS) as store:
+            assert store.acquire()
+            for number in count(2):
+                store.save(state(number))
+
+    child = fork(work)
+    try:
+        seen = [1]
+        deadline = time.monotonic() + PATIENCE
+        while len(set(seen)) < 100:
+            loaded = load(tmp_path)
+            assert loaded is not None and same(loaded, state(loaded.meta["number"]))
+            seen.append(loaded.meta["number"])
+            assert time.monotonic() < deadline, "the writer is too slow"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        end_of(child)
+    assert seen == sorted(seen) and not caplog.messages

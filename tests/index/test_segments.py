@@ -1,0 +1,235 @@
+"""Frozen segments, and several asked as one: they answer what brute force answers."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index._core import Automaton, Frozen, Segments
+from tests.oracles import naive
+
+LARGEST_ID = 2**31 - 1
+ALPHABETS = ([0], [0, 1], [0, 1, 2], [7, 0, LARGEST_ID], [*range(40), LARGEST_ID - 1, LARGEST_ID])
+
+Label = tuple[int, int]  # path, folder
+Documents = list[tuple[list[int], Label, bool]]  # tokens, label, whether it dies
+
+
+def ids(tokens: list[int]) -> np.ndarray[Any, np.dtype[np.int32]]:
+    return np.array(tokens, np.int32)
+
+
+def oracle_of(documents: Documents, changed: int) -> naive.Automaton:
+    slow = naive.Automaton()
+    for number, (tokens, label, dies) in enumerate(documents):
+        slow.add(tokens, changed + number, *label)
+        if dies:
+            slow.kill(number)
+    return slow
+
+
+def part_of(form: str, documents: Documents, changed: int) -> Automaton | Frozen:
+    part: Automaton | Frozen
+    if form == "growing":
+        part = Automaton()
+        for number, (tokens, label, _) in enumerate(documents):
+            part.add(tokens, changed + number, *label)
+    else:
+        part = Frozen(
+            [ids(tokens) for tokens, _, _ in documents],
+            changed + np.arange(len(documents)),
+            ids([path for _, (path, _), _ in documents]),
+            ids([folder for _, (_, folder), _ in documents]),
+        )
+    if form == "mapped":
+        arrays = [np.array(one) for one in (part.text, part.starts, part.order, part.ranks)]
+        part = Frozen.mapped(*arrays)
+        for number, (_, label, _) in enumerate(documents):
+            part.label(number, changed + number, *label)
+    for number, (_, _, dies) in enumerate(documents):
+        if dies:
+            part.kill(number)
+    return part
+
+
+@st.composite
+def indexes(draw: st.DrawFn) -> tuple[list[tuple[str, Documents]], list[list[int]]]:
+    """Segments of every form, and tails to ask for."""
+    token = st.sampled_from(draw(st.sampled_from(ALPHABETS)))
+    text = st.lists(token, max_size=24)
+    known = draw(st.lists(text, min_size=1, max_size=3))  # repeated texts
+    label = st.tuples(st.integers(-1, 3), st.integers(-1, 2))
+    document = st.tuples(st.one_of(text, st.sampled_from(known)), label, st.booleans())
+    form = st.sampled_from(["growing", "frozen", "mapped"])
+    parts = draw(st.lists(st.tuples(form, st.lists(document, max_size=5)), max_size=4))
+    return parts, draw(st.lists(st.one_of(text, st.sampled_from(known)), min_size=1, max_size=4))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    indexes(), st.integers(0, 9), st.integers(0, 30), st.integers(-1, 3), st.integers(-1, 2),
+    st.integers(0, 4),
+)  # fmt: skip
+def test_answers_are_those_of_brute_force(
+    index: tuple[list[tuple[str, Documents]], list[list[int]]],
+    k: int,
+    limit: int,
+    path: int,
+    folder: int,
+    least: int,
+) -> None:
+    parts, tails = index
+    slow = [oracle_of(documents, 100 * at) for at, (_, documents) in enumerate(parts)]
+    fast = [part_of(form, documents, 100 * at) for at, (form, documents) in enumerate(parts)]
+    for one, expected in zip(fast, slow, strict=True):
+        assert (one.documents, one.size) == (expected.documents, expected.size)
+        assert one.living == expected.living
+        for doc in range(one.documents):
+            assert one.tokens(doc).tolist() == expected.tokens(doc).tolist()
+    segments, oracle = Segments(list(fast)), naive.Segments(slow)
+    for tail in tails:
+        found = segments.match(ids(tail), k, limit, path, folder)
+        assert found == oracle.match(tail, k, limit, path, folder)
+        tree = segments.tree(ids(tail), 3 * k, 3, limit, most=20)
+        expected_tree = oracle.tree(tail, 3 * k, 3, limit, most=20)
+        assert tree.tokens.tolist() == expected_tree.tokens.tolist()
+        assert tree.parents.tolist() == expected_tree.parents.tolist()
+        assert tree.probs.tolist() == expected_tree.probs.tolist()
+        enough = segments.tree(ids(tail), 3 * k, 3, limit, most=20, least=least)
+        if expected_tree.length < least:
+            assert (enough.length, len(enough)) == (0, 0)
+        else:
+            assert enough.length == tree.length
+            assert enough.tokens.tolist() == tree.tokens.tolist()
+            assert enough.probs.tolist() == tree.probs.tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(indexes())
+def test_ranks_are_positions_ordered_by_what_ends_there(
+    index: tuple[list[tuple[str, Documents]], list[list[int]]],
+) -> None:
+    for _, documents in index[0]:
+        frozen = Frozen([ids(tokens) for tokens, _, _ in documents])
+        text = frozen.text.tolist()
+        assert text == [*(t for tokens, _, _ in documents for t in (-1, *tokens)), -1]
+        borders = frozen.starts.tolist()
+        positions = [at for at in range(len(text) - 1) if at not in borders]
+        assert frozen.order.tolist() == sorted(positions, key=lambda at: text[at::-1])
+        assert [frozen.order[frozen.ranks[at]] for at in positions] == positions
+
+
+@pytest.mark.parametrize("text", ["one token", "a period", "nested", "large ids", "random"])
+def test_hard_texts_are_ordered_too(text: str) -> None:
+    chance = random.Random(1)
+    tokens = {
+        "one token": [5] * 3000,
+        "a period": [1, 2, 1, 3] * 700,
+        "nested": [bin(n).count("1") % 2 for n in range(3000)],  # Thue and Morse's
+        "large ids": [chance.choice([0, 1 << 22, LARGEST_ID]) for _ in range(3000)],
+        "random": [chance.randrange(700) for _ in range(3000)],
+    }[text]
+    frozen = Frozen([ids(tokens[:2000]), ids(tokens[2000:])])
+    whole = frozen.text.tolist()
+    order = frozen.order.tolist()
+    keys = [whole[at::-1][:3001] for at in order]
+    assert all(one < other for one, other in pairwise(keys))
+    assert sorted(order) == [at for at in range(len(whole) - 1) if whole[at] >= 0]
+
+
+@pytest.mark.parametrize("form", ["growing", "frozen", "mapped"])
+def test_common_text_is_found_among_many(form: str) -> None:
+    """More occurrences than are looked at one by one, near documents and dead ones among them."""
+    chance = random.Random(3)
+    documents: Documents = [
+        ([chance.choice([1, 1, 1, 2]) for _ in range(chance.randrange(300))], (doc, doc % 5), False)
+        for doc in range(40)
+    ]
+    documents += [([3] * 500, (90, 7), False)]
+    for dies in (0.0, 0.5, 0.9):
+        mortal = [(tokens, label, chance.random() < dies) for tokens, label, _ in documents]
+        segments = Segments([part_of(form, mortal, 0)])
+        oracle = naive.Segments([oracle_of(mortal, 0)])
+        for tail in ([1], [2], [1, 1], [2, 1, 2], [3]):
+            for path, folder in ((-1, -1), (7, 2), (90, 3), (-1, 4)):
+                length, count, best = oracle.match(tail, 2000, 64, path, folder)
+                for k in (1, 8, 2000):
+                    found = segments.match(ids(tail), k, 64, path, folder)
+                    assert found == (length, count, best[:k])
+
+
+def test_dead_ranks_are_skipped_however_many() -> None:
+    """Whole blocks of them: the count of each is kept."""
+    texts = [[at % 97, 5, at % 89] * 10 for at in range(600)]
+    frozen, oracle = Frozen([ids(one) for one in texts]), naive.Automaton()
+    for one in texts:
+        oracle.add(one)
+    segments, slow = Segments([frozen]), naive.Segments([oracle])
+    for doc in range(599):
+        frozen.kill(doc)
+        oracle.kill(doc)
+        if doc % 199 == 0 or doc > 595:
+            for tail in ([5], [0, 5], texts[3][:7], [1000]):
+                length, count, best = segments.match(tail, 2)
+                assert (length, count) == slow.match(tail, 0)[:2]
+                assert len(best) == min(2, count)
+    frozen.kill(599)
+    assert segments.match([5]) == (0, 0, [])
+    assert frozen.living == 0
+
+
+def test_what_is_no_segment_is_refused() -> None:
+    good = Frozen([ids([1, 2, 1]), ids([]), ids([2])])
+    arrays = {
+        "text": np.array(good.text),
+        "starts": np.array(good.starts),
+        "order": np.array(good.order),
+        "ranks": np.array(good.ranks),
+    }
+    assert Segments([Frozen.mapped(**arrays)]).match([1, 2])[0] == 2
+    for name, array in arrays.items():
+        for at in range(len(array)):
+            for value in (-5, -1, 0, 1, 2, 3, 4, 7, 2**30):
+                bad = array.astype(np.int64)
+                bad[at] = value
+                changed = {**arrays, name: bad.astype(array.dtype)}
+                try:
+                    segments = Segments([Frozen.mapped(**changed)])
+                except ValueError as error:
+                    assert str(error).startswith("no segment: ")
+                    assert "\n" not in str(error)
+                    continue
+                for tail in ([1], [2], [1, 2], [2, 1], [0]):
+                    segments.match(tail)  # may be wrong, must not read elsewhere
+        for shorter in (array[:-1], array[:0], np.append(array, array[:1])):
+            with pytest.raises(ValueError, match="no segment"):
+                Frozen.mapped(**{**arrays, name: shorter})
+
+
+def test_mapped_arrays_live_as_long_as_the_segment() -> None:
+    def make() -> Segments:
+        first = Frozen([ids([1, 2, 3]), ids([2, 3, 4])])
+        return Segments([Frozen.mapped(first.text, first.starts, first.order, first.ranks)])
+
+    assert make().match([2, 3]) == (2, 1, [(0, 1, 2, 1.0)])
+
+
+@pytest.mark.parametrize("tokens", [[[1, -1]], [[2], [-2147483648]]])
+def test_negative_ids_are_refused(tokens: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match="token id -"):
+        Frozen([ids(one) for one in tokens])
+    with pytest.raises(ValueError, match="one for each document"):
+        Frozen([ids([1])], np.arange(2))
+
+
+def test_memory_of_a_frozen_segment() -> None:
+    tokens = np.random.default_rng(0).integers(0, 9, 100_000).astype(np.int32)
+    frozen = Frozen([tokens[at : at + 1000] for at in range(0, 100_000, 1000)])
+    arrays = (frozen.text, frozen.starts, frozen.order, frozen.ranks)
+    assert sum(one.nbytes for one in arrays) < frozen.nbytes < 13 * frozen.size

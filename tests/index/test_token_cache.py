@@ -1,0 +1,226 @@
+"""Token ids by way of the caches: always the encoder's own."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import index.workspace.token_cache
+from engine.prompts.builder import Tokenizer
+from index.workspace.token_cache import Encoder, Tokens, chunks
+from tests.conftest import byte_bpe
+from tests.support.encoders import Bytes, Composed
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Encoder]:
+    """By kind: as it should be; one that normalises; a byte-level BPE; one with prefix spaces."""
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models, pre_tokenizers
+
+    root = tmp_path_factory.mktemp("tokenizers")
+    for kind in ("bpe", "spaced"):
+        (root / kind).mkdir()
+    byte_bpe(root / "bpe")
+    words = [(char, -1.0) for char in "\u2581abdefinortu:() "] + [("?", -9.0), ("\u2581de", -1.0)]
+    spaced = Backend(models.Unigram(words, unk_id=len(words) - 2))
+    spaced.pre_tokenizer = pre_tokenizers.Metaspace()
+    spaced.decoder = decoders.Metaspace()
+    spaced.save(str(root / "spaced" / "tokenizer.json"))
+    real = {kind: Tokenizer(root / kind) for kind in ("bpe", "spaced")}
+    return {"bytes": Bytes(), "composed": Composed(), **real}
+
+
+KINDS = ("bytes", "composed", "bpe", "spaced")
+LINES = st.sampled_from(
+    ["def f(a):", "    return f(a) \u00e9", "\t\tx = y  ", "", "  ", "# note", "/* o */", "12",
+     "e\u0301 o", "import \u65e5\u672c", "\u00a0x", "}\r", "name\r", "    \"a\": [1, 2],", "x" * 90]
+)  # fmt: skip
+CHARS = st.characters(max_codepoint=0x1FFFF, exclude_categories=["Cs"])
+TEXTS = st.lists(LINES | st.text(CHARS, max_size=20), max_size=12).map("\n".join)
+
+
+def source(seed: int, size: int) -> str:
+    """Text as a program's, `size` characters about."""
+    chance = random.Random(seed)
+    words = ["return", "x", "name(self,", "=", "[0]", "#", "value", "'text'", "None", "if", "1)"]
+    lines = []
+    while size > 0:
+        words_of_line = (chance.choice(words) for _ in range(chance.randrange(9)))
+        ends = chance.choice([":", "", ",", ""])
+        line = "    " * chance.randrange(4) + " ".join(words_of_line) + ends
+        lines.append(line)
+        size -= len(line) + 1
+    return "\n".join(lines)
+
+
+def oracle(encoder: Encoder, text: str) -> tuple[list[int], list[int] | None]:
+    """Ids and starts of a text as a whole, without anything of ours."""
+    (ids,) = encoder.encode_batch([text])
+    lengths = encoder.byte_lengths[ids]
+    if (lengths >= 0).all() and lengths.sum() == len(text.encode()):
+        return ids.tolist(), None
+    ids, starts = encoder.encode_with_offsets(text)
+    return ids.tolist(), [*starts.tolist(), len(text)]
+
+
+def same(encoder: Encoder, text: str, one: Any) -> bool:
+    ids, starts = oracle(encoder, text)
+    assert one.ids.dtype == np.int32
+    return one.ids.tolist() == ids and (one.starts is None) == (starts is None) and (
+        starts is None or one.starts.tolist() == starts
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="class")  # a function's own here; hypothesis refuses that word
+def short_chunks() -> Iterator[None]:
+    """Chunks of a few characters, so that short texts have many."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("LEAST", 4), ("MOST", 24), ("ONE_IN", 3), ("RECENT", 300)):
+            patch.setattr(index.workspace.token_cache, name, value)
+        yield
+
+
+# -- chunks ----------------------------------------------------------------------------------------
+
+
+def may_cut(text: str, at: int) -> bool:
+    """By the letter: after a line end between two characters that are not white, before one after
+    a letter or digit, or before the space after a line's first word."""
+    before, after = text[at - 1], text[at]
+    if before == "\n":
+        return not text[at - 2].isspace() and not after.isspace() and after != "/"
+    if text[at:].startswith(("\n", "\r\n")):
+        return before.isascii() and before.isalnum()
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return "\n" in text[:at] and after in " \t" and len(line.split()) == 1 == line.count(before)
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=TEXTS)
+def test_chunks_are_the_text_cut_where_tokenizers_split(short_chunks: None, text: str) -> None:
+    parts = chunks(text)
+    assert "".join(parts) == text
+    assert all(parts)
+    at = 0
+    for part in parts[:-1]:
+        at += len(part)
+        assert len(part) >= 3, "the least, less a line end"
+        assert may_cut(text, at), (text[:at], text[at:])
+
+
+def test_chunks_are_a_thousand_characters_or_two() -> None:
+    sizes = [len(part) for part in chunks(source(1, 500_000))]
+    assert max(sizes) <= 4096 and 1000 < np.mean(sizes) < 2500
+    assert chunks("x" * 50_000) == ["x" * 50_000]
+    rows = "".join(f'    "{n * n}": [{n}],\n' for n in range(9000))  # no line may be cut
+    assert max(map(len, chunks(rows))) <= 4096
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_inserted_line_changes_a_few_chunks(seed: int) -> None:
+    chance = random.Random(seed)
+    rows = [f'    "{chance.random()}": [{n}],' for n in range(4000)]
+    lines = source(seed, 100_000).split("\n") if seed % 2 else rows
+    before = Counter(chunks("\n".join(lines)))
+    lines.insert(chance.randrange(len(lines)), "    a = new + line")
+    fresh = Counter(chunks("\n".join(lines))) - before
+    assert 1 <= fresh.total() <= 8 < len(before) / 4
+
+
+# -- the same ids, always --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40, deadline=None)
+@given(rounds=st.lists(st.tuples(st.lists(TEXTS, max_size=4), st.booleans()), max_size=4))
+def test_ids_are_the_encoder_s_with_and_without_the_caches(
+    short_chunks: None,
+    encoders: dict[str, Encoder],
+    tmp_path_factory: pytest.TempPathFactory,
+    kind: str,
+    rounds: list[tuple[list[str], bool]],
+) -> None:
+    encoder, folder = encoders[kind], tmp_path_factory.mktemp("cache")
+    tokens, known = Tokens(encoder, folder), set()
+    for texts, restart in rounds:
+        hits = tokens.hits
+        for one, text in zip(tokens.encode(texts), texts, strict=True):
+            assert same(encoder, text, one)
+        assert tokens.hits - hits == len(texts) - len(set(texts) - known)
+        known |= set(texts)
+        for text, plain in zip(texts, Tokens(encoder, None).encode(texts), strict=True):
+            assert same(encoder, text, plain) and same(encoder, text, tokens.encode_buffer(text))
+        if restart:
+            tokens.close()
+            tokens = Tokens(encoder, folder)
+    tokens.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40, deadline=None)
+@given(text=TEXTS, edits=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 30), TEXTS)))
+def test_a_buffer_s_ids_are_the_file_s_after_any_edits(
+    short_chunks: None,
+    encoders: dict[str, Encoder],
+    kind: str,
+    text: str,
+    edits: list[tuple[int, int, str]],
+) -> None:
+    tokens = Tokens(encoders[kind], None)
+    for start, size, new in edits:
+        text = text[:start] + new + text[start + size :]
+        assert same(encoders[kind], text, tokens.encode_buffer(text))
+        recent = sum(map(len, tokens._recent))
+        assert tokens._room == index.workspace.token_cache.RECENT - recent
+        assert recent <= max(index.workspace.token_cache.RECENT, len(text))
+
+
+def test_a_keystroke_tokenises_a_few_chunks() -> None:
+    encoder = Bytes()
+    tokens, text = Tokens(encoder, None), source(2, 200_000)
+    tokens.encode_buffer(text)
+    chance = random.Random(2)
+    for _ in range(20):
+        at, before = chance.randrange(len(text)), encoder.seen
+        text = text[:at] + "x" + text[at:]
+        one = tokens.encode_buffer(text)
+        assert one.ids.tobytes() == Bytes().encode_batch([text])[0].tobytes()
+        assert 0 < encoder.seen - before <= 5 * 4096
+
+
+@pytest.mark.full
+def test_a_real_tokenizer_splits_where_chunks_are_cut(short_chunks: None) -> None:
+    from engine.weights import locate
+
+    encoder = Tokenizer(locate("smollm2-135m"))
+    tokens = Tokens(encoder, None)
+    files = sorted(Path(index.__file__).parent.parent.rglob("*.py"))
+    assert len(files) > 20
+    for text in [file.read_text("utf-8") for file in files]:
+        assert same(encoder, text, tokens.encode_buffer(text))
+    assert tokens._apart
+
+    @settings(max_examples=500, deadline=None)
+    @given(TEXTS | st.text("a1'. \n\r\t/\u00a0\u2003\u0301\x1c\x85\u3000\u65e5", max_size=80))
+    def anything(text: str) -> None:
+        assert same(encoder, text, tokens.encode_buffer(text))
+
+    anything()
+
+
+def test_a_tokenizer_that_does_not_split_there_gets_whole_texts(
+    encoders: dict[str, Encoder], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "index.workspace.token_cache")
+    assert [Tokens(encoders[kind], None)._apart for kind in KINDS] == [True, True, True, False]
+    assert len(caplog.records) == 1

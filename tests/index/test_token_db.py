@@ -1,0 +1,280 @@
+"""The file of token ids: bounded, shared, and whatever becomes of it, no error and no wrong id."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import random
+import resource
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import index.workspace.token_cache
+import index.workspace.token_db
+from index.workspace.token_cache import Tokens
+from tests.index.test_token_cache import Bytes, source
+
+
+def filled(folder: Path, texts: list[str]) -> Path:
+    """The file, with these texts in it."""
+    tokens = Tokens(Bytes(), folder)
+    tokens.encode(texts)
+    tokens.close()
+    (path,) = folder.glob("*")
+    return path
+
+
+def still_right(folder: Path, texts: list[str]) -> tuple[int, int]:
+    """Encodes the texts twice, between which the process starts again; returns the hits."""
+    hits = []
+    for _ in range(2):
+        tokens = Tokens(Bytes(), folder)
+        for text, one in zip(texts, tokens.encode(texts), strict=True):
+            assert bytes(one.ids.tolist()) == text.encode() and one.starts is None
+        tokens.close()
+        hits.append(tokens.hits)
+    return hits[0], hits[1]
+
+
+ROOT = Path(__file__).resolve().parents[2]
+MANY = [source(seed, 3000) for seed in range(30)]
+
+
+def test_another_process_finds_what_one_has_written(tmp_path: Path) -> None:
+    filled(tmp_path / "new" / "cache", MANY)
+    code = (
+        "import sys, pathlib; sys.path.insert(0, sys.argv[1])\n"
+        "import tests.index.test_token_db as t; print(t.still_right(pathlib.Path(sys.argv[2]), t.MANY))"
+    )
+    command = [sys.executable, "-c", code, str(ROOT), str(tmp_path / "new/cache")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "(30, 30)"
+
+
+def test_only_the_user_may_read_it(tmp_path: Path) -> None:
+    tokens = Tokens(Bytes(), tmp_path / "cache")
+    tokens.encode(MANY)
+    tokens.flush()
+    files = list((tmp_path / "cache").iterdir())
+    assert len(files) == 3 and tokens.nbytes() > sum(map(len, MANY)) * 4
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+    tokens.close()
+
+
+def test_what_is_new_is_written_in_the_background(tmp_path: Path) -> None:
+    tokens = Tokens(Bytes(), tmp_path)
+    tokens.encode(MANY)
+    writer = tokens._kept and tokens._kept._writer
+    assert writer
+    writer.join(180)
+    assert still_right(tmp_path, MANY) == (30, 30)
+    tokens.close()
+    tokens.encode(["after the end"])
+    assert tokens._kept and not tokens._kept._fresh
+
+
+def test_it_is_bounded_and_what_was_used_last_stays(tmp_path: Path) -> None:
+    limit = 400_000
+    tokens, favourite = Tokens(Bytes(), tmp_path, limit), source(1000, 3000)
+    tokens.encode([favourite])
+    for seed in range(100):
+        tokens.encode([source(seed, 3000)])
+        tokens.encode([favourite])
+        tokens.flush()
+        assert tokens.nbytes() < limit + index.workspace.token_db.WRITE + 100_000  # and the journal
+    assert tokens.hits == 100, "the favourite never went"
+    tokens.close()
+    assert limit // 2 < tokens.nbytes() <= limit + 20_000
+    tokens = Tokens(Bytes(), tmp_path, limit)
+    found = []
+    for text in [source(seed, 3000) for seed in range(100)] + [favourite]:
+        assert tokens._kept
+        found.append(bool(tokens._kept.find([index.workspace.token_cache.digest(text)])))
+    first = found.index(True)
+    assert found == [False] * first + [True] * (101 - first)
+    assert 15 < 100 - first < 35
+    tokens.clear()
+    assert tokens.nbytes() < 40_000 and still_right(tmp_path, MANY) == (0, 30)
+    tokens.close()
+
+
+TAMPERED = [
+    "ids = substr(ids, 2)", "ids = x''", "ids = 'text'", "ids = 7", "ids = NULL", "starts = x'00'",
+    "starts = 'a'", "crc = NULL", "crc = 'x'", "ids = zeroblob(length(ids))",
+    "digest = digest || 1", "starts = x'00000000'", "ids = CAST(x'ff8000' AS TEXT)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", TAMPERED)
+def test_a_row_that_was_changed_is_replaced(tmp_path: Path, change: str) -> None:
+    with closing(sqlite3.connect(filled(tmp_path, MANY))) as connection, connection:
+        connection.execute(f"UPDATE texts SET {change}")
+    assert still_right(tmp_path, MANY) == (0, 30)
+
+
+@pytest.mark.parametrize("ids", [[-1], [256], [65] * 2, []])
+def test_ids_that_are_not_the_text_s_are_replaced(tmp_path: Path, ids: list[int]) -> None:
+    """Rows as another program might write them, of ids no such text has."""
+    path = filled(tmp_path, ["A"])
+    row = index.workspace.token_db._packed(np.array(ids, np.int32), None)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE texts SET crc = ?, starts = ?, ids = ?", row)
+    assert still_right(tmp_path, ["A"]) == (0, 1)
+
+
+def foreign(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE texts (digest, other)")
+
+
+def headless(path: Path) -> None:
+    foreign(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA application_id = {index.workspace.token_db.FORMAT}")
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "noise": lambda path: path.write_bytes(random.Random(0).randbytes(50_000)),
+    "foreign": foreign,
+    "another table": headless,
+    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "pages": lambda path: path.write_bytes(path.read_bytes()[:8192] + b"\x5a" * 200_000),
+    "a journal": lambda path: Path(f"{path}-wal").write_bytes(b"\x37\x7f\x06\x82" + b"x" * 9000),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_of_no_use_is_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    DAMAGES[damage](filled(tmp_path, MANY))
+    assert still_right(tmp_path, MANY)[1] == 30
+    assert len(caplog.records) == (damage != "a journal"), "one line"
+
+
+@settings(max_examples=40, deadline=None)
+@given(at=st.integers(0, 120) | st.integers(0, 1 << 20), bit=st.integers(0, 7))
+def test_a_flipped_bit_costs_time_only(
+    tmp_path_factory: pytest.TempPathFactory, at: int, bit: int
+) -> None:
+    folder = tmp_path_factory.mktemp("flipped")
+    path = filled(folder, MANY[:4])
+    data = bytearray(path.read_bytes())
+    data[at % len(data)] ^= 1 << bit
+    path.write_bytes(data)
+    still_right(folder, MANY[:4])
+    assert still_right(folder, MANY[:4])[1] == 4
+
+
+def test_a_folder_that_cannot_be_used_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    tokens = Tokens(Bytes(), tmp_path / "file" / "cache")
+    for _ in range(3):
+        assert tokens.encode(["x"])[0].ids.tolist() == [120]
+        tokens.flush()
+    assert (tokens.hits, tokens.misses, tokens.nbytes()) == (0, 3, 0)
+    assert len(caplog.records) == 1 and "not kept until" in caplog.text
+
+
+def test_a_locked_file_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index.workspace.token_db, "WAIT", 0.05)
+    path = filled(tmp_path, MANY)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        tokens = Tokens(Bytes(), tmp_path)
+        tokens.encode([*MANY, "new"])
+        tokens.flush()
+        assert tokens.hits == 30, "a writer does not stop readers"
+    assert len(caplog.records) == 1 and "locked" in caplog.text
+    tokens.close()
+    assert still_right(tmp_path, [*MANY, "new"]) == (30, 31)
+
+
+# -- processes and threads -------------------------------------------------------------------------
+
+FORK = multiprocessing.get_context("fork")
+
+
+def fill_a_disk(folder: Path, said: Any) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+    lines: list[str] = []
+    log = logging.Handler()
+    log.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("index.workspace.token_db").addHandler(log)
+    said.put((still_right(folder, MANY), len(lines)))
+
+
+def test_a_full_disk_costs_time_only(tmp_path: Path) -> None:
+    said = FORK.Queue()
+    child = FORK.Process(target=fill_a_disk, args=(tmp_path, said))
+    child.start()
+    hits, lines = said.get(timeout=180)
+    child.join(180)
+    assert hits == (0, 0) and lines == 2, "one line for each start"
+    assert still_right(tmp_path, MANY) == (0, 30)
+
+
+def encode_for_ever(folder: Path, seed: int) -> None:
+    tokens, chance = Tokens(Bytes(), folder, limit=300_000), random.Random(seed)
+    while True:
+        tokens.encode(chance.sample(MANY, 5))
+        tokens.flush()
+        if chance.random() < 0.1:
+            tokens.clear()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_kill_9_costs_time_only(tmp_path: Path, seed: int) -> None:
+    """Two at once, so that one dies while the other writes."""
+    children = [FORK.Process(target=encode_for_ever, args=(tmp_path, n)) for n in (seed, -seed)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(random.Random(seed).random() * 0.15)
+        assert child.is_alive()
+        child.kill()
+        child.join(180)
+    assert still_right(tmp_path, MANY)[1] == 30
+    with closing(sqlite3.connect(next(tmp_path.glob("*.sqlite")))) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_threads_may_share_it(tmp_path: Path) -> None:
+    tokens, wrong = Tokens(Bytes(), tmp_path, limit=200_000), []
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(15):
+            texts = chance.sample(MANY, 6)
+            answers = [*tokens.encode(texts), *map(tokens.encode_buffer, texts)]
+            for text, one in zip(texts * 2, answers, strict=True):
+                if bytes(one.ids.tolist()) != text.encode():
+                    wrong.append(text)
+            chance.choice([tokens.flush, tokens.clear, tokens.nbytes])()
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    assert not wrong and not any(thread.is_alive() for thread in threads)
+    assert tokens.hits + tokens.misses == 6 * 15 * 6
+    tokens.close()

@@ -1,0 +1,338 @@
+"""What a watch must survive: lost events, limits, roots that come and go, links, its own user."""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from index.workspace import watch
+from tests.support.folder_mirror import PATIENCE, Mirror, on_disk, wait_for, watched
+
+ROOT = Path(__file__).resolve().parents[2]
+QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
+linux = pytest.mark.skipif(not watch.INOTIFY, reason="of inotify, as watchdog 7.1 has it")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root" / "src" / "deep").mkdir(parents=True)
+    for name in ("a.py", "src/b.py", "src/deep/c.py"):
+        (tmp_path / "root" / name).write_text(name)
+    return tmp_path / "root"
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) <= before
+
+
+WRITER = """
+import pathlib, sys
+root, times = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+for at in range(times):
+    folder = root / f"d{at % 50}"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{at % 2500}.py").write_text(str(at))
+"""
+
+
+def writer(root: Path, times: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", WRITER, str(root), str(times)])
+
+
+def test_a_burst_of_thousands(root: Path) -> None:
+    mirror, watching = watched(root)
+    with watching:
+        assert writer(root, 5000).wait() == 0
+        mirror.settles()
+
+
+@linux
+def test_overflow_of_the_kernels_queue(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is read until it is full: its length is everybody's, also that of tests beside."""
+    reads, hear = threading.Event(), watch.Watch.hear
+
+    def late(*heard: Any) -> None:
+        reads.wait(PATIENCE)
+        hear(*heard)
+
+    monkeypatch.setattr(watch.Watch, "hear", late)
+    mirror, watching = watched(root)
+    with watching, caplog.at_level(logging.WARNING, "index"):
+        for at in range(2 * int(QUEUE.read_text())):
+            os.utime(root / ("a.py", "src/b.py")[at % 2])  # what is alike in a row counts once
+        process = writer(root, 5000)
+        wait_for(lambda: (root / "d49").is_dir())
+        reads.set()
+        wait_for(lambda: "kernel's queue" in caplog.text)
+        assert process.wait() == 0
+        mirror.settles()
+        (root / "d49" / "late.py").write_text("folders made meanwhile are watched")
+        mirror.settles()
+    assert None in mirror.batches
+
+
+LIMITED = """
+import json, logging, sys, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.support.folder_mirror import watched, wait_for, on_disk
+root, name, limit, late = Path(sys.argv[1]), *sys.argv[2:]
+logging.basicConfig(stream=sys.stderr, format="%(message)s")
+Path("/proc/sys/user/max_inotify_" + name).write_text(limit)
+mirror, watching = watched(root, scan_every=0.5)
+with watching:
+    before = dict(watching.polling)
+    for at in range(20):
+        (root / f"{{late}}{{at}}").mkdir(exist_ok=True)
+    wait_for(lambda: root in watching.polling)
+    for at in range(20):
+        (root / f"{{late}}{{at}}" / "file.py").write_text("seen")
+    mirror.settles()
+    why = watching.polling[root]
+    Path("/proc/sys/user/max_inotify_" + name).write_text("1000")
+    wait_for(lambda: not watching.polling)
+    mirror.batches.clear()
+print(json.dumps([len(before), why]))
+"""
+
+
+@linux
+@pytest.mark.parametrize(
+    ("name", "limit", "late", "remedy"),
+    [
+        ("watches", "10", "early", "max_user_watches"),
+        ("watches", "30", "late", "max_user_watches"),
+        ("instances", "0", "early", "max_user_instances"),
+    ],
+)
+def test_the_limits_of_inotify(
+    name: str, limit: str, late: str, remedy: str, tmp_path: Path
+) -> None:
+    """In a user namespace of its own, whose limits are nobody else's."""
+    apart = ["unshare", "--user", "--map-root-user"]
+    if not shutil.which("unshare") or subprocess.run([*apart, "true"]).returncode:
+        pytest.skip("user namespaces are not allowed here")
+    for at in range(20):
+        (tmp_path / f"early{at}").mkdir()
+        (tmp_path / "node_modules" / f"{at}").mkdir(parents=True)  # costs no watch
+    code = LIMITED.format(root=str(ROOT))
+    command = [*apart, sys.executable, "-c", code, str(tmp_path), name, limit, late]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    polled_at_start, why = json.loads(result.stdout)
+    assert polled_at_start == (late == "early")
+    lines = [line for line in result.stderr.splitlines() if str(tmp_path) in line]
+    assert len(lines) == 1 and why in lines[0] and remedy in lines[0], result.stderr
+
+
+UNREADABLE = """
+import os, sys, tempfile
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.support.folder_mirror import wait_for, watched
+if os.getuid() == 0:  # whom no mode keeps out
+    os.setuid(65534)
+with tempfile.TemporaryDirectory() as name:
+    root = Path(name, "root")
+    shut = root / "src" / "shut"
+    (shut / "deep").mkdir(parents=True)
+    shut.chmod(0)
+    mirror, watching = watched(root)
+    with watching:
+        assert not watching.polling
+        (root / "src" / "open.py").write_text("seen")
+        mirror.settles()
+        shut.chmod(0o700)
+        (shut / "deep" / "now.py").write_text("seen")
+        mirror.settles()
+        (shut / "deep" / "now.py").write_text("watched")
+        mirror.settles()
+        assert None not in mirror.batches
+    root.chmod(0)
+    mirror, watching = watched(root)
+    with watching:
+        assert "ermission" in watching.polling[root]
+        wait_for(lambda: mirror.batches.count(None) > 2)
+    root.chmod(0o700)
+"""
+
+
+@linux
+def test_unreadable_folders() -> None:
+    code = UNREADABLE.format(root=str(ROOT))
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "make it readable" in result.stderr
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["inotify", "watchdog"])
+def test_roots_come_and_go(root: Path, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "INOTIFY", own and watch.INOTIFY)
+    away = root.with_name("away")
+    root.rename(away)
+    mirror, watching = watched(root)
+    with watching:
+        for _ in range(2):
+            away.rename(root)  # appears
+            mirror.settles()
+            (root / "src" / "b.py").write_text("changed")
+            mirror.settles()
+            shutil.rmtree(root)
+            root.mkdir()  # often the same inode
+            (root / "new.py").write_text("new")
+            mirror.settles()
+            (root / "new.py").write_text("changed")
+            mirror.settles()
+            root.rename(away)
+            mirror.settles()
+            assert mirror.files == {}
+            (away / "src").mkdir()
+            (away / "src" / "b.py").touch()
+
+
+def test_a_linked_root(root: Path) -> None:
+    link, other = root.with_name("link"), root.with_name("other")
+    link.symlink_to(root)
+    shutil.copytree(root, other)
+    mirror, watching = watched(link)
+    with watching:
+        (root / "src" / "b.py").write_text("changed")
+        mirror.settles()
+        assert mirror.told() == {root / "src" / "b.py"}
+        link.unlink()
+        link.symlink_to(other)
+        wait_for(lambda: None in mirror.batches)
+        mirror.root = other
+        (other / "a.py").write_text("changed")
+        wait_for(lambda: {other / "a.py"} in mirror.batches)
+
+
+def test_links_are_not_followed(root: Path) -> None:
+    outside = root.with_name("outside")
+    (outside / "deep").mkdir(parents=True)
+    (root / "src" / "loop").symlink_to(root)
+    (root / "out").symlink_to(outside)
+    mirror, watching = watched(root)
+    with watching:
+        (root / "src" / "later").symlink_to(outside)
+        (root / "made").mkdir()
+        (root / "made" / "again").symlink_to(outside)
+        told = mirror.told() - {root / "made" / "again"}  # where its folder was told before it came
+        assert told == {root / "src" / "later", root / "made"}
+        mirror.batches.clear()
+        for folder in (outside, outside / "deep"):
+            (folder / "file.py").write_text("outside")
+        assert mirror.told() == set()
+        (root / "src" / "b.py").write_text("changed")
+        assert mirror.told() == {root / "src" / "b.py"}, "once, not by every way through the loop"
+
+
+@linux
+def test_what_was_moved_out_is_not_told(root: Path) -> None:
+    mirror, watching = watched(root)
+    with watching:
+        (root / "src").rename(root.with_name("away"))
+        assert mirror.told() == {root / "src"}
+        mirror.batches.clear()
+        (root.with_name("away") / "b.py").write_text("not of the root any more")
+        (root.with_name("away") / "deep" / "c.py").write_text("not of the root any more")
+        assert mirror.told() == set()
+
+
+def test_what_never_counts_is_not_told(root: Path) -> None:
+    for name in ("node_modules/x", ".git/objects/ab", "src/.venv/lib", ".ssh", "pkg.egg-info"):
+        (root / name).mkdir(parents=True)
+    mirror, watching = watched(root)
+    with watching:
+        for name in ("node_modules/x", ".git/objects/ab", "src/.venv/lib", ".ssh", "pkg.egg-info"):
+            (root / name / "file.py").write_text("junk")
+            (root / name / "new").mkdir()
+            (root / name / "new" / "file.py").write_text("junk")
+        (root / ".git" / "index.lock").write_text("")
+        (root / ".git" / "index.lock").rename(root / ".git" / "index")
+        assert mirror.told() == set()
+
+
+def test_reading_is_no_change(root: Path) -> None:
+    mirror, watching = watched(root)
+    with watching:
+        assert len(on_disk(root)) == 3
+        for path in root.rglob("*"):
+            path.stat()
+        assert mirror.told() == set()
+
+
+@pytest.mark.parametrize(
+    "name", [".gitignore", "src/.gitignore", ".git/info/exclude", "src/.git/info/exclude"]
+)
+def test_a_change_of_rules_concerns_everything(root: Path, name: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    mirror, watching = watched(root)
+    with watching:
+        (root / name).write_text("*.log")
+        inner = name == "src/.git/info/exclude"  # not of this root: it is not read
+        assert mirror.told() == (set() if inner else {None})
+        mirror.batches.clear()
+        (root / "src" / "deep" / "CACHEDIR.TAG").touch()
+        assert mirror.told() == {root / "src" / "deep"}
+
+
+def test_a_look_at_everything_heals(root: Path) -> None:
+    """Writing through a memory map tells nobody."""
+    mirror, watching = watched(root, scan_every=0.3)
+    with watching:
+        with (root / "a.py").open("r+b") as file, mmap.mmap(file.fileno(), 4) as memory:
+            memory[:4] = b"mmap"
+            mirror.settles()
+            assert all(batch is None for batch in mirror.batches)
+        assert b"mmap" in mirror.files[root / "a.py"]
+
+
+def test_several_roots_one_inside_the_other(root: Path) -> None:
+    mirror = Mirror(root)
+    with watch.Watch([root, root / "src", root / "none"], mirror, quiet=0.01):
+        (root / "src" / "deep").rename(root / "deep")
+        (root / "deep" / "new.py").write_text("new")
+        mirror.settles()
+        shutil.rmtree(root / "src")
+        mirror.settles()
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    [
+        ("/home/me/code", None),
+        ("/home/me/far away/code", "fuse.sshfs"),
+        ("/mnt/c/Users", "9p"),
+        ("/mnt/c/local", None),
+        ("/srv", "nfs4"),  # inside it
+        ("/srv/nfs/x", "nfs4"),
+        ("/srv/nfsx", None),
+    ],
+)
+def test_remote_file_systems(folder: str, kind: str | None) -> None:
+    mounts = (
+        "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+        "30 22 0:40 / /home/me/far\\040away rw - fuse.sshfs me@far:/ rw\n"
+        "31 22 0:41 / /mnt/c rw master:2 - 9p drvfs rw,dirsync\n"
+        "32 31 8:2 / /mnt/c/local rw - fuseblk /dev/sda2 rw\n"
+        "33 22 0:42 / /srv/nfs rw - ext4 /dev/sdb rw\n"
+        "34 33 0:42 / /srv/nfs rw - nfs4 host:/ rw\n"
+    )
+    assert watch._remote(folder, mounts) == kind

@@ -1,0 +1,170 @@
+"""Code actions and the sources of answers as an editor sees them, with chains of tokens as models:
+what they answer is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import EOS, FENCE, chain_model
+from tests.support.lsp_editor import Editor, connected, offset, serving, started
+
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning"),
+]
+URI = "file:///project/app.py"
+REWRITE = "refactor.rewrite.draftline"
+MODIFIED, INVALID, FAILED = -32801, -32602, -32803
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    root = tmp_path_factory.mktemp("actions")
+    model = chain_model(root / "model", "x=9", FENCE)
+    with serving(root, "--model", str(model)) as port:
+        yield port
+
+
+@asynccontextmanager
+async def editor(port: int, **hello: Any) -> AsyncIterator[Editor]:
+    async with connected(port) as one:
+        await one.hello(**hello)
+        await one.ready()
+        yield one
+
+
+async def actions(one: Editor, part: str, **context: Any) -> list[dict[str, Any]]:
+    params = {"textDocument": {"uri": URI}, "range": one.span(URI, part)}
+    given = {"diagnostics": [], **context}
+    return list(await one.ask("textDocument/codeAction", params | {"context": given}))
+
+
+async def test_actions_are_listed_without_the_model_and_resolved_by_it(port: int) -> None:
+    async with editor(port) as one:
+        one.open(URI, "a = 1\nx=1\nb = 2\n")
+        problem = {"range": one.span(URI, "x=1"), "message": "x is\n one"}
+        every = await actions(one, "x=1", diagnostics=[problem])
+        assert [action["kind"] for action in every] == [
+            "quickfix.draftline",
+            *(f"{REWRITE}.{name}" for name in ("edit", "docstring", "types", "simplify")),
+        ]
+        assert every[0]["title"].endswith("x is one") and every[0]["diagnostics"]
+        assert every[1]["command"]["command"] == "draftline.editWithInstruction"
+        assert not any("edit" in action for action in every)
+        assert await one.ask("codeAction/resolve", every[1]) == every[1]
+        assert not (await one.command("stats"))["answers"].get("passes")  # no model was asked
+        for only, count in (("quickfix", 1), ("refactor", 4), (f"{REWRITE}.types", 1), ("s", 0)):
+            assert len(await actions(one, "x=1", diagnostics=[problem], only=[only])) == count
+        solved = await one.ask("codeAction/resolve", every[2])
+        one.apply(solved["edit"])
+        assert one.texts[URI] == "a = 1\nx=9\nb = 2\n"
+        code, _ = await one.fails("codeAction/resolve", every[3])
+        assert code == MODIFIED  # listed for the text of before
+        code, message = await one.fails("codeAction/resolve", {"title": "t", "data": {"a": 1}})
+        assert code == INVALID and message.startswith("params.data")
+
+
+async def test_a_problem_is_fixed_where_it_is(port: int) -> None:
+    """Not where the cursor is, and with what is around it."""
+    async with editor(port) as one:
+        one.open(URI, "a = 1\n\nx=1\n\nb = 2\n")
+        problem = {"range": one.span(URI, "x=1"), "message": "wrong"}
+        (action,) = await actions(one, "a = 1", diagnostics=[problem], only=["quickfix"])
+        one.apply((await one.ask("codeAction/resolve", action))["edit"])
+        assert one.texts[URI] == "a = 1\n\nx=9\n\nb = 2\n"
+
+
+async def test_a_problem_of_any_other_server_comes_back_as_it_was(port: int) -> None:
+    """With all that LSP has for one."""
+    async with editor(port) as one:
+        one.open(URI, "x=1\n")
+        where = one.span(URI, "x=1")
+        problem = {
+            "range": where, "message": "wrong", "severity": 2, "code": 7, "source": "lint",
+            "codeDescription": {"href": "https://example.org"}, "tags": [1, 2],
+            "relatedInformation": [{"location": {"uri": URI, "range": where}, "message": "here"}],
+            "data": {"any": ["thing", 1]},
+        }  # fmt: skip
+        (action,) = await actions(one, "x=1", diagnostics=[problem], only=["quickfix"])
+        assert action["diagnostics"] == [problem]
+        one.apply((await one.ask("codeAction/resolve", action))["edit"])
+        assert one.texts[URI] == "x=9\n"
+
+
+async def test_nothing_is_listed_where_it_is_turned_off(port: int) -> None:
+    async with editor(port) as one:
+        one.open(URI, "x=1\n")
+        assert await actions(one, "x=1")
+        await one.command("toggle")
+        assert await actions(one, "x=1") == []
+        await one.command("toggle")
+        one.configure(disabledGlobs=["*.py"])
+        assert await actions(one, "x=1") == []
+
+
+async def test_a_client_that_resolves_nothing_gets_commands(port: int) -> None:
+    literals = {"codeActionLiteralSupport": {"codeActionKind": {"valueSet": []}}}
+    async with editor(port, textDocument={"codeAction": literals}, experimental={}) as one:
+        one.open(URI, "x=1\n")
+        (action,) = await actions(one, "x=1", only=[f"{REWRITE}.simplify"])
+        command = {name: action["command"][name] for name in ("command", "arguments")}
+        done = await one.ask("workspace/executeCommand", command)
+        assert done["applied"] and one.texts[URI] == "x=9\n"
+        assert len(await actions(one, "x=9")) == 3  # there is no box for an instruction
+
+
+async def test_a_command_of_an_action_keeps_every_definition(port: int) -> None:
+    """The model answers "x=9" to everything; who asks for an edit by hand may get it."""
+    literals = {"codeActionLiteralSupport": {"codeActionKind": {"valueSet": []}}}
+    text = "def a():\n    pass\n"
+    async with editor(port, textDocument={"codeAction": literals}) as one:
+        one.open(URI, text)
+        (action,) = await actions(one, text, only=[f"{REWRITE}.simplify"])
+        command = {name: action["command"][name] for name in ("command", "arguments")}
+        code, message = await one.fails("workspace/executeCommand", command)
+        assert code == FAILED and "lost `a`" in message and one.texts[URI] == text
+        by_hand = {**command["arguments"][0], "keepDefinitions": False}
+        command["arguments"] = [by_hand]
+        done = await one.ask("workspace/executeCommand", command)
+        assert done["applied"] and one.texts[URI] == "x=9\n"
+
+
+ANSWER = "def abov(xyz):mnq"  # no letter twice: each leads to one other
+TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
+
+
+@pytest.mark.parametrize("opened", [pytest.param(False, marks=pytest.mark.full), True])
+async def test_another_file_is_the_source_of_what_was_copied_from_it(
+    tmp_path: Path, opened: bool
+) -> None:
+    """Through a linked folder; the source is the file, or the buffer that hides it."""
+    model = chain_model(tmp_path / "model", ANSWER, EOS)
+    (model / "chat_template.jinja").write_text(TEMPLATE)
+    real, root = tmp_path / "real", tmp_path / "root"
+    real.mkdir()
+    root.symlink_to(real)
+    text = f"# first 😋\n{ANSWER}\nlast\n"
+    (real / "other.py").write_text("nothing\n" if opened else text, "utf-8")
+    async with started(tmp_path, "--model", str(model)) as one:
+        await one.hello(root)
+        other = (root / "other.py").as_uri()
+        if opened:
+            one.open(other, text)
+        uri = one.open((root / "app.py").as_uri(), "a = 1\n")
+        tokens = {"workDoneToken": "w", "partialResultToken": "p"}
+        asked = {"textDocument": one.doc(uri), "question": "why?"} | tokens
+        await one.ready()
+        answer = await one.ask("draftline/ask", asked)
+        assert answer["answer"] == one.partial["p"] == ANSWER
+        assert one.progress["w"][0]["kind"] == "begin" and one.progress["w"][-1]["kind"] == "end"
+        (source,) = answer["sources"]
+        assert source["uri"] == (other if opened else (real / "other.py").as_uri())
+        ends = (offset(text, source["range"][end], one.encoding) for end in ("start", "end"))
+        assert text[slice(*ends)] == source["text"] and source["text"] in ANSWER
+        assert len(source["text"]) >= len(ANSWER) - 3  # all but what the model began with

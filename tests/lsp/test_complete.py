@@ -1,0 +1,338 @@
+"""Completions and the index as an editor sees them: a real server in a process, whose model is a
+chain of tokens and writes the same on every empty line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import EOS, chain_model
+from tests.support.lsp_editor import PATIENCE, Editor, connected, serving
+
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning"),
+]
+URI = "file:///project/app.py"
+WRITTEN = "xyz=1,abc de"  # no letter twice: each leads to one other
+Open = Any  # (*roots, **hello) -> a connected editor whose server is ready
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    root = tmp_path_factory.mktemp("complete")
+    model = chain_model(root / "model", WRITTEN, EOS)
+    with serving(root, "--model", str(model)) as port:
+        yield port
+
+
+@pytest.fixture
+def editor(port: int) -> Open:
+    @asynccontextmanager
+    async def make(*roots: Path, settings: Any = None, **hello: Any) -> AsyncIterator[Editor]:
+        async with connected(port) as one:
+            quick = {"debounceMs": 0, "maxTimeMs": 60_000}
+            await one.hello(*roots, settings=quick | (settings or {}), **hello)
+            await one.ready()
+            yield one
+
+    def opened(*roots: Path, **hello: Any) -> AbstractAsyncContextManager[Editor]:
+        return make(*roots, **hello)
+
+    return opened
+
+
+async def inline(one: Editor, uri: str, place: int, by_hand: bool = False) -> list[dict[str, Any]]:
+    where = {"textDocument": {"uri": uri}, "position": one.at(uri, place)}
+    kind = {"context": {"triggerKind": 1 if by_hand else 2}}
+    answer = await one.ask("textDocument/inlineCompletion", where | kind)
+    return list(answer["items"])
+
+
+async def listed(one: Editor, uri: str, place: int) -> list[dict[str, Any]]:
+    where = {"textDocument": {"uri": uri}, "position": one.at(uri, place)}
+    answer = await one.ask("textDocument/completion", where | {"context": {"triggerKind": 1}})
+    assert answer["isIncomplete"]
+    return list(answer["items"])
+
+
+async def why(one: Editor) -> str:
+    return str((await one.command("why"))["why"])
+
+
+async def figures(one: Editor) -> tuple[dict[str, float], dict[str, int]]:
+    """Of the model, and of completions."""
+    stats = await one.command("stats")
+    return stats["answers"], stats["completions"]
+
+
+# -- what is offered ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+async def test_both_requests_offer_the_same_text_at_the_cursor(editor: Open, encoding: str) -> None:
+    """Accepted by the client, behind emoji and on a last line without an end."""
+    async with editor(encoding=encoding) as one:
+        for text, place in (("a = 1\n", 6), ("😋 = 1\n\n# é\n", 6), ("# 😋😋 x", 6)):
+            uri = one.open(f"untitled:{len(text)}", text)
+            (item,) = await inline(one, uri, place)
+            at = one.at(uri, place)
+            assert item["range"] == {"start": at, "end": at}
+            assert WRITTEN.endswith(item["insertText"]) and item["insertText"]
+            assert item["command"]["command"] == "draftline.accepted"
+            (other,) = await listed(one, uri, place)
+            edit = other["textEdit"]
+            one.apply({"changes": {uri: [edit]}})
+            assert one.texts[uri] == text[:place] + item["insertText"] + text[place:]
+
+
+async def test_a_listed_item_passes_the_editors_filter(editor: Open) -> None:
+    """It replaces the word at the cursor and starts with it."""
+    async with editor() as one:
+        uri = one.open("untitled:1", "new_x")
+        (item,) = await listed(one, uri, 5)
+        assert item["filterText"].startswith("new_x") and item["label"].startswith("new_x")
+        assert item["textEdit"]["range"]["start"] == {"line": 0, "character": 0}
+        assert item["textEdit"]["newText"] == "new_" + WRITTEN
+
+
+async def test_typing_into_a_completion_keeps_it_and_asks_no_model(editor: Open) -> None:
+    async with editor() as one:
+        uri = one.open(URI, "a = 1\n\nb = 2\n")
+        (item,) = await inline(one, uri, 6)
+        assert item["insertText"] == WRITTEN
+        before = (await figures(one))[0]
+        for number, char in enumerate(WRITTEN[:5]):
+            one.type(uri, 6 + number, char)
+            (item,) = await inline(one, uri, 7 + number)
+            assert item["insertText"] == WRITTEN[number + 1 :]
+            assert "type" in await why(one)
+        one.type(uri, 10, "", WRITTEN[4])  # and one back
+        (item,) = await inline(one, uri, 10)
+        assert item["insertText"] == WRITTEN[4:]
+        after, counts = await figures(one)
+        assert after == before and counts["kept"] == 6 and counts["made"] == 1
+        one.type(uri, 10, "?")  # something else
+        await inline(one, uri, 11)
+        assert (await figures(one))[0] != before
+
+
+async def test_typing_what_the_model_is_writing_keeps_it_at_work(editor: Open) -> None:
+    """As an editor does, sooner than the model can write: change, ask anew, cancel the old."""
+    async with editor() as one:
+        uri = one.open(URI, "a = 1\n\nb = 2\n")
+        asked = []
+        for typed in range(5):
+            if typed:
+                one.type(uri, 5 + typed, WRITTEN[typed - 1])
+            where = {"textDocument": {"uri": uri}, "position": one.at(uri, 6 + typed)}
+            kind = {"context": {"triggerKind": 2}}
+            asked.append(one.begin("textDocument/inlineCompletion", where | kind, id=70 + typed))
+            if typed:
+                one.tell("$/cancelRequest", {"id": 70 + typed - 1})
+            await one.command("status")  # the request was taken up
+        (item,) = (await asked[-1]).items
+        await asyncio.wait(asked)
+        assert item.insert_text == WRITTEN[4:]
+        answers, counts = await figures(one)
+        assert counts["made"] == 1 and not answers.get("cancelled")
+
+
+async def test_typing_something_else_stops_the_model(editor: Open) -> None:
+    async with editor() as one:
+        uri = one.open(URI, "a = 1\n\nb = 2\n")
+        where = {"textDocument": {"uri": uri}, "context": {"triggerKind": 2}}
+        first = one.begin(
+            "textDocument/inlineCompletion", where | {"position": one.at(uri, 6)}, id=70
+        )
+        one.type(uri, 6, "?")
+        second = await inline(one, uri, 7)
+        assert not (await first).items
+        assert not second or not second[0]["insertText"].startswith(WRITTEN)
+
+
+async def test_several_candidates_by_hand_the_first_as_ever(editor: Open) -> None:
+    async with editor() as one:
+        uri = one.open(URI, "a = 1\n\nb = 2\n")
+        (first,) = await inline(one, uri, 6)
+        passes = (await figures(one))[0]["passes"]
+        items = await inline(one, uri, 6, by_hand=True)
+        texts = [item["insertText"] for item in items]
+        assert texts[0] == first["insertText"] and 1 <= len(texts) == len(set(texts)) <= 3
+        assert (await figures(one))[0]["passes"] > passes  # the others are drawn
+        ids = [item["command"]["arguments"][0] for item in items]
+        assert len(set(ids)) == len(ids)
+
+
+async def test_what_becomes_of_completions_is_counted_once(editor: Open) -> None:
+    async with editor() as one:
+        uri = one.open(URI, "a = 1\n\nb = 2\n")
+        (item,) = await inline(one, uri, 6)
+        for _ in range(2):
+            one.tell("textDocument/didShowCompletion", {"item": item})
+        part = {"item": item, "acceptedLength": 4}
+        one.tell("textDocument/didPartiallyAcceptCompletion", part)
+        counts = (await figures(one))[1]
+        assert (counts["made"], counts["shown"], counts["partly"]) == (1, 1, 1)
+        assert counts["acceptedCharacters"] == 4
+        command = item["command"]
+        named = {"command": command["command"], "arguments": command["arguments"]}
+        assert await one.ask("workspace/executeCommand", named) is None
+        counts = (await figures(one))[1]
+        assert counts["accepted"] == 1 and counts["acceptedCharacters"] >= 4
+        unknown = {"command": "draftline.accepted", "arguments": ["no such"]}
+        assert await one.ask("workspace/executeCommand", unknown) is None
+        assert (await figures(one))[1] == counts
+
+
+# -- nothing, and why --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"disabledGlobs": ["app.*"]}, "draftline.disabledGlobs"),
+        ({"disabledGlobs": ["/project/*"]}, "draftline.disabledGlobs"),
+        ({"languages": ["rust", "go"]}, "draftline.languages"),
+    ],
+)
+async def test_settings_that_turn_it_off_somewhere(
+    editor: Open, settings: dict[str, Any], reason: str
+) -> None:
+    async with editor(settings=settings) as one:
+        one.open(URI, "a\n")
+        assert await inline(one, URI, 2) == await listed(one, URI, 2) == []
+        assert reason in await why(one)
+        where = {"textDocument": one.doc(URI), "position": one.at(URI, 2)}
+        offered = await one.ask("draftline/nextEdit", where)
+        assert offered["edit"] is None and reason in offered["reason"]
+        assert not (await figures(one))[0].get("passes")  # no model was asked
+        other = one.open("file:///other/main.rs", "a\n", "rust")
+        assert await inline(one, other, 2)
+        one.configure(disabledGlobs=[], languages=[])
+        assert await inline(one, URI, 2)
+
+
+async def test_turned_off_nothing_is_offered_until_turned_on(editor: Open) -> None:
+    async with editor() as one:
+        one.open(URI, "a\n")
+        assert await one.command("toggle") == {"enabled": False}
+        assert await inline(one, URI, 2) == await listed(one, URI, 2) == []
+        assert "turned off" in await why(one)
+        assert (await one.command("status"))["state"] == one.states[-1]["state"] == "off"
+        assert await one.command("toggle") == {"enabled": True}
+        assert (await one.command("status"))["state"] == "ready"
+        assert await inline(one, URI, 2)
+
+
+async def test_every_empty_answer_has_its_reason(editor: Open) -> None:
+    async with editor() as one:
+        assert "nothing was asked" in await why(one)
+        uri = one.open(URI, f"{WRITTEN}\n")
+        assert await inline(one, uri, len(WRITTEN)) == []  # the model ends here
+        assert "would write nothing" in await why(one)
+        before = (await figures(one))[0]
+        one.configure(maxTimeMs=50)
+        one.open(URI, f"\n{WRITTEN}\n")
+        assert await inline(one, uri, 0) == []  # it stands there already, or no time to read
+        assert await why(one) and "offered" not in await why(one)
+        empty = one.open("untitled:1", "")
+        assert await inline(one, empty, 0) == [] and await why(one)
+        assert before["passes"] <= (await figures(one))[0]["passes"]
+
+
+async def test_a_document_that_is_not_open_is_an_error(editor: Open) -> None:
+    async with editor() as one:
+        where = {"textDocument": {"uri": URI}, "position": {"line": 0, "character": 0}}
+        for method in ("inlineCompletion", "completion"):
+            code, message = await one.fails(
+                f"textDocument/{method}", where | {"context": {"triggerKind": 1}}
+            )
+            assert code == -32602 and message.startswith(f"{URI}: not an open document")
+
+
+# -- the index ---------------------------------------------------------------------------------
+
+
+async def indexed(one: Editor) -> tuple[int, int]:
+    status = await one.command("status")
+    return status["files"], status["tokens"]
+
+
+async def holds(one: Editor, files: int, tokens: int) -> None:
+    """Wait until the index does."""
+    deadline = time.monotonic() + PATIENCE
+    while await indexed(one) != (files, tokens):
+        assert time.monotonic() < deadline, await indexed(one)
+        await asyncio.sleep(0.05)
+
+
+async def test_folders_come_and_go(editor: Open, tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.py").write_text(f"{name} = 1\n")
+    async with editor(tmp_path / "a", tmp_path / "b") as one:
+        assert (await indexed(one))[0] == 2
+
+        def folder(name: str) -> dict[str, str]:
+            return {"uri": (tmp_path / name).as_uri(), "name": name}
+
+        for added, removed, files in (("c", "", 3), ("", "ab", 1), ("", "c", 0)):
+            event = {"added": [*map(folder, added)], "removed": [*map(folder, removed)]}
+            one.tell("workspace/didChangeWorkspaceFolders", {"event": event})
+            assert (await one.command("reindex"))["files"] == files == (await indexed(one))[0]
+
+
+async def test_files_that_changed_and_buffers_that_hide_them(editor: Open, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    file = root / "one.py"
+    file.write_text("a\n")
+    async with editor(root) as one:
+        await holds(one, 1, 2)  # each letter is a token
+        (root / "two.py").write_text("bb\n")
+        changes = [{"uri": (root / "two.py").as_uri(), "type": 1}]
+        one.tell("workspace/didChangeWatchedFiles", {"changes": changes})
+        await holds(one, 2, 5)
+        uri = one.open(file.as_uri(), "aaaa\n")
+        await holds(one, 2, 8)
+        one.type(uri, 0, "a")
+        await holds(one, 2, 9)
+        file.write_text("aa\n")  # hidden by the buffer
+        one.tell("workspace/didChangeWatchedFiles", {"changes": [{"uri": uri, "type": 2}]})
+        assert await one.command("reindex") == {"files": 2, "tokens": 9}
+        one.close(uri)
+        await holds(one, 2, 6)
+        (root / "two.py").unlink()
+        changes[0]["type"] = 3
+        one.tell("workspace/didChangeWatchedFiles", {"changes": changes})
+        await holds(one, 1, 3)
+
+
+async def test_what_git_ignores_counts_where_it_is_wanted(editor: Open, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text("made.py\n")
+    (tmp_path / "made.py").write_text("a\n")
+    async with editor(tmp_path) as one:
+        files = (await indexed(one))[0]
+        one.configure(respectGitignore=False)
+        assert (await one.command("reindex"))["files"] == files + 1
+
+
+async def test_a_place_behind_the_text_is_its_end(editor: Open) -> None:
+    """An item says where it really is inserted."""
+    async with editor() as one:
+        one.open(URI, "a\n")
+        where = {"textDocument": {"uri": URI}, "position": {"line": 9, "character": 9}}
+        answer = await one.ask(
+            "textDocument/inlineCompletion", where | {"context": {"triggerKind": 2}}
+        )
+        end = {"line": 1, "character": 0}
+        assert [item["range"] for item in answer["items"]] == [{"start": end, "end": end}]

@@ -1,0 +1,333 @@
+"""Edits and what cancels them, as an editor sees them: a real server in a process.
+
+The models are chains: after each token comes one other, so that every edit is answered with a known
+text. What real models say is tested in test_lsp_real.py and test_lsp_default.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.editing.edits import apply
+from engine.records import Done, Request
+from tests.support.command import FENCE, chain_model
+from tests.support.lsp_editor import Editor, connected, parts, refused, serving
+
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning"),
+]
+URI = "file:///project/app.py"
+SLOW = "".join(chr(code) for code in range(33, 127) if code != 96)  # a long answer
+CANCELLED, MODIFIED, FAILED, INVALID = -32800, -32801, -32803, -32602
+PIECES = ["x", "=", "1", " ", "é", "e\u0301", "😋", "\n", "\r\n", "\r", "\f", "\u2028", "\t"]
+
+
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
+    """Servers of three models: one answers "x=9", one at length, one for ever."""
+    root = tmp_path_factory.mktemp("features")
+    models = {
+        "short": chain_model(root / "short", "x=9", FENCE),
+        "slow": chain_model(root / "slow", SLOW, FENCE),
+        "endless": chain_model(root / "endless", "x=9", "\n", 20000),
+    }
+    folders = {name: root / f"of {name}" for name in models}
+    for folder in folders.values():
+        folder.mkdir()
+    with (
+        serving(folders["short"], "--model", str(models["short"])) as short,
+        serving(folders["slow"], "--model", str(models["slow"])) as slow,
+        serving(folders["endless"], "--model", str(models["endless"])) as endless,
+    ):
+        yield {"short": short, "slow": slow, "endless": endless}
+
+
+Open = Any  # (model, **hello) -> a connected editor whose server is ready
+
+
+@pytest.fixture
+def editor(ports: dict[str, int]) -> Open:
+    @asynccontextmanager
+    async def make(model: str = "short", *roots: Path, **hello: Any) -> AsyncIterator[Editor]:
+        async with connected(ports[model]) as one:
+            await one.hello(*roots, **hello)
+            await one.ready()
+            yield one
+
+    def opened(*args: Any, **hello: Any) -> AbstractAsyncContextManager[Editor]:
+        return make(*args, **hello)
+
+    return opened
+
+
+def asking(editor: Editor, part: str = "", **more: Any) -> dict[str, Any]:
+    """Parameters of an edit of URI; `part`: what is selected."""
+    given = {"textDocument": editor.doc(URI), "instruction": "make it nine"} | more
+    return given | ({"range": editor.span(URI, part)} if part else {})
+
+
+def long_text() -> str:
+    return "".join(f"value_{number} = {number}\n" for number in range(60))
+
+
+# -- the edit ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+async def test_applied_by_the_client_an_edit_gives_what_the_engine_gives(
+    editor: Open, encoding: str
+) -> None:
+    """Texts with everything that positions are got wrong with."""
+    chance = random.Random(encoding)
+    async with editor(encoding=encoding) as one:
+        for number in range(15):
+            text = "".join(chance.choices(PIECES, k=chance.randrange(40)))
+            ends = [at for at in range(len(text) + 1) if text[at - 1 : at + 1] != "\r\n" or not at]
+            start, stop = sorted(chance.choices(ends, k=2))
+            selection = (start, stop) if number else None
+            uri = one.open(f"untitled:{number}", text)
+            where = {"start": one.at(uri, start), "end": one.at(uri, stop)}
+            params = {
+                "textDocument": one.doc(uri),
+                "instruction": "make it nine",
+                "partialResultToken": uri,
+            } | ({"range": where} if selection else {})
+            answer = await one.ask("draftline/edit", params)
+            request = Request("edit", text, selection=selection, instruction="make it nine")
+            wanted = apply(request, Done("stop", one.partial[uri], matched=FENCE))
+            assert one.partial[uri] == "x=9"
+            if answer["edit"] is None:
+                assert wanted == text
+            else:
+                one.apply(answer["edit"])
+                assert one.texts[uri] == wanted
+                assert (await one.ask("draftline/edit", params | {"textDocument": one.doc(uri)}))[
+                    "stats"
+                ]["tokens"], "the server did not follow"
+
+
+async def test_an_edit_is_small_versioned_confirmed_and_told_as_it_goes(editor: Open) -> None:
+    async with editor() as one:
+        one.open(URI, "a = 1\nx=1 # 😋\nb = 2\n")
+        params = asking(one, "x=1 # 😋", workDoneToken="w", partialResultToken="p")
+        answer = await one.ask("draftline/edit", params)
+        (change,) = answer["edit"]["documentChanges"]
+        (edit,) = change["edits"]
+        assert change["textDocument"] == {"uri": URI, "version": 1}
+        assert edit["range"]["start"] == {"line": 1, "character": 2}
+        assert edit["range"]["end"] == {"line": 1, "character": 8}  # UTF-16
+        assert edit["newText"] == "9"
+        note = answer["edit"]["changeAnnotations"][edit["annotationId"]]
+        assert note == {"label": "make it nine", "needsConfirmation": True}
+        kinds = [step["kind"] for step in one.progress["w"]]
+        assert kinds == ["begin", *["report"] * (len(kinds) - 2), "end"] and len(kinds) > 2
+        percents = [step["percentage"] for step in one.progress["w"][:-1]]
+        assert percents == sorted(percents) and one.progress["w"][0]["cancellable"]
+        stats = answer["stats"]
+        assert stats["tokens"] > 0 and stats["promptTokens"] > 0 and stats["tokensPerSecond"] > 0
+
+
+async def test_a_client_without_document_changes_gets_plain_ones(editor: Open) -> None:
+    for able, key in (({}, "changes"), ({"documentChanges": True}, "documentChanges")):
+        async with editor(workspace={"workspaceEdit": able}) as one:
+            one.open(URI, "x=1\n")
+            answer = await one.ask("draftline/edit", asking(one))
+            assert set(answer["edit"]) == {key}
+            assert parts(answer["edit"])[URI][0]["newText"] == "9"
+            assert "annotationId" not in parts(answer["edit"])[URI][0]
+
+
+async def test_what_changes_nothing_is_no_edit(editor: Open) -> None:
+    async with editor() as one:
+        one.open(URI, "x=9\n")
+        assert (await one.ask("draftline/edit", asking(one)))["edit"] is None
+        done = await one.command("edit", asking(one))
+        assert (done["applied"], done["edit"], one.applied) == (False, None, [])
+
+
+async def test_empty_and_unsaved_documents_are_edited(editor: Open) -> None:
+    async with editor() as one:
+        uri = one.open("untitled:Untitled-1", "")
+        params = {"textDocument": {"uri": uri}, "instruction": "write it"}
+        one.apply((await one.ask("draftline/edit", params))["edit"])
+        assert one.texts[uri] == "x=9\n"
+
+
+async def test_the_command_applies_its_edit(editor: Open) -> None:
+    async with editor() as one:
+        one.open(URI, "x=1\n")
+        done = await one.command("edit", asking(one))
+        assert done["applied"] and one.texts[URI] == "x=9\n" and one.applied == [done["edit"]]
+        assert (await one.ask("draftline/edit", asking(one)))["edit"] is None  # it followed
+
+
+@pytest.mark.parametrize("takes", [False, None])
+async def test_an_edit_that_the_client_does_not_apply_is_not_lost(
+    editor: Open, takes: bool | None
+) -> None:
+    async with editor() as one:
+        one.takes_edits = takes
+        one.open(URI, "x=1\n")
+        done = await one.command("edit", asking(one))
+        assert not done["applied"] and parts(done["edit"])[URI][0]["newText"] == "9"
+
+
+async def test_speculation_changes_no_edit(editor: Open) -> None:
+    answers = []
+    for speculation in (True, False):
+        async with editor("slow", settings={"speculation": speculation}) as one:
+            one.open(URI, f"a\n{SLOW[:50]}\n")
+            answer = await one.ask("draftline/edit", asking(one))
+            answers.append(answer["edit"])
+            assert bool(answer["stats"]["acceptedShare"]) == speculation
+    assert answers[0] == answers[1]
+
+
+# -- the buffer moved on -----------------------------------------------------------------------
+
+
+async def begun(one: Editor, text: str = "x=1\n") -> asyncio.Future[Any]:
+    """An edit that has begun to write."""
+    one.open(URI, text)
+    asked = one.begin("draftline/edit", asking(one, partialResultToken="p", workDoneToken="w"), 7)
+    await one.until(lambda: one.partial.get("p"))
+    return asked
+
+
+async def test_an_edit_of_another_version_is_refused(editor: Open) -> None:
+    async with editor() as one:
+        one.open(URI, "x=1\n")
+        old = asking(one)
+        one.type(URI, 0, "y")
+        for method in ("draftline/edit", "draftline/ask", "draftline/explain"):
+            code, message = await one.fails(method, old | {"question": "why?"})
+            assert code == MODIFIED and message.startswith("app.py: the text changed")
+
+
+async def test_an_edit_is_refused_when_its_text_changed_or_closed_meanwhile(editor: Open) -> None:
+    async with editor("slow", settings={"speculation": False}) as one:
+        asked = await begun(one)
+        one.type(URI, 0, "# ")
+        assert (await refused(asked))[0] == MODIFIED
+        one.partial.clear()
+        asked = await begun(one)
+        one.close(URI)
+        assert (await refused(asked))[0] == MODIFIED
+        await one.idle()
+
+
+async def test_an_edit_whose_text_changed_ends_long_before_its_answer(editor: Open) -> None:
+    async with editor("endless", settings={"speculation": False}) as one:
+        asked = await begun(one, long_text())
+        one.type(URI, 0, "# ")
+        assert (await refused(asked))[0] == MODIFIED
+        await one.idle()
+        stats = await one.command("stats")
+        assert stats["answers"]["cancelled"] == 1
+        assert one.progress["w"][-1]["kind"] == "end"
+
+
+async def test_what_was_typed_and_undone_refuses_nothing(editor: Open) -> None:
+    async with editor("slow", settings={"speculation": False}) as one:
+        asked = await begun(one)
+        one.type(URI, 0, "#")
+        one.type(URI, 0, "", "#")
+        one.apply(one.json(await asked)["edit"])  # it names the version that is open now
+        assert one.texts[URI] == f"{SLOW}\n"
+
+
+# -- cancelling --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["request", "progress", "command", "newer"])
+async def test_an_edit_is_cancelled(editor: Open, how: str) -> None:
+    async with editor("endless", settings={"speculation": False}) as one:
+        asked = await begun(one, long_text())
+        newer = None
+        if how == "request":
+            one.tell("$/cancelRequest", {"id": 7})
+        elif how == "progress":
+            one.tell("window/workDoneProgress/cancel", {"token": "w"})
+        elif how == "command":
+            assert await one.command("cancel") == {"cancelled": 1}
+        else:
+            newer = one.begin("draftline/edit", asking(one))
+        code, message = await refused(asked)
+        assert code == CANCELLED and message
+        if newer is not None:
+            one.tell("$/cancelRequest", {"id": 8})  # of nothing
+            assert await one.command("cancel") == {"cancelled": 1}
+            assert (await refused(newer))[0] == CANCELLED
+        await one.idle()
+        stats = await one.command("stats")
+        assert stats["state"] == "ready" and stats["answers"]["cancelled"] >= 1
+        assert one.progress["w"][-1]["kind"] == "end"
+        assert await one.command("cancel") == {"cancelled": 0}
+
+
+async def test_the_command_is_cancelled_with_its_request(editor: Open) -> None:
+    async with editor("endless", settings={"speculation": False}) as one:
+        one.open(URI, long_text())
+        named = {
+            "command": "draftline.edit",
+            "arguments": [asking(one, partialResultToken="p")],
+        }
+        asked = one.begin("workspace/executeCommand", named, 7)
+        await one.until(lambda: one.partial.get("p"))
+        one.tell("$/cancelRequest", {"id": 7})
+        assert (await refused(asked))[0] == CANCELLED
+        await one.idle()
+        assert one.applied == []
+
+
+async def test_busy_is_told_and_ready_again(editor: Open) -> None:
+    async with editor() as one:
+        one.open(URI, "x=1\n")
+        one.states.clear()
+        await one.ask("draftline/edit", asking(one))
+        await one.until(lambda: len(one.states) >= 2)
+        assert [state["state"] for state in one.states] == ["busy", "ready"]
+        assert one.states[-1]["tokensPerSecond"] > 0
+
+
+# -- bad input ---------------------------------------------------------------------------------
+
+BAD: list[tuple[str, dict[str, Any], int, str]] = [
+    ("edit", {"textDocument": {"uri": "file:///no.py"}}, INVALID, "file:///no.py: not an open"),
+    ("edit", {"instruction": " "}, FAILED, "the instruction is empty"),
+    ("edit", {"instruction": 7}, INVALID, "params.instruction: not a text"),
+    ("edit", {"range": {"start": {"line": -1, "character": 0}}}, INVALID, "params.range"),
+    ("edit", {"range": []}, INVALID, "params.range"),
+    ("edit", {"workDoneToken": 1.5}, INVALID, "params.workDoneToken"),
+    ("edit", {"textDocument": {"uri": URI, "version": 99}}, MODIFIED, "app.py"),
+    ("edit", {"textDocument": {"uri": URI, "version": "1"}}, INVALID, "params.textDocument"),
+    ("ask", {"question": "\n"}, FAILED, "the question is empty"),
+    ("ask", {"question": None}, INVALID, "params.question"),
+    ("ask", {"textDocument": {"uri": "x"}, "question": "?"}, INVALID, "x: not an open"),
+    ("explain", {"textDocument": None}, INVALID, "params.textDocument"),
+    ("nextEdit", {"position": {"line": "1", "character": 0}}, INVALID, "params.position.line"),
+    ("nextEdit", {}, INVALID, "params.position: missing"),
+]
+
+
+@pytest.mark.parametrize(("method", "wrong", "code", "message"), BAD)
+async def test_bad_input_is_one_error_and_changes_nothing(
+    editor: Open, method: str, wrong: dict[str, Any], code: int, message: str
+) -> None:
+    async with editor() as one:
+        one.open(URI, "x=1\n")
+        base = {"textDocument": one.doc(URI)}
+        given = base | ({"instruction": "make it nine"} if method == "edit" else {}) | wrong
+        found = await one.fails(f"draftline/{method}", given)
+        assert found[0] == code and found[1].startswith(message), found
+        assert one.messages == [] and (await one.command("stats"))["running"] == 0
+        one.apply((await one.ask("draftline/edit", asking(one)))["edit"])
+        assert one.texts[URI] == "x=9\n"

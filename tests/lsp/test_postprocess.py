@@ -1,0 +1,267 @@
+"""A completion's shape: it does not depend on the model's steps, repeats nothing that stands there,
+leaves brackets balanced, and never leaves its scope."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lsp_server.completion.brackets import PAIRS, scan
+from lsp_server.completion.indentation import line_after, line_before, width
+from lsp_server.completion.postprocess import cut, end_of, fitted, wants_lines
+
+SIGNS = [*"()[]{}:;,=ab \"'`\\\n\té😋", "\n\n", "    ", "        ", "\n    ", "\n        ", "\r\n"]
+PIECES = st.sampled_from(
+    [*SIGNS, "f(", "end", "fi", "done", "x=1", "return", "don't", "\n}", "case 1:", "} else {"]
+)
+ANSWERS = st.lists(PIECES, max_size=14).map("".join)
+SIDES = st.lists(PIECES, max_size=8).map("".join)
+
+
+@given(ANSWERS, SIDES, SIDES, st.booleans())
+@example('a, "x)"', "f(", ")", False)
+@example("\n    x\nend\n", "while y do", "", True)
+@example("x\n    end)\n", "    ", ")", True)
+def test_where_an_answer_ends_does_not_depend_on_what_follows(
+    answer: str, before: str, after: str, lines: bool
+) -> None:
+    ends = [end_of(answer[:n], before, after, lines) for n in range(len(answer) + 1)]
+    known = [(n, end) for n, end in enumerate(ends) if end is not None]
+    assert all(end <= n for n, end in known)
+    assert len({end for _, end in known}) <= 1
+    if known:
+        assert None not in ends[known[0][0] :]
+
+
+@given(ANSWERS, SIDES, SIDES, st.booleans())
+@example("a;;", "", ";", False)
+def test_what_is_inserted_is_a_part_of_the_answer_and_fits_once(
+    answer: str, before: str, after: str, lines: bool
+) -> None:
+    text = fitted(answer, before, after, lines)
+    assert len(text) <= len(answer)
+    assert text == "" or text.strip()
+    letters = iter(answer)
+    assert all(char in letters for char in text)  # in the answer's order
+    assert fitted(text, before, after, lines) == text
+    if not line_after(after).strip():
+        assert text == text.rstrip()
+
+
+@given(ANSWERS, SIDES, SIDES, st.booleans(), st.booleans())
+def test_the_complete_part_is_a_beginning_and_complete(
+    answer: str, before: str, after: str, lines: bool, ended: bool
+) -> None:
+    text = cut(answer, before, after, lines, ended)
+    assert answer.startswith(text)
+    stop = end_of(answer, before, after, lines)
+    assert stop is None or text == answer[:stop]
+    if not lines and stop is None and not ended and text != answer:
+        assert text.strip()
+
+
+WORDS = st.text("abcxyz", min_size=1, max_size=5)
+
+
+def nested(depth: int) -> st.SearchStrategy[str]:
+    """Balanced text."""
+    if not depth:
+        return WORDS
+    inner = nested(depth - 1)
+    return st.one_of(
+        WORDS,
+        st.builds(lambda pair, one: pair[0] + one + pair[1], st.sampled_from(["()", "[]"]), inner),
+        st.builds(lambda one, two: f"{one}, {two}", inner, inner),
+        WORDS.map(lambda word: f'"{word}) ("'),
+    )
+
+
+@given(nested(3), st.sampled_from([("f(", ")"), ("f(g(", "))"), ("x = [", "]"), ("if (", ") {")]))
+def test_closing_what_the_editor_closed_leaves_brackets_balanced(
+    inner: str, sides: tuple[str, str]
+) -> None:
+    before, after = sides
+    whole = fitted(inner, before, after, False)
+    assert whole == inner
+    for end in range(len(after) + 1):  # the model closes none, some or all of it
+        said = inner + after[:end] + ("\nnext()" if end == len(after) else "")
+        text = fitted(cut(said, before, after, False, True), before, after, False)
+        assert text.rstrip() == inner
+        left = scan(before + text + after)
+        assert not left.outer and len(left.open) == after.count("{")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "answer", "inserted"),
+    [
+        ("print(", ")", "name)", "name"),  # Python
+        ("print(", ")", "f(name))", "f(name)"),
+        ("print(", ")", "name", "name"),
+        ("    if check(", "):", "a, b):\n        return 1", "a, b"),
+        ('print("', '")', 'hello")', "hello"),
+        ('print("', '")', "it's {name}", "it's {name}"),
+        ('x = "', '"', 'a" + b + "', 'a" + b + "'),
+        ("f(", ", b)", "a, b)", "a"),
+        ("f(", "a, b)", "a, b", ""),
+        ("f(", "a, b)", "a", ""),
+        ("f(g(", ")", "a)", "a)"),  # the editor closed one of two
+        ("f(", "", "a)", "a)"),  # and none here
+        ("x = ", " + 1", "y + 1", "y"),
+        ("x = ", "name", "other_name", "other_"),
+        ("const f = (", ") => {", "a, b) => {", "a, b"),  # JavaScript
+        ("foo(", ");", "() => bar());", "() => bar()"),
+        ("for i := 0; i < ", " {", "len(s); i++ {", "len(s); i++"),  # Go
+        ("if (", ") {", "x > 0) {\n", "x > 0"),  # C
+        ("int a[", "];", "SIZE];", "SIZE"),
+        ("x = ", "", " 5", " 5"),
+        ("x =\t", "", " 5", "5"),
+        ("    thi", "", " this.a = a", "s.a = a"),  # a word begun anew
+        ("    return", "", " returned", "ed"),
+        ("    return", "", " value", " value"),
+    ],
+)
+def test_one_line_repeats_nothing(before: str, after: str, answer: str, inserted: str) -> None:
+    if before == "x = ":
+        inserted = inserted.lstrip()  # the blank stands there already
+    assert fitted(cut(answer, before, after, False, True), before, after, False) == inserted
+
+
+def complete(text: str, answer: str, ended: bool = True) -> str:
+    """The text with what is inserted at its `|`."""
+    before, after = text.split("|")
+    lines = wants_lines(before, after, "auto")
+    whole = cut(answer, before, after, lines, ended)
+    return before + fitted(whole, before, after, lines) + after
+
+
+METHOD = "class A:\n    def f(self):\n        |\n"
+SCOPES = [
+    # text, answer, result
+    (METHOD, "return 1\n\n    def g(self):\n        return 2\n", METHOD.replace("|", "return 1")),
+    (METHOD, "return 1\n\nclass B:\n    pass\n", METHOD.replace("|", "return 1")),
+    (METHOD, "return 1\n    x = 1\n", METHOD.replace("|", "return 1")),
+    (METHOD, "        return 1\n", METHOD.replace("|", "return 1")),  # indented twice
+    (METHOD, " return 1\n        b\n", METHOD.replace("|", "return 1\n        b")),
+    (METHOD, "if a:\n            b\n        c\n", METHOD.replace(
+        "|", "if a:\n            b\n        c")),
+    ("def f(a):|\n", "\n    return a\n\ndef g(b):\n", "def f(a):\n    return a\n"),
+    ("def f(a):\n|\n", "    return a\n\ndef g(b):\n", "def f(a):\n    return a\n"),
+    ("x = 1\n|\n", "y = 2\n\nz = 3\n", "x = 1\ny = 2\n"),
+    ("x = [|\n", "\n    1,\n    2,\n]\ny = 1\n", "x = [\n    1,\n    2,\n]\n"),
+    ("x = [|\n]\n", "\n    1,\n    2,\n]\ny = 1\n", "x = [\n    1,\n    2,\n]\n"),
+    ("x = [|]\n", "\n    1,\n    2,\n]\ny = 1\n", "x = [\n    1,\n    2,\n]\n"),
+    ("f(|)\n", "a,\n  b)\nc\n", "f(a,\n  b)\n"),
+    # braces
+    ("if (a) {|\n", "\n  b();\n}\nfunction c() {\n", "if (a) {\n  b();\n}\n"),
+    ("if (a) {|\n}\n", "\n  b();\n}\nc();\n", "if (a) {\n  b();\n}\n"),
+    ("if (a) {|}\n", "\n  b();\n}\nc();\n", "if (a) {\n  b();\n}\n"),
+    ("if (a) {|\n", "\n  b();\n} else {\n  c();\n}\n", "if (a) {\n  b();\n}\n"),
+    ("use(() => {|\n", "\n  b();\n}, [c]);\nd\n", "use(() => {\n  b();\n}, [c]);\n"),
+    ("if (a) {\n  |\n", "b();\n}\n\nc();\n", "if (a) {\n  b();\n}\n"),
+    ("if (a) {\n  |\n}\n", "b();\n}\n\nc();\n", "if (a) {\n  b();\n}\n"),
+    ("if (a) {\n  |\n  c();\n}\n", "b();\n  c();\n}\n", "if (a) {\n  b();\n  c();\n}\n"),
+    ("{\n  if (a) {\n    |\n}\n", "b();\n  }\n}\n", "{\n  if (a) {\n    b();\n  }\n}\n"),
+    ("{\n  |\n}\n", "if (a) {\n    b();\n  }\n}\n", "{\n  if (a) {\n    b();\n  }\n}\n"),
+    ("func f() int {|\n", "\n\treturn 1\n}\n\nfunc g() {\n", "func f() int {\n\treturn 1\n}\n"),
+    ("\tswitch x {|\n", "\n\tcase 1:\n\t\ta()\n\t}\n\tb()\n",
+     "\tswitch x {\n\tcase 1:\n\t\ta()\n\t}\n"),
+    ("while x do|\n", "\n  y()\nend\nz()\n", "while x do\n  y()\nend\n"),
+    ("while x do|\nend\n", "\n  y()\nend\nz()\n", "while x do\n  y()\nend\n"),
+    # a block that is too deep as a whole
+    ("\tfor {\n\t\t|\n\t}\n", "\tif a {\n\t\t\t\tb()\n\t\t\t}\n",
+     "\tfor {\n\t\tif a {\n\t\t\tb()\n\t\t}\n\t}\n"),
+    (METHOD, "    if a:\n            b\n", METHOD.replace("|", "if a:\n            b")),
+    # two lines that stand below together are not written again
+    ('def f():\n    """One\n    |\n    three\n    """\n    return 1\n',
+     'two\n    """\n    return 1\n',
+     'def f():\n    """One\n    two\n    three\n    """\n    return 1\n'),
+    # a block that is opened and left empty is half a statement
+    (METHOD, "a()\n        if b:\n    def g(self):\n", METHOD.replace("|", "a()")),
+    (METHOD, "if b:\n    def g(self):\n", METHOD.replace("|", "")),
+    ("|\n    a()\n", "if b:\n", "if b:\n    a()\n"),
+    ("if (|\n", "a) {\n", "if (a) {\n"),
+    # Windows' line ends around
+    ("if (a) {\r\n  |\r\n}\r\n", "b();\n}\n", "if (a) {\r\n  b();\r\n}\r\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "answer", "result"), SCOPES)
+def test_an_answer_stays_in_its_scope(text: str, answer: str, result: str) -> None:
+    assert complete(text, answer) == result
+    before, after = text.split("|")
+    lines = wants_lines(before, after, "auto")
+    for stop in range(len(answer)):  # whatever the steps were
+        if end_of(answer[:stop], before, after, lines) is not None:
+            assert complete(text, answer[:stop]) == result
+
+
+@given(
+    st.lists(st.sampled_from(["a()", "b = 1", "if c:", "    d()"]), min_size=1, max_size=5),
+    st.sampled_from(["\n\n    def g(self):\n        pass", "\ndef g():\n    pass", "\n\nx = 1"]),
+)
+def test_a_method_never_writes_what_follows_it(body: list[str], follows: str) -> None:
+    answer = "\n        ".join(body) + follows
+    written = complete(METHOD, answer)
+    assert "def g" not in written and "x = 1" not in written
+    assert all(width(line) >= 8 for line in written.split("\n")[2:] if line.strip())
+
+
+@given(st.lists(WORDS, min_size=1, max_size=6, unique=True), st.data())
+def test_lines_that_stand_below_are_not_repeated(own: list[str], data: st.DataObject) -> None:
+    """The answer writes some new lines, then the ones that stand below already."""
+    count = data.draw(st.integers(0, len(own) - 1))
+    below = "\n".join(f"    {line}" for line in own[count:])
+    text = f"def f():\n    |\n{below}\n"
+    answer = "\n    ".join(own)
+    wanted = "".join(f"    {line}\n" for line in own[:count]) or "    \n"
+    assert complete(text, answer) == f"def f():\n{wanted}{below}\n"
+
+
+def test_when_several_lines_are_asked_for() -> None:
+    for before, after, wanted in [
+        ("", "", True), ("    ", "\nx", True), ("x = 1\n", "", True), ("def f():", "", True),
+        ("if (a) {", "", True), ("if (a) {", "}", True), ("f(", ")", True), ("f(", "", True),
+        ("f = () =>", "", True), ("x do", "", True), ("redo", "", False), ("x = ", "", False),
+        ("f(", "a)", False), ("    ", "x", False), ("x: ", '"', False), ("# text", "", False),
+    ]:  # fmt: skip
+        assert wants_lines(before, after, "auto") is wanted, (before, after)
+        assert wants_lines(before, after, "always") and not wants_lines(before, after, "never")
+
+
+def test_what_was_cut_off_ends_with_a_whole_statement() -> None:
+    def left(answer: str, lines: bool = True) -> str:
+        return cut(answer, "    " if lines else "x = ", "", lines, ended=False)
+
+    assert left("a = 1\n    b = 2\n    c = f(") == "a = 1\n    b = 2"
+    assert left("a = 1\n    b = f(\n        1,\n        2") == "a = 1"
+    assert left("a = 1\n    if b:\n        c") == "a = 1"
+    assert left("a();\n    if (b) {\n        c();\n        d") == "a();"
+    assert left("if (b) {\n        c();\n        d") == "if (b) {\n        c();"
+    assert left("a = 1") == "a = 1"  # there is nothing better
+    assert left("total + coun", lines=False) == "total +"
+    assert left("total", lines=False) == "total"
+
+
+def test_no_trailing_junk() -> None:
+    assert fitted("a   \n\n", "", "", True) == "a"
+    assert fitted("a \ufffd", "", "", False) == "a"
+    assert fitted(" \n \n", "", "", True) == ""
+    assert line_before("a\rb") == "b" and line_after("a\r\nb") == "a"
+
+
+@given(st.lists(PIECES, max_size=12).map("".join))
+def test_brackets(text: str) -> None:
+    found = scan(text)
+    places = [at for at, _ in found.closed] + [at for _, at in found.closed if at >= 0] + found.open
+    assert len(set(places)) == len(places)
+    assert all(text[at] in PAIRS for at, _ in found.closed)
+    assert all(text[one] == PAIRS[text[at]] for at, one in found.closed if one >= 0)
+    growing = scan(text, whole=False)
+    assert growing.closed == scan(text + 'a"b\n)', whole=False).closed[: len(growing.closed)]
+
+
+def test_brackets_in_strings_are_none() -> None:
+    assert scan("f(')', \")\", `)`)").outer == []
+    assert scan("don't)").outer == [5] and scan("&'a str)").outer == [7]
+    assert scan("f'(' f'('").open == [] and scan('"\\")"').outer == []

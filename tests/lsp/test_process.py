@@ -1,0 +1,266 @@
+"""The language server as a process: framing, how it ends, many clients, its command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lsp_server.protocol.framing import LARGEST, Frames, framed
+from tests.support.lsp import (
+    COMPUTING,
+    HELLO,
+    PATIENCE,
+    ROOT,
+    STATES,
+    Client,
+    listening,
+    listening_ws,
+    place,
+    started,
+)
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with started("stdio") as running:
+        yield running
+        running.kill()
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    return process.wait(PATIENCE)
+
+
+# -- frames ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"garbage\r\n\r\n",
+        b"\x00\xff" * 50_000,
+        b"Content-Length: many\r\n\r\n{}",
+        b"Content-Length: -3\r\n\r\n{}",
+        b"Content-Length: %d\r\n\r\n{}" % (LARGEST + 1),
+        b"Content-Len\r\n\r\n{}",
+        b"Content-Length: 2000\r\n\r\n{}",
+        b"Content-Type: x\r\n\r\n",
+    ],
+)
+def test_frames_go_on_after_garbage_with_one_error(before: bytes) -> None:
+    wire = before + framed(b'{"a":1}') + framed(b'{"b":2}') * 2000
+    for size in (1, 7, 1 << 16, 1 << 20):
+        if size == 1 and len(before) > 1000:
+            continue
+        frames = Frames()
+        found = [
+            each
+            for start in range(0, len(wire), size)
+            for each in frames.feed(wire[start : start + size])
+        ]
+        assert [type(each).__name__ for each in found] == ["Unreadable"] + ["bytes"] * 2001
+        assert found[1:] == [b'{"a":1}'] + [b'{"b":2}'] * 2000
+
+
+def test_headers_in_any_case_and_others_are_read(process: subprocess.Popen[bytes]) -> None:
+    client = Client.of(process)
+    client.raw(b"\r\nnonsense\r\n")
+    body = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": HELLO}).encode()
+    client.raw(b"content-TYPE: x\r\ncontent-length:%d\r\n\r\n" % len(body) + body)
+    assert "result" in client.answer(7)
+    assert [each["error"]["code"] for each in client.unnamed] == [-32700]
+
+
+# -- the process's end -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "computing"])
+@pytest.mark.parametrize("shut", [False, True], ids=["open", "shutdown"])
+@pytest.mark.parametrize("how", ["eof", "exit", "SIGTERM", "SIGINT"])
+def test_the_process_ends(
+    process: subprocess.Popen[bytes], how: str, shut: bool, busy: bool
+) -> None:
+    """The right exit code, while a handler would go on computing for ever."""
+    client = Client.of(process)
+    client.hello()
+    if busy:
+        client.begin(COMPUTING)
+        client.told("test/computing")
+    if shut:
+        assert client.ask("shutdown") is None
+    if how == "eof":
+        client.write.close()
+    elif how == "exit":
+        client.notify("exit")
+    else:
+        process.send_signal(getattr(signal, how))
+    expected = {"SIGTERM": 143, "SIGINT": 130}.get(how, 0 if shut else 1)
+    assert ended(process) == expected
+    assert process.stderr and b"Traceback" not in process.stderr.read()
+
+
+def test_it_ends_when_the_client_is_dead_though_the_pipe_is_open(
+    process: subprocess.Popen[bytes],
+) -> None:
+    client = Client.of(process)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
+        client.hello(processId=parent.pid)
+        assert client.ask("test/large", {"size": 1}) == "x"
+        assert process.poll() is None
+        parent.kill()
+        assert ended(process) == 1  # not reaped yet: a zombie counts as dead
+
+
+def test_a_client_that_reads_nothing_does_not_block_the_end() -> None:
+    with started("stdio") as process:
+        assert process.stdin
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+        large = {"jsonrpc": "2.0", "id": 2, "method": "test/large", "params": {"size": 1 << 22}}
+        for message in (hello, large, large, {"jsonrpc": "2.0", "id": 3, "method": "shutdown"}):
+            process.stdin.write(framed(json.dumps(message).encode()))
+        process.stdin.write(framed(b'{"jsonrpc":"2.0","method":"exit"}'))
+        process.stdin.flush()
+        assert ended(process) == 0
+
+
+def test_a_closed_pipe_ends_it_quietly(process: subprocess.Popen[bytes]) -> None:
+    client = Client.of(process)
+    client.hello()
+    assert process.stdout and process.stderr
+    # A child of our own holds no copy: closing ours breaks the pipe.
+    client.begin("test/large", {"size": 1})
+    with client.arrived:
+        client.arrived.wait_for(lambda: 2 in client.answers, PATIENCE)
+    process.stdout.close()
+    client.begin("test/large", {"size": 1 << 20})
+    assert ended(process) == 1
+    assert b"Traceback" not in process.stderr.read()
+
+
+# -- many clients ------------------------------------------------------------------------------
+
+
+def test_tcp_serves_many_and_goes_on_when_one_leaves() -> None:
+    process, port = listening()
+    with process:
+        clients = [Client.on(port) for _ in range(3)]
+        for number, client in enumerate(clients):
+            client.hello()
+            client.open("file:///same.py", f"text {number}")
+        clients[0].notify("exit")
+        for number, client in [*enumerate(clients)][1:]:
+            text = client.ask(STATES, {"uri": "file:///same.py"})["text"]
+            assert text == f"text {number}"
+        web = Client.on(port)  # a web page can send this
+        web.raw(b"POST / HTTP/1.1\r\nHost: x\r\n" + framed(b'{"jsonrpc":"2.0","id":1}'))
+        assert "shutdown" in Client.on(port).error("shutdown")["message"]
+        assert not web.answers and not web.unnamed
+        process.send_signal(signal.SIGTERM)
+        assert ended(process) == 143
+
+
+def test_eight_clients_over_websockets_keep_their_own_documents() -> None:
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import InvalidStatus
+
+    process, port = listening_ws()
+
+    async def client(number: int) -> None:
+        chance = random.Random(number)
+        async with connect(f"ws://127.0.0.1:{port}", proxy=None) as connection:
+
+            async def ask(identity: int, method: str, params: Any) -> Any:
+                request = {"jsonrpc": "2.0", "id": identity, "method": method, "params": params}
+                await connection.send(json.dumps(request))
+                answer = json.loads(await connection.recv())
+                assert answer["id"] == identity
+                return answer["result"]
+
+            await ask(0, "initialize", HELLO)
+            uri, text = "file:///same.py", f"client {number}\n"
+            item = {"uri": uri, "languageId": "x", "version": 0, "text": text}
+            await connection.send(note("textDocument/didOpen", {"textDocument": item}))
+            for version in range(1, 60):
+                at, new = chance.randrange(len(text)), f"{number}:{version}\n"
+                text = text[:at] + new + text[at:]
+                line = text[:at].count("\n")
+                character = at - (text[:at].rfind("\n") + 1)
+                change = {"range": dict.fromkeys(("start", "end"), place(line, character))}
+                told = {"textDocument": {"uri": uri, "version": version}}
+                told["contentChanges"] = [change | {"text": new}]  # type: ignore[assignment]
+                await connection.send(note("textDocument/didChange", told))
+                held = await ask(version, STATES, {"uri": uri})
+                assert held == {"text": text, "version": version}
+
+    def note(method: str, params: Any) -> str:
+        return json.dumps({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def main() -> None:
+        with pytest.raises(InvalidStatus):
+            await connect(f"ws://127.0.0.1:{port}", origin="http://localhost", proxy=None)  # type: ignore[arg-type]
+        await asyncio.wait_for(asyncio.gather(*map(client, range(8))), PATIENCE)
+
+    with process:
+        asyncio.run(main())
+        process.send_signal(signal.SIGINT)
+        assert ended(process) == 130
+
+
+# -- the command line --------------------------------------------------------------------------
+
+
+def lsp(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lsp_server", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--nonsense",),
+        ("--tcp", "--ws"),
+        ("--port", "99999"),
+        ("--tcp", "--host", "0.0.0.0"),
+        ("--ws", "--host", "example.com"),
+        ("--log-file", "/nowhere/at/all.log"),
+    ],
+)
+def test_bad_options_are_one_line_and_2(arguments: tuple[str, ...]) -> None:
+    result = lsp(*arguments)
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr.startswith("draftline: ") and result.stderr.count("\n") == 1
+
+
+def test_a_check_of_no_model_is_3() -> None:
+    result = lsp("--check", "--model", "no/such-model.gguf")
+    assert result.returncode == 3 and result.stdout == ""
+    assert result.stderr.startswith("draftline: ") and result.stderr.count("\n") == 1
+
+
+def test_the_command_line_is_light() -> None:
+    assert lsp("--version").stdout.startswith("draftline ")
+    whole = [sys.executable, "-m", "ui.cli", "lsp", "--version"]
+    found = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True)
+    assert (found.stdout, found.returncode) == (lsp("--version").stdout, 0)
+    code = "import sys, lsp_server.cli; print({'pygls', 'torch', 'numpy'} & sys.modules.keys())"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.stdout == "set()\n", result.stderr
+
+
+def test_a_workspace_s_files_are_never_run(tmp_path: Path) -> None:
+    """Editors start the server in the workspace, whose files may have the names of modules."""
+    for name in ("argparse", "numbers", "asyncio", "lsprotocol", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a trap')", "utf-8")
+    command = [sys.executable, "-m", "lsp_server", "--version"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("draftline ")

@@ -1,0 +1,101 @@
+"""Answers of a small real model as an editor sees them: the law, questions and their sources."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pygls.exceptions import JsonRpcException
+
+from engine.editing.edits import plain
+from engine.weights import home
+from tests.support.lsp_editor import Editor, connected, offset, serving
+from ui.demo import SAMPLE
+
+pytestmark = [
+    pytest.mark.model,
+    pytest.mark.asyncio,
+    pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning"),
+]
+MODEL = "smollm2-135m"
+TEXT = "".join(SAMPLE.read_text("utf-8").splitlines(keepends=True)[:40])
+SHORT = "Repeat only the first line of it."
+QUOTE = "Repeat the code above word for word."
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    models = home()
+    with serving(tmp_path_factory.mktemp("real"), "--model", MODEL, home=models) as port:
+        yield port
+
+
+@asynccontextmanager
+async def editor(port: int, *roots: Path, **hello: Any) -> AsyncIterator[Editor]:
+    async with connected(port) as one:
+        await one.hello(*roots, **hello)
+        await one.ready()
+        yield one
+
+
+def quoted(one: Editor, source: dict[str, Any], text: str) -> str:
+    """What a source's range holds."""
+    ends = (offset(text, source["range"][end], one.encoding) for end in ("start", "end"))
+    return text[slice(*ends)]
+
+
+@pytest.mark.full
+async def test_speculation_changes_no_answer(port: int) -> None:
+    """Edit, question and completion: the same with it and without it."""
+    found = []
+    for speculation in (True, False):
+        quick = {"speculation": speculation, "maxTimeMs": 60_000, "maxTokens": 24}
+        async with editor(port, settings=quick) as one:
+            uri = one.open("untitled:sample.py", TEXT)
+            document = {"textDocument": one.doc(uri)}
+            first = one.span(uri, "".join(TEXT.splitlines(keepends=True)[:6]))
+            params = document | {
+                "range": first,
+                "instruction": "Add comments.",
+                "partialResultToken": "e",
+            }
+            edit: Any
+            try:
+                edit = one.json(await one.begin("draftline/edit", params))["edit"]
+            except JsonRpcException as error:  # a small model's answer may be refused
+                edit = str(error)
+            asked = document | {"range": first, "question": SHORT, "partialResultToken": "q"}
+            answer = await one.ask("draftline/ask", asked)
+            assert one.partial["q"] == answer["answer"] != ""
+            where = document | {"position": one.at(uri, len(TEXT) // 2)}
+            made = await one.ask("textDocument/completion", where | {"context": {"triggerKind": 1}})
+            texts = [item["textEdit"]["newText"] for item in made["items"]]
+            found.append((edit, one.partial.get("e"), answer["answer"], texts))
+            share = (await one.command("stats"))["acceptedShare"]
+            assert bool(share) == speculation
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("newline", "encoding"),
+    [pytest.param("\n", "utf-8", marks=pytest.mark.full), ("\r\n", "utf-16")],
+)
+async def test_sources_hold_what_was_quoted(port: int, newline: str, encoding: str) -> None:
+    async with editor(port, encoding=encoding) as one:
+        text = ("# 😋\n" + TEXT).replace("\n", newline)
+        uri = one.open("untitled:sample.py", text)
+        part = text[: text.index(newline, 400)]
+        params = {"textDocument": one.doc(uri), "range": one.span(uri, part)}
+        asked = params | {"question": QUOTE, "partialResultToken": "q", "workDoneToken": "w"}
+        answer = await one.ask("draftline/ask", asked)
+        assert one.partial["q"] == answer["answer"]
+        assert one.progress["w"][0]["kind"] == "begin" and one.progress["w"][-1]["kind"] == "end"
+        assert answer["sources"], answer
+        for source in answer["sources"]:
+            assert source["uri"] == uri and source["text"] == quoted(one, source, text)
+            assert plain(source["text"]) in answer["answer"]
+        told = await one.ask("draftline/explain", params)
+        assert told["answer"].strip()

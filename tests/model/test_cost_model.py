@@ -1,0 +1,320 @@
+"""What a pass costs: its shape, what corrects it, and what does not. No clock is looked at."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import Config
+from engine.model.cost_model import (
+    BUCKET,
+    GRID,
+    MOST,
+    POINTS,
+    STEP,
+    Cost,
+    grown,
+    guess,
+    measure,
+    remember,
+    remembered,
+)
+from engine.model.target import Target
+
+RISING = (10.0, 10.5, 11.0, 13.0, 17.0, 26.0, 45.0)
+TIMES = st.floats(1e-3, 10.0)
+COSTS = st.builds(
+    Cost,
+    st.lists(TIMES, min_size=len(GRID), max_size=len(GRID)),
+    growth=st.tuples(st.floats(0, 1e-4), st.floats(0, 1e-4)),
+)
+SEEN = st.lists(st.tuples(st.integers(1, 300), st.integers(0, 9000), TIMES), max_size=60)
+
+
+def shape(cost: Cost) -> np.ndarray[Any, Any]:
+    """Log of each point's time beside that of the first."""
+    times = cost.seconds * np.exp(cost.bend)
+    return np.asarray(np.log(times / times[0]))
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(COSTS, SEEN, st.integers(0, 9000), st.integers(1, 400))
+def test_a_table_never_falls_whatever_was_seen(
+    cost: Cost, seen: list[tuple[int, int, float]], context: int, most: int
+) -> None:
+    for one in seen:
+        cost.saw(*one)
+    table = cost.table(context, most)
+    assert table.shape == (most,) and table.dtype == np.float64
+    assert (table > 0).all() and (np.diff(table) >= 0).all()
+    assert [cost(n + 1, context) for n in range(most)] == table.tolist()
+    assert (cost.table(context + BUCKET, most) >= table).all(), "more in the cache costs more"
+
+
+def test_between_the_points_and_beyond_them_it_is_linear() -> None:
+    cost = Cost(RISING)
+    table = cost.table(0, 300)
+    for place, rows in enumerate(GRID):
+        assert table[rows - 1] == pytest.approx(RISING[place])
+    assert table[12 - 1] == pytest.approx((13 + 17) / 2)
+    assert table[192 - 1] == pytest.approx(3 * 45) and table[300 - 1] == pytest.approx(
+        45 * 300 / 64
+    )
+
+
+def test_time_grows_with_the_cache_by_the_pass_and_by_its_rows() -> None:
+    cost = Cost(RISING, growth=(0.01, 0.002))
+    near, far = cost.table(100, 200), cost.table(100 + 8 * BUCKET, 200)
+    assert far - near == pytest.approx(8 * BUCKET * (0.01 + 0.002 * np.arange(1, 201)))
+
+
+def test_a_table_is_the_reader_s_own() -> None:
+    cost = Cost(RISING)
+    cost.table(0, 64)[:] = 0.0
+    assert cost(1) == RISING[0]
+
+
+def test_a_time_above_that_of_a_longer_pass_is_not_believed() -> None:
+    cost = Cost([14.0, 9.0, 12.0, 12.0, 90.0, 30.0, 60.0])
+    assert [cost(n) for n in GRID] == [9, 9, 12, 12, 30, 30, 60]
+
+
+# -- what is seen ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(COSTS, SEEN, st.floats(0.01, 100.0))
+def test_how_fast_the_machine_is_does_not_matter(
+    cost: Cost, seen: list[tuple[int, int, float]], factor: float
+) -> None:
+    """The same passes on a machine that many times as slow teach the same shape."""
+    other = Cost(cost.seconds[: len(GRID)].tolist(), growth=cost.growth)
+    for rows, context, seconds in seen:
+        cost.saw(rows, context, seconds)
+        other.saw(rows, context, seconds * factor)
+    assert other.bend == pytest.approx(cost.bend, abs=1e-6)
+    if seen:
+        assert other.pace == pytest.approx(cost.pace * factor)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([1, 5, 16, 48, 192]), min_size=40, max_size=120),
+    st.dictionaries(st.integers(0, 16), st.floats(2.0, 1e6), max_size=16),
+)
+def test_slow_passes_do_not_move_the_shape(rows: list[int], slow: dict[int, float]) -> None:
+    """At most every seventh pass is slow, however much: the shape moves by STEP for each at most,
+    and never by more than if all were about its limit."""
+    cost = Cost(RISING)
+    before = shape(cost)
+    for place, count in enumerate(rows):
+        factor = slow.get(place // 7, 1.0) if place % 7 == 6 else 1.0
+        cost.saw(count, 500, Cost(RISING)(count, 500) * factor)
+    outliers = sum(place % 7 == 6 and place // 7 in slow for place in range(len(rows)))
+    moved = np.abs(shape(cost) - before).max()
+    assert moved <= 2 * STEP * outliers + 1e-9  # a point and the first one
+    assert moved < 0.12
+
+
+def test_a_busy_minute_is_not_unlearnt_shape() -> None:
+    """Passes that take three times as long for a while, in which long passes suffer most, and
+    noise all the time: afterwards the shape is what it was."""
+    chance = random.Random(3)
+    cost, true = Cost(RISING), Cost(RISING)
+
+    def run(passes: int, busy: bool) -> None:
+        for _ in range(passes):
+            rows = chance.choice([1, 4, 9, 30, 64])
+            noise = chance.lognormvariate(0, 0.1) * (3.0 if busy else 1.0)
+            if busy and chance.random() < 0.3:
+                noise *= 4
+            cost.saw(rows, 500, true(rows, 500) * noise)
+
+    run(200, busy=False)
+    run(600, busy=True)
+    assert np.abs(shape(cost) - shape(true))[: len(GRID)].max() < 0.2
+    run(300, busy=False)
+    assert np.abs(shape(cost) - shape(true))[: len(GRID)].max() < 0.1
+
+
+def test_a_wrong_shape_is_corrected() -> None:
+    cost, true = Cost([10.0] * 7), Cost([10, 10, 10, 10, 12, 14, 16])
+    ratio = true(64) / true(1)
+    for _ in range(100):
+        for rows in (1, 64, 1, 1, 40):
+            cost.saw(rows, 0, 3 * true(rows))
+    assert cost(64) / cost(1) == pytest.approx(ratio, rel=0.1)
+    assert cost.pace == pytest.approx(3 * true(1) / cost(1), rel=0.1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(SEEN.filter(bool))
+def test_corrections_have_a_limit(seen: list[tuple[int, int, float]]) -> None:
+    cost = Cost(RISING)
+    for one in seen * 10:
+        cost.saw(*one)
+    assert max(map(abs, cost.bend)) <= MOST
+
+
+def test_the_pace_of_reading_is_learnt_from_long_passes() -> None:
+    cost = Cost([1.0] * 6 + [6.4])
+    assert cost.reading == pytest.approx(0.1)
+    cost.read(8, 100.0)  # too few to tell
+    assert cost.reading == pytest.approx(0.1)
+    for _ in range(6):
+        cost.read(128, 128 * 0.2)  # busy for a moment
+    assert cost.reading < 0.14
+    for _ in range(400):
+        cost.read(128, 128 * 0.4)  # slow for good
+    assert cost.reading == pytest.approx(0.4, rel=0.05)
+    for _ in range(30):
+        cost.read(128, 128 * 0.1)
+    assert cost.reading == pytest.approx(0.1, rel=0.05)
+
+
+# -- measuring -------------------------------------------------------------------------------------
+
+
+@given(st.floats(0, 1e-3), st.floats(0, 1e-3), st.integers(1, 4000))
+def test_growth_is_found_again(once: float, row: float, tokens: int) -> None:
+    near = {1: 0.5, 32: 0.9}
+    far = {n: time + tokens * (once + row * n) for n, time in near.items()}
+    assert grown(near, far, tokens) == pytest.approx((once, row), abs=1e-9)
+
+
+@given(TIMES, TIMES, TIMES, TIMES, st.integers(0, 4000))
+def test_growth_is_never_negative(a: float, b: float, c: float, d: float, tokens: int) -> None:
+    assert min(grown({1: a, 32: b}, {1: c, 32: d}, tokens)) >= 0
+
+
+@pytest.fixture(scope="module")
+def target(tiny: Any) -> Target:
+    return Target(tiny("llama"), Config(threads=2))
+
+
+def test_measuring_leaves_the_target_as_it_is_between_any_two_passes(target: Target) -> None:
+    prompt = list(range(2, 60))
+    target.begin(prompt, 8)
+    for _ in target.prefill(prompt, 8):
+        pass
+    rows = len(prompt) - 1  # those behind were never written
+    kept, cache = target.sequence, target.sequence.cache[0][..., :rows, :].clone()
+    cost = guess(target)
+    assert not cost.measured and cost.reading > 0
+    first = cost.seconds.copy()
+    turns = 0
+    for _ in measure(target, cost):
+        turns += 1
+        assert target.sequences == [kept] and kept.tokens == prompt[:-1]
+        if not cost.measured and turns <= 2 * len(GRID):
+            assert (cost.seconds == first).all(), "half a measurement is none"
+    assert turns > len(GRID), "every point is measured"
+    assert target.sequence.cache[0][..., :rows, :].equal(cache)
+    assert (cost.seconds != first).any() and cost.reading == cost.seconds[6] / GRID[-1]
+    assert (np.diff(cost.table(400, 192)) >= 0).all()
+
+
+def test_a_model_of_a_very_short_context_is_not_measured(
+    tiny: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = Target(tiny("llama"), Config(max_context=100))
+    cost = guess(short)
+    with caplog.at_level(logging.WARNING):
+        assert list(measure(short, cost)) == [] and not cost.measured
+    assert len(caplog.messages) == 1 and "100" in caplog.messages[0]
+
+
+# -- kept ------------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_comes_back(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "costs.json"
+    cost = Cost(RISING, 0.2, (0.01, 0.002))
+    cost.measured = True
+    for n in range(50):
+        cost.saw(1 + n, 100, 12.0 + n % 7)
+    remember(file, "this", cost)
+    remember(file, "that", Cost(RISING[::-1]))
+    again = remembered(file, "this")
+    assert again is not None and again.measured and again.reading == 0.2
+    assert (
+        again.table(3000, 250).tolist() == Cost.table(cost, 3000, 250).tolist()
+        or max(abs(again.table(3000, 250) / cost.table(3000, 250) - 1)) < STEP * 16
+    )
+    assert again.bend == cost.bend
+    that = remembered(file, "that")
+    assert that is not None and not that.measured
+    assert remembered(file, "other") is None
+    assert [path.name for path in file.parent.iterdir()] == ["costs.json"]
+
+
+GOOD = {
+    "seconds": [*RISING, 90.0, 135.0],
+    "growth": [0.0, 0.0],
+    "bend": [0.0] * len(POINTS),
+    "reading": 0.1,
+    "measured": True,
+}
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        [1.0] * 8,  # an older version's
+        None,
+        {},
+        GOOD | {"seconds": [1.0] * 3},
+        GOOD | {"seconds": [*RISING, 90.0, float("nan")]},
+        GOOD | {"seconds": [-1.0, *GOOD["seconds"][1:]]},  # type: ignore[index]
+        GOOD | {"growth": [-1.0, 0.0]},
+        GOOD | {"growth": "no"},
+        GOOD | {"bend": [float("nan")] * len(POINTS)},
+        GOOD | {"bend": [99.0] * len(POINTS)},
+        GOOD | {"reading": 0},
+        GOOD | {"reading": float("inf")},
+    ],
+)
+def test_what_cannot_be_used_is_measured_again(tmp_path: Path, known: Any) -> None:
+    file = tmp_path / "costs.json"
+    file.write_text(json.dumps({"this": known, "good": GOOD}), "utf-8")
+    assert remembered(file, "this") is None
+    good = remembered(file, "good")
+    assert good is not None and good.measured and good(64) == 45.0
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"7", b'"x"'])
+def test_a_damaged_file_is_no_file(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "costs.json"
+    file.write_bytes(content)
+    assert remembered(file, "this") is None
+    remember(file, "this", Cost(RISING))
+    assert remembered(file, "this") is not None
+
+
+def test_a_folder_that_cannot_be_written_costs_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("", "utf-8")
+    with caplog.at_level(logging.WARNING):
+        remember(tmp_path / "file" / "costs.json", "this", Cost(RISING))
+    assert len(caplog.messages) == 1 and "costs.json" in caplog.messages[0]
+
+
+def test_the_pace_is_the_median_of_the_last_passes() -> None:
+    cost = Cost(RISING)
+    assert cost.pace == 1.0
+    for factor in (1.0, 2.0, 50.0):
+        cost.saw(1, 0, RISING[0] * factor)
+    assert cost.pace == pytest.approx(median([1.0, 2.0, 50.0]), rel=0.02)

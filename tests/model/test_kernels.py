@@ -1,0 +1,348 @@
+"""Laws of the native kernels: a row's bits depend on that row alone, and float64 oracles agree.
+
+The oracles are numpy; every instruction set of this processor is compared bit for bit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from engine.model import _kernels as kernels
+
+F32 = NDArray[np.float32]
+rng = np.random.default_rng(7)
+BEST = kernels.isa()
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    kernels.set_threads(2)
+    yield
+    kernels.set_isa(BEST)
+    kernels.set_threads(1)
+
+
+def isas() -> list[str]:
+    """The instruction sets that this processor has."""
+    found = []
+    for name in ("plain", "avx2", "avx512vnni"):
+        try:
+            kernels.set_isa(name)
+        except ValueError as error:
+            assert "this processor does not have it" in str(error)
+        else:
+            found.append(name)
+    kernels.set_isa(BEST)
+    return found
+
+
+def normal(*shape: int) -> F32:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def same(a: F32, b: F32) -> bool:
+    """Equal bits (so NaN equals itself and 0 differs from -0)."""
+    return a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def forward(linear: kernels.QLinear, x: F32) -> F32:
+    out = np.full((len(x), linear.shape[0]), np.nan, np.float32)
+    linear.forward(np.ascontiguousarray(x), out)
+    return out
+
+
+# --- QLinear ---------------------------------------------------------------------------------
+
+
+def quantized(x: F32) -> NDArray[np.float64]:
+    """The rows as QLinear sees them: int8 per block of 32, scale amax / 127."""
+    rows, n = x.shape
+    blocks = np.zeros((rows, -(-n // 32) * 32), np.float32)
+    blocks[:, :n] = x
+    blocks = blocks.reshape(rows, -1, 32)
+    amax = np.abs(blocks).max(2, keepdims=True)
+    q = np.rint(blocks * np.divide(np.float32(127), amax, where=amax > 0, out=np.zeros_like(amax)))
+    wide: NDArray[np.float64] = q.astype(np.float64) * (amax / np.float32(127))
+    return wide.reshape(rows, -1)[:, :n]
+
+
+@pytest.mark.parametrize("out, n", [(1, 1), (17, 33), (16, 32), (33, 31), (64, 96), (100, 500)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_forward_is_the_quantized_product(out: int, n: int, biased: bool) -> None:
+    w, x, bias = normal(out, n), normal(9, n), normal(out) if biased else None
+    linear = kernels.QLinear(w, bias)
+    kept = linear.dequantize().astype(np.float64)
+    oracle = quantized(x) @ kept.T + (0 if bias is None else bias)
+    size = np.abs(quantized(x)) @ np.abs(kept).T + 1
+    assert np.all(np.abs(forward(linear, x) - oracle) <= 2e-6 * size)
+    assert linear.shape == (out, n)
+
+
+def test_weights_keep_half_a_step() -> None:
+    w = normal(40, 100) * np.exp(3 * normal(40, 1))
+    padded = np.zeros((40, 128), np.float32)
+    padded[:, :100] = w
+    amax = np.abs(padded.reshape(40, 4, 32)).max(2).repeat(32, 1)[:, :100]
+    # Half a step of amax / 127, which bfloat16's rounding up makes at most 1/128 larger.
+    assert np.all(np.abs(kernels.QLinear(w).dequantize() - w) <= amax / 254 * (1 + 1 / 127))
+    assert not np.array_equal(kernels.QLinear(w).dequantize(), w)
+
+
+def test_bfloat16_weights_are_their_values() -> None:
+    bits = (normal(20, 50).view(np.uint32) >> 16).astype(np.uint16)
+    values = (bits.astype(np.uint32) << 16).view(np.float32)
+    assert same(kernels.QLinear(bits).dequantize(), kernels.QLinear(values).dequantize())
+
+
+def test_a_row_does_not_depend_on_its_neighbours() -> None:
+    linear, x = kernels.QLinear(normal(75, 200), normal(75)), normal(140, 200)
+    alone = np.concatenate([forward(linear, x[i : i + 1]) for i in range(len(x))])
+    for k in [*range(1, 71), 128, 140]:
+        rows = rng.permutation(len(x))[:k]
+        assert same(forward(linear, x[rows]), alone[rows]), k
+
+
+def test_every_instruction_set_and_thread_count_gives_the_same_bits() -> None:
+    scale = np.exp(8 * normal(13, 1))
+    for out, n in [(17, 33), (200, 96), (31, 321)]:
+        linear, x = kernels.QLinear(normal(out, n), normal(out)), normal(13, n) * scale
+        expected = forward(linear, x)
+        for name in isas():
+            kernels.set_isa(name)
+            for threads in (1, 2, 3):
+                kernels.set_threads(threads)
+                for k in range(1, 14):
+                    assert same(forward(linear, x[:k]), expected[:k]), (name, threads, k)
+
+
+@pytest.mark.parametrize("magnitude", [0.0, 1e-42, 1e-30, 1e-6, 1e6, 1e18])
+def test_extreme_magnitudes(magnitude: float) -> None:
+    w, x = normal(20, 64), (normal(3, 64) * magnitude).astype(np.float32)
+    y = forward(kernels.QLinear(w), x)
+    exact = x.astype(np.float64) @ w.T.astype(np.float64)
+    assert np.allclose(y, exact, rtol=0, atol=0.2 * magnitude + 1e-34)
+    swapped = forward(kernels.QLinear(x), w)  # the same numbers as weights
+    assert np.allclose(swapped, exact.T, rtol=0, atol=0.2 * magnitude + 1e-34)
+    assert magnitude < 1e-36 or np.abs(y).max() > magnitude
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_no_number_is_nan_and_stays_alone(bad: float) -> None:
+    linear, x = kernels.QLinear(normal(20, 70)), normal(5, 70)
+    clean = forward(linear, x)
+    x[2, 65] = bad
+    for name in isas():
+        kernels.set_isa(name)
+        y = forward(linear, x)
+        assert np.isnan(y[2]).all()
+        assert same(np.delete(y, 2, 0), np.delete(clean, 2, 0))
+
+
+def test_bad_input_is_one_line() -> None:
+    w = normal(4, 8)
+    with pytest.raises(ValueError, match=r"^x has shape \(2, 7\): expected \(2, 8\)$"):
+        kernels.QLinear(w).forward(normal(2, 7), normal(2, 4))
+    with pytest.raises(ValueError, match=r"^out has shape \(3, 4\): expected \(2, 4\)$"):
+        kernels.QLinear(w).forward(normal(2, 8), normal(3, 4))
+    with pytest.raises(ValueError, match=r"^bias has shape \(5\): expected \(4\)$"):
+        kernels.QLinear(w, normal(5))
+    w[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"^weight: output channel 3 holds NaN or infinity"):
+        kernels.QLinear(w)
+    with pytest.raises(TypeError):
+        kernels.QLinear(normal(4, 8).astype(np.float64))
+    with pytest.raises(ValueError, match=r"^threads 0: must be 1 or more"):
+        kernels.set_threads(0)
+    with pytest.raises(ValueError, match=r"^isa mmx: must be"):
+        kernels.set_isa("mmx")
+
+
+def test_concurrent_calls() -> None:
+    linears = [kernels.QLinear(normal(160, 96)) for _ in range(3)]
+    xs = [normal(k, 96) for k in (1, 7, 20)]
+    expected = [forward(linear, x) for linear, x in zip(linears, xs, strict=True)]
+    wrong: list[int] = []
+
+    def work(i: int) -> None:
+        wrong.extend(i for _ in range(200) if not same(forward(linears[i], xs[i]), expected[i]))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+# --- attend ----------------------------------------------------------------------------------
+
+
+def path(parents: list[int], node: int) -> list[int]:
+    """The ancestors of a node from the root down, then the node."""
+    return [*(path(parents, parents[node]) if parents[node] >= 0 else []), node]
+
+
+def random_tree(k: int) -> list[int]:
+    return [int(rng.integers(-1, i)) for i in range(k)]
+
+
+def attend(q: F32, keys: F32, values: F32, base: int, parents: list[int]) -> F32:
+    out = np.full((len(q), q.shape[1] * q.shape[2]), np.nan, np.float32)
+    tree, scale = np.array(parents, np.int32), q.shape[2] ** -0.5
+    kernels.attend(np.ascontiguousarray(q), keys, values, base, tree, scale, out)
+    return out
+
+
+def cache(kv: int, filled: int, d: int, capacity: int) -> tuple[F32, F32]:
+    """Keys and values whose rows past `filled` are NaN."""
+    keys, values = (np.full((kv, capacity, d), np.nan, np.float32) for _ in range(2))
+    keys[:, :filled], values[:, :filled] = normal(kv, filled, d), normal(kv, filled, d)
+    return keys, values
+
+
+def oracle(q: F32, keys: F32, values: F32, base: int, parents: list[int]) -> NDArray[np.float64]:
+    k, heads, d = q.shape
+    group = heads // len(keys)
+    out = np.zeros((k, heads, d))
+    for i in range(k):
+        seen = [*range(base), *(base + node for node in path(parents, i))]
+        for h in range(heads):
+            s = keys[h // group, seen].astype(np.float64) @ q[i, h] * d**-0.5
+            p = np.exp(s - s.max())
+            out[i, h] = p @ values[h // group, seen] / p.sum()
+    return out.reshape(k, -1)
+
+
+SHAPES = [(14, 2, 64), (9, 3, 64), (4, 4, 80), (8, 1, 128), (2, 2, 8), (3, 1, 40), (2, 1, 256)]
+
+
+@pytest.mark.parametrize("heads, kv, d", SHAPES)
+def test_attention_is_softmax_over_committed_rows_and_path(heads: int, kv: int, d: int) -> None:
+    for base, k in [(0, 1), (0, 5), (1, 3), (15, 9), (130, 1), (77, 30)]:
+        keys, values = cache(kv, base + k, d, base + k + int(rng.integers(3)))
+        q, parents = normal(k, heads, d) * 3, random_tree(k)
+        expected = oracle(q, keys, values, base, parents)
+        results = []
+        for name in isas():
+            kernels.set_isa(name)
+            results.append(attend(q, keys, values, base, parents))
+            assert np.abs(results[-1] - expected).max() < 1e-5
+        assert all(same(r, results[0]) for r in results)
+
+
+@pytest.mark.parametrize("heads, kv, d", SHAPES)
+def test_a_node_equals_one_token_with_its_path_committed(heads: int, kv: int, d: int) -> None:
+    base, k = int(rng.integers(0, 90)), 24
+    keys, values = cache(kv, base + k, d, base + k + 4)
+    q, parents = normal(k, heads, d), random_tree(k)
+    tree = attend(q, keys, values, base, parents)
+    for node in range(k):
+        rows = [*range(base), *(base + i for i in path(parents, node))]
+        alone = [np.full_like(x, np.nan) for x in (keys, values)]  # junk is gone, other places
+        for kept, old in zip(alone, (keys, values), strict=True):
+            kept[:, : len(rows)] = old[:, rows]
+        one = attend(q[node : node + 1], alone[0], alone[1], len(rows) - 1, [-1])
+        assert same(one, tree[node : node + 1]), node
+        branch = path(parents, node)
+        chain = attend(q[branch], alone[0], alone[1], base, [*range(-1, len(branch) - 1)])
+        assert same(chain, tree[branch]), node
+
+
+def test_prefill_in_any_chunks_gives_the_same_bits() -> None:
+    q, (keys, values) = normal(150, 14, 64), cache(2, 150, 64, 160)
+    expected = [attend(q[i : i + 1], keys, values, i, [-1]) for i in range(150)]
+    for chunk in (2, 7, 64, 128, 150):
+        for threads in (1, 2, 3):
+            kernels.set_threads(threads)
+            for i in range(0, 150, chunk):
+                n = min(chunk, 150 - i)
+                y = attend(q[i : i + n], keys, values, i, [*range(-1, n - 1)])
+                assert same(y, np.concatenate(expected[i : i + n])), (chunk, threads, i)
+
+
+def test_long_context_is_cut_in_tasks_without_a_trace() -> None:
+    base, k = 3000, 20
+    keys, values = cache(1, base + k, 64, base + k)
+    q, parents = normal(k, 7, 64), random_tree(k)
+    tree = attend(q, keys, values, base, parents)
+    assert np.abs(tree - oracle(q, keys, values, base, parents)).max() < 1e-5
+    kernels.set_threads(1)
+    assert same(attend(q, keys, values, base, parents), tree)
+    roots = [i for i in range(k) if parents[i] == -1]
+    assert same(attend(q[:1], keys, values, base, [-1]), tree[roots[:1]])
+
+
+def test_siblings_that_are_no_numbers_do_not_leak() -> None:
+    keys, values = cache(2, 44, 64, 50)
+    q, parents = normal(4, 4, 64), [-1, -1, 0, 0]
+    clean = attend(q, keys, values, 40, parents)
+    keys[:, 41], values[:, 41] = np.nan, np.inf
+    dirty = attend(q, keys, values, 40, parents)
+    assert same(dirty[[0, 2, 3]], clean[[0, 2, 3]])
+    assert np.isnan(dirty[1]).all()
+
+
+def test_scores_far_apart() -> None:
+    keys, values = cache(1, 20, 16, 20)
+    keys[0, 3] = 100  # the only key that counts
+    y = attend(np.full((1, 2, 16), 5, np.float32), keys, values, 19, [-1])
+    assert same(y, np.concatenate([values[0, 3], values[0, 3]])[None])
+
+
+def test_attention_refuses() -> None:
+    q, (keys, values) = normal(3, 4, 16), cache(2, 20, 16, 20)
+    with pytest.raises(ValueError, match=r"^parents\[1\] is 1: must be -1 or an earlier row$"):
+        attend(q, keys, values, 5, [-1, 1, 0])
+    with pytest.raises(ValueError, match=r"^base 18 and 3 rows: must fit the cache's 20$"):
+        attend(q, keys, values, 18, [-1, 0, 1])
+    with pytest.raises(ValueError, match=r"^parents has shape"):
+        attend(q, keys, values, 5, [-1, 0])
+    with pytest.raises(ValueError, match=r"^heads 3: must be a multiple of the key heads, 2$"):
+        attend(normal(1, 3, 16), keys, values, 5, [-1])
+    with pytest.raises(ValueError, match=r"^head size 12: must be a multiple of 8"):
+        attend(normal(1, 4, 12), normal(2, 9, 12), normal(2, 9, 12), 5, [-1])
+
+
+# --- norms and gates -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k, n", [(1, 1), (3, 17), (5, 896), (70, 1000)])
+def test_row_steps_are_right_and_alone(k: int, n: int) -> None:
+    x, delta, weight, gate_up = normal(k, n), normal(k, n), normal(n), 20 * normal(k, 2 * n)
+
+    def run(rows: slice) -> list[F32]:
+        total = x[rows].copy()
+        plain, added, gated = (np.full_like(total, np.nan) for _ in range(3))
+        kernels.rms_norm(x[rows], weight, 1e-6, plain)
+        kernels.add_rms_norm(total, delta[rows], weight, 1e-6, added)
+        kernels.silu_mul(gate_up[rows], gated)
+        return [plain, total, added, gated]
+
+    results = run(slice(None))
+    wide, gate = (x + delta).astype(np.float64), gate_up[:, :n].astype(np.float64)
+    expected = [
+        x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True) + 1e-6) * weight,
+        x + delta,
+        wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-6) * weight,
+        gate / (1 + np.exp(-gate)) * gate_up[:, n:],
+    ]
+    for result, right in zip(results, expected, strict=True):
+        assert np.allclose(result, right, rtol=3e-6, atol=1e-6)
+    for name in isas():
+        kernels.set_isa(name)
+        for i in range(k):
+            one = run(slice(i, i + 1))
+            assert all(same(a, b[i : i + 1]) for a, b in zip(one, results, strict=True)), (name, i)
+
+
+def test_silu_of_extremes() -> None:
+    gate_up = np.array([[-1e30, 1e30, -100, 0, np.nan, 1, 1, 1, 1, 1]], np.float32)
+    out = np.empty((1, 5), np.float32)
+    kernels.silu_mul(gate_up, out)
+    assert out[0, :4].tolist() == [0, np.float32(1e30), 0, 0]
+    assert np.isnan(out[0, 4])

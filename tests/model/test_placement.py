@@ -1,0 +1,252 @@
+"""What a model takes of a card's memory, or of several; and models made of noise."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from engine.config import Config
+from engine.model.hf_model import UnsupportedModel
+from engine.model.placement import (
+    Size,
+    check_fits,
+    choose_dtype,
+    memory_told,
+    placed,
+    room_left,
+    room_on,
+    shares,
+    size_of,
+)
+from engine.model.random_weights import RandomWeights
+from engine.model.target import Target
+from engine.records import Draft
+from tests.conftest import tiny_model
+from tests.model.test_target import begin, load
+
+CODER_7B = {
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": False,
+}
+GB = 10**9
+
+
+def test_the_size_of_a_known_model() -> None:
+    """Qwen2.5-Coder-7B has 7.62 billion parameters, and 56 KB of keys and values a token."""
+    size = size_of(CODER_7B, 2)
+    assert size.weights == pytest.approx(2 * 7.615e9, rel=0.003)
+    assert size.token == 2 * 28 * 4 * 128 * 2
+    assert size_of(CODER_7B, 4).weights == pytest.approx(2 * size.weights, rel=0.003)
+
+
+def test_the_size_with_matrices_of_8_bits() -> None:
+    """The embedding keeps its numbers, also where it is the head: that is one more matrix then."""
+    words = CODER_7B["vocab_size"] * CODER_7B["hidden_size"]  # type: ignore[operator]
+    size = size_of(CODER_7B, 2, 1)
+    assert size.weights == pytest.approx(7.615e9 + words, rel=0.003)
+    tied = CODER_7B | {"tie_word_embeddings": True}
+    assert size_of(tied, 2, 1).weights == size.weights
+    assert size_of(tied, 2).weights == size_of(CODER_7B, 2).weights - 2 * words
+
+
+def test_8_bits_for_a_gpu_are_refused_elsewhere(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="dtype int8 runs on CUDA only: choose q8 or bf16 on cpu"):
+        choose_dtype("int8", torch.device("cpu"), tmp_path)
+    assert choose_dtype("int8", torch.device("cuda"), tmp_path) == "int8"
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_sizes_are_those_of_what_is_loaded(tiny: Any, kind: str) -> None:
+    target = load(tiny(kind))
+    matrices = [
+        one for one in load_file(tiny(kind) / "model.safetensors").values() if one.dim() > 1
+    ]
+    size = size_of(target.settings, 4)
+    model: Any = target.model
+    assert size.weights == sum(one.nbytes for one in matrices) + model.turns.nbytes
+    begin(target, [3, 4, 5])
+    assert size.token * target.sequence.capacity == target.sequence.nbytes
+
+
+def test_a_model_that_does_not_fit_is_one_line_with_the_numbers() -> None:
+    size = size_of(CODER_7B, 2)
+    with pytest.raises(UnsupportedModel) as caught:
+        check_fits("coder-7b", size, 2048, "Some Card", 11 * GB, 12 * GB)
+    line = str(caught.value)
+    assert "\n" not in line
+    for part in (
+        "coder-7b needs 16.", "15.2 GB for weights", "0.1 GB for 2048 tokens", "to compute",
+        "Some Card has 11.0 GB of 12.0 GB free", "smaller model", "--device cpu",
+    ):  # fmt: skip
+        assert part in line
+
+
+@given(st.integers(0, 100), st.integers(1, 9), st.integers(0, 50), st.integers(1, 40))
+def test_what_is_let_in_has_room(weights: int, token: int, beside: int, tokens: int) -> None:
+    """Memory for exactly what is needed is enough, one byte less is not."""
+    size = Size(weights, token, beside)
+    need = weights + tokens * token + beside
+    check_fits("m", size, tokens, "card", need, need)
+    with pytest.raises(UnsupportedModel):
+        check_fits("m", size, tokens, "card", need - 1, need)
+    assert room_left(size, tokens, need - weights) == tokens  # once the weights are loaded
+    assert room_left(size, tokens, need - weights - 1) == max(1, tokens - 1)
+    assert room_left(size, tokens, 0) == 1
+
+
+def test_a_shorter_context_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    assert room_left(Size(0, 10, 0), 50, 10**6) == 50
+    assert not caplog.records
+    assert room_left(Size(0, 10, 0), 50, 300) == 30
+    assert [one.message for one in caplog.records] == [
+        "memory for 30 tokens of 50 is left on this card: longer prompts are refused"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("layers", "free", "expected"),
+    [
+        (28, [80], [28]),
+        (28, [80, 80], [14, 14]),
+        (5, [80, 80, 80], [2, 2, 1]),
+        (28, [80, 40], [19, 9]),
+        (80, [10, 20, 10], [20, 40, 20]),
+        (3, [100, 1, 100], [1, 1, 1]),  # a device that is named is used
+        (9, [0, 90], [1, 8]),
+    ],
+)
+def test_layers_are_shared_out_by_memory(layers: int, free: list[int], expected: list[int]) -> None:
+    assert shares(layers, free) == expected
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=4), st.integers(0, 7))
+def test_no_other_shares_leave_more_where_least_is_left(free: list[int], more: int) -> None:
+    layers = len(free) + more
+
+    def least(counts: Sequence[int]) -> float:
+        return min(room / count for room, count in zip(free, counts, strict=True))
+
+    counts = shares(layers, free)
+    assert sum(counts) == layers and min(counts) >= 1
+    every = itertools.product(range(1, more + 2), repeat=len(free))
+    assert least(counts) == max(least(one) for one in every if sum(one) == layers)
+
+
+def test_what_lies_on_the_devices_is_the_model() -> None:
+    for tied, width in itertools.product((False, True), (2, 4)):
+        settings = CODER_7B | {"tie_word_embeddings": tied}
+        one, layers = size_of(settings, width), range(28)
+        parts = [
+            size_of(settings, width, 0, some) for some in (layers[:9], layers[9:10], layers[10:])
+        ]
+        head = 152064 * 3584 * width if tied else 0  # the last device has its own
+        assert sum(part.weights for part in parts) == one.weights + head
+        assert sum(part.token for part in parts) == one.token
+        assert parts[0].weights > 9 * parts[1].weights < parts[2].weights
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """Two cards that there are not, by the bytes that are free on them."""
+    found: dict[int, int] = {}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda card: (found[card.index], 24 * GB))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda card: "Some Card")
+    return found
+
+
+CARDS = [torch.device("cuda", number) for number in range(2)]
+
+
+@pytest.mark.parametrize("gb", [(10, 12), (12, 10), (11, 11), (6, 16), (16, 6), (24, 24)])
+def test_no_other_places_take_a_longer_context(free: dict[int, int], gb: tuple[int, int]) -> None:
+    free |= {0: gb[0] * GB, 1: gb[1] * GB}
+
+    def room(first: int) -> float:
+        """Bytes for the keys and values of a layer, on the card that has fewer."""
+        parts = [size_of(CODER_7B, 2, 0, some) for some in (range(first), range(first, 28))]
+        left = [free[n] - one.weights - one.beside for n, one in enumerate(parts)]
+        return min(left[0] / first, left[1] / (28 - first))
+
+    places, sizes = placed("coder", CODER_7B, (2, 2), 0, CARDS)
+    assert [card for card, _ in places] == CARDS and sum(count for _, count in places) == 28
+    assert room(places[0][1]) == max(room(count) for count in range(1, 28))
+    assert sizes[0] == size_of(CODER_7B, 2, 0, range(places[0][1]))
+
+
+def test_every_card_is_asked(free: dict[int, int], caplog: pytest.LogCaptureFixture) -> None:
+    free |= {0: 10 * GB, 1: 12 * GB}
+    _, sizes = placed("coder", CODER_7B, (2, 2), 0, CARDS)
+    for number, size in enumerate(sizes):
+        assert size.weights + 1024 * size.token + size.beside <= free[number]
+        free[number] -= size.weights  # as once they are loaded
+    context, memory = room_on(CARDS, sizes, 1 << 20, 1 << 40)
+    left = [free[number] - size.beside for number, size in enumerate(sizes)]
+    assert context == min(room // size.token for room, size in zip(left, sizes, strict=True))
+    token = sum(size.token for size in sizes)  # remembered sequences share their bytes out alike
+    assert all(memory * size.token // token <= left[n] for n, size in enumerate(sizes))
+    assert any((memory + token) * size.token // token > left[n] for n, size in enumerate(sizes))
+    assert room_on(CARDS, sizes, 100, 1 << 10) == (100, 1 << 10)
+    assert "is left on Some Card (cuda:" in caplog.text
+    free |= {0: 12 * GB, 1: 4 * GB}
+    with pytest.raises(UnsupportedModel) as caught:
+        placed("coder", CODER_7B, (2, 2), 0, CARDS)
+    line = str(caught.value)
+    assert line.startswith("coder, layers ") and "Some Card (cuda:" in line and "\n" not in line
+
+
+def test_only_memory_is_translated() -> None:
+    with pytest.raises(KeyError), memory_told("some", []):
+        raise KeyError("other")
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_noise_has_the_names_and_shapes_of_a_model(tmp_path: Path, kind: str, tied: bool) -> None:
+    folder = tiny_model(tmp_path, kind)
+    real = load_file(folder / "model.safetensors")
+    settings = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": tied}
+    (folder / "config.json").write_text(json.dumps(settings))
+    for file in folder.iterdir():
+        if file.name != "config.json":
+            file.unlink()
+    expected = {name: tuple(one.shape) for name, one in real.items()}
+    if tied:
+        del expected["lm_head.weight"]
+    cpu = torch.device("cpu")
+    noise = RandomWeights(settings, cpu, torch.float32, seed=1)
+    assert noise.shapes == expected
+    assert {name: tuple(noise[name].shape) for name in noise.shapes} == expected
+    assert noise.get("model.norm.weight") is not None
+    assert noise.get("no.such.weight") is None
+    logits = []
+    for weights in (noise, {name: noise[name] for name in noise.shapes}):
+        for graphs in ("off", "static"):
+            config = Config(device="cpu", dtype="f32", threads=2, graphs=graphs)
+            target = Target(folder, config, weights=weights)
+            begin(target, [5, 6, 7])
+            logits.append(target.forward(7, Draft()).logits)
+    assert logits[0].isfinite().all()
+    assert logits[0].std() > 0
+    assert all(torch.equal(one, logits[0]) for one in logits)
+    other = RandomWeights(settings, cpu, torch.float32, seed=2)
+    name = "model.layers.0.mlp.up_proj.weight"
+    assert not torch.equal(noise[name], other[name])
+    assert not torch.equal(noise[name], noise["model.layers.1.mlp.up_proj.weight"])

@@ -1,0 +1,314 @@
+"""Passes of static shape, on a CPU and without graphs: what a pass says does not depend on the
+bucket that it runs in, and what fills a bucket up is never seen."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine.drafting import Nothing, chain
+from engine.drafting._drafting import Recycling
+from engine.drafting.methods.sdsat import install
+from engine.generate import generate
+from engine.model.cuda.cuda_graphs import BUCKETS, MOST, PATIENCE, Graphs
+from engine.model.cuda.static_forward import Pass
+from engine.model.cuda.torch_ops import visible
+from engine.model.ops import Rows
+from engine.model.target import Target
+from engine.prompts.builder import Prompt, Tokenizer
+from engine.records import Draft, Request
+from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
+from tests.support.drafters import drafters, trying
+from tests.test_law import SAMPLED, answer, plain, run
+
+LLAMAS = ("llama", "qwen2", "qwen3")
+DTYPES = ("f32", "bf16")
+SIZES = sorted({size for most in BUCKETS for size in (most // 2, most - 1)})  # of drafts
+
+
+def static(folder: Path, dtype: str = "f32", threads: int = 2, **options: Any) -> Target:
+    target = load(folder, dtype, threads, graphs="static", **options)
+    assert target.static is not None
+    return target
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", LLAMAS)
+def test_rows_are_those_of_the_plain_path(tiny: Any, kind: str, dtype: str, exact: bool) -> None:
+    """Bit for bit, in every bucket: full ones, and those that are filled up."""
+    ours, theirs = static(tiny(kind), dtype, exact=exact), load(tiny(kind), dtype)
+    prompt = some_tokens(150, ours.vocab)
+    for target in (ours, theirs):
+        begin(target, prompt)
+    for size in SIZES:
+        draft = some_tree(size, ours.vocab, size)
+        mine, other = (one.forward(prompt[-1], draft, hidden=True) for one in (ours, theirs))
+        assert torch.equal(mine.logits, other.logits), size
+        assert torch.equal(mine.hidden, other.hidden), size
+        assert mine.logits.dtype == torch.float32
+
+
+def test_a_row_has_the_same_bits_in_every_bucket(tiny: Any) -> None:
+    target = static(tiny("qwen2"), "bf16", exact=True)
+    prompt = some_tokens(90, target.vocab)
+    begin(target, prompt)
+    tree = some_tree(MOST - 1, target.vocab)
+    whole = target.forward(prompt[-1], tree).logits
+    for size in range(MOST):
+        assert torch.equal(target.forward(prompt[-1], tree.first(size)).logits, whole[: size + 1])
+
+
+@pytest.mark.parametrize(("kind", "sampled"), [("llama", False), ("qwen2", True)])
+def test_no_drafter_changes_the_answer(tiny: Any, kind: str, sampled: bool) -> None:
+    target, usual = (make(tiny(kind), threads=1) for make in (static, load))
+    tokenizer = Tokenizer(tiny(kind))
+    tokenizer.eos = frozenset()
+    options: dict[str, Any] = {"seed": 3, **(SAMPLED if sampled else {})}
+    prompt = Prompt(some_tokens(30, target.vocab), max_tokens=40)
+    expected, truth = plain(target, tokenizer, prompt, **options)
+    assert answer(run(usual, tokenizer, prompt, Nothing(), **options)[1]) == answer(expected)
+    prompt.predictions = [truth[3:30]]
+    for name, drafter in drafters(truth, target.vocab).items():
+        _, done = run(target, tokenizer, prompt, drafter, **options)
+        assert answer(done) == answer(expected), name
+
+
+def test_what_fills_a_bucket_up_reaches_nothing(tiny: Any) -> None:
+    """The cache behind the real rows, and the rows before them, stay as they were."""
+    target = static(tiny("llama"))
+    prompt = some_tokens(40, target.vocab)
+    for size in SIZES:
+        target.sequences.clear()
+        begin(target, prompt)
+        (cache,) = target.sequence.cache
+        base, stop = len(prompt) - 1, len(prompt) + size
+        cache[..., base:, :] = float("nan")
+        before = cache.clone()
+        draft = some_tree(size, target.vocab)
+        scores = target.forward(prompt[-1], draft)
+        assert scores.logits.isfinite().all()
+        assert len(scores.logits) == size + 1
+        assert torch.equal(cache[..., :base, :], before[..., :base, :])
+        assert cache[..., base:stop, :].isfinite().all()
+        assert cache[..., stop:, :].isnan().all()
+        assert scores.chosen is not None
+        assert len(scores.chosen(Request("chat"), len(prompt))) == size + 1
+
+
+def test_the_last_rows_of_a_cache_can_be_used(tiny: Any) -> None:
+    """A bucket may reach beyond the cache; its real rows may not."""
+    target = static(tiny("llama"))
+    prompt = some_tokens(200, target.vocab)
+    begin(target, prompt, room=40)
+    room = target.sequence.capacity - len(prompt)
+    assert 40 <= room < MOST - 1
+    assert len(target.forward(prompt[-1], some_tree(room, target.vocab)).logits) == room + 1
+    with pytest.raises(ValueError, match="rows"):
+        target.forward(prompt[-1], some_tree(room + 1, target.vocab))
+    assert target.room() == room
+
+
+def test_the_likeliest_words_of_every_row(tiny: Any) -> None:
+    """Whether they were asked for behind the pass before, or not; of the logits as they are now."""
+    target = static(tiny("llama"))
+    prompt = some_tokens(40, target.vocab)
+    begin(target, prompt)
+    for size, width in ((0, 8), (5, 8), (40, 8), (12, 3), (63, 3), (7, 1)):
+        scores = target.forward(prompt[-1], some_tree(size, target.vocab, size))
+        with torch.inference_mode():
+            scores.logits[-1, 7] = 50.0
+        assert scores.chosen is not None
+        assert scores.likely is not None
+        assert len(scores.chosen(Request("chat"), len(prompt))) == size + 1
+        words, values = scores.likely(width)
+        expected = scores.logits.topk(width)
+        assert words.tolist() == expected.indices.tolist()
+        assert values.tolist() == expected.values.tolist()
+        table = Recycling(target.vocab, width)
+        table.put(np.arange(size + 1, dtype=np.int32), words, values)
+        assert table.table[: size + 1].tolist() == words.tolist()
+
+
+@pytest.mark.parametrize("kind", LLAMAS)
+def test_kept_paths_are_where_the_plain_path_puts_them(tiny: Any, kind: str) -> None:
+    ours, theirs = static(tiny(kind), "bf16"), load(tiny(kind), "bf16")
+    text = some_tokens(60, ours.vocab)
+    for target in (ours, theirs):
+        target.keeps_states = True
+        begin(target, text)
+    for seed, size in enumerate((0, 1, 5, 20, 63, 40)):
+        draft = some_tree(size, ours.vocab, seed)
+        chance = random.Random(seed)
+        path = path_to(draft, chance.randrange(size)) if size else []
+        for target in (ours, theirs):
+            target.forward(text[-1], draft)
+            target.keep(path)
+        text += [draft.tokens[node] for node in path] + [5]
+        assert ours.tokens == theirs.tokens == text[:-1]
+        count = len(ours.tokens)
+        one, other = ours.sequence, theirs.sequence
+        assert torch.equal(one.cache[0][..., :count, :], other.cache[0][..., :count, :])
+        assert one.states is not None
+        assert other.states is not None
+        assert torch.equal(one.states[:count], other.states[:count])
+
+
+def test_layers_that_are_skimmed_are_those_of_the_plain_path(tiny: Any) -> None:
+    ours, theirs = static(tiny("qwen3")), load(tiny("qwen3"))
+    prompt = some_tokens(70, ours.vocab)
+    for target in (ours, theirs):
+        begin(target, prompt)
+    for ahead, token in enumerate((prompt[-1], 7, 9)):
+        rows = [target.skim(token, ahead, 1) for target in (ours, theirs)]
+        assert torch.equal(*rows)
+
+
+def test_requests_in_between_and_longer_caches(tiny: Any) -> None:
+    """Several sequences, one of which grows: each pass reads its own cache."""
+    folder = tiny("llama")
+    tokenizer = Tokenizer(folder)
+    tokenizer.eos = frozenset()
+    long, short = (Prompt(some_tokens(n, 200, n), max_tokens=20) for n in (200, 150))
+    target = static(folder, threads=1)
+    expected, urgent = (run(target, tokenizer, one, Nothing())[1] for one in (long, short))
+    for place in range(0, 24, 5):
+        running = generate(Request("complete"), long, target, tokenizer, Nothing())
+        events: list[Any] = list(itertools.islice(running, place))
+        assert answer(run(target, tokenizer, short, Nothing())[1]) == answer(urgent)
+        events += running
+        assert answer(events[-1]) == answer(expected)
+
+
+def test_ids_that_there_are_not_are_refused(tiny: Any) -> None:
+    """Before they reach a card, where they would end the process."""
+    target = static(tiny("llama"))
+    prompt = some_tokens(20, target.vocab)
+    begin(target, prompt)
+    expected = target.forward(prompt[-1], Draft()).logits
+    for token in (-1, target.vocab, 10**6):
+        draft = Draft()
+        draft.add(token, -1, 1.0, "test")
+        with pytest.raises(IndexError, match="tokens 0 to"):
+            target.forward(prompt[-1], draft)
+    assert torch.equal(target.forward(prompt[-1], Draft()).logits, expected)
+
+
+def test_words_put_behind_the_model_s_own_are_read(tiny: Any) -> None:
+    """SDSAT's adaptive tokens."""
+    ours, theirs = static(tiny("llama")), load(tiny("llama"))
+    prompt = some_tokens(20, ours.vocab)
+    rows = torch.randn(3, ours.model.width, generator=torch.Generator().manual_seed(1))
+    logits = []
+    for target in (ours, theirs):
+        begin(target, prompt)
+        ids = install(target, rows)
+        logits.append(target.forward(prompt[-1], chain(ids, "test")).logits)
+    assert torch.equal(*logits)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_row_sees(seed: int) -> None:
+    """The bits that a card reads say what the mask says."""
+    chance = random.Random(seed)
+    base, size = chance.choice([0, 1, 70]), chance.choice([0, 3, 63])
+    tree = some_tree(size, 100, seed)
+    parents = [-1, *(parent + 1 for parent in tree.parents)]
+    rows = Rows.of(base, parents, torch.device("cpu"))
+    bits: list[int] = []
+    for row, parent in enumerate(parents):
+        bits.append((bits[parent] if parent >= 0 else 0) | 1 << row)
+    seen = torch.tensor([bit - (1 << 64) if bit >> 63 else bit for bit in bits])
+    nothing = torch.empty(0)
+    now = Pass(base, len(parents), rows.parents, nothing, nothing, nothing, rows.positions, seen,
+               nothing, True, False)  # fmt: skip
+    assert torch.equal(visible(now), rows.mask(torch.device("cpu")))
+    chain = [-1, *range(size)]
+    rows = Rows.of(base, chain, torch.device("cpu"))
+    now = Pass(base, size + 1, rows.parents, nothing, nothing, nothing, rows.positions, seen,
+               nothing, False, False)  # fmt: skip
+    assert torch.equal(visible(now), rows.mask(torch.device("cpu")))
+
+
+class Full:
+    """A product on a card that has memory for a few rows only."""
+
+    def __init__(self, inner: Any, rows: int) -> None:
+        self.inner, self.rows, self.refused = inner, rows, 0
+
+    def __call__(self, x: Any) -> Any:
+        if len(x) > self.rows:
+            self.refused += 1
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self.inner(x)
+
+
+def test_where_memory_is_short_drafts_are_cut(tiny: Any, caplog: pytest.LogCaptureFixture) -> None:
+    target = static(tiny("llama"), threads=1)
+    tokenizer = Tokenizer(tiny("llama"))
+    tokenizer.eos = frozenset()
+    prompt = Prompt(some_tokens(30, target.vocab), max_tokens=30)
+    expected, truth = plain(target, tokenizer, prompt)
+    few = {name: trying(truth, target.vocab)[name] for name in ("long", "trees", "next token")}
+    down = Full(target.model.blocks[1].down, 100)
+    target.model.blocks[1].down = down
+    for rows in (100, 8, 2, 1):
+        target.most, down.rows = MOST, rows
+        target.said_short, down.refused = False, 0
+        caplog.clear()
+        target.sequences[:-1] = []
+        for name, drafter in few.items():
+            _, done = run(target, tokenizer, Prompt(prompt.ids, max_tokens=30), drafter)
+            assert answer(done) == answer(expected), (name, rows)
+        assert bool(down.refused) == (rows < MOST)
+        assert target.most <= max(rows, 1) or rows == 100
+        assert len([one for one in caplog.records if "memory is full" in one.message]) == (
+            1 if down.refused else 0
+        )
+    down.rows = 0
+    with pytest.raises(RuntimeError, match="memory is full"):
+        target.forward(5, Draft())
+
+
+def test_a_card_without_memory_for_a_prompt_reads_it_in_small_parts(tiny: Any) -> None:
+    target, usual = static(tiny("llama")), load(tiny("llama"))
+    down = Full(target.model.blocks[0].down, 70)
+    target.model.blocks[0].down = down
+    prompt = some_tokens(300, target.vocab)
+    for one in (target, usual):
+        begin(one, prompt)
+    assert down.refused
+    assert target.tokens == prompt[:-1]
+    rows = [one.forward(prompt[-1], Draft()).logits for one in (target, usual)]
+    assert torch.equal(*rows)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="graphs can be captured here")
+def test_where_kernels_cannot_be_compiled_steps_are_launched(
+    tiny: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    target, usual = static(tiny("llama")), load(tiny("llama"))
+    assert target.static is not None
+    target.static.graphs = Graphs(target.static)  # without a card
+    assert list(target.warm())[-1] == (0, len(BUCKETS))
+    assert not target.static.ready
+    assert len([one for one in caplog.records if "cannot be used" in one.message]) == 1
+    prompt = some_tokens(30, target.vocab)
+    for one in (target, usual):
+        begin(one, prompt)
+    for _ in range(PATIENCE + 2):
+        rows = [one.forward(prompt[-1], Draft()).logits for one in (target, usual)]
+        assert torch.equal(*rows)
+
+
+def test_a_setting_that_there_is_not_is_refused(tiny: Any) -> None:
+    with pytest.raises(ValueError, match="graphs 'on': choose auto, off or static"):
+        load(tiny("llama"), graphs="on")
+    assert load(tiny("llama")).static is None
+    assert load(tiny("llama"), exact=True).exact

@@ -1,0 +1,177 @@
+"""Triton's kernels say what plain torch says: compiled on a card, else by Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+import torch
+
+CUDA = torch.cuda.is_available()
+if not CUDA:
+    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are imported
+pytest.importorskip("triton", reason="Triton is not here: it comes with torch for CUDA")
+
+from engine.config import Config  # noqa: E402
+from engine.model.cuda import torch_ops, triton_ops  # noqa: E402
+from engine.model.cuda.static_forward import Static  # noqa: E402
+from engine.model.target import Target  # noqa: E402
+from engine.records import Draft  # noqa: E402
+from tests.model.test_target import path_to, some_tree  # noqa: E402
+
+pytestmark = [pytest.mark.gpu] if CUDA else []
+DEVICE = torch.device("cuda" if CUDA else "cpu")
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+# The interpreter is slow.
+SIZES, BASES = ([0, 2, 9, 40, 63], (0, 1, 150)) if CUDA else ([0, 2, 12], (0, 70))
+
+
+def model_of(tiny: Any, kind: str, exact: bool = False) -> Target:
+    """On a CPU exactness is of products that are not ours; here it is of the attention."""
+    config = Config(device=DEVICE.type, dtype="f32", threads=2, graphs="static", exact=exact)
+    target = Target(tiny(kind), config)
+    assert target.static is not None
+    target.static.fused, target.static.ready = triton_ops, True
+    return target
+
+
+def cache_of(target: Target, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    model = target.model
+    shape = (model.layers, model.kv_heads, rows, model.head_dim)
+    chance = torch.Generator().manual_seed(1)
+    keys, values = (torch.randn(shape, generator=chance).to(DEVICE) for _ in range(2))
+    return keys, values
+
+
+@pytest.fixture(autouse=True)
+def inference() -> Any:
+    with torch.inference_mode():
+        yield
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(DEVICE)
+
+
+@pytest.mark.parametrize("width", [32, 100, 896])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_norms(rows: int, width: int) -> None:
+    x, delta, weight = normal(rows, width), normal(rows, width) * 3, normal(width)
+    for added in (None, delta):
+        for ours, theirs in zip(
+            triton_ops.add_norm(x, added, weight, 1e-6),
+            torch_ops.add_norm(x, added, weight, 1e-6),
+            strict=True,
+        ):
+            torch.testing.assert_close(ours, theirs, **CLOSE)
+
+
+@pytest.mark.parametrize("inner", [48, 1024, 1500])
+def test_gates(inner: int) -> None:
+    both = normal(3, 2 * inner) * 4
+    torch.testing.assert_close(triton_ops.gate(both), torch_ops.gate(both), **CLOSE)
+
+
+def filled(target: Target, base: int, tree: Draft, exact: bool, cache: Any) -> tuple[Any, int]:
+    static = target.static
+    assert static is not None
+    parents = [-1, *(parent + 1 for parent in tree.parents)]
+    bucket = next(size for size in (1, 2, 4, 8, 16, 32, 64) if size >= len(parents))
+    now = static.filled([5, *tree.tokens], parents, *cache, base, bucket)
+    assert now.exact == exact
+    return now, bucket
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_turning_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> None:
+    target = model_of(tiny, kind, exact)
+    model: Any = target.model
+    for base in BASES:
+        tree = some_tree(size, target.vocab, size)
+        outs, caches = [], []
+        for steps in (triton_ops, torch_ops):
+            cache = cache_of(target, 256)
+            now, bucket = filled(target, base, tree, exact, cache)
+            qkv = normal(bucket, (model.heads + 2 * model.kv_heads) * model.head_dim)
+            norms = target.static._norms[1]  # type: ignore[union-attr]
+            q = steps.turn(model, 1, norms, qkv, now)
+            outs.append((q, steps.attend(model, 1, q, now)[: size + 1]))
+            caches.append(cache)
+        for ours, theirs in zip(*outs, strict=True):
+            torch.testing.assert_close(ours, theirs, **CLOSE)
+        for ours, theirs in zip(*caches, strict=True):
+            torch.testing.assert_close(ours, theirs, **CLOSE)
+            assert torch.equal(ours[0], cache_of(target, 256)[0 if ours is caches[0][0] else 1][0])
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_prompts(tiny: Any, exact: bool) -> None:
+    target = model_of(tiny, "qwen2", exact)
+    static = target.static
+    assert static is not None
+    before, count = (30, 100) if CUDA else (5, 20)
+    tokens = [(7 * n) % target.vocab for n in range(count)]
+    states = []
+    for steps in (triton_ops, None):
+        static.fused = steps
+        cache = cache_of(target, 256)
+        static.read(tokens[:before], *cache, 0)
+        states.append(static.read(tokens[before:], *cache, before))
+    torch.testing.assert_close(*states, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 64, 70])
+def test_tiled_products(rows: int) -> None:
+    weight, bias, x = normal(90, 130), normal(90), normal(rows, 130)
+    for added in (None, bias):
+        tiled = triton_ops.Tiled(weight, added)
+        whole = tiled(x)
+        torch.testing.assert_close(
+            whole, torch.nn.functional.linear(x, weight, added), rtol=1e-3, atol=1e-3
+        )
+        for start in range(0, rows, 9):
+            assert torch.equal(tiled(x[start : start + 1]), whole[start : start + 1])
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+def test_products_of_8_bits(rows: int) -> None:
+    """They are those of the rounded weights, and these are near."""
+    weight, bias, x = normal(90, 130), normal(90), normal(rows, 130)
+    weight[3] = 0
+    tiled = triton_ops.Tiled(weight, bias, int8=True)
+    assert tiled.nbytes == weight.numel()
+    assert tiled.scales is not None
+    rounded = tiled.weight.float() * tiled.scales[:, None]
+    assert ((rounded - weight).abs() <= weight.abs().amax(1, keepdim=True) / 127).all()
+    whole = tiled(x)
+    expected = torch.nn.functional.linear(x, rounded, bias)
+    torch.testing.assert_close(whole, expected, rtol=1e-3, atol=1e-3)
+    assert torch.equal(tiled(x[:1]), whole[:1])
+
+
+def said(static: Static, tokens: list[int], parents: list[int], cache: Any, base: int) -> Any:
+    return static.step(tokens, parents, *cache, base).states.clone()
+
+
+def test_exact_attention_gives_a_node_the_bits_it_has_alone(tiny: Any) -> None:
+    """In a tree its ancestors lie elsewhere, and others beside them."""
+    target = model_of(tiny, "llama", exact=True)
+    static = target.static
+    assert static is not None
+    chance = random.Random(0)
+    most = 40 if CUDA else 10
+    for base in (0, 61, 130) if CUDA else (61,):
+        tree = some_tree(most, target.vocab, base)
+        cache = cache_of(target, 256)
+        parents = [-1, *(parent + 1 for parent in tree.parents)]
+        whole = said(static, [5, *tree.tokens], parents, cache, base)
+        for node in chance.sample(range(most), 4 if CUDA else 2):
+            path = path_to(tree, node)
+            alone = cache_of(target, 256)
+            for place, token in enumerate([5, *(tree.tokens[one] for one in path)]):
+                row = said(static, [token], [-1], alone, base + place)
+            assert torch.equal(row[0], whole[node + 1]), (base, node)

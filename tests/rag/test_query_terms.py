@@ -1,0 +1,43 @@
+"""The words of a question: which count, and which some texts do not have."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.rag.query_terms import content, missing_words
+
+
+@given(st.text())
+def test_no_word_of_a_text_is_missing_in_it(text: str) -> None:
+    assert missing_words(content(text), ["", text]) == []
+
+
+@given(st.lists(st.sampled_from(["flask", "debug", "cache", "the", "of", "tables"])), st.text())
+def test_what_is_missing_is_not_there(words: list[str], text: str) -> None:
+    wanted = content(" ".join(words))
+    for word in missing_words(wanted, [text]):
+        assert word in wanted and word not in text.split()
+    assert missing_words(wanted, []) == wanted
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("What is the default value of MAX_SIZE?", ["default", "value", "max", "size"]),
+        ("How do I use maxFormSize?", ["max", "form", "size"]),
+        ("What is this document about?", []),
+        ("Summarize the text.", []),
+        ("\u8bbe\u7f6e\u7f13\u5b58", ["\u8bbe\u7f6e", "\u7f6e\u7f13", "\u7f13\u5b58"]),
+        ("re\u0301sume\u0301", ["r\u00e9sum\u00e9"]),
+    ],
+)
+def test_the_words_that_count(question: str, words: list[str]) -> None:
+    assert content(question) == words
+
+
+def test_endings_do_not_matter_and_all_else_does() -> None:
+    wanted = ["tables", "configure", "limited", "cat"]
+    assert missing_words(wanted, ["a table, configured; its limits. category"]) == ["cat"]
+    assert missing_words(["treaty"], ["treat"]) == ["treaty"]

@@ -1,0 +1,188 @@
+"""Making corpora: of files, of the model's answers; a run that was cut short goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import Config, Engine, Request
+from engine.drafting.methods.datastore import load
+from engine.model.target import Target
+from engine.prompts.builder import Tokenizer, prompt_of
+from engine.research.train.datastore import BadPrompts, from_answers, from_files, prompts, read_kept
+from tests.support.command import draftline, one_line
+
+QUESTIONS = ["What is a map?", "Write a loop."]
+
+
+@pytest.fixture(scope="module")
+def folder(tiny: Any) -> Path:
+    made: Path = tiny()
+    return made
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Tokenizer:
+    return Tokenizer(folder)
+
+
+@pytest.fixture(scope="module")
+def target(folder: Path) -> Target:
+    return Target(folder, Config(model=str(folder), dtype="f32", threads=2))
+
+
+# -- of files --------------------------------------------------------------------------------------
+
+
+def test_files_are_those_of_a_workspace(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "b.py").write_text("x = 1\n")
+    (tmp_path / "a.py").write_text("def add(left, right):\n")
+    (tmp_path / "c.bin").write_bytes(b"\0\1\2")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text("d.py\n")
+    (tmp_path / "d.py").write_text("ignored = 1\n")
+    found = [tokenizer.decode(one.tolist()) for one in from_files([tmp_path], tokenizer)]
+    assert found == ["d.py\n", "def add(left, right):\n", "x = 1\n"]
+
+
+# -- prompts ---------------------------------------------------------------------------------------
+
+
+def test_published_forms_of_prompts_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "prompts"
+    records = [
+        {"turns": ["first", "second"]},
+        {"prompt": "a prompt"},
+        {"question": "gsm8k's", "answer": "4"},
+        {"instruction": "alpaca's", "input": "", "output": "x"},
+        {"instruction": "with", "input": "an input", "output": "x", "prompt": ""},
+    ]
+    expected = ["first", "a prompt", "gsm8k's", "alpaca's", "with\n\nan input"]
+    file.write_text("\n".join(json.dumps(one) for one in records) + "\n\n")
+    assert prompts(file) == expected
+    file.write_text(json.dumps(records, indent=1))
+    assert prompts(file) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no prompt in it"),
+        ("[]", "no prompt in it"),
+        ("nothing", "no JSON"),
+        ('{"prompt": "x"}\n{', "no JSON"),
+        ('{"prompt": "x"}\n{"text": "y"}', "line 2: nothing is asked"),
+        ('[{"turns": []}]', "record 1: nothing is asked"),
+        ('[["x"]]', "record 1: nothing is asked"),
+        ('{"prompt": 3}', "line 1: nothing is asked"),
+    ],
+)
+def test_other_prompts_are_refused(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "prompts"
+    file.write_text(text)
+    with pytest.raises(BadPrompts, match=why) as caught:
+        prompts(file)
+    assert str(file) in str(caught.value) and "\n" not in str(caught.value)
+
+
+# -- of answers ------------------------------------------------------------------------------------
+
+
+def test_answers_are_the_model_s_own_behind_their_prompts(
+    tmp_path: Path, folder: Path, target: Target, tokenizer: Tokenizer, home: Path
+) -> None:
+    kept = tmp_path / "kept"
+    made = from_answers(QUESTIONS, "tiny", target, tokenizer, kept, 20)
+    for number, (text, document) in enumerate(zip(QUESTIONS, made, strict=True)):
+        messages = ({"role": "user", "content": text},)
+        request = Request(
+            "chat", messages=messages, max_tokens=20, temperature=0.8, top_p=0.95, seed=number
+        )
+        ids = prompt_of(request, tokenizer).ids
+        assert document[: len(ids)].tolist() == ids and 1 <= len(document) - len(ids) <= 20
+        config = Config(model=str(folder), dtype="f32", threads=2, library=False)
+        with Engine(config) as engine:
+            done = engine.submit(request, speculation=False).result()
+        assert tokenizer.decode(document[len(ids) :].tolist()) == done.text
+
+
+def test_what_was_answered_is_not_asked_again(
+    tmp_path: Path, target: Target, tokenizer: Tokenizer
+) -> None:
+    """Also after a kill in the midst of a line; with another seed or model everything is."""
+    kept, said = tmp_path / "kept", list[str]()
+
+    def answers(model: str = "tiny", seed: int = 0) -> list[list[int]]:
+        said.clear()
+        found = from_answers(QUESTIONS, model, target, tokenizer, kept, 12, seed, said.append)
+        return [one.tolist() for one in found]
+
+    first = answers()
+    assert len(said) == 2 and len(read_kept(kept)) == 2
+    assert answers() == first and not said
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[: len(whole) - 9])
+    assert answers() == first and len(said) == 1 and "prompt 2 of 2" in said[0]
+    assert answers() == first and not said
+    kept.write_bytes(b'\xff\n{"key": 3}\n[[[[\n{"key": "x", "tokens": [-1]}\n' + whole)
+    assert answers() == first and not said
+    assert answers(seed=9) != first and len(said) == 2
+    answers("other")
+    assert len(said) == 2
+
+
+def test_prompts_that_do_not_fit_are_left_out(
+    tmp_path: Path, target: Target, tokenizer: Tokenizer
+) -> None:
+    said: list[str] = []
+    asked = ["x" * 5000, "short"]
+    made = from_answers(asked, "tiny", target, tokenizer, tmp_path / "kept", 4, report=said.append)
+    assert len(made) == 1 and "prompt 1 of 2: left out: the prompt has" in said[0]
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+def test_a_corpus_by_command(tmp_path: Path, folder: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("def add(left, right):\n    return left\n")
+    (tmp_path / "asked.jsonl").write_text('{"prompt": "What?"}\n')
+    command = ["train", "corpus", "--model", folder, "--out", "made"]
+    more = ["--files", "src", "--prompts", "asked.jsonl", "--max-tokens", "9"]
+    result = draftline(tmp_path, *command, *more)
+    assert result.returncode == 0, result.stderr.decode()
+    assert result.stdout.decode().startswith("made: 2 texts, ")
+    assert b"prompt 1 of 1: " in result.stderr
+    known = load(tmp_path / "made", tokenizer.fingerprint, 1 << 20)
+    ids = tokenizer.encode("def add(left, right):\n    return left\n")
+    assert known.after(ids[:5], 3) == (5, ids[5:8])
+    again = draftline(tmp_path, *command, *more)
+    assert again.stdout == result.stdout and b"prompt 1 of 1: " not in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ([], "nothing to make it of: give --files DIR or --prompts FILE"),
+        (["--files", "gone"], "gone: not a folder: name"),
+        (["--prompts", "gone"], "gone: unreadable (No such file or directory): name"),
+        (["--files", ".", "--max-tokens", "0"], "--max-tokens 0: no answer: give 1 or more"),
+        (["--files", ".", "--out", "."], ".: a folder: name a file in it"),
+    ],
+)
+def test_what_makes_no_corpus_is_one_line(tmp_path: Path, more: list[str], why: str) -> None:
+    result = draftline(tmp_path, "train", "corpus", "--out", "made", *more)
+    assert result.returncode == 2 and why in one_line(result)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_text_makes_none(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "src").mkdir()
+    line = ["train", "corpus", "--out", "made", "--files", "src", "--model", folder]
+    result = draftline(tmp_path, *line)
+    assert result.returncode == 2 and "src: no text in it" in one_line(result)
+    assert not (tmp_path / "made").exists()

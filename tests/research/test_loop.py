@@ -1,0 +1,125 @@
+"""The training loop: the same seed gives the same weights, killed or not; it stops in time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from engine.research.train.loop import (
+    STATE,
+    Curve,
+    OtherTraining,
+    Plan,
+    fit,
+    generator,
+    order,
+    speed,
+    stale,
+)
+from tests.support.heads import killed_at
+
+PLAN = Plan(epochs=4, batch=8, rate=0.2, every=3)
+SLOPE = torch.tensor([2.0, -1.0, 0.5])
+
+
+def points(count: int = 50) -> tuple[Tensor, Tensor]:
+    x = torch.randn(count, 3, generator=generator(0, 0))
+    return x, x @ SLOPE
+
+
+def trained(
+    folder: Path | None, plan: Plan = PLAN, said: list[str] | None = None, kill: bool = False
+) -> tuple[nn.Linear, Curve]:
+    """A line fitted to points, with noise in each batch."""
+    x, y = points()
+    held_x, held_y = points(20)
+    with torch.random.fork_rng():
+        torch.manual_seed(plan.seed)
+        line = nn.Linear(3, 1)
+
+    def loss(rows: list[int], noise: torch.Generator) -> Tensor:
+        spread = 0.01 * torch.randn(len(rows), generator=noise)
+        return (line(x[rows])[:, 0] - y[rows] + spread).pow(2).mean()
+
+    def score() -> float:
+        with torch.no_grad():
+            return float((line(held_x)[:, 0] - held_y).pow(2).mean())
+
+    report = print if kill else (said.append if said is not None else lambda text: None)
+    return line, fit(line, len(x), loss, score, plan, folder, "points", report)
+
+
+def test_it_learns_and_the_same_seed_gives_the_same_weights() -> None:
+    one, curve = trained(None)
+    other, _ = trained(None)
+    assert torch.equal(one.weight, other.weight)
+    assert curve.scores[-1] < 0.5 * curve.scores[0] and curve.losses[-1] < curve.losses[0]
+    unlike, _ = trained(None, replace(PLAN, seed=1))
+    assert not torch.equal(one.weight, unlike.weight)
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, epoch: int) -> None:
+    straight, curve = trained(None)
+    code = "from pathlib import Path; from test_loop import trained; trained(Path('w'), kill=True)"
+    killed_at(code, f"epoch {epoch} of", tmp_path)
+    said: list[str] = []
+    again, other = trained(tmp_path / "w", said=said)
+    assert torch.equal(straight.weight, again.weight) and torch.equal(straight.bias, again.bias)
+    assert other == curve
+    assert said[0].startswith("going on at step ")
+    said.clear()
+    done, _ = trained(tmp_path / "w", said=said)  # nothing is left to do
+    assert torch.equal(straight.weight, done.weight) and len(said) == 1
+
+
+def test_another_training_in_the_folder_is_one_line(tmp_path: Path) -> None:
+    trained(tmp_path)
+    with pytest.raises(OtherTraining, match="other data or settings: remove it, or name another"):
+        trained(tmp_path, replace(PLAN, batch=9))
+    assert (tmp_path / STATE).is_file()
+
+
+@pytest.mark.parametrize("harm", ["cut", "other"])
+def test_a_damaged_state_is_one_line(tmp_path: Path, harm: str) -> None:
+    trained(tmp_path)
+    whole = (tmp_path / STATE).read_bytes()
+    (tmp_path / STATE).write_bytes(whole[:-7] if harm == "cut" else save({"x": torch.zeros(1)}))
+    with pytest.raises(
+        OtherTraining, match=r"damaged .*: remove it, and the training begins again"
+    ):
+        trained(tmp_path)
+
+
+def test_it_ends_when_nothing_gets_better_and_keeps_the_best() -> None:
+    scores = iter([3.0, 1.0, 2.0, 1.5, 0.5])
+    line, seen = nn.Linear(1, 1), []
+
+    def score() -> float:
+        seen.append(line.weight.detach().clone())
+        return next(scores)
+
+    def loss(rows: list[int], noise: torch.Generator) -> Tensor:
+        return line(torch.ones(1, 1)).sum()
+
+    curve = fit(line, 4, loss, score, Plan(epochs=9, batch=2, patience=2, rate=0.1))
+    assert curve.scores == [3.0, 1.0, 2.0, 1.5] and curve.best == 1
+    assert torch.equal(line.weight, seen[1]) and not torch.equal(seen[1], seen[3])
+    assert not stale(Curve([], []), 1) and stale(Curve([], [1, 2, 3], 0), 2)
+
+
+def test_every_epoch_has_every_sample_once_in_another_order() -> None:
+    found = [order(40, 0, epoch) for epoch in range(3)]
+    assert all(sorted(one) == list(range(40)) for one in found)
+    assert found[0] != found[1] != found[2] and found == [order(40, 0, n) for n in range(3)]
+
+
+def test_the_rate_rises_and_falls() -> None:
+    rates = [speed(step, 100, 0.1) for step in range(100)]
+    assert rates[0] == 0.1 and max(rates) == rates[9] == 1.0 and rates[-1] < 0.001
+    assert rates[:10] == sorted(rates[:10]) and rates[9:] == sorted(rates[9:], reverse=True)

@@ -1,0 +1,86 @@
+"""Tokens chosen for all rows at once are those that `engine.sampling.verify.choose` gives row by row."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.records import Draft, Request
+from engine.sampling.batched import best, drawn, noise
+from engine.sampling.verify import agreed, choose, gumbel
+
+
+def rows_of(count: int, vocab: int, seed: int, spread: float) -> torch.Tensor:
+    """Random logits; some tie, some are far below the best."""
+    chance = torch.Generator().manual_seed(seed)
+    logits = torch.randn(count, vocab, generator=chance) * spread
+    ties = torch.rand(count, vocab, generator=chance) < 0.2
+    return torch.where(ties, logits.round(), logits)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(1, 40),
+    st.integers(1, 90),
+    st.integers(-(2**70), 2**70),
+    st.sampled_from([0.0, 0.01, 0.3, 0.8, 1.0, 2.5]),
+    st.sampled_from([0, 1, 3, 20, 89, 90, 500]),
+    st.sampled_from([1.0, 0.95, 0.6, 0.1, 1e-6]),
+    st.sampled_from([0.1, 3.0, 30.0]),
+    st.sampled_from([torch.float32, torch.bfloat16]),
+)
+def test_the_tokens_are_those_of_one_row_at_a_time(
+    count: int,
+    vocab: int,
+    seed: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    spread: float,
+    dtype: torch.dtype,
+) -> None:
+    request = Request("chat", temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    logits = rows_of(count, vocab, seed % 1000, spread).to(dtype)
+    positions = torch.arange(count) * 7919 % 100_000
+    found = best(logits) if temperature == 0 else drawn(logits, positions, request)
+    expected = [
+        choose(row.float(), int(place), request)
+        for row, place in zip(logits, positions, strict=True)
+    ]
+    assert found.tolist() == expected
+
+
+def test_how_many_rows_there_are_changes_nothing() -> None:
+    request = Request("chat", temperature=0.9, top_p=0.9, seed=5)
+    logits, positions = rows_of(37, 500, 1, 3.0), torch.arange(37)
+    whole = drawn(logits, positions, request)
+    assert torch.equal(drawn(logits, positions, request, together=1), whole)
+    assert torch.equal(drawn(logits[5:9], positions[5:9], request), whole[5:9])
+    assert len(set(whole.tolist())) > 10
+
+
+@pytest.mark.parametrize("seed", [0, 1, -1, 2**63, 2**64 - 1, -(2**80)])
+def test_the_noise_is_that_of_one_position(seed: int) -> None:
+    ids = torch.arange(1000)
+    positions = torch.tensor([0, 1, 17, 131_071])
+    found = noise(seed, positions, ids)
+    for row, position in zip(found, positions.tolist(), strict=True):
+        assert torch.equal(row, gumbel(seed, position, ids))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_logits_that_are_no_numbers_end_the_answer_only_on_its_path(bad: float) -> None:
+    logits = torch.zeros(3, 8)
+    logits[0, 4] = 5
+    logits[2] = bad
+    tree = Draft([4, 3], [-1, -1], [1.0, 1.0], ["", ""])
+    for rows in (best(logits), drawn(logits, torch.arange(3), Request("chat", temperature=0.01))):
+        assert rows.tolist()[0] == 4
+        assert rows.tolist()[2] == -1
+        assert agreed(tree, rows.tolist()) == ([0], rows.tolist()[1])  # row 2 is not asked
+    logits[0] = bad
+    for rows in (best(logits), drawn(logits, torch.arange(3), Request("chat", temperature=1))):
+        with pytest.raises(ValueError, match="not numbers"):
+            agreed(tree, rows.tolist())

@@ -1,0 +1,164 @@
+"""Accept/resample in the loop: sampled texts are distributed as the model says, by chi-square;
+greedy ones are the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.drafting import Context, Drafter, Nothing
+from engine.generate import generate
+from engine.prompts.builder import Prompt, Tokenizer
+from engine.records import Done, Draft, Request
+from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities, refused
+from tests.conftest import HashTarget
+from tests.oracles.probability import least_likely
+from tests.support.drafters import Trees, drafters
+from tests.test_law import answer, endless, plain, tokenizer
+
+__all__ = ["endless", "tokenizer"]  # fixtures
+SAMPLED: list[dict[str, Any]] = [
+    {"temperature": 1.0},
+    {"temperature": 0.7, "top_k": 5, "top_p": 0.9},
+    {"temperature": 1.5, "top_k": 4},
+    {"temperature": 1.0, "top_p": 0.6},
+]
+
+
+class Remembering(HashTarget):
+    """Makes each row only once."""
+
+    def row(self, text: list[int]) -> Any:
+        known = self.__dict__.setdefault("rows", {})
+        key = tuple(text[-3:])
+        if key not in known:
+            known[key] = super().row(text)
+        return known[key]
+
+
+class Drawn(Nothing):
+    """Draws from a model of its own: chains, or trees of siblings alike or without replacement."""
+
+    def __init__(self, model: HashTarget, seed: int, width: int, replace: bool) -> None:
+        self.model, self.width, self.replace = model, width, replace
+        self.dice = Dice(seed, DRAFTING)
+
+    def propose(self, context: Context, target: Any) -> Draft:
+        draft, texts = Draft(), [[*context.prompt, *context.output]]
+        parents = [-1]
+        for _ in range(2):
+            level = []
+            for parent in parents:
+                q = probabilities(self.model.row(texts[parent + 1]), context.request)
+                for _ in range(min(self.width, np.count_nonzero(q))):
+                    node = draft.add(self.dice.pick(q), parent, 0.5, "drawn")
+                    draft.drawn[node] = q
+                    texts.append([*texts[parent + 1], draft.tokens[node]])
+                    level.append(node)
+                    if not self.replace:
+                        q = refused(q, draft.tokens[node], None)
+            parents = level
+        return draft
+
+
+def first_two(
+    target: HashTarget, tokenizer: Tokenizer, drafter: Drafter, seed: int, options: Any
+) -> tuple[int, ...]:
+    """The first two tokens of one answer of three."""
+    written: list[int] = []
+    events = generate(
+        Request("complete", seed=seed, **options),
+        Prompt([1, 2], max_tokens=3),
+        target,
+        tokenizer,
+        drafter,
+        on_written=written.extend,
+        verification="rejection",
+    )
+    *_, done = events
+    assert isinstance(done, Done) and len(written) == 3
+    return written[0], written[1]
+
+
+@pytest.mark.parametrize("options", SAMPLED, ids=str)
+@pytest.mark.parametrize("shape", ["chain", "siblings", "apart", "chosen"])
+def test_sampled_texts_are_distributed_as_the_model_says(
+    endless: Tokenizer, shape: str, options: Any
+) -> None:
+    target, other = Remembering(6, seed=1), Remembering(6, seed=2)
+    request = Request("complete", **options)
+    first = probabilities(target.row([1, 2]), request)
+    rows = [probabilities(target.row([1, 2, n]), request) for n in range(6)]
+    expected = {(a, b): float(first[a] * rows[a][b]) for a in range(6) for b in range(6)}
+    counts: Counter[tuple[int, ...]] = Counter()
+    for seed in range(400):
+        drafter: Drafter = Drawn(other, seed, 1 if shape == "chain" else 2, shape != "apart")
+        if shape == "chosen":
+            drafter = Trees([2, 1, 0], 6, seed)
+        counts[first_two(target, endless, drafter, seed, options)] += 1
+    assert least_likely(counts, expected) < 5
+
+
+def test_chi_square_notices_a_wrong_distribution() -> None:
+    right = dict.fromkeys(range(4), 0.25)
+    assert least_likely({0: 150, 1: 150, 2: 150, 3: 150}, right) < 0
+    assert least_likely({0: 200, 1: 140, 2: 130, 3: 130}, right) > 5
+
+
+def test_one_seed_gives_one_text(endless: Tokenizer) -> None:
+    target, other = HashTarget(30, seed=1), HashTarget(30, seed=2)
+
+    def text(seed: int) -> str:
+        *_, done = generate(
+            Request("complete", seed=seed, temperature=1.0),
+            Prompt([1, 2], max_tokens=20),
+            target,
+            endless,
+            Drawn(other, seed, 2, True),
+            verification="rejection",
+        )
+        assert isinstance(done, Done)
+        return done.text
+
+    assert text(0) == text(0) != text(1)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 99), st.integers(0, 30), st.lists(st.integers(0, 10), min_size=1, max_size=9))
+def test_greedy_text_is_the_same_with_either_rule(
+    tokenizer: Tokenizer, seed: int, room: int, ids: list[int]
+) -> None:
+    target, prompt = HashTarget(11, seed=seed), Prompt(ids, max_tokens=room)
+    expected, truth = plain(target, tokenizer, prompt)
+    for name, drafter in drafters(truth, 11).items():
+        *_, done = generate(
+            Request("complete"), prompt, target, tokenizer, drafter, verification="rejection"
+        )
+        assert isinstance(done, Done) and answer(done) == answer(expected), name
+
+
+def test_lengths_and_end_tokens_hold_when_sampled(tokenizer: Tokenizer) -> None:
+    """Nothing stands behind an end token, and no answer is longer than asked."""
+    target, reasons = HashTarget(11, seed=3), set()
+    for seed in range(20):
+        for drafter in drafters([1, 2, 3, 0, 5, 6], 11).values():
+            written: list[int] = []
+            *_, done = generate(
+                Request("complete", temperature=1.0, seed=seed),
+                Prompt([1], max_tokens=seed % 9),
+                target,
+                tokenizer,
+                drafter,
+                on_written=written.extend,
+                verification="rejection",
+            )
+            assert isinstance(done, Done) and done.usage.completion_tokens == len(written)
+            assert not tokenizer.eos & set(written)
+            assert len(written) == seed % 9 or done.reason == "stop"
+            reasons.add(done.reason)
+    assert reasons == {"stop", "length"}

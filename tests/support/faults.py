@@ -1,0 +1,323 @@
+"""Shared parts of the fault tests: what a workspace must answer, a tree that changes at random, a
+child that lives in it until it is killed, and a full disk."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import random
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import index.workspace.segment_set
+import index.workspace.workspace
+from index import Workspace
+from index.workspace.persistence import Shelf
+from index.workspace.segment_set import Living
+from index.workspace.segment_store import Store
+from index.workspace.token_cache import Encoder
+from index.workspace.token_db import Kept
+from tests.support.encoders import Bytes
+
+PATIENCE = 180  # seconds
+TAILS = ["value = ", "return ", "\n", "e", "def name", "no such text", "7\n"]
+WORDS = ["value = 7\n", "return value\n", "def name():\n", "    ", "é🙂\n", "x + ", "item\n"]
+PARTS = ("get", "_value", "old", "_name", "text", "_file", "path", "_line", "node", "_item")
+CODE = [one + two for one in PARTS for two in PARTS]
+NAMES = [f"{folder}{name}" for folder in ("", "a/", "a/b/", "c/") for name in "uvwxyz"]
+PHASES = ("load", "scan", "merge", "save", "ids")  # what a child does when it is killed
+
+
+def texts(workspace: Workspace) -> dict[str, bytes]:
+    return {document.path: document.tokens.tobytes() for document in workspace.documents}
+
+
+def text_of(workspace: Workspace, path: Path) -> str | None:
+    """As the workspace has it, whose tokens are bytes."""
+    ids = {one.path: one.tokens for one in workspace.documents}.get(str(path))
+    return None if ids is None else bytes(ids.tolist()).decode()
+
+
+def found(workspace: Workspace, tail: Any) -> Any:
+    """What is answered, but for the order, which is that of the changes; here it may be another."""
+    matches = workspace.match(tail, k=1 << 20)
+    places = sorted((match.path, match.end) for match in matches)
+    count = matches[0].count if matches else 0
+    tree = workspace.tree(tail, nodes=500, width=300) if count <= 1024 else None
+    branches = [] if tree is None else [tree.tokens, tree.parents, tree.probs]
+    return (
+        [(match.length, match.count) for match in matches[:1]],
+        places,
+        [each.tolist() for each in branches],
+    )
+
+
+def check(workspace: Workspace, tails: Collection[str] = TAILS) -> None:
+    """Documents, skipped files and answers are those of a workspace that is built just now."""
+    with Workspace(workspace.disk.roots, workspace.encoder) as fresh:
+        fresh.build()
+        mine, right = texts(workspace), texts(fresh)
+        wrong = [path for path in {**mine, **right} if mine.get(path) != right.get(path)]
+        assert not wrong, [
+            (path, *[_short(each.get(path)) for each in (mine, right)]) for path in wrong[:3]
+        ]
+        assert workspace.skipped == fresh.skipped
+        assert workspace.size == fresh.size
+        for tail in workspace.encoder.encode_batch(list(tails)):
+            assert found(workspace, tail) == found(fresh, tail)
+
+
+def _short(ids: bytes | None) -> str:
+    return "none" if ids is None else f"{len(ids) // 4} tokens, {ids[:80:4]!r}..."
+
+
+def becomes_fresh(workspace: Workspace, tails: Collection[str] = TAILS) -> float:
+    """Wait until `check` holds; how many seconds that took."""
+    start = time.monotonic()
+    while True:
+        took = time.monotonic() - start
+        try:
+            check(workspace, tails)
+        except AssertionError:
+            if took > PATIENCE:
+                raise
+            time.sleep(0.05)
+        else:
+            return took
+
+
+@contextmanager
+def warnings_of_index() -> Iterator[list[str]]:
+    """What the index logs meanwhile."""
+    lines: list[str] = []
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    handler = Lines(logging.WARNING)
+    logging.getLogger("index").addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logging.getLogger("index").removeHandler(handler)
+
+
+def small_segments(patch: pytest.MonkeyPatch | None = None) -> None:
+    """Few tokens fill a segment, so that there is much to merge and to save."""
+    for module, name, size in (
+        (index.workspace.segment_set, "YOUNG", 300),
+        (index.workspace.workspace, "FEW", 100),
+        (index.workspace.workspace, "BULK", 2000),
+        (index.workspace.workspace, "BATCH", 1500),
+    ):
+        if patch:
+            patch.setattr(module, name, size)
+        else:
+            setattr(module, name, size)
+
+
+def within(seconds: float, work: Callable[[], object]) -> None:
+    """Do it, and fail where it hangs."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # handed on
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), "it hangs"
+    if errors:
+        raise errors[0]
+
+
+# -- a tree that changes -------------------------------------------------------------------------
+
+
+def some_text(chance: random.Random) -> str:
+    if chance.random() < 0.05:
+        return "binary\0"
+    return "".join(chance.choices(WORDS, k=chance.choice((0, 3, 30, 30, 300))))
+
+
+def make_tree(root: Path, chance: random.Random) -> None:
+    for name in NAMES:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(some_text(chance))
+
+
+def change(root: Path, chance: random.Random) -> list[Path]:
+    """One change of a tree, as far as others do not prevent it; the paths to look at again."""
+    path, other = (root / name for name in chance.sample(NAMES, 2))
+    made = path.with_name(f"new{threading.get_ident()}")
+    kind = chance.choice(("write", "write", "replace", "append", "delete", "move", "drop"))
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "write":
+            path.write_text(some_text(chance))
+        elif kind == "replace":
+            made.write_text(some_text(chance))
+            made.replace(path)
+        elif kind == "append":
+            with path.open("a") as file:
+                file.write(some_text(chance))
+        elif kind == "delete":
+            path.unlink()
+        elif kind == "move":
+            path.replace(other)
+        elif chance.random() < 0.2:
+            shutil.rmtree(root / "a" / "b")
+            return [root / "a" / "b"]
+    return [path, other, made]
+
+
+# -- a child that is killed ----------------------------------------------------------------------
+
+
+def observed(seen: mmap.mmap) -> None:
+    """From now on, in this process, `seen` says by phase whether it goes on."""
+
+    def wrapped(real: Callable[..., Any], phase: int) -> Callable[..., Any]:
+        def run(*args: Any, **options: Any) -> Any:
+            seen[phase] = 1
+            try:
+                return real(*args, **options)
+            finally:
+                seen[phase] = 0
+
+        return run
+
+    owners = ((Shelf, "load"), (Workspace, "scan"), (Living, "merge"), (Store, "save"))
+    for phase, (owner, name) in enumerate((*owners, (Kept, "write"))):
+        setattr(owner, name, wrapped(getattr(owner, name), phase))
+
+
+def live(root: Path, home: Path, chance: random.Random) -> None:
+    """Build, change, merge and save, for ever."""
+    small_segments()
+    while True:
+        with Workspace(root, Bytes(), home) as workspace:
+            if chance.random() < 0.2:
+                workspace.clear()
+            workspace.build()
+            for step in range(chance.randrange(1, 20)):
+                workspace.refresh(change(root, chance) + change(root, chance))
+                if chance.random() < 0.3:
+                    buffer = root / chance.choice(NAMES)
+                    workspace.update(buffer, chance.choice([None, some_text(chance)]), step)
+                if chance.random() < 0.3:
+                    workspace.settle()
+
+
+def die_in(child: int, seen: mmap.mmap, phase: int, chance: random.Random) -> list[str]:
+    """Kill a child soon, where it can be in this phase; the phases that it was in."""
+    time.sleep(chance.uniform(0, 0.1))
+    deadline = time.monotonic() + 1
+    while not seen[phase] and time.monotonic() < deadline:
+        time.sleep(0)
+    time.sleep(chance.choice((0, 0, 0.0005, 0.002, 0.005)))
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    return [name for at, name in enumerate(PHASES) if seen[at]]
+
+
+def lives_and_deaths(folder: Path, seeds: Collection[int], fork: Callable[..., int]) -> set[str]:
+    """A child for each seed; after each death the next start answers as a new build, and says
+    nothing of it. The phases they died in."""
+    root, home = folder / "root", folder / "home"
+    make_tree(root, random.Random(0))
+    died: set[str] = set()
+    for seed in seeds:
+        seen, chance = mmap.mmap(-1, len(PHASES)), random.Random(seed)
+
+        def work(seen: mmap.mmap = seen, seed: int = seed) -> None:
+            observed(seen)
+            live(root, home, random.Random(seed))
+
+        died.update(die_in(fork(work), seen, seed % len(PHASES), chance))
+        with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
+            workspace.build()
+            check(workspace)
+        assert lines == [], f"seed {seed}"
+    starts_warm(root, home)
+    assert not [path for path in home.rglob("*") if path.suffix == ".tmp"]
+    return died
+
+
+def starts_warm(root: Path, home: Path, encoder: Encoder | None = None) -> None:
+    """The next start answers right, without a word, and needs the ids of no text."""
+    with warnings_of_index() as lines, Workspace(root, encoder or Bytes(), home) as workspace:
+        workspace.build()
+        stats = workspace.stats()
+        check(workspace)
+    got = (lines, stats.hits, stats.misses)
+    assert got == ([], 0, 0), got
+
+
+# -- disks ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def tiny_disk(folder: Path, size: str) -> Iterator[Callable[[str], None]]:
+    """A disk of this size at `folder`; gives what makes it another size. Skips where it cannot."""
+    folder.mkdir()
+
+    def mount(options: str) -> bool:
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+        return subprocess.run(command, capture_output=True).returncode == 0
+
+    if os.geteuid() != 0 or not mount(f"size={size}"):
+        pytest.skip("no disk can be mounted here: that needs root")
+    try:
+        yield lambda more: _sure(mount(f"remount,size={more}"))
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def _sure(done: bool) -> None:
+    assert done, "the disk could not be made another size"
+
+
+def git(root: Path, *arguments: str) -> None:
+    """In a repository that no one's settings touch."""
+    alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    name = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "gc.auto=0"]
+    command = ["git", *name, *arguments]
+    subprocess.run(command, cwd=root, env=os.environ | alone, check=True, capture_output=True)
+
+
+def two_branches(root: Path, files: int, size: int) -> None:
+    """A repository whose branches `one` (checked out) and `two` differ in so many files of so many
+    bytes."""
+    root.mkdir()
+    (root / "same.py").write_text("value = 0  # on both\n" * 20)
+    git(root, "init", "-q", "-b", "one")
+    for branch in ("one", "two"):
+        if branch == "two":
+            git(root, "checkout", "-q", "-b", branch)
+        chance = random.Random(branch)
+        for number in range(files):
+            path = root / f"f{number % 20}" / f"file{number}.py"
+            path.parent.mkdir(exist_ok=True)
+            words = iter(chance.choices(CODE, k=1200))
+            lines = [
+                f"{branch}_{number}.{a}({b}, {c})  # {d} {e}\n"
+                for a, b, c, d, e in zip(*[words] * 5, strict=False)
+            ]
+            path.write_text("".join(lines)[:size])
+        git(root, "add", "-A")
+        git(root, "commit", "-q", "-m", branch)
+    git(root, "checkout", "-q", "one")

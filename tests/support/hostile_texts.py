@@ -1,0 +1,52 @@
+"""Texts that try to be more than text, and a model that says all of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+from tests.support.command import EOS, chain_model
+
+SCRIPT = "window.ran=1"
+HOSTILE = (
+    f"<script>{SCRIPT}</script>",
+    f'<img src=x onerror="{SCRIPT}">',
+    f"${{{SCRIPT}}}",
+    f"{{{{constructor.constructor('{SCRIPT}')()}}}}",
+    f"[link](javascript:{SCRIPT})",
+    f'<a href="javascript:{SCRIPT}">link</a>',
+    f"<svg onload={SCRIPT}>",
+    f'<iframe srcdoc="<script>parent.{SCRIPT}</script>"></iframe>',
+    "</div></article></template></script><!--",
+    f"`${{{SCRIPT}}}` &lt;b&gt; <%= {SCRIPT} %> #{{{SCRIPT}}}",
+    f"\"'-->]]><style onload={SCRIPT}>*{{display:none}}</style>",
+)
+SAID = "\n".join(HOSTILE)
+NAME = f"<img src=x onerror={SCRIPT}>${{{SCRIPT}}}{{{{7*7}}}}'\"&lt;.md"
+BYTES = "ÀÁõö÷øùúûüýþ"  # how the tokenizer writes bytes that no text has
+
+
+def hostile_model(folder: Path) -> Path:
+    """Answers every chat with SAID: some of its tokens stand for a whole text each."""
+    import torch
+    from transformers import LlamaForCausalLM
+
+    chain_model(folder, " ", EOS, context=8192)
+    file = folder / "tokenizer.json"
+    spec = json.loads(file.read_text("utf-8"))
+    vocabulary = spec["model"]["vocab"]
+    texts = [f"{one}\n" for one in HOSTILE]
+    chain = [vocabulary["\u0120"], *(vocabulary[one] for one in BYTES[: len(texts)]), 0]
+    assert vocabulary[EOS] == 0
+    for letter, text in zip(BYTES, texts, strict=False):
+        written = text.replace(" ", "\u0120").replace("\n", "\u010a")
+        vocabulary[written] = vocabulary.pop(letter)
+    file.write_text(json.dumps(spec), "utf-8")
+    model = LlamaForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        model.lm_head.weight[0, chain[0]] = 0
+        for token, after in itertools.pairwise(chain):
+            model.lm_head.weight[after, token] = 1
+    model.save_pretrained(folder)
+    return folder

@@ -1,0 +1,256 @@
+"""A raw client of the language server over pipes or a socket, and a small server to talk to.
+
+The client keeps no documents and knows no types: it sends and gets JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import IO, Any
+
+from lsp_server.protocol.framing import Frames, framed
+from lsp_server.protocol.protocol import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 180  # seconds that anything may take on a busy machine
+COMPUTING = "test/compute"  # a request whose handler computes in a thread for ever
+STATES = "test/text"  # a request for a document's text and version
+HELLO = {"processId": None, "rootUri": None, "capabilities": {}}
+SERVE = "from tests.support.lsp import serve; serve()"
+
+
+def small_server() -> Server:
+    """A server with a few features of each kind."""
+    server = Server("small", "1")
+
+    @server.feature(STATES)
+    def text(params: dict[str, Any]) -> dict[str, Any]:
+        document = server.documents.get(params["uri"])
+        return {"text": document.text.text, "version": document.version}
+
+    @server.feature(COMPUTING)
+    async def compute(params: Any) -> str:
+        def busy() -> None:
+            while True:
+                sum(range(1000))
+
+        server.protocol.notify("test/computing", {})
+        await asyncio.get_running_loop().run_in_executor(None, busy)
+        return "computed"
+
+    @server.feature("test/wait")
+    async def wait(params: Any) -> None:
+        server.protocol.notify("test/waiting", {})
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            server.protocol.notify("test/stopped", {})
+
+    @server.feature("test/fail")
+    def fail(params: Any) -> None:
+        raise ValueError("two\nlines")
+
+    @server.feature("test/print")
+    def show(params: Any) -> str:
+        print("stray")
+        os.write(1, b"stray\n")
+        return "printed"
+
+    @server.feature("test/large")
+    def large(params: dict[str, int]) -> str:
+        return "x" * params["size"]
+
+    @server.command("wait")
+    async def wait_too() -> None:
+        await wait(None)
+
+    return server
+
+
+def serve() -> None:
+    """Serve as the process's arguments say: stdio, tcp or ws."""
+    from lsp_server.protocol import transport
+
+    how = sys.argv[1]
+    if how == "stdio":
+        code = transport.serve_stdio(small_server)
+    else:
+        code = getattr(transport, f"serve_{how}")(small_server, "127.0.0.1", 0)
+    os._exit(code)
+
+
+def started(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    """A process that serves `small_server`."""
+    given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", SERVE, *arguments], cwd=ROOT, **given | options)
+
+
+def listening() -> tuple[subprocess.Popen[bytes], int]:
+    """A process that serves TCP, and its port."""
+    return _with_port(started("tcp"))
+
+
+def listening_ws() -> tuple[subprocess.Popen[bytes], int]:
+    """A process that serves WebSockets, and its port."""
+    return _with_port(started("ws"))
+
+
+def _with_port(process: subprocess.Popen[bytes]) -> tuple[subprocess.Popen[bytes], int]:
+    assert process.stderr
+    return process, int(process.stderr.readline().rsplit(b":", 1)[1])
+
+
+def place(line: int, character: int) -> dict[str, int]:
+    """A position, as JSON."""
+    return {"line": line, "character": character}
+
+
+class Client:
+    """Sends, and keeps what comes back. A thread reads."""
+
+    def __init__(self, write: IO[bytes], read: Callable[[], bytes]) -> None:
+        self.write = write
+        self.notifications: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self.answers: dict[Any, dict[str, Any]] = {}
+        self.doubles: list[Any] = []
+        self.unnamed: list[dict[str, Any]] = []  # answers with id null
+        self.ids = itertools.count(1)
+        self.arrived = threading.Condition()
+        threading.Thread(target=self._read, args=(read,), daemon=True).start()
+
+    @classmethod
+    def of(cls, process: subprocess.Popen[bytes]) -> Client:
+        assert process.stdin and process.stdout
+        descriptor = process.stdout.fileno()
+        return cls(process.stdin, lambda: os.read(descriptor, 1 << 16))
+
+    @classmethod
+    def on(cls, port: int) -> Client:
+        connection = socket.create_connection(("127.0.0.1", port))
+        return cls(connection.makefile("wb"), lambda: connection.recv(1 << 16))
+
+    def send(self, message: Any) -> None:
+        self.raw(framed(json.dumps(message).encode()))
+
+    def raw(self, data: bytes) -> None:
+        self.write.write(data)
+        self.write.flush()
+
+    def notify(self, method: str, params: Any = None) -> None:
+        self.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def begin(self, method: str, params: Any = None) -> int:
+        """Send a request; its id."""
+        identity = next(self.ids)
+        self.send({"jsonrpc": "2.0", "id": identity, "method": method, "params": params})
+        return identity
+
+    def answer(self, identity: Any) -> dict[str, Any]:
+        """Wait for the answer to a request."""
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: identity in self.answers, PATIENCE), identity
+            return self.answers[identity]
+
+    def ask(self, method: str, params: Any = None) -> Any:
+        """The result of a request. Fails where it is an error."""
+        answer = self.answer(self.begin(method, params))
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def error(self, method: str, params: Any = None) -> dict[str, Any]:
+        answer = self.answer(self.begin(method, params))
+        found: dict[str, Any] = answer["error"]
+        return found
+
+    def told(self, method: str) -> dict[str, Any]:
+        """Wait for a notification."""
+        while True:
+            try:
+                message = self.notifications.get(timeout=PATIENCE)
+            except Empty:
+                raise AssertionError(f"no {method}") from None
+            if message["method"] == method:
+                return message
+
+    def hello(self, **also: Any) -> Any:
+        """initialize and initialized."""
+        result = self.ask("initialize", HELLO | also)
+        self.notify("initialized", {})
+        return result
+
+    def open(self, uri: str, text: str) -> None:
+        item = {"uri": uri, "languageId": "python", "version": 1, "text": text}
+        self.notify("textDocument/didOpen", {"textDocument": item})
+
+    def _read(self, read: Callable[[], bytes]) -> None:
+        frames = Frames()
+        while True:
+            try:
+                data = read()
+            except OSError:
+                return
+            if not data:
+                return
+            for body in frames.feed(data):
+                assert isinstance(body, bytes), body
+                self._arrive(json.loads(body))
+
+    def _arrive(self, message: dict[str, Any]) -> None:
+        with self.arrived:
+            if "method" in message:
+                self.notifications.put(message)
+            elif message["id"] is None:
+                self.unnamed.append(message)
+            else:
+                if message["id"] in self.answers:
+                    self.doubles.append(message["id"])
+                self.answers[message["id"]] = message
+            self.arrived.notify_all()
+
+
+class Direct:
+    """The same server in this process: bodies in, messages out. Needs a running event loop only
+    for what is awaited."""
+
+    def __init__(self, encoding: str | None = None) -> None:
+        self.server = small_server()
+        self.sent: list[dict[str, Any]] = []
+        self.server.protocol.connect(lambda body: self.sent.append(json.loads(body)))
+        self.ids = itertools.count(1)
+        if encoding:
+            general = {"general": {"positionEncodings": [encoding]}}
+            result = self.ask("initialize", HELLO | {"capabilities": general})
+            assert result["result"]["capabilities"]["positionEncoding"] == encoding
+
+    def send(self, message: Any) -> list[dict[str, Any]]:
+        """What is sent back at once."""
+        return self.raw(json.dumps(message).encode())
+
+    def raw(self, body: bytes) -> list[dict[str, Any]]:
+        self.sent.clear()
+        self.server.protocol.receive(body)
+        return [*self.sent]
+
+    def notify(self, method: str, params: Any = None) -> list[dict[str, Any]]:
+        return self.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def ask(self, method: str, params: Any = None) -> dict[str, Any]:
+        """The answer to a request that waits for nothing."""
+        message = {"jsonrpc": "2.0", "id": next(self.ids), "method": method, "params": params}
+        (answer,) = self.send(message)
+        assert answer["id"] == message["id"]
+        return answer
+
+    def open(self, uri: str, text: str) -> None:
+        item = {"uri": uri, "languageId": "python", "version": 1, "text": text}
+        assert self.notify("textDocument/didOpen", {"textDocument": item}) == []

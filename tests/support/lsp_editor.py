@@ -1,0 +1,346 @@
+"""An editor without a screen: pytest-lsp's client, with documents that it keeps by itself.
+
+Its conversion of positions and its way to apply edits share nothing with the server's. Answers are
+plain JSON. It holds no assertions about what the server offers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException, JsonRpcMethodNotFound
+from pygls.protocol import JsonRPCRequestMessage, JsonRPCResponseMessage, default_converter
+from pygls.protocol.json_rpc import JsonRPCNotification
+from pytest_lsp import LanguageClient
+from pytest_lsp.client import DEFAULT_CLIENT_FEATURES, register_lsp_features
+
+from tests.support.command import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 180  # seconds that anything may take on a busy machine
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
+UNIT = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
+CAPABLE = {
+    "workspace": {
+        "applyEdit": True,
+        "configuration": True,
+        "workspaceFolders": True,
+        "workspaceEdit": {
+            "documentChanges": True,
+            "changeAnnotationSupport": {"groupsOnLabel": False},
+        },
+        "didChangeConfiguration": {"dynamicRegistration": True},
+        "didChangeWatchedFiles": {"dynamicRegistration": True},
+    },
+    "window": {"workDoneProgress": True, "showMessage": {}},
+    "textDocument": {
+        "synchronization": {},
+        "completion": {},
+        "inlineCompletion": {},
+        "codeAction": {
+            "codeActionLiteralSupport": {"codeActionKind": {"valueSet": ["refactor.rewrite"]}},
+            "dataSupport": True,
+            "resolveSupport": {"properties": ["edit"]},
+        },
+    },
+    "experimental": {"draftline": {"status": True, "instructionBox": True, "nextEdit": True}},
+}
+
+
+def _converter() -> Any:
+    """pygls's, but that messages of ours stay plain JSON."""
+    made: Any = default_converter()
+    for kind in (JsonRPCRequestMessage, JsonRPCResponseMessage, JsonRPCNotification):
+        made.register_structure_hook(kind, lambda given, kind: kind(**given))
+    made.register_structure_hook(  # lsprotocol takes an action that has a command for a Command
+        types.CodeActionResponse, lambda given, _: JsonRPCResponseMessage(**given)
+    )
+    return made
+
+
+# -- documents ---------------------------------------------------------------------------------
+
+
+def offset(text: str, position: dict[str, int], encoding: str) -> int:
+    """Where a position stands; fails where there is none such."""
+    lines = LINE.findall(text)
+    lines += [""] if not lines or lines[-1][-1] in "\r\n" else []
+    line = lines[position["line"]]
+    codec, unit = UNIT[encoding]
+    inside = line.rstrip("\r\n").encode(codec)
+    cut = position["character"] * unit
+    assert cut <= len(inside), (position, line)
+    return sum(map(len, lines[: position["line"]])) + len(inside[:cut].decode(codec))
+
+
+def position(text: str, offset: int, encoding: str) -> dict[str, int]:
+    """The position of an offset that is not inside a line end."""
+    codec, unit = UNIT[encoding]
+    ends = [end.end() for end in re.finditer(r"\r\n|\r|\n", text) if end.end() <= offset]
+    inside = text[(ends or [0])[-1] : offset]
+    return {"line": len(ends), "character": len(inside.encode(codec)) // unit}
+
+
+def edited(text: str, edits: list[dict[str, Any]], encoding: str) -> str:
+    """A text after the text edits of one document, which must lie apart and in order."""
+    last = 0
+    parts = []
+    for one in edits:
+        start, stop = (offset(text, one["range"][end], encoding) for end in ("start", "end"))
+        assert last <= start <= stop, edits
+        parts += [text[last:start], one["newText"]]
+        last = stop
+    return "".join([*parts, text[last:]])
+
+
+# -- the editor --------------------------------------------------------------------------------
+
+
+class Editor(LanguageClient):  # type: ignore[misc]
+    """Documents, what the server told, and short ways to ask it."""
+
+    def __init__(self) -> None:
+        super().__init__(converter_factory=_converter)
+        self.texts: dict[str, str] = {}
+        self.versions: dict[str, int] = {}
+        self.encoding = "utf-16"
+        self.states: list[dict[str, Any]] = []  # what draftline/status said
+        self.partial: dict[Any, str] = {}
+        self.progress: dict[Any, list[dict[str, Any]]] = {}
+        self.registered: list[str] = []  # methods
+        self.applied: list[dict[str, Any]] = []  # by the server's wish
+        self.takes_edits: bool | None = True  # None: it does not know what that is
+        register_lsp_features(self, DEFAULT_CLIENT_FEATURES | self._features())
+
+    def _features(self) -> dict[str, Callable[[Any], Any]]:
+        def status(message: Any) -> None:
+            self.states.append(message)
+
+        def progress(message: types.ProgressParams) -> None:
+            value = self.json(message.value)
+            if set(value) == {"text"}:
+                self.partial[message.token] = self.partial.get(message.token, "") + value["text"]
+            else:
+                self.progress.setdefault(message.token, []).append(value)
+
+        def register(message: types.RegistrationParams) -> None:
+            self.registered += [one.method for one in message.registrations]
+
+        def apply(message: types.ApplyWorkspaceEditParams) -> types.ApplyWorkspaceEditResult:
+            edit = self.json(message.edit)
+            if self.takes_edits is None:
+                raise JsonRpcMethodNotFound
+            if self.takes_edits:
+                self.apply(edit)
+                self.applied.append(edit)
+            return types.ApplyWorkspaceEditResult(applied=self.takes_edits)
+
+        return {
+            "draftline/status": status,
+            types.PROGRESS: progress,
+            types.CLIENT_REGISTER_CAPABILITY: register,
+            types.WORKSPACE_APPLY_EDIT: apply,
+        }
+
+    def json(self, value: Any) -> Any:
+        """A value as it stands on the wire."""
+        return self.protocol._converter.unstructure(value)
+
+    def _typed(self, method: str, params: Any) -> Any:
+        known = types.METHOD_TO_TYPES.get(method)
+        kind = known[2] if known else None
+        return self.protocol._converter.structure(params, kind) if kind else params
+
+    def begin(self, method: str, params: Any, id: int | None = None) -> asyncio.Future[Any]:
+        """Send a request; a future of its answer."""
+        asked = self.protocol.send_request_async(method, self._typed(method, params), msg_id=id)
+        return asyncio.ensure_future(asked)
+
+    async def ask(self, method: str, params: Any) -> Any:
+        """The answer of a request, as JSON."""
+        return self.json(await asyncio.wait_for(self.begin(method, params), PATIENCE))
+
+    async def fails(self, method: str, params: Any) -> tuple[int, str]:
+        """Code and message of the error that a request gets."""
+        return await refused(self.begin(method, params))
+
+    async def command(self, name: str, *arguments: Any) -> Any:
+        named = {"command": f"draftline.{name}", "arguments": list(arguments)}
+        return await self.ask(types.WORKSPACE_EXECUTE_COMMAND, named)
+
+    def tell(self, method: str, params: Any) -> None:
+        """Send a notification."""
+        self.protocol.notify(method, self._typed(method, params))
+
+    async def hello(
+        self,
+        *roots: Path,
+        encoding: str = "utf-16",
+        settings: Any = None,
+        own: Any = None,
+        name: str = "editor",
+        **capabilities: Any,
+    ) -> Any:
+        """initialize and initialized. `settings`: initializationOptions, `own`: what the client
+        answers to workspace/configuration."""
+        self.encoding = encoding
+        self.set_configuration({"draftline": own} if own is not None else {})
+        params = {
+            "processId": None,
+            "rootUri": None,
+            "clientInfo": {"name": name},
+            "capabilities": CAPABLE | {"general": {"positionEncodings": [encoding]}} | capabilities,
+            "initializationOptions": settings,
+            "workspaceFolders": [{"uri": root.as_uri(), "name": root.name} for root in roots],
+        }
+        result = self.json(await self.initialize_session(self._typed(types.INITIALIZE, params)))
+        assert result["capabilities"]["positionEncoding"] == encoding
+        return result
+
+    async def until(self, found: Callable[[], Any]) -> Any:
+        """Wait until something is so."""
+        deadline = time.monotonic() + PATIENCE
+        while not (value := found()):
+            assert time.monotonic() < deadline, found
+            await asyncio.sleep(0.02)
+        return value
+
+    async def ready(self) -> dict[str, Any]:
+        """Wait for the model and the index."""
+        deadline = time.monotonic() + PATIENCE
+        while (status := await self.command("status"))["state"] != "ready":
+            assert status["state"] != "error" and time.monotonic() < deadline, status
+            await asyncio.sleep(0.05)
+        await self.command("reindex")
+        return await self.command("status")  # type: ignore[no-any-return]
+
+    async def idle(self) -> None:
+        """Wait until nothing is asked of the model."""
+        deadline = time.monotonic() + PATIENCE
+        while (await self.command("stats"))["running"]:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+
+    def configure(self, **settings: Any) -> None:
+        given = {"settings": {"draftline": settings}}
+        self.tell(types.WORKSPACE_DID_CHANGE_CONFIGURATION, given)
+
+    # -- documents --
+
+    def open(self, uri: str, text: str, language: str = "python") -> str:
+        self.texts[uri], self.versions[uri] = text, 1
+        item = {"uri": uri, "languageId": language, "version": 1, "text": text}
+        self.tell(types.TEXT_DOCUMENT_DID_OPEN, {"textDocument": item})
+        return uri
+
+    def close(self, uri: str) -> None:
+        del self.texts[uri], self.versions[uri]
+        self.tell(types.TEXT_DOCUMENT_DID_CLOSE, {"textDocument": {"uri": uri}})
+
+    def at(self, uri: str, place: int | str) -> dict[str, int]:
+        """A position: of an offset, or behind the first occurrence of a text."""
+        text = self.texts[uri]
+        found = place if isinstance(place, int) else text.index(place) + len(place)
+        return position(text, found, self.encoding)
+
+    def span(self, uri: str, part: str) -> dict[str, Any]:
+        """The range of the first occurrence of a text."""
+        start = self.texts[uri].index(part)
+        return {"start": self.at(uri, start), "end": self.at(uri, start + len(part))}
+
+    def type(self, uri: str, place: int | str, new: str, old: str = "") -> None:
+        """Put `new` at a place, where `old` stands behind it."""
+        text = self.texts[uri]
+        start = place if isinstance(place, int) else text.index(place) + len(place)
+        stop = start + len(old)
+        assert text[start:stop] == old
+        where = {"start": self.at(uri, start), "end": self.at(uri, stop)}
+        self._changed(uri, text[:start] + new + text[stop:], [{"range": where, "text": new}])
+
+    def _changed(self, uri: str, text: str, changes: list[dict[str, Any]]) -> None:
+        self.versions[uri] += 1
+        self.texts[uri] = text
+        named = {"textDocument": self.doc(uri), "contentChanges": changes}
+        self.tell(types.TEXT_DOCUMENT_DID_CHANGE, named)
+
+    def doc(self, uri: str) -> dict[str, Any]:
+        return {"uri": uri, "version": self.versions[uri]}
+
+    def apply(self, edit: dict[str, Any]) -> None:
+        """Apply a WorkspaceEdit to the documents; versions must be those that it names."""
+        for one in edit.get("documentChanges", []):
+            assert one["textDocument"] == self.doc(one["textDocument"]["uri"])
+        for uri, edits in parts(edit).items():
+            text = edited(self.texts[uri], edits, self.encoding)
+            self._changed(uri, text, [{"text": text}])
+
+
+def parts(edit: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The text edits of a WorkspaceEdit by document."""
+    if "documentChanges" in edit:
+        return {one["textDocument"]["uri"]: one["edits"] for one in edit["documentChanges"]}
+    return dict(edit.get("changes", {}))
+
+
+async def refused(asked: asyncio.Future[Any]) -> tuple[int, str]:
+    """Code and message of the error that a request under way gets."""
+    try:
+        answer = await asyncio.wait_for(asked, PATIENCE)
+    except JsonRpcException as error:
+        assert "\n" not in error.message
+        return error.code, error.message
+    raise AssertionError(f"answered: {answer}")
+
+
+# -- servers -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str, home: Path | None = None) -> Iterator[int]:
+    """A server of WebSockets in a process; its port. `home` holds models, else there are none."""
+    command = [sys.executable, "-m", "lsp_server", "--ws", "--log-file", str(folder / "log")]
+    own = environment(folder) | ({"DRAFTLINE_HOME": str(home)} if home else {})
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*command, *arguments], cwd=ROOT, env=own, **pipes) as process:  # type: ignore[call-overload]
+        try:
+            yield int(process.stderr.readline().rsplit(b":", 1)[1])
+        finally:
+            process.terminate()
+            left = process.communicate(timeout=PATIENCE)
+    assert left == (b"", b""), left  # a bug shows there
+
+
+@asynccontextmanager
+async def connected(port: int) -> AsyncIterator[Editor]:
+    """An editor that says hello by itself, connected to a server of WebSockets."""
+    editor = Editor()
+    await editor.start_ws("127.0.0.1", port)
+    try:
+        yield editor
+    finally:
+        editor.exit(None)
+        await asyncio.wait_for(editor.stop(), PATIENCE)
+
+
+@asynccontextmanager
+async def started(folder: Path, *arguments: str) -> AsyncIterator[Editor]:
+    """An editor that says hello by itself, and its own server over pipes."""
+    editor = Editor()
+    command = [sys.executable, "-m", "lsp_server", "--log-file", str(folder / "log"), *arguments]
+    await editor.start_io(*command, cwd=ROOT, env=environment(folder))
+    try:
+        yield editor
+        await asyncio.wait_for(editor.shutdown_session(), PATIENCE)
+    finally:
+        if editor._server.returncode is None:
+            editor._server.kill()
+        await asyncio.wait_for(editor.stop(), PATIENCE)

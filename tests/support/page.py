@@ -1,0 +1,118 @@
+"""A server of the page, and what a program can do to it without a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from engine import Config, Engine
+from tests.support.server import Served, reciter, running
+from ui.api import app as api
+from ui.api.security import Rules
+from ui.web import app as web
+from ui.web import gradio_guard
+
+API = "/ui/gradio_api"
+SECRET = b"nobody but me may read this"
+ANN, BEN = ("ann", "horse-battery"), ("ben", "staple-correct")
+ROUTES = [
+    ("GET", "/ui/"),
+    ("GET", "/ui/config"),
+    ("GET", "/ui/theme.css"),
+    ("GET", "/ui/assets/none.js"),
+    ("GET", "/ui/nowhere"),
+    ("POST", "/ui/login"),
+    ("POST", f"{API}/queue/join"),
+    ("GET", f"{API}/queue/data?session_hash=s"),  # these two stream
+    ("GET", f"{API}/heartbeat/s"),
+    ("GET", f"{API}/upload_progress?upload_id=u"),
+    ("POST", f"{API}/upload"),
+    ("POST", f"{API}/cancel"),
+    ("GET", f"{API}/file=/etc/passwd"),
+    ("OPTIONS", f"{API}/queue/join"),
+]
+
+
+@contextlib.contextmanager
+def reciting(factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine whose answers are known, with a home of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRAFTLINE_HOME", str(factory.mktemp("home")))
+        model = reciter(factory.mktemp("models") / "reciter")
+        with Engine(Config(model=str(model), library=False)) as engine:
+            yield engine
+
+
+@contextlib.contextmanager
+def page(engine: Engine, *users: tuple[str, str]) -> Iterator[Served]:
+    """A server with the page."""
+    app = api.app(engine, Rules(pages=("/ui",)))
+    web.mount(app, engine, app.state.jobs, None, users)
+    with running(app) as port:
+        yield Served(engine, app, port)
+    app.state.page.close()
+
+
+def paged(*users: tuple[str, str]) -> Any:
+    """A fixture: a server with the page, on an engine of its own."""
+
+    @pytest.fixture(scope="module")
+    def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+        with reciting(tmp_path_factory) as engine, page(engine, *users) as served:
+            yield served
+
+    return served
+
+
+def the_door(served: Served) -> gradio_guard.Door:
+    [mounted] = [one for one in served.app.routes if getattr(one, "path", "") == "/ui"]
+    found: gradio_guard.Door = mounted.app
+    return found
+
+
+def gradio_routes(served: Served) -> list[tuple[str, str]]:
+    """Method and path of all that Gradio would answer; parameters are filled in."""
+    inner: Any = the_door(served).app
+    return [
+        (method.upper(), "/ui" + re.sub(r"{[^}]*}", "x", path))
+        for path, methods in inner.openapi()["paths"].items()
+        for method in methods
+    ]
+
+
+def upload(http: httpx.Client, name: str = "a.txt", data: bytes = b"words") -> str:
+    """The path of a file that was uploaded."""
+    answer = http.post(f"{API}/upload", files={"files": (name, data)})
+    assert answer.status_code == 200, answer.text
+    [path] = answer.json()
+    return str(path)
+
+
+def fitting(http: httpx.Client, inputs: int) -> int:
+    """A click with so many inputs."""
+    clicks = http.get("/ui/config").json()["dependencies"]
+    return int(next(one["id"] for one in clicks if len(one["inputs"]) == inputs))
+
+
+def join(http: httpx.Client, data: list[Any], **more: Any) -> httpx.Response:
+    """Click."""
+    body = {"data": data, "fn_index": 0, "session_hash": "s"} | more
+    return http.post(f"{API}/queue/join", json=body)
+
+
+def named(path: Any) -> dict[str, Any]:
+    """A file as Gradio's page names it."""
+    return {"path": path, "meta": {"_type": "gradio.FileData"}, "orig_name": "a.txt"}
+
+
+@contextlib.contextmanager
+def login(served: Served, user: tuple[str, str]) -> Iterator[httpx.Client]:
+    with served.http() as http:
+        form = {"username": user[0], "password": user[1]}
+        assert http.post("/ui/login", data=form).json() == {"success": True}
+        yield http

@@ -1,0 +1,62 @@
+"""What the tests of drafters that copy share: corpora, first drafts, a plain search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from engine.drafting import Context, Drafter, Nothing
+from engine.drafting.methods.datastore import Corpus, build
+from engine.records import Draft
+
+FEW = st.lists(st.integers(0, 3), min_size=1, max_size=40)
+GOLDEN = [[5, 6, 7, 8, 0], [5, 6, 7, 9, 0], [5, 6, 4, 0], [5, 6, 7, 8, 0]]
+
+
+def corpus(*documents: list[int]) -> Corpus:
+    return build([np.array(one, np.int32) for one in documents])
+
+
+def drafted(drafter: Drafter, prompt: list[int], room: int = 100, **more: Any) -> Draft:
+    """The first draft after a prompt."""
+    context = Context(prompt, room=room, **more)
+    drafter.begin(context)
+    return drafter.propose(context, None).first(room)
+
+
+def followed(texts: list[list[int]], run: list[int]) -> list[tuple[int, int]]:
+    """The oracle: (text, place) after every occurrence of `run` that a token follows."""
+    size = len(run)
+    return [
+        (number, place)
+        for number, text in enumerate(texts)
+        for place in range(size, len(text))
+        if text[place - size : place] == run
+    ]
+
+
+def paths_of(draft: Draft) -> list[tuple[int, ...]]:
+    """The tokens on the way to each node."""
+    paths: list[tuple[int, ...]] = []
+    for token, parent in zip(draft.tokens, draft.parents, strict=True):
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    return paths
+
+
+class Other(Nothing):
+    """Stands where Token Recycling or a model would."""
+
+    def __init__(self) -> None:
+        self.told: list[list[int]] = []
+        self.begun = 0
+
+    def begin(self, context: Context) -> None:
+        self.begun += 1
+
+    def propose(self, context: Context, target: Any) -> Draft:
+        return Draft([99], [-1], [1.0], ["other"])
+
+    def observe(self, draft: Draft, path: Any, committed: list[int], *_: Any) -> None:
+        self.told.append(committed)

@@ -1,0 +1,78 @@
+"""Shared parts of the store's tests: states that are never alike, and other processes."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from index.workspace.segment_store import Part, Saved, Store
+
+OURS = "tokenizer a, roots b"
+
+
+def state(number: int, size: int = 3) -> Saved:
+    """One of a row of states: each keeps one part of the one before it, and nothing else."""
+
+    def part(number: int) -> Part:
+        return Part(f"part{number}", {"ids": np.full(size, number), "ends": np.arange(number % 5)})
+
+    table = {"paths": np.full(5, number % 256, np.uint8), "none": np.zeros((0, 2), np.float32)}
+    return Saved({"number": number}, table, [part(number), part(number + 1)])
+
+
+def same(left: Saved | None, right: Saved) -> bool:
+    """Equal to the last bit, dtypes, shapes and order included."""
+
+    def plain(saved: Saved) -> object:
+        bundles = [saved.table, *(part.arrays for part in saved.parts)]
+        return (
+            saved.meta,
+            [part.name for part in saved.parts],
+            [[(k, a.dtype, a.shape, a.tobytes()) for k, a in each.items()] for each in bundles],
+        )
+
+    return left is not None and plain(left) == plain(right)
+
+
+def save(folder: Path, saved: Saved) -> None:
+    with Store(folder, OURS) as store:
+        assert store.acquire()
+        store.save(saved)
+
+
+def load(folder: Path) -> Saved | None:
+    return Store(folder, OURS).load()
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def whole(folder: Path, saved: Saved) -> bool:
+    """Whether a folder holds this state and no file besides."""
+    files = {"table", "lock", *(f"{part.name}.part" for part in saved.parts)}
+    return same(load(folder), saved) and names(folder) == files
+
+
+def fork(work: Callable[[], None]) -> int:
+    """Another process that does the work, and exits with 1 where it fails."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return child
+
+
+def end_of(child: int) -> int:
+    """The exit status of a process; negative: the signal it died of."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -1,0 +1,338 @@
+"""The tab *Ask* and the panel of documents, without a browser: what the handlers give, and what is
+left when they are stopped, closed or refused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from engine import Config, Engine
+from tests.support.questions import GUIDE, WORD, make_model
+from tests.support.server import endless, until
+from ui.api.jobs import Jobs
+from ui.web.ask import CUT, FIRST, FULL, NONE, SAME, Ask
+from ui.web.documents import panel
+from ui.web.state import Page
+
+QUESTION = "Which variable turns the debugger on?"
+BROWSER = "b" * 32
+CHOICE = (0.0, 1.0, 0, 384, True, True)  # as More says at first
+ON_AND_ON = (0.0, 1.0, 0, 20_000, True, False)  # what the talker does not end before it is stopped
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Answers everything with WORD."""
+    model = make_model(tmp_path_factory.mktemp("models") / "word")
+    with Engine(Config(model=str(model), threads=2, library=False)) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def talker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Does not end for seconds."""
+    model = endless(tmp_path_factory.mktemp("models") / "endless")
+    with Engine(Config(model=str(model), threads=2, library=False)) as engine:
+        yield engine
+
+
+@pytest.fixture(autouse=True)
+def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
+    (tmp_path / "uploads").mkdir()
+    return tmp_path / "uploads"
+
+
+class Browser:
+    """One browser's session with the tab, as Gradio keeps it."""
+
+    def __init__(self, engine: Engine, places: int = 4, user: str | None = None) -> None:
+        self.page = Page(engine, Jobs(engine, places))
+        with gr.Blocks():
+            self.tab = Ask(self.page)
+        self.request = gr.Request(username=user, session_hash="s1")
+        self.seen: dict[Any, Any] = {}
+
+    def ids(self) -> list[str]:
+        return [one.id for one in self.page.library(self.request.username).list()]
+
+    def add(self, text: str = GUIDE, name: str = "guide.md") -> None:
+        self.page.library(self.request.username).add_data(name, text.encode())
+
+    def steps(self, what: str, question: str = "", *choice: Any) -> AsyncGenerator[Any]:
+        handler: Callable[..., AsyncGenerator[Any]] = getattr(self.tab, what)
+        return handler(question, BROWSER, self.ids(), self.request, *(choice or CHOICE))
+
+    async def run(self, what: str, question: str = "", *choice: Any) -> list[dict[Any, Any]]:
+        """All that a handler shows."""
+        found = []
+        async for step in self.steps(what, question, *choice):
+            found.append(step)
+            self.seen |= step
+        return found
+
+    def ask(self, question: str = QUESTION, *choice: Any) -> list[dict[Any, Any]]:
+        return asyncio.run(self.run("_ask", question, *choice))
+
+    def again(self, *choice: Any) -> list[dict[Any, Any]]:
+        return asyncio.run(self.run("_again", "", *choice))
+
+    @property
+    def answer(self) -> str:
+        return str(self.seen[self.tab.answer])
+
+    @property
+    def note(self) -> str:
+        return str(self.seen[self.tab.note])
+
+    def entries(self) -> list[Any]:
+        history = self.page.histories.of(self.request.username, BROWSER, "s1")
+        return [one.entry for one in history.list()]
+
+    def at_rest(self) -> bool:
+        """Whether one can ask again."""
+        ask, stop = self.seen[self.tab.ask], self.seen[self.tab.stop]
+        return bool(ask["interactive"] and not stop["visible"] and not self.page.running)
+
+
+def test_an_answer_streams_and_is_cited(engine: Engine) -> None:
+    browser = Browser(engine)
+    browser.add()
+    steps = browser.ask()
+    assert steps[0][browser.tab.stop]["visible"] and not steps[0][browser.tab.ask]["interactive"]
+    assert steps[0][browser.tab.question] == ""
+    phases = [step[browser.tab.answer] for step in steps if browser.tab.answer in step]
+    assert "searching" in phases[0] and "waiting" in phases[1]
+    assert f">{WORD}<sup>1</sup>" in browser.answer and "guide.md" in browser.answer
+    assert f"<mark>{WORD}</mark>" in browser.answer and "All of its words" in browser.answer
+    assert browser.at_rest()
+    (kept,) = browser.entries()
+    assert kept.text == WORD == "".join(piece.text for piece in kept.pieces)
+    assert kept.figures["tokens"] == sum(kept.passes) > 0
+    paths = [Path(browser.seen[button]["value"]) for button in browser.tab.files]
+    assert WORD in paths[0].read_text() and json.loads(paths[1].read_text())["entries"]
+
+
+def test_it_is_there_after_a_reload_for_this_browser_only(engine: Engine) -> None:
+    browser = Browser(engine)
+    browser.add()
+    browser.ask()
+    again = gr.Request(session_hash="s2")
+    shown = browser.tab._open(BROWSER, again)
+    assert shown[browser.tab.answer] == browser.answer
+    assert browser.tab._open("c" * 32, again)[browser.tab.answer] == ""
+    assert (
+        browser.tab._open(BROWSER, gr.Request(username="ben", session_hash="s2"))[
+            browser.tab.answer
+        ]
+        == ""
+    )
+    file = Path(shown[browser.tab.files[0]]["value"])
+    assert file.exists()
+    browser.tab._clear(BROWSER, again)
+    assert browser.entries() == [] and not file.exists()
+
+
+def test_where_nothing_is_found_the_model_is_not_asked(engine: Engine) -> None:
+    browser = Browser(engine)
+    browser.add()
+    browser.ask("Who won the championship of Bolivia?")
+    assert "say nothing about this" in browser.answer and "<sup>" not in browser.answer
+    (kept,) = browser.entries()
+    assert not kept.found and browser.at_rest()
+
+
+def test_what_to_do_is_said(engine: Engine) -> None:
+    browser = Browser(engine)
+    assert FIRST in browser.tab._hint(browser.request)
+    browser.ask()
+    assert FIRST in browser.note and browser.seen[browser.tab.question] == QUESTION
+    browser.add()
+    assert FIRST not in browser.tab._hint(browser.request)
+    browser.ids = lambda: []  # type: ignore[method-assign]
+    browser.ask()
+    assert NONE in browser.note and browser.at_rest() and not browser.entries()
+
+
+def test_a_question_that_nobody_can_answer_is_refused_and_kept_in_the_box(engine: Engine) -> None:
+    browser = Browser(engine, places=1)
+    browser.add()
+    browser.ask("   ")
+    assert "empty" in browser.note
+    browser.page.jobs.places = 0
+    browser.ask()
+    assert FULL in browser.note and browser.seen[browser.tab.question] == QUESTION
+    assert browser.at_rest() and not browser.entries()
+
+
+def test_earlier_questions_are_known_unless_unticked(engine: Engine) -> None:
+    browser = Browser(engine)
+    browser.add()
+    browser.ask()
+    assert not browser.seen[browser.tab.earlier]
+    browser.ask("and its name?")  # says nothing by itself
+    assert WORD in browser.answer and QUESTION in browser.seen[browser.tab.earlier]
+    browser.ask("and its frobnication?", *CHOICE[:4], False, True)
+    assert not browser.entries()[-1].found
+
+
+def test_regenerating_takes_the_place_of_the_answer(engine: Engine) -> None:
+    browser = Browser(engine)
+    browser.again()
+    assert not browser.seen
+    browser.add()
+    browser.ask("What turns the debugger on?")
+    browser.ask()
+    first = browser.answer
+    browser.again()
+    assert SAME in browser.note and len(browser.entries()) == 2
+    assert browser.answer != first and browser.tab.question not in browser.again()[0]
+    steps = browser.again(0.5, *CHOICE[1:])
+    assert steps[0] == {browser.tab.settings[2]: 1}
+    assert SAME not in browser.note and len(browser.entries()) == 2
+
+
+def test_a_limit_is_told(engine: Engine) -> None:
+    browser = Browser(engine)
+    browser.add()
+    browser.ask(QUESTION, 0.0, 1.0, 0, 3, True, False)
+    (kept,) = browser.entries()
+    assert kept.text == WORD[:3] and CUT.format(3) in browser.answer
+
+
+def test_speculation_does_not_change_the_answer(engine: Engine) -> None:
+    browser = Browser(engine)
+    browser.add()
+    browser.ask()
+    browser.ask(QUESTION, *CHOICE[:5], False)
+    with_it, without = browser.entries()
+    assert with_it.text == without.text and with_it.citations == without.citations
+
+
+def test_stop_keeps_what_is_written(talker: Engine) -> None:
+    browser = Browser(talker)
+    browser.add()
+
+    async def stopped() -> None:
+        async with contextlib.aclosing(browser.steps("_ask", QUESTION, *ON_AND_ON)) as steps:
+            async for step in steps:
+                browser.seen |= step
+                if "writing" in browser.answer:
+                    browser.tab._stop(browser.request)
+                    assert [one async for one in browser.steps("_ask", QUESTION)] == []
+
+    asyncio.run(stopped())
+    (kept,) = browser.entries()
+    assert kept.text and kept.stopped and "Stopped" in browser.answer and browser.at_rest()
+
+
+def test_stopped_while_it_searches_nothing_is_asked(talker: Engine) -> None:
+    browser = Browser(talker)
+    browser.add()
+
+    async def stopped() -> None:
+        async for step in browser.steps("_ask", QUESTION):
+            browser.seen |= step
+            browser.tab._stop(browser.request)
+
+    asyncio.run(stopped())
+    assert not browser.entries() and browser.at_rest()
+    assert browser.seen[browser.tab.question] == QUESTION
+
+
+def test_a_closed_tab_ends_the_work_and_keeps_what_is_written(talker: Engine) -> None:
+    browser = Browser(talker)
+    browser.add()
+
+    async def closed() -> None:
+        async with contextlib.aclosing(browser.steps("_ask", QUESTION, *ON_AND_ON)) as steps:
+            async for step in steps:
+                if "writing" in str(step.get(browser.tab.answer)):
+                    break
+        assert not browser.page.running
+        while browser.page.jobs.open:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(closed())
+    (kept,) = browser.entries()
+    assert kept.text and kept.stopped
+    until(lambda: not browser.page.jobs.open)
+
+
+# -- documents ---------------------------------------------------------------------------------
+
+
+def test_one_broken_file_does_not_take_the_others_with_it(engine: Engine, uploads: Path) -> None:
+    browser = Browser(engine, user="ann")
+    shelf = browser.tab.panel
+    files: list[dict[str, str]] = [{"name": "late.md", "error": "over 64 MiB; split it"}]
+    for number, (name, data) in enumerate(
+        [("guide.md", GUIDE.encode()), ("bad.pdf", b"no"), ("other.txt", b"words")]
+    ):
+        (uploads / str(number)).mkdir()
+        (uploads / str(number) / name).write_bytes(data)
+        files.append({"name": name, "path": str(uploads / str(number) / name)})
+    arriving = shelf._arriving.value
+
+    async def taken() -> list[dict[Any, Any]]:
+        event = gr.EventData(None, {"files": files})
+        return [one async for one in shelf._take([], arriving, event, browser.request)]
+
+    last = asyncio.run(taken())[-1]
+    names = [one.name for one in browser.page.library("ann").list()]
+    assert sorted(names) == ["guide.md", "other.txt"] and not browser.page.library("ben").list()
+    assert "2 added, 2 not" in last[shelf._arrived]
+    assert "late.md: over 64 MiB" in last[shelf._arrived] and "bad.pdf: " in last[shelf._arrived]
+    assert last[shelf.chosen] == browser.ids() and "2 of 2 asked" in last[shelf._list]
+    assert [*uploads.iterdir()] == []
+    assert shelf._dismiss(arriving) == ""
+
+
+def test_what_is_picked_chosen_and_removed(engine: Engine) -> None:
+    browser = Browser(engine)
+    browser.add()
+    browser.add("# Notes\n\nwords", "notes.md")
+    shelf, request = browser.tab.panel, browser.request
+    guide, notes = browser.ids()
+
+    def event(**data: Any) -> gr.EventData:
+        return gr.EventData(None, data)
+
+    parts = shelf._pick([], event(id=guide, on=False), request)
+    assert parts[shelf.chosen] == [notes]
+    parts = shelf._pick(parts[shelf._left_out], event(id=guide, on=True), request)
+    assert parts[shelf.chosen] == [guide, notes]
+    parts = shelf._pick_all(parts[shelf._left_out], event(on=False), request)
+    assert parts[shelf.chosen] == []
+    browser.add("# New\n\nwords", "new.md")
+    new = browser.ids()[-1]
+    assert shelf._reload(parts[shelf._left_out], request)[shelf.chosen] == [new]
+    shelf._choose([], event(id=guide, whole=True), request)
+    assert [one.whole for one in browser.page.library(None).list()] == [True, False, False]
+    parts = shelf._remove([], event(id=notes), request)
+    assert parts[shelf.chosen] == browser.ids() == [guide, new]
+    for handler in (shelf._pick, shelf._pick_all, shelf._choose, shelf._remove):
+        handler([], event(id=["no", "text"]), request)
+    assert browser.ids() == [guide, new]
+
+
+def test_where_one_is_chosen_it_is_the_one_that_was_picked(engine: Engine) -> None:
+    browser = Browser(engine)
+    with gr.Blocks():
+        shelf = panel(browser.page, "sum", one=True)
+    browser.add()
+    browser.add("# Notes\n\nwords", "notes.md")
+    guide, notes = browser.ids()
+    assert shelf._reload([], browser.request)[shelf.chosen] == [notes]
+    parts = shelf._pick([], gr.EventData(None, {"id": guide, "on": True}), browser.request)
+    assert parts[shelf.chosen] == [guide]
+    browser.add("# New\n\nwords", "new.md")
+    parts = shelf._reload(parts[shelf._left_out], browser.request)
+    assert parts[shelf.chosen] == browser.ids()[-1:]

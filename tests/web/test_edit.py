@@ -1,0 +1,334 @@
+"""The page's Edit tab without a browser: hunks that are taken or left, texts that stay exact, and
+an edit by a chain model, which answers everything with `x=9`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import html
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from engine import Config, Engine, Request, RequestError
+from engine.editing.edits import END, plain
+from engine.editing.text_file import FileError
+from engine.records import Done
+from tests.support.command import EDITED, EOS, FENCE, SOURCE, chain_model
+from ui.api.jobs import Jobs
+from ui.web import edit, edit_state
+from ui.web.diff import beside, hunks, lines, side_by_side, typed_over, with_hunks
+from ui.web.edit_state import Sheet
+from ui.web.state import Page
+from ui.web.streaming import Live
+
+PIECES = ["\n", "\n", "\r\n", "\r", "a", "b", "foo", "(x)", " ", "\ufeff", "\u2028", "<b>", "&amp;"]
+texts = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+subsets = st.sets(st.integers(0, 12))
+HELLO = ({"role": "user", "content": "hello"},)
+TEXT = SOURCE.decode()  # with a BOM, NFD, mixed line ends and no final one
+
+# -- hunks -----------------------------------------------------------------------------------------
+
+
+@given(texts, texts)
+@example("a\r", "\n")
+def test_all_hunks_make_the_new_text_and_none_the_old(old: str, new: str) -> None:
+    found = hunks(old, new)
+    assert with_hunks(old, new, found, range(len(found))) == new
+    assert with_hunks(old, new, found, ()) == old
+    assert (found == []) == (old == new)
+
+
+@given(texts, texts, subsets)
+def test_lines_outside_the_hunks_stay_and_each_hunk_is_as_chosen(
+    old: str, new: str, taken: set[int]
+) -> None:
+    found = hunks(old, new)
+    rest = with_hunks(old, new, found, taken)
+    ours, theirs = lines(old), lines(new)
+    at = begin = 0
+    for number, one in enumerate(found):
+        kept = "".join(ours[begin : one.start])
+        assert kept == "".join(theirs[one.first - (one.start - begin) : one.first])
+        chosen = theirs[one.first : one.last] if number in taken else ours[one.start : one.stop]
+        part = kept + "".join(chosen)
+        assert rest[at : at + len(part)] == part
+        at, begin = at + len(part), one.stop
+    assert rest[at:] == "".join(ours[begin:])
+    assert all(b.start > a.stop for a, b in itertools.pairwise(found))
+
+
+@given(texts, texts)
+def test_the_diff_shows_every_changed_line_once_as_text(old: str, new: str) -> None:
+    found = hunks(old, new)
+    shown = side_by_side(old, new, found)
+    assert shown.count('type="checkbox"') == len(found)
+    for tag, count in (("del", sum(h.stop - h.start for h in found)),
+                       ("ins", sum(h.last - h.first for h in found))):  # fmt: skip
+        said = re.findall(f"<{tag}>(.*?)</{tag}>", shown, re.DOTALL)
+        assert len(said) == count
+    made = "div span button label input del ins mark details summary".split()  # noqa: SIM905
+    assert set(re.findall(r"<(\w+)", shown)) <= {*made}
+
+
+@given(texts, texts)
+def test_what_the_marks_stand_in_is_the_line(old: str, new: str) -> None:
+    found = hunks(old, new)
+    shown = side_by_side(old, new, found).replace("\u2400", "\0")
+    said = re.findall("<ins>(.*?)</ins>", shown, re.DOTALL)
+    bare = [html.unescape(re.sub('<mark class="end">.*?</mark>|</?mark>', "", one)) for one in said]
+    theirs = lines(new)
+    meant = [END.sub("", theirs[n]) for one in found for n in range(one.first, one.last)]
+    assert bare == meant
+
+
+@given(st.lists(st.sampled_from(["a b c", "a b d", "x", "", "q"]), max_size=6),
+       st.lists(st.sampled_from(["a b c", "a c", "x y", "", "z"]), max_size=6))  # fmt: skip
+def test_every_line_has_one_place_in_order(old: list[str], new: list[str]) -> None:
+    rows = beside(old, new)
+    assert [a for a, _ in rows if a is not None] == list(range(len(old)))
+    assert [b for _, b in rows if b is not None] == list(range(len(new)))
+
+
+def test_changed_words_are_marked_and_versions_of_a_line_stand_side_by_side() -> None:
+    old, new = "def load(self, path):\n    pass\n", "# new\ndef load(self, source):\n    pass\n"
+    shown = side_by_side(old, new, hunks(old, new))
+    assert "<mark>path</mark>" in shown
+    assert "<mark>source</mark>" in shown
+    assert beside(lines(old), lines(new)) == [(None, 0), (0, 1), (1, 2)]
+
+
+def test_a_changed_line_end_is_told() -> None:
+    shown = side_by_side("a\nb", "a\nb\n", hunks("a\nb", "a\nb\n"))
+    assert "no line end" in shown
+    assert "LF" in shown
+
+
+def test_script_in_a_text_stays_text() -> None:
+    evil = "<script>alert(1)</script><img src=x onerror=alert(1)>${1}{{2}}\n"
+    for shown in (side_by_side("", evil, hunks("", evil)), edit.resulting(evil, '"><script>.py')):
+        assert "<script" not in shown
+        assert "<img" not in shown
+
+
+# -- what a person typed ---------------------------------------------------------------------------
+
+
+@given(texts, texts)
+@example("a\r\n\r", "a\n\nb\n")
+def test_what_was_typed_stands_there_and_untouched_texts_are_exact(exact: str, box: str) -> None:
+    assert plain(typed_over(exact, box)) == plain(box)
+    assert typed_over(exact, plain(exact)) == exact
+
+
+def test_lines_that_were_not_touched_keep_their_ends() -> None:
+    assert typed_over("\ufeffa\r\nb\nc\r\nd", "a\nb\nnew\nc\nd") == "\ufeffa\r\nb\nnew\r\nc\r\nd"
+    assert typed_over("a\r\nb\r\n", "something\nelse\n") == "something\nelse\n"
+
+
+# -- the sheet -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given_", "meant"),
+    [("", None), ("2", (2, 2)), ("2:3", (2, 3)), ("2-3", (2, 3)), ("2:", (2, 4)), (":3", (1, 3))],
+)
+def test_lines_are_understood(given_: str, meant: tuple[int, int] | None) -> None:
+    assert edit_state.line_range(given_, "a\nb\nc\nd") == meant
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"text": " \n"},
+        {"text": "a\0b"},
+        {"text": "a\ud800"},
+        {"text": "a" * (edit_state.LARGEST + 1)},
+        {"instruction": " "},
+        {"instruction": "\0"},
+        *({"lines": one} for one in ("0", "9", "3:2", "x", ":", "1:9", "1,2", "-")),
+        {"text": "line\n" * 81},
+    ],
+)
+def test_what_cannot_be_edited_is_one_line(wrong: dict[str, str]) -> None:
+    good = {"text": "a\nb\nc\n", "name": "", "lines": "", "instruction": "do", "model": "smollm2"}
+    edit_state.asked(**good)
+    with pytest.raises(RequestError) as error:
+        edit_state.asked(**good | wrong)
+    assert re.fullmatch(r"[^\n]{1,200}: [^\n]+", str(error.value))
+
+
+def test_many_lines_can_be_insisted_on() -> None:
+    text = "line\n" * 81
+    assert edit_state.asked(text, "", "", "do", "smollm2", whole=True).selection is None
+    assert edit_state.asked(text, "", "2:3", "do", "smollm2").selection == (5, 15)
+    assert edit_state.asked(text, "", "", "do", "a larger one").selection is None
+
+
+@pytest.mark.parametrize(
+    "data", [b"a\0b", b"\xff\xfe", b"a" * (1 + edit_state.LARGEST), b" \n", b""]
+)
+def test_a_file_that_cannot_be_edited_leaves_everything_as_it_was(
+    tmp_path: Path, data: bytes
+) -> None:
+    path = tmp_path / "odd.py"
+    path.write_bytes(data)
+    before = Sheet("text")
+    now, name, said = edit.opened(str(path), before, "text", "")
+    assert (now, name) == (before, "")
+    assert "odd.py" in said
+    assert str(tmp_path) not in said
+    assert not path.exists()  # what was uploaded is not kept
+
+
+def test_an_opened_file_is_exact_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "my file.py"
+    path.write_bytes(SOURCE)
+    now, name, said = edit.opened(str(path), Sheet("before"), "before", "2")
+    assert (now.text, name) == (TEXT, "my file.py")
+    assert "4 lines; line ends CRLF" in said
+    assert edit_state.undone(now) == (Sheet("before"), "2")
+
+
+@pytest.mark.parametrize(
+    ("given_", "name"),
+    [("../../etc/passwd", "passwd"), ("C:\\a\\b.py", "b.py"), ("a\u202egnp.py", "agnp.py"),
+     ("..", ""), ("x" * 500, "x" * 120), ("\0", "")],
+)  # fmt: skip
+def test_a_name_is_a_file_name(given_: str, name: str) -> None:
+    assert edit_state.file_name(given_) == name
+
+
+def test_a_file_that_is_no_file_is_told() -> None:
+    with pytest.raises(FileError, match=r"^gone\.py: no such file"):
+        edit_state.opened(Path("/nowhere/gone.py"), "gone.py")
+
+
+def test_going_on_and_back() -> None:
+    request = Request("edit", "a\nb\nc\n", selection=(2, 4), instruction="do")
+    now = edit_state.proposed(Sheet("a\nb\nc\n"), request, Done("stop", "x\ny", "\n```"), (2, 2))
+    assert now.proposal is not None
+    assert now.proposal.text == "a\nx\ny\nc\n"
+    none = edit_state.taken(now, [])
+    assert none.proposal is not None
+    assert none.proposal.text == "a\nb\nc\n"
+    assert edit_state.taken(now, [0, 7, -1, "0", None]) == now
+    on, lines_ = edit_state.gone_on(now, "a\nb\nc\n", "2")
+    assert (on.text, lines_) == ("a\nx\ny\nc\n", "2:3")
+    assert edit_state.undone(on) == (Sheet("a\nb\nc\n"), "2")
+    assert edit_state.undone(Sheet()) == (Sheet(), "")
+
+
+def test_the_download_is_the_text_byte_for_byte() -> None:
+    link = edit.resulting(TEXT, "my file.py")
+    data = re.search(r'base64,([^"]+)"', link)
+    assert data
+    assert base64.b64decode(data[1]) == SOURCE
+    assert 'download="my file.py"' in link
+
+
+# -- an edit ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder = chain_model(tmp_path_factory.mktemp("chain") / "model", "x=9", FENCE)
+    with Engine(Config(model=str(folder), dtype="f32", threads=1, library=False)) as engine:
+        yield engine
+
+
+def run(
+    engine: Engine, text: str, lines_: str = "2", instruction: str = "make it nine"
+) -> tuple[list[Live | None], Sheet, str]:
+    """All that an edit says: the answer each time, and the last sheet and message."""
+
+    async def all_of_it() -> tuple[list[Live | None], Sheet, str]:
+        page = Page(engine, Jobs(engine, 2))
+        steps = edit.edited(page, Sheet(text), "f.py", lines_, instruction, False, "session")
+        seen = [step async for step in steps]
+        assert page.running == {}
+        page.jobs.close()
+        return [live for live, _, _ in seen], *seen[-1][1:]
+
+    return asyncio.run(all_of_it())
+
+
+def test_an_edit_keeps_everything_else(engine: Engine) -> None:
+    seen, now, said = run(engine, TEXT)
+    assert said == ""
+    assert now.proposal is not None
+    assert now.proposal.text.encode() == EDITED
+    assert now.proposal.lines == (2, 2)
+    assert seen[-1] is not None
+    assert seen[-1].text == "x=9"
+    assert "x=9" in re.sub("<[^>]*>", "", edit.written(seen[-1], True))
+
+
+@pytest.mark.parametrize(
+    ("text", "lines_", "instruction", "why"),
+    [
+        ("", "", "do", "the text is empty"),
+        (TEXT, "", "", "the instruction is empty"),
+        (TEXT, "7", "do", "the text has 4 lines"),
+        ("long " * 9000, "", "do", "context"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_proposed(
+    engine: Engine, text: str, lines_: str, instruction: str, why: str
+) -> None:
+    _, now, said = run(engine, text, lines_, instruction)
+    assert why in said
+    assert 'class="error"' in said
+    assert now == Sheet(text)
+
+
+def test_an_answer_that_must_not_be_used_is_told(tmp_path: Path) -> None:
+    folder = chain_model(tmp_path / "model", "x=9", EOS)  # never closes the block
+    with Engine(Config(model=str(folder), dtype="f32", threads=1, library=False)) as engine:
+        seen, now, said = run(engine, TEXT)
+    assert "The answer was not used: the model ended its answer without closing" in said
+    assert now.proposal is None
+    assert seen[-1] is not None
+    assert seen[-1].text == "x=9"  # it is still shown
+
+
+def test_a_full_house_is_told(engine: Engine) -> None:
+    async def turned_away() -> tuple[Sheet, str]:
+        page = Page(engine, Jobs(engine, 1))
+        first = page.jobs.ask(lambda: Request("chat", messages=HELLO), "another")
+        steps = edit.edited(page, Sheet(TEXT), "", "2", "do", False, "session")
+        seen = [step async for step in steps]
+        await first.result()
+        page.jobs.close()
+        return seen[-1][1:]
+
+    now, said = asyncio.run(turned_away())
+    assert "too many requests" in said
+    assert now.proposal is None
+
+
+def test_a_stopped_edit_leaves_the_text(tmp_path: Path) -> None:
+    folder = chain_model(tmp_path / "model", "x=9", "\n", context=32768)  # goes on and on
+    text = "x=1\n" * 2000
+
+    async def stopped(engine: Engine) -> tuple[Sheet, str]:
+        page = Page(engine, Jobs(engine, 1))
+        seen = []
+        async for step in edit.edited(page, Sheet(text), "", "", "do", True, "session"):
+            seen.append(step)
+            if step[0] is not None and step[0].tokens > 5:
+                page.stop("session-edit")
+        page.jobs.close()
+        return seen[-1][1:]
+
+    config = Config(model=str(folder), dtype="f32", threads=1, library=False)
+    with Engine(config) as engine:
+        now, said = asyncio.run(stopped(engine))
+    assert now == Sheet(text)
+    assert "Stopped" in said

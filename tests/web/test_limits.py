@@ -1,0 +1,99 @@
+"""How much the page takes: uploads and clicks that are too large, broken off or broken."""
+
+from __future__ import annotations
+
+import select
+import socket
+
+import pytest
+
+from index.documents.formats import LARGEST
+from tests.support.page import API, paged, upload
+from tests.support.server import PATIENCE, Served, until
+from ui.web import app, gradio_guard
+
+served = paged()
+
+POSTS = ["/ui/login", *(f"{API}/{one}" for one in ("queue/join", "cancel", "reset", "upload"))]
+LOOSE = {"content-type": "multipart/form-data; boundary=b"}
+PART = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
+
+
+@pytest.mark.parametrize("path", POSTS)
+def test_too_much_is_refused_before_it_is_read(served: Served, path: str) -> None:
+    """By what the header says; nothing is sent after it."""
+    size = 2_000_000_000 if path.endswith("upload") else 100_000_000
+    line = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as wire:
+        wire.sendall(line)
+        assert wire.recv(65536).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("path", POSTS)
+def test_too_much_is_refused_while_it_is_read(
+    served: Served, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no header says how much it will be. Nothing of it is kept."""
+    monkeypatch.setattr(gradio_guard, "MOST_UPLOADED", 9 << 20)
+    is_upload = path.endswith("upload")
+    kind = "application/json" if not is_upload else LOOSE["content-type"]
+    if path.endswith("login"):
+        kind = "application/x-www-form-urlencoded"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
+    sent, chunk = 0, b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as wire:
+        wire.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        if is_upload:
+            wire.sendall(f"{len(PART):x}\r\n".encode() + PART + b"\r\n")
+        while sent < 100 and not select.select([wire], [], [], 0)[0]:
+            wire.sendall(chunk)
+            sent += 1
+        said = wire.recv(65536)
+    assert sent < 60, "what the wire holds has been sent too"
+    assert said.startswith((b"HTTP/1.1 413 ", b"HTTP/1.1 400 ")), "400: one field of a form"
+    assert not [one for one in app.UPLOADS.iterdir() if one.is_file()]
+
+
+def test_a_file_that_is_too_large(served: Served) -> None:
+    """It is told so, is not kept, and the next one is taken."""
+    with served.http() as http:
+        before = sorted(app.UPLOADS.iterdir())
+        large = {"files": ("large.txt", b" " * (LARGEST + 1))}
+        answer = http.post(f"{API}/upload", files=large)
+        assert answer.status_code == 413 and "size" in answer.text
+        assert sorted(app.UPLOADS.iterdir()) == before
+        assert upload(http, "small.txt", b"some words")
+
+
+def test_an_upload_that_is_broken_off_is_not_kept(served: Served) -> None:
+    head = f"POST {API}/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n"
+    kind = f"Content-Type: {LOOSE['content-type']}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as wire:
+        wire.sendall(f"{head}{kind}".encode() + PART + b"half of it")
+        until(lambda: [one for one in app.UPLOADS.iterdir() if one.is_file()])
+    until(lambda: not [one for one in app.UPLOADS.iterdir() if one.is_file()])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[" * 200_000,
+        b'{"data":' * 50_000,
+        b'{"data": "x"}',
+        b'{"data": [], "fn_index": 99999, "session_hash": "s"}',
+        b'{"data": [], "fn_index": -1, "session_hash": "s"}',
+        b'{"data": [], "fn_index": "0", "session_hash": {"a": 1}}',
+        b'{"data": [NaN], "session_hash": "s", "api_name": "/nothing"}',
+        b"\xff\xfe",
+    ],
+)
+def test_broken_clicks_are_refused(served: Served, body: bytes) -> None:
+    with served.http() as http:
+        answer = http.post(
+            f"{API}/queue/join", content=body, headers={"content-type": "application/json"}
+        )
+        assert 400 <= answer.status_code < 500, answer.text
+        assert http.get("/ui/config").status_code == 200, "it lives on"

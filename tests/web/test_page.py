@@ -1,0 +1,321 @@
+"""The page's pure parts: what is shown is the text and nothing of it is markup; what is kept, what
+is exported, what a browser may say of its files."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.rag.citations import Citation, Source, cite
+from engine.records import Done, Piece, Step
+from index.documents.documents import Document, DocumentError, Documents
+from index.records import Span
+from tests.support.sample_documents import pdf
+from ui.web import export, history, uploads
+from ui.web import html as shown
+from ui.web.documents import chosen_of, listing
+from ui.web.streaming import Live, joint
+from ui.web.transcript import Entry, passages
+from ui.web.uploads import Arrived, Arriving
+
+HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{alert}} </div><script>x</script> & \"' `"
+TEXTS = st.text(st.sampled_from("ab <>&\"'`${}\n#*[]()|") | st.characters(codec="utf-8"))
+TAGS = {
+    *("div", "span", "a", "sup", "ul", "li", "article", "h3", "p", "details", "summary", "mark"),
+    *("button", "label", "input", "select", "option", "dl", "dt", "dd", "b", "small", "svg"),
+    *("title", "rect", "progress"),
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(["files", "name", "path"]), inner)
+    ),
+)
+
+
+class Read(HTMLParser):
+    """The text of HTML as a browser would show it; fails on what is not ours."""
+
+    def __init__(self, text: str, without: str = "") -> None:
+        super().__init__()
+        self.without, self.inside, self.shown = without, 0, ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in TAGS
+        assert not any(name.startswith("on") or name in ("src", "style") for name, _ in attrs)
+        assert all(name != "href" or str(value).startswith("#") for name, value in attrs)
+        self.inside += tag == self.without
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside -= tag == self.without
+
+    def handle_data(self, data: str) -> None:
+        self.shown += "" if self.inside else data
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError("a comment")
+
+
+def citation(answer: str, text: str, name: str = "notes.md") -> list[Citation]:
+    return cite(answer, [Source("d", name, text)])
+
+
+def entry(text: str = "one two three four five six", **more: Any) -> Entry:
+    """An answer whose every word is cited."""
+    found = citation(text, f"before {text} after")
+    told = passages(found, lambda id: f"before {text} after")
+    return Entry("what?", text, tuple(found), told, 1.0, (Piece(text, "model"),), **more)
+
+
+# -- what is shown ---------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(TEXTS, st.sampled_from(["documents", "model", "eagle", HOSTILE]))))
+def test_the_pieces_are_shown_as_they_are(found: list[tuple[str, str]]) -> None:
+    pieces = [Piece(text, source) for text, source in found]
+    assert Read(shown.coloured(pieces)).shown == "".join(text for text, _ in found)
+    Read(shown.legend(source for _, source in found))
+
+
+@given(TEXTS, TEXTS)
+def test_the_answer_is_shown_as_it_is_with_its_numbers(before: str, after: str) -> None:
+    quote = f"one {HOSTILE} two three four five"
+    answer = f"{before} {quote} {after}"
+    found = citation(answer, quote, HOSTILE)
+    html = shown.cited(answer, found, "ask-1")
+    assert Read(html, without="sup").shown == answer
+    assert found and all(
+        f'data-source="ask-1-{number + 1}"' in html for number in range(len(found))
+    )
+    Read(shown.sources(found, lambda id: quote, "ask-1"))
+
+
+@given(TEXTS, TEXTS, TEXTS)
+def test_nothing_of_an_entry_is_markup(asked: str, text: str, name: str) -> None:
+    kept = Entry(asked, text, notes=(name,), pieces=(Piece(text, "model"),), model=name)
+    Read(shown.written(kept, "ask-1"))
+    Read(shown.earlier([(1, kept)], "ask"))
+    Read(shown.written(Entry(asked, text, found=False), "ask-2"))
+    Read(shown.writing(asked, Live(detail=name)))
+    Read(shown.note(text, "error"))
+
+
+def test_a_passage_is_marked_in_the_text_around_it() -> None:
+    text = "x" * 5000 + " the very words that were copied " + "y" * 5000
+    found = citation("the very words that were copied", text)
+    html = shown.sources(found, lambda id: text, "ask-1")
+    assert "<mark>the very words that were copied</mark>" in html and 'id="ask-1-1"' in html
+    assert html.count("\u2026") == 2 and len(html) < 3000
+
+
+def test_what_was_drafted_from_a_cited_passage_leads_there() -> None:
+    found = citation("one two three four five", "one two three four five")
+    inside = Piece("two", "documents", Span("d", 4, 7))
+    elsewhere = [Piece("two", "documents", Span("d", 100, 103)), Piece("two", "documents")]
+    html = shown.coloured([inside, *elsewhere], False, found, "ask-1")
+    assert html.count('data-source="ask-1-1"') == 1 and html.count("two") == 3
+
+
+def test_coverage_is_told() -> None:
+    assert "38%" in shown.coverage(0.38)
+    assert "check" in shown.coverage(0.0, cited=False)
+    assert "All" in shown.coverage(1.0)
+
+
+# -- a running answer ------------------------------------------------------------------------------
+
+SPANS = st.none() | st.builds(
+    Span, st.sampled_from("de"), st.integers(0, 3), st.integers(0, 3), st.just(0)
+)
+PIECES = st.builds(Piece, st.text(max_size=3), st.sampled_from(["documents", "model"]), SPANS)
+
+
+@given(st.lists(PIECES), st.integers(0, 40))
+def test_pieces_are_joined_without_loss(pieces: list[Piece], stop: int) -> None:
+    live = Live()
+    for piece in pieces:
+        live.add(Step((piece,), seconds=0.1))
+    whole = "".join(piece.text for piece in pieces)
+    assert live.text == "".join(piece.text for piece in live.pieces) == whole
+    for one, other in zip(live.pieces, live.pieces[1:], strict=False):
+        assert joint(one, other) is None
+    live.end(Done("stop", whole[:stop]))
+    assert live.text == "".join(piece.text for piece in live.pieces) == whole[:stop]
+
+
+def test_the_ratio_to_plain_is_one_without_drafts() -> None:
+    live = Live(costs=[1.0, 1.5, 2.0])
+    live.add(Step(prefill=(3, 7)))
+    assert live.phase == "reading" and live.detail == "3 of 7 tokens"
+    live.add(Step((Piece("a", "model"),), seconds=0.2))
+    assert live.ratio == pytest.approx(1.0) and live.speed == pytest.approx(5.0)
+    live.add(Step((Piece("bcd", "documents"),), drafted=2, accepted=2, seconds=0.4))
+    assert live.tokens == 4 and live.plain == pytest.approx(0.2 + 3 * 0.2)
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+
+def test_a_history_is_of_one_user_and_browser() -> None:
+    found = history.Histories()
+    browser = "b" * 32
+    mine = found.of("ann", browser, "s1")
+    mine.add(entry())
+    assert found.of("ann", browser, "s2") is mine  # after a reload
+    for other in (("ben", browser, "s1"), ("ann", "c" * 32, "s1"), (None, browser, "s1")):
+        assert not found.of(*other).list()
+    assert found.of("ann", "short", "s1") is not found.of("ann", "short", "s2")
+    assert found.of("ann", None, "s1") is not mine
+
+
+def test_a_history_is_bounded_and_an_entry_can_be_written_anew() -> None:
+    kept = history.History()
+    for number in range(history.MOST + 3):
+        kept.add(entry(f"answer number {number} of very many words"))
+    entries = kept.list()
+    assert len(entries) == history.MOST and entries[0].entry.text.startswith("answer number 3 ")
+    assert len({one.number for one in entries}) == history.MOST
+    made = kept.add(entry("another one"), instead=entries[-1].number)
+    assert [*kept.list()] == [*entries[:-1], made]
+    found = history.Histories()
+    first = found.of(None, "first" * 9, None)
+    for number in range(history.BROWSERS):
+        found.of(None, f"browser number {number}", None)
+    assert found.of(None, "first" * 9, None) is not first
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+@given(TEXTS, TEXTS)
+def test_an_export_says_exactly_what_was_written(asked: str, text: str) -> None:
+    kept = entry(f"{text} one two three four five six", figures={"tokens": 3, "seconds": 1.25})
+    made = json.loads(export.as_json([kept, Entry(asked, text, found=False)]))
+    first, second = made["entries"]
+    assert (first["text"], second["asked"], second["text"]) == (kept.text, asked, text)
+    for one in first["citations"]:
+        assert one["quote"] == one["text"] == kept.text[one["start"] : one["stop"]]
+    assert first["citations"] and first["figures"] == {"tokens": 3, "seconds": 1.25}
+    fence = export.fenced(text).split("text\n", 1)[0]
+    assert fence not in text and export.fenced(text) == f"{fence}text\n{text}\n{fence}"
+
+
+@given(TEXTS, TEXTS)
+def test_markdown_holds_markup_in_fences_only(asked: str, text: str) -> None:
+    rest, left = [], iter(export.as_markdown([Entry(asked, text, notes=(asked,))]).split("\n"))
+    for line in left:
+        if opened := re.fullmatch(r"(`{3,})text", line):
+            while next(left) != opened[1]:
+                pass
+        else:
+            rest.append(re.sub(r"\\.", "", line))
+    assert not re.search(r"[<`\[]", "\n".join(rest))
+
+
+def test_an_export_is_written_where_nobody_guesses(tmp_path: Path) -> None:
+    one, other = (Path(export.write(tmp_path, "a.md", "x\r\n\ud800")) for _ in range(2))
+    assert one != other and one.read_bytes() == b"x\r\n?" and one.parent.stat().st_mode & 0o77 == 0
+    first = export.write(tmp_path, "a.md", "old", "secret")
+    assert export.write(tmp_path, "a.md", "new", "secret") == first
+    assert Path(first).read_text() == "new" and len([*Path(first).parent.iterdir()]) == 1
+    export.forget(tmp_path, "secret")
+    assert not Path(first).parent.exists() and one.exists()
+    export.forget(tmp_path, "secret")
+
+
+# -- what is dropped -------------------------------------------------------------------------------
+
+
+@given(JSON)
+def test_a_browser_may_say_anything(said: Any) -> None:
+    for one in uploads.arrived(said):
+        assert one.state in ("waiting", "failed") and one.name
+
+
+def test_only_uploaded_copies_are_read_and_deleted(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "uploads", tmp_path / "secret.md"
+    folder.mkdir()
+    secret.write_text("secret words")
+    (folder / "link.md").symlink_to(secret)
+    paths = [str(secret), str(folder / "../secret.md"), str(folder / "link.md"), str(folder), ""]
+    with Documents() as library:
+        for path in [*paths, "a\0b", "/etc/passwd", "x" * 9999]:
+            file = Arrived("notes.md", path)
+            assert uploads.read(file, folder.resolve(), library) == []
+            assert file.state == "failed" and "notes.md: not uploaded" in file.told
+            with pytest.raises(DocumentError):
+                uploads.uploaded(file, folder.resolve())
+        assert library.list() == []
+    assert secret.read_text() == "secret words"
+
+
+def test_a_copy_is_gone_once_it_is_read(tmp_path: Path) -> None:
+    with Documents() as library:
+        for name, data, state in (
+            ("good.md", b"# Words", "added"),
+            ("bad.pdf", b"no pdf", "failed"),
+            ("..", b"words", "failed"),
+        ):
+            copy = tmp_path / "hash" / "copy"
+            copy.parent.mkdir()
+            copy.write_bytes(data)
+            file = Arrived(name, str(copy))
+            uploads.read(file, tmp_path.resolve(), library)
+            assert file.state == state and not copy.parent.exists()
+            assert str(tmp_path) not in uploads.arriving_html(Arriving([file]))
+
+
+@given(st.lists(st.sampled_from(["waiting", "reading", "added", "failed"]), min_size=1))
+def test_each_file_is_told_and_in_the_end_those_that_failed(states: list[str]) -> None:
+    files = [Arrived(f"{HOSTILE}{number}", state=state) for number, state in enumerate(states)]
+    html = uploads.arriving_html(Arriving(files))
+    text = Read(html).shown
+    busy = bool({"waiting", "reading"} & {*states})
+    for file in files:
+        assert (file.name in text) == (busy or file.state == "failed")
+    assert ("<progress" in html) == busy
+
+
+# -- the list --------------------------------------------------------------------------------------
+
+IDS = st.lists(st.sampled_from("abcdef"), unique=True)
+
+
+@given(IDS, st.sets(st.sampled_from("abcdefg")))
+def test_what_is_new_is_chosen(ids: list[str], left_out: set[str]) -> None:
+    assert chosen_of(ids, left_out, one=False) == [one for one in ids if one not in left_out]
+    single = chosen_of(ids, left_out, one=True)
+    assert len(single) == bool(ids) and set(single) <= set(ids)
+    assert chosen_of([*ids, "new"], left_out, one=True) == ["new"]
+
+
+def test_the_list_says_what_each_document_is() -> None:
+    with Documents() as library:
+        paper = library.add_data("paper.pdf", pdf(["words on a page", "and on another"]))
+        notes = library.add_data("notes.md", b"words " * 6000)
+        library.choose(notes.id, True)
+        documents = library.list()
+    html = listing(documents, [paper.id], "ask", one=False)
+    text = Read(html).shown
+    assert "1 of 2 asked" in text and "pdf, 2 pages" in text and "md, about 6k words" in text
+    rows = html.split("<li ")[1:]
+    assert [" checked" in row for row in rows] == [True, False]
+    assert ['value="whole" selected' in row for row in rows] == [False, True]
+    assert "<select" not in listing(documents, [], "sum", one=True)
+    assert listing([], [], "ask", one=False) == ""
+
+
+@given(TEXTS.filter(str.strip))
+def test_no_name_is_markup(name: str) -> None:
+    document = Document("d", name, "md", "words", (), ())
+    text = Read(listing([document], ["d"], "ask", one=False)).shown
+    assert " ".join(name.split()) in text

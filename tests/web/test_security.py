@@ -1,0 +1,266 @@
+"""The page's walls: hosts, origins, routes, files, and that nothing goes out."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.page import (
+    API,
+    ROUTES,
+    SECRET,
+    fitting,
+    gradio_routes,
+    join,
+    named,
+    page,
+    paged,
+    upload,
+)
+from tests.support.server import Served, raw
+from ui.web import app, gradio_guard
+
+served = paged()
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret.txt"
+    path.write_bytes(SECRET)
+    return path
+
+
+# -- hosts and origins, and what the page may do -----------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_other_hosts_and_origins_get_nothing(served: Served, method: str, path: str) -> None:
+    """The guard answers, before a stream begins."""
+    with served.http() as http:
+        for host in ("evil.com", "localhost.evil.com:80"):
+            answer = http.request(method, path, headers={"host": host}, json={})
+            assert answer.status_code == 400 and "--allow-host" in answer.text
+        for origin in ("http://evil.com", "null", "http://127.0.0.1", "http://localhost:1"):
+            headers = {"origin": origin, "access-control-request-method": "POST"}
+            answer = http.request(method, path, headers=headers, json={})
+            assert answer.status_code == 403 and "other servers" in answer.text
+            assert not [one for one in answer.headers if one.startswith("access-control")]
+
+
+def test_the_page_is_told_to_stay_among_itself(served: Served) -> None:
+    """On every answer, also for its own origin, which needs no CORS."""
+    with served.http(headers={"origin": served.url}) as http:
+        for path in ("/ui/", "/ui/theme.css", "/ui/config", "/ui/nowhere", "/ui/static/none"):
+            headers = http.get(path).headers
+            policy = dict(one.strip().split(" ", 1) for one in headers[POLICY].split(";"))
+            assert policy["default-src"] == policy["connect-src"] == "'self'"
+            assert policy["frame-ancestors"] == policy["script-src-attr"] == "'none'"
+            for source in " ".join(policy.values()).split():
+                assert source in ALLOWED, source
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["referrer-policy"] == "no-referrer"
+            assert not [one for one in headers if one.startswith("access-control")]
+        assert POLICY not in http.get("/v1/models").headers
+
+
+POLICY = "content-security-policy"
+ALLOWED = {"'self'", "'none'", "data:", "blob:", "'unsafe-inline'", "'unsafe-eval'"}
+
+
+def test_of_gradio_only_what_the_page_needs_is_there(served: Served) -> None:
+    """Its own list of routes says what there would be."""
+    needed = re.compile(
+        "/ui/(|login|logout|config|theme.css|manifest.json|(assets|static)/x|gradio_api/(info"
+        "|startup-events|heartbeat/x|queue/join|queue/data|cancel|reset|upload|upload_progress|file=x))"
+    )
+    left_out = 0
+    with served.http() as http:
+        for method, path in gradio_routes(served):
+            if not needed.fullmatch(path):
+                assert http.request(method, path).status_code == 404, (method, path)
+                left_out += 1
+    assert left_out > 40, "proxy, custom components, history, monitoring, ..."
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def spellings(path: Path) -> list[str]:
+    """Ways to ask for a file."""
+    full, up = str(path), "../" * 30
+    encoded, twice = full.replace("/", "%2F"), full.replace("/", "%252F")
+    below = full.lstrip("/")
+    return [
+        *(f"{API}/file={one}" for one in (full, encoded, twice, f"/{full}", f"./{full}")),
+        *(f"{API}/file={app.UPLOADS}/{one}{below}" for one in (up, up.replace(".", "%2e"))),
+        *(f"{API}/file={one}" for one in (f"file://{full}", f"{up}{below}", f"\\\\?\\{full}")),
+        *(f"{API}/file={one}" for one in (f"{full}%00.txt", f"{full}%20", f"{full}/", "//etc/")),
+        *(f"{API}/file/{one}" for one in (full, encoded, below)),
+        *(f"/ui/{one}/{up}{below}" for one in ("static", "assets", "svelte", "gradio_api")),
+        *(f"/ui/{one}/{up}{below}".replace("..", "%2e%2e") for one in ("static", "assets")),
+        *(f"/ui/{one}/{encoded}" for one in ("static", "assets", "svelte")),
+        f"/ui/assets/..%5c..%5c{below}",
+        f"/ui/static//{full}",
+        f"{API}/custom_component/file/client/component/{encoded}",
+        f"{API}/custom_component/x/server/..%2f..%2f/{below}",
+        f"{API}/stream/s/r/1/playlist-file",
+        f"{API}/proxy=file://{full}",
+        f"{API}/upload_progress?upload_id={encoded}",
+        f"/ui/{up}{below}",
+        f"/ui//{full}",
+        f"/ui/?deep_link={up}{below}",
+        f"/ui/config?deep_link={up}{below}",
+    ]
+
+
+def test_no_file_outside_the_uploads_is_served(served: Served, secret: Path) -> None:
+    with served.http() as http:
+        inside = Path(upload(http))
+    assert inside.is_relative_to(app.UPLOADS)
+    link = inside.parent / "link.txt"
+    link.symlink_to(secret)
+    folder = inside.parent / "folder"
+    folder.symlink_to(secret.parent, target_is_directory=True)
+    ways = spellings(secret)
+    ways += [f"{API}/file={one}" for one in (link, folder / secret.name, folder, inside.parent)]
+    for way in ways:
+        line = f"GET {way.replace(' ', '%20')} HTTP/1.1\r\nHost: localhost\r\n"
+        said = raw(served.port, f"{line}Connection: close\r\n\r\n".encode())
+        status = int(said.split(b" ")[1])
+        assert SECRET not in said, way
+        assert status in (400, 401, 403, 404, 405) or "deep_link" in way, (way, status)
+    link.unlink()
+    folder.unlink()
+
+
+def test_what_was_uploaded_comes_back_as_a_download_only(served: Served) -> None:
+    """Never as a page of ours: a browser saves it, and would run nothing of it."""
+    script = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+    with served.http() as http:
+        for name in ("a.svg", "a.html", "a.js", "a.txt"):
+            answer = http.get(f"{API}/file={upload(http, name, script)}")
+            assert (answer.status_code, answer.content) == (200, script)
+            assert answer.headers["content-disposition"] == "attachment"
+            assert "sandbox" in answer.headers[POLICY]
+            assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_click_names_uploaded_files_only(served: Served, secret: Path) -> None:
+    """A mounted Gradio would copy any file to where it can be read, and fetch addresses."""
+    with served.http() as http:
+        inside = upload(http)
+        (link := Path(inside).parent / "link.txt").symlink_to(secret)
+        for path in (
+            *(
+                str(secret),
+                "/etc/passwd",
+                f"{inside}/../../../../../..{secret}",
+                "a.txt",
+                str(link),
+            ),
+            *("http://example.com/a.txt", f"file://{secret}", str(app.UPLOADS), "\0", "x" * 9999),
+            *({"path": inside}, 7, "", [inside]),
+        ):
+            for data in (
+                [named(path)],
+                [[named(inside), named(path)]],
+                [{"a": {"b": [named(path)]}}],
+            ):
+                assert join(http, data).status_code == 403, path
+            assert join(http, [], event_data=named(path)).status_code == 403, path
+        assert join(http, [named(inside)], fn_index=fitting(http, 1)).status_code == 200
+        link.unlink()
+
+
+NAMES = st.sampled_from(["", ".", "..", "a", "b.txt", "loop", "out", "etc", "passwd", "\0", "é"])
+
+
+@given(st.lists(NAMES, max_size=6), st.booleans(), st.booleans())
+def test_a_path_that_is_held_is_below_the_uploads(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], root: bool, inside: bool
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "held"
+    if not folder.exists():
+        (folder / "a").mkdir(parents=True)
+        for place in ("b.txt", "a/b.txt"):
+            (folder / place).write_text("")
+        (folder / "loop").symlink_to(folder / "loop")
+        (folder / "out").symlink_to("/etc")
+    one = object.__new__(gradio_guard.Door)
+    one.files, one.owners = folder.resolve(), {}
+    name = (f"{folder}/" if inside else "/" if root else "") + "/".join(names)
+    if one.holds(name, None):
+        real = Path(os.path.realpath(name))
+        assert real.is_file() and str(real).startswith(f"{folder.resolve()}{os.sep}")
+    elif inside and names in (["b.txt"], ["a", "b.txt"]):
+        raise AssertionError("these are")
+
+
+def test_names_of_uploads_lead_nowhere(served: Served) -> None:
+    names = (
+        "../../up.txt",
+        "/etc/up.txt",
+        "..",
+        ".",
+        "",
+        "a/../../b.txt",
+        "..\\..\\up.txt",
+        "é.txt",
+    )
+    with served.http() as http:
+        for name in (*names, "n" * 400 + ".txt", "<img src=x onerror=alert(1)>.md"):
+            head = f'Content-Disposition: form-data; name="files"; filename="{name}"'
+            body = f"--b\r\n{head}\r\n\r\nwords\r\n--b--\r\n".encode()
+            kind = {"content-type": "multipart/form-data; boundary=b"}
+            answer = http.post(f"{API}/upload", content=body, headers=kind)
+            assert answer.status_code in (200, 400), (name, answer.text)
+            if answer.status_code == 200:
+                path = Path(answer.json()[0])
+                assert path.resolve().is_relative_to(app.UPLOADS) and path.read_bytes() == b"words"
+
+
+# -- going out ---------------------------------------------------------------------------------
+
+watched: list[Any] | None = None
+
+
+def watch(event: str, given: tuple[Any, ...]) -> None:
+    if watched is not None and event in ("socket.connect", "socket.sendto", "socket.getaddrinfo"):
+        watched.append(given[1] if event != "socket.getaddrinfo" else given[0])
+
+
+def test_nothing_goes_out(served: Served) -> None:
+    """Whatever addresses the page is given, from its start to its end, it asks nobody: not by a
+    name, and not of a server on this machine, which the test would see."""
+    global watched
+    sys.addaudithook(watch)  # for good: it looks only while it is told to
+    watched = []
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as bait, page(served.engine) as own:
+            bait.setblocking(False)
+            targets = ("http://example.com/a.txt", f"http://127.0.0.1:{bait.getsockname()[1]}/a")
+            with own.http() as http:
+                for target in targets:
+                    for way in ("proxy=", "file=", "file/"):
+                        assert http.get(f"{API}/{way}{target}").status_code == 404
+                    assert join(http, [named(target)]).status_code == 403
+                    for value in (target, {"url": target, "meta": {"_type": "gradio.FileData"}}):
+                        join(http, [value], fn_index=fitting(http, 1))
+                for method, path in gradio_routes(own):
+                    if "heartbeat" not in path:  # it streams for ever
+                        http.request(method, path, json={"session_hash": "s", "url": targets[0]})
+            with pytest.raises(BlockingIOError):
+                bait.accept()
+    finally:
+        found, watched = watched, None
+    assert found, "the client's own are seen"
+    for where in found:
+        assert where in ("127.0.0.1", ("127.0.0.1", own.port)), where

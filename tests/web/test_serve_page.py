@@ -1,0 +1,196 @@
+"""The page of `draftline serve`: where it is, who gets it, and when there is none."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.command import environment
+from tests.support.server import PATIENCE, http, reciter
+from ui.cli import serve
+from ui.cli.index import Failure
+
+KEY = "0123456789abcdef0123"
+PASSWORD = "horse-battery"
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    serve.add_parser(parser.add_subparsers())
+    return parser.parse_args(["serve", *arguments])
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (serve.KEY, serve.AUTH):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return reciter(tmp_path_factory.mktemp("models") / "reciter")
+
+
+@contextlib.contextmanager
+def started(folder: Path, *arguments: str | Path, **more: str) -> Iterator[tuple[Any, list[str]]]:
+    """A server's process and its lines, the last with its address."""
+    command = [sys.executable, "-m", "ui.cli", "serve", "--port", "0", *arguments]
+    own = environment(folder) | more
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, env=own, **pipes) as process:
+        try:
+            said: list[str] = []
+            for line in process.stderr:  # type: ignore[union-attr]
+                said.append(line)
+                if " at http" in line:
+                    break
+            yield process, said
+            process.terminate()  # it takes its folder of uploads with it
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
+
+
+def address(line: str, parts: str) -> str:
+    found = re.fullmatch(rf"draftline: reciter at (http://[0-9.:]+){re.escape(parts)}\n", line)
+    assert found, line
+    return found[1]
+
+
+@pytest.mark.full
+def test_page_and_api_are_on_one_port(model: Path, tmp_path: Path) -> None:
+    """It ends at once while a page is open, and leaves no upload behind."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with started(tmp_path, "--model", model, TMPDIR=str(temporary)) as (process, said):
+        with http(address(said[-1], "/ (page) and /v1 (API)")) as client:
+            for path in ("/", "/ui"):
+                answer = client.get(path)
+                assert (answer.status_code, answer.headers["location"]) == (307, "/ui/")
+            page = client.get("/", follow_redirects=True)
+            assert page.status_code == 200 and '"title":"Draftline"' in page.text.replace(" ", "")
+            assert client.get("/favicon.ico").headers["content-type"].startswith("image/svg")
+            assert client.get("/v1/models").json()["data"][0]["id"] == "reciter"
+            assert "/ui" not in client.get("/openapi.json").text
+            files = {"files": ("a.txt", b"words")}
+            assert client.post("/ui/gradio_api/upload", files=files).status_code == 200
+            assert [*temporary.glob("draftline-uploads-*/*/a.txt")]
+            with client.stream("GET", "/ui/gradio_api/heartbeat/s") as stream:
+                next(stream.iter_lines())
+                process.send_signal(signal.SIGINT)
+                assert process.wait(PATIENCE) == 0
+        assert (process.stdout.read(), process.stderr.read()) == ("", "")
+        assert [*temporary.iterdir()] == []
+        documents = tmp_path / "home" / "documents"
+        assert not documents.exists() or documents.stat().st_mode & 0o077 == 0
+
+
+def test_the_page_is_no_way_round_a_key(model: Path, tmp_path: Path) -> None:
+    with started(tmp_path, "--model", model, DRAFTLINE_API_KEY=KEY) as (_, said):
+        assert any(re.search("no page: .*set --auth", line) for line in said)
+        with http(address(said[-1], "/v1")) as client:
+            for path in ("/ui/", "/ui", "/ui/config", "/favicon.ico"):
+                assert client.get(path).status_code == 401
+            assert client.get("/").status_code == 404
+
+
+@pytest.mark.full
+def test_with_a_key_and_a_user_both_are_locked(model: Path, tmp_path: Path) -> None:
+    given = {"DRAFTLINE_API_KEY": KEY, "DRAFTLINE_AUTH": f"ann:{PASSWORD}"}
+    with started(tmp_path, "--model", model, "--host", "0.0.0.0", **given) as (_, said):
+        url = address(said[-1], "/ (page) and /v1 (API)").replace("0.0.0.0", "127.0.0.1")
+        with http(url) as client:
+            assert client.get("/v1/models").status_code == 401
+            assert client.get("/", follow_redirects=True).status_code == 200
+            assert client.get("/ui/config").status_code == 401
+            form = {"username": "ann", "password": PASSWORD}
+            assert client.post("/ui/login", data=form).status_code == 200
+            assert client.get("/ui/config").json()["username"] == "ann"
+            assert client.get("/v1/models").status_code == 401, "a login is no key"
+        assert PASSWORD not in "".join(said) and KEY not in "".join(said)
+
+
+# -- what is decided before anything is loaded -------------------------------------------------
+
+LOOPBACK, OTHER = "127.0.0.1", "192.168.7.7"
+
+
+@pytest.mark.parametrize("host", [LOOPBACK, OTHER])
+@pytest.mark.parametrize("key", [None, KEY])
+@pytest.mark.parametrize("user", [None, f"ann:{PASSWORD}"])
+@pytest.mark.parametrize("no_page", [False, True])
+def test_who_gets_a_page(host: str, key: str | None, user: str | None, no_page: bool) -> None:
+    """Everybody on this machine alone; where there is a key, only who logs in."""
+    options = [*(["--api-key", key] if key else []), *(["--auth", user] if user else [])]
+    args = parsed("--host", host, *options, *(["--no-page"] if no_page else []))
+    if host == OTHER and key is None:
+        with pytest.raises(Failure, match="set a key"):
+            serve._access(args, host)
+        return
+    access = serve._access(args, host)
+    assert access.page == (not no_page and (user is not None or key is None))
+    for secret in (KEY, PASSWORD):
+        assert secret not in repr(access)
+
+
+def test_users_come_from_options_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(serve.AUTH, f"env:{PASSWORD}")
+    assert serve._users(parsed()) == [("env", PASSWORD)]
+    two = parsed("--auth", f"ann:{PASSWORD}", "--auth", "ben:with:colons")
+    assert serve._users(two) == [("ann", PASSWORD), ("ben", "with:colons")]
+
+
+@given(st.text(max_size=12), st.text(max_size=12))
+def test_names_and_passwords_that_are_good(name: str, password: str) -> None:
+    """A refusal names the remedy in one line, and repeats no password."""
+    args = argparse.Namespace(auth=[f"{name}:{password}"])
+    first, _, rest = f"{name}:{password}".partition(":")
+    try:
+        assert serve._users(args) == [(first, rest)]
+    except Failure as failure:
+        assert len(rest) < 8 or first != first.strip() or not first.isprintable() or not first
+        assert "\n" not in str(failure) and (len(rest) < 3 or rest not in str(failure))
+    else:
+        assert len(rest) >= 8 and first
+
+
+def test_a_name_twice_is_refused() -> None:
+    with pytest.raises(Failure, match="twice"):
+        serve._users(parsed("--auth", f"ann:{PASSWORD}", "--auth", "ann:another-password"))
+
+
+@pytest.mark.full
+def test_without_a_page_gradio_is_not_imported(model: Path, tmp_path: Path) -> None:
+    """It takes seconds."""
+    code = (
+        "import sys\nfrom ui.cli import serve\n"
+        "serve._serve = lambda *given: print('gradio' in sys.modules)\n"
+        "from ui.cli.main import main\nmain()"
+    )
+    for options, imported in ((["--no-page"], "False"), ([], "True")):
+        command = [
+            sys.executable,
+            "-c",
+            code,
+            "serve",
+            "--port",
+            "0",
+            "--model",
+            str(model),
+            *options,
+        ]
+        result = subprocess.run(
+            command, env=environment(tmp_path), capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert result.stdout.strip() == imported, result.stderr

@@ -1,0 +1,291 @@
+"""The page's Summarize tab without a browser: what is shown while it goes on, that it stops, goes
+on and leaves nothing behind; and works of many requests in the engine's places."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import Config, Engine
+from engine.rag.summarize import Choices, Grown, Said, Summary, Task, summarize
+from engine.records import Done, Piece, Request, Step
+from engine.worker import Job
+from tests.support.questions import make_model
+from tests.web.test_page import HOSTILE, Read
+from ui.api.jobs import Full, Jobs
+from ui.eta import Pace, duration
+from ui.web import summarize as tab_of
+from ui.web import summary_html
+from ui.web.state import Page
+from ui.web.summarize import Summaries, Summarize
+from ui.web.summary_html import Telling
+
+SAID = "FLASK_DEBUG"
+TEXT = f"The variable {SAID} is told once.\n\n" + "\n\n".join(
+    f"# Part {n}\n\n" + f"And a few words of part {n}. " * 40 for n in range(4)
+)
+ME = gr.Request(session_hash="me")
+TEXTS = st.text(st.sampled_from("ab <>&\"'`${}\n")) | st.just(HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    folder = tmp_path_factory.mktemp("chain") / "model"
+    make_model(folder, SAID)
+    with Engine(Config(model=str(folder), dtype="f32", threads=1, library=False)) as engine:
+        yield engine
+
+
+@pytest.fixture
+def page(engine: Engine, tmp_path: Path, home: Path) -> Iterator[Page]:
+    page = Page(engine, Jobs(engine, 2))
+    path = tmp_path / f"{tmp_path.name}.md"
+    path.write_text(TEXT + f"\n\n{tmp_path}\n")
+    page.library(None).add(path, path.name)
+    yield page
+    page.jobs.close()
+    page.close()
+
+
+def built(page: Page) -> Summarize:
+    with gr.Blocks(), gr.Tab("Summarize"):
+        return Summarize(page)
+
+
+def started(tab: Summarize, kept: Summaries, style: Any = "prose") -> AsyncIterator[Any]:
+    chosen = [one.id for one in tab.page.library(None).list()]
+    return tab._summarize(chosen, "long", style, kept, ME)
+
+
+async def all_of(tab: Summarize, kept: Summaries, style: Any = "prose") -> list[Any]:
+    return [shown async for shown in started(tab, kept, style)]
+
+
+def test_a_summary_grows_and_is_cited_in_the_end(page: Page) -> None:
+    async def run() -> None:
+        tab, kept = built(page), Summaries()
+        first, *_, last = await all_of(tab, kept)
+        assert first[tab.start]["interactive"] is False and first[tab.stop]["visible"] is True
+        assert last[tab.start]["interactive"] is True and last[tab.stop]["visible"] is False
+        assert last[tab.note] == ""
+        (made,) = kept.made.values()
+        assert SAID in made.entry.text and made.entry.citations and not made.entry.stopped
+        assert made.of == len(made.parts) > 2
+        assert last[tab.answer].count('class="cite"') == len(made.entry.citations)
+        assert last[tab.parts].count("<details") == made.of
+        for button, name in zip(tab.files, (".md", ".json"), strict=True):
+            path = Path(last[button]["value"])
+            assert path.suffix == name and SAID in path.read_text()
+        assert not page.running
+        await freed(page)
+        await all_of(tab, kept, "bullets")
+        (listed,) = kept.made.values()
+        assert listed.entry.text.count("\n- ") + 1 >= made.of
+        assert listed.entry.figures == {}, "nothing was written anew"
+        assert listed.entry.notes == (tab_of.KNOWN,)
+
+    asyncio.run(run())
+
+
+async def freed(page: Page) -> None:
+    """Wait until the work's thread has given its place back: a moment after the tab's end."""
+    async with asyncio.timeout(180):
+        while page.jobs.open:
+            await asyncio.sleep(0.01)
+
+
+class Held:
+    """Where the page's summaries stand: at a part that is done, until they may go on."""
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self.tasks: list[Task] = []  # of all summaries, in order
+
+    def summarize(self, *given: Any, **more: Any) -> Iterator[Any]:
+        for one in summarize(*given, **more):
+            if isinstance(one, Task):
+                self.tasks.append(one)
+            yield one
+            if isinstance(one, Said):
+                self.may_go_on.wait(180)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    """Summaries on the page do not end before they are asked to, however fast the model is."""
+    held = Held()
+    monkeypatch.setattr(tab_of, "summarize", held.summarize)
+    monkeypatch.setattr(tab_of, "EVERY", 0.0)  # each event is shown
+    return held
+
+
+def test_stop_keeps_what_is_done_and_it_goes_on(page: Page, held: Held) -> None:
+    async def run() -> None:
+        tab, kept = built(page), Summaries()
+        last: Any = None
+        async for last in started(tab, kept):
+            if last.get(tab.parts):
+                tab._stop(ME)
+                held.may_go_on.set()
+        (made,) = kept.made.values()
+        assert made.entry.stopped and 0 < len(made.parts) < made.of
+        assert "go on" in last[tab.answer] and SAID in last[tab.answer]
+        assert not page.running
+        await freed(page)
+        held.tasks.clear()
+        await all_of(tab, kept)
+        (whole,) = kept.made.values()
+        assert not whole.entry.stopped and whole.parts[: len(made.parts)] == made.parts
+        known = [one.known for one in held.tasks]
+        assert known == sorted(known, reverse=True) and sum(known) == len(made.parts)
+
+    asyncio.run(run())
+
+
+def test_a_tab_that_is_closed_frees_its_place(page: Page, held: Held) -> None:
+    async def run() -> None:
+        tab, kept = built(page), Summaries()
+        steps = started(tab, kept)
+        for _ in range(3):
+            await anext(steps)
+        assert page.jobs.open == len(page.running) == 1
+        await steps.aclose()  # type: ignore[attr-defined]
+        held.may_go_on.set()
+        assert not page.running and not kept.made
+        await freed(page)
+
+    asyncio.run(run())
+
+
+def test_what_cannot_be_done_is_one_line(page: Page) -> None:
+    async def run() -> None:
+        tab, kept = built(page), Summaries()
+        *_, last = [one async for one in tab._summarize([], "short", "prose", kept, ME)]
+        assert tab_of.NONE in last[tab.note] and last[tab.start]["interactive"] is True
+        page.jobs.places = 0
+        last = (await all_of(tab, kept))[-1]
+        assert tab_of.FULL in last[tab.note] and 'class="error"' in last[tab.note]
+        assert last[tab.stop]["visible"] is False and not page.running
+
+    asyncio.run(run())
+
+
+def test_another_document_shows_its_own_last_summary(page: Page) -> None:
+    async def run() -> None:
+        tab, kept = built(page), Summaries()
+        await all_of(tab, kept)
+        (id,) = kept.made
+        assert SAID in tab._chosen([id], kept, ME)[tab.answer]
+        assert tab_of.NEXT in tab._chosen(["other"], kept, ME)[tab.answer]
+
+    asyncio.run(run())
+
+
+def test_only_the_last_summaries_are_kept() -> None:
+    kept = Summaries()
+    for number in range(tab_of.MOST + 3):
+        kept.put(str(number), None)  # type: ignore[arg-type]
+    assert list(kept.made) == [str(number) for number in range(3, tab_of.MOST + 3)]
+
+
+# -- how it looks ----------------------------------------------------------------------------------
+
+
+@given(TEXTS, TEXTS, TEXTS)
+def test_nothing_in_a_summary_is_markup(name: str, title: str, text: str) -> None:
+    told = Telling(name, pieces=[Piece(text, "model")])
+    assert text in Read(summary_html.running(told)).shown
+    shown = Read(summary_html.parts([(title, text), ("", text)])).shown
+    assert text in shown and title in shown
+
+
+def test_the_pieces_that_grow_are_the_summary(page: Page) -> None:
+    (document,) = page.library(None).list()
+    told, shares = Telling("x"), [0.0]
+    for event in summarize(page.engine, document, Choices("medium", part=300)):
+        if isinstance(event, Summary):
+            assert told.text == event.text
+            assert [text for _, text in told.parts] == [one.text for one in event.parts]
+            break
+        assert isinstance(event, Task | Step | Said | Grown)
+        told.add(event)
+        shares.append(told.pace.share)
+        Read(summary_html.running(told))
+    assert all(after > before - 1e-9 for before, after in pairwise(shares)) and shares[-1] == 1
+    assert told.pace.left is not None and "part " in str(told.pace)
+
+
+def test_no_time_is_told_from_nothing() -> None:
+    assert Pace().left is None and str(Pace()) == "waiting"
+    assert [duration(one) for one in (0.2, 61, 150)] == ["1 s", "61 s", "2 min"]
+
+
+# -- in the engine's places ------------------------------------------------------------------------
+
+
+def test_a_work_holds_a_place_and_its_error_is_told(engine: Engine) -> None:
+    async def run() -> None:
+        jobs = Jobs(engine, 1)
+
+        def work(walk: Any) -> Iterator[int]:
+            yield 1
+            while not walk.stopped():
+                pass
+            yield 2
+            raise RuntimeError("it broke")
+
+        walk = jobs.walk(work, "me")
+        with pytest.raises(Full):
+            jobs.walk(work, "me")
+        with pytest.raises(Full):
+            jobs.ask(lambda: Request("chat"), "me")
+        seen = []
+        with pytest.raises(RuntimeError, match="it broke"):
+            async for one in walk:
+                seen.append(one)
+                jobs.cancel()
+        assert seen == [1, 2] and jobs.open == 0
+        jobs.close()
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_work_does_not_wait_for_its_turn(engine: Engine) -> None:
+    request = Request("chat", messages=({"role": "user", "content": "x"},), max_tokens=4)
+
+    def busy(free: threading.Event) -> Job:
+        """The model's thread does nothing else until `free` is set."""
+
+        def hold(cancelled: Any) -> Iterator[Done]:
+            free.wait()
+            yield Done("stop", "")
+
+        return engine.worker.submit(Job(request, hold))
+
+    async def run() -> None:
+        jobs = Jobs(engine, 2)
+
+        def work(walk: Any) -> Iterator[str]:
+            for _ in range(2):
+                free = threading.Event()
+                busy(free)
+                job = engine.submit(request, client=walk.client)
+                walk.attach(job)
+                free.set()
+                yield job.result().reason
+
+        walk = jobs.walk(work, "me")
+        walk.cancel()
+        assert [one async for one in walk] == ["cancelled", "cancelled"]
+        jobs.close()
+
+    asyncio.run(run())

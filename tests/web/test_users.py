@@ -1,0 +1,135 @@
+"""Who may log in at the page, what each finds there, and what is never logged."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.page import (
+    ANN,
+    API,
+    BEN,
+    ROUTES,
+    SECRET,
+    fitting,
+    gradio_routes,
+    join,
+    login,
+    named,
+    paged,
+    the_door,
+    upload,
+)
+from tests.support.server import Served
+from ui.web import gradio_guard
+
+locked = paged(ANN, BEN)
+
+
+def test_without_a_login_nothing_of_the_page_is_told(locked: Served) -> None:
+    """Whatever Gradio itself would answer without one."""
+    with locked.http() as http:
+        first = http.get("/ui/")
+        assert first.status_code == 200 and '"auth_required": true' in first.text.replace(
+            ":t", ": t"
+        )
+        for word in ("Summarize", "tab-ask", "reciter", 'dependencies":[{'):
+            assert word not in first.text, word
+        for cookie in ("", "x", "None", "null"):
+            http.cookies.clear()
+            http.cookies.set(the_door(locked).cookie, cookie)
+            for method, path in [*gradio_routes(locked), *ROUTES[1:]]:
+                free = gradio_guard.FREE.get("GET" if method == "HEAD" else method, ())
+                if not gradio_guard.listed(path.removeprefix("/ui"), free) and path != "/ui":
+                    status = http.request(method, path).status_code
+                    assert status in (401, 404), (method, path, status)
+        assert http.get("/ui/config").status_code == 401
+        assert http.post(f"{API}/upload", files={"files": ("a", b"b")}).status_code == 401
+        assert join(http, []).status_code == 401
+
+
+def test_only_a_name_with_its_password_opens(locked: Served) -> None:
+    with locked.http() as http:
+        for name, password in (
+            *(("", ""), ("ann", ""), ("ann", BEN[1]), ("ben", ANN[1]), ("nobody", ANN[1])),
+            *(("ann", ANN[1] + " "), ("ann", ANN[1].upper()), ("ann", "é"), ("ANN", ANN[1])),
+        ):
+            form = {"username": name, "password": password}
+            answer = http.post("/ui/login", data=form)
+            assert answer.status_code in (400, 422) and "set-cookie" not in answer.headers
+            assert http.get("/ui/config").status_code == 401
+    with login(locked, ANN) as http:
+        config = http.get("/ui/config")
+        assert config.status_code == 200 and config.json()["username"] == "ann"
+        cookies = [one for one in http.cookies.jar if one.name == the_door(locked).cookie]
+        assert [one.has_nonstandard_attr("HttpOnly") for one in cookies] == [True]
+        http.get("/ui/logout")
+        assert http.get("/ui/config").status_code == 401
+
+
+def test_what_one_uploads_no_other_reads(locked: Served) -> None:
+    with login(locked, ANN) as ann, login(locked, BEN) as ben:
+        path = upload(ann, "diary.txt", SECRET)
+        assert ann.get(f"{API}/file={path}").content == SECRET
+        assert ben.get(f"{API}/file={path}").status_code == 404
+        assert join(ben, [named(path)]).status_code == 403
+        assert join(ann, [named(path)], fn_index=fitting(ann, 1)).status_code == 200
+        assert upload(ben, "diary.txt", SECRET) == path, "who has the same file has it"
+        assert ben.get(f"{API}/file={path}").content == SECRET
+
+
+def test_each_user_has_documents_of_their_own(locked: Served) -> None:
+    shelf = locked.app.state.page.library
+    shelf("ann").add_data("diary.txt", SECRET)
+    assert [one.name for one in shelf("ann").list()] == ["diary.txt"]
+    for other in ("ben", "Ann", "ann ", "../ann", "", None):
+        assert shelf(other).list() == []
+
+
+def test_passwords_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hmac's comparison, of digests of one length, each of them, whoever is asked for."""
+    seen: list[tuple[Any, Any]] = []
+    compare = hmac.compare_digest
+
+    def watched(one: Any, other: Any) -> bool:
+        seen.append((one, other))
+        return compare(one, other)
+
+    monkeypatch.setattr("hmac.compare_digest", watched)
+    right = gradio_guard.right([ANN, BEN])
+    asked = {ANN: True, BEN: True, (ANN[0], BEN[1]): False, ("", ""): False, ("é", "x" * 99): False}
+    for (name, password), expected in asked.items():
+        seen.clear()
+        assert right(name, password) == expected
+        assert len(seen) == 4 and {len(one) for pair in seen for one in pair} == {32}
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_only_these_are_right(name: str, password: str) -> None:
+    assert gradio_guard.right([(name, password)])(name, password)
+    assert not gradio_guard.right([])(name, password)
+    assert gradio_guard.right([ANN])(name, password) == ((name, password) == ANN)
+    assert not gradio_guard.right([(name + "x", password)])(name, password)
+
+
+def test_passwords_and_texts_are_never_logged(
+    locked: Served, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(1)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio", "ui", "engine", "gradio"):
+        caplog.set_level(1, name)
+    with login(locked, ANN) as http:
+        http.post("/ui/login", data={"username": "ann", "password": "tried-in-vain"})
+        for words in (["the user's own words"], ["the user's own words"] * 50):
+            for click in (0, 99999, fitting(http, 1)):
+                join(http, words, fn_index=click)
+        token = next(one.value for one in http.cookies.jar if one.value)
+    ours = [one for one in caplog.records if not one.name.startswith(("httpx", "httpcore"))]
+    said = "".join(map(logging.Formatter().format, ours)) + "".join(capfd.readouterr())
+    for secret in (ANN[1], "tried-in-vain", "own words", str(token)):
+        assert secret not in said

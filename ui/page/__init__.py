@@ -1,1 +1,0 @@
-"""What the web page (ui/web.py) is made of: one file a tab, and what they share."""
