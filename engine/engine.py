@@ -11,34 +11,34 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.config import Config
 from engine.drafting import Drafter, Nothing
 from engine.drafting.answer_history import Memory
-from engine.drafting.builders import Asked, Make, Parts
+from engine.drafting.builders import Asked, Parts
 from engine.drafting.drafter_weights import usable_weights
 from engine.drafting.next_token import Model
 from engine.drafting.registry import chosen, chosen_by
 from engine.drafting.stdlib_ngram import Library
 from engine.drafting.vocabulary import vocabulary
-from engine.generate import generate, room_for
+from engine.generate import Generation, generate, max_new_tokens
 from engine.model.cost_model import guess, measure, processor, remember, remembered
-from engine.prompts.builder import Prompt, Tokenizer, prompt_of
+from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import marks
-from engine.records import Event, Message, Request
+from engine.prompts.tokenizer import Tokenizer
+from engine.records import Event, Message, Request, Step
 from engine.weights import home, locate
 from engine.worker import Job, Worker
 from index.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
-CHUNK = 128  # of a prompt, on a CPU
-Progress = Callable[[str, int, int], None]  # (what, done, of)
-
-
-PATIENCE = 0.2  # seconds of a pass over a prompt at most: between passes it can be cancelled
+MAX_CHUNK_TOKENS = 128  # of a prompt, read in one pass on a CPU
+MAX_CHUNK_SECONDS = 0.2  # a request can be cancelled between two passes
+Progress = Callable[[str, int, int], None]  # (what, done, total)
 
 
-def chunk_of(reading: float) -> int:
-    """Tokens of a prompt to read in a pass on a CPU where one takes `reading` seconds."""
-    return max(32, min(CHUNK, int(PATIENCE / reading) // 16 * 16))
+def prefill_chunk(seconds_per_token: float) -> int:
+    """Prompt tokens to read in one pass on a CPU."""
+    fitting = int(MAX_CHUNK_SECONDS / seconds_per_token) // 16 * 16
+    return max(32, min(MAX_CHUNK_TOKENS, fitting))
 
 
 class Info(NamedTuple):
@@ -59,14 +59,14 @@ class Engine:
         """Fetch (built-in models only), load and check the model and what its drafter needs; index
         the workspace, if one is named. Raises WeightsError, UnsupportedModel, ValueError or OSError
         with one line."""
-        from engine.model.target import Target
+        from engine.model.torch_target import TorchTarget
 
         self.config = config or Config()
         drafter = chosen_by(self.config)  # an unknown drafter fails before anything is loaded
         folder = locate(self.config.model, progress=progress)
         if progress:
             progress(f"loading {self.config.model}", 0, 0)
-        tokenizer, target = Tokenizer(folder), Target(folder, self.config)
+        tokenizer, target = Tokenizer(folder), TorchTarget(folder, self.config)
         self._machine = machine_key(folder, target, self.config)
         cost = remembered(home() / "costs.json", self._machine) or guess(target)
         self.library = Library(home(), tokenizer)
@@ -136,9 +136,11 @@ class Engine:
         own, `drafter` drafts in place of it (ValueError for what cannot). Equally urgent requests
         of several clients take turns."""
         prompt = prompt_of(request, self.parts.tokenizer)
-        room_for(prompt, self.parts.target.context)
-        make = self._make(drafter or self.config.drafter) if speculation else None
-        run = partial(self._run, request, prompt, make, workspace or self.workspace, client)
+        max_new_tokens(prompt, self.parts.target.context)
+        name = (drafter or self.config.drafter) if speculation else None
+        if name is not None and name not in self.drafters:
+            chosen(name)  # an unknown name or option fails here
+        run = partial(self._run, request, prompt, name, workspace or self.workspace, client)
         return self.worker.submit(Job(request, run, client))
 
     def forget(self, client: str | None = None) -> None:
@@ -169,41 +171,39 @@ class Engine:
         self,
         request: Request,
         prompt: Prompt,
-        make: Make | None,
+        drafter: str | None,
         workspace: Workspace | None,
         client: str,
         cancelled: Callable[[], bool],
     ) -> Iterator[Event]:
-        drafter = self._drafter(workspace, client, make) if make else Nothing()
-        if self.parts.target.device.type == "cpu":
-            self.parts.target.chunk = chunk_of(self.parts.cost.reading)
-        return generate(
+        """The events of one request, in the model's thread. `drafter`: a name; None: decode plainly."""
+        target, cost, history = self.parts.target, self.parts.cost, self.parts.history
+        if target.device.type == "cpu":
+            target.chunk = prefill_chunk(cost.reading)
+        answer = Generation(
             request,
             prompt,
-            self.parts.target,
             self.parts.tokenizer,
-            drafter,
-            cancelled,
-            self.parts.cost.read,
-            self.parts.history.of(client),
-            partial(self.parts.history.add, client, request.path),
+            target.context,
+            history.of(client),
             self.config.verification,
         )
+        drafting = Nothing() if drafter is None else self._drafter(drafter, workspace, client)
+        for event in generate(answer, target, drafting, cancelled):
+            if isinstance(event, Step) and event.prefill:
+                cost.read(answer.chunk_tokens, event.seconds)
+            yield event
+        if answer.finished:
+            history.add(client, request.path, answer.output)
 
-    def _make(self, drafter: str) -> Make:
-        """What makes drafters of a name, loaded once."""
-        if drafter not in self.drafters:
-            self.drafters[drafter] = chosen(drafter).load(self.parts)
-        return self.drafters[drafter]
-
-    def _drafter(
-        self, workspace: Workspace | None, client: str, make: Make | None = None
-    ) -> Drafter:
-        rounds = not self.parts.target.exact
-        if rounds and (self.config.exact or self.parts.target.device.type == "cpu"):
-            return Nothing()  # the target said why when it was loaded
-        make = make or self._make(self.config.drafter)
-        return make(Asked(workspace, partial(self.parts.history.recycling, client)))
+    def _drafter(self, name: str, workspace: Workspace | None, client: str) -> Drafter:
+        """A drafter for one answer. What drafters of a name share is loaded once."""
+        target = self.parts.target
+        if not target.exact and (self.config.exact or target.device.type == "cpu"):
+            return Nothing()  # the target logged the reason when it was loaded
+        if name not in self.drafters:
+            self.drafters[name] = chosen(name).load(self.parts)
+        return self.drafters[name](Asked(workspace, partial(self.parts.history.recycling, client)))
 
     def _spare(self) -> list[Iterator[float]]:
         """While nothing is asked: graphs of passes (on a card), then what a pass costs here
@@ -220,7 +220,7 @@ class Engine:
             remember(home() / "costs.json", self._machine, self.parts.cost)
 
 
-def machine_key(folder: Path, target: Target, config: Config) -> str:
+def machine_key(folder: Path, target: TorchTarget, config: Config) -> str:
     """Everything that the time of a forward pass depends on, as one string."""
     if target.device.type == "cpu":
         device = processor()

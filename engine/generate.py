@@ -1,4 +1,8 @@
-"""The loop: draft, verify, accept, keep, stream. It knows neither torch nor any drafter."""
+"""The decoding loop: draft, verify, accept, keep, stream.
+
+It knows neither torch nor any drafter: a target (engine/model/target.py) runs the model, a drafter
+(engine/drafting) proposes trees, and `Generation` is the one object that travels between them.
+"""
 
 from __future__ import annotations
 
@@ -6,168 +10,239 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from engine.config import Verification
 from engine.drafting import Context, Drafter
-from engine.prompts.builder import Prompt, Tokenizer
-from engine.records import Done, Draft, Event, Reason, Request, RequestError, Step, Usage
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
+from engine.records import (
+    Done,
+    Draft,
+    Event,
+    Piece,
+    Reason,
+    Request,
+    RequestError,
+    Scores,
+    Step,
+    Usage,
+)
 from engine.sampling.rejection_sampling import rejecting
 from engine.sampling.verify import Verdict, agreed, cut, matching
 from engine.text_stream import Origin, TextStream
 
-MARGIN = 128  # cache rows beside prompt and answer: space for the drafts near its end
+if TYPE_CHECKING:
+    from engine.model.target import Target
+
+SPARE_ROWS = 128  # cache rows beyond prompt and answer, for drafts that reach past its end
+
+
+def generate(
+    answer: Generation,
+    target: Target,
+    drafter: Drafter,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[Event]:
+    """Steps, then exactly one Done. Between two events another request may use the target."""
+    yield from prefill(answer, target, drafter, cancelled)
+    if answer.reason is None:
+        answer.usage.decoding_began = perf_counter()
+        drafter.begin(answer.context)
+    while answer.reason is None:
+        start = perf_counter()
+        answer.resume(target)
+        with answer.usage.drafting:
+            draft = drafter.propose(answer.context, target).first(answer.context.room)
+        scores = target.forward(answer.context.last, draft)
+        draft = draft.first(len(scores.logits) - 1)  # a short memory runs fewer nodes
+        path, token = answer.verify(draft, scores)
+        target.keep(path)
+        committed = answer.commit(draft, path, token)
+        seconds = perf_counter() - start
+        with answer.usage.drafting:
+            drafter.observe(draft, path, committed, scores, seconds)
+        if answer.reason is None and cancelled():
+            answer.reason = "cancelled"
+        yield answer.step(draft, seconds)
+    yield answer.done()
+
+
+def prefill(
+    answer: Generation, target: Target, drafter: Drafter, cancelled: Callable[[], bool]
+) -> Iterator[Step]:
+    """Read the prompt in chunks, one Step each; what an earlier request left in the cache is
+    neither read again nor shown to the drafter."""
+    if answer.reason is not None:
+        return
+    ids, room = answer.prompt.ids, answer.limit + SPARE_ROWS
+    answer.usage.cached = read = target.begin(ids, room)
+    answer.turn = target.turn
+    on_chunk = partial(drafter.read, target) if drafter.wants_prompt else None
+    start = perf_counter()
+    for done in target.prefill(ids, room, on_chunk):
+        answer.turn = target.turn
+        answer.chunk_tokens, read = done - read, done
+        yield Step(seconds=perf_counter() - start, prefill=(done + 1, len(ids)))
+        if cancelled():
+            break
+        start = perf_counter()
+    if cancelled():
+        answer.reason = "cancelled"
+
+
+class Stopwatch:
+    """Adds up the seconds spent inside its `with` blocks."""
+
+    def __init__(self) -> None:
+        self.seconds = self._start = 0.0
+
+    def __enter__(self) -> None:
+        self._start = perf_counter()
+
+    def __exit__(self, *exception: object) -> None:
+        self.seconds += perf_counter() - self._start
 
 
 @dataclass(slots=True)
-class Counts:
-    """What `Usage` is made of, while it grows."""
+class UsageCounter:
+    """The counts that `Usage` reports, while they grow."""
 
     cached: int = 0
     forwards: int = 0
     drafted: int = 0
     accepted: int = 0
     began: float = field(default_factory=perf_counter)
-    decoding: float = 0.0
-    drafting: float = 0.0  # seconds
+    decoding_began: float = 0.0
+    drafting: Stopwatch = field(default_factory=Stopwatch)
 
     def usage(self, context: Context) -> Usage:
         now = perf_counter()
         return Usage(
-            len(context.prompt),
-            self.cached,
-            len(context.output),
-            self.forwards,
-            self.drafted,
-            self.accepted,
-            (self.decoding or now) - self.began,
-            now - self.decoding if self.decoding else 0.0,
-            self.drafting,
+            prompt_tokens=len(context.prompt),
+            cached_tokens=self.cached,
+            completion_tokens=len(context.output),
+            forwards=self.forwards,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            prefill_seconds=(self.decoding_began or now) - self.began,
+            decode_seconds=now - self.decoding_began if self.decoding_began else 0.0,
+            draft_seconds=self.drafting.seconds,
         )
 
 
-def room_for(prompt: Prompt, context: int) -> int:
+class Generation:
+    """One answer while it is written: the request, what its drafter sees, what was committed."""
+
+    def __init__(
+        self,
+        request: Request,
+        prompt: Prompt,
+        tokenizer: Tokenizer,
+        context_tokens: int,
+        history: Sequence[list[int]] = (),
+        verification: Verification = "match",
+    ) -> None:
+        """`context_tokens`: the model's context. `history`: earlier answers that may be copied
+        from. RequestError where the prompt leaves no room for an answer."""
+        self.request, self.prompt = request, prompt
+        self.limit = max_new_tokens(prompt, context_tokens)
+        self.context = Context(
+            prompt.ids,
+            prompt.predictions,
+            path=request.path,
+            whole=prompt.whole,
+            span=prompt.span,
+            documents=prompt.documents,
+            memory=list(history),
+            request=request,
+            verification=verification,
+            ends=tokenizer.eos | prompt.ends,
+        )
+        self.text = TextStream(tokenizer, prompt.stop)
+        self.usage = UsageCounter()
+        self.reason: Reason | None = "length" if self.limit == 0 else None
+        self.turn = -1  # the target's, when this answer last used it
+        self.chunk_tokens = 0  # that the last prefill step read
+        self._verdict = verdict(verification, request)
+        self._pieces: list[Piece] = []
+        self._accepted = 0
+        self._takes_choices = verification == "match" or request.temperature == 0
+
+    @property
+    def output(self) -> list[int]:
+        """The committed tokens."""
+        return self.context.output
+
+    @property
+    def finished(self) -> bool:
+        """Whether the answer ended by itself, neither cancelled nor failed."""
+        return self.reason in ("stop", "length")
+
+    def resume(self, target: Target) -> None:
+        """Make this answer the target's current sequence again, if another request ran since."""
+        left = self.limit - len(self.output)
+        if target.turn != self.turn:
+            target.resume([*self.prompt.ids, *self.output], left + SPARE_ROWS)
+            self.turn = target.turn
+        self.context.room = min(left - 1, target.room())
+
+    def verify(self, draft: Draft, scores: Scores) -> tuple[list[int], int]:
+        """The accepted path of `draft`, as node indices, and the model's own token after it."""
+        position = len(self.prompt.ids) + len(self.output)
+        if self._takes_choices and scores.chosen is not None:
+            return agreed(draft, scores.chosen(self.request, position))
+        return self._verdict(draft, scores.logits, position)
+
+    def commit(self, draft: Draft, path: list[int], token: int) -> list[int]:
+        """Append the path's tokens and `token` to the answer, up to where it ends; returns the
+        tokens that count."""
+        left = self.limit - len(self.output)
+        ends = self.context.ends
+        tokens, ended = cut([*(draft.tokens[node] for node in path), token], ends, left)
+        used, self._pieces = self.text.push(tokens, origins(draft, path)[: len(tokens)])
+        self.output.extend(tokens[:used])
+        self._accepted = min(len(path), used)
+        self.usage.forwards += 1 + draft.passes
+        self.usage.drafted += len(draft)
+        self.usage.accepted += self._accepted
+        if self.text.matched is not None or ended == "eos":
+            self.reason = "stop"
+        elif ended == "length":
+            self.reason = "length"
+        return tokens[:used]
+
+    def step(self, draft: Draft, seconds: float) -> Step:
+        """The Step of the last commit; the answer's last one also has the text held back."""
+        if self.reason is not None:
+            self._pieces += self.text.finish()
+        return Step(tuple(self._pieces), len(draft), self._accepted, seconds)
+
+    def done(self) -> Done:
+        """The end of the stream."""
+        assert self.reason is not None
+        return Done(self.reason, self.text.text, self.text.matched, self.usage.usage(self.context))
+
+
+def max_new_tokens(prompt: Prompt, context_tokens: int) -> int:
     """Tokens the answer may have. RequestError where the prompt leaves no room for any."""
-    left = context - len(prompt.ids)
+    left = context_tokens - len(prompt.ids)
     if left < 1:
         raise RequestError(
-            f"the prompt has {len(prompt.ids)} tokens, the model's context is {context}: "
+            f"the prompt has {len(prompt.ids)} tokens, the model's context is {context_tokens}: "
             "select fewer lines, or choose a model with a longer context"
         )
     return min(prompt.max_tokens, left)
 
 
 def verdict(verification: Verification, request: Request) -> Verdict:
-    """How the drafts of one answer are judged. ValueError for a name that there is not."""
+    """The rule that accepts or rejects the drafts of one answer. ValueError for an unknown name."""
     known = {"match": matching, "rejection": rejecting}
     if verification not in known:
         raise ValueError(f"verification {verification!r}: choose {' or '.join(known)}")
     return known[verification](request)
 
 
-def generate(
-    request: Request,
-    prompt: Prompt,
-    target: Any,
-    tokenizer: Tokenizer,
-    drafter: Drafter,
-    cancelled: Callable[[], bool] = lambda: False,
-    on_read: Callable[[int, float], None] = lambda tokens, seconds: None,
-    memory: Sequence[list[int]] = (),
-    on_written: Callable[[list[int]], None] = lambda tokens: None,
-    verification: Verification = "match",
-) -> Iterator[Event]:
-    """Steps, then exactly one Done. Between two events another request may use the target.
-    `on_read` is told of each pass over the prompt: its tokens and its time. `memory`: what was
-    written before, to copy from; `on_written` is told of this answer, if it was not cut short."""
-    limit = room_for(prompt, target.context)
-    context = Context(
-        prompt.ids,
-        prompt.predictions,
-        path=request.path,
-        whole=prompt.whole,
-        span=prompt.span,
-        documents=prompt.documents,
-        memory=list(memory),
-        request=request,
-        verification=verification,
-        ends=tokenizer.eos | prompt.ends,
-    )
-    judge = verdict(verification, request)
-    own = verification == "match" or request.temperature == 0
-    text = TextStream(tokenizer, prompt.stop)
-    counts = Counts()
-    reason: Reason | None = "length" if limit == 0 else None
-    seen = partial(drafter.read, target) if drafter.wants_prompt else None
-    reading = read(prompt.ids, limit, target, counts, on_read, seen) if reason is None else ()
-    for step in reading:
-        yield step
-        if cancelled():
-            break
-    if reason is None and cancelled():
-        reason = "cancelled"
-    if reason is None:
-        counts.decoding = perf_counter()
-        drafter.begin(context)
-    while reason is None:
-        start = perf_counter()
-        target.resume([*prompt.ids, *context.output], limit - len(context.output) + MARGIN)
-        left = limit - len(context.output)
-        context.room = min(left - 1, target.room())
-        asked = perf_counter()
-        draft = drafter.propose(context, target).first(context.room)
-        counts.drafting += perf_counter() - asked
-        scores = target.forward(context.last, draft)
-        draft = draft.first(len(scores.logits) - 1)  # where memory is short, fewer are run
-        place = len(prompt.ids) + len(context.output)
-        if own and scores.chosen is not None:
-            path, token = agreed(draft, scores.chosen(request, place))
-        else:
-            path, token = judge(draft, scores.logits, place)
-        target.keep(path)
-        found, ended = cut([*(draft.tokens[node] for node in path), token], context.ends, left)
-        used, pieces = text.push(found, origins(draft, path)[: len(found)])
-        found = found[:used]
-        context.output += found
-        kept = min(len(path), used)
-        seconds = (done := perf_counter()) - start
-        drafter.observe(draft, path, found, scores, seconds)
-        counts.drafting += perf_counter() - done
-        counts.forwards += 1 + draft.passes
-        counts.drafted += len(draft)
-        counts.accepted += kept
-        if text.matched is not None or ended == "eos":
-            reason = "stop"
-        elif ended == "length":
-            reason = "length"
-        elif cancelled():
-            reason = "cancelled"
-        if reason is not None:
-            pieces += text.finish()
-        yield Step(tuple(pieces), len(draft), kept, seconds)
-    if reason in ("stop", "length"):
-        on_written(context.output)
-    yield Done(reason, text.text, text.matched, counts.usage(context))
-
-
-def read(
-    ids: list[int],
-    limit: int,
-    target: Any,
-    counts: Counts,
-    on_read: Callable[[int, float], None],
-    seen: Callable[[list[int], Any], None] | None = None,
-) -> Iterator[Step]:
-    """Prefill as Steps; what an earlier request left in the cache is not read again, nor `seen`."""
-    counts.cached = before = target.begin(ids, limit + MARGIN)
-    start = perf_counter()
-    for done in target.prefill(ids, limit + MARGIN, seen):
-        seconds = perf_counter() - start
-        on_read(done - before, seconds)
-        yield Step(seconds=seconds, prefill=(done + 1, len(ids)))
-        start, before = perf_counter(), done
-
-
 def origins(draft: Draft, path: list[int]) -> list[Origin]:
-    """Where each token of a step came from; the last one is the model's own."""
+    """The source of each token of a step; the last one is the model's own."""
     return [*((draft.sources[node], draft.span(node)) for node in path), ("model", None)]

@@ -151,11 +151,12 @@ class HashTarget:
     def __init__(self, vocab: int = 11, context: int = 400, seed: int = 0, eos: int = -1) -> None:
         self.vocab, self.context, self.seed, self.eos = vocab, context, seed, eos
         self.tokens: list[int] = []
-        self.capacity = 0
+        self.capacity = self.turn = 0
         self.pending: tuple[int, Draft] | None = None
 
     def begin(self, prompt: list[int], room: int) -> int:
         self.tokens, self.capacity = [], len(prompt) + room
+        self.turn += 1
         return 0
 
     def prefill(self, prompt: list[int], room: int, seen: Any = None) -> Iterator[int]:
@@ -174,6 +175,7 @@ class HashTarget:
 
     def resume(self, tokens: list[int], room: int) -> None:
         self.tokens = tokens[:-1]
+        self.turn += 1
 
     def room(self) -> int:
         return self.capacity - len(self.tokens) - 1

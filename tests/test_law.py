@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.drafting import Context, Drafter, Nothing
-from engine.generate import generate
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.generate import Generation, generate
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Request, RequestError, Step
 from index import Workspace
 from tests.conftest import HashTarget
@@ -47,7 +48,9 @@ def run(
     """All events of one request."""
     request = Request("complete", **options)
     *steps, done = generate(
-        request, prompt, target, tokenizer, drafter, lambda: False, memory=memory or ()
+        Generation(request, prompt, tokenizer, target.context, history=memory or ()),
+        target,
+        drafter,
     )
     assert isinstance(done, Done)
     assert "".join(step.text for step in steps) == done.text  # type: ignore[union-attr]
@@ -214,12 +217,10 @@ def test_cancelling_keeps_a_prefix_of_the_answer(endless: Tokenizer) -> None:
     for after in range(20):
         asked = iter(range(100))
         *_, done = generate(
-            Request("complete"),
-            prompt,
+            Generation(Request("complete"), prompt, endless, target.context),
             target,
-            endless,
             drafters(truth, VOCAB)["trees"],
-            lambda asked=asked, after=after: next(asked) >= after,  # type: ignore[misc]
+            lambda asked=asked, after=after: next(asked) >= after,
         )
         assert isinstance(done, Done)
         assert done.reason == "cancelled" or answer(done) == answer(expected)

@@ -20,9 +20,10 @@ from bench.common.tasks import Task
 from bench.decode.llama_cpp import Llama
 from engine import Done, Engine, Request, Step
 from engine.drafting.methods.prompt_lookup import PromptLookup
-from engine.generate import generate
+from engine.generate import Generation, generate
 from engine.model.cost_model import Cost
-from engine.prompts.builder import Prompt, Tokenizer, prompt_of
+from engine.prompts.builder import Prompt, prompt_of
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Event
 from engine.worker import Job
 
@@ -67,7 +68,7 @@ class Ours:
     def run(self, task: Task, limit: int | None) -> Run:
         """RuntimeError where the job failed."""
         if task.name not in self.prefill:
-            self.engine.parts.target.sequences.clear()
+            self.engine.parts.target.pool.sequences.clear()
         self.engine.forget()  # this very answer was written a moment ago
         request = task.request
         if limit is not None:
@@ -100,7 +101,7 @@ class Ours:
         target, tokenizer = self.engine.parts.target, self.engine.parts.tokenizer
 
         def run(cancelled: Callable[[], bool]) -> Iterator[Event]:
-            return generate(request, prompt, target, tokenizer, LOOKUP(), cancelled)
+            return generate(Generation(request, prompt, tokenizer, target.context), target, LOOKUP(), cancelled)
 
         return self.engine.worker.submit(Job(request, run))
 

@@ -12,7 +12,7 @@ from bench.common import report
 from bench.decode import llama_cpp
 from bench.decode.methods import Hf, LlamaCpp, Ours, load_hf
 from engine import DEFAULT_MODEL, Config, Engine, Request
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 
 OURS = ("plain", "draftline", "lookup")
 LLAMA = ("llama.cpp", *(f"llama.cpp-{name}" for name in llama_cpp.NGRAMS))

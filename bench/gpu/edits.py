@@ -21,7 +21,7 @@ import torch
 
 from engine.drafting._drafting import Vocabulary
 from engine.drafting.vocabulary import OTHER, look
-from engine.model.target import Target
+from engine.model.torch_target import TorchTarget
 from engine.records import Draft, Request, Scores
 
 SAMPLE = Path(__file__).parents[1] / "common" / "samples" / "gpu_edits.json"
@@ -108,9 +108,9 @@ def read(path: Path) -> dict[str, Any]:
 
 
 class Forced:
-    """A Target whose choices are recorded. Everything else is the target's own."""
+    """A TorchTarget whose choices are recorded. Everything else is the target's own."""
 
-    def __init__(self, target: Target, answer: Answer) -> None:
+    def __init__(self, target: TorchTarget, answer: Answer) -> None:
         self.target, self.answer = target, answer
 
     def __getattr__(self, name: str) -> Any:

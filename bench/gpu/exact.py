@@ -15,13 +15,13 @@ from torch import Tensor
 
 from bench.gpu import steps
 from engine.drafting import chain
-from engine.model.target import Target
+from engine.model.torch_target import TorchTarget
 
 CONTEXT = 2048
 STEPS = 8.0  # of bf16: nearer than this is a tie
 
 
-def compared(fast: Target, exact: Target, buckets: Sequence[int]) -> Iterator[dict[str, Any]]:
+def compared(fast: TorchTarget, exact: TorchTarget, buckets: Sequence[int]) -> Iterator[dict[str, Any]]:
     """By bucket: times of a step, and of both modes what differs from steps of one row."""
     context = min(CONTEXT, fast.context)
     alone = {name: said(one, 1) for name, one in (("fast", fast), ("exact", exact))}
@@ -34,7 +34,7 @@ def compared(fast: Target, exact: Target, buckets: Sequence[int]) -> Iterator[di
         yield line | {"ratio": round(line["exact_ms"] / line["fast_ms"], 3)}
 
 
-def said(target: Target, bucket: int) -> Tensor:
+def said(target: TorchTarget, bucket: int) -> Tensor:
     """Logits [64, vocabulary], f32, of one text that is run `bucket` rows at a time."""
     before, text = [3 + n * 7 % 1000 for n in range(128)], [5 + n * 31 % 1000 for n in range(64)]
     prompt = [*before, text[0]]

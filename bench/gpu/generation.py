@@ -23,9 +23,9 @@ from engine.drafting._drafting import Ngram, Recycling
 from engine.drafting.drafter_weights import load_weights
 from engine.drafting.methods.token_recycling import WIDTH
 from engine.drafting.next_token import Model, NextToken
-from engine.generate import generate
+from engine.generate import Generation, generate
 from engine.model.cost_model import Cost, guess, measure
-from engine.model.target import Target
+from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.records import Done, Request, Step
 
@@ -51,7 +51,7 @@ Way = Callable[[Answer], Played]
 class Ours:
     """Draftline: its loop, its drafter or none."""
 
-    def __init__(self, target: Target, recorded: Recorded, config: Config) -> None:
+    def __init__(self, target: TorchTarget, recorded: Recorded, config: Config) -> None:
         self.target, self.recorded, self.config = target, recorded, config
         self.cost: Cost = known_cost(target)
 
@@ -68,22 +68,16 @@ class Ours:
         prompt = Prompt(
             answer.prompt, answer.predictions, max_tokens=len(answer.output), whole=answer.whole
         )
-        written: list[list[int]] = []
-        loop = generate(
-            Request("complete"),
-            prompt,
-            Forced(self.target, answer),
-            self.recorded,  # type: ignore[arg-type]
-            drafter,
-            on_written=written.append,
-        )
+        forced = Forced(self.target, answer)
+        written = Generation(Request("complete"), prompt, self.recorded, forced.context)  # type: ignore[arg-type]
+        loop = generate(written, forced, drafter)
         passes = 0
         for event in loop:
             if isinstance(event, Step) and event.prefill is None:
                 passes += 1
             elif isinstance(event, Done):
                 usage = event.usage
-        if written != [answer.output]:
+        if not written.finished or written.output != answer.output:
             raise RuntimeError(f"{answer.id}: another text than the recorded one")
         return Played(usage.completion_tokens, passes, usage.decode_seconds)
 
@@ -94,7 +88,7 @@ class NoLibrary:
     ngram = Ngram()
 
 
-def known_cost(target: Target) -> Cost:
+def known_cost(target: TorchTarget) -> Cost:
     """What passes cost here, measured as the engine does it while nothing is asked."""
     cost = guess(target)
     if target.device.type == "cuda":  # a CPU only tries the code, and takes long to settle

@@ -39,7 +39,7 @@ from bench.gpu import edits, tables
 from bench.gpu.models import REAL, SHAPES, random_hf, random_target
 from bench.gpu.run import Bench, measure
 from engine import Config
-from engine.model.target import Target
+from engine.model.torch_target import TorchTarget
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,7 +70,7 @@ def shapes(bench: Bench) -> Iterator[tuple[str, dict[str, Any], Any, Any]]:
         yield (
             f"{name}, real weights",
             known,
-            lambda config, folder=folder: Target(folder, config),
+            lambda config, folder=folder: TorchTarget(folder, config),
             lambda dtype, folder=folder: real_hf(folder, bench, dtype),
         )
 
@@ -154,7 +154,3 @@ def main(argv: list[str] | None = None) -> int:
     tables.show(record)
     report.last_line(record)
     return 1 if bench.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -17,7 +17,7 @@ import torch
 from engine import Config
 from engine.model.placement import choose_device
 from engine.model.random_weights import RandomWeights
-from engine.model.target import Target
+from engine.model.torch_target import TorchTarget
 
 MARGIN = 0.06  # of the card's memory that is never asked for
 SIZES = {"f32": 4, "bf16": 2}  # bytes of a weight
@@ -104,14 +104,14 @@ def lacking(what: str, need: int, free: int | None) -> str | None:
 # -- models ----------------------------------------------------------------------------------------
 
 
-def random_target(name: str, settings: dict[str, Any], config: Config) -> Target:
+def random_target(name: str, settings: dict[str, Any], config: Config) -> TorchTarget:
     """Our model of a shape, `name` for messages."""
     weights = RandomWeights(settings, choose_device(config.device), torch.bfloat16)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) / name
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(settings), "utf-8")
-        return Target(folder, config, weights)
+        return TorchTarget(folder, config, weights)
 
 
 def random_hf(settings: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Any:

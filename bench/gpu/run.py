@@ -29,7 +29,7 @@ from bench.gpu.models import SIZES, cache_bytes, free_bytes, lacking, weight_byt
 from engine import Config
 from engine.model.hf_model import UnsupportedModel
 from engine.model.placement import choose_device
-from engine.model.target import Target
+from engine.model.torch_target import TorchTarget
 from engine.records import RequestError
 
 PROFILED = ((1, 2048), (16, 2048))  # (bucket, context) whose parts are told
@@ -118,7 +118,7 @@ def measure(
     bench: Bench,
     name: str,
     settings: dict[str, Any],
-    ours: Callable[[Config], Target],
+    ours: Callable[[Config], TorchTarget],
     theirs: Callable[[torch.dtype], Any],
 ) -> None:
     """All that is wanted of one shape, in the order of importance."""
@@ -153,7 +153,7 @@ def measure(
             edits(bench, name, settings, target, theirs)
 
 
-def captured(bench: Bench, name: str, target: Target) -> None:
+def captured(bench: Bench, name: str, target: TorchTarget) -> None:
     """The graphs made that the engine makes while nothing is asked."""
     start = perf_counter()
     for done, of in target.warm():
@@ -161,7 +161,7 @@ def captured(bench: Bench, name: str, target: Target) -> None:
     bench.load_s[f"{name}, graphs"] = perf_counter() - start
 
 
-def steps(bench: Bench, name: str, settings: dict[str, Any], target: Target) -> None:
+def steps(bench: Bench, name: str, settings: dict[str, Any], target: TorchTarget) -> None:
     """A step's time by bucket and context, beside its floor."""
     size = SIZES["f32" if target.model.cache_dtype == torch.float32 else "bf16"]
     for context in bench.options.contexts:
@@ -196,7 +196,7 @@ def steps(bench: Bench, name: str, settings: dict[str, Any], target: Target) -> 
         report.say(f"{what}: {', '.join(ratios)} times the floor")
 
 
-def parts(bench: Bench, name: str, target: Target) -> None:
+def parts(bench: Bench, name: str, target: TorchTarget) -> None:
     """Where the time of some steps goes."""
     for bucket, context in PROFILED:
         if context > target.context:
@@ -210,7 +210,7 @@ def parts(bench: Bench, name: str, target: Target) -> None:
             bench.found["parts"].append({"shape": name} | found)
 
 
-def exact(bench: Bench, name: str, fast: Target, ours: Callable[[Config], Target]) -> None:
+def exact(bench: Bench, name: str, fast: TorchTarget, ours: Callable[[Config], TorchTarget]) -> None:
     """The exact mode beside the fast one: its cost, and whose choices depend on the bucket."""
     if bench.late:
         bench.leave_out(f"{name}, exact mode", "no time was left")
@@ -229,7 +229,7 @@ def edits(
     bench: Bench,
     name: str,
     settings: dict[str, Any],
-    target: Target,
+    target: TorchTarget,
     theirs: Callable[[torch.dtype], Any],
 ) -> None:
     """Recorded edits by all methods, by turns."""

@@ -19,7 +19,8 @@ from typing import Any
 
 # This folder must not come first: it has an index.py too.
 from engine import DEFAULT_MODEL, Request
-from engine.prompts.builder import Tokenizer, prompt_of
+from engine.prompts.builder import prompt_of
+from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.edit_records import BadEdits, Edit, Mode, cut, read
 from engine.weights import WeightsError, locate
 
@@ -95,14 +96,14 @@ def record(edits: list[Edit], tokenizer: Tokenizer, name: str, counts: dict[Mode
     return dense(found, tokenizer, name)
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("edits", nargs="?", type=Path, default=EDITS, help="JSONL; our own")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer")
     parser.add_argument("--files", type=int, default=6, help="edits of whole files")
     parser.add_argument("--hunks", type=int, default=8, help="edits of selections")
     parser.add_argument("--out", type=Path, default=OUT)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     try:
         tokenizer = Tokenizer(locate(options.model))
         counts: dict[Mode, int] = {"file": options.files, "hunk": options.hunks}
@@ -114,7 +115,3 @@ def main() -> int:
     size = options.out.stat().st_size
     print(f"{options.out.name}: {len(made['answers'])} answers, {size:,} bytes", file=sys.stderr)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

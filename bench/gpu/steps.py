@@ -17,7 +17,7 @@ import torch
 
 from bench.gpu.models import SIZES, read_bytes
 from engine.drafting import chain
-from engine.model.target import Target
+from engine.model.torch_target import TorchTarget
 from engine.records import Draft, Request
 from engine.sampling.verify import agreed, matching
 
@@ -75,13 +75,13 @@ def bandwidth(device: torch.device) -> dict[str, float]:
     return {"copy": 4 * count / copy / 1e9, "read": 2 * count / read / 1e9}
 
 
-def floor_ms(settings: dict[str, Any], target: Target, context: int, gb_s: float) -> float:
+def floor_ms(settings: dict[str, Any], target: TorchTarget, context: int, gb_s: float) -> float:
     """Milliseconds of reading the weights and the live cache once."""
     size = SIZES.get(target.dtype_name, 1)
     return (read_bytes(settings, size) + live_bytes(target, context)) / gb_s / 1e6
 
 
-def live_bytes(target: Target, context: int) -> int:
+def live_bytes(target: TorchTarget, context: int) -> int:
     model = target.model
     element = torch.empty(0, dtype=model.cache_dtype).element_size()
     return 2 * context * model.layers * model.kv_heads * model.head_dim * element
@@ -95,7 +95,7 @@ def draft_of(bucket: int) -> Draft:
     return chain([5 + n % 7 for n in range(bucket - 1)], "bench")
 
 
-def place_at(target: Target, cached: int, room: int) -> None:
+def place_at(target: TorchTarget, cached: int, room: int) -> None:
     """Make a sequence current that has `cached` tokens, whatever they are, and `room` more rows."""
     target.begin([1] * (cached + 1), room)
     current = target.sequence
@@ -104,7 +104,7 @@ def place_at(target: Target, cached: int, room: int) -> None:
     current.tokens[:] = [1] * cached
 
 
-def step(target: Target, draft: Draft, cached: int) -> None:
+def step(target: TorchTarget, draft: Draft, cached: int) -> None:
     """One of them; the cache is then as before."""
     scores = target.forward(3, draft)
     if len(scores.logits) != 1 + len(draft):
@@ -118,17 +118,17 @@ def step(target: Target, draft: Draft, cached: int) -> None:
     del target.tokens[cached:]
 
 
-def step_ms(target: Target, bucket: int, context: int) -> float:
+def step_ms(target: TorchTarget, bucket: int, context: int) -> float:
     """Milliseconds of a step that fills `bucket`, with `context` tokens in the cache behind it."""
     cached, draft = context - bucket, draft_of(bucket)
-    if len(target.sequences) == 0 or len(target.tokens) != cached:
+    if len(target.pool.sequences) == 0 or len(target.tokens) != cached:
         place_at(target, cached, bucket)
     return 1000 * seconds_of(lambda: step(target, draft, cached), target.device)
 
 
-def clear(target: Target) -> None:
+def clear(target: TorchTarget) -> None:
     """Forget all sequences; their memory is free again."""
-    target.sequences.clear()
+    target.pool.sequences.clear()
     if target.device.type == "cuda":
         torch.cuda.empty_cache()
 
@@ -136,7 +136,7 @@ def clear(target: Target) -> None:
 # -- where the time goes ---------------------------------------------------------------------------
 
 
-def parts_of(target: Target, bucket: int, context: int, ms: float) -> dict[str, Any]:
+def parts_of(target: TorchTarget, bucket: int, context: int, ms: float) -> dict[str, Any]:
     """Milliseconds of a step by part, as the profiler saw the device. What of `ms`, the step's
     unprofiled time, the device had nothing to do is "waiting": Python, launches, the way back."""
     from torch.profiler import ProfilerActivity, profile

@@ -94,7 +94,7 @@ def load_encoder(path: Path | None) -> Encoder:
     """The stand-in where no tokenizer.json is given."""
     if path is None:
         return Hashed()
-    from engine.prompts.builder import Tokenizer
+    from engine.prompts.tokenizer import Tokenizer
 
     return Tokenizer(path.parent)
 

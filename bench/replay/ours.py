@@ -19,7 +19,7 @@ from engine.drafting.drafter_weights import SHIPPED, load_weights
 from engine.drafting.next_token import Kind
 from engine.drafting.stdlib_ngram import Library
 from engine.drafting.vocabulary import vocabulary
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.drafter import before_all, fit, lessons, size
 from engine.research.train.edit_records import Edit, replays
 

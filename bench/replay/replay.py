@@ -42,7 +42,7 @@ from bench.replay.table import Row, Tallies, groups, keep, rows, show
 from engine.config import DEFAULT_MODEL
 from engine.drafting.drafter_weights import SHIPPED
 from engine.drafting.stdlib_ngram import Library
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.edit_records import BadEdits, Edit, read, replays
 from engine.weights import WeightsError, home, locate
 from index.workspace.workspace import Workspace
@@ -257,7 +257,3 @@ def about(options: argparse.Namespace) -> Row:
         "every": options.every,
         "session": options.session,
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

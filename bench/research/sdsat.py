@@ -29,7 +29,7 @@ from bench.research.sdsat_figures import Found, One, answers_of, results, write
 from bench.specbench.run import apart
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
 from engine.drafting.methods.sdsat import TEMPLATES, Sdsat, install, load
-from engine.generate import generate
+from engine.generate import Generation, generate
 from engine.prompts.builder import prompt_of
 from engine.weights import WeightsError
 
@@ -47,7 +47,7 @@ def answer(engine: Engine, name: str, request: Request, drafter: Sdsat) -> One:
 
     def work() -> tuple[list[Step], Done]:
         events = list(
-            generate(request, prompt, engine.parts.target, engine.parts.tokenizer, drafter)
+            generate(Generation(request, prompt, engine.parts.tokenizer, engine.parts.target.context), engine.parts.target, drafter)
         )
         *steps, done = (one for one in events if isinstance(one, Done) or one.prefill is None)
         return steps, done
@@ -101,9 +101,10 @@ def launched(argv: list[str], devices: list[str], out: Path) -> Found:
     parts = [out / f"part-{n}" for n in range(len(devices))]
     running = [
         subprocess.Popen(
-            [sys.executable, str(Path(__file__)), *argv, "--device", device, "--devices", "",
+            [sys.executable, "-m", "bench", "sdsat", *argv, "--device", device, "--devices", "",
              "--part", f"{n}/{len(devices)}", "--out", str(parts[n])],
             stdout=subprocess.DEVNULL,
+            cwd=report.ROOT,
         )
         for n, device in enumerate(devices)
     ]  # fmt: skip
@@ -213,7 +214,3 @@ def main(argv: list[str] | None = None) -> int:
     record = {"model": Path(args.model).name, **report.where(args.devices or args.device)}
     print(json.dumps({**record, "best": best, "results": lines}))
     return 0 if all(one["equal"] for one in lines) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

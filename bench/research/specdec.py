@@ -32,7 +32,7 @@ from engine.drafting import Drafter, Nothing
 from engine.drafting.draft_length import Constant, Heuristic, Likely, Oracle
 from engine.drafting.draft_model import DraftModel, draft_model, load_draft
 from engine.drafting.methods.specdec import AcceptanceHead, specdec
-from engine.generate import generate
+from engine.generate import Generation, generate
 from engine.model.placement import choose_device
 from engine.prompts.builder import prompt_of
 from engine.research.train.plot import draw
@@ -161,7 +161,7 @@ def run(engine: Engine, model: Any, request: Request, drafter: Drafter) -> tuple
 
     def work() -> tuple[Done, float]:
         start = perf_counter()
-        *_, done = generate(request, prompt, model, engine.parts.tokenizer, drafter)
+        *_, done = generate(Generation(request, prompt, engine.parts.tokenizer, model.context), model, drafter)
         assert isinstance(done, Done)
         return done, done.usage.decode_seconds or perf_counter() - start
 
@@ -276,7 +276,3 @@ def main(argv: list[str] | None = None) -> int:
     place = report.where(choose_device("auto").type)
     print(json.dumps({**models, **place, "pareto": front, "rates": every}))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

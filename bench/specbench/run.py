@@ -24,7 +24,7 @@ from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
 from engine.drafting.registry import NAMES, chosen
 from engine.model.kv_cache import common_prefix
 from engine.model.placement import choose_device, choose_dtype
-from engine.model.target import Target
+from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import prompt_of
 from engine.records import Event
 from engine.research.train.teacher_forcing import read
@@ -70,7 +70,7 @@ class Ours:
     def run(self, request: Request) -> Turn:
         engine, steps, done = self.engine, list[int](), Done("failed")
         device = engine.parts.target.device.type
-        apart(engine, engine.parts.target.sequences.clear)
+        apart(engine, engine.parts.target.pool.sequences.clear)
         synchronize(device)
         began = perf_counter()
         plain = self.drafter == PLAIN
@@ -286,7 +286,7 @@ def gap(engine: Engine, question: Question, plain: Row, other: Row) -> float:
     return float("inf")
 
 
-def lead(target: Target, text: list[int]) -> float:
+def lead(target: TorchTarget, text: list[int]) -> float:
     """How far the best token behind `text` is before the next one, in logits."""
     *_, (_, logits, _) = read(target, text, len(text) - 1)
     first, second = logits[-1].float().topk(2).values.tolist()

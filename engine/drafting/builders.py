@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from engine.drafting.methods.datastore import Static
     from engine.drafting.next_token import Model, NextToken
     from engine.model.cost_model import Cost
-    from engine.prompts.builder import Tokenizer
+    from engine.prompts.tokenizer import Tokenizer
     from index.workspace.workspace import Workspace
 
 TYPICAL = 1024  # tokens in the cache, where passes of different sizes are compared

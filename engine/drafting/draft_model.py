@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.config import Config
-    from engine.model.target import Target
-    from engine.prompts.builder import Tokenizer
+    from engine.model.torch_target import TorchTarget
+    from engine.prompts.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Smaller:
     """A model with a cache of its own, which holds what is common with the last round's text: a
     refused draft's rows are forgotten, and the last token of a wholly accepted one is read now."""
 
-    def __init__(self, model: Target) -> None:
+    def __init__(self, model: TorchTarget) -> None:
         self.model = model
         self.unread: list[int] = []  # committed tokens that go into the next pass
         self.said = ""
@@ -178,7 +178,7 @@ def extend(
     return token
 
 
-def draft_model(model: Target, lengths: Constant | None = None) -> DraftModel:
+def draft_model(model: TorchTarget, lengths: Constant | None = None) -> DraftModel:
     """The drafter of one answer; `model` (of `load_draft`) and `lengths` serve many."""
     return DraftModel(Smaller(model), lengths)
 
@@ -188,16 +188,16 @@ def self_draft(layers: int, lengths: Constant | None = None) -> DraftModel:
     return DraftModel(FirstLayers(layers), lengths, "self-draft")
 
 
-def load_draft(name: str, config: Config, tokenizer: Tokenizer) -> Target:
+def load_draft(name: str, config: Config, tokenizer: Tokenizer) -> TorchTarget:
     """The draft model `name` for the model of `config`, whose tokenizer that is. PairError where
     they read different tokens; else as `Target` and `locate`."""
-    from engine.model.target import Target
-    from engine.prompts.builder import Tokenizer as Reading
+    from engine.model.torch_target import TorchTarget
+    from engine.prompts.tokenizer import Tokenizer as Reading
     from engine.weights import locate
 
     folder = locate(name)
     check_pair(config.model, tokenizer, name, Reading(folder))
-    return Target(folder, replace(config, model=name))
+    return TorchTarget(folder, replace(config, model=name))
 
 
 def check_pair(model: str, tokenizer: Tokenizer, draft: str, other: Tokenizer) -> None:

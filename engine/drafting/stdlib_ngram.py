@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from engine.drafting._drafting import Ngram
 from engine.editing.edits import plain
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from index.workspace.array_file import ArrayFile, sync, write
 from index.workspace.file_filter import Skipped, read
 from index.workspace.token_cache import chunks

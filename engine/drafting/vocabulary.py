@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.drafting._drafting import Vocabulary
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 
 BLANK, LINE_END, SIGN, SPACED, WORD, OTHER = range(6)  # looks; as in core/vocabulary.hpp
 STARTS_LINE = 8  # added to the look of a token after which a line starts

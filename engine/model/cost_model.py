@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class Cost:
 # -- measuring -----------------------------------------------------------------------------------
 
 
-def guess(target: Target) -> Cost:
+def guess(target: TorchTarget) -> Cost:
     """The usual shape, at the pace of one token on this machine: two passes."""
     cpu = target.device.type == "cpu"
     usual, growth = (USUAL, USUAL_GROWTH) if cpu else (USUAL_GPU, USUAL_GROWTH_GPU)
@@ -151,7 +151,7 @@ def guess(target: Target) -> Cost:
     return Cost([one * times for times in usual], None, (one * growth[0], one * growth[1]))
 
 
-def measure(target: Target, cost: Cost) -> Iterator[float]:
+def measure(target: TorchTarget, cost: Cost) -> Iterator[float]:
     """Time passes, one a turn, until they get no faster; then `cost` knows. Yields the seconds to
     wait before the next turn. The target's sequences are left alone, so requests may run between
     two turns; what disturbs a pass makes it slower, so the fastest of each counts."""
@@ -198,17 +198,17 @@ def grown(near: dict[int, float], far: dict[int, float], tokens: int) -> tuple[f
     return max(added[first] - row * first, 0.0), row
 
 
-def scratch(target: Target, context: int) -> Target:
+def scratch(target: TorchTarget, context: int) -> TorchTarget:
     """The same model with one sequence of its own: `context` tokens, room for GRID's last."""
     probe = copy(target)
-    probe.sequences = []
+    probe.pool = probe.pool.empty()
     probe.begin([1] * (context + 1), GRID[-1])
     for part in probe.sequence.cache:
         part.fill_(0.1)  # pages that were never written would be read too fast
     return probe
 
 
-def timed(probe: Target, context: int, rows: int) -> float:
+def timed(probe: TorchTarget, context: int, rows: int) -> float:
     """Seconds of one pass over `rows` tokens, choosing a token included."""
     from engine.records import Draft
 

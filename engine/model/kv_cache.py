@@ -1,29 +1,38 @@
-"""Sequence: one text that the model has read, with its cache. Nothing here runs the model."""
+"""KV caches of recent sequences, so that a prompt that shares a prefix with one is not read again.
+
+Nothing here runs the model.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from engine.records import RequestError
+
 if TYPE_CHECKING:
     from engine.model.hf_model import Generic
     from engine.model.llama import Llama
 
+ALLOCATION_ROWS = 256  # capacities are multiples of this
+
 
 @dataclass(slots=True)
 class Sequence:
-    """One remembered sequence: row i of the cache belongs to tokens[i]."""
+    """One cached sequence: row i of the cache belongs to tokens[i]."""
 
     tokens: list[int] = field(default_factory=list)
-    # keys and values [2, layers, kv heads, capacity, d]: a part for each device and its layers
+    # keys and values [2, layers, kv heads, capacity, head dim], one tensor for each device
     cache: tuple[Tensor, ...] = ()
-    states: Tensor | None = None  # [capacity, width]: the rows' final hidden states, where kept
+    states: Tensor | None = None  # [capacity, width]: final hidden states of the rows, where kept
 
     @property
     def capacity(self) -> int:
+        """Rows that the cache has memory for."""
         return self.cache[0].shape[3] if self.cache else 0
 
     @property
@@ -32,14 +41,85 @@ class Sequence:
         return sum(part.nbytes for part in self.cache) + states
 
 
+class SequencePool:
+    """The cached sequences, least recently used first; the last one is current."""
+
+    def __init__(
+        self,
+        allocate: Callable[[Sequence, int, int], Sequence],
+        max_sequences: int,
+        max_bytes: int,
+    ) -> None:
+        """`allocate(source, rows, capacity)` copies the first rows of a sequence into new memory.
+        The current sequence is kept whatever its size."""
+        self._allocate = allocate
+        self.max_sequences, self.max_bytes = max_sequences, max_bytes
+        self.sequences: list[Sequence] = []
+
+    @property
+    def current(self) -> Sequence:
+        return self.sequences[-1]
+
+    def empty(self) -> SequencePool:
+        """Another pool of the same limits, without sequences."""
+        return SequencePool(self._allocate, self.max_sequences, self.max_bytes)
+
+    def begin(self, prompt: list[int], room: int) -> int:
+        """Make a sequence current that shares the longest prefix with `prompt` and has space for
+        `room` more rows; returns how many of the prompt's tokens it holds, at most all but one.
+        RequestError where there is no memory for it."""
+        shared = [common_prefix(one.tokens, prompt[:-1]) for one in self.sequences]
+        need = -(-(len(prompt) + room + 1) // ALLOCATION_ROWS) * ALLOCATION_ROWS
+        best = max(range(len(shared)), key=lambda n: shared[n], default=-1)
+        cached = shared[best] if best >= 0 else 0
+        try:
+            current = self._continued(best, cached, need)
+        except torch.OutOfMemoryError:
+            cached, current = 0, self._alone(need)
+        del current.tokens[cached:]
+        self.sequences.append(current)
+        self._evict()
+        return cached
+
+    def _continued(self, best: int, cached: int, need: int) -> Sequence:
+        """The cached sequence itself where at least half of it goes on, else a copy."""
+        if cached and cached * 2 >= len(self.sequences[best].tokens):
+            current = self.sequences.pop(best)
+            if current.capacity >= need:
+                return current
+            return self._allocate(current, cached, need)
+        return self._allocate(self.sequences[best] if cached else Sequence(), cached, need)
+
+    def _alone(self, need: int) -> Sequence:
+        """A new sequence after dropping all others, where memory is short."""
+        self.sequences.clear()
+        torch.cuda.empty_cache()
+        try:
+            return self._allocate(Sequence(), 0, need)
+        except torch.OutOfMemoryError as error:
+            raise RequestError(
+                f"the card has no memory for {need} tokens: select fewer lines, or ask for a "
+                "shorter answer"
+            ) from error
+
+    def _evict(self) -> None:
+        while len(self.sequences) > 1 and (
+            len(self.sequences) > self.max_sequences
+            or sum(one.nbytes for one in self.sequences) > self.max_bytes
+        ):
+            del self.sequences[0]
+
+
 def copied(
     model: Llama | Generic, source: Sequence, rows: int, capacity: int, keeps_states: bool
 ) -> Sequence:
-    """A sequence with memory of its own that starts with `rows` rows of `source`. Each layer's keys
-    and values lie where the layer does."""
-    kind = model.cache_dtype
+    """A sequence with memory of its own that starts with the first `rows` rows of `source`; the
+    keys and values of each layer are on that layer's device."""
+    dtype = model.cache_dtype
     cache = tuple(
-        torch.empty((2, count, model.kv_heads, capacity, model.head_dim), dtype=kind, device=device)
+        torch.empty(
+            (2, count, model.kv_heads, capacity, model.head_dim), dtype=dtype, device=device
+        )
         for device, count in model.places
     )
     if rows:

@@ -15,14 +15,14 @@ from engine.model.ops import Rows
 from engine.model.placement import memory_told
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
 log = logging.getLogger(__name__)
 
 MANY = 128  # rows, as in a chunk of a prompt
 
 
-def checked(target: Target) -> bool:
+def checked(target: TorchTarget) -> bool:
     """`rows_are_alone`; UnsupportedModel where a card cannot run exact passes at all."""
     if target.device.type == "cpu":
         return rows_are_alone(target)
@@ -37,7 +37,7 @@ def checked(target: Target) -> bool:
 
 
 @torch.inference_mode()
-def rows_are_alone(target: Target) -> bool:
+def rows_are_alone(target: TorchTarget) -> bool:
     """Whether rows get the same bits alone and in passes of 2, 16, 64 and 128 rows (first layer and
     head; all layers of a `Generic` model, and on a card). Logged once where they do not."""
     ids = torch.arange(1, MANY + 1) * 7919 % target.vocab

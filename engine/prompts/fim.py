@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from engine.editing.edits import plain
 
 if TYPE_CHECKING:
-    from engine.prompts.builder import Tokenizer
+    from engine.prompts.tokenizer import Tokenizer
     from engine.records import Request
 
 # What models of this kind call prefix, suffix and middle; by name, for the vocabulary decides.

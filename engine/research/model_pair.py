@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from engine.drafting.draft_model import check_pair
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.weights.integrity import settings_of
 
 Memory = dict[int | str, str]  # of a device (a GPU's number, or "cpu") -> what may be used of it

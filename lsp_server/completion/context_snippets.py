@@ -17,7 +17,7 @@ from lsp_server.completion.brackets import PAIRS, scan
 from lsp_server.completion.indentation import OPENS, width
 
 if TYPE_CHECKING:
-    from engine.prompts.builder import Tokenizer
+    from engine.prompts.tokenizer import Tokenizer
     from index.workspace.workspace import Workspace
 
 WORD = re.compile(r"[^\W\d]\w{2,}")

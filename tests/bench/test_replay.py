@@ -216,7 +216,7 @@ def test_a_hunk_starts_where_its_old_lines_do(before: str, after: str) -> None:
 
 
 def test_tokens_are_the_tokenizers(tiny: Any) -> None:
-    from engine.prompts.builder import Tokenizer
+    from engine.prompts.tokenizer import Tokenizer
 
     encoder = Tokenizer(tiny("llama"))
     for one, replay in zip(read(SAMPLE)[:5], load(SAMPLE, "file", encoder, limit=5), strict=True):

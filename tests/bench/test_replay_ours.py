@@ -25,7 +25,7 @@ from engine.drafting import Context
 from engine.drafting._drafting import Weights
 from engine.drafting.drafter_weights import SHIPPED, save_weights
 from engine.drafting.stdlib_ngram import Library
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from engine.research.train.edit_records import Edit, Replay, read, replays
 from index.workspace.workspace import Workspace

@@ -17,8 +17,9 @@ from bench.decode.methods import cut
 from bench.specbench import run, specbench
 from bench.specbench.run import wanted
 from engine.drafting.methods import sdsat
-from engine.model.target import Target
-from engine.prompts.builder import Tokenizer, prompt_of
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import prompt_of
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from tests.conftest import tiny_model
 from tests.model.test_target import load
@@ -205,7 +206,7 @@ def test_a_changed_text_ends_with_exit_code_1(
     assert specbench.main([*given, "--resume", "--tie", "99"]) == 0, "all gaps are ties then"
 
 
-def lead(target: Target, text: list[int]) -> float:
+def lead(target: TorchTarget, text: list[int]) -> float:
     """By one plain pass."""
     target.begin(text, 8)
     for _ in target.prefill(text, 8):

@@ -17,7 +17,7 @@ import pytest
 
 from engine.drafting import drafter_weights as module
 from engine.drafting.drafter_weights import KINDS, load_weights
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from tests.support.command import draftline, environment, one_line
 from tests.support.training import make_place, record
 from ui.cli import train as command

@@ -24,9 +24,10 @@ from engine.drafting.draft_model import (
     load_draft,
     self_draft,
 )
-from engine.generate import generate
-from engine.model.target import Target
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.generate import Generation, generate
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Draft, Request
 from engine.sampling.rejection_sampling import probabilities
 from tests.conftest import byte_bpe, tiny_model
@@ -52,18 +53,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def target(folder: Path) -> Target:
+def target(folder: Path) -> TorchTarget:
     return load(tiny_model(folder / "model"), threads=1)
 
 
 @pytest.fixture(scope="module")
-def twin(folder: Path, target: Target) -> Target:
+def twin(folder: Path, target: TorchTarget) -> TorchTarget:
     """The same model again, with a cache of its own."""
     return load(folder / "model", threads=1)
 
 
 @pytest.fixture(scope="module")
-def other(folder: Path) -> Target:
+def other(folder: Path) -> TorchTarget:
     """A model that agrees now and then: the same, with some noise in its head."""
     from safetensors.torch import load_file, save_file
 
@@ -77,12 +78,12 @@ def other(folder: Path) -> Target:
 
 
 @pytest.fixture(scope="module")
-def tokenizer(folder: Path, target: Target) -> Tokenizer:
+def tokenizer(folder: Path, target: TorchTarget) -> Tokenizer:
     return Tokenizer(folder / "model")
 
 
 @pytest.fixture(scope="module")
-def endless(folder: Path, target: Target) -> Tokenizer:
+def endless(folder: Path, target: TorchTarget) -> Tokenizer:
     tokenizer = Tokenizer(folder / "model")
     tokenizer.eos = frozenset()
     return tokenizer
@@ -91,7 +92,7 @@ def endless(folder: Path, target: Target) -> Tokenizer:
 @pytest.mark.parametrize("options", [{}, SAMPLED, {"temperature": 1.0, "seed": 7}], ids=str)
 @pytest.mark.parametrize("name", LENGTHS)
 def test_no_length_changes_the_answer(
-    target: Target, other: Target, endless: Tokenizer, name: str, options: Any
+    target: TorchTarget, other: TorchTarget, endless: Tokenizer, name: str, options: Any
 ) -> None:
     """Two answers in a row, so that what is left of one would show in the next."""
     lengths = LENGTHS[name]()
@@ -105,14 +106,14 @@ def test_no_length_changes_the_answer(
 
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=str)
 def test_every_place_of_an_end_token_and_every_length(
-    target: Target, other: Target, options: Any
+    target: TorchTarget, other: TorchTarget, options: Any
 ) -> None:
     same_wherever_it_ends(target, PROMPT, lambda: [draft_model(other), self_draft(1)], options)
 
 
 @pytest.mark.parametrize("options", [{}, SAMPLED, {"temperature": 2.0, "seed": 3}], ids=str)
 def test_a_model_agrees_with_itself(
-    target: Target, twin: Target, endless: Tokenizer, options: Any
+    target: TorchTarget, twin: TorchTarget, endless: Tokenizer, options: Any
 ) -> None:
     """Under sampling, too: both choose with the same noise."""
     prompt = Prompt(PROMPT, max_tokens=42)
@@ -122,7 +123,7 @@ def test_a_model_agrees_with_itself(
 
 
 def test_a_drafted_token_takes_one_pass(
-    target: Target, twin: Target, endless: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    target: TorchTarget, twin: TorchTarget, endless: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also behind a draft that was accepted whole, whose last token the smaller model has not read
     yet; and a long prompt is read in chunks before."""
@@ -149,7 +150,7 @@ def test_a_drafted_token_takes_one_pass(
 
 
 def test_shared_noise_makes_models_agree_more_often(
-    target: Target, other: Target, endless: Tokenizer
+    target: TorchTarget, other: TorchTarget, endless: Tokenizer
 ) -> None:
     """Beside a draft that is drawn with noise of its own from the same distribution."""
     accepted = {}
@@ -176,7 +177,7 @@ def own_noise(drafter: DraftModel) -> Any:
 
 
 def test_its_cache_is_always_that_of_the_committed_text(
-    target: Target, other: Target, endless: Tokenizer, folder: Path
+    target: TorchTarget, other: TorchTarget, endless: Tokenizer, folder: Path
 ) -> None:
     """Bit for bit, after whatever was refused or accepted."""
     fresh = load(folder / "other", threads=1)
@@ -202,7 +203,7 @@ def test_its_cache_is_always_that_of_the_committed_text(
     assert rounds > 20
 
 
-def test_first_layers_leave_the_models_cache_alone(target: Target, endless: Tokenizer) -> None:
+def test_first_layers_leave_the_models_cache_alone(target: TorchTarget, endless: Tokenizer) -> None:
     begin(target, PROMPT)
     rows = len(target.tokens)
     before = target.sequence.cache[0][..., :rows, :].clone()
@@ -216,7 +217,7 @@ def test_first_layers_leave_the_models_cache_alone(target: Target, endless: Toke
 
 
 def test_the_first_layers_say_what_a_model_of_only_them_would(
-    target: Target, folder: Path, tmp_path: Path
+    target: TorchTarget, folder: Path, tmp_path: Path
 ) -> None:
     """A folder of the same weights whose config has one layer."""
     short = tmp_path / "short"
@@ -237,10 +238,10 @@ def test_the_first_layers_say_what_a_model_of_only_them_would(
 
 
 def test_a_long_prompt_is_read_a_chunk_a_round(
-    target: Target, twin: Target, endless: Tokenizer
+    target: TorchTarget, twin: TorchTarget, endless: Tokenizer
 ) -> None:
     """Drafting begins once it is read; until then there is an answer, too."""
-    twin.sequences.clear()
+    twin.pool.sequences.clear()
     prompt = Prompt([40 + n % 50 for n in range(300)], max_tokens=40)
     steps, done = run(target, endless, prompt, draft_model(twin, Constant(4)))
     drafted = [step.drafted for step in steps if step.prefill is None]
@@ -250,7 +251,7 @@ def test_a_long_prompt_is_read_a_chunk_a_round(
 
 
 def test_a_draft_models_context_may_be_shorter(
-    target: Target, folder: Path, endless: Tokenizer, caplog: pytest.LogCaptureFixture
+    target: TorchTarget, folder: Path, endless: Tokenizer, caplog: pytest.LogCaptureFixture
 ) -> None:
     short = load(folder / "model", threads=1, max_context=24)
     prompt = Prompt(PROMPT, max_tokens=60)
@@ -265,7 +266,7 @@ def test_a_draft_models_context_may_be_shorter(
 
 
 def test_a_draft_model_may_have_fewer_rows_for_tokens(
-    target: Target, tmp_path: Path, endless: Tokenizer, caplog: pytest.LogCaptureFixture
+    target: TorchTarget, tmp_path: Path, endless: Tokenizer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Models of one tokenizer pad their embeddings differently."""
     from safetensors.torch import load_file, save_file
@@ -285,22 +286,19 @@ def test_a_draft_model_may_have_fewer_rows_for_tokens(
             _, done = run(target, endless, prompt, draft_model(narrow), **options)
             assert answer(done) == answer(expected)
     assert "it has only 200 tokens: decoding plainly" in caplog.text
-    *_, done = generate(
-        Request("complete", temperature=1.0), Prompt(PROMPT, max_tokens=30), target, endless,
-        draft_model(narrow), verification="rejection",
-    )  # fmt: skip
+    *_, done = generate(Generation(Request("complete", temperature=1.0), Prompt(PROMPT, max_tokens=30), endless, target.context, verification="rejection"), target, draft_model(narrow))  # fmt: skip
     assert isinstance(done, Done) and done.usage.completion_tokens == 30
 
 
 def test_drawn_drafts_of_the_model_itself_are_all_accepted(
-    target: Target, twin: Target, endless: Tokenizer
+    target: TorchTarget, twin: TorchTarget, endless: Tokenizer
 ) -> None:
     """Accept/resample, p = q: nothing is refused. Another model's are, now and then."""
     for drafting, least, most in ((twin, 1.0, 1.0), (None, 0.0, 0.95)):
         drafter = draft_model(drafting, Constant(5)) if drafting else self_draft(1)
         prompt = Prompt(PROMPT, max_tokens=42)
         request = Request("complete", temperature=0.5, top_p=0.9, seed=5)
-        *_, done = generate(request, prompt, target, endless, drafter, verification="rejection")
+        *_, done = generate(Generation(request, prompt, endless, target.context, verification="rejection"), target, drafter)
         assert isinstance(done, Done)
         assert least <= done.usage.accepted / done.usage.drafted <= most
 
@@ -328,13 +326,13 @@ def test_pairs_of_different_tokenizers_are_one_line(folder: Path, tmp_path: Path
         check_pair("big-one", tokenizer, str(wrong), Tokenizer(wrong))
 
 
-def test_a_pair_of_one_tokenizer_is_loaded(folder: Path, target: Target) -> None:
+def test_a_pair_of_one_tokenizer_is_loaded(folder: Path, target: TorchTarget) -> None:
     config = Config(model="big-one", device="cpu", dtype="f32", threads=1)
     found = load_draft(str(folder / "model"), config, Tokenizer(folder / "model"))
     assert found.vocab == target.vocab and found is not target
 
 
-def test_layers_that_are_not_there_are_one_line(target: Target, tiny: Any) -> None:
+def test_layers_that_are_not_there_are_one_line(target: TorchTarget, tiny: Any) -> None:
     for count in (0, 2, 9):
         with pytest.raises(PairError, match="the model has 2: choose 1 to 1"):
             FirstLayers(count).ready(PROMPT, 5, target)

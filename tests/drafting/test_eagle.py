@@ -14,9 +14,10 @@ from engine.drafting import Context, Nothing
 from engine.drafting.methods.eagle import Eagle, Tree, auto_total, eagle, embedded
 from engine.drafting.methods.eagle_head import EagleHead, fresh, shape_of
 from engine.drafting.methods.head_checkpoint import CheckpointError
-from engine.generate import generate
-from engine.model.target import Target
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.generate import Generation, generate
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Draft, Request
 from tests.conftest import tiny_model
 from tests.model.test_target import begin, load
@@ -28,19 +29,19 @@ KINDS = ("llama", "qwen2", "qwen3")
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TorchTarget]:
     root = tmp_path_factory.mktemp("eagle")
     return {kind: load(tiny_model(root / kind, kind), threads=1) for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
-def endless(models: dict[str, Target]) -> Tokenizer:
+def endless(models: dict[str, TorchTarget]) -> Tokenizer:
     tokenizer = Tokenizer(models["llama"].folder)
     tokenizer.eos = frozenset()
     return tokenizer
 
 
-def head_of(target: Target, kind: str = "untrained") -> EagleHead:
+def head_of(target: TorchTarget, kind: str = "untrained") -> EagleHead:
     """Heads that no training makes, too."""
     head = fresh(shape_of(target.settings), 0)
     with torch.no_grad():
@@ -55,7 +56,7 @@ def head_of(target: Target, kind: str = "untrained") -> EagleHead:
 @pytest.mark.parametrize("options", [{}, SAMPLED, {"temperature": 1.0, "seed": 9}], ids=str)
 @pytest.mark.parametrize("kind", ["untrained", "broken", "flat"])
 def test_no_head_changes_the_answer(
-    models: dict[str, Target], endless: Tokenizer, kind: str, options: Any
+    models: dict[str, TorchTarget], endless: Tokenizer, kind: str, options: Any
 ) -> None:
     """Two answers in a row, in models with and without biases."""
     for target in models.values():
@@ -69,14 +70,14 @@ def test_no_head_changes_the_answer(
             assert done.usage.drafted > 20
 
 
-def test_every_place_of_an_end_token_and_every_length(models: dict[str, Target]) -> None:
+def test_every_place_of_an_end_token_and_every_length(models: dict[str, TorchTarget]) -> None:
     target = models["llama"]
     head = head_of(target)
     same_wherever_it_ends(target, PROMPT, lambda: [eagle(target, head, 12, 3, 3)], {})
 
 
 def test_the_context_may_end_before_the_answer(
-    models: dict[str, Target], endless: Tokenizer
+    models: dict[str, TorchTarget], endless: Tokenizer
 ) -> None:
     short = load(models["llama"].folder, threads=1, max_context=24)
     prompt = Prompt(PROMPT, max_tokens=60)
@@ -85,26 +86,23 @@ def test_the_context_may_end_before_the_answer(
     assert answer(done) == answer(expected) and done.usage.completion_tokens == 20
 
 
-def test_accept_resample_takes_its_trees_too(models: dict[str, Target], endless: Tokenizer) -> None:
+def test_accept_resample_takes_its_trees_too(models: dict[str, TorchTarget], endless: Tokenizer) -> None:
     target = models["llama"]
-    *_, done = generate(
-        Request("complete", temperature=1.0), Prompt(PROMPT, max_tokens=20), target, endless,
-        eagle(target, head_of(target)), verification="rejection",
-    )  # fmt: skip
+    *_, done = generate(Generation(Request("complete", temperature=1.0), Prompt(PROMPT, max_tokens=20), endless, target.context, verification="rejection"), target, eagle(target, head_of(target)))  # fmt: skip
     assert isinstance(done, Done) and done.usage.completion_tokens == 20
 
 
 # -- the tree --------------------------------------------------------------------------------------
 
 
-def states_of(target: Target, text: list[int]) -> Any:
+def states_of(target: TorchTarget, text: list[int]) -> Any:
     """The model's true states of a text."""
     begin(target, [*text, 0])
     assert target.sequence.states is not None
     return target.sequence.states[: len(text)].clone()
 
 
-def plainly(target: Target, head: EagleHead, text: list[int], path: list[int]) -> Any:
+def plainly(target: TorchTarget, head: EagleHead, text: list[int], path: list[int]) -> Any:
     """Log probabilities behind `path`: the head over the whole text from the start, with no cache
     and no tree; behind the text its own states stand in for the model's."""
     states = states_of(target, text[:-1])
@@ -121,7 +119,7 @@ def plainly(target: Target, head: EagleHead, text: list[int], path: list[int]) -
 
 
 def oracle(
-    target: Target, head: EagleHead, text: list[int], total: int, depth: int, width: int
+    target: TorchTarget, head: EagleHead, text: list[int], total: int, depth: int, width: int
 ) -> dict[tuple[int, ...], float]:
     """Path -> score of the nodes that EAGLE-2 verifies, by its definition."""
     everything: dict[tuple[int, ...], float] = {}
@@ -148,7 +146,7 @@ def paths(draft: Draft) -> dict[tuple[int, ...], float]:
 
 @torch.inference_mode()
 def test_trees_are_the_obvious_ones_in_every_round(
-    models: dict[str, Target], endless: Tokenizer
+    models: dict[str, TorchTarget], endless: Tokenizer
 ) -> None:
     """So the head's cache holds committed text with the model's true states, and no guesses."""
     target, head, rounds = models["qwen2"], head_of(models["qwen2"]), 0
@@ -172,7 +170,7 @@ def test_trees_are_the_obvious_ones_in_every_round(
     assert rounds > 5
 
 
-def test_states_are_kept_beside_the_cache(models: dict[str, Target], endless: Tokenizer) -> None:
+def test_states_are_kept_beside_the_cache(models: dict[str, TorchTarget], endless: Tokenizer) -> None:
     """After trees, other requests and a longer prompt they are those of a fresh reading."""
     target = models["llama"]
     target.keeps_states = True
@@ -186,7 +184,7 @@ def test_states_are_kept_beside_the_cache(models: dict[str, Target], endless: To
 
 
 def test_a_sequence_without_states_is_read_again(
-    models: dict[str, Target], endless: Tokenizer
+    models: dict[str, TorchTarget], endless: Tokenizer
 ) -> None:
     target = load(models["llama"].folder, threads=1)
     prompt = Prompt(PROMPT, max_tokens=20)
@@ -231,7 +229,7 @@ def shape_of_tiny() -> Any:
 # -- the head --------------------------------------------------------------------------------------
 
 
-def test_the_layer_is_the_models_own_without_its_first_norm(models: dict[str, Target]) -> None:
+def test_the_layer_is_the_models_own_without_its_first_norm(models: dict[str, TorchTarget]) -> None:
     """Beside transformers' decoder layer with the same weights."""
     from transformers import AutoConfig
     from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
@@ -257,7 +255,7 @@ def test_the_layer_is_the_models_own_without_its_first_norm(models: dict[str, Ta
 
 
 def test_a_head_is_kept_on_disk_under_published_names(
-    models: dict[str, Target], tmp_path: Path
+    models: dict[str, TorchTarget], tmp_path: Path
 ) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -278,7 +276,7 @@ def test_a_head_is_kept_on_disk_under_published_names(
 
 
 def test_heads_that_do_not_fit_are_one_line(
-    models: dict[str, Target], tmp_path: Path, tiny: Any
+    models: dict[str, TorchTarget], tmp_path: Path, tiny: Any
 ) -> None:
     llama, qwen = models["llama"], models["qwen2"]
     head_of(llama).save(tmp_path, llama.folder)

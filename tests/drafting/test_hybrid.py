@@ -13,8 +13,9 @@ from engine.drafting import Nothing
 from engine.drafting.draft_length import Adaptive
 from engine.drafting.draft_model import draft_model
 from engine.drafting.hybrid import Either, expected
-from engine.model.target import Target
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Step
 from tests.conftest import tiny_model
 from tests.model.test_target import load
@@ -47,7 +48,7 @@ class Listening(Nothing):
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Target, Target, Tokenizer]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[TorchTarget, TorchTarget, Tokenizer]:
     """The same model twice, so that what the smaller one writes is right; it never ends."""
     folder = tiny_model(tmp_path_factory.mktemp("pair") / "model")
     tokenizer = Tokenizer(folder)
@@ -55,7 +56,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Target, Target, Toke
     return load(folder, threads=1), load(folder, threads=1), tokenizer
 
 
-def either(smaller: Target, lengths: Adaptive) -> Either:
+def either(smaller: TorchTarget, lengths: Adaptive) -> Either:
     """A pass takes a second."""
     copied = real("trained", CHEAP)
     return Either(copied, draft_model(smaller, lengths), lengths, copied.cost)
@@ -68,7 +69,7 @@ def sources(steps: list[Step]) -> set[str]:
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=str)
 @pytest.mark.parametrize("seconds", [1e-9, 0.4, 1e9])
 def test_what_brings_more_is_taken_and_the_answer_stays(
-    pair: tuple[Target, Target, Tokenizer], seconds: float, options: Any
+    pair: tuple[TorchTarget, TorchTarget, Tokenizer], seconds: float, options: Any
 ) -> None:
     target, smaller, tokenizer = pair
     plain = Listening()
@@ -83,7 +84,7 @@ def test_what_brings_more_is_taken_and_the_answer_stays(
         assert "prediction" in seen or seconds < 1e-3
 
 
-def test_a_smaller_model_is_tried_until_it_is_known(pair: tuple[Target, Target, Tokenizer]) -> None:
+def test_a_smaller_model_is_tried_until_it_is_known(pair: tuple[TorchTarget, TorchTarget, Tokenizer]) -> None:
     """Where nothing is there to be copied; its pace is then the measured one."""
     target, smaller, tokenizer = pair
     lengths = Adaptive()

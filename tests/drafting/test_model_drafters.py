@@ -14,9 +14,10 @@ from engine.drafting.methods.eagle import eagle
 from engine.drafting.methods.eagle_head import fresh, shape_of
 from engine.drafting.methods.sdsat import Sdsat, install
 from engine.drafting.methods.specdec import AcceptanceHead, specdec
-from engine.generate import generate
-from engine.model.target import Target
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.generate import Generation, generate
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Request
 from tests.conftest import tiny_model
 from tests.model.test_target import load
@@ -28,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("types") / "model", "qwen2")
 
 
-def all_of(target: Target, draft: Target) -> dict[str, Drafter]:
+def all_of(target: TorchTarget, draft: TorchTarget) -> dict[str, Drafter]:
     """One of each, untrained."""
     ids = install(target, torch.ones(2, target.model.width))
     return {
@@ -55,5 +56,5 @@ def test_no_model_that_drafts_changes_the_answer(folder: Path, dtype: str) -> No
             assert done.usage.drafted > 10
     for name, drafter in all_of(target, draft).items():
         request = Request("complete", temperature=1.0, seed=1)
-        *_, end = generate(request, prompt, target, tokenizer, drafter, verification="rejection")
+        *_, end = generate(Generation(request, prompt, tokenizer, target.context, verification="rejection"), target, drafter)
         assert isinstance(end, Done) and end.usage.completion_tokens == 24, name

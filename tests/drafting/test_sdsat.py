@@ -14,9 +14,10 @@ from engine.drafting import Nothing
 from engine.drafting.methods import sdsat
 from engine.drafting.methods.head_checkpoint import CheckpointError
 from engine.drafting.methods.sdsat import TEMPLATES, Sdsat, grow, install, reserved
-from engine.generate import generate
-from engine.model.target import Target
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.generate import Generation, generate
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Draft, Request
 from engine.research.train import self_distill
 from engine.research.train.adaptive_tokens import Reader, Slots, blocks, cuts_of, loss_of, train
@@ -37,17 +38,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def target(folder: Path) -> Target:
+def target(folder: Path) -> TorchTarget:
     return load(folder, threads=1)
 
 
 @pytest.fixture(scope="module")
-def ids(target: Target) -> list[int]:
+def ids(target: TorchTarget) -> list[int]:
     return install(target, torch.randn(2, 32, generator=generator(0, 0)))
 
 
 @pytest.fixture(scope="module")
-def endless(folder: Path, target: Target) -> Tokenizer:
+def endless(folder: Path, target: TorchTarget) -> Tokenizer:
     tokenizer = Tokenizer(folder)
     tokenizer.eos = frozenset()
     return tokenizer
@@ -71,7 +72,7 @@ def texts(endless: Tokenizer) -> list[Text]:
 @pytest.mark.parametrize(("slots", "tree"), [(0, False), (1, False), (5, False), (9, False),
                                              (5, True), (13, True)])  # fmt: skip
 def test_no_adaptive_tokens_change_the_answer(
-    target: Target, ids: list[int], endless: Tokenizer, slots: int, tree: bool, options: Any
+    target: TorchTarget, ids: list[int], endless: Tokenizer, slots: int, tree: bool, options: Any
 ) -> None:
     for prompt_ids in (PROMPT, [60], PROMPT[:2]):
         prompt = Prompt(prompt_ids, max_tokens=24)
@@ -81,7 +82,7 @@ def test_no_adaptive_tokens_change_the_answer(
         assert not slots or done.usage.accepted >= 10  # the certain token of each round
 
 
-def test_every_place_of_an_end_token_and_every_length(target: Target, ids: list[int]) -> None:
+def test_every_place_of_an_end_token_and_every_length(target: TorchTarget, ids: list[int]) -> None:
     def every() -> list[Sdsat]:
         return [Sdsat(ids, 5, tree) for tree in (False, True)]
 
@@ -89,7 +90,7 @@ def test_every_place_of_an_end_token_and_every_length(target: Target, ids: list[
 
 
 def test_the_model_stays_bit_for_bit_what_it_was(
-    folder: Path, target: Target, ids: list[int]
+    folder: Path, target: TorchTarget, ids: list[int]
 ) -> None:
     """Rows of a text beside rows of adaptive tokens, and the model without them."""
     plain = load(folder, threads=1)
@@ -105,7 +106,7 @@ def test_the_model_stays_bit_for_bit_what_it_was(
     assert torch.equal(rows[0], rows[1])
 
 
-def test_a_round_by_hand(target: Target, ids: list[int], endless: Tokenizer) -> None:
+def test_a_round_by_hand(target: TorchTarget, ids: list[int], endless: Tokenizer) -> None:
     """As published: a0 .. ak from the first pass, b0 .. bk from the second."""
     begin(target, PROMPT)
     blank = Draft([ids[0], ids[1], ids[1]], [-1, 0, 1], [0.0] * 3, [""] * 3)
@@ -125,13 +126,10 @@ def test_a_round_by_hand(target: Target, ids: list[int], endless: Tokenizer) -> 
 
 
 def test_accept_resample_takes_the_certain_token_always(
-    target: Target, ids: list[int], endless: Tokenizer
+    target: TorchTarget, ids: list[int], endless: Tokenizer
 ) -> None:
     for tree in (False, True):
-        *steps, done = generate(
-            Request("complete", temperature=1.0, seed=2), Prompt(PROMPT, max_tokens=24), target,
-            endless, Sdsat(ids, 5, tree), verification="rejection",
-        )  # fmt: skip
+        *steps, done = generate(Generation(Request("complete", temperature=1.0, seed=2), Prompt(PROMPT, max_tokens=24), endless, target.context, verification="rejection"), target, Sdsat(ids, 5, tree))  # fmt: skip
         assert isinstance(done, Done) and done.usage.completion_tokens == 24
         assert all(step.accepted for step in steps if step.drafted)  # type: ignore[union-attr]
 
@@ -166,7 +164,7 @@ def test_nothing_stands_behind_an_end_token() -> None:
     ]  # fmt: skip
 
 
-def test_ids_of_words_are_refused(target: Target, endless: Tokenizer, tiny: Any) -> None:
+def test_ids_of_words_are_refused(target: TorchTarget, endless: Tokenizer, tiny: Any) -> None:
     words = {number: word for word, number in endless.words.items()}
     with pytest.raises(ValueError, match=r"adaptive token 70 is .* in model: choose ids"):
         reserved([70], endless, target)
@@ -204,7 +202,7 @@ def test_cuts_stand_in_the_answer() -> None:
         assert cuts == list(range(2, 2 + max(0, count - 1)))
 
 
-def test_training_sees_what_drafting_sees(folder: Path, target: Target, ids: list[int]) -> None:
+def test_training_sees_what_drafting_sees(folder: Path, target: TorchTarget, ids: list[int]) -> None:
     """Each block's rows are those of the engine's own pass over the text's beginning."""
     reader = Reader(folder)
     text = [5, 9, 13, 17, 21, 25, 29]
@@ -220,7 +218,7 @@ def test_training_sees_what_drafting_sees(folder: Path, target: Target, ids: lis
 
 
 def test_trained_tokens_beat_untrained_ones(
-    folder: Path, target: Target, texts: list[Text], tmp_path: Path
+    folder: Path, target: TorchTarget, texts: list[Text], tmp_path: Path
 ) -> None:
     """On texts that were held out; the file has them again."""
     found = train(texts, target, tmp_path, replace(PLAN, epochs=12), 3, 3)
@@ -244,7 +242,7 @@ def test_one_token_may_serve_all_slots(folder: Path, texts: list[Text]) -> None:
 
 @pytest.mark.full
 def test_a_killed_training_makes_the_same_tokens(
-    folder: Path, target: Target, texts: list[Text], tmp_path: Path
+    folder: Path, target: TorchTarget, texts: list[Text], tmp_path: Path
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train(texts, target, whole, PLAN, 3, 2)
@@ -264,7 +262,7 @@ def test_a_killed_training_makes_the_same_tokens(
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
 
 
-def test_what_training_refuses(target: Target, tiny: Any, tmp_path: Path) -> None:
+def test_what_training_refuses(target: TorchTarget, tiny: Any, tmp_path: Path) -> None:
     with pytest.raises(BadSamples, match="0 answers: two or more are needed"):
         train([Text([1], [2])] * 5, target, tmp_path)
     with pytest.raises(BadSamples, match="token 9999: made with another tokenizer"):

@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 from engine.drafting import Nothing
 from engine.drafting.methods.head_checkpoint import CheckpointError, fingerprint
 from engine.drafting.methods.specdec import AcceptanceHead, specdec
-from engine.model.target import Target
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.acceptance import fresh
 from tests.support.heads import pair
 from tests.test_law import SAMPLED, answer, run
@@ -29,12 +30,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def models(place: Path) -> tuple[Target, Target]:
+def models(place: Path) -> tuple[TorchTarget, TorchTarget]:
     return pair(place)
 
 
 @pytest.fixture(scope="module")
-def endless(place: Path, models: tuple[Target, Target]) -> Tokenizer:
+def endless(place: Path, models: tuple[TorchTarget, TorchTarget]) -> Tokenizer:
     tokenizer = Tokenizer(place / "model")
     tokenizer.eos = frozenset()
     return tokenizer
@@ -55,7 +56,7 @@ def head_of(kind: str, width: int = 32) -> AcceptanceHead:
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=str)
 @pytest.mark.parametrize("kind", ["untied", "tied", "sure", "doubtful", "broken"])
 def test_no_head_changes_the_answer(
-    models: tuple[Target, Target], endless: Tokenizer, kind: str, options: Any
+    models: tuple[TorchTarget, TorchTarget], endless: Tokenizer, kind: str, options: Any
 ) -> None:
     target, draft = models
     _, expected = run(target, endless, PROMPT, Nothing(), **options)
@@ -68,7 +69,7 @@ def test_no_head_changes_the_answer(
         assert set(drafted[:-3]) == {2}
 
 
-def test_the_stop_by_hand(models: tuple[Target, Target], endless: Tokenizer) -> None:
+def test_the_stop_by_hand(models: tuple[TorchTarget, TorchTarget], endless: Tokenizer) -> None:
     """Whole rounds, against the product of what the head says of each token's own state."""
     target, draft = models
     head, threshold = head_of("untied"), 0.9

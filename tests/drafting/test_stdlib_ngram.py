@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from engine.drafting._drafting import Ngram
 from engine.drafting.stdlib_ngram import BORDER, LEAST, PARTS, Library, batches, kept
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.worker import Worker
 from tests.conftest import CORPUS, byte_bpe
 

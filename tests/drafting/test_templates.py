@@ -19,9 +19,10 @@ from engine.drafting import Context
 from engine.drafting._drafting import Recycling
 from engine.drafting.answer_history import Memory
 from engine.drafting.methods.token_recycling import Recycler, Template, flattened, recycle, template
-from engine.generate import generate
-from engine.model.target import Target
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.generate import Generation, generate
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request, Scores, Step
 
 
@@ -110,24 +111,24 @@ def test_rows_of_all_nodes_are_kept_accepted_or_not() -> None:
 
 def test_the_prompts_rows_are_learnt_where_that_is_asked_for(tiny: Any) -> None:
     """As if each of its tokens had been decoded; the answer is drafted from them at once."""
-    target = Target(tiny(), Config(dtype="f32", threads=2))
+    target = TorchTarget(tiny(), Config(dtype="f32", threads=2))
     tokenizer, request = Tokenizer(tiny()), Request("complete", max_tokens=4)
     prompt = Prompt([5, 6, 7, 8, 5], max_tokens=4)
     for asked in (False, True):
-        target.sequences.clear()
+        target.pool.sequences.clear()
         drafter = Recycler(Recycling(target.vocab, 8), template("samd"), asked)
         steps = [
             event
-            for event in generate(request, prompt, target, tokenizer, drafter)
+            for event in generate(Generation(request, prompt, tokenizer, target.context), target, drafter)
             if isinstance(event, Step) and event.prefill is None
         ]
         assert (steps[0].drafted > 0) == asked
     read, expected = (Recycler(Recycling(target.vocab, 8), []) for _ in range(2))
-    target.sequences.clear()
+    target.pool.sequences.clear()
     target.begin(prompt.ids, 100)
     for _ in target.prefill(prompt.ids, 100, partial(read.read, target)):
         pass
-    target.sequences.clear()
+    target.pool.sequences.clear()
     target.begin(prompt.ids, 100)
     for token in prompt.ids[:-1]:
         scores = target.forward(token, Draft())

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.drafting.vocabulary import STARTS_LINE, look, tables, vocabulary
-from engine.prompts.builder import Tokenizer
 from engine.prompts.token_bytes import byte_characters, byte_level
+from engine.prompts.tokenizer import Tokenizer
 from engine.weights import locate
 from tests.conftest import byte_bpe
 from ui.demo import SAMPLE

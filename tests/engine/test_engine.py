@@ -10,7 +10,7 @@ import pytest
 from engine import Config, Done, Engine, Request, RequestError, Step
 from engine.drafting import Nothing
 from engine.drafting.next_token import NextToken
-from engine.generate import generate
+from engine.generate import Generation, generate
 from engine.model.hf_model import UnsupportedModel
 from engine.prompts.builder import prompt_of
 from engine.records import Event
@@ -262,19 +262,10 @@ def test_only_what_was_read_counts_as_reading(engine: Engine) -> None:
     request = Request("complete", "x" + TEXT * 5, max_tokens=1)
     prompt = prompt_of(request, engine.parts.tokenizer)
 
-    def told(tokens: int, seconds: float) -> None:
-        assert seconds >= 0
-        seen.append(tokens)
-
+    target = engine.parts.target
     for _ in range(2):
-        list(
-            generate(
-                request,
-                prompt,
-                engine.parts.target,
-                engine.parts.tokenizer,
-                Nothing(),
-                on_read=told,
-            )
-        )
+        answer = Generation(request, prompt, engine.parts.tokenizer, target.context)
+        for event in generate(answer, target, Nothing()):
+            if isinstance(event, Step) and event.prefill:
+                seen.append(answer.chunk_tokens)
     assert sum(seen) == len(prompt.ids) - 1

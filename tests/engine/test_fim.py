@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.prompts.builder import Tokenizer, prompt_of
+from engine.prompts.builder import prompt_of
 from engine.prompts.fim import ends, infill_ids, marks, window
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Request
 from lsp_server.completion.inline import Heads
 from tests.conftest import byte_bpe

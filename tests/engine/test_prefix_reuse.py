@@ -94,7 +94,7 @@ def test_what_exceeds_the_limits_is_forgotten(
     with Engine(Config(model=str(model), threads=2, **limit)) as engine:
         first, _ = read(engine, edit(CODE, "rename left"))
         read(engine, edit(OTHER, "rename left"))
-        assert len(engine.parts.target.sequences) == 1
+        assert len(engine.parts.target.pool.sequences) == 1
         assert read(engine, edit(CODE, "say what it does"))[0] > 0.8 * first
 
 
@@ -105,7 +105,7 @@ def test_what_was_read_before_does_not_change_the_answer(
     warm = [engine.submit(request).result() for request in asked]
     assert warm[1].usage.cached_tokens and warm[2].usage.cached_tokens
     for request, done in zip(asked, warm, strict=True):
-        engine.parts.target.sequences.clear()
+        engine.parts.target.pool.sequences.clear()
         cold: Done = engine.submit(request).result()
         assert not cold.usage.cached_tokens
         assert (cold.text, cold.reason) == (done.text, done.reason)

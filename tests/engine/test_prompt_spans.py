@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from engine.drafting import Context
 from engine.editing.edits import plain
-from engine.prompts.builder import Tokenizer, prompt_of
+from engine.prompts.builder import prompt_of
 from engine.prompts.prompt_spans import places
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Passage, Piece, Request
 from engine.text_stream import Origin, TextStream, joined
 from tests.drafting.test_next_token import replay

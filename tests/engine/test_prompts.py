@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.prompts.builder import Detokenizer, Tokenizer, prompt_of
+from engine.prompts.builder import prompt_of
+from engine.prompts.detokenizer import Detokenizer
 from engine.prompts.token_bytes import byte_characters
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Piece, Request, RequestError
 from engine.text_stream import TextStream, joined
 from index.records import Span

@@ -9,7 +9,7 @@ import torch
 
 from engine import Config, Engine, Request
 from engine.editing.edits import apply, line_span
-from engine.model.target import Target
+from engine.model.torch_target import TorchTarget
 from engine.records import Draft
 from engine.weights import locate
 from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
@@ -27,8 +27,8 @@ CASES = [
 TEXT = SAMPLE.read_text("utf-8")
 
 
-def tokens_of_text(target: Target, model: str) -> list[int]:
-    from engine.prompts.builder import Tokenizer
+def tokens_of_text(target: TorchTarget, model: str) -> list[int]:
+    from engine.prompts.tokenizer import Tokenizer
 
     return Tokenizer(locate(model)).encode(TEXT * 2)
 
@@ -62,7 +62,7 @@ def test_every_node_has_the_bits_it_has_alone(model: str, dtype: str) -> None:
         assert torch.equal(logits[node + 1], one)
     target.keep(path)
     kept = target.sequence.cache[0].clone()
-    target.sequences.clear()
+    target.pool.sequences.clear()
     begin(target, [*prompt, *rest, 5])
     rows = len(prompt) + len(rest)
     assert torch.equal(target.sequence.cache[0][..., :rows, :], kept[..., :rows, :])

@@ -10,8 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from engine.config import Config  # noqa: E402
-from engine.model.target import Target  # noqa: E402
-from engine.prompts.builder import Prompt, Tokenizer  # noqa: E402
+from engine.model.torch_target import TorchTarget  # noqa: E402
+from engine.prompts.builder import Prompt  # noqa: E402
+from engine.prompts.tokenizer import Tokenizer  # noqa: E402
 from engine.records import Draft  # noqa: E402
 from tests.support.drafters import drafters  # noqa: E402
 
@@ -29,7 +30,7 @@ def test_texts_part_only_at_ties(tiny: Any, kind: str, dtype: str, graphs: Any) 
     from tests.test_law import plain, run
 
     folder = tiny(kind)
-    target = Target(folder, Config(device="cuda", dtype=dtype, graphs=graphs))
+    target = TorchTarget(folder, Config(device="cuda", dtype=dtype, graphs=graphs))
     for _ in target.warm():
         pass
     tokenizer = Tokenizer(folder)
@@ -60,7 +61,7 @@ def test_a_tree_is_kept_as_on_the_cpu(tiny: Any) -> None:
     folder = tiny("llama")
     logits = []
     for device in ("cpu", "cuda"):
-        target = Target(folder, Config(device=device, dtype="f32"))
+        target = TorchTarget(folder, Config(device=device, dtype="f32"))
         prompt = list(range(5, 60))
         target.begin(prompt, 64)
         for _ in target.prefill(prompt, 64):

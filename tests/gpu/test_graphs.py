@@ -19,8 +19,9 @@ from engine.drafting.methods.sdsat import install  # noqa: E402
 from engine.model.cuda.cuda_graphs import BUCKETS, MOST, PATIENCE  # noqa: E402
 from engine.model.hf_model import UnsupportedModel  # noqa: E402
 from engine.model.random_weights import RandomWeights  # noqa: E402
-from engine.model.target import Target  # noqa: E402
-from engine.prompts.builder import Prompt, Tokenizer  # noqa: E402
+from engine.model.torch_target import TorchTarget  # noqa: E402
+from engine.prompts.builder import Prompt  # noqa: E402
+from engine.prompts.tokenizer import Tokenizer  # noqa: E402
 from engine.records import Draft, Request  # noqa: E402
 from tests.model.test_target import begin, path_to, some_tokens, some_tree  # noqa: E402
 from tests.support.drafters import drafters  # noqa: E402
@@ -32,16 +33,16 @@ pytestmark = [
 ]
 
 
-def load(folder: Path, dtype: str = "bf16", **options: Any) -> Target:
-    target = Target(folder, Config(device="cuda", dtype=dtype, **options))
+def load(folder: Path, dtype: str = "bf16", **options: Any) -> TorchTarget:
+    target = TorchTarget(folder, Config(device="cuda", dtype=dtype, **options))
     for _ in target.warm():
         pass
     return target
 
 
-def compiled(folder: Path, **options: Any) -> Target:
+def compiled(folder: Path, **options: Any) -> TorchTarget:
     """Nothing is captured yet."""
-    target = Target(folder, Config(device="cuda", dtype="f32", **options))
+    target = TorchTarget(folder, Config(device="cuda", dtype="f32", **options))
     static = target.static
     assert static is not None
     assert static.graphs is not None, "Triton is missing: the log says so"
@@ -68,8 +69,8 @@ def test_a_request_captures_what_it_often_uses(tiny: Any) -> None:
 
 def test_a_first_request_is_served_while_kernels_are_compiled(tiny: Any) -> None:
     """At once, and while the compiler's thread runs the same passes on another stream."""
-    plainly = Target(tiny("qwen3"), Config(device="cuda", dtype="f32", graphs="off"))
-    target = Target(tiny("qwen3"), Config(device="cuda", dtype="f32"))
+    plainly = TorchTarget(tiny("qwen3"), Config(device="cuda", dtype="f32", graphs="off"))
+    target = TorchTarget(tiny("qwen3"), Config(device="cuda", dtype="f32"))
     prompt, tree = some_tokens(200, target.vocab), some_tree(20, target.vocab)
     for one in (plainly, target):
         begin(one, prompt)
@@ -273,5 +274,5 @@ def test_a_model_that_no_card_holds_is_one_line(tiny: Any, tmp_path: Path) -> No
     (tmp_path / "config.json").write_text(json.dumps(settings))
     noise = RandomWeights(settings, torch.device("cuda"), torch.bfloat16)
     with pytest.raises(UnsupportedModel, match=r"needs .* GB for weights.*free") as caught:
-        Target(tmp_path, Config(device="cuda"), weights=noise)
+        TorchTarget(tmp_path, Config(device="cuda"), weights=noise)
     assert "\n" not in str(caught.value)

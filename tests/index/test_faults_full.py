@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.weights import locate
 from index import Workspace
 from index.workspace.watch import Watch

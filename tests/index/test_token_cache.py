@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import index.workspace.token_cache
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from index.workspace.token_cache import Encoder, Tokens, chunks
 from tests.conftest import byte_bpe
 from tests.support.encoders import Bytes, Composed

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import index.workspace.segment_set
 import index.workspace.workspace
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from index import Span, Workspace
 from tests.conftest import byte_bpe
 from tests.oracles import naive

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from index import Span, Workspace
 from index.workspace import file_filter
 from index.workspace.token_cache import Encoder

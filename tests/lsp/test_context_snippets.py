@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from lsp_server.completion.context_snippets import definition, snippets
 from tests.conftest import byte_bpe
 

@@ -28,7 +28,7 @@ from engine.model.cost_model import (
     remember,
     remembered,
 )
-from engine.model.target import Target
+from engine.model.torch_target import TorchTarget
 
 RISING = (10.0, 10.5, 11.0, 13.0, 17.0, 26.0, 45.0)
 TIMES = st.floats(1e-3, 10.0)
@@ -200,11 +200,11 @@ def test_growth_is_never_negative(a: float, b: float, c: float, d: float, tokens
 
 
 @pytest.fixture(scope="module")
-def target(tiny: Any) -> Target:
-    return Target(tiny("llama"), Config(threads=2))
+def target(tiny: Any) -> TorchTarget:
+    return TorchTarget(tiny("llama"), Config(threads=2))
 
 
-def test_measuring_leaves_the_target_as_it_is_between_any_two_passes(target: Target) -> None:
+def test_measuring_leaves_the_target_as_it_is_between_any_two_passes(target: TorchTarget) -> None:
     prompt = list(range(2, 60))
     target.begin(prompt, 8)
     for _ in target.prefill(prompt, 8):
@@ -217,7 +217,7 @@ def test_measuring_leaves_the_target_as_it_is_between_any_two_passes(target: Tar
     turns = 0
     for _ in measure(target, cost):
         turns += 1
-        assert target.sequences == [kept] and kept.tokens == prompt[:-1]
+        assert target.pool.sequences == [kept] and kept.tokens == prompt[:-1]
         if not cost.measured and turns <= 2 * len(GRID):
             assert (cost.seconds == first).all(), "half a measurement is none"
     assert turns > len(GRID), "every point is measured"
@@ -229,7 +229,7 @@ def test_measuring_leaves_the_target_as_it_is_between_any_two_passes(target: Tar
 def test_a_model_of_a_very_short_context_is_not_measured(
     tiny: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    short = Target(tiny("llama"), Config(max_context=100))
+    short = TorchTarget(tiny("llama"), Config(max_context=100))
     cost = guess(short)
     with caplog.at_level(logging.WARNING):
         assert list(measure(short, cost)) == [] and not cost.measured

@@ -29,7 +29,7 @@ from engine.model.placement import (
     size_of,
 )
 from engine.model.random_weights import RandomWeights
-from engine.model.target import Target
+from engine.model.torch_target import TorchTarget
 from engine.records import Draft
 from tests.conftest import tiny_model
 from tests.model.test_target import begin, load
@@ -240,7 +240,7 @@ def test_noise_has_the_names_and_shapes_of_a_model(tmp_path: Path, kind: str, ti
     for weights in (noise, {name: noise[name] for name in noise.shapes}):
         for graphs in ("off", "static"):
             config = Config(device="cpu", dtype="f32", threads=2, graphs=graphs)
-            target = Target(folder, config, weights=weights)
+            target = TorchTarget(folder, config, weights=weights)
             begin(target, [5, 6, 7])
             logits.append(target.forward(7, Draft()).logits)
     assert logits[0].isfinite().all()

@@ -27,8 +27,9 @@ from engine.model.hf_model import UnsupportedModel
 from engine.model.llama import Llama
 from engine.model.placement import choose_device
 from engine.model.random_weights import RandomWeights
-from engine.model.target import Target
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from tests.conftest import tiny_model
 from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
 from tests.support.drafters import drafters
@@ -53,11 +54,11 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return make
 
 
-def on(folder: Path, device: str, dtype: str = "f32", **options: Any) -> Target:
-    return Target(folder, Config(device=device, dtype=dtype, threads=1, **options))
+def on(folder: Path, device: str, dtype: str = "f32", **options: Any) -> TorchTarget:
+    return TorchTarget(folder, Config(device=device, dtype=dtype, threads=1, **options))
 
 
-def whole(target: Target) -> torch.Tensor:
+def whole(target: TorchTarget) -> torch.Tensor:
     """All layers' keys and values of the rows that are there [2, layers, kv heads, rows, d]."""
     return torch.cat(target.sequence.cache, 1)[..., : len(target.tokens), :]
 
@@ -95,7 +96,7 @@ def test_all_is_as_on_one_device(deep: Any, kind: str, dtype: str, device: str) 
         assert all(torch.equal(*pair) for pair in zip(*said, strict=True))
     for target in (one, many):
         assert begin(target, [*text[:60], 9, 9]) == 60  # a copy of its first rows
-        assert len(target.sequences) == 2
+        assert len(target.pool.sequences) == 2
     assert torch.equal(whole(one), whole(many))
     assert one.sequence.nbytes == many.sequence.nbytes
     assert one.sequence.capacity == many.sequence.capacity

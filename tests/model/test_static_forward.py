@@ -15,13 +15,14 @@ import torch
 from engine.drafting import Nothing, chain
 from engine.drafting._drafting import Recycling
 from engine.drafting.methods.sdsat import install
-from engine.generate import generate
+from engine.generate import Generation, generate
 from engine.model.cuda.cuda_graphs import BUCKETS, MOST, PATIENCE, Graphs
 from engine.model.cuda.static_forward import Pass
 from engine.model.cuda.torch_ops import visible
 from engine.model.ops import Rows
-from engine.model.target import Target
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request
 from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
 from tests.support.drafters import drafters, trying
@@ -32,7 +33,7 @@ DTYPES = ("f32", "bf16")
 SIZES = sorted({size for most in BUCKETS for size in (most // 2, most - 1)})  # of drafts
 
 
-def static(folder: Path, dtype: str = "f32", threads: int = 2, **options: Any) -> Target:
+def static(folder: Path, dtype: str = "f32", threads: int = 2, **options: Any) -> TorchTarget:
     target = load(folder, dtype, threads, graphs="static", **options)
     assert target.static is not None
     return target
@@ -85,7 +86,7 @@ def test_what_fills_a_bucket_up_reaches_nothing(tiny: Any) -> None:
     target = static(tiny("llama"))
     prompt = some_tokens(40, target.vocab)
     for size in SIZES:
-        target.sequences.clear()
+        target.pool.sequences.clear()
         begin(target, prompt)
         (cache,) = target.sequence.cache
         base, stop = len(prompt) - 1, len(prompt) + size
@@ -179,7 +180,9 @@ def test_requests_in_between_and_longer_caches(tiny: Any) -> None:
     target = static(folder, threads=1)
     expected, urgent = (run(target, tokenizer, one, Nothing())[1] for one in (long, short))
     for place in range(0, 24, 5):
-        running = generate(Request("complete"), long, target, tokenizer, Nothing())
+        running = generate(
+            Generation(Request("complete"), long, tokenizer, target.context), target, Nothing()
+        )
         events: list[Any] = list(itertools.islice(running, place))
         assert answer(run(target, tokenizer, short, Nothing())[1]) == answer(urgent)
         events += running
@@ -262,7 +265,7 @@ def test_where_memory_is_short_drafts_are_cut(tiny: Any, caplog: pytest.LogCaptu
         target.most, down.rows = MOST, rows
         target.said_short, down.refused = False, 0
         caplog.clear()
-        target.sequences[:-1] = []
+        target.pool.sequences[:-1] = []
         for name, drafter in few.items():
             _, done = run(target, tokenizer, Prompt(prompt.ids, max_tokens=30), drafter)
             assert answer(done) == answer(expected), (name, rows)

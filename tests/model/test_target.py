@@ -15,8 +15,9 @@ import torch
 from engine.config import Config
 from engine.drafting import Nothing
 from engine.model.hf_model import UnsupportedModel
-from engine.model.target import Target
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from tests.conftest import KINDS
 from tests.support.drafters import drafters, trying
@@ -31,13 +32,13 @@ ANSWERS = [
 ]
 
 
-def load(folder: Path, dtype: str = "f32", threads: int = 2, **options: Any) -> Target:
+def load(folder: Path, dtype: str = "f32", threads: int = 2, **options: Any) -> TorchTarget:
     """Two threads where bits are compared, which shows that sharing out changes none. One where
     whole answers are: with two, tiny models only wait, on a busy machine for minutes."""
-    return Target(folder, Config(device="cpu", dtype=dtype, threads=threads, **options))
+    return TorchTarget(folder, Config(device="cpu", dtype=dtype, threads=threads, **options))
 
 
-def begin(target: Target, prompt: list[int], room: int = 96) -> int:
+def begin(target: TorchTarget, prompt: list[int], room: int = 96) -> int:
     """Begin and read a prompt; how much of it was cached."""
     cached = target.begin(prompt, room)
     for _ in target.prefill(prompt, room):
@@ -139,7 +140,7 @@ def test_no_drafter_changes_the_answer(tiny: Any, kind: str, dtype: str, sampled
 @pytest.mark.parametrize("sequences", [1, 4])  # without and with the memory for both caches
 def test_other_requests_in_between_change_nothing(tiny: Any, sequences: int) -> None:
     """A request that others interrupt anywhere, in its prompt too, some of them given up."""
-    from engine.generate import generate
+    from engine.generate import Generation, generate
     from engine.records import Request
 
     folder = tiny("llama")
@@ -150,11 +151,17 @@ def test_other_requests_in_between_change_nothing(tiny: Any, sequences: int) -> 
     for place in range(0, 24, 3):
         target = load(folder, threads=1, cached_sequences=sequences)
         events: list[Any] = []
-        running = generate(Request("complete"), long, target, tokenizer, Nothing())
+        running = generate(
+            Generation(Request("complete"), long, tokenizer, target.context), target, Nothing()
+        )
         for turn in range(place):
             events.append(next(running))
             if turn % 2:
-                inner = generate(Request("complete"), short, target, tokenizer, Nothing())
+                inner = generate(
+                    Generation(Request("complete"), short, tokenizer, target.context),
+                    target,
+                    Nothing(),
+                )
                 given_up = list(itertools.islice(inner, place % 5))
                 assert len(given_up) == place % 5
         assert answer(run(target, tokenizer, short, Nothing())[1]) == answer(urgent)
@@ -178,11 +185,11 @@ def test_sequences_are_kept_within_their_memory(tiny: Any) -> None:
     target = load(tiny("llama"), cache_bytes=1)
     begin(target, some_tokens(20, target.vocab))
     begin(target, some_tokens(20, target.vocab, seed=1))
-    assert len(target.sequences) == 1
+    assert len(target.pool.sequences) == 1
     target = load(tiny("llama"), cached_sequences=2)
     for seed in range(5):
         begin(target, some_tokens(20, target.vocab, seed))
-    assert len(target.sequences) == 2
+    assert len(target.pool.sequences) == 2
 
 
 def test_a_failed_pass_leaves_the_cache_as_it_was(tiny: Any) -> None:

@@ -17,7 +17,7 @@ pytest.importorskip("triton", reason="Triton is not here: it comes with torch fo
 from engine.config import Config  # noqa: E402
 from engine.model.cuda import torch_ops, triton_ops  # noqa: E402
 from engine.model.cuda.static_forward import Static  # noqa: E402
-from engine.model.target import Target  # noqa: E402
+from engine.model.torch_target import TorchTarget  # noqa: E402
 from engine.records import Draft  # noqa: E402
 from tests.model.test_target import path_to, some_tree  # noqa: E402
 
@@ -28,16 +28,16 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 SIZES, BASES = ([0, 2, 9, 40, 63], (0, 1, 150)) if CUDA else ([0, 2, 12], (0, 70))
 
 
-def model_of(tiny: Any, kind: str, exact: bool = False) -> Target:
+def model_of(tiny: Any, kind: str, exact: bool = False) -> TorchTarget:
     """On a CPU exactness is of products that are not ours; here it is of the attention."""
     config = Config(device=DEVICE.type, dtype="f32", threads=2, graphs="static", exact=exact)
-    target = Target(tiny(kind), config)
+    target = TorchTarget(tiny(kind), config)
     assert target.static is not None
     target.static.fused, target.static.ready = triton_ops, True
     return target
 
 
-def cache_of(target: Target, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+def cache_of(target: TorchTarget, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     model = target.model
     shape = (model.layers, model.kv_heads, rows, model.head_dim)
     chance = torch.Generator().manual_seed(1)
@@ -74,7 +74,7 @@ def test_gates(inner: int) -> None:
     torch.testing.assert_close(triton_ops.gate(both), torch_ops.gate(both), **CLOSE)
 
 
-def filled(target: Target, base: int, tree: Draft, exact: bool, cache: Any) -> tuple[Any, int]:
+def filled(target: TorchTarget, base: int, tree: Draft, exact: bool, cache: Any) -> tuple[Any, int]:
     static = target.static
     assert static is not None
     parents = [-1, *(parent + 1 for parent in tree.parents)]

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.prompts.builder import Tokenizer, prompt_of
+from engine.prompts.builder import prompt_of
+from engine.prompts.tokenizer import Tokenizer
 from engine.rag.answer import Prepared, Turn, answered, may_answer, prepare
 from engine.records import RequestError
 from index.documents.documents import Chunk, Documents, Hit

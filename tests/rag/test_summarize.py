@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import Config, Engine, RequestError, Step
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.rag.citations import same
 from engine.rag.response_cache import Finished
 from engine.rag.sentences import said_as

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.model.target import Target
-from engine.prompts.builder import Tokenizer
+from engine.model.torch_target import TorchTarget
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from engine.research.train.acceptance import (
     Lessons,
@@ -41,16 +41,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def models(place: Path) -> tuple[Target, Target]:
+def models(place: Path) -> tuple[TorchTarget, TorchTarget]:
     return pair(place, 0.3)
 
 
 @pytest.fixture(scope="module")
-def samples(place: Path, models: tuple[Target, Target]) -> list[Sample]:
+def samples(place: Path, models: tuple[TorchTarget, TorchTarget]) -> list[Sample]:
     return make(QUESTIONS, *models, Tokenizer(place / "model"), place / "samples.jsonl", 100)
 
 
-def alone(model: Target, ids: list[int]) -> tuple[Any, Any]:
+def alone(model: TorchTarget, ids: list[int]) -> tuple[Any, Any]:
     """Logits and hidden states, a row a pass: what `read` must give."""
     model.begin(ids[:1], len(ids))
     rows = []
@@ -61,7 +61,7 @@ def alone(model: Target, ids: list[int]) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("first", [0, 5])
-def test_reading_gives_every_row_as_if_alone(models: tuple[Target, Target], first: int) -> None:
+def test_reading_gives_every_row_as_if_alone(models: tuple[TorchTarget, TorchTarget], first: int) -> None:
     ids = [3 + n * 7 % 200 for n in range(2 * CHUNK + 3)]
     logits, hidden = alone(models[0], ids)
     found = list(read(models[0], ids, first))
@@ -74,7 +74,7 @@ def test_reading_gives_every_row_as_if_alone(models: tuple[Target, Target], firs
 
 
 def test_samples_say_what_both_models_do(
-    samples: list[Sample], models: tuple[Target, Target]
+    samples: list[Sample], models: tuple[TorchTarget, TorchTarget]
 ) -> None:
     """Against rows that are computed one by one."""
     model, draft = models
@@ -91,7 +91,7 @@ def test_samples_say_what_both_models_do(
     assert 0.2 < sum(everything) / len(everything) < 0.95
 
 
-def test_drafted_tokens_are_drawn_as_the_draft_model_says(models: tuple[Target, Target]) -> None:
+def test_drafted_tokens_are_drawn_as_the_draft_model_says(models: tuple[TorchTarget, TorchTarget]) -> None:
     prefix, counts = [3, 4], dict.fromkeys(range(models[1].vocab), 0)
     for seed in range(300):
         one = label(prefix, [5], *models, generator(seed, 0))
@@ -102,7 +102,7 @@ def test_drafted_tokens_are_drawn_as_the_draft_model_says(models: tuple[Target, 
 
 
 def test_made_samples_are_not_made_again(
-    samples: list[Sample], models: tuple[Target, Target], place: Path, tmp_path: Path
+    samples: list[Sample], models: tuple[TorchTarget, TorchTarget], place: Path, tmp_path: Path
 ) -> None:
     """Killed in the middle of a line, it goes on, and ends with the same file."""
     whole = (place / "samples.jsonl").read_bytes()
@@ -199,7 +199,7 @@ def test_mixing_takes_a_share_of_what_was_written() -> None:
 
 
 def test_lessons_stand_at_the_drafted_tokens_own_places(
-    samples: list[Sample], models: tuple[Target, Target]
+    samples: list[Sample], models: tuple[TorchTarget, TorchTarget]
 ) -> None:
     draft, one = models[1], samples[0]
     found = lessons([one], draft, 0.3, seed=4)
@@ -223,7 +223,7 @@ def test_parts_do_not_overlap(samples: list[Sample]) -> None:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_trained_head_beats_an_untrained_one(
-    samples: list[Sample], models: tuple[Target, Target], tmp_path: Path, tied: bool
+    samples: list[Sample], models: tuple[TorchTarget, TorchTarget], tmp_path: Path, tied: bool
 ) -> None:
     """On answers that were held out; what is learnt is nothing that is copied."""
     said: list[str] = []
@@ -256,7 +256,7 @@ def test_a_head_learns_what_can_be_learnt() -> None:
 
 @pytest.mark.full
 def test_a_killed_training_makes_the_same_head(
-    samples: list[Sample], models: tuple[Target, Target], place: Path, tmp_path: Path
+    samples: list[Sample], models: tuple[TorchTarget, TorchTarget], place: Path, tmp_path: Path
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train(samples, models[1], whole, PLAN)

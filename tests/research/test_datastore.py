@@ -10,8 +10,9 @@ import pytest
 
 from engine import Config, Engine, Request
 from engine.drafting.methods.datastore import load
-from engine.model.target import Target
-from engine.prompts.builder import Tokenizer, prompt_of
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import prompt_of
+from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.datastore import BadPrompts, from_answers, from_files, prompts, read_kept
 from tests.support.command import draftline, one_line
 
@@ -30,8 +31,8 @@ def tokenizer(folder: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def target(folder: Path) -> Target:
-    return Target(folder, Config(model=str(folder), dtype="f32", threads=2))
+def target(folder: Path) -> TorchTarget:
+    return TorchTarget(folder, Config(model=str(folder), dtype="f32", threads=2))
 
 
 # -- of files --------------------------------------------------------------------------------------
@@ -92,7 +93,7 @@ def test_other_prompts_are_refused(tmp_path: Path, text: str, why: str) -> None:
 
 
 def test_answers_are_the_model_s_own_behind_their_prompts(
-    tmp_path: Path, folder: Path, target: Target, tokenizer: Tokenizer, home: Path
+    tmp_path: Path, folder: Path, target: TorchTarget, tokenizer: Tokenizer, home: Path
 ) -> None:
     kept = tmp_path / "kept"
     made = from_answers(QUESTIONS, "tiny", target, tokenizer, kept, 20)
@@ -110,7 +111,7 @@ def test_answers_are_the_model_s_own_behind_their_prompts(
 
 
 def test_what_was_answered_is_not_asked_again(
-    tmp_path: Path, target: Target, tokenizer: Tokenizer
+    tmp_path: Path, target: TorchTarget, tokenizer: Tokenizer
 ) -> None:
     """Also after a kill in the midst of a line; with another seed or model everything is."""
     kept, said = tmp_path / "kept", list[str]()
@@ -135,7 +136,7 @@ def test_what_was_answered_is_not_asked_again(
 
 
 def test_prompts_that_do_not_fit_are_left_out(
-    tmp_path: Path, target: Target, tokenizer: Tokenizer
+    tmp_path: Path, target: TorchTarget, tokenizer: Tokenizer
 ) -> None:
     said: list[str] = []
     asked = ["x" * 5000, "short"]

@@ -13,8 +13,8 @@ from engine.drafting._drafting import Ngram, Recycling, Weights
 from engine.drafting.drafter_weights import KINDS, load_weights
 from engine.drafting.methods.token_recycling import WIDTH
 from engine.drafting.vocabulary import vocabulary
-from engine.model.target import Target
-from engine.prompts.builder import Tokenizer
+from engine.model.torch_target import TorchTarget
+from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.recycling_weights import Answer, BadQuestions, ask, fit, go_through, read
 from tests.cli.test_train import run
 from tests.conftest import tiny_model
@@ -36,7 +36,7 @@ def tokenizer(place: Path) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def answers(place: Path, tokenizer: Tokenizer) -> list[Answer]:
-    target = Target(place / "model", Config(model=str(place / "model"), dtype="f32"))
+    target = TorchTarget(place / "model", Config(model=str(place / "model"), dtype="f32"))
     return ask(QUESTIONS, target, tokenizer, length=24)
 
 

@@ -15,7 +15,7 @@ from engine.drafting.drafter_weights import KINDS
 from engine.drafting.next_token import OTHERS
 from engine.drafting.stdlib_ngram import Library
 from engine.drafting.vocabulary import vocabulary
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.drafter import (
     WIDTH,
     Lesson,

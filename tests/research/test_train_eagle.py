@@ -13,8 +13,9 @@ import torch
 from engine.drafting.methods.eagle import eagle, embedded
 from engine.drafting.methods.eagle_head import EagleHead, fresh, shape_of
 from engine.drafting.methods.head_checkpoint import CheckpointError
-from engine.model.target import Target
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.research.train import self_distill
 from engine.research.train.eagle import (
     Frozen,
@@ -40,7 +41,7 @@ QUESTIONS = [f"{line} {n}" for n, line in enumerate(CORPUS[:6] * 5)]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Target:
+def model(tmp_path_factory: pytest.TempPathFactory) -> TorchTarget:
     """The next token is mostly the last one's doing."""
     return load(calm(tmp_path_factory.mktemp("eagle") / "model", 0.05), threads=1)
 
@@ -51,11 +52,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def texts(model: Target, place: Path) -> list[Text]:
+def texts(model: TorchTarget, place: Path) -> list[Text]:
     return ask(QUESTIONS, model, Tokenizer(model.folder), place / "answers.jsonl", 60)
 
 
-def test_the_loss_by_hand(model: Target) -> None:
+def test_the_loss_by_hand(model: TorchTarget) -> None:
     """Of two rows: smooth L1, the mean over the width, and a tenth of the cross entropy."""
     frozen = Frozen(model)
     frozen.head = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -69,7 +70,7 @@ def test_the_loss_by_hand(model: Target) -> None:
     assert losses(found, truth, frozen).tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_rows_stand_one_ahead_and_only_answers_count(model: Target, texts: list[Text]) -> None:
+def test_rows_stand_one_ahead_and_only_answers_count(model: TorchTarget, texts: list[Text]) -> None:
     """Against the model's own logits: the state that is wanted gives the token after the next."""
     one, frozen = lesson(texts[0], model), Frozen(model)
     count = len(texts[0].prefix) + len(texts[0].tokens)
@@ -110,7 +111,7 @@ def followed(head: EagleHead, one: Lesson, frozen: Frozen, row: int, most: int) 
 
 
 @pytest.mark.full
-def test_guesses_in_a_row_are_followed_one_by_one(model: Target, texts: list[Text]) -> None:
+def test_guesses_in_a_row_are_followed_one_by_one(model: TorchTarget, texts: list[Text]) -> None:
     """On a sampled text, which soon leaves what the model would have said, and on a greedy one,
     with a head that has learnt nothing and one that is often right."""
     frozen, greedy = Frozen(model), written(model, texts[0].prefix, 40, {})
@@ -136,7 +137,7 @@ def test_guesses_in_a_row_are_followed_one_by_one(model: Target, texts: list[Tex
     assert 1 > shares[0] > 0 and shares[3] > 0 and tried[3] < tried[0]
 
 
-def test_training_sees_what_drafting_sees(model: Target, texts: list[Text]) -> None:
+def test_training_sees_what_drafting_sees(model: TorchTarget, texts: list[Text]) -> None:
     """The first level of a drafted tree is what the training's row says."""
     one, head, frozen = lesson(texts[1], model), fresh(shape_of(model.settings), 0), Frozen(model)
     rows = frozen.logits(predicted(head, one, frozen)).detach()
@@ -159,7 +160,7 @@ def test_training_sees_what_drafting_sees(model: Target, texts: list[Text]) -> N
 
 @pytest.mark.full
 def test_a_trained_head_beats_an_untrained_one(
-    model: Target, texts: list[Text], tmp_path: Path
+    model: TorchTarget, texts: list[Text], tmp_path: Path
 ) -> None:
     """On answers that were held out, and where it drafts."""
     head = train(texts, model, tmp_path, PLAN)
@@ -187,7 +188,7 @@ def test_a_trained_head_beats_an_untrained_one(
 
 @pytest.mark.full
 def test_a_killed_training_makes_the_same_head(
-    model: Target, texts: list[Text], place: Path, tmp_path: Path
+    model: TorchTarget, texts: list[Text], place: Path, tmp_path: Path
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train(texts[:9], model, whole, PLAN)
@@ -204,7 +205,7 @@ def test_a_killed_training_makes_the_same_head(
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
 
 
-def test_published_dialogues(model: Target, tmp_path: Path) -> None:
+def test_published_dialogues(model: TorchTarget, tmp_path: Path) -> None:
     tokenizer, file = Tokenizer(model.folder), tmp_path / "sharegpt.json"
     turns = [("human", "add(1, 2)"), ("gpt", "return 3"), ("human", "class"), ("gpt", "Point")]
     dialogue = {"id": "a", "conversations": [{"from": a, "value": b} for a, b in turns]}
@@ -229,7 +230,7 @@ def test_published_dialogues(model: Target, tmp_path: Path) -> None:
         ('{"prefix": [1], "tokens": ["a"]}', "are no list of ids"),
     ],
 )
-def test_bad_files_are_one_line(model: Target, tmp_path: Path, text: str, complaint: str) -> None:
+def test_bad_files_are_one_line(model: TorchTarget, tmp_path: Path, text: str, complaint: str) -> None:
     file = tmp_path / "data.json"
     file.write_text(text)
     with pytest.raises(BadSamples, match=complaint) as caught:
@@ -237,7 +238,7 @@ def test_bad_files_are_one_line(model: Target, tmp_path: Path, text: str, compla
     assert str(file) in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_what_it_refuses(model: Target, tiny: Any, tmp_path: Path) -> None:
+def test_what_it_refuses(model: TorchTarget, tiny: Any, tmp_path: Path) -> None:
     with pytest.raises(BadSamples, match="1 answers: two or more are needed"):
         train([Text([1], [2])], model, tmp_path)
     with pytest.raises(BadSamples, match="token 9999: made with another tokenizer"):

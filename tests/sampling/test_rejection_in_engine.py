@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.drafting import Context, Drafter, Nothing
-from engine.generate import generate
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.generate import Generation, generate
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Draft, Request
 from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities, refused
 from tests.conftest import HashTarget
@@ -70,19 +71,16 @@ def first_two(
     target: HashTarget, tokenizer: Tokenizer, drafter: Drafter, seed: int, options: Any
 ) -> tuple[int, ...]:
     """The first two tokens of one answer of three."""
-    written: list[int] = []
-    events = generate(
+    one = Generation(
         Request("complete", seed=seed, **options),
         Prompt([1, 2], max_tokens=3),
-        target,
         tokenizer,
-        drafter,
-        on_written=written.extend,
+        target.context,
         verification="rejection",
     )
-    *_, done = events
-    assert isinstance(done, Done) and len(written) == 3
-    return written[0], written[1]
+    *_, done = generate(one, target, drafter)
+    assert isinstance(done, Done) and len(one.output) == 3
+    return one.output[0], one.output[1]
 
 
 @pytest.mark.parametrize("options", SAMPLED, ids=str)
@@ -115,12 +113,15 @@ def test_one_seed_gives_one_text(endless: Tokenizer) -> None:
 
     def text(seed: int) -> str:
         *_, done = generate(
-            Request("complete", seed=seed, temperature=1.0),
-            Prompt([1, 2], max_tokens=20),
+            Generation(
+                Request("complete", seed=seed, temperature=1.0),
+                Prompt([1, 2], max_tokens=20),
+                endless,
+                target.context,
+                verification="rejection",
+            ),
             target,
-            endless,
             Drawn(other, seed, 2, True),
-            verification="rejection",
         )
         assert isinstance(done, Done)
         return done.text
@@ -137,7 +138,11 @@ def test_greedy_text_is_the_same_with_either_rule(
     expected, truth = plain(target, tokenizer, prompt)
     for name, drafter in drafters(truth, 11).items():
         *_, done = generate(
-            Request("complete"), prompt, target, tokenizer, drafter, verification="rejection"
+            Generation(
+                Request("complete"), prompt, tokenizer, target.context, verification="rejection"
+            ),
+            target,
+            drafter,
         )
         assert isinstance(done, Done) and answer(done) == answer(expected), name
 
@@ -147,16 +152,15 @@ def test_lengths_and_end_tokens_hold_when_sampled(tokenizer: Tokenizer) -> None:
     target, reasons = HashTarget(11, seed=3), set()
     for seed in range(20):
         for drafter in drafters([1, 2, 3, 0, 5, 6], 11).values():
-            written: list[int] = []
-            *_, done = generate(
+            one = Generation(
                 Request("complete", temperature=1.0, seed=seed),
                 Prompt([1], max_tokens=seed % 9),
-                target,
                 tokenizer,
-                drafter,
-                on_written=written.extend,
+                target.context,
                 verification="rejection",
             )
+            *_, done = generate(one, target, drafter)
+            written = one.output
             assert isinstance(done, Done) and done.usage.completion_tokens == len(written)
             assert not tokenizer.eos & set(written)
             assert len(written) == seed % 9 or done.reason == "stop"

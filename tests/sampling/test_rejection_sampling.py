@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafting import Nothing
-from engine.generate import generate
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.generate import Generation, generate
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request
 from engine.sampling.rejection_sampling import Dice, acceptance, refused, rejecting, walk
 from tests.conftest import HashTarget
@@ -197,10 +198,7 @@ def test_every_seed_is_another_one() -> None:
 def test_unknown_rules_and_broken_logits_are_one_line(endless: Tokenizer) -> None:
     with pytest.raises(ValueError, match="verification 'typical': choose match or rejection"):
         list(
-            generate(
-                Request("complete"), Prompt([1]), HashTarget(), endless, Nothing(),
-                verification="typical",  # type: ignore[arg-type]
-            )
+            generate(Generation(Request("complete"), Prompt([1]), endless, HashTarget().context, verification="typical"), HashTarget(), Nothing())
         )  # fmt: skip
     judge = rejecting(Request("complete", temperature=1.0))
     with pytest.raises(ValueError, match="not numbers"):

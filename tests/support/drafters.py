@@ -16,12 +16,13 @@ from engine.config import Config
 from engine.drafting import Context, Drafter, Nothing
 from engine.drafting._drafting import Drafter as Native
 from engine.drafting._drafting import Ngram, Recycling, Vocabulary, Weights, weight_count
+from engine.drafting.answer_history import Memory
 from engine.drafting.builders import Asked, Make, Parts
 from engine.drafting.methods import datastore
 from engine.drafting.next_token import Model, NextToken
 from engine.drafting.registry import NAMES, chosen
 from engine.model.cost_model import GRID, Cost
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from index import Workspace
 from tests.conftest import HashTarget, byte_bpe
@@ -274,7 +275,9 @@ def maker(text: str, vocab: int, documents: tuple[tuple[int, ...], ...]) -> Make
             datastore.save(made, file, toy_tokenizer().fingerprint, {})
         config = Config(drafter=text, corpus=file)
         target = HashTarget(vocab)
-        return choice.load(Parts(config, target, toy_tokenizer(), Steady(CHEAP), model))
+        return choice.load(
+            Parts(config, target, toy_tokenizer(), Steady(CHEAP), model, Memory(vocab))
+        )
 
 
 def registered(truth: list[int], vocab: int) -> dict[str, Drafter]:

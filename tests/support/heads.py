@@ -14,9 +14,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.drafting import Drafter, Nothing
-from engine.generate import generate
-from engine.model.target import Target
-from engine.prompts.builder import Prompt, Tokenizer
+from engine.generate import Generation, generate
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Request
 from tests.conftest import tiny_model
 from tests.model.test_target import load
@@ -36,17 +37,18 @@ def calm(folder: Path, share: float) -> Path:
     return folder
 
 
-def written(target: Target, ids: list[int], count: int, options: Any) -> list[int]:
+def written(target: TorchTarget, ids: list[int], count: int, options: Any) -> list[int]:
     """What the model writes behind `ids` where nothing ends it."""
-    tokenizer, tokens = Tokenizer(target.folder), list[int]()
+    tokenizer = Tokenizer(target.folder)
     tokenizer.eos = frozenset()
     request, prompt = Request("complete", **options), Prompt(ids, max_tokens=count)
-    list(generate(request, prompt, target, tokenizer, Nothing(), on_written=tokens.extend))
-    return tokens
+    answer = Generation(request, prompt, tokenizer, target.context)
+    list(generate(answer, target, Nothing()))
+    return answer.output
 
 
 def same_wherever_it_ends(
-    target: Target, ids: list[int], drafters: Callable[[], Sequence[Drafter]], options: Any
+    target: TorchTarget, ids: list[int], drafters: Callable[[], Sequence[Drafter]], options: Any
 ) -> None:
     """The law at every place of an end token, and at many lengths."""
     tokenizer = Tokenizer(target.folder)
@@ -60,7 +62,7 @@ def same_wherever_it_ends(
                 assert answer(done) == answer(expected), (token, room)
 
 
-def pair(folder: Path, noise: float = 0.15) -> tuple[Target, Target]:
+def pair(folder: Path, noise: float = 0.15) -> tuple[TorchTarget, TorchTarget]:
     """A model, and the same with noise in its head."""
     model, other = tiny_model(folder / "model"), tiny_model(folder / "other")
     file = other / "model.safetensors"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.drafting.stdlib_ngram import Library
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from index.workspace.array_file import write
 from tests.conftest import CORPUS
 from tests.support.index_command import make_model

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.prompts.builder import Tokenizer
+    from engine.prompts.tokenizer import Tokenizer
     from index.records import Stats
     from index.workspace.workspace import Workspace
     from ui.cli.index_watch import Built
@@ -193,7 +193,7 @@ def _workspace(args: argparse.Namespace) -> Workspace:
 def tokenizer_of(model: str, fetch: bool) -> Tokenizer:
     """Of a model, which is fetched first where it must be and may. Raises Failure."""
     from engine import weights
-    from engine.prompts.builder import Tokenizer
+    from engine.prompts.tokenizer import Tokenizer
     from ui.cli.models import progress_bars
 
     try:

@@ -101,7 +101,7 @@ def _count_library(folder: Path) -> None:
     if not (folder / "tokenizer.json").is_file():
         return
     from engine.drafting.stdlib_ngram import Library
-    from engine.prompts.builder import Tokenizer
+    from engine.prompts.tokenizer import Tokenizer
 
     library = Library(weights.home(), Tokenizer(folder))
     if library.ready:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from engine.drafting._drafting import Ngram, Vocabulary, Weights
     from engine.drafting.next_token import Kind
     from engine.drafting.stdlib_ngram import Library
-    from engine.prompts.builder import Tokenizer
+    from engine.prompts.tokenizer import Tokenizer
     from engine.research.train.drafter import Score
     from engine.research.train.edit_records import Edit
 
@@ -154,14 +154,14 @@ def _learn_table(
             recycling_weights.keep(made, known)
         return
     from engine.config import Config
-    from engine.model.target import Target
-    from engine.prompts.builder import Tokenizer
+    from engine.model.torch_target import TorchTarget
+    from engine.prompts.tokenizer import Tokenizer
     from engine.weights import locate
 
     with _working("answering"):
         folder = locate(model)
         try:
-            target = Target(folder, Config(model=model))
+            target = TorchTarget(folder, Config(model=model))
         except (ValueError, OSError) as error:
             raise Failure(NO_MODEL, f"{model}: {error}") from error
         found = recycling_weights.ask(questions, target, Tokenizer(folder), say)

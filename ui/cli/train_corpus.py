@@ -15,7 +15,7 @@ from ui.cli.index import FAILED, NO_MODEL, OK, USAGE, Failure, Trouble, count, s
 from ui.cli.index import tokenizer_of as tokenizer_named
 
 if TYPE_CHECKING:
-    from engine.prompts.builder import Tokenizer
+    from engine.prompts.tokenizer import Tokenizer
     from engine.research.train.datastore import Ids
 
 EXIT_CODES = """exit codes:
@@ -126,12 +126,12 @@ def _answers(
     if not questions:
         return []
     from engine.config import Config
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
     from engine.research.train.datastore import from_answers
     from engine.weights import locate
 
     try:
-        target = Target(locate(model), Config(model=model))
+        target = TorchTarget(locate(model), Config(model=model))
     except (ValueError, OSError) as error:
         raise Failure(NO_MODEL, f"{model}: {error}") from error
     kept = args.out.with_name(f"{args.out.name}.answers.jsonl")

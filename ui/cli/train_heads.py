@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ui.cli.index import FAILED, NO_MODEL, OK, USAGE, Failure, Trouble, say, show
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
-    from engine.prompts.builder import Tokenizer
+    from engine.model.torch_target import TorchTarget
+    from engine.prompts.tokenizer import Tokenizer
     from engine.research.train.acceptance_data import Sample
     from engine.research.train.loop import Plan
     from engine.research.train.self_distill import Text
@@ -219,7 +219,7 @@ def _adaptive(args: argparse.Namespace) -> None:
 
 
 def _answers(
-    args: argparse.Namespace, model: Target, tokenizer: Tokenizer, longest: int
+    args: argparse.Namespace, model: TorchTarget, tokenizer: Tokenizer, longest: int
 ) -> list[Text]:
     """Read, or written by the model."""
     from engine.research.train import self_distill
@@ -245,7 +245,7 @@ def _pieces(args: argparse.Namespace, tokenizer: Tokenizer, context: int) -> lis
     return source_chunks.pieces(args.files, tokenizer, how_many, length, args.seed, say)
 
 
-def _samples(args: argparse.Namespace, draft: Target, tokenizer: Tokenizer) -> list[Sample]:
+def _samples(args: argparse.Namespace, draft: TorchTarget, tokenizer: Tokenizer) -> list[Sample]:
     """Read, or made with both models."""
     from engine.drafting.draft_model import check_pair
     from engine.research.train import acceptance_data
@@ -285,14 +285,14 @@ def _chosen(plan: Plan, args: argparse.Namespace) -> Plan:
     return replace(plan, **{name: value for name, value in given.items() if value is not None})
 
 
-def _model(name: str) -> tuple[Target, Tokenizer]:
+def _model(name: str) -> tuple[TorchTarget, Tokenizer]:
     """A model and its tokenizer, fetched first where it must be."""
     from engine.config import Config
-    from engine.model.target import Target
-    from engine.prompts.builder import Tokenizer
+    from engine.model.torch_target import TorchTarget
+    from engine.prompts.tokenizer import Tokenizer
     from engine.weights import locate
     from ui.cli.models import progress_bars
 
     with progress_bars() as progress:
         folder = locate(name, progress=progress)
-    return Target(folder, Config(model=name)), Tokenizer(folder)
+    return TorchTarget(folder, Config(model=name)), Tokenizer(folder)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.prompts.builder import Detokenizer, Tokenizer
+from engine.prompts.detokenizer import Detokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.research.comparison import WAYS, Timed, Worth, counters, rate, worth
 from engine.research.two_models import Round
 from ui.cli.answer_view import Writer

@@ -22,7 +22,7 @@ from engine.drafting.methods.head_checkpoint import CheckpointError
 from engine.records import Draft
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
 TOTAL, DEPTH, WIDTH = 60, 7, 10  # as published; `total` counts the last committed token
 CHUNK = 256  # committed tokens that the head reads at once
@@ -46,7 +46,7 @@ class Eagle(Nothing):
         self.state: Any = None  # [1, width]: what the head says stands at the last token
 
     @torch.inference_mode()
-    def propose(self, context: Context, target: Target) -> Draft:
+    def propose(self, context: Context, target: TorchTarget) -> Draft:
         """The reranked tree."""
         room = min(self.total - 1, context.room)
         if room <= 0:
@@ -56,7 +56,7 @@ class Eagle(Nothing):
             return Draft()
         return self._expanded(target, context.ends).reranked(room)
 
-    def _read(self, text: list[int], target: Target) -> None:
+    def _read(self, text: list[int], target: TorchTarget) -> None:
         """The pairs (state of a token, the next token) that were not read yet."""
         states = target.sequence.states
         assert states is not None, "eagle() tells the target to keep its states"
@@ -72,7 +72,7 @@ class Eagle(Nothing):
             self.state = out[-1:]
             start = stop
 
-    def _expanded(self, target: Target, ends: frozenset[int]) -> Tree:
+    def _expanded(self, target: TorchTarget, ends: frozenset[int]) -> Tree:
         """All nodes that were looked at. Their rows stand behind the committed ones in a cache
         that is thrown away; what a node follows is the state that the head gave at its parent."""
         tree, base, past = Tree(), self.past[0].shape[1], self.past
@@ -94,7 +94,7 @@ class Eagle(Nothing):
             frontier = sorted(sorted(grown, key=lambda node: -tree.scores[node])[: self.width])
         return tree
 
-    def _best(self, target: Target, states: Tensor) -> list[list[tuple[int, float]]]:
+    def _best(self, target: TorchTarget, states: Tensor) -> list[list[tuple[int, float]]]:
         """The likeliest tokens behind each of `states` [rows, width], with their log
         probabilities."""
         logits = target.model.head(states.to(target.model.dtype)).float()
@@ -150,7 +150,7 @@ class Tree:
         return draft
 
 
-def embedded(target: Target, tokens: list[int]) -> Tensor:
+def embedded(target: TorchTarget, tokens: list[int]) -> Tensor:
     """The model's own embeddings of tokens: f32 [tokens, width]."""
     model: Any = target.model
     ids = torch.tensor(tokens, dtype=torch.int64, device=target.device)
@@ -165,7 +165,7 @@ def auto_total(seconds: Callable[[int], float]) -> int:
 
 
 def eagle(
-    target: Target, head: EagleHead, total: int = TOTAL, depth: int = DEPTH, width: int = WIDTH
+    target: TorchTarget, head: EagleHead, total: int = TOTAL, depth: int = DEPTH, width: int = WIDTH
 ) -> Eagle:
     """The drafter of one answer of `target`, which keeps its states from now on. CheckpointError
     for a model of another kind."""

@@ -26,8 +26,8 @@ from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities
 from engine.sampling.verify import choose, gumbel, warp
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
-    from engine.prompts.builder import Tokenizer
+    from engine.model.torch_target import TorchTarget
+    from engine.prompts.tokenizer import Tokenizer
 
 KIND = "adaptive tokens"
 SLOTS = 5  # k, as published for the small model
@@ -56,7 +56,7 @@ class Sdsat(Nothing):
     def begin(self, context: Context) -> None:
         self.dice = Dice(context.request.seed, DRAFTING)
 
-    def propose(self, context: Context, target: Target) -> Draft:
+    def propose(self, context: Context, target: TorchTarget) -> Draft:
         """One pass of the model, then what its rows say."""
         slots = min(self.slots, context.room - 1)
         if slots <= 0:
@@ -123,7 +123,7 @@ def grow(
         parents = level
 
 
-def install(target: Target, embeddings: Tensor) -> list[int]:
+def install(target: TorchTarget, embeddings: Tensor) -> list[int]:
     """Put adaptive tokens [tokens, width] behind the model's own; their ids. Nothing that the model
     says changes. CheckpointError for a model of another kind."""
     model: Any = target.model
@@ -138,7 +138,7 @@ def install(target: Target, embeddings: Tensor) -> list[int]:
     return list(range(first, first + len(rows)))
 
 
-def reserved(ids: Sequence[int], tokenizer: Tokenizer, target: Target) -> list[int]:
+def reserved(ids: Sequence[int], tokenizer: Tokenizer, target: TorchTarget) -> list[int]:
     """`ids` of a tuned model's own vocabulary that stand for no word. ValueError names one that
     does, or that there is not."""
     words = {number: word for word, number in tokenizer.words.items()}

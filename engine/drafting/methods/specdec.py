@@ -21,7 +21,7 @@ from engine.drafting.draft_model import DraftModel, Smaller
 from engine.drafting.methods.head_checkpoint import CheckpointError, load_head, save_head
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
 KIND = "acceptance head"
 LAYERS = 3
@@ -93,7 +93,7 @@ class AcceptanceHead(nn.Module):
 
 
 def specdec(
-    model: Target,
+    model: TorchTarget,
     head: AcceptanceHead,
     threshold: float = THRESHOLD,
     bounds: tuple[int, int] = BOUNDS,

@@ -28,7 +28,7 @@ from engine.research.train.sample_file import BadSamples
 from engine.research.train.teacher_forcing import hidden_states
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
 PLAN = Plan(epochs=10, batch=64, rate=1e-4, warmup=0.03)  # small data: faster than as published
 MIXING, WEIGHT = 0.15, 6.0  # as published
@@ -64,7 +64,7 @@ def mixed(sample: Sample, mixing: float, noise: torch.Generator) -> tuple[list[i
 
 def lessons(
     samples: list[Sample],
-    draft: Target,
+    draft: TorchTarget,
     mixing: float = MIXING,
     seed: int = 0,
     report: Report = lambda line: None,
@@ -129,7 +129,7 @@ def split(samples: list[Sample], seed: int) -> tuple[list[Sample], list[Sample],
 
 def train(
     samples: list[Sample],
-    draft: Target,
+    draft: TorchTarget,
     folder: Path,
     plan: Plan,
     layers: int = LAYERS,

@@ -18,8 +18,9 @@ import torch
 
 from engine.drafting.draft_length import Adaptive
 from engine.drafting.draft_model import draft_model
-from engine.generate import generate
-from engine.prompts.builder import Tokenizer, prompt_of
+from engine.generate import Generation, generate
+from engine.prompts.builder import prompt_of
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Request
 from engine.research.train.loop import generator
 from engine.research.train.sample_file import BadSamples, keep, records
@@ -27,7 +28,7 @@ from engine.research.train.self_distill import Text
 from engine.research.train.teacher_forcing import read
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
 LENGTH = 128  # tokens of an answer; 512 as published
 Report = Callable[[str], None]
@@ -47,8 +48,8 @@ class Sample:
 
 def make(
     questions: list[str],
-    model: Target,
-    draft: Target,
+    model: TorchTarget,
+    draft: TorchTarget,
     tokenizer: Tokenizer,
     file: Path,
     length: int = LENGTH,
@@ -70,8 +71,8 @@ def make(
 
 def along(
     texts: list[Text],
-    model: Target,
-    draft: Target,
+    model: TorchTarget,
+    draft: TorchTarget,
     file: Path,
     seed: int = 0,
     report: Report = lambda line: None,
@@ -92,21 +93,21 @@ def along(
 
 
 def one(
-    question: str, model: Target, draft: Target, tokenizer: Tokenizer, length: int, seed: int
+    question: str, model: TorchTarget, draft: TorchTarget, tokenizer: Tokenizer, length: int, seed: int
 ) -> Sample:
     """All four steps for one question."""
     messages = ({"role": "user", "content": question},)
     request = Request("chat", messages=messages, max_tokens=length, temperature=1.0, seed=seed)
     prompt = prompt_of(request, tokenizer)
-    tokens: list[int] = []
+    answer = Generation(request, prompt, tokenizer, model.context)
     drafter = draft_model(draft, Adaptive())  # the same answer, perhaps sooner
-    for _ in generate(request, prompt, model, tokenizer, drafter, on_written=tokens.extend):
+    for _ in generate(answer, model, drafter):
         pass
-    return label(prompt.ids, tokens, model, draft, generator(seed, 0))
+    return label(prompt.ids, answer.output, model, draft, generator(seed, 0))
 
 
 def label(
-    prefix: list[int], tokens: list[int], model: Target, draft: Target, noise: torch.Generator
+    prefix: list[int], tokens: list[int], model: TorchTarget, draft: TorchTarget, noise: torch.Generator
 ) -> Sample:
     """Steps two to four: what the draft model draws along an answer, and how that is accepted."""
     text, first = [*prefix, *tokens][:-1], len(prefix) - 1

@@ -27,7 +27,7 @@ from engine.research.train.sample_file import BadSamples, Report
 from engine.research.train.self_distill import Text
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
 PLAN = Plan(epochs=4, batch=2, rate=1e-2, warmup=0.1)
 BLOCKS = 16  # cuts of a text at each step
@@ -145,7 +145,7 @@ def accuracy(reader: Reader, texts: list[Text], slots: Slots, count: int) -> lis
 
 def train(
     texts: list[Text],
-    model: Target,
+    model: TorchTarget,
     folder: Path,
     plan: Plan = PLAN,
     slots: int = sdsat.SLOTS,

@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.drafting import Nothing
-from engine.generate import generate
-from engine.prompts.builder import Prompt, Tokenizer, prompt_of
-from engine.records import Done, Request, RequestError
+from engine.generate import Generation, generate
+from engine.prompts.builder import Prompt, prompt_of
+from engine.prompts.tokenizer import Tokenizer
+from engine.records import Request, RequestError
 from index.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
 LENGTH = 1024  # tokens of an answer at most, as published
 TEMPERATURE, TOP_P = 0.8, 0.95  # as published
@@ -98,7 +99,7 @@ def _question(record: Any) -> str:
 def from_answers(
     questions: list[str],
     model: str,
-    target: Target,
+    target: TorchTarget,
     tokenizer: Tokenizer,
     kept: Path,
     length: int = LENGTH,
@@ -166,9 +167,8 @@ def _key(model: str, dtype: str, prompt: Prompt, request: Request) -> str:
     return hashlib.sha256(json.dumps([model, dtype, *asked]).encode()).hexdigest()
 
 
-def _answer(request: Request, prompt: Prompt, target: Target, tokenizer: Tokenizer) -> list[int]:
-    tokens: list[int] = []
-    events = generate(request, prompt, target, tokenizer, Nothing(), on_written=tokens.extend)
-    for event in events:
-        assert not isinstance(event, Done) or event.reason in ("stop", "length")
-    return tokens
+def _answer(request: Request, prompt: Prompt, target: TorchTarget, tokenizer: Tokenizer) -> list[int]:
+    answer = Generation(request, prompt, tokenizer, target.context)
+    for _ in generate(answer, target, Nothing()):
+        pass
+    return answer.output

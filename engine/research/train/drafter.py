@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from engine.drafting._drafting import Drafter, Ngram, Vocabulary, Weights
 from engine.drafting.drafter_weights import KINDS
 from engine.drafting.next_token import OTHERS, Kind, joined
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.edit_records import Edit, Replay, others, replays
 from index.workspace.workspace import Workspace
 

@@ -29,7 +29,7 @@ from engine.research.train.self_distill import Text
 from engine.research.train.teacher_forcing import hidden_states
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
 # Published: rate 3e-5, batch 4, 20 epochs of 68,000 dialogues, 2000 steps to warm up
 PLAN = Plan(epochs=8, batch=4, rate=5e-4, warmup=0.1, betas=(0.9, 0.95), clip=0.5)
@@ -50,7 +50,7 @@ class Lesson:
     counts: Tensor  # bool [n - 1]: rows whose own token is the assistant's
 
 
-def lesson(text: Text, model: Target) -> Lesson:
+def lesson(text: Text, model: TorchTarget) -> Lesson:
     """BadSamples where it is of another tokenizer."""
     tokens = [*text.prefix, *text.tokens][: min(LONGEST, model.context)]
     if max(tokens) >= model.vocab:
@@ -62,7 +62,7 @@ def lesson(text: Text, model: Target) -> Lesson:
 class Frozen:
     """What is used of the model: its embedding, and its head as a plain matrix."""
 
-    def __init__(self, model: Target) -> None:
+    def __init__(self, model: TorchTarget) -> None:
         """CheckpointError for a model of another kind than Llama's family."""
         if not hasattr(model.model, "embedding"):
             raise CheckpointError(
@@ -170,7 +170,7 @@ def in_a_row(head: EagleHead, part: list[Lesson], frozen: Frozen, most: int = ST
 
 def train(
     texts: list[Text],
-    model: Target,
+    model: TorchTarget,
     folder: Path,
     plan: Plan = PLAN,
     report: Report = lambda line: None,

@@ -22,12 +22,13 @@ from engine.drafting._drafting import Drafter, Ngram, Recycling, Vocabulary, Wei
 from engine.drafting.drafter_weights import KINDS
 from engine.drafting.methods.token_recycling import WIDTH
 from engine.drafting.next_token import Kind, joined
-from engine.generate import generate
-from engine.prompts.builder import Tokenizer, prompt_of
+from engine.generate import Generation, generate
+from engine.prompts.builder import prompt_of
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
 LENGTH = 128  # tokens of an answer
 ROUNDS = 4
@@ -90,7 +91,7 @@ def read(file: Path) -> list[str]:
 
 def ask(
     questions: list[str],
-    target: Target,
+    target: TorchTarget,
     tokenizer: Tokenizer,
     report: Report = lambda line: None,
     length: int = LENGTH,
@@ -102,9 +103,10 @@ def ask(
         request = Request("chat", messages=messages, max_tokens=length)
         prompt = prompt_of(request, tokenizer)
         listener = Listener()
-        tokens: list[int] = []
-        for _ in generate(request, prompt, target, tokenizer, listener, on_written=tokens.extend):
+        answer = Generation(request, prompt, tokenizer, target.context)
+        for _ in generate(answer, target, listener):
             pass
+        tokens = answer.output
         rows = listener.rows[: len(tokens)]
         ids = np.array([row.indices.tolist() for row in rows], np.int32).reshape(-1, WIDTH)
         logits = np.array([row.values.tolist() for row in rows], np.float32).reshape(-1, WIDTH)

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.drafting import Nothing
-from engine.generate import generate
-from engine.prompts.builder import Tokenizer, prompt_of
+from engine.generate import Generation, generate
+from engine.prompts.builder import prompt_of
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Request
 from engine.research.train.sample_file import BadSamples, Report, keep, records
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
 LENGTH = 128  # tokens of an answer
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant",
@@ -34,7 +35,7 @@ class Text:
 
 def ask(
     questions: list[str],
-    model: Target,
+    model: TorchTarget,
     tokenizer: Tokenizer,
     file: Path,
     length: int = LENGTH,
@@ -51,10 +52,11 @@ def ask(
         request = Request(
             "chat", messages=messages, max_tokens=length, temperature=1.0, seed=seed + number
         )
-        prompt, tokens = prompt_of(request, tokenizer), list[int]()
-        for _ in generate(request, prompt, model, tokenizer, Nothing(), on_written=tokens.extend):
+        prompt = prompt_of(request, tokenizer)
+        answer = Generation(request, prompt, tokenizer, model.context)
+        for _ in generate(answer, model, Nothing()):
             pass
-        return {"prefix": prompt.ids, "tokens": tokens}
+        return {"prefix": prompt.ids, "tokens": answer.output}
 
     made = (Text(**each) for each in keep(file, start, len(questions), one, report))
     return [text for text in made if text.tokens]

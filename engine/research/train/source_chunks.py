@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.prompts.builder import Tokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.loop import order
 from engine.research.train.sample_file import BadSamples, Report
 from engine.research.train.self_distill import Text

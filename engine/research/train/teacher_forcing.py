@@ -11,12 +11,12 @@ from torch import Tensor
 from engine.records import Draft
 
 if TYPE_CHECKING:
-    from engine.model.target import Target
+    from engine.model.torch_target import TorchTarget
 
 CHUNK = 64  # rows a pass: logits of 64 rows of 150,000 words take 40 MB
 
 
-def read(model: Target, ids: list[int], first: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
+def read(model: TorchTarget, ids: list[int], first: int = 0) -> Iterator[tuple[int, Tensor, Tensor]]:
     """For the rows from `first` on: (row, logits [rows, vocabulary], hidden [rows, width]). A row's
     logits say what follows its token."""
     model.begin(ids[: first + 1], len(ids) + 1)
@@ -30,7 +30,7 @@ def read(model: Target, ids: list[int], first: int = 0) -> Iterator[tuple[int, T
         yield start, scores.logits, scores.hidden
 
 
-def hidden_states(model: Target, ids: list[int], first: int = 0) -> Tensor:
+def hidden_states(model: TorchTarget, ids: list[int], first: int = 0) -> Tensor:
     """Hidden states [rows, width] of the rows from `first` on, in f32."""
     found = [hidden.float().cpu() for _, _, hidden in read(model, ids, first)]
     return torch.cat(found).clone() if found else torch.empty(0, model.model.width)

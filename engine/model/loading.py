@@ -1,0 +1,120 @@
+"""Load a model folder: which device, number format and kernels a configuration means here."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.config import Config
+from engine.model import _kernels
+from engine.model.cuda.static_forward import Static
+from engine.model.hf_model import Generic, UnsupportedModel, refuse
+from engine.model.llama import Llama, Named, supports
+from engine.model.placement import (
+    choose_devices,
+    choose_dtype,
+    memory_told,
+    placed,
+    refuse_several,
+    room_on,
+)
+from engine.weights.integrity import settings_of
+
+log = logging.getLogger(__name__)
+
+# Prompt tokens a pass: few enough that a request can be cancelled in between.
+CPU_CHUNK_TOKENS, GPU_CHUNK_TOKENS = 128, 1024
+EXACT_CHUNK_TOKENS = 256  # exact attention sums in parts, which take memory
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """A model that is ready to run."""
+
+    model: Llama | Generic
+    settings: dict[str, Any]  # its config.json
+    devices: list[torch.device]  # in the order of the layers
+    dtype: str  # f32, bf16, q8 or int8
+    exact: bool  # whether kernels that do not round by shape were asked for, on a GPU
+    context: int  # tokens
+    cache_bytes: int  # of cached sequences, at most
+    chunk: int  # prompt tokens a pass
+    static: Static | None  # passes of static shape, where they are used
+
+    @property
+    def device(self) -> torch.device:
+        """Where hidden states and logits are: the device of the last layers."""
+        return self.devices[-1]
+
+
+def load(folder: Path, config: Config, weights: Named | None = None) -> LoadedModel:
+    """Load `folder` (config.json, safetensors). `weights`: tensors by name in place of the files,
+    for a model of Llama's family. UnsupportedModel, WeightsError, ValueError or OSError with one
+    line."""
+    settings = settings_of(folder)
+    devices = choose_devices(config.device)
+    device, several = devices[-1], len(devices) > 1
+    dtype_name = choose_dtype(config.dtype, device, folder)
+    q8, int8 = dtype_name == "q8", dtype_name == "int8"
+    if device.type == "cpu":
+        threads = config.threads or os.cpu_count() or 1
+        _kernels.set_threads(threads)
+        torch.set_num_threads(1 if q8 else threads)  # two thread pools would wait for each other
+    refuse(settings)
+    ours = supports(settings)
+    if several:
+        refuse_several(len(devices), settings, ours, dtype_name, config)
+    exact = config.exact and device.type != "cpu"
+    _check_triton("exact" if exact else "int8" if int8 else "", settings, device, ours)
+    dtype = torch.bfloat16 if int8 or dtype_name == "bf16" else torch.float32
+    places, sizes = None, None
+    if ours:
+        widths = (dtype.itemsize, 1 if int8 else dtype.itemsize)
+        places, sizes = placed(folder.name, settings, widths, config.max_context, devices)
+    model: Llama | Generic
+    with torch.inference_mode(), memory_told(folder.name, devices):
+        if ours:
+            model = Llama(folder, device, dtype, q8, exact, weights, int8, places)
+        else:
+            model = Generic(folder, device, dtype, q8)
+    context = min(config.max_context or 1 << 30, model.max_positions)
+    cache_bytes = config.cache_bytes
+    if sizes:
+        context, cache_bytes = room_on(devices, sizes, context, cache_bytes)
+    # On several devices attention takes memory for every row and key: few rows at once.
+    chunk = CPU_CHUNK_TOKENS if several or device.type == "cpu" else GPU_CHUNK_TOKENS
+    static = None
+    if isinstance(model, Llama) and _wants_static(config, devices) and not q8:
+        static = Static(model, config.exact, config.graphs == "auto")
+        chunk = EXACT_CHUNK_TOKENS if exact else chunk
+    return LoadedModel(
+        model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static
+    )
+
+
+def _check_triton(what: str, settings: dict[str, Any], device: torch.device, ours: bool) -> None:
+    """UnsupportedModel where `what` ("exact", "int8", or "" for neither) cannot run here."""
+    if what and not (device.type == "cuda" and ours):
+        raise UnsupportedModel(
+            f"{what}: not for {settings.get('model_type')} on {device.type}: choose "
+            "a Llama or Qwen model on cuda, or leave it out"
+        )
+    if what and find_spec("triton") is None:
+        raise UnsupportedModel(f"{what} needs Triton on a GPU: install it, or leave it out")
+
+
+def _wants_static(config: Config, devices: list[torch.device]) -> bool:
+    """Whether passes have static shapes."""
+    if config.graphs not in ("auto", "off", "static"):
+        raise ValueError(f"graphs {config.graphs!r}: choose auto, off or static")
+    if len(devices) > 1:
+        log.warning("%s: passes are launched step by step, without CUDA graphs", config.device)
+        return False
+    cuda = devices[0].type == "cuda"
+    return config.graphs == "static" or (cuda and (config.graphs == "auto" or config.exact))

@@ -1,0 +1,242 @@
+"""TorchTarget: a model on torch or on our own CPU kernels, with its KV cache.
+
+Nothing here samples, drafts or knows text.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.config import Config
+from engine.model.cuda.cuda_graphs import BUCKETS, MOST
+from engine.model.cuda.static_forward import Static
+from engine.model.kv_cache import Sequence, SequencePool, copied
+from engine.model.llama import Named
+from engine.model.loading import load
+from engine.model.ops import Rows
+from engine.model.row_invariance import checked
+from engine.records import Draft, RequestError, Scores
+
+log = logging.getLogger(__name__)
+
+MEMORY_FULL = "the card's memory is full: end what else uses it, or ask for less"
+
+
+class TorchTarget:
+    """A loaded model, as `engine.model.target.Target`. One thread at a time; the engine's worker
+    owns it."""
+
+    def __init__(self, folder: Path, config: Config, weights: Named | None = None) -> None:
+        """As `engine.model.loading.load`; then check whether the rows of a pass are independent of
+        each other on this machine (`exact`)."""
+        loaded = load(folder, config, weights)
+        self.folder, self.settings = folder, loaded.settings
+        self.model, self.static = loaded.model, loaded.static
+        self.devices, self.device, self.dtype_name = loaded.devices, loaded.device, loaded.dtype
+        self.vocab, self.context, self.chunk = loaded.model.vocab, loaded.context, loaded.chunk
+        self.pool = SequencePool(
+            self._allocate, max(1, config.cached_sequences), loaded.cache_bytes
+        )
+        self.turn = 0
+        self.pending: tuple[int, Draft] | None = None  # what the last forward ran
+        self.keeps_states = False  # keep hidden states beside keys and values, for drafters
+        self.max_rows = MOST  # of a pass of static shape
+        self._warned = False  # that memory is short
+        asked = loaded.device.type == "cpu" or loaded.exact
+        self.exact = checked(self) if asked else False
+
+    @property
+    def device_name(self) -> str:
+        """The device as a person would name it."""
+        if self.device.type == "cuda":
+            return ", ".join(torch.cuda.get_device_name(one) for one in self.devices)
+        return f"{self.device.type} {platform.machine()}"
+
+    @property
+    def sequence(self) -> Sequence:
+        """The current sequence."""
+        return self.pool.current
+
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens whose rows are in the cache, of the current sequence."""
+        return self.sequence.tokens
+
+    # -- sequences -----------------------------------------------------------------------------
+
+    def begin(self, prompt: list[int], room: int) -> int:
+        """As `Target.begin`. RequestError where the prompt is empty or memory is short."""
+        if not prompt:
+            raise RequestError("the prompt is empty: nothing to continue")
+        self.pending = None
+        self.turn += 1
+        if self.keeps_states:  # sequences without hidden states are read again
+            self.pool.sequences = [one for one in self.pool.sequences if one.states is not None]
+        return self.pool.begin(prompt, room)
+
+    def resume(self, tokens: list[int], room: int) -> None:
+        """As `Target.resume`."""
+        self.begin(tokens, room)
+        for _ in self.prefill(tokens, room):
+            pass
+
+    def _allocate(self, source: Sequence, rows: int, capacity: int) -> Sequence:
+        return copied(self.model, source, rows, capacity, self.keeps_states)
+
+    # -- passes --------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def prefill(
+        self,
+        prompt: list[int],
+        room: int,
+        on_chunk: Callable[[list[int], Tensor], None] | None = None,
+    ) -> Iterator[int]:
+        """As `Target.prefill`. On a GPU whose memory is full chunks get shorter."""
+        turn = self.turn
+        while True:
+            if self.turn != turn:  # another request ran between two chunks
+                self.begin(prompt, room)
+                turn = self.turn
+            start = len(self.tokens)
+            if start >= len(prompt) - 1:
+                return
+            chunk = prompt[start : min(start + self.chunk, len(prompt) - 1)]
+            try:
+                states = self._read(chunk)
+            except torch.OutOfMemoryError as error:
+                if self.chunk <= MOST:
+                    raise RuntimeError(MEMORY_FULL) from error
+                self.chunk //= 2
+                self._short(f"prompts are read {self.chunk} tokens at a time")
+                continue
+            self.tokens.extend(chunk)
+            if on_chunk is not None:
+                on_chunk(chunk, states)
+            yield len(self.tokens)
+
+    @torch.inference_mode()
+    def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
+        """As `Target.forward`. ValueError where the cache has no room; on any error the cache is as
+        before."""
+        if self.static is not None and len(draft) < MOST:
+            return self._step(self.static, last, draft, hidden)
+        states = self._run([last, *draft.tokens], [-1, *(parent + 1 for parent in draft.parents)])
+        scores = Scores(self.model.head(states), states if hidden else None)
+        self.pending = (last, draft)
+        return scores
+
+    def _step(self, static: Static, last: int, draft: Draft, hidden: bool) -> Scores:
+        current = self.sequence
+        base, (keys, values) = len(current.tokens), current.cache[0]
+        while True:
+            draft = draft.first(self.max_rows - 1)
+            self._check_room(1 + len(draft))
+            parents = [-1, *(parent + 1 for parent in draft.parents)]
+            try:
+                said = static.step([last, *draft.tokens], parents, keys, values, base)
+                logits = said.logits.to(torch.float32, copy=True)
+                states = said.states.clone() if hidden else None
+                break
+            except torch.OutOfMemoryError as error:
+                if not len(draft):
+                    raise RuntimeError(MEMORY_FULL) from error
+                self.max_rows = max(size for size in BUCKETS if size <= len(draft))
+                self._short(f"drafts are cut to {self.max_rows - 1} tokens")
+        if current.states is not None:
+            current.states[base : base + len(parents)] = said.states
+        self.pending = (last, draft)
+        chosen, likely = partial(static.choices, said, logits), partial(static.likely, logits)
+        return Scores(logits, states, chosen, likely)
+
+    def _short(self, what: str) -> None:
+        """Free unused memory of the card, and log once that it is short."""
+        torch.cuda.empty_cache()
+        if not self._warned:
+            log.warning("the card's memory is full: %s, which is slower", what)
+        self._warned = True
+
+    def _check_room(self, rows: int) -> None:
+        if len(self.tokens) + rows > self.sequence.capacity:
+            raise ValueError(
+                f"the cache holds {self.sequence.capacity} rows: draft {self.room()} at most"
+            )
+
+    @torch.inference_mode()
+    def keep(self, path: list[int]) -> None:
+        """As `Target.keep`: the rows of all other nodes are dropped."""
+        assert self.pending is not None, "keep without forward"
+        last, draft = self.pending
+        self.pending = None
+        current, base = self.sequence, len(self.tokens) + 1
+        kept = current.cache if current.states is None else (*current.cache, current.states)
+        if self.static is not None and len(path) <= MOST:
+            for part in kept:
+                self.static.keep(part, base, path)
+        elif path != list(range(len(path))):
+            rows = torch.tensor(path) + base
+            for part in kept:
+                moved = part.index_select(-2, rows.to(part.device))
+                part[..., base : base + len(path), :] = moved
+        current.tokens += [last, *(draft.tokens[node] for node in path)]
+
+    @torch.inference_mode()
+    def skim(self, token: int, ahead: int, layers: int) -> Tensor:
+        """The hidden state [1, width] of one token, `ahead` places behind the last committed one,
+        after the first `layers` layers and the norm; the places between were skimmed before. The
+        committed rows stay as they are, and the next `forward` overwrites these."""
+        current = self.sequence
+        base = len(current.tokens) + ahead
+        if base >= current.capacity:
+            raise ValueError(f"the cache holds {current.capacity} rows: skim fewer tokens")
+        if self.static is not None:
+            keys, values = current.cache[0]
+            return self.static.read([token], keys, values, base, layers)
+        ids = torch.tensor([token], dtype=torch.int64, device=self.devices[0])
+        rows = Rows.of(base, [-1], self.devices[0])
+        return self.model.run(ids, rows, current.cache, layers)
+
+    @torch.inference_mode()
+    def logits(self, states: Tensor) -> Tensor:
+        """Logits [rows, vocabulary] of hidden states that `prefill` gave."""
+        return self.model.head(states)
+
+    def room(self) -> int:
+        """Draft nodes that the cache of the current sequence can still take."""
+        room = self.sequence.capacity - len(self.tokens) - 1
+        return room if self.static is None else min(room, self.max_rows - 1)
+
+    def warm(self) -> Iterator[tuple[int, int]]:
+        """Capture the CUDA graphs of static passes, one a turn; yields (captured, total)."""
+        if self.static is not None:
+            yield from self.static.warm()
+
+    def _read(self, chunk: list[int]) -> Tensor:
+        """Final hidden states of tokens that follow the committed ones."""
+        if self.static is None:
+            return self._run(chunk, [-1, *range(len(chunk) - 1)])
+        self._check_room(len(chunk))
+        current = self.sequence
+        base, (keys, values) = len(current.tokens), current.cache[0]
+        states = self.static.read(chunk, keys, values, base)
+        if current.states is not None:
+            current.states[base : base + len(chunk)] = states
+        return states
+
+    def _run(self, tokens: list[int], parents: list[int]) -> Tensor:
+        current = self.sequence
+        base = len(current.tokens)
+        self._check_room(len(tokens))
+        rows = Rows.of(base, parents, self.devices[0])
+        ids = torch.tensor(tokens, dtype=torch.int64, device=self.devices[0])
+        states = self.model.run(ids, rows, current.cache)
+        if current.states is not None:
+            current.states[base : base + len(tokens)] = states
+        return states

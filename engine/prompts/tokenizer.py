@@ -1,0 +1,153 @@
+"""A model folder's tokenizer and chat template: text to token ids and back.
+
+User text never becomes a control token: the tokenizer here has none, and control tokens are added
+by hand where the model's own template writes them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.prompts.chat_template import chat_template, end_tokens, read_json, render
+from engine.prompts.prompt_spans import Turn
+from engine.prompts.token_bytes import is_byte_level, words_bytes
+from engine.records import Message
+from engine.weights.integrity import read_object
+
+SLOT = "\ue000{}\ue001"  # where a message's text goes in a rendered template; private-use marks
+
+
+class Tokenizer:
+    """A model folder's tokenizer.json, chat template and end tokens, without control tokens."""
+
+    def __init__(self, folder: Path) -> None:
+        from tokenizers import Tokenizer as Backend
+
+        raw = (folder / "tokenizer.json").read_bytes()
+        self.fingerprint = sha256(raw).hexdigest()
+        spec: Any = read_object(folder / "tokenizer.json")
+        self.control = {token["content"]: token["id"] for token in spec["added_tokens"]}
+        vocabulary = spec["model"]["vocab"]
+        self.control |= {
+            name: vocabulary[name] for name in self.control if isinstance(vocabulary, dict)
+            and name in vocabulary
+        }  # fmt: skip
+        self._spec = {key: spec.get(key) for key in ("model", "decoder")}
+        spec |= {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
+        self.backend = Backend.from_str(json.dumps(spec))
+        self.settings = read_json(folder / "tokenizer_config.json")
+        self.template = chat_template(folder, self.settings)
+        self.eos = end_tokens(folder)
+        names = sorted(map(re.escape, self.control), key=len, reverse=True)
+        self._marks = re.compile(f"({'|'.join(names)})") if names else None
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`; nothing in it is a control token."""
+        ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        text: str = self.backend.decode(ids, skip_special_tokens=True)
+        return text
+
+    @cached_property
+    def words(self) -> dict[str, int]:
+        """Every word as the tokenizer's file writes it, control tokens too, and its id. Models of
+        the same words read the same tokens."""
+        known = self._spec["model"]["vocab"]
+        if not isinstance(known, dict):  # Unigram: pairs of a word and its score
+            known = {pair[0]: number for number, pair in enumerate(known)}
+        return known | self.control
+
+    # -- for the index -------------------------------------------------------------------------
+
+    def encode_batch(self, texts: list[str]) -> list[np.ndarray[Any, Any]]:
+        """Ids (int32) of many texts, on all cores."""
+        batch = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.asarray(one.ids, np.int32) for one in batch]
+
+    def encode_with_offsets(self, text: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Ids and where each starts in `text`, in code points."""
+        one = self.backend.encode(text, add_special_tokens=False)
+        return np.asarray(one.ids, np.int32), np.asarray([a for a, _ in one.offsets], np.int64)
+
+    @cached_property
+    def byte_lengths(self) -> np.ndarray[Any, Any]:
+        """UTF-8 bytes each id stands for (int32); -1 where that is not fixed."""
+        if not self._byte_level:
+            return np.full(len(self.token_bytes), -1, np.int32)
+        return np.array([-1 if one is None else len(one) for one in self.token_bytes], np.int32)
+
+    @cached_property
+    def token_bytes(self) -> list[bytes | None]:
+        """UTF-8 bytes of each id's text, as far as one token has a text of its own; None for
+        control tokens and unused ids. Where blanks are written "\u2581" the first one of a text is
+        not in it."""
+        known = words_bytes(self._spec["model"]["vocab"], self._spec["decoder"] or {}, self.backend)
+        for number in self.control.values():
+            if number < len(known):
+                known[number] = None
+        return known
+
+    @property
+    def _byte_level(self) -> bool:
+        """Whether a token's characters stand for one byte each."""
+        return is_byte_level(self._spec["model"]["vocab"], self._spec["decoder"] or {})
+
+    def places(
+        self, ids: np.ndarray[Any, Any]
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The code points (int64) that each token covers, also in part: starts and stops, from 0.
+        For ids whose bytes add up to a text."""
+        begun, inside = self._code_points
+        begun = begun[ids]
+        stops = np.cumsum(begun, dtype=np.int64)
+        return stops - begun - inside[ids], stops
+
+    @cached_property
+    def _code_points(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """By id (int32): the code points that begin in its bytes, and 1 where its first byte is
+        inside one. 0 where the bytes are not fixed."""
+        lengths = np.maximum(self.byte_lengths, 0)
+        if not lengths.any():
+            return np.zeros_like(lengths), np.zeros_like(lengths)
+        data = np.frombuffer(b"".join(one or b"" for one in self.token_bytes), np.uint8)
+        begins = np.append(data & 0xC0 != 0x80, True)
+        counts = np.cumsum(np.append(False, begins), dtype=np.int32)
+        starts = np.cumsum(lengths) - lengths
+        inside = (lengths > 0) & ~begins[starts]
+        return counts[starts + lengths] - counts[starts], inside.astype(np.int32)
+
+    # -- chat ----------------------------------------------------------------------------------
+
+    def chat(self, messages: tuple[Message, ...] | list[Message], reply: str = "") -> list[int]:
+        """Ids of a conversation, up to the assistant's turn, which starts with `reply`."""
+        return [one for _, ids in self.turns(messages, reply) for one in ids]
+
+    def turns(self, messages: tuple[Message, ...] | list[Message], reply: str = "") -> list[Turn]:
+        """A conversation in parts, each encoded by itself."""
+        if self.template is None:
+            turns = "".join(f"{one['role']}: {one['content']}\n\n" for one in messages)
+            text = f"{turns}assistant: {reply}"
+            return [(text, self.encode(text))]
+        slots = [{"role": one["role"], "content": SLOT.format(n)} for n, one in enumerate(messages)]
+        rendered = render(self.template, slots, self.settings)
+        found: list[Turn] = []
+        for n, part in enumerate(re.split("\ue000([0-9]+)\ue001", rendered)):
+            text = messages[int(part)]["content"] if n % 2 else ""
+            found.append((text, self.encode(text) if n % 2 else self._template(part)))
+        return [*found, (reply, self.encode(reply))]
+
+    def _template(self, text: str) -> list[int]:
+        """Ids of a template's own text, in which control tokens are control tokens."""
+        ids: list[int] = []
+        for n, part in enumerate(self._marks.split(text) if self._marks else [text]):
+            ids += [self.control[part]] if n % 2 else self.encode(part)
+        return ids
