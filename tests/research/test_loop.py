@@ -66,7 +66,7 @@ def test_it_learns_and_the_same_seed_gives_the_same_weights() -> None:
 @pytest.mark.parametrize("epoch", [1, 2, 3])
 def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, epoch: int) -> None:
     straight, curve = trained(None)
-    code = "from pathlib import Path; from test_loop import trained; trained(Path('w'), kill=True)"
+    code = "from pathlib import Path; from tests.research.test_loop import trained; trained(Path('w'), kill=True)"
     killed_at(code, f"epoch {epoch} of", tmp_path)
     said: list[str] = []
     again, other = trained(tmp_path / "w", said=said)
