@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.prompts.builder import Detokenizer, Tokenizer
+from engine.prompts.detokenizer import Detokenizer
+from engine.prompts.tokenizer import Tokenizer
 from engine.records import Piece
 from index.records import Span
 
