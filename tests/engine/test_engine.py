@@ -151,7 +151,7 @@ def test_a_request_brings_its_own_workspace(
     own = workspaces(tmp_path, engine.parts.tokenizer)
     own.build()
     assert same(engine.submit(request, workspace=own).result(), engine.submit(request).result())
-    drafter = engine._drafter(own, "")
+    drafter = engine._drafter("auto", own, "")
     assert isinstance(drafter, NextToken) and drafter.workspace is own
 
 
