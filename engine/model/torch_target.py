@@ -39,7 +39,7 @@ class TorchTarget:
         loaded = load(folder, config, weights)
         self.folder, self.settings = folder, loaded.settings
         self.model, self.static = loaded.model, loaded.static
-        self.devices, self.device, self.dtype_name = loaded.devices, loaded.device, loaded.dtype
+        self.devices, self.dtype_name = loaded.devices, loaded.dtype
         self.vocab, self.context, self.chunk = loaded.model.vocab, loaded.context, loaded.chunk
         self.pool = SequencePool(
             self._allocate, max(1, config.cached_sequences), loaded.cache_bytes
@@ -51,6 +51,11 @@ class TorchTarget:
         self._warned = False  # that memory is short
         asked = loaded.device.type == "cpu" or loaded.exact
         self.exact = checked(self) if asked else False
+
+    @property
+    def device(self) -> torch.device:
+        """Where hidden states and logits are: the device of the last layers."""
+        return self.devices[-1]
 
     @property
     def device_name(self) -> str:

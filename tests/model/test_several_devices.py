@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine import Config, Engine, Request
 from engine.config import devices
-from engine.drafting import Nothing
-from engine.drafting.methods.eagle import embedded
-from engine.drafting.methods.sdsat import install
+from engine.drafting import NullDrafter
+from engine.drafting.methods.eagle import embed
+from engine.drafting.methods.sdsat import install_embeddings
 from engine.model.hf_model import UnsupportedModel
 from engine.model.llama import Llama
 from engine.model.placement import choose_device
@@ -110,7 +110,7 @@ def test_no_drafter_changes_the_answer(deep: Any, kind: str, sampled: bool) -> N
     options: dict[str, Any] = {"seed": 3, **(SAMPLED if sampled else {})}
     prompt = Prompt(some_tokens(30, one.vocab), max_tokens=30)
     expected, truth = plain(many, tokenizer, prompt, **options)
-    assert answer(run(one, tokenizer, prompt, Nothing(), **options)[1]) == answer(expected)
+    assert answer(run(one, tokenizer, prompt, NullDrafter(), **options)[1]) == answer(expected)
     prompt.predictions = [truth[3:30]]
     for name, drafter in drafters(truth, many.vocab).items():
         _, done = run(many, tokenizer, prompt, drafter, **options)
@@ -195,8 +195,8 @@ def test_every_layer_lies_and_runs_where_the_map_says(deep: Any) -> None:
             target.keep(path)
         assert {here for here, _ in moves.seen} == {"cpu"}  # which rows
         assert target.skim(3, 0, 1).device == lies[-1]
-        assert embedded(target, [3, 4]).device == lies[-1]
-        assert install(target, torch.empty(1, 32)) == [target.vocab]
+        assert embed(target, [3, 4]).device == lies[-1]
+        assert install_embeddings(target, torch.empty(1, 32)) == [target.vocab]
         assert model.embedding.device == lies[0]
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from engine.drafting import Nothing, chain
+from engine.drafting import NullDrafter, chain
 from engine.drafting._drafting import Recycling
-from engine.drafting.methods.sdsat import install
+from engine.drafting.methods.sdsat import install_embeddings
 from engine.generate import Generation, generate
 from engine.model.cuda.cuda_graphs import BUCKETS, MOST, PATIENCE, Graphs
 from engine.model.cuda.static_forward import Pass
@@ -74,7 +74,7 @@ def test_no_drafter_changes_the_answer(tiny: Any, kind: str, sampled: bool) -> N
     options: dict[str, Any] = {"seed": 3, **(SAMPLED if sampled else {})}
     prompt = Prompt(some_tokens(30, target.vocab), max_tokens=40)
     expected, truth = plain(target, tokenizer, prompt, **options)
-    assert answer(run(usual, tokenizer, prompt, Nothing(), **options)[1]) == answer(expected)
+    assert answer(run(usual, tokenizer, prompt, NullDrafter(), **options)[1]) == answer(expected)
     prompt.predictions = [truth[3:30]]
     for name, drafter in drafters(truth, target.vocab).items():
         _, done = run(target, tokenizer, prompt, drafter, **options)
@@ -178,13 +178,13 @@ def test_requests_in_between_and_longer_caches(tiny: Any) -> None:
     tokenizer.eos = frozenset()
     long, short = (Prompt(some_tokens(n, 200, n), max_tokens=20) for n in (200, 150))
     target = static(folder, threads=1)
-    expected, urgent = (run(target, tokenizer, one, Nothing())[1] for one in (long, short))
+    expected, urgent = (run(target, tokenizer, one, NullDrafter())[1] for one in (long, short))
     for place in range(0, 24, 5):
         running = generate(
-            Generation(Request("complete"), long, tokenizer, target.context), target, Nothing()
+            Generation(Request("complete"), long, tokenizer, target.context), target, NullDrafter()
         )
         events: list[Any] = list(itertools.islice(running, place))
-        assert answer(run(target, tokenizer, short, Nothing())[1]) == answer(urgent)
+        assert answer(run(target, tokenizer, short, NullDrafter())[1]) == answer(urgent)
         events += running
         assert answer(events[-1]) == answer(expected)
 
@@ -211,7 +211,7 @@ def test_words_put_behind_the_model_s_own_are_read(tiny: Any) -> None:
     logits = []
     for target in (ours, theirs):
         begin(target, prompt)
-        ids = install(target, rows)
+        ids = install_embeddings(target, rows)
         logits.append(target.forward(prompt[-1], chain(ids, "test")).logits)
     assert torch.equal(*logits)
 
@@ -262,7 +262,7 @@ def test_where_memory_is_short_drafts_are_cut(tiny: Any, caplog: pytest.LogCaptu
     down = Full(target.model.blocks[1].down, 100)
     target.model.blocks[1].down = down
     for rows in (100, 8, 2, 1):
-        target.most, down.rows = MOST, rows
+        target.max_rows, down.rows = MOST, rows
         target.said_short, down.refused = False, 0
         caplog.clear()
         target.pool.sequences[:-1] = []
@@ -270,7 +270,7 @@ def test_where_memory_is_short_drafts_are_cut(tiny: Any, caplog: pytest.LogCaptu
             _, done = run(target, tokenizer, Prompt(prompt.ids, max_tokens=30), drafter)
             assert answer(done) == answer(expected), (name, rows)
         assert bool(down.refused) == (rows < MOST)
-        assert target.most <= max(rows, 1) or rows == 100
+        assert target.max_rows <= max(rows, 1) or rows == 100
         assert len([one for one in caplog.records if "memory is full" in one.message]) == (
             1 if down.refused else 0
         )

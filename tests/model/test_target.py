@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from engine.config import Config
-from engine.drafting import Nothing
+from engine.drafting import NullDrafter
 from engine.model.hf_model import UnsupportedModel
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
@@ -147,12 +147,12 @@ def test_other_requests_in_between_change_nothing(tiny: Any, sequences: int) -> 
     tokenizer = Tokenizer(folder)
     long, short = (Prompt(some_tokens(n, 200, n), max_tokens=20) for n in (200, 150))
     alone = load(folder, threads=1)
-    expected, urgent = (run(alone, tokenizer, one, Nothing())[1] for one in (long, short))
+    expected, urgent = (run(alone, tokenizer, one, NullDrafter())[1] for one in (long, short))
     for place in range(0, 24, 3):
         target = load(folder, threads=1, cached_sequences=sequences)
         events: list[Any] = []
         running = generate(
-            Generation(Request("complete"), long, tokenizer, target.context), target, Nothing()
+            Generation(Request("complete"), long, tokenizer, target.context), target, NullDrafter()
         )
         for turn in range(place):
             events.append(next(running))
@@ -160,11 +160,11 @@ def test_other_requests_in_between_change_nothing(tiny: Any, sequences: int) -> 
                 inner = generate(
                     Generation(Request("complete"), short, tokenizer, target.context),
                     target,
-                    Nothing(),
+                    NullDrafter(),
                 )
                 given_up = list(itertools.islice(inner, place % 5))
                 assert len(given_up) == place % 5
-        assert answer(run(target, tokenizer, short, Nothing())[1]) == answer(urgent)
+        assert answer(run(target, tokenizer, short, NullDrafter())[1]) == answer(urgent)
         events += running
         assert answer(events[-1]) == answer(expected)
 
