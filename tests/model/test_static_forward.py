@@ -263,7 +263,7 @@ def test_where_memory_is_short_drafts_are_cut(tiny: Any, caplog: pytest.LogCaptu
     target.model.blocks[1].down = down
     for rows in (100, 8, 2, 1):
         target.max_rows, down.rows = MOST, rows
-        target.said_short, down.refused = False, 0
+        target._warned, down.refused = False, 0
         caplog.clear()
         target.pool.sequences[:-1] = []
         for name, drafter in few.items():
