@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.config import Config
-from engine.drafting import Drafter, Nothing
-from engine.drafting.answer_history import Memory
-from engine.drafting.builders import Asked, Parts
-from engine.drafting.drafter_weights import usable_weights
-from engine.drafting.next_token import Model
-from engine.drafting.registry import chosen, chosen_by
-from engine.drafting.stdlib_ngram import Library
+from engine.drafting import Drafter, NullDrafter
+from engine.drafting.answer_history import AnswerHistory
+from engine.drafting.builders import EngineParts, RequestParts
+from engine.drafting.drafter_weights import load_weights_or_default
+from engine.drafting.next_token import NextTokenModel
+from engine.drafting.registry import choice_for, parse_choice
+from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.drafting.vocabulary import vocabulary
 from engine.generate import Generation, generate, max_new_tokens
 from engine.model.cost_model import guess, measure, processor, remember, remembered
@@ -62,16 +62,18 @@ class Engine:
         from engine.model.torch_target import TorchTarget
 
         self.config = config or Config()
-        drafter = chosen_by(self.config)  # an unknown drafter fails before anything is loaded
+        drafter = choice_for(self.config)  # an unknown drafter fails before anything is loaded
         folder = locate(self.config.model, progress=progress)
         if progress:
             progress(f"loading {self.config.model}", 0, 0)
         tokenizer, target = Tokenizer(folder), TorchTarget(folder, self.config)
         self._machine = machine_key(folder, target, self.config)
         cost = remembered(home() / "costs.json", self._machine) or guess(target)
-        self.library = Library(home(), tokenizer)
-        model = Model(vocabulary(tokenizer), self.library, usable_weights())
-        self.parts = Parts(self.config, target, tokenizer, cost, model, Memory(target.vocab))
+        self.library = StdlibNgram(home(), tokenizer)
+        model = NextTokenModel(vocabulary(tokenizer), self.library, load_weights_or_default())
+        self.parts = EngineParts(
+            self.config, target, tokenizer, cost, model, AnswerHistory(target.vocab)
+        )
         self.drafters = {self.config.drafter: drafter.load(self.parts)}
         self.workspace: Workspace | None = None
         if self.config.workspace is not None:
@@ -139,7 +141,7 @@ class Engine:
         max_new_tokens(prompt, self.parts.target.context)
         name = (drafter or self.config.drafter) if speculation else None
         if name is not None and name not in self.drafters:
-            chosen(name)  # an unknown name or option fails here
+            parse_choice(name)  # an unknown name or option fails here
         run = partial(self._run, request, prompt, name, workspace or self.workspace, client)
         return self.worker.submit(Job(request, run, client))
 
@@ -150,7 +152,7 @@ class Engine:
             self.parts.history.forget(client=client)
             return
         self.parts.history.clear()
-        self.parts.model.weights = usable_weights()
+        self.parts.model.weights = load_weights_or_default()
         for lengths in self.parts.lengths:
             lengths.forget()
 
@@ -188,7 +190,7 @@ class Engine:
             history.of(client),
             self.config.verification,
         )
-        drafting = Nothing() if drafter is None else self._drafter(drafter, workspace, client)
+        drafting = NullDrafter() if drafter is None else self._drafter(drafter, workspace, client)
         for event in generate(answer, target, drafting, cancelled):
             if isinstance(event, Step) and event.prefill:
                 cost.read(answer.chunk_tokens, event.seconds)
@@ -200,10 +202,12 @@ class Engine:
         """A drafter for one answer. What drafters of a name share is loaded once."""
         target = self.parts.target
         if not target.exact and (self.config.exact or target.device.type == "cpu"):
-            return Nothing()  # the target logged the reason when it was loaded
+            return NullDrafter()  # the target logged the reason when it was loaded
         if name not in self.drafters:
-            self.drafters[name] = chosen(name).load(self.parts)
-        return self.drafters[name](Asked(workspace, partial(self.parts.history.recycling, client)))
+            self.drafters[name] = parse_choice(name).load(self.parts)
+        return self.drafters[name](
+            RequestParts(workspace, partial(self.parts.history.recycling, client))
+        )
 
     def _spare(self) -> list[Iterator[float]]:
         """While nothing is asked: graphs of passes (on a card), then what a pass costs here

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from engine.config import Verification
-from engine.drafting import Context, Drafter
+from engine.drafting import DraftContext, Drafter
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import (
@@ -78,7 +78,7 @@ def prefill(
     ids, room = answer.prompt.ids, answer.limit + SPARE_ROWS
     answer.usage.cached = read = target.begin(ids, room)
     answer.turn = target.turn
-    on_chunk = partial(drafter.read, target) if drafter.wants_prompt else None
+    on_chunk = partial(drafter.observe_prompt, target) if drafter.needs_prompt_states else None
     start = perf_counter()
     for done in target.prefill(ids, room, on_chunk):
         answer.turn = target.turn
@@ -116,7 +116,7 @@ class UsageCounter:
     decoding_began: float = 0.0
     drafting: Stopwatch = field(default_factory=Stopwatch)
 
-    def usage(self, context: Context) -> Usage:
+    def usage(self, context: DraftContext) -> Usage:
         now = perf_counter()
         return Usage(
             prompt_tokens=len(context.prompt),
@@ -147,17 +147,17 @@ class Generation:
         from. RequestError where the prompt leaves no room for an answer."""
         self.request, self.prompt = request, prompt
         self.limit = max_new_tokens(prompt, context_tokens)
-        self.context = Context(
+        self.context = DraftContext(
             prompt.ids,
             prompt.predictions,
             path=request.path,
             whole=prompt.whole,
             span=prompt.span,
             documents=prompt.documents,
-            memory=list(history),
+            history=list(history),
             request=request,
             verification=verification,
-            ends=tokenizer.eos | prompt.ends,
+            eos_ids=tokenizer.eos | prompt.ends,
         )
         self.text = TextStream(tokenizer, prompt.stop)
         self.usage = UsageCounter()
@@ -198,7 +198,7 @@ class Generation:
         """Append the path's tokens and `token` to the answer, up to where it ends; returns the
         tokens that count."""
         left = self.limit - len(self.output)
-        ends = self.context.ends
+        ends = self.context.eos_ids
         tokens, ended = cut([*(draft.tokens[node] for node in path), token], ends, left)
         used, self._pieces = self.text.push(tokens, origins(draft, path)[: len(tokens)])
         self.output.extend(tokens[:used])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafting import Context, Drafter, Nothing
+from engine.drafting import DraftContext, Drafter, NullDrafter
 from engine.generate import Generation, generate
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
@@ -66,10 +66,10 @@ def plain(
     target: HashTarget, tokenizer: Tokenizer, prompt: Prompt, **options: Any
 ) -> tuple[Done, list[int]]:
     """The answer without speculation, and its tokens (one more than are needed)."""
-    _, done = run(target, tokenizer, prompt, Nothing(), **options)
+    _, done = run(target, tokenizer, prompt, NullDrafter(), **options)
     longer = Prompt(prompt.ids, max_tokens=prompt.max_tokens + 60)
     tokenizer_eos, tokenizer.eos = tokenizer.eos, frozenset()
-    run(target, tokenizer, longer, Nothing(), **options)
+    run(target, tokenizer, longer, NullDrafter(), **options)
     tokenizer.eos = tokenizer_eos
     return done, target.tokens[len(prompt.ids) :]
 
@@ -163,7 +163,7 @@ def test_every_place_of_an_end_token(tokenizer: Tokenizer) -> None:
     try:
         for token in range(VOCAB):
             tokenizer.eos = frozenset({token})
-            _, expected = run(target, tokenizer, prompt, Nothing())
+            _, expected = run(target, tokenizer, prompt, NullDrafter())
             if token in truth[:40]:
                 assert expected.usage.completion_tokens == truth.index(token)
                 assert expected.reason == "stop"
@@ -192,7 +192,7 @@ def test_every_stop_string(endless: Tokenizer) -> None:
         for width in (1, 2, 3):
             stop = whole.text[start : start + width]
             prompt = Prompt([40, 41], max_tokens=40, stop=(stop,))
-            _, expected = run(target, endless, prompt, Nothing())
+            _, expected = run(target, endless, prompt, NullDrafter())
             assert expected.text == whole.text[: whole.text.index(stop)]
             assert expected.matched == stop
             for name, drafter in drafters(truth, 120).items():
@@ -207,7 +207,7 @@ def test_the_context_ends_the_answer(endless: Tokenizer) -> None:
         _, done = run(target, endless, Prompt([1, 2], max_tokens=100), drafter)
         assert (done.reason, done.usage.completion_tokens) == ("length", 18), name
     with pytest.raises(RequestError, match="21 tokens"):
-        run(target, endless, Prompt([1] * 21), Nothing())
+        run(target, endless, Prompt([1] * 21), NullDrafter())
 
 
 def test_cancelling_keeps_a_prefix_of_the_answer(endless: Tokenizer) -> None:
@@ -241,8 +241,8 @@ def test_observed_tokens_are_the_committed_ones(endless: Tokenizer) -> None:
     """What drafters learn from is exactly the answer, cut where it ends."""
     seen: list[int] = []
 
-    class Watching(Nothing):
-        def begin(self, context: Context) -> None:
+    class Watching(NullDrafter):
+        def begin(self, context: DraftContext) -> None:
             self.context = context
 
         def observe(self, draft: Any, path: Any, committed: list[int], *_: Any) -> None:

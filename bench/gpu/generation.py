@@ -18,11 +18,11 @@ import torch
 from bench.gpu.edits import SURE, Answer, Forced, Recorded
 from bench.gpu.steps import wait
 from engine.config import Config
-from engine.drafting import Drafter, Nothing
+from engine.drafting import Drafter, NullDrafter
 from engine.drafting._drafting import Ngram, Recycling
 from engine.drafting.drafter_weights import load_weights
 from engine.drafting.methods.token_recycling import WIDTH
-from engine.drafting.next_token import Model, NextToken
+from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
 from engine.generate import Generation, generate
 from engine.model.cost_model import Cost, guess, measure
 from engine.model.torch_target import TorchTarget
@@ -56,12 +56,14 @@ class Ours:
         self.cost: Cost = known_cost(target)
 
     def plain(self, answer: Answer) -> Played:
-        return self._play(answer, Nothing())
+        return self._play(answer, NullDrafter())
 
     def draftline(self, answer: Answer) -> Played:
-        model = Model(self.recorded.vocabulary, NoLibrary(), load_weights())  # type: ignore[arg-type]
+        model = NextTokenModel(self.recorded.vocabulary, NoLibrary(), load_weights())  # type: ignore[arg-type]
         table = Recycling(self.target.vocab, WIDTH)
-        return self._play(answer, NextToken(model, self.cost, self.config.budget, None, table))
+        return self._play(
+            answer, NextTokenDrafter(model, self.cost, self.config.budget, None, table)
+        )
 
     def _play(self, answer: Answer, drafter: Drafter) -> Played:
         """RuntimeError where the text is not the recorded one."""

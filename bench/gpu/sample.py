@@ -21,7 +21,7 @@ from typing import Any
 from engine import DEFAULT_MODEL, Request
 from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.edit_records import BadEdits, Edit, Mode, cut, read
+from engine.research.train.edit_records import Edit, EditError, Mode, cut, read
 from engine.weights import WeightsError, locate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +92,7 @@ def record(edits: list[Edit], tokenizer: Tokenizer, name: str, counts: dict[Mode
         for one in spread([a for edit in edits for a in answers(edit, kind, tokenizer)], count)
     ]
     if not found:
-        raise BadEdits(f"no edit with at most {MOST} tokens of prompt and answer: name others")
+        raise EditError(f"no edit with at most {MOST} tokens of prompt and answer: name others")
     return dense(found, tokenizer, name)
 
 
@@ -108,7 +108,7 @@ def main(argv: list[str] | None = None) -> int:
         tokenizer = Tokenizer(locate(options.model))
         counts: dict[Mode, int] = {"file": options.files, "hunk": options.hunks}
         made = record(read(options.edits), tokenizer, Path(options.model).name, counts)
-    except (BadEdits, WeightsError, OSError) as error:
+    except (EditError, WeightsError, OSError) as error:
         print(f"bench/gpu/sample.py: {error}", file=sys.stderr)
         return 2
     options.out.write_text(json.dumps(made, separators=(",", ":")) + "\n", "utf-8")

@@ -23,7 +23,7 @@ from collections import Counter
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from engine.research.train.edit_records import BadEdits, read
+from engine.research.train.edit_records import EditError, read
 from index.workspace.file_filter import File, Skipped, load, walk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,7 +182,7 @@ def main(arguments: list[str] | None = None) -> int:
         languages = options.language or SUFFIXES.values()
         wanted = [one for one in found if one["language"] in languages]
         added = append(options.out, spread(wanted, options.most))
-    except BadEdits as error:
+    except EditError as error:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename or ''}: {error.strerror}" if error.errno else str(error))
@@ -192,7 +192,3 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{count:5} left out: {reason}", file=sys.stderr)
     print(f"{options.out}: {len(added)} of {len(found)} edits added", file=sys.stderr)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,11 +16,11 @@ import numpy as np
 from bench.replay.peers import Ours
 from engine.drafting._drafting import Ngram, Vocabulary, Weights
 from engine.drafting.drafter_weights import SHIPPED, load_weights
-from engine.drafting.next_token import Kind
-from engine.drafting.stdlib_ngram import Library
+from engine.drafting.next_token import WeightKind
+from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.drafting.vocabulary import vocabulary
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.drafter import before_all, fit, lessons, size
+from engine.research.train.drafter import fit, lessons, line_start
 from engine.research.train.edit_records import Edit, replays
 
 # Halves of ../shared/data/release_edits.jsonl; of other files the halves by the alphabet.
@@ -48,9 +48,9 @@ def halves(packages: list[str]) -> list[set[str]]:
 def ours(
     edits: list[Edit],
     folds: list[set[str]],
-    kind: Kind,
+    kind: WeightKind,
     tokenizer: Tokenizer,
-    library: Library,
+    library: StdlibNgram,
     weights: Path,
     say: Say,
 ) -> Ours:
@@ -60,7 +60,7 @@ def ours(
     words = vocabulary(tokenizer)
     if not folds:
         return Ours(words, library, {"": load_weights(weights)})
-    found: dict[str, dict[Kind, Weights]] = {}
+    found: dict[str, dict[WeightKind, Weights]] = {}
     for tested in folds:
         some = [edit for edit in edits if edit.package not in tested]
         one = fitted(some, kind, tokenizer, words, library.ngram, say)
@@ -70,7 +70,7 @@ def ours(
 
 def fitted(
     edits: list[Edit],
-    kind: Kind,
+    kind: WeightKind,
     tokenizer: Tokenizer,
     words: Vocabulary,
     ngram: Ngram,
@@ -79,8 +79,8 @@ def fitted(
     """As `draftline train drafter` fits one kind and writes it: in half precision."""
     names = ", ".join(sorted({edit.package for edit in edits}))
     found = list(lessons(replays(edits, kind, tokenizer), tokenizer))
-    say(f"training on {names}: {len(found):,} answers, {size(found):,} tokens")
-    made = fit(found, words, ngram, before_all(tokenizer), say)
+    say(f"training on {names}: {len(found):,} answers, {token_count(found):,} tokens")
+    made = fit(found, words, ngram, line_start(tokenizer), say)
     return Weights(np.asarray(made.values, np.float16).astype(np.float32))
 
 

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.replay.run import Rule, Seat
-from engine.drafting import Context, Drafter, Nothing, chain
+from engine.drafting import DraftContext, Drafter, NullDrafter, chain
 from engine.drafting._drafting import Vocabulary, Weights
-from engine.drafting.drafter_weights import SQUARES
-from engine.drafting.next_token import Kind, Model, NextToken
-from engine.drafting.stdlib_ngram import Library
+from engine.drafting.drafter_weights import INITIAL_SQUARES
+from engine.drafting.next_token import NextTokenDrafter, NextTokenModel, WeightKind
+from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.model.cost_model import GRID, Cost
 from engine.records import Draft
 from index._core import Automaton
@@ -58,14 +58,14 @@ class Text:
         return at // WIDTH
 
 
-class Copying(Nothing):
+class Copying(NullDrafter):
     """A rule over the prediction, a border, the prompt and the output so far."""
 
     def __init__(self, seat: Seat) -> None:
         self.seat = seat
         self.text = Text([*seat.replay.prediction, BORDER, *seat.prompt])
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         tail = context.tail(LIMIT)
         return chain(self.run(tail, context.room), "copy")
 
@@ -121,7 +121,7 @@ class Sam(Copying):
         self.new.open()
         self.new.extend(list(seat.prompt))
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         tail = np.array(context.tail(LIMIT), np.int32)
         length, place = self.match(tail)
         others = self.seat.workspace.match(tail, 1, LIMIT)
@@ -171,7 +171,7 @@ def draft_of(tokens: list[int], parents: list[int], probs: list[float]) -> Draft
     return Draft(tokens, parents, probs, ["copy"] * len(tokens))
 
 
-class Arctic(Nothing):
+class Arctic(NullDrafter):
     """arctic-inference's suffix decoding: a tree over the prediction and the output so far, one
     over other files; of their drafts the one with the higher score."""
 
@@ -190,7 +190,7 @@ class Arctic(Nothing):
         self.tree, self.others = seat.made["arctic"], seat.files.made["arctic"]
         self.tree.extend(1, list(seat.prompt))
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         tail = np.array(context.tail(LIMIT), np.int32)
         asked = (context.room, self.factor, 0.0, LEAST, self.branches)
         ours, theirs = (one.speculate_ndarray(tail, *asked) for one in (self.tree, self.others))
@@ -207,7 +207,7 @@ class Bound(Copying):
     """Knows the answer: the longest single copy from the text there is, and nothing wrong. The last
     token is never drafted: it comes by itself."""
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         done = len(context.output)
         ahead = self.seat.replay.output[done:-1][: context.room]
         low, high = 0, len(ahead)
@@ -242,18 +242,18 @@ class Ours:
     """The engine's drafter, as it is made for an edit. Nothing is remembered between answers."""
 
     vocabulary: Vocabulary
-    library: Library
-    weights: dict[str, dict[Kind, Weights]]  # by package, "" for those that are not named
+    library: StdlibNgram
+    weights: dict[str, dict[WeightKind, Weights]]  # by package, "" for those that are not named
     without: str = ""  # a part that is left out
 
     def __call__(self, seat: Seat) -> Drafter:
         known = self.weights.get(seat.replay.package) or self.weights[""]
-        kind: Kind = "file" if seat.replay.whole else "hunk"
+        kind: WeightKind = "file" if seat.replay.whole else "hunk"
         fresh = Weights(known[kind].values)
-        fresh.reset(*SQUARES)
-        model = Model(self.vocabulary, self.library, {kind: fresh})
+        fresh.reset(*INITIAL_SQUARES)
+        model = NextTokenModel(self.vocabulary, self.library, {kind: fresh})
         cost = Linear(seat.beta)
-        return NextToken(model, cost, seat.budget, seat.workspace, without=self.without)
+        return NextTokenDrafter(model, cost, seat.budget, seat.workspace, without=self.without)
 
 
 def rules(ours: Ours | None = None, without: Iterable[str] = ()) -> list[Rule]:
@@ -281,5 +281,5 @@ def rules(ours: Ours | None = None, without: Iterable[str] = ()) -> list[Rule]:
         *sam,
         *(arctic if find_spec("arctic_inference") else []),
         Rule("bound", "bound", Bound),
-        Rule("nothing", "nothing", lambda seat: Nothing()),
+        Rule("nothing", "nothing", lambda seat: NullDrafter()),
     ]

@@ -41,9 +41,9 @@ from bench.replay.run import Rule, run
 from bench.replay.table import Row, Tallies, groups, keep, rows, show
 from engine.config import DEFAULT_MODEL
 from engine.drafting.drafter_weights import SHIPPED
-from engine.drafting.stdlib_ngram import Library
+from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.edit_records import BadEdits, Edit, read, replays
+from engine.research.train.edit_records import Edit, EditError, read, replays
 from engine.weights import WeightsError, home, locate
 from index.workspace.workspace import Workspace
 
@@ -79,13 +79,13 @@ def wanted(edits: list[Edit], options: argparse.Namespace) -> list[Edit]:
     known = sorted({edit.package for edit in edits})
     for name in options.package:
         if name not in known:
-            raise BadEdits(f"{options.edits}: no package {name}: choose of {', '.join(known)}")
+            raise EditError(f"{options.edits}: no package {name}: choose of {', '.join(known)}")
     found = [edit for edit in edits if not options.package or edit.package in options.package]
     found = found[:: options.every][: options.limit or None]
     if options.small_diffs:
         found = [edit for edit in found if is_small(edit)]
     if not found:
-        raise BadEdits(f"{options.edits}: nothing is left to replay: choose more of its edits")
+        raise EditError(f"{options.edits}: nothing is left to replay: choose more of its edits")
     return found
 
 
@@ -177,11 +177,11 @@ def prepare(
     known = sorted({edit.package for edit in [*edits, *learnt]})
     folds = halves(known) if options.folds else []
     if options.folds and len(known) < 2:
-        raise BadEdits(f"{options.edits}: one package has no halves: leave --folds out")
+        raise EditError(f"{options.edits}: one package has no halves: leave --folds out")
     made, notes = None, []
     if "draftline" in options.chosen:
         weights = options.weights or SHIPPED
-        library = Library(home(), encoder, options.library)
+        library = StdlibNgram(home(), encoder, options.library)
         made = ours(learnt, folds, options.mode, encoder, library, weights, say)
         notes = [described(weights, packages)]
         if folds:
@@ -205,7 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         encoder = encoder_of(options.model)
         edits, folds, chosen, notes = prepare(options, encoder)
-    except (BadEdits, WeightsError, ValueError) as error:
+    except (EditError, WeightsError, ValueError) as error:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename or options.edits}: {error.strerror or error}")

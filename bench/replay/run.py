@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.drafting import Context, Drafter
-from engine.drafting.answer_history import Memory
+from engine.drafting import DraftContext, Drafter
+from engine.drafting.answer_history import AnswerHistory
 from engine.records import Scores
-from engine.research.train.edit_records import Replay, others
+from engine.research.train.edit_records import Replay, other_files
 from engine.sampling.verify import accept
 from index.workspace.workspace import Workspace
 
@@ -97,13 +97,13 @@ def play(
     memory: Sequence[list[int]] = (),
 ) -> tuple[Tally, list[int]]:
     """One answer, drafted; and the tokens that were committed. `memory`: earlier answers."""
-    context = Context(
+    context = DraftContext(
         list(prompt),
         [replay.prediction],
         path=place(replay),
         whole=replay.whole,
         start=replay.start,
-        memory=list(memory),
+        history=list(memory),
     )
     tally, truth = Tally(), replay.output
     drafter.begin(context)
@@ -144,7 +144,7 @@ class Files:
         self.workspace = workspace
         self.by_step: dict[str, dict[str, str]] = {}
         packages = {replay.step: replay.package for replay in replays}
-        for step, files in others(replays).items():
+        for step, files in other_files(replays).items():
             self.by_step[step] = {f"/{packages[step]}/{path}": text for path, text in files}
         self.shown: dict[str, str] = {}
         self.made: dict[str, Any] = {}  # what rules made of the files shown
@@ -182,7 +182,7 @@ def run(
 ) -> Iterator[None]:
     """Every rule over every replay; fills the tallies by package, yields after each replay.
     `session`: what was written before for the same file may be copied, as in the engine."""
-    files, memory = Files(workspace, replays), Memory()
+    files, memory = Files(workspace, replays), AnswerHistory()
     for replay in replays:
         files.turn_to(replay)
         made: dict[str, Any] = {}

@@ -28,15 +28,20 @@ from bench.common import report
 from bench.common.stats import bootstrap
 from bench.specbench.run import apart
 from engine import Config, Done, Engine, Request
-from engine.drafting import Drafter, Nothing
-from engine.drafting.draft_length import Constant, Heuristic, Likely, Oracle
+from engine.drafting import Drafter, NullDrafter
+from engine.drafting.draft_length import (
+    ConfidenceStop,
+    ConstantLength,
+    HeuristicLength,
+    OracleLength,
+)
 from engine.drafting.draft_model import DraftModel, draft_model, load_draft
 from engine.drafting.methods.specdec import AcceptanceHead, specdec
 from engine.generate import Generation, generate
 from engine.model.placement import choose_device
 from engine.prompts.builder import prompt_of
 from engine.research.train.plot import draw
-from engine.research.train.recycling_weights import read
+from engine.research.train.recycling_weights import read_questions
 from engine.weights import WeightsError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,23 +83,23 @@ class Rates:
     high: float
 
 
-class Counted(Constant):
+class Counted(ConstantLength):
     """A schedule, and what became of its tokens."""
 
-    def __init__(self, lengths: Constant) -> None:
+    def __init__(self, lengths: ConstantLength) -> None:
         self.lengths, self.refused = lengths, 0
         self.accepted: list[int] = []  # of each round
 
     def begin(self) -> int:
         return self.lengths.begin()
 
-    def goes_on(self, drafted: int, prob: float, hidden: Any) -> bool:
-        return self.lengths.goes_on(drafted, prob, hidden)
+    def should_continue(self, drafted: int, prob: float, hidden: Any) -> bool:
+        return self.lengths.should_continue(drafted, prob, hidden)
 
-    def saw(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
+    def record(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
         self.refused += drafted - accepted
         self.accepted.append(accepted)
-        self.lengths.saw(drafted, accepted, drafting, verifying)
+        self.lengths.record(drafted, accepted, drafting, verifying)
 
 
 def rates(results: list[Result]) -> Rates:
@@ -129,15 +134,15 @@ def lines(figures: dict[str, Rates]) -> dict[str, list[tuple[float, float]]]:
 
 def schedules(draft: Any, head: AcceptanceHead | None) -> dict[str, Make]:
     """Name -> what makes the drafter of one answer; heuristic lengths go on to the next."""
-    heuristic = Heuristic()
+    heuristic = HeuristicLength()
     found: dict[str, Make] = {
-        f"constant {count}": lambda count=count: draft_model(draft, Constant(count))
+        f"constant {count}": lambda count=count: draft_model(draft, ConstantLength(count))
         for count in CONSTANTS
     }
     found["heuristic"] = lambda: draft_model(draft, heuristic)
     for each in THRESHOLDS:
         found[f"confident {each}"] = lambda each=each: draft_model(
-            draft, Likely(threshold=each, bounds=BOUNDS)
+            draft, ConfidenceStop(threshold=each, bounds=BOUNDS)
         )
         if head is not None:
             found[f"specdec++ {each}"] = lambda each=each: specdec(draft, head, each, BOUNDS)
@@ -161,7 +166,9 @@ def run(engine: Engine, model: Any, request: Request, drafter: Drafter) -> tuple
 
     def work() -> tuple[Done, float]:
         start = perf_counter()
-        *_, done = generate(Generation(request, prompt, engine.parts.tokenizer, model.context), model, drafter)
+        *_, done = generate(
+            Generation(request, prompt, engine.parts.tokenizer, model.context), model, drafter
+        )
         assert isinstance(done, Done)
         return done, done.usage.decode_seconds or perf_counter() - start
 
@@ -179,7 +186,7 @@ class Alone(NamedTuple):
 def draft_alone(engine: Engine, draft: Any, request: Request) -> Alone:
     if len(prompt_of(request, engine.parts.tokenizer).ids) >= draft.context:
         return Alone()
-    done, seconds = run(engine, draft, request, Nothing())
+    done, seconds = run(engine, draft, request, NullDrafter())
     return Alone(seconds, done.usage.completion_tokens)
 
 
@@ -197,12 +204,12 @@ def compare(
     found: dict[str, list[Result]] = {name: [] for name in (*makers, ORACLE)}
     for number, question in enumerate(questions):
         request = asked(question, length, number if sampled else -1)
-        plain, plain_time = run(engine, engine.parts.target, request, Nothing())
+        plain, plain_time = run(engine, engine.parts.target, request, NullDrafter())
         alone = draft_alone(engine, draft, request)
         drafters = {name: make() for name, make in makers.items()}
-        known = draft_model(draft, probe := Counted(Constant(BOUNDS[1])))
+        known = draft_model(draft, probe := Counted(ConstantLength(BOUNDS[1])))
         run(engine, engine.parts.target, request, known)
-        drafters[ORACLE] = draft_model(draft, Oracle(probe.accepted))
+        drafters[ORACLE] = draft_model(draft, OracleLength(probe.accepted))
         for name, drafter in drafters.items():
             drafter.lengths = counted = Counted(drafter.lengths)
             done, seconds = run(engine, engine.parts.target, request, drafter)
@@ -243,7 +250,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, help="an SVG")
     args = parser.parse_args(argv)
     try:
-        questions = read(args.questions)[: args.limit]
+        questions = read_questions(args.questions)[: args.limit]
         found = measured(args, questions)
     except (ValueError, OSError, RuntimeError, WeightsError) as problem:
         print(f"bench/research/specdec.py: {problem}", file=sys.stderr)

@@ -21,13 +21,13 @@ from bench.common.tasks import Task
 from bench.decode.methods import Hf, gains, load_hf, synchronize
 from bench.decode.runners import BYTES, LOOKUP_TOKENS, MEASURING, native_bf16, parameters
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
-from engine.drafting.registry import NAMES, chosen
+from engine.drafting.registry import DRAFTERS, parse_choice
 from engine.model.kv_cache import common_prefix
 from engine.model.placement import choose_device, choose_dtype
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import prompt_of
 from engine.records import Event
-from engine.research.train.teacher_forcing import read
+from engine.research.train.teacher_forcing import forced_rows
 from engine.weights import locate
 from engine.worker import Job
 
@@ -125,10 +125,10 @@ def wanted(text: str) -> dict[str, str]:
     for one in given:
         name = one.partition(":")[0]
         if one not in (PLAIN, *THEIRS):
-            if name not in NAMES:
-                known = ", ".join((PLAIN, *THEIRS, *NAMES))
+            if name not in DRAFTERS:
+                known = ", ".join((PLAIN, *THEIRS, *DRAFTERS))
                 raise ValueError(f"--methods {one}: there is none: choose from {known}")
-            chosen(one)
+            parse_choice(one)
     given = list(dict.fromkeys([PLAIN, *given]))
     names = [one.partition(":")[0] for one in given]
     return {
@@ -288,7 +288,7 @@ def gap(engine: Engine, question: Question, plain: Row, other: Row) -> float:
 
 def lead(target: TorchTarget, text: list[int]) -> float:
     """How far the best token behind `text` is before the next one, in logits."""
-    *_, (_, logits, _) = read(target, text, len(text) - 1)
+    *_, (_, logits, _) = forced_rows(target, text, len(text) - 1)
     first, second = logits[-1].float().topk(2).values.tolist()
     return float(first - second)
 

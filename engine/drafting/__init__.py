@@ -16,7 +16,7 @@ from index.records import Span
 
 
 @dataclass(slots=True)
-class Context:
+class DraftContext:
     """What a drafter may look at: the prompt, the output so far, and what is expected to recur."""
 
     prompt: list[int]
@@ -28,10 +28,10 @@ class Context:
     start: int = 0  # in predictions[0], where the answer starts to repeat it
     span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its place
     documents: Callable[[int], Span | None] | None = None  # token of the prompt -> its place
-    memory: list[list[int]] = field(default_factory=list)  # what was written before, newest last
+    history: list[list[int]] = field(default_factory=list)  # what was written before, newest last
     request: Request = field(default_factory=lambda: Request("complete"))  # how it is sampled
     verification: Verification = "match"  # how drafts are judged: drafters that draw must know
-    ends: frozenset[int] = frozenset()  # ids that end the answer: nothing is drafted behind one
+    eos_ids: frozenset[int] = frozenset()  # ids that end the answer: nothing is drafted behind one
 
     @property
     def last(self) -> int:
@@ -49,16 +49,16 @@ class Context:
 class Drafter(Protocol):
     """Proposes trees and learns from their fate. One instance serves one request."""
 
-    wants_prompt: bool  # whether it is to be told how the prompt is read
+    needs_prompt_states: bool  # whether it is to be told how the prompt is read
 
-    def read(self, target: Any, tokens: list[int], states: Any) -> None:
+    def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
         """Before `begin`, of each chunk of the prompt that is not in the cache yet: its tokens and
-        hidden states, whose logits `target.logits` computes. Only where `wants_prompt` is set."""
+        hidden states, whose logits `target.logits` computes. Only where `needs_prompt_states` is set."""
 
-    def begin(self, context: Context) -> None:
+    def begin(self, context: DraftContext) -> None:
         """Once, after the prompt was read."""
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         """At most `context.room` nodes that may follow the committed tokens; may be empty."""
         ...
 
@@ -69,18 +69,18 @@ class Drafter(Protocol):
         model's own, cut where the answer ends), the pass's Scores, and the whole step's time."""
 
 
-class Nothing:
+class NullDrafter:
     """The drafter that drafts nothing: plain decoding."""
 
-    wants_prompt = False
+    needs_prompt_states = False
 
-    def read(self, target: Any, tokens: list[int], states: Any) -> None:
+    def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
         pass
 
-    def begin(self, context: Context) -> None:
+    def begin(self, context: DraftContext) -> None:
         pass
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         return Draft()
 
     def observe(

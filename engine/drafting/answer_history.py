@@ -15,12 +15,12 @@ from pathlib import Path
 from engine.drafting._drafting import Recycling
 from engine.drafting.methods.token_recycling import WIDTH
 
-MOST = 2048  # tokens of one client's answers that are offered
-TABLES = 4  # clients with a table of the model's own, which takes 40 bytes for each id
+MAX_HISTORY_TOKENS = 2048  # tokens of one client's answers that are offered
+MAX_TABLES = 4  # clients with a table of the model's own, which takes 40 bytes for each id
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PastAnswer:
     """What was written, for whom and for which file."""
 
     client: str
@@ -33,13 +33,13 @@ class Answer:
         return not self.file or Path(self.path).is_file()
 
 
-class Memory:
+class AnswerHistory:
     """The last answers of each client. Any thread may call."""
 
     def __init__(self, vocabulary: int = 0) -> None:
         """`vocabulary`: how many ids the model has."""
         self._lock = threading.Lock()
-        self._answers: deque[Answer] = deque(maxlen=64)
+        self._answers: deque[PastAnswer] = deque(maxlen=64)
         self._vocabulary = vocabulary
         self._tables: dict[tuple[str, int], Recycling] = {}  # the last one used is last
 
@@ -48,12 +48,12 @@ class Memory:
         file = bool(path) and Path(path).is_file()
         if tokens:
             with self._lock:
-                self._answers.append(Answer(client, path, tokens[-MOST:], file))
+                self._answers.append(PastAnswer(client, path, tokens[-MAX_HISTORY_TOKENS:], file))
 
     def of(self, client: str) -> list[list[int]]:
         """The client's answers, newest last, MOST tokens at most."""
         found: list[list[int]] = []
-        room = MOST
+        room = MAX_HISTORY_TOKENS
         with self._lock:
             answers = list(self._answers)
         for one in reversed(answers):
@@ -69,7 +69,7 @@ class Memory:
         with self._lock:
             table = self._tables.pop(key, None) or Recycling(self._vocabulary, width)
             self._tables[key] = table
-            if len(self._tables) > TABLES:
+            if len(self._tables) > MAX_TABLES:
                 del self._tables[next(iter(self._tables))]
         return table
 

@@ -18,95 +18,99 @@ from engine.drafting import Drafter
 
 if TYPE_CHECKING:
     from engine.drafting._drafting import Recycling
-    from engine.drafting.answer_history import Memory
-    from engine.drafting.draft_length import Constant
-    from engine.drafting.methods.datastore import Static
-    from engine.drafting.next_token import Model, NextToken
+    from engine.drafting.answer_history import AnswerHistory
+    from engine.drafting.draft_length import ConstantLength
+    from engine.drafting.methods.datastore import Datastore
+    from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
     from engine.model.cost_model import Cost
     from engine.prompts.tokenizer import Tokenizer
     from index.workspace.workspace import Workspace
 
-TYPICAL = 1024  # tokens in the cache, where passes of different sizes are compared
+TYPICAL_CONTEXT_TOKENS = 1024  # tokens in the cache, where passes of different sizes are compared
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class EngineParts:
     """What the drafters of an engine are made of."""
 
     config: Config
     target: Any  # engine.model.target.Target
     tokenizer: Tokenizer
     cost: Cost
-    model: Model
-    history: Memory
-    lengths: list[Constant] = field(default_factory=list)  # that drafters share between answers
+    model: NextTokenModel
+    history: AnswerHistory
+    lengths: list[ConstantLength] = field(
+        default_factory=list
+    )  # that drafters share between answers
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestParts:
     """What belongs to one answer."""
 
     workspace: Workspace | None
     table: Callable[[int], Recycling]  # the client's own, by how many successors a token has
 
 
-Make = Callable[[Asked], Drafter]
+DrafterFactory = Callable[[RequestParts], Drafter]
 
 
-def auto(parts: Parts, options: Mapping[str, Any]) -> Callable[[Asked], NextToken]:
+def auto(
+    parts: EngineParts, options: Mapping[str, Any]
+) -> Callable[[RequestParts], NextTokenDrafter]:
     from engine.drafting.methods.token_recycling import WIDTH
-    from engine.drafting.next_token import NextToken
+    from engine.drafting.next_token import NextTokenDrafter
 
     budget = parts.config.budget
-    return lambda asked: NextToken(
+    return lambda asked: NextTokenDrafter(
         parts.model, parts.cost, budget, asked.workspace, asked.table(WIDTH)
     )
 
 
-def prompt_lookup(parts: Parts, options: Mapping[str, Any]) -> Make:
-    from engine.drafting.methods.prompt_lookup import PromptLookup
+def prompt_lookup(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
+    from engine.drafting.methods.prompt_lookup import PromptLookupDrafter
 
-    return lambda asked: PromptLookup(**options)
+    return lambda asked: PromptLookupDrafter(**options)
 
 
-def sam(parts: Parts, options: Mapping[str, Any]) -> Make:
-    from engine.drafting.methods.sam import Sam
+def sam(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
+    from engine.drafting.methods.sam import SamDrafter
 
     static = _static(parts)
-    return lambda asked: Sam(static(asked), **options)
+    return lambda asked: SamDrafter(static(asked), **options)
 
 
-def recycling(parts: Parts, options: Mapping[str, Any]) -> Make:
+def recycling(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     from engine.drafting._drafting import Recycling
-    from engine.drafting.methods.token_recycling import Recycler, template
+    from engine.drafting.methods.token_recycling import RecyclingDrafter, template
 
     shape, width = template(options["template"]), options["width"]
     if not 1 <= width <= 64:
         raise ValueError(f"width {width}: a token has 1 to 64 successors: choose one of these")
     size, cold, prompt = parts.target.vocab, options["cold"], options["prompt"]
 
-    def make(asked: Asked) -> Drafter:
+    def make(asked: RequestParts) -> Drafter:
         table = Recycling(size, width) if cold else asked.table(width)
-        return Recycler(table, shape, prompt)
+        return RecyclingDrafter(table, shape, prompt)
 
     return make
 
 
-def sam_and(other: Callable[[Parts, Mapping[str, Any]], Make], *taken: str) -> Any:
+def sam_and(other: Callable[[EngineParts, Mapping[str, Any]], DrafterFactory], *taken: str) -> Any:
     """SAM-Decoding combined with another drafter, which takes the options `taken`."""
 
-    def load(parts: Parts, options: Mapping[str, Any]) -> Make:
-        from engine.drafting.methods.sam import SamAnd
+    def load(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
+        from engine.drafting.methods.sam import SamHybridDrafter
 
         make, static = other(parts, options), _static(parts)
         own = {name: value for name, value in options.items() if name not in taken}
-        return lambda asked: SamAnd(make(asked), static(asked), **own)
+        return lambda asked: SamHybridDrafter(make(asked), static(asked), **own)
 
     return load
 
 
-def rest(parts: Parts, options: Mapping[str, Any]) -> Make:
-    from engine.drafting.methods.rest import Rest
+def rest(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
+    from engine.drafting.methods.rest import RestDrafter
 
     if parts.config.corpus is None and parts.config.workspace is None:
         raise ValueError(
@@ -115,15 +119,15 @@ def rest(parts: Parts, options: Mapping[str, Any]) -> Make:
         )
     static = _static(parts)
 
-    def make(asked: Asked) -> Drafter:
+    def make(asked: RequestParts) -> Drafter:
         texts = static(asked)
         assert texts is not None
-        return Rest(texts, **options)
+        return RestDrafter(texts, **options)
 
     return make
 
 
-def draft_model(parts: Parts, options: Mapping[str, Any]) -> Make:
+def draft_model(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     from engine.drafting.draft_model import draft_model, load_draft
 
     model = load_draft(options["model"], parts.config, parts.tokenizer)
@@ -131,18 +135,20 @@ def draft_model(parts: Parts, options: Mapping[str, Any]) -> Make:
     return lambda asked: draft_model(model, lengths)
 
 
-def auto_and_model(parts: Parts, options: Mapping[str, Any]) -> Make:
-    from engine.drafting.draft_length import Adaptive
+def auto_and_model(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
+    from engine.drafting.draft_length import AdaptiveLength
     from engine.drafting.draft_model import draft_model, load_draft
-    from engine.drafting.hybrid import Either
+    from engine.drafting.hybrid import HybridDrafter
 
     model = load_draft(options["model"], parts.config, parts.tokenizer)
-    copied, lengths = auto(parts, {}), Adaptive(options["most"])
+    copied, lengths = auto(parts, {}), AdaptiveLength(options["most"])
     parts.lengths.append(lengths)
-    return lambda asked: Either(copied(asked), draft_model(model, lengths), lengths, parts.cost)
+    return lambda asked: HybridDrafter(
+        copied(asked), draft_model(model, lengths), lengths, parts.cost
+    )
 
 
-def self_draft(parts: Parts, options: Mapping[str, Any]) -> Make:
+def self_draft(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     from engine.drafting.draft_model import self_draft
 
     layers = options["layers"] or parts.target.model.layers // 2
@@ -150,21 +156,26 @@ def self_draft(parts: Parts, options: Mapping[str, Any]) -> Make:
     return lambda asked: self_draft(layers, lengths)
 
 
-def _lengths(parts: Parts, options: Mapping[str, Any]) -> Constant:
+def _lengths(parts: EngineParts, options: Mapping[str, Any]) -> ConstantLength:
     """How long drafts are; learnt over all answers, until the engine forgets."""
-    from engine.drafting.draft_length import Adaptive, Constant, Heuristic, Likely
+    from engine.drafting.draft_length import (
+        AdaptiveLength,
+        ConfidenceStop,
+        ConstantLength,
+        HeuristicLength,
+    )
 
-    kinds = {"constant": Constant, "heuristic": Heuristic, "adaptive": Adaptive}
+    kinds = {"constant": ConstantLength, "heuristic": HeuristicLength, "adaptive": AdaptiveLength}
     kind, most = options["lengths"], options["most"]
     if kind == "confident":
-        return Likely(threshold=options["threshold"], bounds=(1, max(most, 1)))
+        return ConfidenceStop(threshold=options["threshold"], bounds=(1, max(most, 1)))
     if kind not in kinds:
         raise ValueError(f"lengths {kind}: choose from {', '.join(kinds)}, confident")
     parts.lengths.append(kinds[kind](most))
     return parts.lengths[-1]
 
 
-def specdec(parts: Parts, options: Mapping[str, Any]) -> Make:
+def specdec(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     from engine.drafting.draft_model import load_draft
     from engine.drafting.methods.specdec import AcceptanceHead, specdec
 
@@ -175,35 +186,37 @@ def specdec(parts: Parts, options: Mapping[str, Any]) -> Make:
     return lambda asked: specdec(model, head, options["threshold"], bounds)
 
 
-def eagle(parts: Parts, options: Mapping[str, Any]) -> Make:
+def eagle(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     from engine.drafting.methods.eagle import auto_total, eagle
     from engine.drafting.methods.eagle_head import EagleHead
 
     target = parts.target
     head = EagleHead.load(Path(options["head"]), target.folder, target.settings)
-    total = options["total"] or auto_total(lambda rows: parts.cost(rows, TYPICAL))
+    total = options["total"] or auto_total(lambda rows: parts.cost(rows, TYPICAL_CONTEXT_TOKENS))
     sizes = (total, options["depth"], options["width"])
     eagle(target, head, *sizes)  # refuses what cannot be
     return lambda asked: eagle(target, head, *sizes)
 
 
-def sdsat(parts: Parts, options: Mapping[str, Any]) -> Make:
-    from engine.drafting.methods.sdsat import Sdsat, install, load
+def sdsat(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
+    from engine.drafting.methods.sdsat import SdsatDrafter, install_embeddings, load
 
     target = parts.target
     learnt = load(Path(options["tokens"]), target.folder, target.model.width)
     slots, tree = options["slots"], options["tree"]
-    Sdsat([0], slots, tree)  # refuses what cannot be
-    ids = install(target, learnt)
-    return lambda asked: Sdsat(ids, slots, tree)
+    SdsatDrafter([0], slots, tree)  # refuses what cannot be
+    ids = install_embeddings(target, learnt)
+    return lambda asked: SdsatDrafter(ids, slots, tree)
 
 
-def _static(parts: Parts) -> Callable[[Asked], Static | None]:
+def _static(parts: EngineParts) -> Callable[[RequestParts], Datastore | None]:
     """What is copied from beside prompt and answer: the corpus, else the workspace, if any."""
-    from engine.drafting.methods.datastore import Files, load
+    from engine.drafting.methods.datastore import WorkspaceDatastore, load
 
     if parts.config.corpus is not None:
         file, made_for = parts.config.corpus, parts.tokenizer.fingerprint
         corpus = load(file, made_for, parts.target.vocab, parts.config.model)
         return lambda asked: corpus
-    return lambda asked: Files(asked.workspace) if asked.workspace is not None else None
+    return lambda asked: (
+        WorkspaceDatastore(asked.workspace) if asked.workspace is not None else None
+    )

@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-START = 5  # tokens of a first draft
+INITIAL_TOKENS = 5  # tokens of a first draft
 STEP_UP, STEP_DOWN = 2, 1  # of the heuristic schedule
-FORGET = 0.98  # of what was measured before, at each round
-GUESSED = 10  # tokens that a guess counts for
-AGAIN = 64  # rounds until drafting is tried again where it did not pay
-Belief = Callable[[float, Any], float]  # (draft probability, hidden state) -> P(accepted)
+DECAY_PER_ROUND = 0.98  # of what was measured before, at each round
+PRIOR_TOKENS = 10  # tokens that a guess counts for
+RETRY_ROUNDS = 64  # rounds until drafting is tried again where it did not pay
+AcceptanceEstimate = Callable[
+    [float, Any], float
+]  # (draft probability, hidden state) -> P(accepted)
 
 
-class Constant:
+class ConstantLength:
     """Always so many tokens. The other schedules differ where they say so."""
 
-    def __init__(self, count: int = START) -> None:
+    def __init__(self, count: int = INITIAL_TOKENS) -> None:
         if count < 0:
             raise ValueError(f"draft length {count}: give 0 or more")
         self.count = count
@@ -31,35 +33,35 @@ class Constant:
         """A round begins: the tokens that it may draft at most."""
         return self.count
 
-    def goes_on(self, drafted: int, prob: float, hidden: Any) -> bool:
+    def should_continue(self, drafted: int, prob: float, hidden: Any) -> bool:
         """Whether to draft another one, after `drafted` (1 or more). The draft model gave the last
         one `prob`, from the hidden state [width] that stands at the one before."""
         return True
 
-    def saw(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
+    def record(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
         """A round has ended: how many tokens, and how many seconds each part took."""
 
     def forget(self) -> None:
         """Go on as if nothing had been seen."""
 
 
-class Heuristic(Constant):
+class HeuristicLength(ConstantLength):
     """Two more after a round in which all were accepted, else one less. Shared by requests."""
 
-    def __init__(self, count: int = START) -> None:
+    def __init__(self, count: int = INITIAL_TOKENS) -> None:
         super().__init__(count)
         self.first = count
 
     def forget(self) -> None:
         self.count = self.first
 
-    def saw(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
+    def record(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
         if drafted:
             up = accepted == drafted
             self.count = self.count + STEP_UP if up else max(1, self.count - STEP_DOWN)
 
 
-class Oracle(Constant):
+class OracleLength(ConstantLength):
     """The lengths of one answer's rounds, known before; plain decoding behind the last one."""
 
     def __init__(self, lengths: list[int]) -> None:
@@ -71,7 +73,7 @@ class Oracle(Constant):
         return self.lengths[self.round - 1] if self.round <= len(self.lengths) else 0
 
 
-class Likely(Constant):
+class ConfidenceStop(ConstantLength):
     """SpecDec++'s stop: once P(some token was refused) is above `threshold`, within `bounds`.
 
     With `lag`, as published, a belief is about the token before the one just drafted, on whose
@@ -79,7 +81,7 @@ class Likely(Constant):
 
     def __init__(
         self,
-        belief: Belief = lambda prob, hidden: prob,
+        belief: AcceptanceEstimate = lambda prob, hidden: prob,
         threshold: float = 0.7,
         bounds: tuple[int, int] = (2, 20),
         lag: bool = False,
@@ -97,13 +99,13 @@ class Likely(Constant):
         self.all_accepted = 1.0
         return self.count
 
-    def goes_on(self, drafted: int, prob: float, hidden: Any) -> bool:
+    def should_continue(self, drafted: int, prob: float, hidden: Any) -> bool:
         if drafted > 1 or not self.lag:
             self.all_accepted *= self.belief(prob, hidden)
         return drafted < self.least or 1 - self.all_accepted <= self.threshold
 
 
-class Adaptive(Constant):
+class AdaptiveLength(ConstantLength):
     """Drafts on while the next token is likely to bring more than its time would bring elsewhere:
     by the draft model's own probabilities, as far as they came true, and by what was measured so
     far. None where drafting does not pay, and a try again now and then. Shared by requests."""
@@ -143,11 +145,11 @@ class Adaptive(Constant):
     def expected_pace(self, guess: float) -> float:
         """The same, where `guess` is what GUESSED more tokens would have taken."""
         written, drafting, _, verifying, _ = self.times
-        return (drafting + verifying + GUESSED * guess) / (written + GUESSED)
+        return (drafting + verifying + PRIOR_TOKENS * guess) / (written + PRIOR_TOKENS)
 
-    def passed_over(self) -> None:
+    def skip_round(self) -> None:
         """Something else drafted this round: what was measured is a round older."""
-        self.times = _aged(self.times, (0.0,) * len(self.times))
+        self.times = _decayed(self.times, (0.0,) * len(self.times))
 
     def begin(self) -> int:
         self.probs, self.reach = [], 1.0
@@ -155,12 +157,12 @@ class Adaptive(Constant):
             self.idle = 0
             return self.count
         self.idle += 1
-        if self.idle < AGAIN:
+        if self.idle < RETRY_ROUNDS:
             return 0
         self.idle = 0
         return min(2, self.count)
 
-    def goes_on(self, drafted: int, prob: float, hidden: Any) -> bool:
+    def should_continue(self, drafted: int, prob: float, hidden: Any) -> bool:
         """The marginal value: one more token is accepted with P(all before) * alpha; the time that
         it takes to draft must not write more than that otherwise."""
         accepted, _, claimed = self.tests
@@ -168,21 +170,21 @@ class Adaptive(Constant):
         self.reach *= min(1.0, prob * accepted / claimed)
         _, drafting, tokens, _, _ = self.times
         if not tokens:
-            return drafted < START
+            return drafted < INITIAL_TOKENS
         return self.reach * self.alpha * self.pace >= drafting / tokens
 
-    def saw(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
+    def record(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
         if not drafted:
             return
         tested = min(accepted + 1, drafted)
         found = (accepted, tested, sum(self.probs[:tested]) or tested)
-        self.tests = _aged(self.tests, found)
-        self.times = _aged(self.times, (accepted + 1, drafting, drafted, verifying, 1))
+        self.tests = _decayed(self.tests, found)
+        self.times = _decayed(self.times, (accepted + 1, drafting, drafted, verifying, 1))
 
 
-def _aged(known: tuple[float, ...], found: tuple[float, ...]) -> Any:
+def _decayed(known: tuple[float, ...], found: tuple[float, ...]) -> Any:
     """What is known, with what was found now."""
-    return tuple(FORGET * one + other for one, other in zip(known, found, strict=True))
+    return tuple(DECAY_PER_ROUND * one + other for one, other in zip(known, found, strict=True))
 
 
 def expected_tokens(alpha: float, length: int) -> float:

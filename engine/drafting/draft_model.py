@@ -15,8 +15,8 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.drafting import Context, Nothing, chain
-from engine.drafting.draft_length import Constant
+from engine.drafting import DraftContext, NullDrafter, chain
+from engine.drafting.draft_length import ConstantLength
 from engine.records import Draft, Request
 from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities
 from engine.sampling.verify import choose
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TOGETHER = 16  # committed tokens at most that are read with the next one
+MAX_CATCH_UP_TOKENS = 16  # committed tokens at most that are read with the next one
 
 
 class PairError(ValueError):
     """A draft model that cannot draft for a model: one line that names both, and the remedy."""
 
 
-class Reader(Protocol):
+class DraftSource(Protocol):
     """Whatever can write ahead: it reads the committed text, then what it wrote itself."""
 
     def ready(self, text: list[int], room: int, target: Any) -> int:
@@ -50,7 +50,7 @@ class Reader(Protocol):
         ...
 
 
-class Smaller:
+class SeparateModel:
     """A model with a cache of its own, which holds what is common with the last round's text: a
     refused draft's rows are forgotten, and the last token of a wholly accepted one is read now."""
 
@@ -68,7 +68,7 @@ class Smaller:
         if max(text[cached:]) >= self.model.vocab:
             return self._plainly(f"it has only {self.model.vocab} tokens")
         self.unread = text[cached:-1]
-        if len(self.unread) > TOGETHER:
+        if len(self.unread) > MAX_CATCH_UP_TOKENS:
             self.unread = []
             next(self.model.prefill(text, left), None)
         return left if len(self.model.tokens) + len(self.unread) == len(text) - 1 else 0
@@ -88,7 +88,7 @@ class Smaller:
         return scores.logits[-1], scores.hidden[-1]
 
 
-class FirstLayers:
+class EarlyExit:
     """The first layers of the model itself, then its norm and head. What it reads is in the model's
     cache already, and what it writes there stands behind the committed text, where the
     verification writes next; so nothing is read twice and no memory is taken."""
@@ -119,20 +119,23 @@ class FirstLayers:
         return self.target.model.head(hidden)[0], hidden[0]
 
 
-class DraftModel(Nothing):
+class DraftModel(NullDrafter):
     """Drafts one answer: a chain a round."""
 
     def __init__(
-        self, reader: Reader, lengths: Constant | None = None, source: str = "draft model"
+        self,
+        reader: DraftSource,
+        lengths: ConstantLength | None = None,
+        source: str = "draft model",
     ) -> None:
         """`lengths` may be shared by requests, which then learn from each other."""
-        self.reader, self.lengths, self.source = reader, lengths or Constant(), source
+        self.reader, self.lengths, self.source = reader, lengths or ConstantLength(), source
         self.drafting = 0.0  # seconds of this round
 
-    def begin(self, context: Context) -> None:
+    def begin(self, context: DraftContext) -> None:
         self.dice = Dice(context.request.seed, DRAFTING)
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         """A chain of as many tokens as `lengths` says, to an end token at most."""
         began = perf_counter()
         draft, most = Draft(), min(self.lengths.begin(), context.room)
@@ -140,10 +143,10 @@ class DraftModel(Nothing):
             text = [*context.prompt, *context.output]
             most = min(most, self.reader.ready(text, context.room, target))
             token = context.last
-            while len(draft) < most and token not in context.ends:
+            while len(draft) < most and token not in context.eos_ids:
                 logits, hidden = self.reader.step(token)
                 token = self._add(draft, logits[: target.vocab], len(text), context)
-                if not self.lengths.goes_on(len(draft), draft.probs[-1], hidden):
+                if not self.lengths.should_continue(len(draft), draft.probs[-1], hidden):
                     break
         self.drafting = perf_counter() - began
         return draft
@@ -152,9 +155,9 @@ class DraftModel(Nothing):
         self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
     ) -> None:
         """What became of the round decides how long the next ones are."""
-        self.lengths.saw(len(draft), len(path), self.drafting, seconds - self.drafting)
+        self.lengths.record(len(draft), len(path), self.drafting, seconds - self.drafting)
 
-    def _add(self, draft: Draft, logits: Tensor, position: int, context: Context) -> int:
+    def _add(self, draft: Draft, logits: Tensor, position: int, context: DraftContext) -> int:
         """The next token of the chain, which it returns."""
         dice = self.dice if context.verification == "rejection" else None
         return extend(draft, logits, position + len(draft), context.request, dice, self.source)
@@ -178,14 +181,14 @@ def extend(
     return token
 
 
-def draft_model(model: TorchTarget, lengths: Constant | None = None) -> DraftModel:
+def draft_model(model: TorchTarget, lengths: ConstantLength | None = None) -> DraftModel:
     """The drafter of one answer; `model` (of `load_draft`) and `lengths` serve many."""
-    return DraftModel(Smaller(model), lengths)
+    return DraftModel(SeparateModel(model), lengths)
 
 
-def self_draft(layers: int, lengths: Constant | None = None) -> DraftModel:
+def self_draft(layers: int, lengths: ConstantLength | None = None) -> DraftModel:
     """The same with the model's own first layers."""
-    return DraftModel(FirstLayers(layers), lengths, "self-draft")
+    return DraftModel(EarlyExit(layers), lengths, "self-draft")
 
 
 def load_draft(name: str, config: Config, tokenizer: Tokenizer) -> TorchTarget:

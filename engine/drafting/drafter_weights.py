@@ -12,29 +12,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.drafting._drafting import Weights, layout, weight_count
-from engine.drafting.methods.head_checkpoint import write_whole
+from engine.drafting.methods.head_checkpoint import write_atomically
 
 if TYPE_CHECKING:
-    from engine.drafting.next_token import Kind
+    from engine.drafting.next_token import WeightKind
 
 log = logging.getLogger(__name__)
 
 SHIPPED = Path(__file__).with_name("drafter_weights.safetensors")
-KINDS: tuple[Kind, ...] = ("file", "hunk")
-SQUARES = (10.0, 100.0)  # what was learnt before counts so much: AdaGrad's sums, of hashed features
+WEIGHT_KINDS: tuple[WeightKind, ...] = ("file", "hunk")
+INITIAL_SQUARES = (
+    10.0,
+    100.0,
+)  # what was learnt before counts so much: AdaGrad's sums, of hashed features
 
 
-def load_weights(file: Path = SHIPPED) -> dict[Kind, Weights]:
+def load_weights(file: Path = SHIPPED) -> dict[WeightKind, Weights]:
     """By kind of answer. ValueError with one line where the file is none of this version's."""
     from safetensors import SafetensorError, safe_open
 
-    arrays: dict[Kind, NDArray[Any]] = {}
+    arrays: dict[WeightKind, NDArray[Any]] = {}
     try:
         with safe_open(str(file), "numpy") as opened:
             about = json.loads((opened.metadata() or {}).get("draftline", "{}"))
             if not isinstance(about, dict) or about.get("layout") != layout():
                 raise ValueError(f"{file}: weights of another version: train them again")
-            for kind in KINDS:
+            for kind in WEIGHT_KINDS:
                 arrays[kind] = opened.get_tensor(kind)
     except (OSError, SafetensorError, TypeError, json.JSONDecodeError) as error:
         # TypeError: values of a type that numpy has not
@@ -48,26 +51,26 @@ def load_weights(file: Path = SHIPPED) -> dict[Kind, Weights]:
         raise ValueError(f"{file}: damaged, its checksum is another: train it again")
     found = {kind: Weights(values.astype(np.float32)) for kind, values in arrays.items()}
     for weights in found.values():
-        weights.reset(*SQUARES)
+        weights.reset(*INITIAL_SQUARES)
     return found
 
 
-def usable_weights(file: Path = SHIPPED) -> dict[Kind, Weights]:
+def load_weights_or_default(file: Path = SHIPPED) -> dict[WeightKind, Weights]:
     """The same; where they cannot be read, weights that have learnt nothing, and one log line."""
     try:
         return load_weights(file)
     except ValueError as error:
         log.warning("%s; drafting starts without them", error)
-        return {kind: Weights() for kind in KINDS}
+        return {kind: Weights() for kind in WEIGHT_KINDS}
 
 
-def save_weights(weights: dict[Kind, Weights], file: Path, notes: dict[str, str]) -> None:
+def save_weights(weights: dict[WeightKind, Weights], file: Path, notes: dict[str, str]) -> None:
     """Write them in half precision, whole or not at all. OSError where that is impossible,
     ValueError where they are not finite."""
     from safetensors.numpy import save
 
-    arrays: dict[Kind, NDArray[Any]] = {}
-    for kind in KINDS:
+    arrays: dict[WeightKind, NDArray[Any]] = {}
+    for kind in WEIGHT_KINDS:
         with np.errstate(over="ignore"):  # what is too large is found below
             arrays[kind] = np.asarray(weights[kind].values, np.float16)
     for kind, values in arrays.items():
@@ -75,12 +78,12 @@ def save_weights(weights: dict[Kind, Weights], file: Path, notes: dict[str, str]
             raise ValueError(f"{file}: not written, {kind!r} is not finite: train it again")
     about = {"layout": layout(), "crc32": checksum(arrays), **notes}
     # one entry: several stand in another order each time
-    named: dict[str, NDArray[Any]] = {kind: arrays[kind] for kind in KINDS}
+    named: dict[str, NDArray[Any]] = {kind: arrays[kind] for kind in WEIGHT_KINDS}
     data = save(named, {"draftline": json.dumps(about, sort_keys=True)})
     file = file.resolve()  # a link stays
-    write_whole(file, data)
+    write_atomically(file, data)
 
 
-def checksum(arrays: dict[Kind, NDArray[Any]]) -> str:
+def checksum(arrays: dict[WeightKind, NDArray[Any]]) -> str:
     """CRC-32 of both kinds' weights as they are stored."""
-    return f"{crc32(b''.join(arrays[kind].tobytes() for kind in KINDS)):08x}"
+    return f"{crc32(b''.join(arrays[kind].tobytes() for kind in WEIGHT_KINDS)):08x}"

@@ -9,42 +9,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.drafting import Context, Nothing
-from engine.drafting.draft_length import Adaptive
+from engine.drafting import DraftContext, NullDrafter
+from engine.drafting.draft_length import AdaptiveLength
 from engine.drafting.draft_model import DraftModel
-from engine.drafting.next_token import NextToken
+from engine.drafting.next_token import NextTokenDrafter
 from engine.model.cost_model import Cost
 from engine.records import Draft
 
-GUESS = 1.5  # times as fast as plain decoding: a smaller model that was not measured yet
-TRUSTED = 20.0  # tokens for which a copied tree is believed before anything is seen
+ASSUMED_SPEEDUP = 1.5  # times as fast as plain decoding: a smaller model that was not measured yet
+PRIOR_TOKENS = 20.0  # tokens for which a copied tree is believed before anything is seen
 
 
-class Either(Nothing):
+class HybridDrafter(NullDrafter):
     """Drafts one answer."""
 
     def __init__(
-        self, copied: NextToken, written: DraftModel, lengths: Adaptive, cost: Cost
+        self, copied: NextTokenDrafter, written: DraftModel, lengths: AdaptiveLength, cost: Cost
     ) -> None:
         """`lengths`: those of `written`."""
         self.copied, self.written, self.lengths, self.cost = copied, written, lengths, cost
         self.writes = False  # this round's draft is the smaller model's
         self.drafting = 0.0  # seconds that the smaller model took of this round
         self.expected = 0.0  # tokens of this round's copied tree
-        self.came = self.claimed = TRUSTED  # tokens of copied trees: accepted, and expected
+        self.came = self.claimed = PRIOR_TOKENS  # tokens of copied trees: accepted, and expected
 
-    def begin(self, context: Context) -> None:
+    def begin(self, context: DraftContext) -> None:
         self.copied.begin(context)
         self.written.begin(context)
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         """One of the two. While the smaller model still reads, what is copied."""
         copied = self.copied.propose(context, target)
-        self.writes, self.drafting, self.expected = False, 0.0, expected(copied)
+        self.writes, self.drafting, self.expected = False, 0.0, expected_accepted(copied)
         plain, pace = self._seconds(1, context), self._seconds(1 + len(copied), context)
         pace /= 1 + self.expected * self.came / self.claimed
-        if pace <= self.lengths.expected_pace(plain / GUESS):
-            self.lengths.passed_over()
+        if pace <= self.lengths.expected_pace(plain / ASSUMED_SPEEDUP):
+            self.lengths.skip_round()
             return copied
         written = self.written.propose(context, target)
         self.writes, self.drafting = len(written) > 0, self.written.drafting
@@ -59,12 +59,12 @@ class Either(Nothing):
         else:
             self.came, self.claimed = self.came + len(path), self.claimed + self.expected
 
-    def _seconds(self, rows: int, context: Context) -> float:
+    def _seconds(self, rows: int, context: DraftContext) -> float:
         """A pass over so many tokens, as fast as the machine is now."""
         return self.cost(rows, len(context.prompt) + len(context.output)) * self.cost.pace
 
 
-def expected(draft: Draft) -> float:
+def expected_accepted(draft: Draft) -> float:
     """Tokens that are accepted of a tree, on average: the sum of its path probabilities."""
     reached: list[float] = []
     for parent, prob in zip(draft.parents, draft.probs, strict=True):

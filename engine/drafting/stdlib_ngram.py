@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Of encodings and pydoc_data: tables and help texts; drafts of code are better without them.
-LEFT_OUT = ("__pycache__", "dist-packages", "encodings", "pydoc_data", "site-packages")
-LEAST = (2, 3, 6)  # times that one, two or three tokens were seen, or they are left out
-PARTS = 128  # slices of counting
-SLICE = 1 << 15  # characters tokenised in a slice
+EXCLUDED_FOLDERS = ("__pycache__", "dist-packages", "encodings", "pydoc_data", "site-packages")
+MIN_COUNTS = (2, 3, 6)  # times that one, two or three tokens were seen, or they are left out
+COUNTING_SLICES = 128  # slices of counting
+BATCH_CHARS = 1 << 15  # characters tokenised in a slice
 BORDER = np.array([-1], np.int32)  # ends a text
-WAIT = 0.05  # seconds between two looks at whether the file is written
+SAVE_POLL_S = 0.05  # seconds between two looks at whether the file is written
 FOLDER = "library"  # in the cache
-LEFT_OVER = 3600.0  # seconds after which a half-written file is nobody's
+STALE_TEMP_FILE_S = 3600.0  # seconds after which a half-written file is nobody's
 
 
-class Library:
+class StdlibNgram:
     """The n-gram, and the work of making it."""
 
     def __init__(self, home: Path, tokenizer: Tokenizer, sources: Path | None = None) -> None:
@@ -54,7 +54,7 @@ class Library:
         self.tokenizer = tokenizer
         self.sources = Path(sources or sysconfig.get_path("stdlib"))
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        recipe = (tokenizer.fingerprint, version, str(sources or ""), LEFT_OUT, LEAST)
+        recipe = (tokenizer.fingerprint, version, str(sources or ""), EXCLUDED_FOLDERS, MIN_COUNTS)
         self.fingerprint = sha256(repr(recipe).encode()).hexdigest()
         self.file = home / FOLDER / f"{tokenizer.fingerprint[:16]}-python{version}.ngram"
         self.ngram = Ngram()  # the one to use now; another one takes its place when it is ready
@@ -84,9 +84,9 @@ class Library:
         tokens.clear()
         yield 0.0
         ngram = Ngram()
-        for part in range(PARTS):
-            ngram.add(counted, LEAST, part, PARTS)
-            done = counted.nbytes * (part + 1) // PARTS
+        for part in range(COUNTING_SLICES):
+            ngram.add(counted, MIN_COUNTS, part, COUNTING_SLICES)
+            done = counted.nbytes * (part + 1) // COUNTING_SLICES
             report("counting Python's library", done, counted.nbytes)
             yield 0.0
         ngram.finish()
@@ -95,7 +95,7 @@ class Library:
         saving.start()  # putting it on disk takes longer than a slice
         try:
             while saving.is_alive():
-                yield WAIT
+                yield SAVE_POLL_S
         finally:
             saving.join()  # half a file would be left
 
@@ -121,7 +121,7 @@ class Library:
             folder.mkdir(parents=True, exist_ok=True)
             for old in folder.glob("*.tmp"):  # of a process that was killed
                 with suppress(FileNotFoundError):  # another process was first
-                    if time.time() - old.stat().st_mtime > LEFT_OVER:
+                    if time.time() - old.stat().st_mtime > STALE_TEMP_FILE_S:
                         old.unlink()
             about = {"python": sys.version, "tokens": tokens}
             write(self.file, self.fingerprint, about, {"table": np.asarray(self.ngram.table)})
@@ -132,7 +132,7 @@ class Library:
         self._load()
 
 
-def kept(home: Path, fingerprint: str) -> list[Path]:
+def ngram_files(home: Path, fingerprint: str) -> list[Path]:
     """The files in the cache that were counted with a tokenizer, by any Python."""
     return sorted((home / FOLDER).glob(f"{fingerprint[:16]}-*.ngram"))
 
@@ -150,7 +150,7 @@ def batches(folder: Path) -> Iterator[list[str]]:
         for piece in (*chunks(text), ""):
             batch.append(piece)
             size += len(piece)
-            if size >= SLICE:
+            if size >= BATCH_CHARS:
                 yield batch
                 batch, size = [], 0
     if batch:
@@ -160,5 +160,5 @@ def batches(folder: Path) -> Iterator[list[str]]:
 def python_files(folder: Path) -> Iterator[Path]:
     """*.py files below a folder, but for what is LEFT_OUT."""
     for top, folders, names in os.walk(folder):
-        folders[:] = sorted(set(folders).difference(LEFT_OUT))
+        folders[:] = sorted(set(folders).difference(EXCLUDED_FOLDERS))
         yield from (Path(top, name) for name in sorted(names) if name.endswith(".py"))

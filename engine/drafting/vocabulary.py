@@ -13,24 +13,26 @@ from numpy.typing import NDArray
 from engine.drafting._drafting import Vocabulary
 from engine.prompts.tokenizer import Tokenizer
 
-BLANK, LINE_END, SIGN, SPACED, WORD, OTHER = range(6)  # looks; as in core/vocabulary.hpp
+BLANK, LINE_END, PUNCTUATION, SPACED_WORD, WORD, OTHER = range(
+    6
+)  # looks; as in core/vocabulary.hpp
 STARTS_LINE = 8  # added to the look of a token after which a line starts
 
 
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     """The tokenizer's, for the drafter."""
-    return Vocabulary(*tables(tokenizer))
+    return Vocabulary(*token_features(tokenizer))
 
 
-def tables(tokenizer: Tokenizer) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
+def token_features(tokenizer: Tokenizer) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
     """By id: CRC-32 of the UTF-8 bytes, and the look. 0 and OTHER where there are no bytes."""
     known = tokenizer.token_bytes
     hashes = [0 if one is None else crc32(one) for one in known]
-    looks = [OTHER if one is None else look(one.decode("utf-8", "replace")) for one in known]
+    looks = [OTHER if one is None else token_class(one.decode("utf-8", "replace")) for one in known]
     return np.array(hashes, np.uint32), np.array(looks, np.uint8)
 
 
-def look(text: str) -> int:
+def token_class(text: str) -> int:
     """How a token looks: by its first character that is not blank."""
     bare = text.lstrip()
     if not bare:
@@ -39,8 +41,8 @@ def look(text: str) -> int:
         return LINE_END + STARTS_LINE if "\n" in text else BLANK
     first = bare[0]
     if first.isalnum() or first == "_":
-        kind = WORD if len(bare) == len(text) else SPACED
+        kind = WORD if len(bare) == len(text) else SPACED_WORD
     else:
-        kind = SIGN if first.isprintable() and first != "\ufffd" else OTHER
+        kind = PUNCTUATION if first.isprintable() and first != "\ufffd" else OTHER
     _, line, rest = text.rpartition("\n")
     return kind + (STARTS_LINE if line and not rest.strip() else 0)

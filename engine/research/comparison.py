@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from engine.drafting.draft_length import best_length, gain
-from engine.research.two_models import Pair, Round, Written, speculative_decoding
+from engine.research.two_models import BatchResult, ModelPair, Round, speculative_decoding
 
 LONGEST = 16  # a draft, when the best length is looked for
 
@@ -44,7 +44,7 @@ WAYS = {
 class Timed(NamedTuple):
     """A text and what it took."""
 
-    written: Written
+    written: BatchResult
     seconds: float
 
     @property
@@ -74,7 +74,7 @@ class Worth(NamedTuple):
 
 
 def write(
-    pair: Pair, way: str, prompts: Sequence[str], most: int, gamma: int, **sampling: Any
+    pair: ModelPair, way: str, prompts: Sequence[str], most: int, gamma: int, **sampling: Any
 ) -> Timed:
     """Texts written in that way."""
     chosen = WAYS[way]

@@ -16,11 +16,13 @@ from engine.drafting.draft_model import check_pair
 from engine.prompts.tokenizer import Tokenizer
 from engine.weights.integrity import settings_of
 
-Memory = dict[int | str, str]  # of a device (a GPU's number, or "cpu") -> what may be used of it
+DeviceMemory = dict[
+    int | str, str
+]  # of a device (a GPU's number, or "cpu") -> what may be used of it
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ModelPair:
     """Two causal models of transformers that share a tokenizer."""
 
     little: Any
@@ -33,20 +35,20 @@ def load(
     big: str,
     device: str = "cpu",
     dtype: str = "float32",
-    memory: Memory | None = None,
-    little_memory: Memory | None = None,
-) -> Pair:
+    memory: DeviceMemory | None = None,
+    little_memory: DeviceMemory | None = None,
+) -> ModelPair:
     """Two models by name or folder. Where `memory` is given, that model is spread over devices by
     accelerate. ValueError with one line where they do not fit each other, or the memory."""
     from transformers.utils import logging
 
-    folders, tokenizer = located(little, big)
+    folders, tokenizer = locate_pair(little, big)
     logging.disable_progress_bar()
     first = _model(little, folders[0], device, dtype, little_memory)
-    return Pair(first, _model(big, folders[1], device, dtype, memory), tokenizer)
+    return ModelPair(first, _model(big, folders[1], device, dtype, memory), tokenizer)
 
 
-def located(little: str, big: str) -> tuple[list[Path], Tokenizer]:
+def locate_pair(little: str, big: str) -> tuple[list[Path], Tokenizer]:
     """Where both models are, fetched first where they must be, and their tokenizer. Nothing is
     loaded. ValueError with one line where they cannot work together."""
     from transformers import AutoConfig
@@ -67,7 +69,7 @@ def located(little: str, big: str) -> tuple[list[Path], Tokenizer]:
     return folders, second
 
 
-def _model(name: str, folder: Path, device: str, dtype: str, memory: Memory | None) -> Any:
+def _model(name: str, folder: Path, device: str, dtype: str, memory: DeviceMemory | None) -> Any:
     from transformers import AutoModelForCausalLM
 
     options: dict[str, Any] = {"dtype": getattr(torch, dtype), "trust_remote_code": False}
@@ -92,7 +94,7 @@ def _model(name: str, folder: Path, device: str, dtype: str, memory: Memory | No
     return model
 
 
-def reach(pair: Pair) -> int | None:
+def max_context(pair: ModelPair) -> int | None:
     """Tokens that both models can read; None where nothing limits them."""
     known = [
         getattr(one.config, "max_position_embeddings", None) for one in (pair.little, pair.big)

@@ -29,12 +29,12 @@ from engine.drafting.draft_model import extend
 from engine.generate import verdict
 from engine.model.kv_cache import common_prefix
 from engine.records import Draft, Request
-from engine.research.model_pair import Pair, load, reach
+from engine.research.model_pair import ModelPair, load, max_context
 from engine.sampling.rejection_sampling import DRAFTING, Dice
 from engine.sampling.verify import Verdict, cut
 
-__all__ = ["DRAFT", "Pair", "agreement", "generate_and_check", "load", "speculative_decoding"]
-DRAFT = 5  # tokens written ahead
+__all__ = ["DRAFT_TOKENS", "ModelPair", "agreement", "generate_and_check", "load", "speculative_decoding"]
+DRAFT_TOKENS = 5  # tokens written ahead
 
 
 class Round(NamedTuple):
@@ -45,7 +45,7 @@ class Round(NamedTuple):
     tokens: list[int]  # those accepted, then the big model's own, unless the text ended before
 
 
-class Written(NamedTuple):
+class BatchResult(NamedTuple):
     """What was written, prompts included, and what it took. Lists have an entry a row."""
 
     texts: list[str]
@@ -60,7 +60,9 @@ class Written(NamedTuple):
 # -- the notebook's functions --------------------------------------------------------------------
 
 
-def generate_and_check(pair: Pair, prompts: Sequence[str], new_tokens: int) -> list[str] | None:
+def generate_and_check(
+    pair: ModelPair, prompts: Sequence[str], new_tokens: int
+) -> list[str] | None:
     """The little model writes, the big one reads it all in one pass: prompts with what was written,
     where the big model would have written the same in every row; else None."""
     rows = [pair.tokenizer.encode(prompt) for prompt in prompts]
@@ -71,7 +73,7 @@ def generate_and_check(pair: Pair, prompts: Sequence[str], new_tokens: int) -> l
 
 
 def agreement(
-    pair: Pair, prompt: str, most: int, show: Callable[[str], None] = lambda line: None
+    pair: ModelPair, prompt: str, most: int, show: Callable[[str], None] = lambda line: None
 ) -> int:
     """How many tokens both models would write alike after `prompt`, of `most`, an end token
     included; `show` is given a line for each."""
@@ -83,25 +85,27 @@ def agreement(
 
 
 def speculative_decoding(
-    pair: Pair,
+    pair: ModelPair,
     prompts: Sequence[str],
     max_new_tokens: int,
-    draft: int = DRAFT,
+    draft: int = DRAFT_TOKENS,
     **options: Any,
-) -> Written:
+) -> BatchResult:
     """The big model's texts, in fewer passes of it. `options`: temperature, top_k, top_p and seed,
     greedy where left out; verification and cached, as `Speculation` takes them."""
     rows = [pair.tokenizer.encode(prompt) for prompt in prompts]
-    batch = Speculation(pair, rows, max_new_tokens, draft, **options)
+    batch = BatchSpeculation(pair, rows, max_new_tokens, draft, **options)
     while batch.round():
         pass
     return batch.written()
 
 
-def _checked(pair: Pair, rows: list[list[int]], count: int) -> tuple[list[list[int]], list[int]]:
+def _checked(
+    pair: ModelPair, rows: list[list[int]], count: int
+) -> tuple[list[list[int]], list[int]]:
     """What the little model writes greedily, an end token included, and with how many tokens of
     each row the big one agrees."""
-    batch = Speculation(pair, rows, count + 1, count)
+    batch = BatchSpeculation(pair, rows, count + 1, count)
     drafts = batch.drafts()
     return [one.tokens for one in drafts], [len(path) for path, _ in batch.verdicts(drafts)]
 
@@ -110,7 +114,7 @@ def _checked(pair: Pair, rows: list[list[int]], count: int) -> tuple[list[list[i
 
 
 @dataclass(slots=True)
-class Row:
+class BatchRow:
     """One prompt and what follows it."""
 
     prompt: list[int]
@@ -122,15 +126,15 @@ class Row:
     rounds: list[Round] = field(default_factory=list)
 
 
-class Speculation:
+class BatchSpeculation:
     """A batch being written, a round at a time: draft, check, keep."""
 
     def __init__(
         self,
-        pair: Pair,
+        pair: ModelPair,
         prompts: list[list[int]],
         max_new_tokens: int,
-        draft: int = DRAFT,
+        draft: int = DRAFT_TOKENS,
         seed: int = 0,
         verification: Verification = "match",
         cached: bool = True,
@@ -142,7 +146,7 @@ class Speculation:
             raise ValueError("a prompt is empty: there is nothing to continue")
         if draft < 0 or max_new_tokens < 0:
             raise ValueError(f"draft {draft}, max_new_tokens {max_new_tokens}: give 0 or more")
-        longest, most = max(map(len, prompts)) + max_new_tokens, reach(pair)
+        longest, most = max(map(len, prompts)) + max_new_tokens, max_context(pair)
         if most is not None and longest > most:
             raise ValueError(
                 f"prompt and text take {longest} tokens, these models read {most}: shorten the "
@@ -153,9 +157,9 @@ class Speculation:
         for n, prompt in enumerate(prompts):
             request = Request("complete", seed=seed + n, **sampling)
             dice = Dice(request.seed, DRAFTING) if verification == "rejection" else None
-            self.rows.append(Row(prompt, request, verdict(verification, request), dice))
+            self.rows.append(BatchRow(prompt, request, verdict(verification, request), dice))
         self.little, self.big = (
-            Reader(one, len(prompts), cached) for one in (pair.little, pair.big)
+            CachedModel(one, len(prompts), cached) for one in (pair.little, pair.big)
         )
         self.ids = pair.big.get_input_embeddings().num_embeddings  # the little one may have more
         self.passes = 0
@@ -215,10 +219,10 @@ class Speculation:
         pairs = zip(self.rows, drafts, strict=True)
         return [[*row.prompt, *row.tokens, *draft.tokens] for row, draft in pairs]
 
-    def written(self) -> Written:
+    def written(self) -> BatchResult:
         """All rows as they stand."""
         decode = self.pair.tokenizer.decode
-        return Written(
+        return BatchResult(
             [decode([*row.prompt, *row.tokens]) for row in self.rows],
             self.passes,
             [row.tokens for row in self.rows],
@@ -229,7 +233,7 @@ class Speculation:
         )
 
 
-class Reader:
+class CachedModel:
     """A model and its cache of a batch. What was read and is no longer wanted is masked, not moved:
     rows of a batch are taken back by different lengths."""
 

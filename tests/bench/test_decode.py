@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.common import questions, tasks
-from bench.decode import prefix_reuse
+from bench.decode import decode, prefix_reuse
 from bench.decode.methods import LOOKUP as PromptLookup
 from bench.decode.methods import Run, relative_cost
-from engine.drafting import Context
+from engine.drafting import DraftContext
 from engine.drafting.methods.prompt_lookup import LONGEST, TOKENS
 from engine.model.cost_model import GRID, Cost
 from engine.records import Draft
-from tests.bench.test_bench import decode
+from tests.bench.conftest import RunBench
 from tests.conftest import HashTarget, tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ def looked_up(text: list[int], room: int) -> list[int]:
 @settings(max_examples=60, deadline=None)
 @given(FEW, st.lists(FEW, max_size=5), st.integers(0, 20))
 def test_prompt_lookup_is_its_rule(prompt: list[int], steps: list[list[int]], room: int) -> None:
-    drafter, context = PromptLookup(), Context(prompt, room=room)
+    drafter, context = PromptLookup(), DraftContext(prompt, room=room)
     drafter.begin(context)
     for committed in [[], *steps]:
         context.output += committed
@@ -57,11 +57,11 @@ def test_prompt_lookup_is_its_rule(prompt: list[int], steps: list[list[int]], ro
 
 
 def test_prompt_lookup_follows_the_law() -> None:
-    from engine.drafting import Nothing
+    from engine.drafting import NullDrafter
     from engine.sampling.verify import accept
 
-    def written(drafter: Nothing) -> tuple[list[int], int]:
-        target, context, passes = HashTarget(vocab=3), Context([1, 2, 0, 1]), 0
+    def written(drafter: NullDrafter) -> tuple[list[int], int]:
+        target, context, passes = HashTarget(vocab=3), DraftContext([1, 2, 0, 1]), 0
         target.begin(context.prompt, 300)
         for _ in target.prefill(context.prompt, 300):
             pass
@@ -82,7 +82,7 @@ def test_prompt_lookup_follows_the_law() -> None:
             passes += 1
         return context.output[:120], passes
 
-    (plain, many), (fast, few) = written(Nothing()), written(PromptLookup())
+    (plain, many), (fast, few) = written(NullDrafter()), written(PromptLookup())
     assert plain == fast and few < many
 
 
@@ -166,7 +166,9 @@ def test_second_edits_are_of_one_file() -> None:
 
 
 @pytest.mark.full
-def test_a_run_of_questions_with_all_that_is_beside_the_speed(tmp_path: Path) -> None:
+def test_a_run_of_questions_with_all_that_is_beside_the_speed(
+    tmp_path: Path, run_bench: RunBench
+) -> None:
     model = tiny_model(tmp_path / "tiny", context=8192)
     path = write(tmp_path / "questions.jsonl", {"qa": 3, "translation": 2})
     out = tmp_path / "out.json"
@@ -182,9 +184,9 @@ def test_a_run_of_questions_with_all_that_is_beside_the_speed(tmp_path: Path) ->
     ]
     options += ["--questions", "2", "--methods", "plain,draftline,lookup", "--dtypes", "f32"]
     options += ["--repeats", "2", "--temperatures", "0,0.8", "--second-edit", "--out", out]
-    ran = decode(tmp_path, *options)
-    assert ran.returncode == 0, ran.stderr
-    record = json.loads(ran.stdout.splitlines()[-1])
+    ran = run_bench(decode.main, *options)
+    assert ran.code == 0, ran.err
+    record = json.loads(ran.out.splitlines()[-1])
     assert record == json.loads(out.read_text("utf-8"))
     assert {one["method"] for one in record["results"]} == {"plain", "draftline", "lookup"}
     assert all(one["equal"] for one in record["results"] if one["method"] != "plain")
@@ -197,7 +199,7 @@ def test_a_run_of_questions_with_all_that_is_beside_the_speed(tmp_path: Path) ->
     ratios = {one["case"]: one["second_tokens"] / one["first_tokens"]
               for one in record["second_edit"]}  # fmt: skip
     assert ratios["a file, again"] < 0.2 < ratios["another selection"]
-    assert "1/4 qa-" in ran.stderr and "draftline, repeat 2 of 2" in ran.stderr
+    assert "1/4 qa-" in ran.err and "draftline, repeat 2 of 2" in ran.err
     assert not out.with_suffix(".runs").exists(), "the results have all that the notes had"
 
 
@@ -211,7 +213,7 @@ def test_a_run_of_questions_with_all_that_is_beside_the_speed(tmp_path: Path) ->
         (["--limit", "0"], "--limit 0"),
     ],
 )
-def test_bad_options_are_named(tmp_path: Path, arguments: list[str], names: str) -> None:
-    ran = decode(tmp_path, *arguments)
-    assert ran.returncode == 2 and ran.stdout == ""
-    assert names in ran.stderr.splitlines()[-1]
+def test_bad_options_are_named(run_bench: RunBench, arguments: list[str], names: str) -> None:
+    ran = run_bench(decode.main, *arguments)
+    assert ran.code == 2 and ran.out == ""
+    assert names in ran.err.splitlines()[-1]

@@ -6,9 +6,6 @@ Times are never asserted. arctic's tree is tested where it is installed.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,16 +16,18 @@ from hypothesis import strategies as st
 
 from bench.replay.ours import PARTS
 from bench.replay.peers import BORDER, Lookup, Ours, Sam, rules
+from bench.replay.replay import main
 from bench.replay.run import Files, Key, Seat, Tally, place, play, run
-from engine.drafting import Context
-from engine.research.train.edit_records import BadEdits, Edit, Replay, hunks, load, read, replays
+from engine.drafting import DraftContext
+from engine.research.train.edit_records import Edit, EditError, Replay, hunks, load, read, replays
 from index.workspace.workspace import Workspace
+from tests.bench.conftest import RunBench
 from tests.support.drafters import NoLibrary, made_up, weights_of
 from tests.support.encoders import Bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SAMPLE = ROOT / "bench" / "sample_edits.jsonl"
+SAMPLE = ROOT / "bench" / "replay" / "sample_edits.jsonl"
 PROMPT = (10,)
 LETTERS = st.text("ab\n", min_size=1, max_size=40)
 WORDS = st.lists(st.sampled_from(["a = 1\n", "b(a)\n", "\n", "  c\n", "d"]), max_size=12)
@@ -126,8 +125,8 @@ def test_sam_drafts_what_the_obvious_search_finds(
             drafter.observe(draft, [], recorded[0].output[done : done + 1], None, 1.0)
 
 
-def context_of(replay: Replay, output: list[int], room: int) -> Context:
-    return Context(list(PROMPT), [replay.prediction], list(output), room)
+def context_of(replay: Replay, output: list[int], room: int) -> DraftContext:
+    return DraftContext(list(PROMPT), [replay.prediction], list(output), room)
 
 
 def longest(text: list[int], last: bool, factor: int, room: int) -> list[int]:
@@ -238,7 +237,7 @@ def test_tokens_are_the_tokenizers(tiny: Any) -> None:
 def test_a_bad_line_is_named(tmp_path: Path, line: str, what: str) -> None:
     file = tmp_path / "edits.jsonl"
     file.write_text(json.dumps(RECORD) + "\n\n" + line + "\n")
-    with pytest.raises(BadEdits) as caught:
+    with pytest.raises(EditError) as caught:
         read(file)
     assert str(caught.value).startswith(f"{file}, line 3: {what}")
     assert "\n" not in str(caught.value)
@@ -248,7 +247,7 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, what: str) -> None:
 def test_a_file_without_edits_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "edits.jsonl"
     file.write_bytes(content)
-    with pytest.raises(BadEdits, match="edits"):
+    with pytest.raises(EditError, match="edits"):
         read(file)
 
 
@@ -262,22 +261,14 @@ def test_the_sample_is_what_it_should_be() -> None:
 # -- the command -------------------------------------------------------------------------------
 
 
-def bench(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "bench" / "replay.py"), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **environment}
-    )
-
-
-def test_one_line_of_json_for_each_figure(tiny: Any, tmp_path: Path) -> None:
+def test_one_line_of_json_for_each_figure(tiny: Any, run_bench: RunBench) -> None:
     names = ["sam-last", "bound", "nothing", "draftline"]
-    done = bench(
-        "--mode", "hunk", "--limit", "2", "--model", str(tiny("llama")), "--budget", "8", "16",
+    done = run_bench(
+        main, "--mode", "hunk", "--limit", "2", "--model", str(tiny("llama")), "--budget", "8", "16",
         "--beta", "0", "0.1", "--json", "--library", str(ROOT / "bench"), "--drafter", *names,
-        DRAFTLINE_HOME=str(tmp_path),
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.code == 0, done.err
+    found = [json.loads(line) for line in done.out.splitlines()]
     assert all(SCHEMA <= set(row) <= SCHEMA | {"rule"} for row in found)
     plain = [row for row in found if "rule" not in row]
     cells = {(r["drafter"], r["package"], r["budget"], r["beta"]) for r in plain}
@@ -293,7 +284,7 @@ def test_one_line_of_json_for_each_figure(tiny: Any, tmp_path: Path) -> None:
             and (row["beta"] or key[2] == row["budget"])
         ]  # fmt: skip
         assert row["speedup"] == max(rivals)
-    assert "best automaton rule" in done.stderr
+    assert "best automaton rule" in done.err
 
 
 @pytest.mark.parametrize(
@@ -315,11 +306,13 @@ def test_one_line_of_json_for_each_figure(tiny: Any, tmp_path: Path) -> None:
         (["--folds"], "one package has no halves"),
     ],
 )
-def test_what_it_cannot_do_is_said_in_one_line(tiny: Any, arguments: list[str], what: str) -> None:
-    done = bench("--model", str(tiny("llama")), *arguments)
-    assert done.returncode != 0 and done.stdout == ""
-    assert what in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
+def test_what_it_cannot_do_is_said_in_one_line(
+    tiny: Any, run_bench: RunBench, arguments: list[str], what: str
+) -> None:
+    done = run_bench(main, "--model", tiny("llama"), *arguments)
+    assert done.code != 0 and done.out == ""
+    assert what in done.err.splitlines()[-1]
+    assert "Traceback" not in done.err
 
 
 def test_a_play_ends_where_the_answer_does() -> None:

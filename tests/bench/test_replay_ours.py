@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -16,19 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.replay import replay
 from bench.replay.ours import FOLDS, PARTS, described, halves, ours
 from bench.replay.peers import Linear, Ours, rules
 from bench.replay.replay import is_small
 from bench.replay.run import Files, Key, Seat, Tally, run
 from bench.replay.table import groups, row_of, summed
-from engine.drafting import Context
+from engine.drafting import DraftContext
 from engine.drafting._drafting import Weights
 from engine.drafting.drafter_weights import SHIPPED, save_weights
-from engine.drafting.stdlib_ngram import Library
+from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from engine.research.train.edit_records import Edit, Replay, read, replays
 from index.workspace.workspace import Workspace
+from tests.bench.conftest import RunBench
 from tests.support.drafters import NoLibrary, made_up, weights_of
 from tests.support.encoders import Bytes
 from tests.support.training import make_place, record
@@ -83,7 +82,7 @@ def test_a_package_is_replayed_by_weights_that_never_saw_it(tmp_path: Path) -> N
     other = [edit("a\nb\n" * 9, "c\n" * 9, one.package, one.path) for one in edits]
 
     def weights(some: list[Edit]) -> dict[str, list[float]]:
-        library = Library(place / "home", tokenizer, place / "sources")
+        library = StdlibNgram(place / "home", tokenizer, place / "sources")
         folds = halves([one.package for one in some])
         found = ours(some, folds, "hunk", tokenizer, library, SHIPPED, lambda line: None)
         return {name: found.weights[name]["hunk"].values.tolist() for name in ("one", "two")}
@@ -143,7 +142,7 @@ def drafts(without: str) -> list[Draft]:
     with Workspace(None, Bytes()) as workspace:
         seat = Seat(replay, Files(workspace, [replay]), PROMPT, 16, 0.0)
         drafter = replace(made(), without=without)(seat)
-        context = Context(list(PROMPT), [replay.prediction], whole=True)
+        context = DraftContext(list(PROMPT), [replay.prediction], whole=True)
         drafter.begin(context)
         for token in replay.output:
             context.room = 16
@@ -217,26 +216,27 @@ def test_small_diffs_have_less_than_nine_thousand_bytes(extra: int) -> None:
 # -- the command -------------------------------------------------------------------------------
 
 
-def bench(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "bench" / "replay.py"), str(place / "edits.jsonl")]
-    command += ["--model", str(place / "model"), "--library", str(place / "sources"), *arguments]
-    home = {"DRAFTLINE_HOME": str(place / "home")}
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **home})
+def options(place: Path) -> list[str]:
+    """The edits, model and library of `make_place`."""
+    return [
+        str(place / "edits.jsonl"), "--model", str(place / "model"),
+        "--library", str(place / "sources"),
+    ]  # fmt: skip
 
 
-def test_folds_parts_and_a_file_of_rows(tmp_path: Path) -> None:
+def test_folds_parts_and_a_file_of_rows(tmp_path: Path, run_bench: RunBench) -> None:
     place = make_place(tmp_path)
-    done = bench(
-        place, "--folds", "--mode", "hunk", "--without", "far", "learning", "--session",
+    done = run_bench(
+        replay.main, *options(place), "--folds", "--mode", "hunk", "--without", "far", "learning", "--session",
         "--budget", "8", "--beta", "0", "0.1", "--drafter", "draftline", "sam-last", "--json",
         "--index", str(place / "sources"), "--out", str(place / "kept.json"),
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.code == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
     names = {row["drafter"] for row in rows if "rule" not in row}
     assert {"draftline", "without far", "without learning", "sam-last-4x"} < names
     assert {row["package"] for row in rows} == {"all", "pooled", "one", "two"}
-    assert "halves: one | two" in done.stderr and "index of" in done.stderr
+    assert "halves: one | two" in done.err and "index of" in done.err
     kept = json.loads((place / "kept.json").read_text())
     assert all(row in rows for row in kept["rows"]) and kept["folds"] is True
     assert {row["drafter"] for row in kept["rows"]} > {"best draftline", "best automaton rule"}
@@ -253,17 +253,19 @@ def test_it_says_whether_weights_know_the_packages(tmp_path: Path) -> None:
     assert "the shipped ones, FITTED" in described(SHIPPED, {"requests"})
 
 
-def test_a_file_without_small_diffs_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_file_without_small_diffs_is_refused_in_one_line(
+    tmp_path: Path, run_bench: RunBench
+) -> None:
     place = make_place(tmp_path)
     new = "".join(f"a line of text, number {n}\n" for n in range(999))
     (place / "edits.jsonl").write_text(json.dumps(record("one", "x.py", "a\n", new)) + "\n")
-    done = bench(place, "--small-diffs", "--drafter", "nothing")
-    assert done.returncode != 0 and done.stdout == ""
-    assert "nothing is left to replay" in done.stderr.splitlines()[-1]
+    done = run_bench(replay.main, *options(place), "--small-diffs", "--drafter", "nothing")
+    assert done.code != 0 and done.out == ""
+    assert "nothing is left to replay" in done.err.splitlines()[-1]
 
 
-def test_weights_that_are_none_are_refused_in_one_line(tmp_path: Path) -> None:
+def test_weights_that_are_none_are_refused_in_one_line(tmp_path: Path, run_bench: RunBench) -> None:
     place = make_place(tmp_path)
-    done = bench(place, "--weights", str(place / "edits.jsonl"))
-    assert done.returncode != 0 and "Traceback" not in done.stderr
-    assert "no weights can be read" in done.stderr.splitlines()[-1]
+    done = run_bench(replay.main, *options(place), "--weights", str(place / "edits.jsonl"))
+    assert done.code != 0 and "Traceback" not in done.err
+    assert "no weights can be read" in done.err.splitlines()[-1]

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafting.draft_length import (
-    AGAIN,
-    Adaptive,
-    Constant,
-    Heuristic,
-    Likely,
-    Oracle,
+    RETRY_ROUNDS,
+    AdaptiveLength,
+    ConfidenceStop,
+    ConstantLength,
+    HeuristicLength,
+    OracleLength,
     best_length,
     expected_tokens,
     gain,
@@ -55,23 +55,23 @@ def test_no_length_gains_more_than_the_best(alpha: float, cost: float, most: int
 
 
 def test_heuristic_goes_up_by_two_and_down_by_one() -> None:
-    lengths, seen = Heuristic(), []
+    lengths, seen = HeuristicLength(), []
     for drafted, accepted in [(5, 5), (7, 7), (9, 8), (8, 0), (0, 0), *[(7, 6)] * 9, (1, 1)]:
-        lengths.saw(drafted, accepted, 1.0, 1.0)
+        lengths.record(drafted, accepted, 1.0, 1.0)
         seen.append(lengths.begin())
     assert seen == [7, 9, 8, 7, 7, 6, 5, 4, 3, 2, 1, 1, 1, 1, 3]
 
 
 def test_an_oracle_says_each_rounds_length() -> None:
-    lengths = Oracle([3, 0, 7])
+    lengths = OracleLength([3, 0, 7])
     assert [lengths.begin() for _ in range(5)] == [3, 0, 7, 0, 0]
 
 
-def rounds(lengths: Constant, probs: list[float]) -> int:
+def rounds(lengths: ConstantLength, probs: list[float]) -> int:
     """Tokens that are drafted where the draft model gives each of them these probabilities."""
     most = lengths.begin()
     for drafted in range(1, most + 1):
-        if not lengths.goes_on(drafted, probs[drafted - 1], None):
+        if not lengths.should_continue(drafted, probs[drafted - 1], None):
             return drafted
     return most
 
@@ -79,17 +79,17 @@ def rounds(lengths: Constant, probs: list[float]) -> int:
 def test_it_stops_when_a_refusal_is_likely() -> None:
     """SpecDec++'s rule, by hand: with the lag the product covers the tokens before the last."""
     probs = [0.9, 0.8, 0.5, 0.9, 0.1, 0.9]
-    assert rounds(Likely(threshold=0.5, bounds=(1, 6)), probs) == 3  # .9 * .8 * .5 < .5
+    assert rounds(ConfidenceStop(threshold=0.5, bounds=(1, 6)), probs) == 3  # .9 * .8 * .5 < .5
     # the belief that comes with a token is about the one before it: 1, .8, .5 -> below .5 at third
-    assert rounds(Likely(threshold=0.5, bounds=(1, 6), lag=True), probs) == 3
-    assert rounds(Likely(threshold=0.7, bounds=(1, 6)), probs) == 5
-    assert rounds(Likely(threshold=0.1, bounds=(1, 6), lag=True), probs) == 2
-    assert rounds(Likely(threshold=0.1, bounds=(1, 6)), probs) == 2
-    assert rounds(Likely(threshold=0.05, bounds=(1, 6)), probs) == 1
-    assert rounds(Likely(threshold=0.05, bounds=(1, 6), lag=True), probs) == 2
-    assert rounds(Likely(threshold=0.05, bounds=(4, 6)), probs) == 4
-    assert rounds(Likely(threshold=1.0, bounds=(1, 6)), probs) == 6
-    assert rounds(Likely(threshold=0.0, bounds=(1, 6)), [1.0] * 6) == 6
+    assert rounds(ConfidenceStop(threshold=0.5, bounds=(1, 6), lag=True), probs) == 3
+    assert rounds(ConfidenceStop(threshold=0.7, bounds=(1, 6)), probs) == 5
+    assert rounds(ConfidenceStop(threshold=0.1, bounds=(1, 6), lag=True), probs) == 2
+    assert rounds(ConfidenceStop(threshold=0.1, bounds=(1, 6)), probs) == 2
+    assert rounds(ConfidenceStop(threshold=0.05, bounds=(1, 6)), probs) == 1
+    assert rounds(ConfidenceStop(threshold=0.05, bounds=(1, 6), lag=True), probs) == 2
+    assert rounds(ConfidenceStop(threshold=0.05, bounds=(4, 6)), probs) == 4
+    assert rounds(ConfidenceStop(threshold=1.0, bounds=(1, 6)), probs) == 6
+    assert rounds(ConfidenceStop(threshold=0.0, bounds=(1, 6)), [1.0] * 6) == 6
 
 
 @given(
@@ -101,35 +101,36 @@ def test_bounds_hold_and_a_larger_threshold_drafts_more(
 ) -> None:
     bounds = (min(one, other), max(one, other))
     found = [
-        rounds(Likely(threshold=each, bounds=bounds, lag=lag), probs) for each in (threshold, 1.0)
+        rounds(ConfidenceStop(threshold=each, bounds=bounds, lag=lag), probs)
+        for each in (threshold, 1.0)
     ]
     assert bounds[0] <= found[0] <= found[1] == bounds[1]
-    again = Likely(threshold=threshold, bounds=bounds, lag=lag)
+    again = ConfidenceStop(threshold=threshold, bounds=bounds, lag=lag)
     assert [rounds(again, probs) for _ in range(3)] == [found[0]] * 3  # nothing stays of a round
 
 
 def test_adaptive_takes_what_was_measured() -> None:
     """Right and cheap drafts get long, wrong ones stop; later they are tried again."""
-    right, wrong, dear = Adaptive(), Adaptive(), Adaptive()
+    right, wrong, dear = AdaptiveLength(), AdaptiveLength(), AdaptiveLength()
     for _ in range(200):
         count = right.begin()
-        right.saw(count, count, 0.01 * count, 1.0)
+        right.record(count, count, 0.01 * count, 1.0)
         count = wrong.begin()
-        wrong.saw(count, 0, 0.2 * count, 1.0)
+        wrong.record(count, 0, 0.2 * count, 1.0)
         count = dear.begin()
-        dear.saw(count, count, 2.0 * count, 1.0)
+        dear.record(count, count, 2.0 * count, 1.0)
     assert right.begin() == right.count == 12
     assert right.cost == pytest.approx(0.01) and right.alpha == pytest.approx(1)
     for lengths in (wrong, dear):
-        found = [lengths.begin() for _ in range(3 * AGAIN)]
+        found = [lengths.begin() for _ in range(3 * RETRY_ROUNDS)]
         assert found.count(0) == len(found) - 3 and max(found) == 2
     for _ in range(60):  # what has become right is found again
-        for count in itertools.islice(iter(wrong.begin, -1), AGAIN):
-            wrong.saw(count, count, 0.01 * count, 1.0)
+        for count in itertools.islice(iter(wrong.begin, -1), RETRY_ROUNDS):
+            wrong.record(count, count, 0.01 * count, 1.0)
     assert wrong.begin() == 12
 
 
-def paced(lengths: Constant, cost: float, trust: float, seed: int) -> float:
+def paced(lengths: ConstantLength, cost: float, trust: float, seed: int) -> float:
     """Seconds a token of many rounds, where a verification takes one second, a drafted token `cost`
     and a token to which the draft model gives p is accepted with `trust` * p."""
     chance, written, seconds = random.Random(seed), 0, 0.0
@@ -139,9 +140,9 @@ def paced(lengths: Constant, cost: float, trust: float, seed: int) -> float:
             prob = chance.choice([1.0, 0.99, 0.9, 0.5])
             accepted += accepted == drafted and chance.random() < trust * prob
             drafted += 1
-            if not lengths.goes_on(drafted, prob, None):
+            if not lengths.should_continue(drafted, prob, None):
                 break
-        lengths.saw(drafted, accepted, cost * drafted, 1.0)
+        lengths.record(drafted, accepted, cost * drafted, 1.0)
         written, seconds = written + accepted + 1, seconds + cost * drafted + 1
     return seconds / written
 
@@ -150,19 +151,21 @@ def paced(lengths: Constant, cost: float, trust: float, seed: int) -> float:
 @pytest.mark.parametrize("trust", [1.0, 0.8, 0.5])
 def test_adaptive_is_as_fast_as_the_best_constant_length(cost: float, trust: float) -> None:
     """Also where the draft model believes too much in itself, and where no length pays."""
-    constant = min(paced(Constant(n), cost, trust, 1) for n in range(13))
-    assert paced(Adaptive(), cost, trust, 1) <= constant * 1.04  # it cannot know before it has seen
+    constant = min(paced(ConstantLength(n), cost, trust, 1) for n in range(13))
+    assert (
+        paced(AdaptiveLength(), cost, trust, 1) <= constant * 1.04
+    )  # it cannot know before it has seen
     if trust == 1 and cost == 0.2:  # what it knows of each token is worth something
-        assert paced(Adaptive(), cost, trust, 1) < constant * 0.95
+        assert paced(AdaptiveLength(), cost, trust, 1) < constant * 0.95
 
 
 def test_adaptive_stops_where_the_next_token_is_unlikely() -> None:
-    lengths = Adaptive()
+    lengths = AdaptiveLength()
     for _ in range(300):
         lengths.begin()
         for drafted in range(1, 5):
-            lengths.goes_on(drafted, 0.8, None)
-        lengths.saw(4, 3, 4 * 0.3, 1.0)
+            lengths.should_continue(drafted, 0.8, None)
+        lengths.record(4, 3, 4 * 0.3, 1.0)
     assert lengths.alpha == pytest.approx(0.75, rel=0.01)
     assert lengths.cost == pytest.approx(0.3)
     assert lengths.pace == pytest.approx(2.2 / 4, rel=0.01)
@@ -173,33 +176,33 @@ def test_adaptive_stops_where_the_next_token_is_unlikely() -> None:
 
 
 def test_a_bad_start_counts_less_while_something_else_drafts() -> None:
-    lengths = Adaptive()
+    lengths = AdaptiveLength()
     assert lengths.expected_pace(0.5) == 0.5
-    lengths.saw(5, 0, 1.0, 1.0)  # two seconds for a token
+    lengths.record(5, 0, 1.0, 1.0)  # two seconds for a token
     assert lengths.expected_pace(0.5) == pytest.approx((2 + 10 * 0.5) / (1 + 10))
     cost, found = lengths.cost, list[float]()
     for _ in range(300):
-        lengths.passed_over()
+        lengths.skip_round()
         found.append(lengths.expected_pace(0.5))
     assert found == sorted(found, reverse=True) and found[-1] == pytest.approx(0.5, rel=0.01)
     assert lengths.cost == pytest.approx(cost), "what a token costs stays known"
 
 
-@pytest.mark.parametrize("kind", [Constant, Heuristic, Adaptive])
-def test_what_was_seen_is_forgotten(kind: type[Constant]) -> None:
+@pytest.mark.parametrize("kind", [ConstantLength, HeuristicLength, AdaptiveLength])
+def test_what_was_seen_is_forgotten(kind: type[ConstantLength]) -> None:
     lengths = kind(6)
     for drafted in (6, 8, 3):
-        lengths.saw(drafted, drafted // 2, 1.0, 2.0)
+        lengths.record(drafted, drafted // 2, 1.0, 2.0)
         lengths.begin()
-    assert vars(lengths) != vars(kind(6)) or kind is Constant
+    assert vars(lengths) != vars(kind(6)) or kind is ConstantLength
     lengths.forget()
     assert vars(lengths) == vars(kind(6))
 
 
 def test_bad_numbers_are_one_line() -> None:
     with pytest.raises(ValueError, match="draft length -1: give 0 or more"):
-        Constant(-1)
+        ConstantLength(-1)
     with pytest.raises(ValueError, match="bounds 3 2"):
-        Likely(bounds=(3, 2))
+        ConfidenceStop(bounds=(3, 2))
     with pytest.raises(ValueError, match=r"stop threshold 1\.5: give 0 to 1"):
-        Likely(threshold=1.5)
+        ConfidenceStop(threshold=1.5)

@@ -12,13 +12,19 @@ import pytest
 import torch
 
 from engine.config import Config
-from engine.drafting import Context, Nothing
-from engine.drafting.draft_length import Adaptive, Constant, Heuristic, Likely, Oracle
+from engine.drafting import DraftContext, NullDrafter
+from engine.drafting.draft_length import (
+    AdaptiveLength,
+    ConfidenceStop,
+    ConstantLength,
+    HeuristicLength,
+    OracleLength,
+)
 from engine.drafting.draft_model import (
     DraftModel,
-    FirstLayers,
+    EarlyExit,
     PairError,
-    Smaller,
+    SeparateModel,
     check_pair,
     draft_model,
     load_draft,
@@ -37,13 +43,13 @@ from tests.test_law import SAMPLED, answer, run
 
 PROMPT = [40, 41, 42, 43]
 LENGTHS: dict[str, Any] = {
-    "constant": Constant,
-    "none": lambda: Constant(0),
-    "heuristic": Heuristic,
-    "oracle": lambda: Oracle([3, 0, 9, 1, 4]),
-    "adaptive": Adaptive,
-    "likely": lambda: Likely(threshold=0.5, bounds=(1, 6)),
-    "likely, late": lambda: Likely(threshold=0.5, bounds=(2, 6), lag=True),
+    "constant": ConstantLength,
+    "none": lambda: ConstantLength(0),
+    "heuristic": HeuristicLength,
+    "oracle": lambda: OracleLength([3, 0, 9, 1, 4]),
+    "adaptive": AdaptiveLength,
+    "likely": lambda: ConfidenceStop(threshold=0.5, bounds=(1, 6)),
+    "likely, late": lambda: ConfidenceStop(threshold=0.5, bounds=(2, 6), lag=True),
 }
 
 
@@ -98,7 +104,7 @@ def test_no_length_changes_the_answer(
     lengths = LENGTHS[name]()
     for ids in (PROMPT, [60]):
         prompt = Prompt(ids, max_tokens=40)
-        _, expected = run(target, endless, prompt, Nothing(), **options)
+        _, expected = run(target, endless, prompt, NullDrafter(), **options)
         for drafter in (draft_model(other, lengths), self_draft(1, lengths)):
             _, done = run(target, endless, prompt, drafter, **options)
             assert answer(done) == answer(expected)
@@ -117,7 +123,7 @@ def test_a_model_agrees_with_itself(
 ) -> None:
     """Under sampling, too: both choose with the same noise."""
     prompt = Prompt(PROMPT, max_tokens=42)
-    steps, done = run(target, endless, prompt, draft_model(twin, Constant(5)), **options)
+    steps, done = run(target, endless, prompt, draft_model(twin, ConstantLength(5)), **options)
     assert done.usage.forwards == 7 and done.usage.accepted == 35
     assert [step.accepted for step in steps if step.prefill is None] == [5] * 7
 
@@ -142,7 +148,7 @@ def test_a_drafted_token_takes_one_pass(
     monkeypatch.setattr(twin, "_read", counted_chunk)
     for prompt in (PROMPT, [44, *PROMPT * 6]):
         passes.clear()
-        drafter = draft_model(twin, Constant(5))
+        drafter = draft_model(twin, ConstantLength(5))
         _, done = run(target, endless, Prompt(prompt, max_tokens=42), drafter)
         assert done.usage.drafted == 35 == sum(count > 0 for count in passes)
         assert set(passes[6:]) == {1, 2}
@@ -157,7 +163,7 @@ def test_shared_noise_makes_models_agree_more_often(
     for shared in (True, False):
         total = 0
         for seed in range(4):
-            drafter = draft_model(other, Constant(1))
+            drafter = draft_model(other, ConstantLength(1))
             if not shared:
                 drafter._add = own_noise(drafter)  # type: ignore[method-assign]
             prompt = Prompt(PROMPT, max_tokens=40)
@@ -168,7 +174,7 @@ def test_shared_noise_makes_models_agree_more_often(
 
 
 def own_noise(drafter: DraftModel) -> Any:
-    def add(draft: Any, logits: Any, position: int, context: Context) -> int:
+    def add(draft: Any, logits: Any, position: int, context: DraftContext) -> int:
         token = drafter.dice.pick(probabilities(logits, context.request))
         draft.add(token, len(draft) - 1, 0.5, "own noise")
         return token
@@ -184,7 +190,7 @@ def test_its_cache_is_always_that_of_the_committed_text(
     rounds = 0
 
     class Watched(DraftModel):
-        def propose(self, context: Context, target: Any) -> Any:
+        def propose(self, context: DraftContext, target: Any) -> Any:
             nonlocal rounds
             draft = super().propose(context, target)
             text = [*context.prompt, *context.output, *draft.tokens[:-1]]
@@ -197,7 +203,7 @@ def test_its_cache_is_always_that_of_the_committed_text(
             return draft
 
     for options in ({}, SAMPLED):
-        drafter = Watched(Smaller(other), Constant(3))
+        drafter = Watched(SeparateModel(other), ConstantLength(3))
         _, done = run(target, endless, Prompt(PROMPT, max_tokens=30), drafter, **options)
         assert 0 < done.usage.accepted < done.usage.drafted
     assert rounds > 20
@@ -207,7 +213,7 @@ def test_first_layers_leave_the_models_cache_alone(target: TorchTarget, endless:
     begin(target, PROMPT)
     rows = len(target.tokens)
     before = target.sequence.cache[0][..., :rows, :].clone()
-    reader = FirstLayers(1)
+    reader = EarlyExit(1)
     assert reader.ready(PROMPT, 9, target) == 9
     for token in (43, 5, 6):
         logits, hidden = reader.step(token)
@@ -229,7 +235,7 @@ def test_the_first_layers_say_what_a_model_of_only_them_would(
     settings["num_hidden_layers"] = 1
     settings.pop("layer_types", None)
     (short / "config.json").write_text(json.dumps(settings))
-    alone, reader = Smaller(load(short, threads=1)), FirstLayers(1)
+    alone, reader = SeparateModel(load(short, threads=1)), EarlyExit(1)
     begin(target, PROMPT)
     assert alone.ready(PROMPT, 5, target) == reader.ready(PROMPT, 5, target) == 5
     for token in (43, 5, 6, 7):
@@ -243,10 +249,10 @@ def test_a_long_prompt_is_read_a_chunk_a_round(
     """Drafting begins once it is read; until then there is an answer, too."""
     twin.pool.sequences.clear()
     prompt = Prompt([40 + n % 50 for n in range(300)], max_tokens=40)
-    steps, done = run(target, endless, prompt, draft_model(twin, Constant(4)))
+    steps, done = run(target, endless, prompt, draft_model(twin, ConstantLength(4)))
     drafted = [step.drafted for step in steps if step.prefill is None]
     assert drafted[:2] == [0, 0] and min(drafted[2:-1]) == 4
-    _, expected = run(target, endless, prompt, Nothing())
+    _, expected = run(target, endless, prompt, NullDrafter())
     assert answer(done) == answer(expected)
 
 
@@ -255,7 +261,7 @@ def test_a_draft_models_context_may_be_shorter(
 ) -> None:
     short = load(folder / "model", threads=1, max_context=24)
     prompt = Prompt(PROMPT, max_tokens=60)
-    _, expected = run(target, endless, prompt, Nothing())
+    _, expected = run(target, endless, prompt, NullDrafter())
     with caplog.at_level(logging.WARNING):
         _, done = run(target, endless, prompt, draft_model(short))
     assert answer(done) == answer(expected) and 10 <= done.usage.accepted <= 20
@@ -282,7 +288,7 @@ def test_a_draft_model_may_have_fewer_rows_for_tokens(
     for ids in (PROMPT, [250, 3]):
         prompt = Prompt(ids, max_tokens=30)
         for options in ({}, {"temperature": 3.0}):
-            _, expected = run(target, endless, prompt, Nothing(), **options)
+            _, expected = run(target, endless, prompt, NullDrafter(), **options)
             _, done = run(target, endless, prompt, draft_model(narrow), **options)
             assert answer(done) == answer(expected)
     assert "it has only 200 tokens: decoding plainly" in caplog.text
@@ -295,10 +301,14 @@ def test_drawn_drafts_of_the_model_itself_are_all_accepted(
 ) -> None:
     """Accept/resample, p = q: nothing is refused. Another model's are, now and then."""
     for drafting, least, most in ((twin, 1.0, 1.0), (None, 0.0, 0.95)):
-        drafter = draft_model(drafting, Constant(5)) if drafting else self_draft(1)
+        drafter = draft_model(drafting, ConstantLength(5)) if drafting else self_draft(1)
         prompt = Prompt(PROMPT, max_tokens=42)
         request = Request("complete", temperature=0.5, top_p=0.9, seed=5)
-        *_, done = generate(Generation(request, prompt, endless, target.context, verification="rejection"), target, drafter)
+        *_, done = generate(
+            Generation(request, prompt, endless, target.context, verification="rejection"),
+            target,
+            drafter,
+        )
         assert isinstance(done, Done)
         assert least <= done.usage.accepted / done.usage.drafted <= most
 
@@ -335,6 +345,6 @@ def test_a_pair_of_one_tokenizer_is_loaded(folder: Path, target: TorchTarget) ->
 def test_layers_that_are_not_there_are_one_line(target: TorchTarget, tiny: Any) -> None:
     for count in (0, 2, 9):
         with pytest.raises(PairError, match="the model has 2: choose 1 to 1"):
-            FirstLayers(count).ready(PROMPT, 5, target)
+            EarlyExit(count).ready(PROMPT, 5, target)
     with pytest.raises(PairError, match="cannot stop early"):
-        FirstLayers(1).ready(PROMPT, 5, load(tiny("gpt2")))
+        EarlyExit(1).ready(PROMPT, 5, load(tiny("gpt2")))

@@ -19,12 +19,12 @@ from safetensors.numpy import save
 from engine.drafting import drafter_weights as module
 from engine.drafting._drafting import Drafter, Ngram, Vocabulary, Weights, layout, weight_count
 from engine.drafting.drafter_weights import (
-    KINDS,
     SHIPPED,
+    WEIGHT_KINDS,
     checksum,
     load_weights,
+    load_weights_or_default,
     save_weights,
-    usable_weights,
 )
 
 Arrays = dict[Any, NDArray[Any]]
@@ -34,7 +34,7 @@ def some(seed: int, scale: float = 1.0) -> dict[Any, Weights]:
     """Weights of both kinds."""
     chance = np.random.default_rng(seed)
     values = chance.normal(scale=scale, size=(2, weight_count())).astype(np.float32)
-    return {kind: Weights(values[n]) for n, kind in enumerate(KINDS)}
+    return {kind: Weights(values[n]) for n, kind in enumerate(WEIGHT_KINDS)}
 
 
 def halves(weights: dict[Any, Weights]) -> Arrays:
@@ -78,7 +78,7 @@ def test_what_is_loaded_is_what_was_saved_to_half_precision(
     saved = some(seed, scale)
     save_weights(saved, file, {})
     first, stored = load_weights(file), halves(saved)
-    for kind in KINDS:
+    for kind in WEIGHT_KINDS:
         assert np.array_equal(np.asarray(first[kind].values), stored[kind].astype(np.float32))
     bytes_then = file.read_bytes()
     save_weights(first, file, {})
@@ -88,7 +88,7 @@ def test_what_is_loaded_is_what_was_saved_to_half_precision(
 def test_loaded_weights_have_learnt_already(whole: Path) -> None:
     """What is learnt while drafting moves them less than weights that know nothing."""
     squares = np.asarray(load_weights(whole)["file"].squares)
-    assert set(squares.tolist()) == set(module.SQUARES)
+    assert set(squares.tolist()) == set(module.INITIAL_SQUARES)
     assert squares.min() > np.asarray(Weights().squares).min()
 
 
@@ -169,7 +169,7 @@ def test_files_of_something_else_are_refused(tmp_path: Path) -> None:
     assert "no weights can be read" in refusal(file)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WEIGHT_KINDS)
 def test_wrong_values_are_refused(tmp_path: Path, kind: str) -> None:
     good = halves(some(7))
     nan, infinite = good[kind].copy(), good[kind].copy()
@@ -207,14 +207,14 @@ def test_drafting_starts_without_what_cannot_be_read(
     tmp_path: Path, whole: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        found = usable_weights(tmp_path / "nowhere")
+        found = load_weights_or_default(tmp_path / "nowhere")
     (record,) = caplog.records
     assert record.name == "engine.drafting.drafter_weights" and record.levelno == logging.WARNING
     assert "nowhere" in record.getMessage() and "\n" not in record.getMessage()
-    for kind in KINDS:
+    for kind in WEIGHT_KINDS:
         assert not np.asarray(found[kind].values).any()
     caplog.clear()
-    assert np.asarray(usable_weights(whole)["file"].values).any() and not caplog.records
+    assert np.asarray(load_weights_or_default(whole)["file"].values).any() and not caplog.records
 
 
 @settings(max_examples=25, deadline=None)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from engine.drafting import Context, Nothing
-from engine.drafting.methods.eagle import Eagle, Tree, auto_total, eagle, embedded
-from engine.drafting.methods.eagle_head import EagleHead, fresh, shape_of
+from engine.drafting import DraftContext, NullDrafter
+from engine.drafting.methods.eagle import Eagle, EagleTree, auto_total, eagle, embed
+from engine.drafting.methods.eagle_head import EagleHead, shape_of, untrained_head
 from engine.drafting.methods.head_checkpoint import CheckpointError
 from engine.generate import Generation, generate
 from engine.model.torch_target import TorchTarget
@@ -43,7 +43,7 @@ def endless(models: dict[str, TorchTarget]) -> Tokenizer:
 
 def head_of(target: TorchTarget, kind: str = "untrained") -> EagleHead:
     """Heads that no training makes, too."""
-    head = fresh(shape_of(target.settings), 0)
+    head = untrained_head(shape_of(target.settings), 0)
     with torch.no_grad():
         if kind == "broken":
             head.fc.weight.fill_(math.nan)
@@ -63,7 +63,7 @@ def test_no_head_changes_the_answer(
         head = head_of(target, kind)
         for ids in (PROMPT, [60], PROMPT[:2]):
             prompt = Prompt(ids, max_tokens=20)
-            _, expected = run(target, endless, prompt, Nothing(), **options)
+            _, expected = run(target, endless, prompt, NullDrafter(), **options)
             drafter = eagle(target, head, total=20, depth=3, width=4)
             _, done = run(target, endless, prompt, drafter, **options)
             assert answer(done) == answer(expected)
@@ -81,12 +81,14 @@ def test_the_context_may_end_before_the_answer(
 ) -> None:
     short = load(models["llama"].folder, threads=1, max_context=24)
     prompt = Prompt(PROMPT, max_tokens=60)
-    _, expected = run(short, endless, prompt, Nothing())
+    _, expected = run(short, endless, prompt, NullDrafter())
     _, done = run(short, endless, prompt, eagle(short, head_of(short)))
     assert answer(done) == answer(expected) and done.usage.completion_tokens == 20
 
 
-def test_accept_resample_takes_its_trees_too(models: dict[str, TorchTarget], endless: Tokenizer) -> None:
+def test_accept_resample_takes_its_trees_too(
+    models: dict[str, TorchTarget], endless: Tokenizer
+) -> None:
     target = models["llama"]
     *_, done = generate(Generation(Request("complete", temperature=1.0), Prompt(PROMPT, max_tokens=20), endless, target.context, verification="rejection"), target, eagle(target, head_of(target)))  # fmt: skip
     assert isinstance(done, Done) and done.usage.completion_tokens == 20
@@ -111,7 +113,7 @@ def plainly(target: TorchTarget, head: EagleHead, text: list[int], path: list[in
         count = len(states)
         rows = torch.arange(count)
         out, _ = head(
-            embedded(target, tokens[:count]), states, rows, head.empty(),
+            embed(target, tokens[:count]), states, rows, head.empty(),
             torch.ones(count, count).tril().bool(),
         )  # fmt: skip
         states = torch.cat([states, out[-1:]])
@@ -155,7 +157,7 @@ def test_trees_are_the_obvious_ones_in_every_round(
     again.keeps_states = True
 
     class Watched(Eagle):
-        def propose(self, context: Context, target: Any) -> Draft:
+        def propose(self, context: DraftContext, target: Any) -> Draft:
             nonlocal rounds
             draft = super().propose(context, target)
             text = [*context.prompt, *context.output]
@@ -170,7 +172,9 @@ def test_trees_are_the_obvious_ones_in_every_round(
     assert rounds > 5
 
 
-def test_states_are_kept_beside_the_cache(models: dict[str, TorchTarget], endless: Tokenizer) -> None:
+def test_states_are_kept_beside_the_cache(
+    models: dict[str, TorchTarget], endless: Tokenizer
+) -> None:
     """After trees, other requests and a longer prompt they are those of a fresh reading."""
     target = models["llama"]
     target.keeps_states = True
@@ -188,7 +192,7 @@ def test_a_sequence_without_states_is_read_again(
 ) -> None:
     target = load(models["llama"].folder, threads=1)
     prompt = Prompt(PROMPT, max_tokens=20)
-    _, expected = run(target, endless, prompt, Nothing())
+    _, expected = run(target, endless, prompt, NullDrafter())
     assert target.sequence.states is None
     _, done = run(target, endless, prompt, eagle(target, head_of(target)))
     assert answer(done) == answer(expected) and done.usage.cached_tokens == 0
@@ -197,7 +201,7 @@ def test_a_sequence_without_states_is_read_again(
 
 
 def test_ties_never_part_a_node_from_its_parent() -> None:
-    tree = Tree()
+    tree = EagleTree()
     first = tree.grow([-1], [[(1, 0.0), (2, 0.0), (3, -1.0)]])
     tree.grow(first[:2], [[(4, 0.0), (5, 0.0)], [(6, 0.0), (7, -0.5)]])
     for count in range(1, 8):
@@ -216,7 +220,7 @@ def test_a_tree_is_as_large_as_a_pass_is_cheap() -> None:
     assert auto_total(lambda rows: float(rows)) == 40  # each as much as the one before
     assert auto_total(lambda rows: 1.0 if rows <= 50 else 2.0) == 50
     with pytest.raises(ValueError, match="EAGLE-2 with total 1"):
-        Eagle(fresh(shape_of_tiny(), 0), total=1)
+        Eagle(untrained_head(shape_of_tiny(), 0), total=1)
 
 
 def shape_of_tiny() -> Any:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafting import Nothing
-from engine.drafting.draft_length import Adaptive
+from engine.drafting import NullDrafter
+from engine.drafting.draft_length import AdaptiveLength
 from engine.drafting.draft_model import draft_model
-from engine.drafting.hybrid import Either, expected
+from engine.drafting.hybrid import HybridDrafter, expected_accepted
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
@@ -26,7 +26,7 @@ from tests.test_law import SAMPLED, answer, run
 PROMPT = [40, 41, 42, 43]
 
 
-class Paced(Adaptive):
+class Paced(AdaptiveLength):
     """A smaller model that is known to take so many seconds a token."""
 
     def __init__(self, seconds: float) -> None:
@@ -37,7 +37,7 @@ class Paced(Adaptive):
         return self.seconds
 
 
-class Listening(Nothing):
+class Listening(NullDrafter):
     """Plain decoding; the answer's tokens."""
 
     def __init__(self) -> None:
@@ -56,10 +56,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[TorchTarget, TorchTa
     return load(folder, threads=1), load(folder, threads=1), tokenizer
 
 
-def either(smaller: TorchTarget, lengths: Adaptive) -> Either:
+def either(smaller: TorchTarget, lengths: AdaptiveLength) -> HybridDrafter:
     """A pass takes a second."""
     copied = real("trained", CHEAP)
-    return Either(copied, draft_model(smaller, lengths), lengths, copied.cost)
+    return HybridDrafter(copied, draft_model(smaller, lengths), lengths, copied.cost)
 
 
 def sources(steps: list[Step]) -> set[str]:
@@ -84,10 +84,12 @@ def test_what_brings_more_is_taken_and_the_answer_stays(
         assert "prediction" in seen or seconds < 1e-3
 
 
-def test_a_smaller_model_is_tried_until_it_is_known(pair: tuple[TorchTarget, TorchTarget, Tokenizer]) -> None:
+def test_a_smaller_model_is_tried_until_it_is_known(
+    pair: tuple[TorchTarget, TorchTarget, Tokenizer],
+) -> None:
     """Where nothing is there to be copied; its pace is then the measured one."""
     target, smaller, tokenizer = pair
-    lengths = Adaptive()
+    lengths = AdaptiveLength()
     steps, _ = run(target, tokenizer, Prompt(PROMPT, max_tokens=20), either(smaller, lengths))
     assert "draft model" in sources(steps) and lengths.pace > 0
 
@@ -112,4 +114,4 @@ def test_expected_tokens_are_what_chance_gives(nodes: list[tuple[int, int]]) -> 
             at, depth = children[found - 1], depth + 1
 
     mean = sum(depth * share for depth, share in distribution(walked).items())
-    assert expected(tree) == pytest.approx(float(mean))
+    assert expected_accepted(tree) == pytest.approx(float(mean))

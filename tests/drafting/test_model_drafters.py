@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from engine.drafting import Drafter, Nothing
+from engine.drafting import Drafter, NullDrafter
 from engine.drafting.draft_model import draft_model, self_draft
 from engine.drafting.methods.eagle import eagle
-from engine.drafting.methods.eagle_head import fresh, shape_of
-from engine.drafting.methods.sdsat import Sdsat, install
+from engine.drafting.methods.eagle_head import shape_of, untrained_head
+from engine.drafting.methods.sdsat import SdsatDrafter, install_embeddings
 from engine.drafting.methods.specdec import AcceptanceHead, specdec
 from engine.generate import Generation, generate
 from engine.model.torch_target import TorchTarget
@@ -31,14 +31,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def all_of(target: TorchTarget, draft: TorchTarget) -> dict[str, Drafter]:
     """One of each, untrained."""
-    ids = install(target, torch.ones(2, target.model.width))
+    ids = install_embeddings(target, torch.ones(2, target.model.width))
     return {
         "draft model": draft_model(draft),
         "self-draft": self_draft(1),
         "specdec++": specdec(draft, AcceptanceHead(draft.model.width)),
-        "eagle": eagle(target, fresh(shape_of(target.settings), 0), 20, 3, 4),
-        "sdsat": Sdsat(ids),
-        "sdsat, tree": Sdsat(ids, tree=True),
+        "eagle": eagle(target, untrained_head(shape_of(target.settings), 0), 20, 3, 4),
+        "sdsat": SdsatDrafter(ids),
+        "sdsat, tree": SdsatDrafter(ids, tree=True),
     }
 
 
@@ -49,12 +49,16 @@ def test_no_model_that_drafts_changes_the_answer(folder: Path, dtype: str) -> No
     tokenizer.eos = frozenset()
     options: dict[str, Any]
     for options in ({}, SAMPLED):
-        _, expected = run(target, tokenizer, prompt, Nothing(), **options)
+        _, expected = run(target, tokenizer, prompt, NullDrafter(), **options)
         for name, drafter in all_of(target, draft).items():
             _, done = run(target, tokenizer, prompt, drafter, **options)
             assert answer(done) == answer(expected), name
             assert done.usage.drafted > 10
     for name, drafter in all_of(target, draft).items():
         request = Request("complete", temperature=1.0, seed=1)
-        *_, end = generate(Generation(request, prompt, tokenizer, target.context, verification="rejection"), target, drafter)
+        *_, end = generate(
+            Generation(request, prompt, tokenizer, target.context, verification="rejection"),
+            target,
+            drafter,
+        )
         assert isinstance(end, Done) and end.usage.completion_tokens == 24, name

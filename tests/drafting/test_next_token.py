@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafting import Context, Drafter
+from engine.drafting import DraftContext, Drafter
 from engine.drafting._drafting import Drafter as Native
 from engine.drafting._drafting import Ngram
-from engine.drafting.next_token import joined
+from engine.drafting.next_token import join_with_borders
 from engine.prompts.builder import spans
 from engine.records import Draft, Request
 from index import Workspace
 from tests.support.drafters import DEAR, edited, ids, made_up, propose, real, some_text, weights_of
 from tests.support.encoders import Bytes
 
-Seen = Callable[[Context, Draft, list[int]], None]
+Seen = Callable[[DraftContext, Draft, list[int]], None]
 
 
 def replay(
     drafter: Drafter,
-    context: Context,
+    context: DraftContext,
     text: list[int],
     seen: Seen = lambda context, draft, path: None,
 ) -> int:
@@ -62,8 +62,8 @@ def test_an_edit_of_a_prediction_takes_few_passes(seed: int) -> None:
     old = [chance.randrange(300) for _ in range(800)]
     new = edited(old, seed)
     changes = sum(token >= 1000 for token in new) + len(old) - sum(t < 1000 for t in new)
-    assert replay(real(), Context([1, 2], [old]), new) <= len(new) / 30 + 2.5 * changes
-    assert replay(real(), Context([1, 2]), new) > 0.6 * len(new)
+    assert replay(real(), DraftContext([1, 2], [old]), new) <= len(new) / 30 + 2.5 * changes
+    assert replay(real(), DraftContext([1, 2]), new) > 0.6 * len(new)
 
 
 def test_probabilities_are_what_happens() -> None:
@@ -112,10 +112,10 @@ def test_what_is_never_right_is_believed_less() -> None:
 def test_what_is_learnt_serves_the_next_answer() -> None:
     first = real("zero")
     old = [n % 251 for n in range(2000)]
-    passes = replay(first, Context([1, 2], [old[:400]]), old[:400])
+    passes = replay(first, DraftContext([1, 2], [old[:400]]), old[:400])
     second = real("zero")
     second.model = first.model
-    assert replay(second, Context([1, 2], [old[400:800]]), old[400:800]) < 0.8 * passes
+    assert replay(second, DraftContext([1, 2], [old[400:800]]), old[400:800]) < 0.8 * passes
 
 
 def test_drafting_that_does_not_pay_turns_itself_down_and_comes_back() -> None:
@@ -126,11 +126,11 @@ def test_drafting_that_does_not_pay_turns_itself_down_and_comes_back() -> None:
     noise = [chance.randrange(300) for _ in range(150)]
     drafted: list[tuple[int, int]] = []
 
-    def seen(context: Context, draft: Draft, path: list[int]) -> None:
+    def seen(context: DraftContext, draft: Draft, path: list[int]) -> None:
         drafted.append((len(context.output), len(draft)))
 
     drafter = real(costs=DEAR)
-    replay(drafter, Context([1, 2], [old]), old[:150] + noise + old[150:], seen)
+    replay(drafter, DraftContext([1, 2], [old]), old[:150] + noise + old[150:], seen)
 
     def nodes(start: int, stop: int) -> int:
         return sum(count for at, count in drafted if start <= at < stop)
@@ -165,7 +165,7 @@ def test_a_replacement_seen_twice_is_drafted_first() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 5), max_size=5), max_size=5))
 def test_texts_are_joined_with_borders(texts: list[list[int]]) -> None:
-    whole, starts = joined(texts)
+    whole, starts = join_with_borders(texts)
     assert whole.tolist().count(-1) == len(texts) == len(starts)
     for start, text in zip(starts, texts, strict=True):
         assert whole[start : start + len(text) + 1].tolist() == [*text, -1]
@@ -175,7 +175,7 @@ def test_the_whole_of_a_file_and_a_part_of_it_have_weights_of_their_own() -> Non
     drafter = real()
     before = {kind: one.values.copy() for kind, one in drafter.model.weights.items()}
     old = some_text(1)
-    replay(drafter, Context([1], [old], whole=True), edited(old, 5))
+    replay(drafter, DraftContext([1], [old], whole=True), edited(old, 5))
     assert np.array_equal(drafter.model.weights["hunk"].values, before["hunk"])
     assert not np.array_equal(drafter.model.weights["file"].values, before["file"])
 
@@ -207,14 +207,14 @@ def pieces(
     expected = encoded(f"{chosen}\n```")
     found: list[tuple[int, str, tuple[int, int] | None]] = []
 
-    def seen(context: Context, draft: Draft, path: list[int]) -> None:
+    def seen(context: DraftContext, draft: Draft, path: list[int]) -> None:
         for depth, node in enumerate(path):
             span = draft.span(node)
             assert span is None or (span.path, span.version) == (request.path, request.version)
             place = span and (span.start, span.stop)
             found.append((len(context.output) + depth, draft.sources[node], place))
 
-    context = Context(
+    context = DraftContext(
         encoded("prompt\n"),
         [expected, encoded(request.text[:first])],
         path=request.path,
@@ -276,14 +276,14 @@ def test_what_closes_the_answer_has_no_place() -> None:
 
 
 def test_what_files_say_has_its_place_in_them() -> None:
-    drafter_context = Context(encoded("# THE HEAD OF A FILE\n"), path="/here/new.py")
+    drafter_context = DraftContext(encoded("# THE HEAD OF A FILE\n"), path="/here/new.py")
     answer = f"{TEXT}what follows that is here"
     source = f"\u00e9\U0001f60b first\n# THE HEAD OF A FILE\n{answer} and goes on"
     data, found = encoded(answer), 0
     with Workspace(None, Bytes()) as workspace:
         workspace.update("/far/a.py", source, 3)
 
-        def seen(context: Context, draft: Draft, path: list[int]) -> None:
+        def seen(context: DraftContext, draft: Draft, path: list[int]) -> None:
             nonlocal found
             for depth, node in enumerate(path):
                 span = draft.span(node)
@@ -307,10 +307,10 @@ def test_text_near_the_edited_file_comes_first() -> None:
             named: set[str] = set()
 
             def seen(
-                context: Context, draft: Draft, at: list[int], named: set[str] = named
+                context: DraftContext, draft: Draft, at: list[int], named: set[str] = named
             ) -> None:
                 named.update(span.path for node in at if (span := draft.span(node)))
 
-            context = Context(encoded("the same"), path=path)
+            context = DraftContext(encoded("the same"), path=path)
             replay(real(workspace=workspace), context, encoded(" text in both of them"), seen)
             assert named == {expected}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine import Config, Done, Engine, Request
 from engine.drafting.methods import datastore
-from engine.drafting.registry import NAMES, chosen
+from engine.drafting.registry import DRAFTERS, parse_choice
 from tests.conftest import tiny_model
 from tests.support.command import draftline, one_line
 from tests.support.drafters import TOYS, VARIANTS, toy_tokenizer
@@ -63,7 +63,7 @@ def trained(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     import torch
 
     from engine.drafting.methods import sdsat
-    from engine.drafting.methods.eagle_head import fresh, shape_of
+    from engine.drafting.methods.eagle_head import shape_of, untrained_head
     from engine.drafting.methods.specdec import AcceptanceHead
 
     folder = tmp_path_factory.mktemp("trained")
@@ -71,7 +71,7 @@ def trained(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     tiny_model(made["draft"], seed=5)
     AcceptanceHead(32).save(made["stop"], made["draft"])
     settings = json.loads((tiny() / "config.json").read_text())
-    fresh(shape_of(settings), 0).save(made["eagle"], tiny())
+    untrained_head(shape_of(settings), 0).save(made["eagle"], tiny())
     sdsat.save(made["slots"], torch.ones(2, 32), tiny())
     return made
 
@@ -93,7 +93,7 @@ MODELS = (
 
 
 def test_every_name_is_tried() -> None:
-    assert {chosen(text).name for text in (*TOYS, *MODELS)} == set(NAMES)
+    assert {parse_choice(text).name for text in (*TOYS, *MODELS)} == set(DRAFTERS)
 
 
 @pytest.mark.parametrize("text", [*TOYS, *VARIANTS, *MODELS])
@@ -107,7 +107,7 @@ def test_no_name_changes_an_answer(
 ) -> None:
     """On layers in f32, several requests in a row on one engine."""
     name = text.format(**trained)
-    file = store if NAMES[chosen(name).name].copies else None
+    file = store if DRAFTERS[parse_choice(name).name].copies else None
     config = Config(str(tiny()), dtype="f32", threads=2, drafter=name, corpus=file, library=False)
     drafted = 0
     with Engine(config) as engine:
@@ -223,24 +223,24 @@ def test_forgetting_lets_lengths_begin_again(tiny: Any, home: Path) -> None:
 )
 def test_names_and_options_that_there_are_not(text: str, why: str) -> None:
     with pytest.raises(ValueError) as caught:
-        chosen(text)
+        parse_choice(text)
     assert str(caught.value).startswith(why) and "\n" not in str(caught.value)
 
 
-@given(st.text(max_size=12), st.sampled_from([*NAMES]))
+@given(st.text(max_size=12), st.sampled_from([*DRAFTERS]))
 def test_any_text_is_read_or_refused_in_one_line(text: str, name: str) -> None:
     for given_text in (text, f"{name}:{text}", f"{name}:bias={text}", f"sam:factor={text}"):
         try:
-            assert chosen(given_text).name in NAMES
+            assert parse_choice(given_text).name in DRAFTERS
         except ValueError as error:
             assert ": choose from" in str(error) or ": write " in str(error)
 
 
 def test_options_are_read_as_their_defaults_are() -> None:
-    choice = chosen("sam+recycling:run=15,threshold=0,template=2.2.2,cold=yes")
+    choice = parse_choice("sam+recycling:run=15,threshold=0,template=2.2.2,cold=yes")
     expected = {"run": 15, "threshold": 0, "template": "2.2.2", "cold": True}
     assert (choice.name, choice.options) == ("sam+recycling", expected)
-    assert chosen("sam:factor=2").options == {"factor": 2.0}
+    assert parse_choice("sam:factor=2").options == {"factor": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -284,12 +284,12 @@ def test_the_list_has_one_line_each(tmp_path: Path) -> None:
     result = draftline(tmp_path, "drafters")
     lines = result.stdout.decode().splitlines()
     assert (result.returncode, result.stderr) == (0, b"")
-    assert [line.split()[0] for line in lines] == [*NAMES]
+    assert [line.split()[0] for line in lines] == [*DRAFTERS]
     assert all(len(line) <= 100 for line in lines)
     more = draftline(tmp_path, "drafters", "-v").stdout.decode()
     for line in more.splitlines():
         if line.startswith(" ") and "=..." not in line:
-            chosen(line.strip())  # options as they are given
+            parse_choice(line.strip())  # options as they are given
     assert "sam:most=60,factor=4.0,across=8,bias=5" in more
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafting import Context
-from engine.drafting.methods.datastore import BadCorpus, Files, load, save
-from engine.drafting.methods.prompt_lookup import PromptLookup
-from engine.drafting.methods.rest import Rest
-from engine.drafting.methods.sam import Sam, SamAnd
-from engine.drafting.methods.suffix_lookup import Earlier
+from engine.drafting import DraftContext
+from engine.drafting.methods.datastore import CorpusError, WorkspaceDatastore, load, save
+from engine.drafting.methods.prompt_lookup import PromptLookupDrafter
+from engine.drafting.methods.rest import RestDrafter
+from engine.drafting.methods.sam import SamDrafter, SamHybridDrafter
+from engine.drafting.methods.suffix_lookup import SuffixLookup
 from engine.records import Draft
 from tests.support.retrieval import FEW, GOLDEN, Other, corpus, drafted, followed, paths_of
 
@@ -24,7 +24,7 @@ from tests.support.retrieval import FEW, GOLDEN, Other, corpus, drafted, followe
 
 def test_golden_lengths_and_first_places() -> None:
     """SPEC 10: of each prefix, the longest end that occurred earlier, and where first."""
-    text, found = Earlier([], []), []
+    text, found = SuffixLookup([], []), []
     for token in [1, 2, 1, 2, 3, 1, 2, 1, 2]:
         text.extend([token])
         length = text.longest()
@@ -39,7 +39,7 @@ def test_golden_lengths_and_first_places() -> None:
 def test_the_text_agrees_with_a_plain_search(
     others: list[list[int]], prompt: list[int], steps: list[list[int]], count: int
 ) -> None:
-    text, own = Earlier(others, prompt), list(prompt)
+    text, own = SuffixLookup(others, prompt), list(prompt)
     for committed in [[], *steps]:
         text.extend(committed)
         own += committed
@@ -58,7 +58,7 @@ def test_the_text_agrees_with_a_plain_search(
 
 
 def test_a_long_repetition_is_measured_whole() -> None:
-    text = Earlier([], [1, 2] * 300)
+    text = SuffixLookup([], [1, 2] * 300)
     assert text.longest() == 598 and text.first(598) == 598
 
 
@@ -79,7 +79,7 @@ def looked_up(text: list[int], longest: int, tokens: int) -> list[int]:
 def test_prompt_lookup_is_the_published_rule(
     prompt: list[int], steps: list[list[int]], longest: int, tokens: int
 ) -> None:
-    drafter, context = PromptLookup(longest, tokens), Context(prompt, room=100)
+    drafter, context = PromptLookupDrafter(longest, tokens), DraftContext(prompt, room=100)
     drafter.begin(context)
     for committed in [[], *steps]:
         context.output += committed
@@ -94,7 +94,7 @@ def test_no_lookup_matches_more_than_the_automaton(prompt: list[int]) -> None:
     """Checklist 9: wherever an n-gram is found, the longest match has n tokens or more."""
     for count in (1, 2, 3):
         if followed([prompt], prompt[-count:]) and count <= len(prompt):
-            assert Earlier([], prompt).longest() >= count
+            assert SuffixLookup([], prompt).longest() >= count
 
 
 # -- REST ------------------------------------------------------------------------------------------
@@ -102,12 +102,15 @@ def test_no_lookup_matches_more_than_the_automaton(prompt: list[int]) -> None:
 
 def test_rest_takes_the_longest_of_sixteen_to_two_tokens() -> None:
     store = corpus([1, 2, 3, 4, 5], [2, 3, 9], [3, 7])
-    assert drafted(Rest(store), [1, 2, 3]).tokens == [4, 5]
-    assert drafted(Rest(store), [8, 2, 3]).tokens[0] in (4, 9)
-    assert drafted(Rest(store), [8, 8, 3]).tokens == []
+    assert drafted(RestDrafter(store), [1, 2, 3]).tokens == [4, 5]
+    assert drafted(RestDrafter(store), [8, 2, 3]).tokens[0] in (4, 9)
+    assert drafted(RestDrafter(store), [8, 8, 3]).tokens == []
     long = [*range(100, 120)]
     both = corpus([*long, 1], [*long[4:], 2], [*long[5:], 3])
-    assert sorted(drafted(Rest(both), long).tokens) == [1, 2]  # 16 tokens of 20 are looked at
+    assert sorted(drafted(RestDrafter(both), long).tokens) == [
+        1,
+        2,
+    ]  # 16 tokens of 20 are looked at
 
 
 @settings(max_examples=60, deadline=None)
@@ -115,7 +118,7 @@ def test_rest_takes_the_longest_of_sixteen_to_two_tokens() -> None:
 def test_rest_keeps_the_most_frequent_beginnings(
     documents: list[list[int]], tail: list[int], nodes: int
 ) -> None:
-    draft = drafted(Rest(corpus(*documents), nodes, deep=3), tail)
+    draft = drafted(RestDrafter(corpus(*documents), nodes, deep=3), tail)
     paths = paths_of(draft)
     lengths = [n for n in range(2, min(16, len(tail)) + 1) if followed(documents, tail[-n:])]
     if not lengths:
@@ -151,29 +154,29 @@ def test_a_corpus_is_what_was_saved(tmp_path: Path) -> None:
     save(made, file, "print", {"model": "m"})
     known = load(file, "print", 10)
     assert known.after([5, 6], 3) == made.after([5, 6], 3) == (2, [7, 8, 0])
-    assert drafted(Rest(known), [5, 6]).tokens == drafted(Rest(made), [5, 6]).tokens
+    assert drafted(RestDrafter(known), [5, 6]).tokens == drafted(RestDrafter(made), [5, 6]).tokens
 
 
 def test_other_corpora_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "golden"
-    with pytest.raises(BadCorpus, match=r"no such corpus: make it with `draftline train corpus`"):
+    with pytest.raises(CorpusError, match=r"no such corpus: make it with `draftline train corpus`"):
         load(file, "print", 10)
     save(corpus(*GOLDEN), file, "print", {"model": "small"})
-    with pytest.raises(BadCorpus, match="of small, not of this model: make it"):
+    with pytest.raises(CorpusError, match="of small, not of this model: make it"):
         load(file, "other", 10)
-    with pytest.raises(BadCorpus, match="has ids that this model has not"):
+    with pytest.raises(CorpusError, match="has ids that this model has not"):
         load(file, "print", 9)
-    with pytest.raises(BadCorpus, match="not a regular file"):
+    with pytest.raises(CorpusError, match="not a regular file"):
         load(tmp_path, "print", 10)
     raw = bytearray(file.read_bytes())
     for place in (3, 20, len(raw) - 3):
         damaged = bytearray(raw)
         damaged[place] ^= 0x55
         file.write_bytes(damaged)
-        with pytest.raises(BadCorpus, match=r"no corpus can be read .* again"):
+        with pytest.raises(CorpusError, match=r"no corpus can be read .* again"):
             load(file, "print", 10)
     file.write_bytes(raw[:-8])
-    with pytest.raises(BadCorpus, match="no corpus can be read"):
+    with pytest.raises(CorpusError, match="no corpus can be read"):
         load(file, "print", 10)
 
 
@@ -181,6 +184,11 @@ def test_a_workspace_stands_in_for_a_corpus(workspaces: Any) -> None:
     workspace = workspaces()
     workspace.update("a.txt", "the cat sat")
     tail = list(b"a cat ")
-    draft = drafted(Sam(Files(workspace), bias=0), tail)
+    draft = drafted(SamDrafter(WorkspaceDatastore(workspace), bias=0), tail)
     assert bytes(draft.tokens) == b"sat" and set(draft.sources) == {"workspace"}
-    assert bytes(drafted(SamAnd(Other(), Files(workspace), bias=0), tail).tokens) == b"sat"
+    assert (
+        bytes(
+            drafted(SamHybridDrafter(Other(), WorkspaceDatastore(workspace), bias=0), tail).tokens
+        )
+        == b"sat"
+    )

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafting import Context
-from engine.drafting.methods.datastore import Shape, best_first
-from engine.drafting.methods.rest import Rest
-from engine.drafting.methods.sam import Sam, SamAnd
+from engine.drafting import DraftContext
+from engine.drafting.methods.datastore import TreeShape, best_first_tree
+from engine.drafting.methods.rest import RestDrafter
+from engine.drafting.methods.sam import SamDrafter, SamHybridDrafter
 from engine.drafting.methods.suffix_lookup import BORDER
 from tests.support.retrieval import FEW, GOLDEN, Other, corpus, drafted, followed, paths_of
 
@@ -36,7 +36,7 @@ def test_which_text_is_drafted_from(ours: int, theirs: int, source: str) -> None
     tail = ALPHABET[:20]
     prompt = [*tail[20 - ours :], 1, 2, 3, *tail]
     static = corpus([*tail[20 - theirs :], 7, 8, 9])
-    draft = drafted(SamAnd(Other(), static), prompt)
+    draft = drafted(SamHybridDrafter(Other(), static), prompt)
     assert draft.sources[0] == source
     if source == "context":
         assert draft.tokens == [1, 2, 3, *tail][:39]
@@ -46,21 +46,21 @@ def test_which_text_is_drafted_from(ours: int, theirs: int, source: str) -> None
 
 def test_runs_have_the_published_length() -> None:
     prompt = [1, 2, 3, 4, 5, *range(100, 200), 1, 2, 3, 4, 5]
-    assert drafted(SamAnd(Other()), prompt).tokens == list(range(100, 139))
-    assert drafted(SamAnd(Other(), run=15), prompt).tokens == list(range(100, 114))
+    assert drafted(SamHybridDrafter(Other()), prompt).tokens == list(range(100, 139))
+    assert drafted(SamHybridDrafter(Other(), run=15), prompt).tokens == list(range(100, 114))
 
 
 def test_where_too_little_follows_a_shorter_end_is_taken() -> None:
     """SPEC 1.2, to_anc: the longest match is near the end, a shorter one has enough behind it."""
     tail = [1, 2, 3, 4, 5, 6]
     prompt = [*tail[2:], *range(100, 150), *tail, 8, *tail]
-    assert drafted(SamAnd(Other(), run=40), prompt).tokens == list(range(100, 139))
-    assert drafted(SamAnd(Other(), run=5), prompt).tokens == [8, *tail[:3]]
+    assert drafted(SamHybridDrafter(Other(), run=40), prompt).tokens == list(range(100, 139))
+    assert drafted(SamHybridDrafter(Other(), run=5), prompt).tokens == [8, *tail[:3]]
 
 
 def test_the_other_drafter_hears_of_every_step() -> None:
-    other, context = Other(), Context([1, 2, 3, 1, 2, 3, 1, 2, 3], room=9)
-    drafter = SamAnd(other)
+    other, context = Other(), DraftContext([1, 2, 3, 1, 2, 3, 1, 2, 3], room=9)
+    drafter = SamHybridDrafter(other)
     drafter.begin(context)
     for committed in ([1, 2], [7], [5, 5]):
         draft = drafter.propose(context, None)
@@ -77,21 +77,21 @@ def test_the_budget_grows_with_the_match(length: int) -> None:
     if not length:
         prompt = [*range(100, 200), 7]
     expected = min(60, 1 + 4 * length) - 1
-    assert drafted(Sam(), prompt).tokens == list(range(100, 100 + expected))
+    assert drafted(SamDrafter(), prompt).tokens == list(range(100, 100 + expected))
 
 
 @pytest.mark.parametrize(("bias", "length"), [(0, 3), (0, 1), (2, 3), (3, 3)])
 def test_trees_from_a_corpus_lose_the_bias(bias: int, length: int) -> None:
     tail = ALPHABET[:length]
     static = corpus([*tail, *range(100, 200)], [*tail, 7, 7])
-    tokens = drafted(Sam(static, bias=bias, factor=2), [1, *tail]).tokens
+    tokens = drafted(SamDrafter(static, bias=bias, factor=2), [1, *tail]).tokens
     assert len(tokens) == 2 * (length - bias)
     assert tokens[:2] in ([7, 100], [])
 
 
 def test_golden_static_tree() -> None:
     """SPEC 10, less its first node, which is the prompt's own last token."""
-    draft = drafted(Sam(corpus(*GOLDEN), most=6, bias=0), [5, 6])
+    draft = drafted(SamDrafter(corpus(*GOLDEN), most=6, bias=0), [5, 6])
     assert draft.tokens == [7, 8, 0, 4, 9]
     assert draft.parents == [-1, 0, 1, -1, 0]
     paths: list[float] = []
@@ -102,7 +102,7 @@ def test_golden_static_tree() -> None:
 
 
 def tree_by_hand(
-    documents: list[list[int]], tail: list[int], nodes: int, shape: Shape
+    documents: list[list[int]], tail: list[int], nodes: int, shape: TreeShape
 ) -> list[tuple[int, ...]]:
     """The oracle: the paths of a tree, likeliest first, with `across` and `deep` heeded on the way
     down. Counts are of occurrences of the longest match."""
@@ -142,8 +142,8 @@ def tree_by_hand(
 def test_trees_are_best_first_within_their_shape(
     documents: list[list[int]], tail: list[int], nodes: int, across: int, deep: int, least: int
 ) -> None:
-    shape = Shape(across=across, deep=deep, least=least, width=100)
-    _, draft = best_first(corpus(*documents), tail, nodes, shape)
+    shape = TreeShape(across=across, deep=deep, least=least, width=100)
+    _, draft = best_first_tree(corpus(*documents), tail, nodes, shape)
     paths = paths_of(draft)
     expected = tree_by_hand(documents, tail, nodes, shape)
     counts: Counter[int] = Counter(len(path) for path in paths)
@@ -156,8 +156,8 @@ def test_trees_are_best_first_within_their_shape(
 def test_what_is_expected_is_copied_in_few_steps() -> None:
     """Checklist 1.18: an expected text of n tokens takes about n / 40 steps."""
     expected = list(range(1000, 1400))
-    for drafter, most in ((SamAnd(Other()), 17), (Sam(), 14)):
-        context, steps = Context([1, 2, 3], [expected], room=100), 0
+    for drafter, most in ((SamHybridDrafter(Other()), 17), (SamDrafter(), 14)):
+        context, steps = DraftContext([1, 2, 3], [expected], room=100), 0
         drafter.begin(context)
         while len(context.output) < len(expected):
             draft = drafter.propose(context, None)
@@ -173,8 +173,11 @@ def test_what_is_expected_is_copied_in_few_steps() -> None:
 
 
 def test_nothing_is_drafted_across_the_end_of_a_text() -> None:
-    for drafter in (Sam(), SamAnd(Other(), threshold=1)):
+    for drafter in (SamDrafter(), SamHybridDrafter(Other(), threshold=1)):
         draft = drafted(drafter, [9, 9, 3], predictions=[[1, 2, 3, 4], [5, 6]])
         assert draft.tokens == [4] and BORDER not in draft.tokens
-    for static in (Sam(corpus([1, 2, 3, 4], [5, 6]), bias=0), Rest(corpus([1, 2, 3, 4], [5, 6]))):
+    for static in (
+        SamDrafter(corpus([1, 2, 3, 4], [5, 6]), bias=0),
+        RestDrafter(corpus([1, 2, 3, 4], [5, 6])),
+    ):
         assert drafted(static, [2, 3]).tokens == [4]

@@ -10,20 +10,33 @@ from typing import Any
 import pytest
 import torch
 
-from engine.drafting import Nothing
+from engine.drafting import NullDrafter
 from engine.drafting.methods import sdsat
 from engine.drafting.methods.head_checkpoint import CheckpointError
-from engine.drafting.methods.sdsat import TEMPLATES, Sdsat, grow, install, reserved
+from engine.drafting.methods.sdsat import (
+    TEMPLATES,
+    SdsatDrafter,
+    check_reserved,
+    grow_levels,
+    install_embeddings,
+)
 from engine.generate import Generation, generate
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Draft, Request
 from engine.research.train import self_distill
-from engine.research.train.adaptive_tokens import Reader, Slots, blocks, cuts_of, loss_of, train
+from engine.research.train.adaptive_tokens import (
+    FrozenModel,
+    SlotEmbeddings,
+    draw_cuts,
+    loss_of,
+    slot_blocks,
+    train,
+)
 from engine.research.train.loop import Plan, generator
-from engine.research.train.sample_file import BadSamples
-from engine.research.train.self_distill import Text
+from engine.research.train.sample_file import SampleError
+from engine.research.train.self_distill import TrainingText
 from tests.model.test_target import begin, load
 from tests.support.heads import calm, killed_at, same_wherever_it_ends
 from tests.test_law import SAMPLED, answer, run
@@ -44,7 +57,7 @@ def target(folder: Path) -> TorchTarget:
 
 @pytest.fixture(scope="module")
 def ids(target: TorchTarget) -> list[int]:
-    return install(target, torch.randn(2, 32, generator=generator(0, 0)))
+    return install_embeddings(target, torch.randn(2, 32, generator=generator(0, 0)))
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +68,13 @@ def endless(folder: Path, target: TorchTarget) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def texts(endless: Tokenizer) -> list[Text]:
+def texts(endless: Tokenizer) -> list[TrainingText]:
     """A cycle of tokens, of which one comes again and again: that at least can be learnt."""
     cycle = [60, 70, 60, 80, 60, 90]
     found = []
     for n in range(12):
         around = cycle[n % 6 :] + cycle * 6
-        found.append(Text(around[:4], around[4:34]))
+        found.append(TrainingText(around[:4], around[4:34]))
     return found
 
 
@@ -76,15 +89,15 @@ def test_no_adaptive_tokens_change_the_answer(
 ) -> None:
     for prompt_ids in (PROMPT, [60], PROMPT[:2]):
         prompt = Prompt(prompt_ids, max_tokens=24)
-        _, expected = run(target, endless, prompt, Nothing(), **options)
-        _, done = run(target, endless, prompt, Sdsat(ids, slots, tree), **options)
+        _, expected = run(target, endless, prompt, NullDrafter(), **options)
+        _, done = run(target, endless, prompt, SdsatDrafter(ids, slots, tree), **options)
         assert answer(done) == answer(expected)
         assert not slots or done.usage.accepted >= 10  # the certain token of each round
 
 
 def test_every_place_of_an_end_token_and_every_length(target: TorchTarget, ids: list[int]) -> None:
-    def every() -> list[Sdsat]:
-        return [Sdsat(ids, 5, tree) for tree in (False, True)]
+    def every() -> list[SdsatDrafter]:
+        return [SdsatDrafter(ids, 5, tree) for tree in (False, True)]
 
     same_wherever_it_ends(target, PROMPT, every, {})
 
@@ -117,7 +130,7 @@ def test_a_round_by_hand(target: TorchTarget, ids: list[int], endless: Tokenizer
     b = target.forward(PROMPT[-1], chain).logits.argmax(-1).tolist()[1:]
     target.keep([])
     agreed = next((n for n in range(3) if a[n + 1] != b[n]), 3)
-    steps, done = run(target, endless, Prompt(PROMPT, max_tokens=20), Sdsat(ids, 3))
+    steps, done = run(target, endless, Prompt(PROMPT, max_tokens=20), SdsatDrafter(ids, 3))
     first = next(step for step in steps if step.prefill is None)
     assert (first.drafted, first.accepted) == (4, agreed + 1)
     rounds = [step for step in steps if step.prefill is None]
@@ -129,7 +142,7 @@ def test_accept_resample_takes_the_certain_token_always(
     target: TorchTarget, ids: list[int], endless: Tokenizer
 ) -> None:
     for tree in (False, True):
-        *steps, done = generate(Generation(Request("complete", temperature=1.0, seed=2), Prompt(PROMPT, max_tokens=24), endless, target.context, verification="rejection"), target, Sdsat(ids, 5, tree))  # fmt: skip
+        *steps, done = generate(Generation(Request("complete", temperature=1.0, seed=2), Prompt(PROMPT, max_tokens=24), endless, target.context, verification="rejection"), target, SdsatDrafter(ids, 5, tree))  # fmt: skip
         assert isinstance(done, Done) and done.usage.completion_tokens == 24
         assert all(step.accepted for step in steps if step.drafted)  # type: ignore[union-attr]
 
@@ -142,7 +155,7 @@ def test_templates_have_the_published_levels(slots: int) -> None:
     draft = Draft()
     draft.add(0, -1, 1.0, "certain")
     levels = [[(100 * n + rank, 0.1) for rank in range(8)] for n in range(1, slots + 1)]
-    grow(draft, levels, TEMPLATES[slots], frozenset())
+    grow_levels(draft, levels, TEMPLATES[slots], frozenset())
     depth = [0]
     for node, parent in enumerate(draft.parents[1:], 1):
         assert parent < node
@@ -158,7 +171,7 @@ def test_templates_have_the_published_levels(slots: int) -> None:
 def test_nothing_stands_behind_an_end_token() -> None:
     draft = Draft()
     draft.add(0, -1, 1.0, "certain")
-    grow(draft, [[(1, 0.5), (2, 0.4)], [(3, 0.5), (4, 0.1)]], (2, 3), frozenset({1}))
+    grow_levels(draft, [[(1, 0.5), (2, 0.4)], [(3, 0.5), (4, 0.1)]], (2, 3), frozenset({1}))
     assert list(zip(draft.tokens, draft.parents, strict=True)) == [
         (0, -1), (1, 0), (2, 0), (3, 2), (4, 2)
     ]  # fmt: skip
@@ -167,17 +180,17 @@ def test_nothing_stands_behind_an_end_token() -> None:
 def test_ids_of_words_are_refused(target: TorchTarget, endless: Tokenizer, tiny: Any) -> None:
     words = {number: word for word, number in endless.words.items()}
     with pytest.raises(ValueError, match=r"adaptive token 70 is .* in model: choose ids"):
-        reserved([70], endless, target)
+        check_reserved([70], endless, target)
     with pytest.raises(ValueError, match="adaptive token 9999: model has 300 ids: choose others"):
-        reserved([9999], endless, target)
+        check_reserved([9999], endless, target)
     free = [number for number in range(target.vocab) if number not in words]
-    assert reserved(free, endless, target) == free
+    assert check_reserved(free, endless, target) == free
     with pytest.raises(ValueError, match="SDSAT trees of 6 slots: there are templates for 5, 7, 9"):
-        Sdsat([1], 6, tree=True)
+        SdsatDrafter([1], 6, tree=True)
     with pytest.raises(ValueError, match="SDSAT with -1 slots"):
-        Sdsat([1], -1)
+        SdsatDrafter([1], -1)
     with pytest.raises(CheckpointError, match="models of Llama's family only"):
-        install(load(tiny("gpt2")), torch.zeros(1, 32))
+        install_embeddings(load(tiny("gpt2")), torch.zeros(1, 32))
 
 
 # -- training --------------------------------------------------------------------------------------
@@ -186,7 +199,7 @@ def test_ids_of_words_are_refused(target: TorchTarget, endless: Tokenizer, tiny:
 def test_blocks_say_what_comes_later() -> None:
     """Label alignment: slot i behind token r has position r + i and shall say token r + 1 + i."""
     tokens = [10, 11, 12, 13, 14, 15]
-    found = blocks(6, [1, 3], 3, tokens)
+    found = slot_blocks(6, [1, 3], 3, tokens)
     assert found.positions.tolist() == [[2, 3, 4], [4, 5, 6]]
     assert found.labels.tolist() == [[13, 14, 15], [15, -100, -100]]
     seen = [[int(n) for n in row.nonzero()[:, 0]] for row in found.mask]
@@ -196,19 +209,21 @@ def test_blocks_say_what_comes_later() -> None:
 
 def test_cuts_stand_in_the_answer() -> None:
     for count in range(6):
-        text = Text([1, 2, 3], list(range(count)))
-        cuts = cuts_of(text, 99, generator(0, 0))
+        text = TrainingText([1, 2, 3], list(range(count)))
+        cuts = draw_cuts(text, 99, generator(0, 0))
         # behind the cut stand the token that is certain and at least one that a slot shall say
         assert cuts == list(range(2, 2 + max(0, count - 1)))
 
 
-def test_training_sees_what_drafting_sees(folder: Path, target: TorchTarget, ids: list[int]) -> None:
+def test_training_sees_what_drafting_sees(
+    folder: Path, target: TorchTarget, ids: list[int]
+) -> None:
     """Each block's rows are those of the engine's own pass over the text's beginning."""
-    reader = Reader(folder)
+    reader = FrozenModel(folder)
     text = [5, 9, 13, 17, 21, 25, 29]
     extra = torch.randn(2, 32, generator=generator(0, 0))
-    found = blocks(len(text), [2, 4], 3, text)
-    said = reader.say(text, found, Slots(extra).rows(3)).view(2, 3, -1)
+    found = slot_blocks(len(text), [2, 4], 3, text)
+    said = reader.say(text, found, SlotEmbeddings(extra).rows(3)).view(2, 3, -1)
     for n, cut in enumerate((2, 4)):
         begin(target, text[: cut + 1])
         blank = Draft([ids[0], ids[1], ids[1]], [-1, 0, 1], [0.0] * 3, [""] * 3)
@@ -218,7 +233,7 @@ def test_training_sees_what_drafting_sees(folder: Path, target: TorchTarget, ids
 
 
 def test_trained_tokens_beat_untrained_ones(
-    folder: Path, target: TorchTarget, texts: list[Text], tmp_path: Path
+    folder: Path, target: TorchTarget, texts: list[TrainingText], tmp_path: Path
 ) -> None:
     """On texts that were held out; the file has them again."""
     found = train(texts, target, tmp_path, replace(PLAN, epochs=12), 3, 3)
@@ -231,18 +246,18 @@ def test_trained_tokens_beat_untrained_ones(
         sdsat.load(tmp_path, folder, 64)
 
 
-def test_one_token_may_serve_all_slots(folder: Path, texts: list[Text]) -> None:
-    slots = Slots(Reader(folder).start(1, 0))
+def test_one_token_may_serve_all_slots(folder: Path, texts: list[TrainingText]) -> None:
+    slots = SlotEmbeddings(FrozenModel(folder).start(1, 0))
     rows = slots.rows(4)
     assert all(torch.equal(rows[0], row) for row in rows)
-    loss = loss_of(Reader(folder), texts[0], slots, 4, [5, 9])
+    loss = loss_of(FrozenModel(folder), texts[0], slots, 4, [5, 9])
     loss.backward()  # type: ignore[no-untyped-call]
     assert slots.embedding.grad is not None and bool(slots.embedding.grad.any())
 
 
 @pytest.mark.full
 def test_a_killed_training_makes_the_same_tokens(
-    folder: Path, target: TorchTarget, texts: list[Text], tmp_path: Path
+    folder: Path, target: TorchTarget, texts: list[TrainingText], tmp_path: Path
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train(texts, target, whole, PLAN, 3, 2)
@@ -263,9 +278,9 @@ def test_a_killed_training_makes_the_same_tokens(
 
 
 def test_what_training_refuses(target: TorchTarget, tiny: Any, tmp_path: Path) -> None:
-    with pytest.raises(BadSamples, match="0 answers: two or more are needed"):
-        train([Text([1], [2])] * 5, target, tmp_path)
-    with pytest.raises(BadSamples, match="token 9999: made with another tokenizer"):
-        train([Text([1], [9999, 1, 2])] * 2, target, tmp_path)
+    with pytest.raises(SampleError, match="0 answers: two or more are needed"):
+        train([TrainingText([1], [2])] * 5, target, tmp_path)
+    with pytest.raises(SampleError, match="token 9999: made with another tokenizer"):
+        train([TrainingText([1], [9999, 1, 2])] * 2, target, tmp_path)
     with pytest.raises(CheckpointError, match="models of Llama's family only"):
-        train([Text([1], [1, 2, 3])] * 2, load(tiny("gpt2")), tmp_path)
+        train([TrainingText([1], [1, 2, 3])] * 2, load(tiny("gpt2")), tmp_path)

@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.drafting import Nothing
+from engine.drafting import NullDrafter
 from engine.drafting.methods.head_checkpoint import CheckpointError, fingerprint
 from engine.drafting.methods.specdec import AcceptanceHead, specdec
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.acceptance import fresh
+from engine.research.train.acceptance import untrained_head
 from tests.support.heads import pair
 from tests.test_law import SAMPLED, answer, run
 
@@ -43,7 +43,7 @@ def endless(place: Path, models: tuple[TorchTarget, TorchTarget]) -> Tokenizer:
 
 def head_of(kind: str, width: int = 32) -> AcceptanceHead:
     """Heads that no training makes, too."""
-    head = fresh(width, 3, kind == "tied", 0)
+    head = untrained_head(width, 3, kind == "tied", 0)
     with torch.no_grad():
         if kind == "broken":
             head.out.weight.fill_(float("nan"))
@@ -59,7 +59,7 @@ def test_no_head_changes_the_answer(
     models: tuple[TorchTarget, TorchTarget], endless: Tokenizer, kind: str, options: Any
 ) -> None:
     target, draft = models
-    _, expected = run(target, endless, PROMPT, Nothing(), **options)
+    _, expected = run(target, endless, PROMPT, NullDrafter(), **options)
     steps, done = run(target, endless, PROMPT, specdec(draft, head_of(kind)), **options)
     assert answer(done) == answer(expected) and done.usage.drafted > 0
     drafted = [step.drafted for step in steps if step.prefill is None]
@@ -96,7 +96,7 @@ def test_the_stop_by_hand(models: tuple[TorchTarget, TorchTarget], endless: Toke
 
 
 def test_tied_heads_have_one_block() -> None:
-    tied, untied = fresh(8, 3, True, 0), fresh(8, 3, False, 0)
+    tied, untied = untrained_head(8, 3, True, 0), untrained_head(8, 3, False, 0)
     assert len(tied.blocks) == 1 and len(untied.blocks) == 3
     x = torch.randn(5, 8)
     block = tied.blocks[0]

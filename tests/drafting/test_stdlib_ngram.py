@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from engine.drafting._drafting import Ngram
-from engine.drafting.stdlib_ngram import BORDER, LEAST, PARTS, Library, batches, kept
+from engine.drafting.stdlib_ngram import (
+    BORDER,
+    COUNTING_SLICES,
+    MIN_COUNTS,
+    StdlibNgram,
+    batches,
+    ngram_files,
+)
 from engine.prompts.tokenizer import Tokenizer
 from engine.worker import Worker
 from tests.conftest import CORPUS, byte_bpe
@@ -91,7 +98,7 @@ def test_counting_in_parts_is_counting(tokens: list[int], least: int, parts: int
 @pytest.mark.parametrize(("part", "parts"), [(-1, 2), (2, 2), (0, 0)])
 def test_there_is_no_such_part(part: int, parts: int) -> None:
     with pytest.raises(ValueError, match=f"part {part} of {parts}"):
-        Ngram().add(BORDER, LEAST, part, parts)
+        Ngram().add(BORDER, MIN_COUNTS, part, parts)
 
 
 # -- building --------------------------------------------------------------------------------------
@@ -132,10 +139,10 @@ def counted(sources: Path, tokenizer: Tokenizer) -> Counter[Row]:
     for name in ("one.py", "deep/two.py", "deep/crlf.py"):
         text = (sources / name).read_text("utf-8")  # line ends become "\n"
         tokens += [*tokenizer.encode(text), -1]
-    return oracle(tokens, LEAST)
+    return oracle(tokens, MIN_COUNTS)
 
 
-def drain(library: Library) -> int:
+def drain(library: StdlibNgram) -> int:
     """Build it; the slices that it took."""
     slices = 0
     for wait in library.build():
@@ -147,9 +154,9 @@ def drain(library: Library) -> int:
 def test_it_holds_what_the_sources_say_and_nothing_else(
     tmp_path: Path, sources: Path, tokenizer: Tokenizer, counted: Counter[Row]
 ) -> None:
-    library = Library(tmp_path / "home", tokenizer, sources)
+    library = StdlibNgram(tmp_path / "home", tokenizer, sources)
     assert not library.ready and library.ngram.slots == 0
-    assert drain(library) > PARTS
+    assert drain(library) > COUNTING_SLICES
     assert library.ready and rows(library.ngram) == counted and counted.total() > 100
     assert drain(library) == 0, "it is there"
     assert [file.name for file in library.file.parent.iterdir()] == [library.file.name]
@@ -170,9 +177,9 @@ def test_the_next_start_maps_the_file(
     tmp_path: Path, sources: Path, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        first = Library(tmp_path, tokenizer, sources)
+        first = StdlibNgram(tmp_path, tokenizer, sources)
         drain(first)
-        second = Library(tmp_path, tokenizer, sources)
+        second = StdlibNgram(tmp_path, tokenizer, sources)
     assert second.ready and drain(second) == 0
     assert (np.asarray(first.ngram.table) == np.asarray(second.ngram.table)).all()
     assert not np.asarray(second.ngram.table).flags.owndata and not caplog.messages
@@ -181,20 +188,20 @@ def test_the_next_start_maps_the_file(
 
 
 def test_half_a_build_is_none(tmp_path: Path, sources: Path, tokenizer: Tokenizer) -> None:
-    library = Library(tmp_path, tokenizer, sources)
+    library = StdlibNgram(tmp_path, tokenizer, sources)
     work = library.build()
-    for _ in range(PARTS // 2):
+    for _ in range(COUNTING_SLICES // 2):
         next(work)
     assert isinstance(work, Iterator) and not library.ready and library.ngram.slots == 0
     del work
     assert not library.file.exists()
-    assert drain(library) > PARTS and library.ready
+    assert drain(library) > COUNTING_SLICES and library.ready
 
 
 def test_the_worker_builds_it_while_nothing_is_asked(
     tmp_path: Path, sources: Path, tokenizer: Tokenizer, counted: Counter[Row]
 ) -> None:
-    library = Library(tmp_path, tokenizer, sources)
+    library = StdlibNgram(tmp_path, tokenizer, sources)
     worker = Worker(library.build())
     deadline = time.monotonic() + 180
     while not worker.rested():
@@ -209,10 +216,13 @@ def test_progress_is_told_in_bytes_and_comes_to_an_end(
 ) -> None:
     told: list[tuple[str, int, int]] = []
     (sources / "gone.py").symlink_to(sources / "nothing")
-    library = Library(tmp_path, tokenizer, sources)
+    library = StdlibNgram(tmp_path, tokenizer, sources)
     for wait in library.build(lambda *now: told.append(now)):
         time.sleep(wait)
-    for stage, verb in ((told[:-PARTS], "reading"), (told[-PARTS:], "counting")):
+    for stage, verb in (
+        (told[:-COUNTING_SLICES], "reading"),
+        (told[-COUNTING_SLICES:], "counting"),
+    ):
         assert stage == sorted(stage) and len({(label, of) for label, _, of in stage}) == 1
         assert stage[0][0].startswith(verb) and 0 < stage[-1][1] <= stage[-1][2]
     assert library.ready and told[-1][1] == told[-1][2], "all of it"
@@ -221,7 +231,7 @@ def test_progress_is_told_in_bytes_and_comes_to_an_end(
 def test_stopped_while_it_is_put_on_disk_nothing_is_left_half(
     tmp_path: Path, sources: Path, tokenizer: Tokenizer
 ) -> None:
-    library = Library(tmp_path, tokenizer, sources)
+    library = StdlibNgram(tmp_path, tokenizer, sources)
     with closing(library.build()) as work:
         while not library.ready:
             next(work)
@@ -229,22 +239,22 @@ def test_stopped_while_it_is_put_on_disk_nothing_is_left_half(
 
 
 def test_the_files_of_a_tokenizer_are_found(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    own = Library(tmp_path, tokenizer).file
+    own = StdlibNgram(tmp_path, tokenizer).file
     other = own.with_name(own.name.split("-")[0] + "-python3.99.ngram")
-    assert kept(tmp_path, tokenizer.fingerprint) == []
+    assert ngram_files(tmp_path, tokenizer.fingerprint) == []
     own.parent.mkdir()
     for file in (own, other, own.with_name("0" * 16 + "-python3.99.ngram")):
         file.touch()
-    assert kept(tmp_path, tokenizer.fingerprint) == sorted([own, other])
+    assert ngram_files(tmp_path, tokenizer.fingerprint) == sorted([own, other])
 
 
 def test_two_may_build_at_once(tmp_path: Path, sources: Path, tokenizer: Tokenizer) -> None:
-    one, two = (Library(tmp_path, tokenizer, sources) for _ in range(2))
+    one, two = (StdlibNgram(tmp_path, tokenizer, sources) for _ in range(2))
     left = [one.build(), two.build()]
     while left:
         left = [work for work in left if next(work, None) is not None]
     assert one.ready and two.ready and rows(one.ngram) == rows(two.ngram)
-    assert Library(tmp_path, tokenizer, sources).ready
+    assert StdlibNgram(tmp_path, tokenizer, sources).ready
     assert len(list(one.file.parent.iterdir())) == 1
 
 
@@ -253,10 +263,10 @@ def test_another_tokenizer_has_another_file(
 ) -> None:
     (tmp_path / "other").mkdir()
     byte_bpe(tmp_path / "other", 290)
-    drain(Library(tmp_path, tokenizer, sources))
-    other = Library(tmp_path, Tokenizer(tmp_path / "other"), sources)
+    drain(StdlibNgram(tmp_path, tokenizer, sources))
+    other = StdlibNgram(tmp_path, Tokenizer(tmp_path / "other"), sources)
     assert not other.ready and drain(other) and other.ready
-    assert Library(tmp_path, tokenizer, sources).ready
+    assert StdlibNgram(tmp_path, tokenizer, sources).ready
 
 
 # -- what goes wrong -------------------------------------------------------------------------------
@@ -286,13 +296,13 @@ def test_a_spoilt_file_is_made_again(
     caplog: pytest.LogCaptureFixture,
     what: str,
 ) -> None:
-    drain(Library(tmp_path, tokenizer, sources))
-    SPOILT[what](Library(tmp_path, tokenizer, sources).file)
-    library = Library(tmp_path, tokenizer, sources)
+    drain(StdlibNgram(tmp_path, tokenizer, sources))
+    SPOILT[what](StdlibNgram(tmp_path, tokenizer, sources).file)
+    library = StdlibNgram(tmp_path, tokenizer, sources)
     assert not library.ready and library.ngram.slots == 0
     assert len(caplog.messages) == 1 and str(library.file) in caplog.text
     drain(library)
-    assert rows(library.ngram) == counted and Library(tmp_path, tokenizer, sources).ready
+    assert rows(library.ngram) == counted and StdlibNgram(tmp_path, tokenizer, sources).ready
     assert len(caplog.messages) == 1
 
 
@@ -303,8 +313,8 @@ def test_a_file_of_other_sources_is_made_again(
     counted: Counter[Row],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    drain(Library(tmp_path, tokenizer, sources / "deep"))
-    library = Library(tmp_path, tokenizer, sources)
+    drain(StdlibNgram(tmp_path, tokenizer, sources / "deep"))
+    library = StdlibNgram(tmp_path, tokenizer, sources)
     assert not library.ready and "other sources" in caplog.text and len(caplog.messages) == 1
     drain(library)
     assert rows(library.ngram) == counted
@@ -317,7 +327,7 @@ def test_where_nothing_can_be_written_it_serves_this_session(
     counted: Counter[Row],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    library = Library(tmp_path, tokenizer, sources)
+    library = StdlibNgram(tmp_path, tokenizer, sources)
     library.file.parent.write_text("a file where the folder should be")
     drain(library)
     assert library.ready and rows(library.ngram) == counted
@@ -327,7 +337,7 @@ def test_where_nothing_can_be_written_it_serves_this_session(
 def test_without_sources_it_stays_empty(
     tmp_path: Path, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    library = Library(tmp_path, tokenizer, tmp_path / "none")
+    library = StdlibNgram(tmp_path, tokenizer, tmp_path / "none")
     assert drain(library) == 0 and not library.ready and library.ngram.slots == 0
     assert len(caplog.messages) == 1 and str(tmp_path / "none") in caplog.text
 
@@ -335,7 +345,7 @@ def test_without_sources_it_stays_empty(
 def test_what_a_killed_process_left_is_removed(
     tmp_path: Path, sources: Path, tokenizer: Tokenizer
 ) -> None:
-    library = Library(tmp_path, tokenizer, sources)
+    library = StdlibNgram(tmp_path, tokenizer, sources)
     old, new = library.file.with_name("a.tmp"), library.file.with_name("b.tmp")
     old.parent.mkdir()
     for file in (old, new):
@@ -346,5 +356,5 @@ def test_what_a_killed_process_left_is_removed(
 
 
 def test_the_standard_library_is_found(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    first = next(batches(Library(tmp_path, tokenizer).sources))
+    first = next(batches(StdlibNgram(tmp_path, tokenizer).sources))
     assert "import " in "".join(first)

@@ -15,10 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import Config
-from engine.drafting import Context
+from engine.drafting import DraftContext
 from engine.drafting._drafting import Recycling
-from engine.drafting.answer_history import Memory
-from engine.drafting.methods.token_recycling import Recycler, Template, flattened, recycle, template
+from engine.drafting.answer_history import AnswerHistory
+from engine.drafting.methods.token_recycling import (
+    RecyclingDrafter,
+    Template,
+    flatten,
+    template,
+    update_table,
+)
 from engine.generate import Generation, generate
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
@@ -84,8 +90,8 @@ PATHS = [[0], [1], [2], [0, 0], [0, 2], [1, 0], [2, 1], [0, 0, 1], [1, 0, 0], [0
 def test_a_template_is_filled_level_by_level(
     rows: dict[int, list[int]], last: int, room: int
 ) -> None:
-    drafter = Recycler(filled(rows, 6), flattened(PATHS))
-    draft = drafter.propose(Context([1, last], room=room), None)
+    drafter = RecyclingDrafter(filled(rows, 6), flatten(PATHS))
+    draft = drafter.propose(DraftContext([1, last], room=room), None)
     found: list[list[int]] = []
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
         found.append([*(found[parent] if parent >= 0 else []), token])
@@ -94,8 +100,8 @@ def test_a_template_is_filled_level_by_level(
 
 def test_rows_of_all_nodes_are_kept_accepted_or_not() -> None:
     """The last committed token, an accepted node and a refused one; of equal tokens the last."""
-    drafter = Recycler(Recycling(50, 2), template("samd"))
-    context = Context([3], room=20)
+    drafter = RecyclingDrafter(Recycling(50, 2), template("samd"))
+    context = DraftContext([3], room=20)
     assert len(drafter.propose(context, None)) == 0, "nothing is known yet"
     draft = Draft([7, 9, 7], [-1, -1, 1], [1.0] * 3, ["recycling"] * 3)
     logits = torch.zeros(4, 50)
@@ -116,14 +122,16 @@ def test_the_prompts_rows_are_learnt_where_that_is_asked_for(tiny: Any) -> None:
     prompt = Prompt([5, 6, 7, 8, 5], max_tokens=4)
     for asked in (False, True):
         target.pool.sequences.clear()
-        drafter = Recycler(Recycling(target.vocab, 8), template("samd"), asked)
+        drafter = RecyclingDrafter(Recycling(target.vocab, 8), template("samd"), asked)
         steps = [
             event
-            for event in generate(Generation(request, prompt, tokenizer, target.context), target, drafter)
+            for event in generate(
+                Generation(request, prompt, tokenizer, target.context), target, drafter
+            )
             if isinstance(event, Step) and event.prefill is None
         ]
         assert (steps[0].drafted > 0) == asked
-    read, expected = (Recycler(Recycling(target.vocab, 8), []) for _ in range(2))
+    read, expected = (RecyclingDrafter(Recycling(target.vocab, 8), []) for _ in range(2))
     target.pool.sequences.clear()
     target.begin(prompt.ids, 100)
     for _ in target.prefill(prompt.ids, 100, partial(read.read, target)):
@@ -133,7 +141,7 @@ def test_the_prompts_rows_are_learnt_where_that_is_asked_for(tiny: Any) -> None:
     for token in prompt.ids[:-1]:
         scores = target.forward(token, Draft())
         target.keep([])
-        recycle(expected.table, [token], scores.logits)
+        update_table(expected.table, [token], scores.logits)
     assert (read.table.table == expected.table.table).all()
     assert (read.table.table[[5, 6, 7, 8]] >= 0).all()
 
@@ -153,13 +161,13 @@ def test_a_wide_table_takes_wide_rows_on_every_device() -> None:
 
     logits = torch.randn(3, 40, generator=torch.Generator().manual_seed(1))
     here, there = Recycling(9, 12), Recycling(9, 12)
-    recycle(here, [1, 2, 1], logits)
-    recycle(there, [1, 2, 1], Elsewhere(logits))
+    update_table(here, [1, 2, 1], logits)
+    update_table(there, [1, 2, 1], Elsewhere(logits))
     assert (here.table == there.table).all() and (here.table[1] >= 0).all()
 
 
 def test_tables_belong_to_a_client_and_a_width() -> None:
-    memory = Memory(9)
+    memory = AnswerHistory(9)
     table = memory.recycling("a", 3)
     assert memory.recycling("a", 3) is table, "hot: it goes on"
     assert memory.recycling("a") is not table and memory.recycling("b", 3) is not table

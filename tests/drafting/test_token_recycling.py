@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafting import Context
+from engine.drafting import DraftContext
 from engine.drafting._drafting import Recycling
-from engine.drafting.methods.token_recycling import WIDTH, recycle
+from engine.drafting.methods.token_recycling import WIDTH, update_table
 from engine.records import Scores
 from tests.support.drafters import real
 
@@ -81,7 +81,7 @@ def test_rows_found_elsewhere_are_the_same() -> None:
     logits = torch.randn(5, 300, generator=torch.Generator().manual_seed(0))
     tokens = [3, 1, 3, 0, 1]
     here, there = Recycling(4), Recycling(4)
-    recycle(here, tokens, logits)
+    update_table(here, tokens, logits)
     best = logits.topk(WIDTH)
     there.put(np.array(tokens, np.int32), best.indices.int().numpy(), best.values.numpy())
     assert (here.table == there.table).all() and (here.table[2] == -1).all()
@@ -92,7 +92,7 @@ def test_what_the_model_held_likely_is_drafted_and_learnt_from_every_node() -> N
     """Nothing in prompt or answer says that 7 leads to 8: a refused node's row did."""
     table = Recycling(50)
     drafter = real("zero", recycling=table)
-    context = Context([1, 2, 3], room=20)
+    context = DraftContext([1, 2, 3], room=20)
     drafter.begin(context)
     draft = drafter.propose(context, None)
     draft.tokens, draft.parents = [7, 9], [-1, 0]
@@ -119,7 +119,7 @@ def test_long_copies_need_no_table() -> None:
         row[0, 49] = 9.0
         table.update(np.array([token], np.int32), row)
     drafter = real(recycling=table)
-    context = Context([1], [text], room=20)
+    context = DraftContext([1], [text], room=20)
     drafter.begin(context)
     context.output += text[:20]
     drafter.native.commit(text[:20], 0.0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafting.vocabulary import STARTS_LINE, look, tables, vocabulary
+from engine.drafting.vocabulary import STARTS_LINE, token_class, token_features, vocabulary
 from engine.prompts.token_bytes import byte_characters, byte_level
 from engine.prompts.tokenizer import Tokenizer
 from engine.weights import locate
@@ -128,7 +128,7 @@ def test_equal_bytes_have_equal_hashes_and_looks_whatever_the_tokenizer(
     seen: dict[bytes, tuple[int, int]] = {}
     shared = 0
     for tokenizer in tokenizers.values():
-        hashes, looks = tables(tokenizer)
+        hashes, looks = token_features(tokenizer)
         assert len(hashes) == len(looks) == len(tokenizer.token_bytes)
         assert (hashes.dtype, looks.dtype) == (np.uint32, np.uint8)
         vocabulary(tokenizer)  # the drafter takes them
@@ -144,7 +144,7 @@ def test_equal_bytes_have_equal_hashes_and_looks_whatever_the_tokenizer(
 
 def test_control_tokens_have_no_bytes(tokenizers: dict[str, Tokenizer]) -> None:
     for kind in ("small", "large", "pieces"):
-        looks = tables(tokenizers[kind])[1]
+        looks = token_features(tokenizers[kind])[1]
         numbers = list(tokenizers[kind].control.values())
         assert numbers and all(looks[number] == 5 for number in numbers)
 
@@ -162,19 +162,19 @@ def test_control_tokens_have_no_bytes(tokenizers: dict[str, Tokenizer]) -> None:
     ],
 )  # fmt: skip
 def test_looks(text: str, expected: int) -> None:
-    assert look(text) == expected
+    assert token_class(text) == expected
 
 
 @given(TEXTS)
 def test_a_line_starts_after_a_line_end_and_blanks(text: str) -> None:
     *before, last = text.split("\n")
-    assert bool(look(text) & STARTS_LINE) == (bool(before) and not last.strip())
-    assert look(text) & 7 in range(6)
+    assert bool(token_class(text) & STARTS_LINE) == (bool(before) and not last.strip())
+    assert token_class(text) & 7 in range(6)
 
 
 @given(TEXTS)
 def test_blanks_alone_are_told_by_their_line_ends(text: str) -> None:
-    kind = look(text) & 7
+    kind = token_class(text) & 7
     assert (kind in (0, 1)) == (bool(text) and not text.strip())
     assert kind != 0 or "\n" not in text
     assert kind != 1 or "\n" in text
@@ -193,13 +193,13 @@ def test_a_real_tokenizer_is_known_through_and_through(model: str, tmp_path: Pat
     tokenizer = Tokenizer(locate(model))
     text = SAMPLE.read_text("utf-8") + "\tna\u0308her \U0001f60b\r\n\n\n  \u65e5\u672c\u8a9e"
     assert said(tokenizer, text) == text.encode()
-    hashes, looks = tables(tokenizer)
+    hashes, looks = token_features(tokenizer)
     numbers = set(range(len(looks))) - set(tokenizer.control.values())
     assert all(tokenizer.token_bytes[number] for number in numbers)
     assert np.count_nonzero(looks & 7 == 5) < 0.02 * len(looks)
     byte_bpe(tmp_path)
     tiny = Tokenizer(tmp_path)
-    by_bytes = dict(zip(tiny.token_bytes, zip(*tables(tiny), strict=True), strict=True))
+    by_bytes = dict(zip(tiny.token_bytes, zip(*token_features(tiny), strict=True), strict=True))
     same = [
         (hashes[number], looks[number]) == by_bytes[one]
         for number, one in enumerate(tokenizer.token_bytes)

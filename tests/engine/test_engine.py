@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine import Config, Done, Engine, Request, RequestError, Step
-from engine.drafting import Nothing
-from engine.drafting.next_token import NextToken
+from engine.drafting import NullDrafter
+from engine.drafting.next_token import NextTokenDrafter
 from engine.generate import Generation, generate
 from engine.model.hf_model import UnsupportedModel
 from engine.prompts.builder import prompt_of
@@ -152,7 +152,7 @@ def test_a_request_brings_its_own_workspace(
     own.build()
     assert same(engine.submit(request, workspace=own).result(), engine.submit(request).result())
     drafter = engine._drafter("auto", own, "")
-    assert isinstance(drafter, NextToken) and drafter.workspace is own
+    assert isinstance(drafter, NextTokenDrafter) and drafter.workspace is own
 
 
 def test_bad_requests_are_refused_at_once(engine: Engine) -> None:
@@ -265,7 +265,7 @@ def test_only_what_was_read_counts_as_reading(engine: Engine) -> None:
     target = engine.parts.target
     for _ in range(2):
         answer = Generation(request, prompt, engine.parts.tokenizer, target.context)
-        for event in generate(answer, target, Nothing()):
+        for event in generate(answer, target, NullDrafter()):
             if isinstance(event, Step) and event.prefill:
                 seen.append(answer.chunk_tokens)
     assert sum(seen) == len(prompt.ids) - 1

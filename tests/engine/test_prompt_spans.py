@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafting import Context
+from engine.drafting import DraftContext
 from engine.editing.edits import plain
 from engine.prompts.builder import prompt_of
 from engine.prompts.prompt_spans import places
@@ -92,13 +92,13 @@ def written(tokenizer: Tokenizer, request: Request, answer: str) -> tuple[list[D
     drafts: list[Draft] = []
     pieces: list[Piece] = []
 
-    def seen(context: Context, draft: Draft, path: list[int]) -> None:
+    def seen(context: DraftContext, draft: Draft, path: list[int]) -> None:
         drafts.append(draft)
         origins: list[Origin] = [(draft.sources[node], draft.span(node)) for node in path]
         new = truth[len(context.output) :][: len(path) + 1]
         pieces.extend(stream.push(new, [*origins, ("model", None)][: len(new)])[1])
 
-    replay(real(), Context(prompt.ids, documents=prompt.documents), truth, seen)
+    replay(real(), DraftContext(prompt.ids, documents=prompt.documents), truth, seen)
     return drafts, joined([*pieces, *stream.finish()])
 
 

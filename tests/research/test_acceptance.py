@@ -16,20 +16,20 @@ from engine.model.torch_target import TorchTarget
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from engine.research.train.acceptance import (
-    Lessons,
-    fresh,
+    AcceptanceLessons,
+    calibration,
     lessons,
-    mixed,
-    quality,
+    mix_tokens,
     split,
     train,
-    undone,
+    undo_weight,
+    untrained_head,
     weighted_loss,
 )
-from engine.research.train.acceptance_data import Sample, label, load, make
+from engine.research.train.acceptance_data import Sample, label, load_samples, make
 from engine.research.train.loop import Plan, generator
-from engine.research.train.sample_file import BadSamples
-from engine.research.train.teacher_forcing import CHUNK, hidden_states, read
+from engine.research.train.sample_file import SampleError
+from engine.research.train.teacher_forcing import CHUNK_ROWS, forced_rows, hidden_states
 from tests.support.heads import QUESTIONS, killed_at, pair
 
 PLAN = Plan(epochs=6, batch=64, rate=3e-3, seed=3)
@@ -61,11 +61,15 @@ def alone(model: TorchTarget, ids: list[int]) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("first", [0, 5])
-def test_reading_gives_every_row_as_if_alone(models: tuple[TorchTarget, TorchTarget], first: int) -> None:
-    ids = [3 + n * 7 % 200 for n in range(2 * CHUNK + 3)]
+def test_reading_gives_every_row_as_if_alone(
+    models: tuple[TorchTarget, TorchTarget], first: int
+) -> None:
+    ids = [3 + n * 7 % 200 for n in range(2 * CHUNK_ROWS + 3)]
     logits, hidden = alone(models[0], ids)
-    found = list(read(models[0], ids, first))
-    assert [row for row, _, _ in found] == [first, first + CHUNK, first + 2 * CHUNK][: len(found)]
+    found = list(forced_rows(models[0], ids, first))
+    assert [row for row, _, _ in found] == [first, first + CHUNK_ROWS, first + 2 * CHUNK_ROWS][
+        : len(found)
+    ]
     assert torch.equal(torch.cat([one for _, one, _ in found]), logits[first:])
     assert torch.equal(hidden_states(models[0], ids, first), hidden[first:])
 
@@ -91,7 +95,9 @@ def test_samples_say_what_both_models_do(
     assert 0.2 < sum(everything) / len(everything) < 0.95
 
 
-def test_drafted_tokens_are_drawn_as_the_draft_model_says(models: tuple[TorchTarget, TorchTarget]) -> None:
+def test_drafted_tokens_are_drawn_as_the_draft_model_says(
+    models: tuple[TorchTarget, TorchTarget],
+) -> None:
     prefix, counts = [3, 4], dict.fromkeys(range(models[1].vocab), 0)
     for seed in range(300):
         one = label(prefix, [5], *models, generator(seed, 0))
@@ -114,20 +120,20 @@ def test_made_samples_are_not_made_again(
     again = make(QUESTIONS, *models, tokenizer, broken, 100, report=said.append)
     assert again == samples and broken.read_bytes() == whole
     assert said[0].startswith("answer 5 of 12: ") and len(said) == 8
-    with pytest.raises(BadSamples, match="made from other questions or models: remove it"):
+    with pytest.raises(SampleError, match="made from other questions or models: remove it"):
         make(QUESTIONS[1:], *models, tokenizer, broken, 100)
 
 
 def test_files_of_samples(samples: list[Sample], place: Path, tmp_path: Path) -> None:
     """Ours, and published ones: one list, in which lists may be text."""
-    ours = load(place / "samples.jsonl")
+    ours = load_samples(place / "samples.jsonl")
     assert [one.p_acc for one in ours if one.tokens] == [one.p_acc for one in samples]
     names = ("prefix", "tokens", "draft", "p_acc")
     records = [{name: getattr(one, name) for name in names} for one in samples]
     for number, form in enumerate((lambda value: value, str)):
         file = tmp_path / f"{number}.json"
         file.write_text(json.dumps([{k: form(v) for k, v in one.items()} for one in records]))
-        assert [one.draft for one in load(file)] == [one.draft for one in samples]
+        assert [one.draft for one in load_samples(file)] == [one.draft for one in samples]
 
 
 @pytest.mark.parametrize(
@@ -145,8 +151,8 @@ def test_files_of_samples(samples: list[Sample], place: Path, tmp_path: Path) ->
 def test_bad_files_are_one_line(tmp_path: Path, text: str, complaint: str) -> None:
     file = tmp_path / "data.json"
     file.write_text(text)
-    with pytest.raises(BadSamples, match=complaint) as caught:
-        load(file)
+    with pytest.raises(SampleError, match=complaint) as caught:
+        load_samples(file)
     assert str(file) in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -167,7 +173,7 @@ def test_the_weight_can_be_undone(chance: float, weight: float) -> None:
     beliefs = torch.linspace(0.0005, 0.9995, 1000, dtype=torch.float64)
     losses = -(weight * (1 - chance) * (1 - beliefs).log() + chance * beliefs.log())
     best = beliefs[int(losses.argmin())]
-    assert float(undone(best, weight)) == pytest.approx(chance, abs=0.02)
+    assert float(undo_weight(best, weight)) == pytest.approx(chance, abs=0.02)
 
 
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=30)
@@ -177,7 +183,7 @@ probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 @given(probabilities, st.randoms(use_true_random=False))
 def test_quality_by_the_book(labels: list[float], chance: Any) -> None:
     beliefs = [chance.uniform(0.01, 0.99) for _ in labels]
-    found = quality(torch.tensor(beliefs), torch.tensor(labels))
+    found = calibration(torch.tensor(beliefs), torch.tensor(labels))
 
     def nats(p: float, q: float) -> float:
         return 0.0 if p == 0 else p * math.log(p / q)
@@ -185,17 +191,17 @@ def test_quality_by_the_book(labels: list[float], chance: Any) -> None:
     kl = [nats(p, q) + nats(1 - p, 1 - q) for p, q in zip(labels, beliefs, strict=True)]
     assert found.kl == pytest.approx(sum(kl) / len(kl), abs=1e-4)
     assert sum(count for *_, count in found.bins) == len(labels) and 0 <= found.ece <= 1
-    right = quality(torch.tensor(labels), torch.tensor(labels))
+    right = calibration(torch.tensor(labels), torch.tensor(labels))
     assert right.kl == pytest.approx(0, abs=1e-6) and right.ece == pytest.approx(0, abs=1e-6)
 
 
 def test_mixing_takes_a_share_of_what_was_written() -> None:
     sample = Sample([1], [5] * 2000, [6] * 2000, [0.5] * 2000, [], [])
-    tokens, drawn = mixed(sample, 0.15, generator(0, 0))
+    tokens, drawn = mix_tokens(sample, 0.15, generator(0, 0))
     assert tokens == [6 if each else 5 for each in drawn]
     assert 250 < drawn.count(False) < 350
-    assert mixed(sample, 0.0, generator(0, 0)) == ([6] * 2000, [True] * 2000)
-    assert mixed(sample, 1.0, generator(0, 0))[1] == [False] * 2000
+    assert mix_tokens(sample, 0.0, generator(0, 0)) == ([6] * 2000, [True] * 2000)
+    assert mix_tokens(sample, 1.0, generator(0, 0))[1] == [False] * 2000
 
 
 def test_lessons_stand_at_the_drafted_tokens_own_places(
@@ -203,7 +209,7 @@ def test_lessons_stand_at_the_drafted_tokens_own_places(
 ) -> None:
     draft, one = models[1], samples[0]
     found = lessons([one], draft, 0.3, seed=4)
-    tokens, drawn = mixed(one, 0.3, generator(4, 0))
+    tokens, drawn = mix_tokens(one, 0.3, generator(4, 0))
     _, hidden = alone(draft, [*one.prefix, *tokens])
     places = [len(one.prefix) + n for n, each in enumerate(drawn) if each]
     assert 0 < len(places) < len(tokens)
@@ -217,7 +223,7 @@ def test_parts_do_not_overlap(samples: list[Sample]) -> None:
     parts = split(samples, 0)
     assert sum(len(part) for part in parts) == len(samples) and all(parts)
     assert len({id(one) for part in parts for one in part}) == len(samples)
-    with pytest.raises(BadSamples, match="2 answers: three or more are needed"):
+    with pytest.raises(SampleError, match="2 answers: three or more are needed"):
         split(samples[:2], 0)
 
 
@@ -242,15 +248,15 @@ def test_a_head_learns_what_can_be_learnt() -> None:
     """A refusal that one value of the state decides."""
     noise = generator(0, 0)
     states = torch.randn(2000, 8, generator=noise)
-    data = Lessons(states, (states[:, 0] > 0).float())
-    head = fresh(8, 2, False, 0)
-    before = quality(head.accepted(data.states), data.labels)
+    data = AcceptanceLessons(states, (states[:, 0] > 0).float())
+    head = untrained_head(8, 2, False, 0)
+    before = calibration(head.accepted(data.states), data.labels)
     optimizer = torch.optim.AdamW(head.parameters(), 1e-2)
     for _ in range(150):
         optimizer.zero_grad()
         weighted_loss(head(data.states), data.labels, 6.0).backward()
         optimizer.step()
-    after = quality(head.accepted(data.states), data.labels)
+    after = calibration(head.accepted(data.states), data.labels)
     assert after.kl < 0.1 * before.kl and after.ece < 0.1
 
 
@@ -269,7 +275,7 @@ def test_a_killed_training_makes_the_same_head(
     killed_at(code, "epoch 3 of", tmp_path)
     assert not (killed / "config.json").exists()
     said: list[str] = []
-    train(load(place / "samples.jsonl"), models[1], killed, PLAN, report=said.append)
+    train(load_samples(place / "samples.jsonl"), models[1], killed, PLAN, report=said.append)
     assert any(line.startswith("going on at step") for line in said)
     for name in ("model.safetensors", "config.json", "report.json", "loss.svg"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name

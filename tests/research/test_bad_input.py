@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.drafting.methods import datastore, sdsat
-from engine.drafting.methods.eagle_head import fresh, shape_of
+from engine.drafting.methods.eagle_head import shape_of, untrained_head
 from engine.drafting.methods.specdec import AcceptanceHead
 from tests.conftest import byte_bpe, tiny_model
 from tests.support.drafters import toy_tokenizer
@@ -41,7 +41,9 @@ def make_head(kind: str, folder: Path, model: Path) -> None:
     if kind == "stop":
         AcceptanceHead(32).save(folder, model)
     elif kind == "eagle":
-        fresh(shape_of(json.loads((model / "config.json").read_text())), 0).save(folder, model)
+        untrained_head(shape_of(json.loads((model / "config.json").read_text())), 0).save(
+            folder, model
+        )
     else:
         sdsat.save(folder, torch.ones(2, 32), model)
 

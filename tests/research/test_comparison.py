@@ -24,8 +24,8 @@ from engine.research.comparison import (
     worth,
     write,
 )
-from engine.research.model_pair import Pair, located, reach
-from engine.research.two_models import Round, Speculation, speculative_decoding
+from engine.research.model_pair import ModelPair, locate_pair, max_context
+from engine.research.two_models import BatchSpeculation, Round, speculative_decoding
 from engine.sampling.rejection_sampling import probabilities
 from tests.conftest import tiny_model
 from tests.oracles.probability import least_likely
@@ -35,11 +35,11 @@ SPECULATING = [name for name, way in WAYS.items() if way.speculates]
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
     return make(tmp_path_factory.mktemp("pair"), "llama")
 
 
-def make(root: Path, kind: str) -> Pair:
+def make(root: Path, kind: str) -> ModelPair:
     """A model, and the same with noise in it: they agree now and then. Nothing ends a text. In
     float64: padded batches round otherwise than rows alone, and texts must be equal."""
     folder = tiny_model(root / kind, kind)
@@ -72,7 +72,7 @@ def test_greedy_texts_are_the_targets_own(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["leviathan", "chen"])
-def test_a_seed_is_a_seed(pair: Pair, way: str) -> None:
+def test_a_seed_is_a_seed(pair: ModelPair, way: str) -> None:
     """0, too; and both ways draw alike, for caches change nothing."""
 
     def texts(way: str, seed: int) -> list[list[int]]:
@@ -83,7 +83,7 @@ def test_a_seed_is_a_seed(pair: Pair, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", SPECULATING)
-def test_sampled_texts_are_distributed_as_the_targets(pair: Pair, way: str) -> None:
+def test_sampled_texts_are_distributed_as_the_targets(pair: ModelPair, way: str) -> None:
     """Three tokens of three each; a row of a batch is a seed."""
     rows, asked = 300, {"temperature": 1.5, "top_k": 3, "seed": 100}
     request = Request("complete", **asked)
@@ -106,7 +106,7 @@ def test_sampled_texts_are_distributed_as_the_targets(pair: Pair, way: str) -> N
     assert 0 < sum(found.accepted) < sum(found.drafted)
 
 
-def test_equal_models_refuse_nothing_and_token_0_is_a_token(pair: Pair) -> None:
+def test_equal_models_refuse_nothing_and_token_0_is_a_token(pair: ModelPair) -> None:
     """p = q everywhere, and the first token is the likeliest."""
     flat = copy.deepcopy(pair.big)
     flat.lm_head = torch.nn.Linear(32, flat.config.vocab_size, dtype=torch.float64)
@@ -124,7 +124,7 @@ def test_equal_models_refuse_nothing_and_token_0_is_a_token(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("way", SPECULATING)
-def test_texts_end_at_end_tokens_and_limits(pair: Pair, way: str) -> None:
+def test_texts_end_at_end_tokens_and_limits(pair: ModelPair, way: str) -> None:
     asked: dict[str, Any] = {"temperature": 1, "seed": 5}
     (whole,) = write(pair, way, ["x"], 9, 4, **asked).written.tokens
     ending = replace(pair, tokenizer=copy.copy(pair.tokenizer))
@@ -163,7 +163,7 @@ def test_worth_by_leviathans_formulas() -> None:
     assert worth([Round(0, 0, [1])], 1, 1, 4).alpha == 0
 
 
-def test_a_benchmark_runs_by_turns_and_counts_only_what_was_written(pair: Pair) -> None:
+def test_a_benchmark_runs_by_turns_and_counts_only_what_was_written(pair: ModelPair) -> None:
     order: list[str] = []
 
     def run(way: str) -> Timed:
@@ -178,7 +178,7 @@ def test_a_benchmark_runs_by_turns_and_counts_only_what_was_written(pair: Pair) 
     assert rate([one._replace(seconds=s) for s in (1.0, 2.0, 9.0)]) == 4.5
 
 
-def test_a_profile_is_a_trace(pair: Pair, tmp_path: Path) -> None:
+def test_a_profile_is_a_trace(pair: ModelPair, tmp_path: Path) -> None:
     with profiled(tmp_path / "trace.json"):
         write(pair, "ours", PROMPTS[:1], 2, 2)
     names = {
@@ -197,17 +197,17 @@ def test_a_model_with_an_encoder_is_refused(tiny: Any, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
     (tmp_path / "model.safetensors").write_bytes(b"\2" + bytes(7) + b"{}")
     with pytest.raises(ValueError, match="t5 has an encoder beside its decoder") as caught:
-        located(str(tiny()), str(tmp_path))
+        locate_pair(str(tiny()), str(tmp_path))
     assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_texts_longer_than_the_models_read_are_refused(pair: Pair) -> None:
-    most = reach(pair)
+def test_texts_longer_than_the_models_read_are_refused(pair: ModelPair) -> None:
+    most = max_context(pair)
     if most is None:
         assert pair.big.config.model_type == "bloom", "nothing limits it"
         return
     count = most - len(pair.tokenizer.encode("x"))
-    Speculation(pair, [pair.tokenizer.encode("x")], count)
+    BatchSpeculation(pair, [pair.tokenizer.encode("x")], count)
     with pytest.raises(ValueError, match=f"take {most + 1} tokens, these models read {most}"):
         speculative_decoding(pair, ["x"], count + 1)
 

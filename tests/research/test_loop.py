@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from engine.research.train.loop import (
     STATE,
     Curve,
-    OtherTraining,
     Plan,
+    StateError,
     fit,
     generator,
-    order,
-    speed,
-    stale,
+    is_stale,
+    rate_factor,
+    shuffled_order,
 )
 from tests.support.heads import killed_at
 
@@ -80,7 +80,7 @@ def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, epoch: int
 
 def test_another_training_in_the_folder_is_one_line(tmp_path: Path) -> None:
     trained(tmp_path)
-    with pytest.raises(OtherTraining, match="other data or settings: remove it, or name another"):
+    with pytest.raises(StateError, match="other data or settings: remove it, or name another"):
         trained(tmp_path, replace(PLAN, batch=9))
     assert (tmp_path / STATE).is_file()
 
@@ -90,9 +90,7 @@ def test_a_damaged_state_is_one_line(tmp_path: Path, harm: str) -> None:
     trained(tmp_path)
     whole = (tmp_path / STATE).read_bytes()
     (tmp_path / STATE).write_bytes(whole[:-7] if harm == "cut" else save({"x": torch.zeros(1)}))
-    with pytest.raises(
-        OtherTraining, match=r"damaged .*: remove it, and the training begins again"
-    ):
+    with pytest.raises(StateError, match=r"damaged .*: remove it, and the training begins again"):
         trained(tmp_path)
 
 
@@ -110,16 +108,18 @@ def test_it_ends_when_nothing_gets_better_and_keeps_the_best() -> None:
     curve = fit(line, 4, loss, score, Plan(epochs=9, batch=2, patience=2, rate=0.1))
     assert curve.scores == [3.0, 1.0, 2.0, 1.5] and curve.best == 1
     assert torch.equal(line.weight, seen[1]) and not torch.equal(seen[1], seen[3])
-    assert not stale(Curve([], []), 1) and stale(Curve([], [1, 2, 3], 0), 2)
+    assert not is_stale(Curve([], []), 1) and is_stale(Curve([], [1, 2, 3], 0), 2)
 
 
 def test_every_epoch_has_every_sample_once_in_another_order() -> None:
-    found = [order(40, 0, epoch) for epoch in range(3)]
+    found = [shuffled_order(40, 0, epoch) for epoch in range(3)]
     assert all(sorted(one) == list(range(40)) for one in found)
-    assert found[0] != found[1] != found[2] and found == [order(40, 0, n) for n in range(3)]
+    assert found[0] != found[1] != found[2] and found == [
+        shuffled_order(40, 0, n) for n in range(3)
+    ]
 
 
 def test_the_rate_rises_and_falls() -> None:
-    rates = [speed(step, 100, 0.1) for step in range(100)]
+    rates = [rate_factor(step, 100, 0.1) for step in range(100)]
     assert rates[0] == 0.1 and max(rates) == rates[9] == 1.0 and rates[-1] < 0.001
     assert rates[:10] == sorted(rates[:10]) and rates[9:] == sorted(rates[9:], reverse=True)

@@ -10,12 +10,19 @@ import pytest
 
 from engine import Config
 from engine.drafting._drafting import Ngram, Recycling, Weights
-from engine.drafting.drafter_weights import KINDS, load_weights
+from engine.drafting.drafter_weights import WEIGHT_KINDS, load_weights
 from engine.drafting.methods.token_recycling import WIDTH
 from engine.drafting.vocabulary import vocabulary
 from engine.model.torch_target import TorchTarget
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.recycling_weights import Answer, BadQuestions, ask, fit, go_through, read
+from engine.research.train.recycling_weights import (
+    QuestionError,
+    RecordedAnswer,
+    ask,
+    fit,
+    go_through,
+    read_questions,
+)
 from tests.cli.test_train import run
 from tests.conftest import tiny_model
 from tests.support.training import make_place
@@ -35,7 +42,7 @@ def tokenizer(place: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def answers(place: Path, tokenizer: Tokenizer) -> list[Answer]:
+def answers(place: Path, tokenizer: Tokenizer) -> list[RecordedAnswer]:
     target = TorchTarget(place / "model", Config(model=str(place / "model"), dtype="f32"))
     return ask(QUESTIONS, target, tokenizer, length=24)
 
@@ -48,7 +55,7 @@ def of_the_table() -> np.ndarray:
     return found
 
 
-def test_the_model_said_itself_what_it_held_likely(answers: list[Answer]) -> None:
+def test_the_model_said_itself_what_it_held_likely(answers: list[RecordedAnswer]) -> None:
     assert len(answers) == len(QUESTIONS) and any(len(one.tokens) > 8 for one in answers)
     for one in answers:
         assert one.ids.shape == one.logits.shape == (len(one.tokens), WIDTH)
@@ -57,17 +64,17 @@ def test_the_model_said_itself_what_it_held_likely(answers: list[Answer]) -> Non
 
 
 def test_only_the_tables_weights_learn_and_they_lower_the_bits(
-    answers: list[Answer], tokenizer: Tokenizer
+    answers: list[RecordedAnswer], tokenizer: Tokenizer
 ) -> None:
     words = vocabulary(tokenizer)
-    weights = {kind: Weights() for kind in KINDS}
+    weights = {kind: Weights() for kind in WEIGHT_KINDS}
     chance = np.random.default_rng(0)
-    for kind in KINDS:
+    for kind in WEIGHT_KINDS:
         weights[kind].values[:] = chance.normal(size=len(weights[kind].values)) * 0.1
-    before = {kind: np.array(weights[kind].values) for kind in KINDS}
+    before = {kind: np.array(weights[kind].values) for kind in WEIGHT_KINDS}
     fit(answers, words, NOTHING, weights, 400)
     table = of_the_table()
-    for kind in KINDS:
+    for kind in WEIGHT_KINDS:
         assert (weights[kind].values[~table] == before[kind][~table]).all()
     assert (weights["file"].values[table] == weights["hunk"].values[table]).all()
     assert weights["hunk"].values[table].any()
@@ -114,8 +121,8 @@ def test_the_command_learns_it_and_later_keeps_it(place: Path, tmp_path: Path) -
 def test_bad_questions_get_one_line(place: Path, tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "q.jsonl"
     file.write_text(text)
-    with pytest.raises(BadQuestions, match=why) as caught:
-        read(file)
+    with pytest.raises(QuestionError, match=why) as caught:
+        read_questions(file)
     assert str(caught.value).startswith(str(file)) and "\n" not in str(caught.value)
 
 

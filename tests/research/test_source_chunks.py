@@ -9,9 +9,9 @@ import pytest
 
 from engine.research.train import acceptance_data
 from engine.research.train.loop import generator
-from engine.research.train.sample_file import BadSamples
-from engine.research.train.self_distill import Text
-from engine.research.train.source_chunks import A_FILE, pieces
+from engine.research.train.sample_file import SampleError
+from engine.research.train.self_distill import TrainingText
+from engine.research.train.source_chunks import MAX_CHUNKS_PER_FILE, source_chunks
 from tests.conftest import CORPUS
 from tests.support.drafters import toy_tokenizer
 from tests.support.heads import pair
@@ -39,8 +39,8 @@ def test_pieces_are_of_the_texts(folder: Path) -> None:
     for name in ("a.py", "b.py"):
         text = tokenizer.encode((folder / name).read_text())
         known += [text[at : at + 40] for at in range(0, len(text), 40)]
-    found = pieces([folder], tokenizer, 99, 40, report=said.append)
-    assert len(found) == 2 * A_FILE and said == ["8 pieces of 2 files"]
+    found = source_chunks([folder], tokenizer, 99, 40, report=said.append)
+    assert len(found) == 2 * MAX_CHUNKS_PER_FILE and said == ["8 pieces of 2 files"]
     for one in found:
         whole = one.prefix + one.tokens
         assert whole in known and len(whole) > 20 and len(one.prefix) == len(whole) // 8
@@ -49,7 +49,7 @@ def test_pieces_are_of_the_texts(folder: Path) -> None:
 
 def test_a_seed_draws_the_same_ones(folder: Path) -> None:
     tokenizer = toy_tokenizer()
-    drawn = [pieces([folder], tokenizer, 5, 32, seed) for seed in (0, 0, 1)]
+    drawn = [source_chunks([folder], tokenizer, 5, 32, seed) for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(one) == 5 for one in drawn)
 
@@ -61,14 +61,14 @@ def test_where_there_is_nothing_to_learn_from(folder: Path, tmp_path: Path) -> N
         (folder / "short.py", "short.py: not a folder; name one that exists"),
         (tmp_path / "gone", "gone: not a folder; name one that exists"),
     ):
-        with pytest.raises(BadSamples, match=why):
-            pieces([place], toy_tokenizer(), 9, 32)
+        with pytest.raises(SampleError, match=why):
+            source_chunks([place], toy_tokenizer(), 9, 32)
 
 
 def test_what_a_draft_model_would_have_drawn_along_them(folder: Path, tmp_path: Path) -> None:
     """As beside a model's own answers; what is there is not made again."""
     models = pair(tmp_path)
-    texts = pieces([folder], toy_tokenizer(), 3, 24)
+    texts = source_chunks([folder], toy_tokenizer(), 3, 24)
     file, said = tmp_path / "pieces.jsonl", list[str]()
     made = acceptance_data.along(texts, *models, file, 4, said.append)
     for number, (text, sample) in enumerate(zip(texts, made, strict=True)):
@@ -80,7 +80,7 @@ def test_what_a_draft_model_would_have_drawn_along_them(folder: Path, tmp_path: 
     said.clear()
     assert acceptance_data.along(texts, *models, file, 4, said.append) == made
     assert len(said) == 1
-    assert [one.draft for one in acceptance_data.load(file)] == [one.draft for one in made]
-    with pytest.raises(BadSamples, match="made from other questions or models: remove it"):
-        acceptance_data.along([Text([1], [2, 3])], *models, file, 4)
+    assert [one.draft for one in acceptance_data.load_samples(file)] == [one.draft for one in made]
+    with pytest.raises(SampleError, match="made from other questions or models: remove it"):
+        acceptance_data.along([TrainingText([1], [2, 3])], *models, file, 4)
     assert json.loads(file.read_text().splitlines()[0])["seed"] == 4

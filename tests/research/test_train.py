@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.drafting import drafter_weights as module
-from engine.drafting.drafter_weights import KINDS
-from engine.drafting.next_token import OTHERS
-from engine.drafting.stdlib_ngram import Library
+from engine.drafting.drafter_weights import WEIGHT_KINDS
+from engine.drafting.next_token import WORKSPACE_QUERY
+from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.drafting.vocabulary import vocabulary
 from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.drafter import (
-    WIDTH,
-    Lesson,
-    before_all,
+    MAX_FILE_TOKENS,
+    EditLesson,
     go_through,
     lessons,
+    line_start,
     score,
     train,
 )
@@ -49,32 +49,32 @@ def tokenizer(place: Path) -> Tokenizer:
 
 def test_training_lowers_the_bits_of_the_edits_it_saw(place: Path, tokenizer: Tokenizer) -> None:
     edits, words = read(place / "edits.jsonl"), vocabulary(tokenizer)
-    ngram = Library(place / "home", tokenizer).ngram
+    ngram = StdlibNgram(place / "home", tokenizer).ngram
     assert ngram.slots, "the fixture's n-gram is in use"
     said: list[str] = []
     once = train(edits, tokenizer, words, ngram, said.append, 1)
     more = train(edits, tokenizer, words, ngram, said.append, 6)
-    nothing = {kind: module.Weights() for kind in KINDS}
+    nothing = {kind: module.Weights() for kind in WEIGHT_KINDS}
     for one in score(edits, tokenizer, words, ngram, [nothing, once, more]):
         none, first, last = one.bits
         assert none > first > last > 0, one
     assert len([line for line in said if line.startswith("round ")]) == 2 * (1 + 6)
-    for kind in KINDS:
+    for kind in WEIGHT_KINDS:
         assert not np.asarray(nothing[kind].values).any(), "scoring taught something"
 
 
 def test_scores_are_those_of_each_package_alone(place: Path, tokenizer: Tokenizer) -> None:
     edits, words = read(place / "edits.jsonl"), vocabulary(tokenizer)
-    ngram = Library(place / "home", tokenizer).ngram
+    ngram = StdlibNgram(place / "home", tokenizer).ngram
     made = train(edits[:2], tokenizer, words, ngram, rounds=1)
     found = list(score(edits, tokenizer, words, ngram, [made]))
     assert [(one.package, one.kind) for one in found] == [
-        (package, kind) for package in ("one", "two") for kind in KINDS
+        (package, kind) for package in ("one", "two") for kind in WEIGHT_KINDS
     ]
     for one in found:
         chosen = replays([e for e in edits if e.package == one.package], one.kind, tokenizer)
         each = [
-            go_through(lesson, words, ngram, made[one.kind], before_all(tokenizer))
+            go_through(lesson, words, ngram, made[one.kind], line_start(tokenizer))
             for lesson in lessons(chosen, tokenizer)
         ]
         assert one.tokens == sum(len(replay.output) for replay in chosen)
@@ -83,10 +83,10 @@ def test_scores_are_those_of_each_package_alone(place: Path, tokenizer: Tokenize
 
 def test_the_same_edits_are_the_same_weights(place: Path, tokenizer: Tokenizer) -> None:
     edits, words = read(place / "edits.jsonl"), vocabulary(tokenizer)
-    ngram = Library(place / "home", tokenizer).ngram
+    ngram = StdlibNgram(place / "home", tokenizer).ngram
     first, again = (train(edits, tokenizer, words, ngram) for _ in range(2))
     other = train(edits[1:], tokenizer, words, ngram)
-    for kind in KINDS:
+    for kind in WEIGHT_KINDS:
         values = np.asarray(first[kind].values)
         assert values.any() and values.tobytes() == np.asarray(again[kind].values).tobytes()
         assert not np.array_equal(values, np.asarray(other[kind].values))
@@ -96,7 +96,7 @@ def test_the_same_edits_are_the_same_weights(place: Path, tokenizer: Tokenizer) 
 
 
 @settings(max_examples=25, deadline=None)
-@given(files=FILES, kind=st.sampled_from(KINDS))
+@given(files=FILES, kind=st.sampled_from(WEIGHT_KINDS))
 def test_lessons_show_what_the_drafter_would_be_shown(
     files: list[tuple[str, str]], kind: Any
 ) -> None:
@@ -120,17 +120,17 @@ def test_lessons_show_what_the_drafter_would_be_shown(
             check_files(lesson, workspace)
 
 
-def check_files(lesson: Lesson, workspace: Workspace) -> None:
+def check_files(lesson: EditLesson, workspace: Workspace) -> None:
     """Against the call that the drafter makes."""
-    nodes, width, limit, most, least = OTHERS
-    assert lesson.files.shape == lesson.probs.shape == (len(lesson.output), WIDTH)
+    nodes, width, limit, most, least = WORKSPACE_QUERY
+    assert lesson.files.shape == lesson.probs.shape == (len(lesson.output), MAX_FILE_TOKENS)
     assert (lesson.files[0] == -1).all() and lesson.matches[0] == 0, "nothing stands before it"
     for at in range(1, len(lesson.output)):
         tail = lesson.output[max(0, at - limit) : at]
         tree = workspace.tree(tail, nodes, width, limit=limit, most=most, least=least)
         first = [n for n, parent in enumerate(tree.parents) if parent == -1]
         tokens = [tree.tokens[n] for n in first]
-        assert lesson.files[at].tolist() == tokens + [-1] * (WIDTH - len(tokens))
+        assert lesson.files[at].tolist() == tokens + [-1] * (MAX_FILE_TOKENS - len(tokens))
         shares = [np.float32(tree.probs[n]) for n in first]
         assert lesson.probs[at, : len(first)].tolist() == shares
         assert lesson.matches[at] == tree.length

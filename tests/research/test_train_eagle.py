@@ -10,27 +10,27 @@ from typing import Any
 import pytest
 import torch
 
-from engine.drafting.methods.eagle import eagle, embedded
-from engine.drafting.methods.eagle_head import EagleHead, fresh, shape_of
+from engine.drafting.methods.eagle import eagle, embed
+from engine.drafting.methods.eagle_head import EagleHead, shape_of, untrained_head
 from engine.drafting.methods.head_checkpoint import CheckpointError
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.research.train import self_distill
 from engine.research.train.eagle import (
-    Frozen,
-    Lesson,
+    EagleLesson,
+    FrozenModel,
     accuracy,
-    in_a_row,
+    chain_accuracy,
     lesson,
     loss_of,
     losses,
-    predicted,
+    predict_states,
     train,
 )
 from engine.research.train.loop import Plan, fit, generator
-from engine.research.train.sample_file import BadSamples
-from engine.research.train.self_distill import Text, ask
+from engine.research.train.sample_file import SampleError
+from engine.research.train.self_distill import TrainingText, ask
 from tests.conftest import CORPUS
 from tests.model.test_target import load
 from tests.support.heads import calm, killed_at, written
@@ -52,13 +52,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def texts(model: TorchTarget, place: Path) -> list[Text]:
+def texts(model: TorchTarget, place: Path) -> list[TrainingText]:
     return ask(QUESTIONS, model, Tokenizer(model.folder), place / "answers.jsonl", 60)
 
 
 def test_the_loss_by_hand(model: TorchTarget) -> None:
     """Of two rows: smooth L1, the mean over the width, and a tenth of the cross entropy."""
-    frozen = Frozen(model)
+    frozen = FrozenModel(model)
     frozen.head = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     found, truth = torch.tensor([[0.0, 0.0], [2.0, 1.0]]), torch.tensor([[0.5, 3.0], [2.0, 1.0]])
     apart = [(0.5 * 0.5**2 + (3.0 - 0.5)) / 2, 0.0]
@@ -70,9 +70,11 @@ def test_the_loss_by_hand(model: TorchTarget) -> None:
     assert losses(found, truth, frozen).tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_rows_stand_one_ahead_and_only_answers_count(model: TorchTarget, texts: list[Text]) -> None:
+def test_rows_stand_one_ahead_and_only_answers_count(
+    model: TorchTarget, texts: list[TrainingText]
+) -> None:
     """Against the model's own logits: the state that is wanted gives the token after the next."""
-    one, frozen = lesson(texts[0], model), Frozen(model)
+    one, frozen = lesson(texts[0], model), FrozenModel(model)
     count = len(texts[0].prefix) + len(texts[0].tokens)
     assert len(one.tokens) == len(one.states) == count and len(one.counts) == count - 1
     assert one.counts.tolist() == [n >= len(texts[0].prefix) for n in range(count - 1)]
@@ -80,16 +82,18 @@ def test_rows_stand_one_ahead_and_only_answers_count(model: TorchTarget, texts: 
     for _ in model.prefill([*one.tokens, 0], 2):
         pass
     assert torch.allclose(frozen.logits(one.states), model.model.head(one.states), atol=1e-4)
-    head = fresh(shape_of(model.settings), 0)
+    head = untrained_head(shape_of(model.settings), 0)
     whole = loss_of(head, [one], frozen)
-    rows = losses(predicted(head, one, frozen), one.states[1:], frozen)
+    rows = losses(predict_states(head, one, frozen), one.states[1:], frozen)
     assert float(whole.detach()) == pytest.approx(float(rows[one.counts].mean().detach()), rel=1e-5)
     noisy = [float(loss_of(head, [one], frozen, generator(0, n)).detach()) for n in (1, 1, 2)]
     assert noisy[0] == noisy[1] != noisy[2] and noisy[0] != float(whole.detach())
 
 
 @torch.no_grad()
-def followed(head: EagleHead, one: Lesson, frozen: Frozen, row: int, most: int) -> list[bool]:
+def followed(
+    head: EagleHead, one: EagleLesson, frozen: FrozenModel, row: int, most: int
+) -> list[bool]:
     """Whether each guess behind a row is right, one at a time and all anew; to the first wrong one,
     or to where the text is not what the model would have said."""
     wanted = [int(frozen.logits(state).argmax()) for state in one.states]
@@ -99,7 +103,7 @@ def followed(head: EagleHead, one: Lesson, frozen: Frozen, row: int, most: int) 
         if at >= len(wanted) or (found and one.tokens[at] != wanted[at - 1]):
             break
         mask = torch.ones(len(states), len(states), dtype=torch.bool).tril()
-        read = embedded(frozen.model, tokens)
+        read = embed(frozen.model, tokens)
         out = head(read, torch.stack(states), torch.arange(len(states)), head.empty(), mask)[0][-1]
         guess = int(frozen.logits(out).argmax())
         found.append(guess == wanted[at])
@@ -111,12 +115,14 @@ def followed(head: EagleHead, one: Lesson, frozen: Frozen, row: int, most: int) 
 
 
 @pytest.mark.full
-def test_guesses_in_a_row_are_followed_one_by_one(model: TorchTarget, texts: list[Text]) -> None:
+def test_guesses_in_a_row_are_followed_one_by_one(
+    model: TorchTarget, texts: list[TrainingText]
+) -> None:
     """On a sampled text, which soon leaves what the model would have said, and on a greedy one,
     with a head that has learnt nothing and one that is often right."""
-    frozen, greedy = Frozen(model), written(model, texts[0].prefix, 40, {})
-    lessons = [lesson(one, model) for one in (texts[0], Text(texts[0].prefix, greedy))]
-    head = fresh(shape_of(model.settings), 0)
+    frozen, greedy = FrozenModel(model), written(model, texts[0].prefix, 40, {})
+    lessons = [lesson(one, model) for one in (texts[0], TrainingText(texts[0].prefix, greedy))]
+    head = untrained_head(shape_of(model.settings), 0)
 
     def loss(rows: list[int], noise: Any) -> torch.Tensor:
         return loss_of(head, [lessons[row] for row in rows], frozen)
@@ -132,15 +138,19 @@ def test_guesses_in_a_row_are_followed_one_by_one(model: TorchTarget, texts: lis
                     hits[step] += right
                     tried[step] += 1
         shares = [hit / max(one, 1) for hit, one in zip(hits, tried, strict=True)]
-        assert in_a_row(head, lessons, frozen, 4) == pytest.approx(shares, abs=1e-6)
+        assert chain_accuracy(head, lessons, frozen, 4) == pytest.approx(shares, abs=1e-6)
         assert shares[0] == pytest.approx(accuracy(head, lessons, frozen, 1)[0], abs=1e-6)
     assert 1 > shares[0] > 0 and shares[3] > 0 and tried[3] < tried[0]
 
 
-def test_training_sees_what_drafting_sees(model: TorchTarget, texts: list[Text]) -> None:
+def test_training_sees_what_drafting_sees(model: TorchTarget, texts: list[TrainingText]) -> None:
     """The first level of a drafted tree is what the training's row says."""
-    one, head, frozen = lesson(texts[1], model), fresh(shape_of(model.settings), 0), Frozen(model)
-    rows = frozen.logits(predicted(head, one, frozen)).detach()
+    one, head, frozen = (
+        lesson(texts[1], model),
+        untrained_head(shape_of(model.settings), 0),
+        FrozenModel(model),
+    )
+    rows = frozen.logits(predict_states(head, one, frozen)).detach()
     tokenizer = Tokenizer(model.folder)
     tokenizer.eos = frozenset()
     seen: list[list[int]] = []
@@ -160,7 +170,7 @@ def test_training_sees_what_drafting_sees(model: TorchTarget, texts: list[Text])
 
 @pytest.mark.full
 def test_a_trained_head_beats_an_untrained_one(
-    model: TorchTarget, texts: list[Text], tmp_path: Path
+    model: TorchTarget, texts: list[TrainingText], tmp_path: Path
 ) -> None:
     """On answers that were held out, and where it drafts."""
     head = train(texts, model, tmp_path, PLAN)
@@ -176,7 +186,7 @@ def test_a_trained_head_beats_an_untrained_one(
     tokenizer = Tokenizer(model.folder)
     tokenizer.eos = frozenset()
     passes = []
-    for each in (fresh(shape_of(model.settings), 0), again):
+    for each in (untrained_head(shape_of(model.settings), 0), again):
         total = 0
         for text in texts[:4]:
             prompt = Prompt(text.prefix, max_tokens=40)
@@ -188,7 +198,7 @@ def test_a_trained_head_beats_an_untrained_one(
 
 @pytest.mark.full
 def test_a_killed_training_makes_the_same_head(
-    model: TorchTarget, texts: list[Text], place: Path, tmp_path: Path
+    model: TorchTarget, texts: list[TrainingText], place: Path, tmp_path: Path
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train(texts[:9], model, whole, PLAN)
@@ -230,22 +240,24 @@ def test_published_dialogues(model: TorchTarget, tmp_path: Path) -> None:
         ('{"prefix": [1], "tokens": ["a"]}', "are no list of ids"),
     ],
 )
-def test_bad_files_are_one_line(model: TorchTarget, tmp_path: Path, text: str, complaint: str) -> None:
+def test_bad_files_are_one_line(
+    model: TorchTarget, tmp_path: Path, text: str, complaint: str
+) -> None:
     file = tmp_path / "data.json"
     file.write_text(text)
-    with pytest.raises(BadSamples, match=complaint) as caught:
+    with pytest.raises(SampleError, match=complaint) as caught:
         self_distill.load(file, Tokenizer(model.folder), 500)
     assert str(file) in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_what_it_refuses(model: TorchTarget, tiny: Any, tmp_path: Path) -> None:
-    with pytest.raises(BadSamples, match="1 answers: two or more are needed"):
-        train([Text([1], [2])], model, tmp_path)
-    with pytest.raises(BadSamples, match="token 9999: made with another tokenizer"):
-        train([Text([1], [9999])] * 2, model, tmp_path)
+    with pytest.raises(SampleError, match="1 answers: two or more are needed"):
+        train([TrainingText([1], [2])], model, tmp_path)
+    with pytest.raises(SampleError, match="token 9999: made with another tokenizer"):
+        train([TrainingText([1], [9999])] * 2, model, tmp_path)
     with pytest.raises(CheckpointError, match="models of Llama's family only"):
-        train([Text([1], [2])] * 2, load(tiny("gpt2")), tmp_path)
-    nothing = Lesson([1, 2], torch.zeros(2, 32), torch.tensor([False]))
-    frozen, head = Frozen(model), fresh(shape_of(model.settings), 0)
+        train([TrainingText([1], [2])] * 2, load(tiny("gpt2")), tmp_path)
+    nothing = EagleLesson([1, 2], torch.zeros(2, 32), torch.tensor([False]))
+    frozen, head = FrozenModel(model), untrained_head(shape_of(model.settings), 0)
     assert float(loss_of(head, [nothing], frozen).detach()) == 0
     assert accuracy(head, [nothing], frozen) == [0, 0, 0]

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from engine.records import Request
 from engine.research import two_models
 from engine.research.two_models import (
-    Pair,
-    Reader,
-    Speculation,
+    BatchSpeculation,
+    CachedModel,
+    ModelPair,
     agreement,
     generate_and_check,
     speculative_decoding,
@@ -32,7 +32,7 @@ SAMPLED = {"temperature": 0.8, "top_k": 20, "top_p": 0.9}
 
 
 @pytest.fixture(scope="module", params=["llama", "gpt2"])
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModelPair:
     """Two random models of one tokenizer. They seldom agree. In float64: a padded batch rounds
     otherwise than a row alone, and equality is asked for here."""
     root = tmp_path_factory.mktemp("pair")
@@ -42,13 +42,13 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def twins(pair: Pair) -> Pair:
+def twins(pair: ModelPair) -> ModelPair:
     """They always agree."""
     return replace(pair, little=pair.big)
 
 
 @torch.inference_mode()
-def alone(pair: Pair, prompt: str, count: int, request: Request) -> tuple[list[int], str]:
+def alone(pair: ModelPair, prompt: str, count: int, request: Request) -> tuple[list[int], str]:
     """The oracle: the big model, one prompt, no cache, no padding, a token a pass."""
     row = pair.tokenizer.encode(prompt)
     start = len(row)
@@ -72,8 +72,8 @@ def alone(pair: Pair, prompt: str, count: int, request: Request) -> tuple[list[i
     st.integers(0, 9),
 )
 def test_texts_are_the_big_models_own(
-    pair: Pair,
-    twins: Pair,
+    pair: ModelPair,
+    twins: ModelPair,
     prompts: list[str],
     count: int,
     draft: int,
@@ -95,7 +95,7 @@ def test_texts_are_the_big_models_own(
     assert found.passes <= max(map(len, found.tokens), default=0) + 1
 
 
-def ending(pair: Pair, *tokens: int) -> Pair:
+def ending(pair: ModelPair, *tokens: int) -> ModelPair:
     """The same pair where these tokens end a text."""
     import copy
 
@@ -104,7 +104,7 @@ def ending(pair: Pair, *tokens: int) -> Pair:
     return replace(pair, tokenizer=tokenizer)
 
 
-def test_every_place_of_an_end_token(pair: Pair, twins: Pair) -> None:
+def test_every_place_of_an_end_token(pair: ModelPair, twins: ModelPair) -> None:
     """In a draft, as a correction, behind a whole draft; of each row by itself."""
     endless = ending(twins)
     texts = [alone(endless, prompt, 12, Request("complete"))[0] for prompt in PROMPTS]
@@ -119,7 +119,7 @@ def test_every_place_of_an_end_token(pair: Pair, twins: Pair) -> None:
     assert ended > 12
 
 
-def test_agreeing_models_take_few_passes(twins: Pair) -> None:
+def test_agreeing_models_take_few_passes(twins: ModelPair) -> None:
     """A draft of 5 and the token behind it: 6 tokens a pass; a draft's last token is caught up."""
     used = ending(twins)
     found = speculative_decoding(used, PROMPTS, 30, 5)
@@ -130,20 +130,20 @@ def test_agreeing_models_take_few_passes(twins: Pair) -> None:
     assert one.passes == 1 and one.drafted == [0] * 4 and one.reasons == ["length"] * 4
 
 
-def test_drafts_end_with_an_end_token(twins: Pair) -> None:
+def test_drafts_end_with_an_end_token(twins: ModelPair) -> None:
     endless = ending(twins)
     text = alone(endless, PROMPTS[0], 6, Request("complete"))[0]
     used = ending(twins, text[2])
     stop = text.index(text[2])
     row = used.tokenizer.encode(PROMPTS[0])
-    (draft,) = Speculation(used, [row], 20, 6).drafts()
+    (draft,) = BatchSpeculation(used, [row], 20, 6).drafts()
     assert draft.tokens == text[: stop + 1]
 
 
 # -- checks ----------------------------------------------------------------------------------------
 
 
-def test_texts_are_given_where_all_rows_agree(pair: Pair, twins: Pair) -> None:
+def test_texts_are_given_where_all_rows_agree(pair: ModelPair, twins: ModelPair) -> None:
     used = ending(twins)
     found = generate_and_check(used, PROMPTS, 7)
     expected = [
@@ -157,7 +157,7 @@ def test_texts_are_given_where_all_rows_agree(pair: Pair, twins: Pair) -> None:
     assert generate_and_check(ending(pair), PROMPTS, 0) == PROMPTS
 
 
-def test_behind_an_end_token_nothing_need_agree(twins: Pair) -> None:
+def test_behind_an_end_token_nothing_need_agree(twins: ModelPair) -> None:
     """The notebook's defect: models had to agree on what followed it."""
     text = alone(ending(twins), PROMPTS[0], 9, Request("complete"))[0]
     used = ending(twins, text[3])
@@ -168,7 +168,7 @@ def test_behind_an_end_token_nothing_need_agree(twins: Pair) -> None:
     assert agreement(used, PROMPTS[0], 9) == stop
 
 
-def test_agreement_is_counted_and_shown(pair: Pair, twins: Pair) -> None:
+def test_agreement_is_counted_and_shown(pair: ModelPair, twins: ModelPair) -> None:
     said: list[str] = []
     assert agreement(ending(twins), PROMPTS[0], 6, said.append) == 6
     assert [line.split()[0] for line in said] == ["1", "2", "3", "4", "5", "6"]
@@ -185,10 +185,10 @@ def test_agreement_is_counted_and_shown(pair: Pair, twins: Pair) -> None:
 # -- the cache -------------------------------------------------------------------------------------
 
 
-def test_what_was_taken_back_leaves_no_trace(pair: Pair) -> None:
+def test_what_was_taken_back_leaves_no_trace(pair: ModelPair) -> None:
     """Logits behind texts that come and go in a batch are those of each text read afresh."""
     texts = [[[5, 6, 7], [8]], [[5, 6, 9, 9], [8, 1, 2]], [[5, 6], [8, 1, 3, 4]], [[7], [8, 1]]]
-    reader = Reader(pair.big, 2)
+    reader = CachedModel(pair.big, 2)
     for step in [*texts, *texts[::-1]]:
         for n, logits in reader.after(step, [True, True]).items():
             with torch.inference_mode():
@@ -203,7 +203,7 @@ def test_what_was_taken_back_leaves_no_trace(pair: Pair) -> None:
 # -- what is refused, and the example ------------------------------------------------------------
 
 
-def test_what_cannot_be_written_is_refused(pair: Pair) -> None:
+def test_what_cannot_be_written_is_refused(pair: ModelPair) -> None:
     for prompts in ([], [""], ["x", ""]):
         with pytest.raises(ValueError, match="a prompt is empty"):
             speculative_decoding(pair, prompts, 5)
@@ -232,7 +232,7 @@ def test_the_example_runs(tiny: Any, tmp_path: Path) -> None:
     assert first.rsplit("\n", 1)[0] == second.rstrip("\n"), "sampled texts of one seed"
 
 
-def test_a_little_model_may_have_more_ids(pair: Pair, tmp_path: Path) -> None:
+def test_a_little_model_may_have_more_ids(pair: ModelPair, tmp_path: Path) -> None:
     """As models have whose embeddings are padded: what the big one has not is never drafted."""
     import copy
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafting import Context, Drafter, Nothing
+from engine.drafting import DraftContext, Drafter, NullDrafter
 from engine.generate import Generation, generate
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
@@ -42,14 +42,14 @@ class Remembering(HashTarget):
         return known[key]
 
 
-class Drawn(Nothing):
+class Drawn(NullDrafter):
     """Draws from a model of its own: chains, or trees of siblings alike or without replacement."""
 
     def __init__(self, model: HashTarget, seed: int, width: int, replace: bool) -> None:
         self.model, self.width, self.replace = model, width, replace
         self.dice = Dice(seed, DRAFTING)
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         draft, texts = Draft(), [[*context.prompt, *context.output]]
         parents = [-1]
         for _ in range(2):

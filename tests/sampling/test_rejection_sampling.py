@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafting import Nothing
+from engine.drafting import NullDrafter
 from engine.generate import Generation, generate
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
@@ -198,7 +198,7 @@ def test_every_seed_is_another_one() -> None:
 def test_unknown_rules_and_broken_logits_are_one_line(endless: Tokenizer) -> None:
     with pytest.raises(ValueError, match="verification 'typical': choose match or rejection"):
         list(
-            generate(Generation(Request("complete"), Prompt([1]), endless, HashTarget().context, verification="typical"), HashTarget(), Nothing())
+            generate(Generation(Request("complete"), Prompt([1]), endless, HashTarget().context, verification="typical"), HashTarget(), NullDrafter())
         )  # fmt: skip
     judge = rejecting(Request("complete", temperature=1.0))
     with pytest.raises(ValueError, match="not numbers"):

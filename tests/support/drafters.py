@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import Config
-from engine.drafting import Context, Drafter, Nothing
+from engine.drafting import DraftContext, Drafter, NullDrafter
 from engine.drafting._drafting import Drafter as Native
 from engine.drafting._drafting import Ngram, Recycling, Vocabulary, Weights, weight_count
-from engine.drafting.answer_history import Memory
-from engine.drafting.builders import Asked, Make, Parts
+from engine.drafting.answer_history import AnswerHistory
+from engine.drafting.builders import DrafterFactory, EngineParts, RequestParts
 from engine.drafting.methods import datastore
-from engine.drafting.next_token import Model, NextToken
-from engine.drafting.registry import NAMES, chosen
+from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
+from engine.drafting.registry import DRAFTERS, parse_choice
 from engine.model.cost_model import GRID, Cost
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
@@ -28,13 +28,13 @@ from index import Workspace
 from tests.conftest import HashTarget, byte_bpe
 
 
-class Scripted(Nothing):
+class Scripted(NullDrafter):
     """Knows the true text (`truth`), and proposes by it."""
 
     def __init__(self, truth: list[int], vocab: int, seed: int = 0) -> None:
         self.truth, self.vocab, self.random = truth, vocab, random.Random(seed)
 
-    def ahead(self, context: Context, count: int) -> list[int]:
+    def ahead(self, context: DraftContext, count: int) -> list[int]:
         start = len(context.output)
         return self.truth[start : start + count]
 
@@ -42,7 +42,7 @@ class Scripted(Nothing):
 class Right(Scripted):
     """Always right, as far as there is room."""
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         draft = Draft()
         for n, token in enumerate(self.ahead(context, 7)):
             draft.add(token, n - 1, 1.0, "right")
@@ -52,7 +52,7 @@ class Right(Scripted):
 class Wrong(Scripted):
     """Always wrong at the root, right behind it."""
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         draft = Draft()
         for n, token in enumerate(self.ahead(context, 5)):
             draft.add((token + 1) % self.vocab if n == 0 else token, n - 1, 1.0, "wrong")
@@ -64,7 +64,7 @@ class Trees(Scripted):
 
     eos = 0
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         draft = Draft()
         truth = self.ahead(context, 6)
         on_path = {-1: 0}
@@ -82,7 +82,7 @@ class Trees(Scripted):
 class Long(Scripted):
     """Ignores the room left."""
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         draft = Draft()
         for n, token in enumerate(self.ahead(context, 50) + [1] * 20):
             draft.add(token, n - 1, 1.0, "long")
@@ -234,16 +234,16 @@ def real(
     seed: int = 0,
     budget: int = 48,
     recycling: Recycling | None = None,
-) -> NextToken:
+) -> NextTokenDrafter:
     """The drafter in use, by default with costs that make drafting pay."""
     weights: dict[Any, Weights] = {one: weights_of(kind, seed) for one in ("file", "hunk")}
-    model = Model(made_up(words), NoLibrary(), weights)  # type: ignore[arg-type]
-    return NextToken(model, Steady(costs), budget, workspace, recycling)
+    model = NextTokenModel(made_up(words), NoLibrary(), weights)  # type: ignore[arg-type]
+    return NextTokenDrafter(model, Steady(costs), budget, workspace, recycling)
 
 
 # -- the drafters that can be chosen by name -------------------------------------------------------
 
-TOYS = [name for name, one in NAMES.items() if not one.runs]  # those that a hash can try
+TOYS = [name for name, one in DRAFTERS.items() if not one.runs]  # those that a hash can try
 VARIANTS = (
     "prompt-lookup:longest=2,tokens=3,whole=no",
     "sam:bias=0,across=2",
@@ -262,21 +262,21 @@ def toy_tokenizer() -> Tokenizer:
 
 
 @lru_cache(64)
-def maker(text: str, vocab: int, documents: tuple[tuple[int, ...], ...]) -> Make:
+def maker(text: str, vocab: int, documents: tuple[tuple[int, ...], ...]) -> DrafterFactory:
     """What makes a drafter as --drafter names it, of toy parts; `documents`: a corpus, where it
     takes one."""
-    choice = chosen(text)
+    choice = parse_choice(text)
     weights: dict[Any, Weights] = {one: weights_of("trained") for one in ("file", "hunk")}
-    model = Model(made_up(), NoLibrary(), weights)  # type: ignore[arg-type]
+    model = NextTokenModel(made_up(), NoLibrary(), weights)  # type: ignore[arg-type]
     with TemporaryDirectory() as folder:
-        file = Path(folder) / "corpus" if NAMES[choice.name].copies else None
+        file = Path(folder) / "corpus" if DRAFTERS[choice.name].copies else None
         if file is not None:
             made = datastore.build([ids(one) for one in documents])
             datastore.save(made, file, toy_tokenizer().fingerprint, {})
         config = Config(drafter=text, corpus=file)
         target = HashTarget(vocab)
         return choice.load(
-            Parts(config, target, toy_tokenizer(), Steady(CHEAP), model, Memory(vocab))
+            EngineParts(config, target, toy_tokenizer(), Steady(CHEAP), model, AnswerHistory(vocab))
         )
 
 
@@ -284,7 +284,7 @@ def registered(truth: list[int], vocab: int) -> dict[str, Drafter]:
     """One fresh drafter of each name, and some with options. The corpus nearly says the truth."""
     texts = [truth[::-1], truth[5:25], truth[20:], [*truth[:9], 0, *truth[9:30]]]
     documents = tuple(map(tuple, texts))
-    asked = Asked(None, lambda width: Recycling(vocab, width))
+    asked = RequestParts(None, lambda width: Recycling(vocab, width))
     return {text: maker(text, vocab, documents)(asked) for text in (*TOYS, *VARIANTS)}
 
 
@@ -296,7 +296,7 @@ def drafters(truth: list[int], vocab: int) -> dict[str, Drafter]:
 def trying(truth: list[int], vocab: int) -> dict[str, Drafter]:
     """Those that try to break the law, and the one in use."""
     return {
-        "nothing": Nothing(),
+        "nothing": NullDrafter(),
         "right": Right(truth, vocab),
         "wrong": Wrong(truth, vocab),
         "trees": Trees(truth, vocab),

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.drafting import Drafter, Nothing
+from engine.drafting import Drafter, NullDrafter
 from engine.generate import Generation, generate
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
@@ -43,7 +43,7 @@ def written(target: TorchTarget, ids: list[int], count: int, options: Any) -> li
     tokenizer.eos = frozenset()
     request, prompt = Request("complete", **options), Prompt(ids, max_tokens=count)
     answer = Generation(request, prompt, tokenizer, target.context)
-    list(generate(answer, target, Nothing()))
+    list(generate(answer, target, NullDrafter()))
     return answer.output
 
 
@@ -56,7 +56,7 @@ def same_wherever_it_ends(
         tokenizer.eos = frozenset({token})
         for room in (0, 1, 2, 3, 11, 30):
             prompt = Prompt(ids, max_tokens=room)
-            _, expected = run(target, tokenizer, prompt, Nothing(), **options)
+            _, expected = run(target, tokenizer, prompt, NullDrafter(), **options)
             for drafter in drafters():
                 _, done = run(target, tokenizer, prompt, drafter, **options)
                 assert answer(done) == answer(expected), (token, room)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from engine.drafting import Context, Drafter, Nothing
+from engine.drafting import DraftContext, Drafter, NullDrafter
 from engine.drafting.methods.datastore import Corpus, build
 from engine.records import Draft
 
@@ -21,7 +21,7 @@ def corpus(*documents: list[int]) -> Corpus:
 
 def drafted(drafter: Drafter, prompt: list[int], room: int = 100, **more: Any) -> Draft:
     """The first draft after a prompt."""
-    context = Context(prompt, room=room, **more)
+    context = DraftContext(prompt, room=room, **more)
     drafter.begin(context)
     return drafter.propose(context, None).first(room)
 
@@ -45,17 +45,17 @@ def paths_of(draft: Draft) -> list[tuple[int, ...]]:
     return paths
 
 
-class Other(Nothing):
+class Other(NullDrafter):
     """Stands where Token Recycling or a model would."""
 
     def __init__(self) -> None:
         self.told: list[list[int]] = []
         self.begun = 0
 
-    def begin(self, context: Context) -> None:
+    def begin(self, context: DraftContext) -> None:
         self.begun += 1
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         return Draft([99], [-1], [1.0], ["other"])
 
     def observe(self, draft: Draft, path: Any, committed: list[int], *_: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.drafting.stdlib_ngram import Library
+from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.prompts.tokenizer import Tokenizer
 from index.workspace.array_file import write
 from tests.conftest import CORPUS
@@ -43,7 +43,9 @@ def make_place(folder: Path, make: Callable[[Path], Any] = make_model) -> Path:
     make(folder / "model")
     (folder / "sources" / "a.py").write_text(CODE * 9)
     tokenizer = Tokenizer(folder / "model")
-    small, library = (Library(folder / "home", tokenizer, at) for at in (folder / "sources", None))
+    small, library = (
+        StdlibNgram(folder / "home", tokenizer, at) for at in (folder / "sources", None)
+    )
     for _ in small.build():
         pass
     write(library.file, library.fingerprint, {}, {"table": np.array(small.ngram.table)})

@@ -25,10 +25,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Print the list; the exit code."""
-    from engine.drafting.registry import NAMES
+    from engine.drafting.registry import DRAFTERS
 
-    width = max(map(len, NAMES)) + 2
-    for name, one in NAMES.items():
+    width = max(map(len, DRAFTERS)) + 2
+    for name, one in DRAFTERS.items():
         show(f"{name:<{width}}{one.line}")
         if args.verbose and one.options:
             given = ",".join(f"{key}={written(value)}" for key, value in one.options.items())
@@ -63,10 +63,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _drafter(text: str) -> str:
     """A drafter that there is. ArgumentTypeError, one line, for others."""
-    from engine.drafting.registry import chosen
+    from engine.drafting.registry import parse_choice
 
     try:
-        chosen(text)
+        parse_choice(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text

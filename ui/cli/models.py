@@ -100,10 +100,10 @@ def _count_library(folder: Path) -> None:
     is ready all the same."""
     if not (folder / "tokenizer.json").is_file():
         return
-    from engine.drafting.stdlib_ngram import Library
+    from engine.drafting.stdlib_ngram import StdlibNgram
     from engine.prompts.tokenizer import Tokenizer
 
-    library = Library(weights.home(), Tokenizer(folder))
+    library = StdlibNgram(weights.home(), Tokenizer(folder))
     if library.ready:
         return
     with progress_bars() as progress, contextlib.closing(library.build(progress)) as work:
@@ -133,7 +133,7 @@ def _remove_libraries(tokenizers: set[str]) -> int:
 
     freed = 0
     for fingerprint in tokenizers:
-        for file in stdlib_ngram.kept(weights.home(), fingerprint):
+        for file in stdlib_ngram.ngram_files(weights.home(), fingerprint):
             freed += file.stat().st_size
             file.unlink()
     return freed

@@ -1,75 +1,116 @@
-"""Options that `edit`, `ask`, `summarize` and `chat` share, and the engine that they name.
-
-Nothing heavy is imported before a model is loaded.
-"""
+"""Options that several commands share, and the checks of their values. Imports nothing heavy."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import logging
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.config import devices
-from ui.cli import drafters
-from ui.cli.index import Failure, Trouble, say
+from ui.errors import USAGE, Failure
 
 if TYPE_CHECKING:
-    from engine import Engine
     from index.documents.embeddings import Embed
 
-OK, FAILED, USAGE, NO_MODEL = 0, 1, 2, 3
 EXIT_CODES = """exit codes:
   0    done
   1    nothing found, or failed
   2    usage or bad input
-  3    the model could not be had
+  3    the model is not available
   130  interrupted; what was written until then is shown
 """
-DEVICE = "auto, cpu, cuda or mps; cuda:0,cuda:1: some of the layers on each of these cards"
 DTYPES = ["auto", "f32", "bf16", "q8", "int8"]
-EXACT = "on a GPU: the same text, bit for bit, with any draft; slower"
+MODEL_HELP = "a built-in name, a folder, a GGUF file or a hub id"
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 
-def add_command(commands: Any, name: str, help: str, description: str) -> argparse.ArgumentParser:
-    """A command with the exit codes below its help."""
+def add_command(
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    help: str,
+    description: str,
+    exit_codes: str = EXIT_CODES,
+) -> argparse.ArgumentParser:
+    """Add a command that calls `run`, with the exit codes below its help."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=help,
         description=description,
-        epilog=EXIT_CODES,
+        epilog=exit_codes,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.set_defaults(run=run)
     return parser
 
 
+# -- groups of options -------------------------------------------------------------------------
+
+
 def add_options(
-    parser: argparse.ArgumentParser, verbose: str = "colour the text by where it comes from"
+    parser: argparse.ArgumentParser, verbose: str = "colour the text by its source"
 ) -> None:
-    """Which model, how it chooses, and what is shown."""
+    """The options of a command that answers: model, drafting, sampling and output."""
     add = parser.add_argument
-    add("--model", metavar="M", help="a built-in name, a folder, a GGUF file or a hub id")
-    add("--device", type=device, metavar="D", help=DEVICE)
-    add("--dtype", choices=DTYPES, help="of the model's weights")
-    add("--exact", action="store_true", help=EXACT)
-    drafters.add_options(parser)
+    add_model(parser)
+    add_drafting(parser)
     add("--temperature", type=finite, default=0.0, metavar="T", help="0 (default) is greedy")
     add("--top-k", type=int, default=0, metavar="K", help="sample from the K likeliest; 0: all")
-    add("--top-p", type=finite, default=1.0, metavar="P", help="sample from this much probability")
-    add("--seed", type=int, default=0, metavar="S", help="same seed, same text")
-    add("--no-speculation", action="store_true", help="decode plainly: the same text, later")
-    add("--stats", action="store_true", help="figures on stderr")
+    add("--top-p", type=finite, default=1.0, metavar="P", help="nucleus sampling; 1 (default): all")
+    add("--seed", type=int, default=0, metavar="S", help="the same seed gives the same text")
+    add("--no-speculation", action="store_true", help="decode plainly: the same text, slower")
+    add("--stats", action="store_true", help="print figures on stderr")
     add("-v", "--verbose", action="store_true", help=verbose)
 
 
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """--model, --device, --dtype and --exact."""
+    add = parser.add_argument
+    add("--model", metavar="M", help=MODEL_HELP)
+    add(
+        "--device",
+        type=device,
+        metavar="D",
+        help="auto, cpu, cuda or mps; cuda:0,cuda:1 splits the layers across these cards",
+    )
+    add("--dtype", choices=DTYPES, help="of the weights")
+    add(
+        "--exact",
+        action="store_true",
+        help="on a GPU: the same text bit for bit with any draft; slower",
+    )
+
+
+def add_drafting(parser: argparse.ArgumentParser) -> None:
+    """--drafter, --corpus and --verification."""
+    add = parser.add_argument
+    add(
+        "--drafter",
+        type=_drafter,
+        metavar="NAME",
+        help="how answers are drafted (default: auto); `draftline drafters` lists the methods",
+    )
+    add("--corpus", type=Path, metavar="FILE", help="texts that sam, rest and others draft from")
+    add(
+        "--verification",
+        choices=["match", "rejection"],
+        help="how drafts of sampled text are verified; match (default): the same text with any "
+        "drafter; rejection: rejection sampling, the same distribution of texts",
+    )
+
+
 def add_max_tokens(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--max-tokens", type=_positive, metavar="N", help="of an answer, at most")
+    parser.add_argument("--max-tokens", type=positive, metavar="N", help="limit of an answer")
+
+
+def add_workspace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workspace", type=Path, metavar="DIR", help="draft from the files of this folder too"
+    )
 
 
 def add_embed(parser: argparse.ArgumentParser) -> None:
@@ -81,8 +122,11 @@ def add_embed(parser: argparse.ArgumentParser) -> None:
     )
 
 
+# -- values ------------------------------------------------------------------------------------
+
+
 def embedding(folder: Path | None) -> Embed | None:
-    """The model that --embed names. Raises Failure where it cannot be had."""
+    """The model that --embed names. Raises Failure if it cannot be loaded."""
     if folder is None:
         return None
     from index.documents.embeddings import local
@@ -94,37 +138,26 @@ def embedding(folder: Path | None) -> Embed | None:
 
 
 def sampling(args: argparse.Namespace) -> dict[str, Any]:
-    """How the model chooses, as a Request takes it. Raises Failure."""
+    """The sampling parameters as keyword arguments of a Request. Raises Failure."""
     from engine import Request, RequestError
 
-    chosen = {name: getattr(args, name) for name in SAMPLING}
+    parse_choice = {name: getattr(args, name) for name in SAMPLING}
     try:
-        Request("chat", **chosen)
+        Request("chat", **parse_choice)
     except RequestError as error:
         raise Failure(USAGE, str(error)) from error
-    return chosen
+    return parse_choice
 
 
-def open_engine(args: argparse.Namespace, progress: Callable[[str, int, int], None]) -> Engine:
-    """The model, loaded. Raises Failure where there is none."""
-    progress("loading", 0, 0)
-    from engine import Config, Engine
-    from engine.model.hf_model import UnsupportedModel
-    from engine.weights import WeightsError
-
-    names = ("model", "device", "dtype", "drafter", "corpus", "verification", "workspace", "exact")
-    chosen = {name: getattr(args, name, None) for name in names}
-    config = Config(**{name: value for name, value in chosen.items() if value is not None})
-    try:
-        return Engine(config, progress=progress)
-    except (WeightsError, UnsupportedModel, OSError) as error:
-        raise Failure(NO_MODEL, str(error)) from error
-    except ValueError as error:  # a dtype that the device has not, a corpus of another model
-        raise Failure(USAGE, str(error)) from error
+def check_workspace(folder: Path | None) -> None:
+    """Raises Failure if --workspace names something other than a folder."""
+    if folder and not folder.is_dir():
+        raise Failure(USAGE, f"{folder}: not a folder: name the workspace's folder")
 
 
-def given(text: str, option: str) -> str:
-    """A text of the command line, from stdin where it is `-`. Raises Failure where it is none."""
+def text_argument(text: str, option: str, remedy: str = "write what you want to know") -> str:
+    """The text of an option, read from stdin if it is `-`. Raises Failure if it is empty or not
+    text."""
     if text == "-":
         if not sys.stdin:
             raise Failure(USAGE, f"{option} -: stdin is closed: pipe the text in")
@@ -133,43 +166,23 @@ def given(text: str, option: str) -> str:
         except UnicodeDecodeError as error:
             why = f"{option} -: not UTF-8 (byte {error.start}): convert it"
             raise Failure(USAGE, why) from error
-    return checked(text, option)
+    return checked_text(text, option, remedy)
 
 
-def checked(text: str, option: str) -> str:
-    """A text that can be shown to a model. Raises Failure where it is none."""
+def checked_text(text: str, option: str, remedy: str = "write what you want to know") -> str:
+    """`text`. Raises Failure if it is empty, or not text that a tokenizer can encode."""
     if not text.strip():
-        raise Failure(USAGE, f"{option}: empty: write what you want to know")
+        raise Failure(USAGE, f"{option}: empty: {remedy}")
     if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text):
         raise Failure(USAGE, f"{option}: not text (NUL or broken UTF-8): write it again")
     return text
 
 
-def guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
-    """Run a command; what fails, or is logged meanwhile, is one line on stderr."""
-    with _trouble_told():
-        try:
-            return run(args)
-        except Failure as failure:
-            say(str(failure))
-            return failure.code
-
-
-@contextlib.contextmanager
-def _trouble_told() -> Iterator[None]:
-    trouble = Trouble()
-    loggers = [logging.getLogger(name) for name in ("index", "engine")]
-    for logger in loggers:
-        logger.addHandler(trouble)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeHandler(trouble)
+# -- argument types: their ArgumentTypeErrors are usage errors -----------------------------------
 
 
 def device(text: str) -> str:
-    """A Config.device, checked before anything is loaded."""
+    """A `Config.device`."""
     try:
         devices(text)
     except ValueError as error:
@@ -178,18 +191,29 @@ def device(text: str) -> str:
 
 
 def finite(text: str) -> float:
-    """A number that can be computed with."""
+    """A finite number."""
     number = float(text)
     if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text} is not a number to sample with")
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
     return number
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
+def positive(text: str) -> int:
+    """A whole number of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give a whole number of 1 or more")
+    return int(text)
 
 
-finite.__name__, _positive.__name__ = "number", "whole number"  # argparse's messages use them
+def _drafter(text: str) -> str:
+    """The name of a drafter, with its options."""
+    from engine.drafting.registry import parse_choice
+
+    try:
+        parse_choice(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+finite.__name__ = "number"  # argparse's messages show the name

@@ -37,8 +37,8 @@ from ui.cli.index import (
 
 if TYPE_CHECKING:
     from engine.drafting._drafting import Ngram, Vocabulary, Weights
-    from engine.drafting.next_token import Kind
-    from engine.drafting.stdlib_ngram import Library
+    from engine.drafting.next_token import WeightKind
+    from engine.drafting.stdlib_ngram import StdlibNgram
     from engine.prompts.tokenizer import Tokenizer
     from engine.research.train.drafter import Score
     from engine.research.train.edit_records import Edit
@@ -117,7 +117,7 @@ def _train(args: argparse.Namespace) -> None:
     from engine.drafting.vocabulary import vocabulary
     from engine.research.train import drafter
 
-    rounds = drafter.ROUNDS if args.rounds is None else args.rounds
+    rounds = drafter.EPOCHS if args.rounds is None else args.rounds
     if rounds < 1:
         raise Failure(USAGE, f"--rounds {rounds}: nothing would be learnt: give 1 or more")
     edits, left_out = _edits(args.edits, args.test)
@@ -144,7 +144,11 @@ def _train(args: argparse.Namespace) -> None:
 
 
 def _learn_table(
-    made: dict[Kind, Weights], questions: list[str], model: str, words: Vocabulary, ngram: Ngram
+    made: dict[WeightKind, Weights],
+    questions: list[str],
+    model: str,
+    words: Vocabulary,
+    ngram: Ngram,
 ) -> None:
     """What the model's own table is worth: by its answers, or as the weights in use say."""
     from engine.research.train import recycling_weights
@@ -184,11 +188,11 @@ def _table(scores: Iterator[Score], rivals: int) -> None:
 
 def _edits(file: Path, test: tuple[str, ...]) -> tuple[list[Edit], list[Edit]]:
     """To train on, and those of the packages left out. Raises Failure."""
-    from engine.research.train.edit_records import BadEdits, read
+    from engine.research.train.edit_records import EditError, read
 
     try:
         found = read(file)
-    except BadEdits as error:
+    except EditError as error:
         raise Failure(USAGE, str(error)) from error
     except FileNotFoundError as error:
         raise Failure(USAGE, f"{file}: no such file: name a file of recorded edits") from error
@@ -210,11 +214,11 @@ def _edits(file: Path, test: tuple[str, ...]) -> tuple[list[Edit], list[Edit]]:
 
 def _questions(file: Path) -> list[str]:
     """What the model is asked. Raises Failure."""
-    from engine.research.train.recycling_weights import BadQuestions, read
+    from engine.research.train.recycling_weights import QuestionError, read_questions
 
     try:
-        return read(file)
-    except BadQuestions as error:
+        return read_questions(file)
+    except QuestionError as error:
         raise Failure(USAGE, str(error)) from error
 
 
@@ -222,12 +226,12 @@ def _names(edits: list[Edit]) -> str:
     return ", ".join(sorted({edit.package for edit in edits}))
 
 
-def _library(tokenizer: Tokenizer) -> Library:
+def _library(tokenizer: Tokenizer) -> StdlibNgram:
     """The n-gram of the language's library, counted first where it was not yet. Raises Failure."""
-    from engine.drafting.stdlib_ngram import Library
+    from engine.drafting.stdlib_ngram import StdlibNgram
     from engine.weights import home
 
-    library = Library(home(), tokenizer)
+    library = StdlibNgram(home(), tokenizer)
     if library.ready:
         return library
     say("counting the standard library for this tokenizer; about a minute, and only once")
@@ -240,7 +244,7 @@ def _library(tokenizer: Tokenizer) -> Library:
     return library
 
 
-def _shipped() -> list[dict[Kind, Weights]]:
+def _shipped() -> list[dict[WeightKind, Weights]]:
     """The weights in use to compare with; none where they cannot be read, and one line."""
     from engine.drafting.drafter_weights import load_weights
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
     from engine.research.train.acceptance_data import Sample
     from engine.research.train.loop import Plan
-    from engine.research.train.self_distill import Text
+    from engine.research.train.self_distill import TrainingText
 
 TARGET, DRAFT = "qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"
 EXIT_CODES = """exit codes:
@@ -162,14 +162,14 @@ def _one_line() -> Iterator[None]:
     from engine.drafting.draft_model import PairError
     from engine.drafting.methods.head_checkpoint import CheckpointError
     from engine.model.hf_model import UnsupportedModel
-    from engine.research.train.loop import OtherTraining
-    from engine.research.train.recycling_weights import BadQuestions
-    from engine.research.train.sample_file import BadSamples
+    from engine.research.train.loop import StateError
+    from engine.research.train.recycling_weights import QuestionError
+    from engine.research.train.sample_file import SampleError
     from engine.weights import WeightsError
 
     try:
         yield
-    except (BadSamples, BadQuestions, OtherTraining, PairError, CheckpointError) as error:
+    except (SampleError, QuestionError, StateError, PairError, CheckpointError) as error:
         raise Failure(USAGE, str(error)) from error
     except (UnsupportedModel, WeightsError) as error:
         raise Failure(NO_MODEL, str(error)) from error
@@ -201,7 +201,7 @@ def _eagle(args: argparse.Namespace) -> None:
     from engine.research.train import eagle
 
     model, tokenizer = _model(args.model)
-    found = _answers(args, model, tokenizer, eagle.LONGEST)
+    found = _answers(args, model, tokenizer, eagle.MAX_TEXT_TOKENS)
     eagle.train(found, model, args.out, _chosen(eagle.PLAN, args), say)
     show(f"{args.out}: an EAGLE head for {args.model}; report.json says how good it is")
 
@@ -210,7 +210,7 @@ def _adaptive(args: argparse.Namespace) -> None:
     from engine.research.train import adaptive_tokens
 
     model, tokenizer = _model(args.model)
-    found = _answers(args, model, tokenizer, adaptive_tokens.LONGEST)
+    found = _answers(args, model, tokenizer, adaptive_tokens.MAX_TEXT_TOKENS)
     given = {"slots": args.slots, "tokens": args.tokens}
     options = {name: value for name, value in given.items() if value is not None}
     plan = _chosen(adaptive_tokens.PLAN, args)
@@ -220,7 +220,7 @@ def _adaptive(args: argparse.Namespace) -> None:
 
 def _answers(
     args: argparse.Namespace, model: TorchTarget, tokenizer: Tokenizer, longest: int
-) -> list[Text]:
+) -> list[TrainingText]:
     """Read, or written by the model."""
     from engine.research.train import self_distill
 
@@ -229,20 +229,20 @@ def _answers(
     found = _pieces(args, tokenizer, model.context)
     if found and args.questions is None:
         return found
-    length = args.length or self_distill.LENGTH
+    length = args.length or self_distill.MAX_ANSWER_TOKENS
     questions, file = _questions(args.questions), args.out / "samples.jsonl"
     return self_distill.ask(questions, model, tokenizer, file, length, args.seed, say) + found
 
 
-def _pieces(args: argparse.Namespace, tokenizer: Tokenizer, context: int) -> list[Text]:
+def _pieces(args: argparse.Namespace, tokenizer: Tokenizer, context: int) -> list[TrainingText]:
     """Of what --files names, if anything."""
     from engine.research.train import source_chunks
 
     if not args.files:
         return []
-    length = min(args.length or source_chunks.LENGTH, context - 1)
-    how_many = args.pieces or source_chunks.COUNT
-    return source_chunks.pieces(args.files, tokenizer, how_many, length, args.seed, say)
+    length = min(args.length or source_chunks.CHUNK_TOKENS, context - 1)
+    how_many = args.pieces or source_chunks.CHUNKS
+    return source_chunks.source_chunks(args.files, tokenizer, how_many, length, args.seed, say)
 
 
 def _samples(args: argparse.Namespace, draft: TorchTarget, tokenizer: Tokenizer) -> list[Sample]:
@@ -251,7 +251,7 @@ def _samples(args: argparse.Namespace, draft: TorchTarget, tokenizer: Tokenizer)
     from engine.research.train import acceptance_data
 
     if args.data is not None:
-        return acceptance_data.load(args.data)
+        return acceptance_data.load_samples(args.data)
     texts = _pieces(args, tokenizer, draft.context)
     questions = [] if texts and args.questions is None else _questions(args.questions)
     target, reading = _model(args.model)
@@ -272,9 +272,9 @@ def _samples(args: argparse.Namespace, draft: TorchTarget, tokenizer: Tokenizer)
 
 def _questions(file: Path | None) -> list[str]:
     import engine.research.train
-    from engine.research.train.recycling_weights import read
+    from engine.research.train.recycling_weights import read_questions
 
-    return read(file or Path(engine.research.train.__file__).with_name("questions.jsonl"))
+    return read_questions(file or Path(engine.research.train.__file__).with_name("questions.jsonl"))
 
 
 def _chosen(plan: Plan, args: argparse.Namespace) -> Plan:

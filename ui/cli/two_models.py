@@ -33,7 +33,7 @@ from ui.cli.train_heads import DRAFT, TARGET, count
 
 if TYPE_CHECKING:
     from engine.research.comparison import Timed
-    from engine.research.model_pair import Pair
+    from engine.research.model_pair import ModelPair
 
 T = TypeVar("T")
 RUNS = 10  # of a benchmark
@@ -99,7 +99,9 @@ def run(args: argparse.Namespace) -> int:
     return _compare(args, pair, prompt, choices)
 
 
-def _compare(args: argparse.Namespace, pair: Pair, prompt: str, choices: dict[str, Any]) -> int:
+def _compare(
+    args: argparse.Namespace, pair: ModelPair, prompt: str, choices: dict[str, Any]
+) -> int:
     """One text in several ways."""
     from engine.research.comparison import WAYS, benchmark, profiled, write
     from ui.cli.answer_view import Writer
@@ -191,7 +193,11 @@ def _list(args: argparse.Namespace, choices: dict[str, Any]) -> int:
 
 
 def _one(
-    pair: Pair, item: dict[str, Any], way: str, args: argparse.Namespace, choices: dict[str, Any]
+    pair: ModelPair,
+    item: dict[str, Any],
+    way: str,
+    args: argparse.Namespace,
+    choices: dict[str, Any],
 ) -> dict[str, Any]:
     """A prompt with its text, or with what is wrong."""
     from engine.research.comparison import write
@@ -236,7 +242,7 @@ def _items(file: Path) -> list[dict[str, Any]]:
 # -- the models --------------------------------------------------------------------------------
 
 
-def _load(args: argparse.Namespace, device: str = "") -> Pair:
+def _load(args: argparse.Namespace, device: str = "") -> ModelPair:
     from engine.research.model_pair import load
 
     return _told(
@@ -252,9 +258,9 @@ def _load(args: argparse.Namespace, device: str = "") -> Pair:
 
 
 def _located(args: argparse.Namespace) -> None:
-    from engine.research.model_pair import located
+    from engine.research.model_pair import locate_pair
 
-    _told(lambda: located(args.draft_model, args.model))
+    _told(lambda: locate_pair(args.draft_model, args.model))
 
 
 def _told(make: Callable[[], T]) -> T:

@@ -22,13 +22,15 @@ from index.workspace.workspace import Workspace
 
 KIND = "corpus"
 ARRAYS = ("text", "starts", "order", "ranks")
-LIMIT = 256  # tokens that a match has at most
-MANY = 4096  # occurrences among which the first one is looked for, and which a tree counts
-WIDER = 16  # so many times the nodes that are kept are looked at
+MAX_MATCH_TOKENS = 256  # tokens that a match has at most
+MAX_OCCURRENCES = (
+    4096  # occurrences among which the first one is looked for, and which a tree counts
+)
+MAX_OVERSAMPLING = 16  # so many times the nodes that are kept are looked at
 Ids = NDArray[np.int32]
 
 
-class Static(Protocol):
+class Datastore(Protocol):
     """What can be copied from and does not grow with the answer."""
 
     name: str  # of the source in drafts
@@ -54,11 +56,11 @@ class Corpus:
 
     def after(self, tail: list[int], count: int) -> tuple[int, list[int]]:
         """The first place, as published; where there are more than MANY, the first of the last."""
-        ids = np.array(tail[-LIMIT:], np.int32)
-        length, places, _ = self.segments.match(ids, 1, LIMIT)
+        ids = np.array(tail[-MAX_MATCH_TOKENS:], np.int32)
+        length, places, _ = self.segments.match(ids, 1, MAX_MATCH_TOKENS)
         if not length:
             return 0, []
-        _, _, found = self.segments.match(ids[-length:], min(places, MANY), length)
+        _, _, found = self.segments.match(ids[-length:], min(places, MAX_OCCURRENCES), length)
         _, document, end, _ = found[-1]  # they come newest first
         return length, self.core.continuation(document, end, count).tolist()
 
@@ -69,7 +71,7 @@ class Corpus:
         return self.segments.tree(ids, nodes, width, limit, most=most, least=least)
 
 
-class Files:
+class WorkspaceDatastore:
     """A workspace's files as they are this second; the place that changed last counts."""
 
     name = "workspace"
@@ -78,7 +80,7 @@ class Files:
         self.workspace = workspace
 
     def after(self, tail: list[int], count: int) -> tuple[int, list[int]]:
-        for match in self.workspace.match(tail[-LIMIT:], 1, LIMIT):
+        for match in self.workspace.match(tail[-MAX_MATCH_TOKENS:], 1, MAX_MATCH_TOKENS):
             return match.length, match.continuation(count).tolist()
         return 0, []
 
@@ -89,18 +91,20 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TreeShape:
     """Which trees are drafted from a corpus."""
 
     width: int = 8  # nodes under one parent
     across: int = 1 << 30  # nodes of one depth
     deep: int = 1 << 30  # depths
-    limit: int = LIMIT  # tokens of the end that may match
+    limit: int = MAX_MATCH_TOKENS  # tokens of the end that may match
     least: int = 1  # and must
-    most: int = MANY  # places that are counted
+    most: int = MAX_OCCURRENCES  # places that are counted
 
 
-def best_first(static: Static, tail: list[int], nodes: int, shape: Shape) -> tuple[int, Draft]:
+def best_first_tree(
+    static: Datastore, tail: list[int], nodes: int, shape: TreeShape
+) -> tuple[int, Draft]:
     """How many tokens matched, and the tree of the `nodes` likeliest that `shape` allows; what is
     left out takes what is below it along. Likelier first, of equals the smaller token."""
     asked = nodes
@@ -108,13 +112,13 @@ def best_first(static: Static, tail: list[int], nodes: int, shape: Shape) -> tup
         tree = static.tree(
             tail, asked, shape.width, limit=shape.limit, most=shape.most, least=shape.least
         )
-        draft = pruned(tree, nodes, shape, static.name)
-        if len(draft) >= nodes or len(tree) < asked or asked >= nodes * WIDER:
+        draft = prune_tree(tree, nodes, shape, static.name)
+        if len(draft) >= nodes or len(tree) < asked or asked >= nodes * MAX_OVERSAMPLING:
             return tree.length, draft
         asked *= 4
 
 
-def pruned(tree: Tree, nodes: int, shape: Shape, name: str) -> Draft:
+def prune_tree(tree: Tree, nodes: int, shape: TreeShape, name: str) -> Draft:
     """The first `nodes` of a tree, at most `across` of one depth and `deep` depths."""
     draft = Draft()
     place: dict[int, tuple[int, int]] = {-1: (-1, 0)}  # by node of the tree: its own here, depth
@@ -136,7 +140,7 @@ def pruned(tree: Tree, nodes: int, shape: Shape, name: str) -> Draft:
 # -- on disk -----------------------------------------------------------------------------------
 
 
-class BadCorpus(ValueError):
+class CorpusError(ValueError):
     """A file that cannot be drafted from; the message is one line."""
 
 
@@ -163,17 +167,17 @@ def load(file: Path, fingerprint: str, vocabulary: int, model: str = "this model
             raise opened.damaged("no corpus")
         core = Frozen.mapped(*(opened.arrays[name] for name in ARRAYS))
     except FileNotFoundError as error:
-        raise BadCorpus(f"{file}: no such corpus: {again}") from error
+        raise CorpusError(f"{file}: no such corpus: {again}") from error
     except OSError as error:
-        raise BadCorpus(f"{file}: unreadable ({error.strerror}): {again}") from error
+        raise CorpusError(f"{file}: unreadable ({error.strerror}): {again}") from error
     except (Damaged, KeyError, TypeError, ValueError) as error:
         why = str(error).removeprefix(f"{file}: ")
-        raise BadCorpus(f"{file}: no corpus can be read ({why}): {again} again") from error
+        raise CorpusError(f"{file}: no corpus can be read ({why}): {again} again") from error
     if opened.fingerprint != fingerprint:
         made = opened.about.get("model", "another model")
-        raise BadCorpus(
+        raise CorpusError(
             f"{file}: made for the tokenizer of {made}, not of {model}: {again} for {model}"
         )
     if core.size and int(core.text.max()) >= vocabulary:
-        raise BadCorpus(f"{file}: has ids that {model} has not: {again} for {model}")
+        raise CorpusError(f"{file}: has ids that {model} has not: {again} for {model}")
     return Corpus(core)

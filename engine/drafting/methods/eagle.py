@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from engine.drafting import Context, Nothing
+from engine.drafting import DraftContext, NullDrafter
 from engine.drafting.methods.eagle_head import EagleHead
 from engine.drafting.methods.head_checkpoint import CheckpointError
 from engine.records import Draft
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from engine.model.torch_target import TorchTarget
 
 TOTAL, DEPTH, WIDTH = 60, 7, 10  # as published; `total` counts the last committed token
-CHUNK = 256  # committed tokens that the head reads at once
-BUDGETS = {40: 1.0, 48: 1.05, 50: 1.07, 56: 1.1, 60: 1.13}  # total -> what it must be worth
-LEAST = -1e30  # of a logit: heads may give anything
+PREFILL_CHUNK_TOKENS = 256  # committed tokens that the head reads at once
+TREE_SIZES = {40: 1.0, 48: 1.05, 50: 1.07, 56: 1.1, 60: 1.13}  # total -> what it must be worth
+MIN_LOGIT = -1e30  # of a logit: heads may give anything
 
 
-class Eagle(Nothing):
+class Eagle(NullDrafter):
     """Drafts one answer."""
 
     def __init__(
@@ -41,12 +41,12 @@ class Eagle(Nothing):
                              "1, 1 or more")  # fmt: skip
         self.head, self.total, self.depth, self.width = head, total, depth, width
 
-    def begin(self, context: Context) -> None:
+    def begin(self, context: DraftContext) -> None:
         self.past = self.head.empty()
         self.state: Any = None  # [1, width]: what the head says stands at the last token
 
     @torch.inference_mode()
-    def propose(self, context: Context, target: TorchTarget) -> Draft:
+    def propose(self, context: DraftContext, target: TorchTarget) -> Draft:
         """The reranked tree."""
         room = min(self.total - 1, context.room)
         if room <= 0:
@@ -54,7 +54,7 @@ class Eagle(Nothing):
         self._read([*context.prompt, *context.output], target)
         if self.state is None:  # a prompt of one token: there is no state to continue
             return Draft()
-        return self._expanded(target, context.ends).reranked(room)
+        return self._expanded(target, context.eos_ids).reranked(room)
 
     def _read(self, text: list[int], target: TorchTarget) -> None:
         """The pairs (state of a token, the next token) that were not read yet."""
@@ -62,20 +62,20 @@ class Eagle(Nothing):
         assert states is not None, "eagle() tells the target to keep its states"
         start = self.past[0].shape[1]
         while start < len(text) - 1:
-            stop = min(start + CHUNK, len(text) - 1)
+            stop = min(start + PREFILL_CHUNK_TOKENS, len(text) - 1)
             rows = torch.arange(start, stop, device=states.device)
             mask = torch.arange(stop, device=states.device)[None] <= rows[:, None]
             out, self.past = self.head(
-                embedded(target, text[start + 1 : stop + 1]), states[start:stop].float(), rows,
+                embed(target, text[start + 1 : stop + 1]), states[start:stop].float(), rows,
                 self.past, mask,
             )  # fmt: skip
             self.state = out[-1:]
             start = stop
 
-    def _expanded(self, target: TorchTarget, ends: frozenset[int]) -> Tree:
+    def _expanded(self, target: TorchTarget, ends: frozenset[int]) -> EagleTree:
         """All nodes that were looked at. Their rows stand behind the committed ones in a cache
         that is thrown away; what a node follows is the state that the head gave at its parent."""
-        tree, base, past = Tree(), self.past[0].shape[1], self.past
+        tree, base, past = EagleTree(), self.past[0].shape[1], self.past
         frontier = tree.grow([-1], self._best(target, self.state))
         after = {-1: self.state[0]}
         seen: list[int] = []  # nodes whose rows are in the cache, in their order
@@ -86,7 +86,7 @@ class Eagle(Nothing):
             seen += frontier
             states = torch.stack([after[tree.parents[node]] for node in frontier])
             positions = torch.full((len(frontier),), base + level, device=states.device)
-            tokens = embedded(target, [tree.tokens[node] for node in frontier])
+            tokens = embed(target, [tree.tokens[node] for node in frontier])
             mask = tree.mask(frontier, seen, base).to(states.device)
             out, past = self.head(tokens, states, positions, past, mask)
             after.update(zip(frontier, out, strict=True))
@@ -98,7 +98,7 @@ class Eagle(Nothing):
         """The likeliest tokens behind each of `states` [rows, width], with their log
         probabilities."""
         logits = target.model.head(states.to(target.model.dtype)).float()
-        said = logits.nan_to_num(LEAST, -LEAST, LEAST).log_softmax(-1)
+        said = logits.nan_to_num(MIN_LOGIT, -MIN_LOGIT, MIN_LOGIT).log_softmax(-1)
         found = said.topk(min(self.width, said.shape[-1]))
         return [
             [(token, min(0.0, value)) for token, value in zip(ids, values, strict=True)]
@@ -106,7 +106,7 @@ class Eagle(Nothing):
         ]
 
 
-class Tree:
+class EagleTree:
     """Nodes in the order of their creation, so parents come first and never score less."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class Tree:
         return draft
 
 
-def embedded(target: TorchTarget, tokens: list[int]) -> Tensor:
+def embed(target: TorchTarget, tokens: list[int]) -> Tensor:
     """The model's own embeddings of tokens: f32 [tokens, width]."""
     model: Any = target.model
     ids = torch.tensor(tokens, dtype=torch.int64, device=target.device)
@@ -161,7 +161,7 @@ def embedded(target: TorchTarget, tokens: list[int]) -> Tensor:
 def auto_total(seconds: Callable[[int], float]) -> int:
     """The published choice of a tree's size: the time of a pass over so many rows, beside what so
     many are worth."""
-    return min(BUDGETS, key=lambda total: seconds(total) / BUDGETS[total])
+    return min(TREE_SIZES, key=lambda total: seconds(total) / TREE_SIZES[total])
 
 
 def eagle(

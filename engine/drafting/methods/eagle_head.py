@@ -24,7 +24,7 @@ KIND = "eagle head"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class HeadShape:
     """Of the layer; that of the model's own ones."""
 
     hidden_size: int
@@ -38,11 +38,11 @@ class Shape:
     bias: bool = True  # of the layer that joins state and embedding
 
 
-def shape_of(settings: dict[str, Any]) -> Shape:
+def shape_of(settings: dict[str, Any]) -> HeadShape:
     """From a model's config.json."""
     heads = settings["num_attention_heads"]
     rope = settings.get("rope_parameters") or {}
-    return Shape(
+    return HeadShape(
         settings["hidden_size"],
         heads,
         settings.get("num_key_value_heads") or heads,
@@ -55,7 +55,7 @@ def shape_of(settings: dict[str, Any]) -> Shape:
 
 
 class Attention(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: HeadShape) -> None:
         super().__init__()
         self.shape = shape
         width, d, bias = shape.hidden_size, shape.head_dim, shape.qkv_bias
@@ -91,7 +91,7 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: HeadShape) -> None:
         super().__init__()
         width, inner = shape.hidden_size, shape.intermediate_size
         self.gate_proj = nn.Linear(width, inner, bias=False)
@@ -103,8 +103,8 @@ class Mlp(nn.Module):
         return out
 
 
-class Layer(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+class DecoderLayer(nn.Module):
+    def __init__(self, shape: HeadShape) -> None:
         super().__init__()
         self.self_attn, self.mlp = Attention(shape), Mlp(shape)
         width, eps = shape.hidden_size, shape.rms_norm_eps
@@ -114,11 +114,11 @@ class Layer(nn.Module):
 class EagleHead(nn.Module):
     """`forward` is a pure function: caches are handed in and returned longer."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: HeadShape) -> None:
         super().__init__()
         self.shape = shape
         self.fc = nn.Linear(2 * shape.hidden_size, shape.hidden_size, bias=shape.bias)
-        self.layers = nn.ModuleList([Layer(shape)])
+        self.layers = nn.ModuleList([DecoderLayer(shape)])
 
     def empty(self) -> tuple[Tensor, Tensor]:
         """Keys and values of no rows: [kv heads, rows, d]."""
@@ -151,7 +151,7 @@ class EagleHead(nn.Module):
         with one line. Of published ones only the tensors of the head are taken."""
         config, weights = load_head(folder, KIND, model)
         shape = shape_of(settings)
-        shape = Shape(**(asdict(shape) | {"bias": config.get("bias", True)}))
+        shape = HeadShape(**(asdict(shape) | {"bias": config.get("bias", True)}))
         head = cls(shape)
         try:
             head.load_state_dict({name: weights[name].float() for name in head.state_dict()})
@@ -163,7 +163,7 @@ class EagleHead(nn.Module):
         return head.eval()
 
 
-def fresh(shape: Shape, seed: int) -> EagleHead:
+def untrained_head(shape: HeadShape, seed: int) -> EagleHead:
     """An untrained head, the same one for the same seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

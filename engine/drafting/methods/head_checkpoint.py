@@ -55,8 +55,8 @@ def save_head(
         "crc32": f"{crc32(data):08x}",
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / WEIGHTS, data)
-    write_whole(folder / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
+    write_atomically(folder / WEIGHTS, data)
+    write_atomically(folder / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
 
 
 def load_head(
@@ -101,7 +101,7 @@ def load_head(
     return config, weights
 
 
-def write_whole(file: Path, data: bytes) -> None:
+def write_atomically(file: Path, data: bytes) -> None:
     """Write a file whole or not at all; it survives the machine's end."""
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")
     temporary = Path(name)

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.drafting import Context, Nothing, chain
-from engine.drafting.methods.suffix_lookup import Earlier
+from engine.drafting import DraftContext, NullDrafter, chain
+from engine.drafting.methods.suffix_lookup import SuffixLookup
 from engine.records import Draft
 
 LONGEST, TOKENS = 3, 10
 
 
-class PromptLookup(Nothing):
+class PromptLookupDrafter(NullDrafter):
     """One run of tokens a step. Serves one request."""
 
     def __init__(self, longest: int = LONGEST, tokens: int = TOKENS, whole: bool = True) -> None:
         """`whole`: only places with `tokens` tokens behind them count."""
         self.longest, self.count, self.whole = longest, tokens, whole
 
-    def begin(self, context: Context) -> None:
-        self.text = Earlier([], context.prompt)
+    def begin(self, context: DraftContext) -> None:
+        self.text = SuffixLookup([], context.prompt)
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         size = len(self.text.tokens)
         for length in range(min(self.longest, size - 1), 0, -1):
             stop = size  # where it may start at most

@@ -9,26 +9,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.drafting import Context, Nothing
-from engine.drafting.methods.datastore import Shape, Static, best_first
+from engine.drafting import DraftContext, NullDrafter
+from engine.drafting.methods.datastore import Datastore, TreeShape, best_first_tree
 from engine.records import Draft
 
 NODES, DEEP, LONGEST, LEAST, PLACES = 64, 10, 16, 2, 5000
 
 
-class Rest(Nothing):
+class RestDrafter(NullDrafter):
     """A tree a step. Serves one request."""
 
     def __init__(
         self,
-        static: Static,
+        static: Datastore,
         nodes: int = NODES,
         deep: int = DEEP,
         longest: int = LONGEST,
         least: int = LEAST,
     ) -> None:
         self.static, self.nodes = static, nodes
-        self.shape = Shape(nodes, deep=deep, limit=longest, least=least, most=PLACES)
+        self.shape = TreeShape(nodes, deep=deep, limit=longest, least=least, most=PLACES)
 
-    def propose(self, context: Context, target: Any) -> Draft:
-        return best_first(self.static, context.tail(self.shape.limit), self.nodes, self.shape)[1]
+    def propose(self, context: DraftContext, target: Any) -> Draft:
+        return best_first_tree(self.static, context.tail(self.shape.limit), self.nodes, self.shape)[
+            1
+        ]

@@ -12,9 +12,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.drafting import Context, Drafter, Nothing, chain
-from engine.drafting.methods.datastore import LIMIT, Shape, Static, best_first
-from engine.drafting.methods.suffix_lookup import Earlier
+from engine.drafting import DraftContext, Drafter, NullDrafter, chain
+from engine.drafting.methods.datastore import (
+    MAX_MATCH_TOKENS,
+    Datastore,
+    TreeShape,
+    best_first_tree,
+)
+from engine.drafting.methods.suffix_lookup import SuffixLookup
 from engine.records import Draft
 
 BIAS = 5  # tokens that a match in the corpus counts less
@@ -23,27 +28,27 @@ RUN, THRESHOLD = 40, 5  # SamAnd: tokens of a run with its root, tokens that mus
 SOURCE = "context"
 
 
-class Sam(Nothing):
+class SamDrafter(NullDrafter):
     """Drafts in proportion to the match; none, no draft. Serves one request."""
 
     def __init__(
         self,
-        static: Static | None = None,
+        static: Datastore | None = None,
         most: int = MOST,
         factor: float = FACTOR,
         across: int = ACROSS,
         bias: int = BIAS,
     ) -> None:
         self.static, self.most, self.factor, self.bias = static, max(most, 1), factor, bias
-        self.shape = Shape(width=across, across=across)
+        self.shape = TreeShape(width=across, across=across)
 
-    def begin(self, context: Context) -> None:
-        self.text = Earlier(context.predictions, context.prompt)
+    def begin(self, context: DraftContext) -> None:
+        self.text = SuffixLookup(context.predictions, context.prompt)
 
-    def propose(self, context: Context, target: Any) -> Draft:
-        length, tail = self.text.longest(), context.tail(LIMIT)
+    def propose(self, context: DraftContext, target: Any) -> Draft:
+        length, tail = self.text.longest(), context.tail(MAX_MATCH_TOKENS)
         if self.static is not None:
-            matched, tree = best_first(self.static, tail, self.most - 1, self.shape)
+            matched, tree = best_first_tree(self.static, tail, self.most - 1, self.shape)
             if matched - self.bias > length:
                 return tree.first(self.reach(matched - self.bias))
         if not length:
@@ -60,34 +65,34 @@ class Sam(Nothing):
         self.text.extend(committed)
 
 
-class SamAnd(Nothing):
+class SamHybridDrafter(NullDrafter):
     """Drafts a run where a match is long, and what `other` proposes where none is. `other` is told
     of every verification. Serves one request."""
 
     def __init__(
         self,
         other: Drafter,
-        static: Static | None = None,
+        static: Datastore | None = None,
         run: int = RUN,
         threshold: int = THRESHOLD,
         bias: int = BIAS,
     ) -> None:
         self.other, self.static = other, static
-        self.wants_prompt = other.wants_prompt
+        self.needs_prompt_states = other.needs_prompt_states
         self.run, self.threshold, self.bias = max(run, 1), max(threshold, 1), bias
 
-    def begin(self, context: Context) -> None:
-        self.text = Earlier(context.predictions, context.prompt)
+    def begin(self, context: DraftContext) -> None:
+        self.text = SuffixLookup(context.predictions, context.prompt)
         self.other.begin(context)
 
-    def read(self, target: Any, tokens: list[int], states: Any) -> None:
-        self.other.read(target, tokens, states)
+    def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
+        self.other.observe_prompt(target, tokens, states)
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         length = self.text.longest()
         matched, found = 0, list[int]()
         if self.static is not None:
-            matched, found = self.static.after(context.tail(LIMIT), self.run - 1)
+            matched, found = self.static.after(context.tail(MAX_MATCH_TOKENS), self.run - 1)
         if max(length, matched - self.bias) < self.threshold:
             return self.other.propose(context, target)
         if length >= matched - self.bias:

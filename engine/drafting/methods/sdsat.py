@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from engine.drafting import Context, Nothing
+from engine.drafting import DraftContext, NullDrafter
 from engine.drafting.methods.head_checkpoint import CheckpointError, load_head, save_head
 from engine.records import Draft
 from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities
@@ -40,7 +40,7 @@ TEMPLATES = {  # k -> nodes of each level behind the certain token, as published
 }
 
 
-class Sdsat(Nothing):
+class SdsatDrafter(NullDrafter):
     """Drafts one answer: chains where it is greedy, or one of the published trees."""
 
     def __init__(self, ids: Sequence[int], slots: int = SLOTS, tree: bool = False) -> None:
@@ -53,10 +53,10 @@ class Sdsat(Nothing):
             raise ValueError(f"SDSAT trees of {slots} slots: there are templates for {known}")
         self.ids, self.slots, self.tree = list(ids), slots, tree
 
-    def begin(self, context: Context) -> None:
+    def begin(self, context: DraftContext) -> None:
         self.dice = Dice(context.request.seed, DRAFTING)
 
-    def propose(self, context: Context, target: TorchTarget) -> Draft:
+    def propose(self, context: DraftContext, target: TorchTarget) -> Draft:
         """One pass of the model, then what its rows say."""
         slots = min(self.slots, context.room - 1)
         if slots <= 0:
@@ -66,14 +66,14 @@ class Sdsat(Nothing):
         logits = target.forward(context.last, blank).logits  # nothing of it is kept
         draft = Draft(passes=1)
         token = self._certain(draft, logits[0], context)
-        if token in context.ends:
+        if token in context.eos_ids:
             return draft
         widths = TEMPLATES[self.slots][:slots] if self.tree else (1,) * slots
-        grow(draft, [self._best(row, n, context) for n, row in enumerate(logits[1:])], widths,
-             context.ends)  # fmt: skip
+        grow_levels(draft, [self._best(row, n, context) for n, row in enumerate(logits[1:])], widths,
+             context.eos_ids)  # fmt: skip
         return draft
 
-    def _certain(self, draft: Draft, logits: Tensor, context: Context) -> int:
+    def _certain(self, draft: Draft, logits: Tensor, context: DraftContext) -> int:
         """The token after the last one: the model's own."""
         request, position = context.request, len(context.prompt) + len(context.output)
         if context.verification == "rejection" and request.temperature > 0:
@@ -85,7 +85,7 @@ class Sdsat(Nothing):
         draft.add(token, -1, 1.0, "sdsat")
         return token
 
-    def _best(self, logits: Tensor, slot: int, context: Context) -> list[tuple[int, float]]:
+    def _best(self, logits: Tensor, slot: int, context: DraftContext) -> list[tuple[int, float]]:
         """Tokens for one level and their probabilities, best first: by logits, or drawn without
         replacement with the noise that the model itself will choose with."""
         count = min(max(TEMPLATES[self.slots]) if self.tree else 1, logits.shape[-1])
@@ -102,7 +102,7 @@ class Sdsat(Nothing):
         return list(zip(ids[order].tolist(), shares.tolist(), strict=True))
 
 
-def grow(
+def grow_levels(
     draft: Draft, levels: list[list[tuple[int, float]]], widths: Sequence[int], ends: frozenset[int]
 ) -> None:
     """Levels behind the draft's first node. Each parent takes the first ones of the same list, the
@@ -123,7 +123,7 @@ def grow(
         parents = level
 
 
-def install(target: TorchTarget, embeddings: Tensor) -> list[int]:
+def install_embeddings(target: TorchTarget, embeddings: Tensor) -> list[int]:
     """Put adaptive tokens [tokens, width] behind the model's own; their ids. Nothing that the model
     says changes. CheckpointError for a model of another kind."""
     model: Any = target.model
@@ -138,7 +138,7 @@ def install(target: TorchTarget, embeddings: Tensor) -> list[int]:
     return list(range(first, first + len(rows)))
 
 
-def reserved(ids: Sequence[int], tokenizer: Tokenizer, target: TorchTarget) -> list[int]:
+def check_reserved(ids: Sequence[int], tokenizer: Tokenizer, target: TorchTarget) -> list[int]:
     """`ids` of a tuned model's own vocabulary that stand for no word. ValueError names one that
     does, or that there is not."""
     words = {number: word for word, number in tokenizer.words.items()}

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.drafting.draft_length import Likely
-from engine.drafting.draft_model import DraftModel, Smaller
+from engine.drafting.draft_length import ConfidenceStop
+from engine.drafting.draft_model import DraftModel, SeparateModel
 from engine.drafting.methods.head_checkpoint import CheckpointError, load_head, save_head
 
 if TYPE_CHECKING:
@@ -104,4 +104,6 @@ def specdec(
     def belief(prob: float, hidden: Any) -> float:
         return float(head.accepted(hidden))
 
-    return DraftModel(Smaller(model), Likely(belief, threshold, bounds, lag=True), "specdec++")
+    return DraftModel(
+        SeparateModel(model), ConfidenceStop(belief, threshold, bounds, lag=True), "specdec++"
+    )

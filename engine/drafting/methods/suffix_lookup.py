@@ -14,11 +14,13 @@ import numpy as np
 from index._core import Automaton
 
 BORDER = -1  # between two texts
-WIDTH = 4  # bytes of a token
-TAIL = 64  # tokens of the end that are looked up first; more, where all of them match
+TOKEN_BYTES = 4  # bytes of a token
+INITIAL_TAIL_TOKENS = (
+    64  # tokens of the end that are looked up first; more, where all of them match
+)
 
 
-class Earlier:
+class SuffixLookup:
     """One text behind others, which are expected to recur. Nothing crosses a border."""
 
     def __init__(self, others: list[list[int]], text: list[int]) -> None:
@@ -39,7 +41,7 @@ class Earlier:
 
     def longest(self) -> int:
         """How many tokens at the end stood somewhere before, where another token follows them."""
-        size, limit = len(self.tokens) - self.start, TAIL
+        size, limit = len(self.tokens) - self.start, INITIAL_TAIL_TOKENS
         while True:
             tail = np.array(self.tokens[self.start + max(size - limit, 0) :], np.int32)
             length = self.automaton.match(tail, 1, limit, followed=True).length
@@ -53,10 +55,10 @@ class Earlier:
         size = len(self.tokens)
         run = array("i", self.tokens[size - length :]).tobytes()
         last = min((size if stop is None else stop) + length - 1, size - 1)
-        at = self.bytes.find(run, 0, last * WIDTH)
-        while at >= 0 and (at % WIDTH or self.tokens[at // WIDTH + length] == BORDER):
-            at = self.bytes.find(run, at + 1, last * WIDTH)
-        return at // WIDTH + length if at >= 0 else -1
+        at = self.bytes.find(run, 0, last * TOKEN_BYTES)
+        while at >= 0 and (at % TOKEN_BYTES or self.tokens[at // TOKEN_BYTES + length] == BORDER):
+            at = self.bytes.find(run, at + 1, last * TOKEN_BYTES)
+        return at // TOKEN_BYTES + length if at >= 0 else -1
 
     def first_before(self, length: int, count: int) -> int:
         """The same for the longest end, of `length` tokens at most, whose first occurrence has

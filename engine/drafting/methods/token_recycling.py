@@ -16,28 +16,28 @@ from typing import Any
 
 import numpy as np
 
-from engine.drafting import Context, Nothing
+from engine.drafting import DraftContext, NullDrafter
 from engine.drafting._drafting import Recycling
 from engine.records import Draft
 
 WIDTH = 8  # successors of a token
-MOST = 1024  # nodes of a template
-Likely = Callable[[int], tuple[Any, Any]] | None
+MAX_TEMPLATE_NODES = 1024  # nodes of a template
+TopLogits = Callable[[int], tuple[Any, Any]] | None
 Template = list[tuple[int, int]]  # of each node: its parent (-1: the root), its rank in that row
 
 
-class Recycler(Nothing):
+class RecyclingDrafter(NullDrafter):
     """Fills a template from the table, level by level. Serves one request; the table goes on."""
 
     def __init__(self, table: Recycling, template: Template, prompt: bool = False) -> None:
         """`prompt`: learn from the prompt's rows, too, which takes the time of their logits."""
-        self.table, self.template, self.wants_prompt = table, template, prompt
+        self.table, self.template, self.needs_prompt_states = table, template, prompt
         self.last = -1  # the token before the draft
 
-    def read(self, target: Any, tokens: list[int], states: Any) -> None:
-        recycle(self.table, tokens, target.logits(states))
+    def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
+        update_table(self.table, tokens, target.logits(states))
 
-    def propose(self, context: Context, target: Any) -> Draft:
+    def propose(self, context: DraftContext, target: Any) -> Draft:
         self.last = context.last
         draft, rows = Draft(), self.table.table
         rooms = [self._row(rows, self.last)]  # of the root, then of each node that was added
@@ -56,13 +56,15 @@ class Recycler(Nothing):
         self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
     ) -> None:
         if scores is not None:
-            recycle(self.table, [self.last, *draft.tokens], scores.logits, scores.likely)
+            update_table(self.table, [self.last, *draft.tokens], scores.logits, scores.likely)
 
     def _row(self, rows: np.ndarray[Any, Any], token: int) -> list[int]:
         return rows[token].tolist() if 0 <= token < len(rows) else []
 
 
-def recycle(table: Recycling, tokens: list[int], logits: Any, likely: Likely = None) -> None:
+def update_table(
+    table: Recycling, tokens: list[int], logits: Any, likely: TopLogits = None
+) -> None:
     """Overwrite the rows of `tokens` with the likeliest of `logits` (torch.Tensor [tokens,
     vocabulary]), which followed them; where a token is there twice, the last one counts. `likely`:
     `Scores.likely` of the same rows."""
@@ -80,7 +82,7 @@ def recycle(table: Recycling, tokens: list[int], logits: Any, likely: Likely = N
 # -- templates ---------------------------------------------------------------------------------
 
 # How many children a node has, by the ranks on its path; nodes that are not named have none.
-LARGE = {
+RECYCLING_TEMPLATE = {
     "": 8, "0": 8, "1": 4, "2": 3, "3": 2, "4": 1, "5": 1, "6": 1, "7": 1,
     "00": 8, "01": 3, "02": 2, "03": 1, "04": 1, "05": 1, "06": 1, "07": 1,
     "10": 2, "11": 1, "20": 1, "30": 1, "40": 1, "50": 1,
@@ -88,14 +90,17 @@ LARGE = {
     "300": 1, "0000": 3, "0001": 1, "0002": 1, "0010": 1, "0100": 1, "1000": 1,
     "00000": 2, "00010": 1,
 }  # fmt: skip
-SMALL = {
+SAMD_TEMPLATE = {
     "": 7, "0": 6, "1": 5, "2": 3, "3": 2, "4": 2, "5": 1, "6": 1,
     "00": 3, "01": 2, "02": 2, "03": 1, "04": 1, "10": 3, "11": 2, "12": 1, "13": 1,
     "20": 1, "21": 1, "30": 1, "40": 1, "50": 1,
     "000": 2, "001": 1, "010": 1, "100": 2, "110": 1, "200": 1,
     "0000": 2, "0010": 1, "1000": 1,
 }  # fmt: skip
-TEMPLATES = {"2.2.2": LARGE, "samd": SMALL}  # Token Recycling's own; SAM-Decoding's
+TEMPLATES = {
+    "2.2.2": RECYCLING_TEMPLATE,
+    "samd": SAMD_TEMPLATE,
+}  # Token Recycling's own; SAM-Decoding's
 
 
 def template(name: str) -> Template:
@@ -104,19 +109,19 @@ def template(name: str) -> Template:
     if name in TEMPLATES:
         counts = TEMPLATES[name]
         paths = [[*map(int, above), rank] for above in counts for rank in range(counts[above])]
-        return flattened(paths)
+        return flatten(paths)
     wanted = f"choose {' or '.join(TEMPLATES)}, or a JSON file of lists of ranks, as [[0], [0, 1]]"
     try:
         found = json.loads(Path(name).read_text("utf-8"))
-        if not isinstance(found, list) or not 0 < len(found) <= MOST:
-            raise ValueError(f"not a list of 1 to {MOST} paths")
-        return flattened(found)
+        if not isinstance(found, list) or not 0 < len(found) <= MAX_TEMPLATE_NODES:
+            raise ValueError(f"not a list of 1 to {MAX_TEMPLATE_NODES} paths")
+        return flatten(found)
     except (OSError, ValueError, TypeError, RecursionError) as error:
         why = getattr(error, "strerror", None) or error
         raise ValueError(f"template {name}: {why}: {wanted}") from error
 
 
-def flattened(paths: Iterable[list[int]]) -> Template:
+def flatten(paths: Iterable[list[int]]) -> Template:
     """Level by level, by rank; every path needs the one above it. ValueError for other lists."""
     places: dict[tuple[int, ...], int] = {(): -1}
     out: Template = []

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from engine.drafting.methods.head_checkpoint import write_whole
+from engine.drafting.methods.head_checkpoint import write_atomically
 from engine.drafting.methods.specdec import LAYERS, AcceptanceHead
 from engine.research.train import plot
 from engine.research.train.acceptance_data import Sample
-from engine.research.train.loop import Curve, Plan, fit, generator, order
-from engine.research.train.sample_file import BadSamples
+from engine.research.train.loop import Curve, Plan, fit, generator, shuffled_order
+from engine.research.train.sample_file import SampleError
 from engine.research.train.teacher_forcing import hidden_states
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Lessons:
+class AcceptanceLessons:
     """Hidden states [rows, width] and how likely the tokens at their places are accepted."""
 
     states: Tensor
@@ -46,7 +46,7 @@ class Lessons:
 
 
 @dataclass(frozen=True, slots=True)
-class Quality:
+class Calibration:
     """How good beliefs are: mean KL from the truth (nats), expected calibration error, and bins of
     (from, mean belief, mean truth, tokens)."""
 
@@ -55,7 +55,9 @@ class Quality:
     bins: tuple[tuple[float, float, float, int], ...]
 
 
-def mixed(sample: Sample, mixing: float, noise: torch.Generator) -> tuple[list[int], list[bool]]:
+def mix_tokens(
+    sample: Sample, mixing: float, noise: torch.Generator
+) -> tuple[list[int], list[bool]]:
     """The tokens to read behind the prefix, and which of them the draft model drew."""
     keep = (torch.rand(len(sample.tokens), generator=noise) < mixing).tolist()
     pairs = zip(sample.tokens, sample.draft, keep, strict=True)
@@ -68,21 +70,21 @@ def lessons(
     mixing: float = MIXING,
     seed: int = 0,
     report: Report = lambda line: None,
-) -> Lessons:
+) -> AcceptanceLessons:
     """All places of drawn tokens."""
     states, labels = [torch.empty(0, draft.model.width)], [torch.empty(0)]
     for number, sample in enumerate(samples):
-        tokens, drawn = mixed(sample, mixing, generator(seed, number))
+        tokens, drawn = mix_tokens(sample, mixing, generator(seed, number))
         ids = [*sample.prefix, *tokens][: draft.context]
         if max(ids) >= draft.vocab:
-            raise BadSamples(f"sample {number + 1}: token {max(ids)}: made with another tokenizer")
+            raise SampleError(f"sample {number + 1}: token {max(ids)}: made with another tokenizer")
         found = hidden_states(draft, ids, len(sample.prefix))
         chosen = torch.tensor(drawn)[: len(found)]
         states.append(found[chosen])
         labels.append(torch.tensor(sample.p_acc)[: len(found)][chosen])
         if (number + 1) % 20 == 0 or number + 1 == len(samples):
             report(f"read {number + 1} of {len(samples)} answers")
-    return Lessons(torch.cat(states), torch.cat(labels))
+    return AcceptanceLessons(torch.cat(states), torch.cat(labels))
 
 
 def weighted_loss(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
@@ -94,7 +96,7 @@ def weighted_loss(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
     return total / (refused.sum() + accepted.sum())
 
 
-def quality(beliefs: Tensor, labels: Tensor) -> Quality:
+def calibration(beliefs: Tensor, labels: Tensor) -> Calibration:
     """Of probabilities [rows] beside soft labels [rows]."""
     said = beliefs.double().clamp(1e-12, 1 - 1e-12)
     true = labels.double()
@@ -109,10 +111,10 @@ def quality(beliefs: Tensor, labels: Tensor) -> Quality:
             believed, found = float(said[here].mean()), float(true[here].mean())
             bins.append((n / BINS, believed, found, count))
             error += abs(believed - found) * count
-    return Quality(float((cross - entropy).mean()), error / max(len(true), 1), tuple(bins))
+    return Calibration(float((cross - entropy).mean()), error / max(len(true), 1), tuple(bins))
 
 
-def undone(beliefs: Tensor, weight: float) -> Tensor:
+def undo_weight(beliefs: Tensor, weight: float) -> Tensor:
     """What a head would say that was trained with weight 1."""
     said = beliefs.double()
     return weight * said / (weight * said + 1 - said)
@@ -121,9 +123,9 @@ def undone(beliefs: Tensor, weight: float) -> Tensor:
 def split(samples: list[Sample], seed: int) -> tuple[list[Sample], list[Sample], list[Sample]]:
     """To train on, to choose the weights by, to report on. BadSamples where there are too few."""
     if len(samples) < 3:
-        raise BadSamples(f"{len(samples)} answers: three or more are needed: give more questions")
+        raise SampleError(f"{len(samples)} answers: three or more are needed: give more questions")
     out = max(1, round(len(samples) * HELD_OUT))
-    shuffled = [samples[n] for n in order(len(samples), seed, 0)]
+    shuffled = [samples[n] for n in shuffled_order(len(samples), seed, 0)]
     return shuffled[2 * out :], shuffled[:out], shuffled[out : 2 * out]
 
 
@@ -143,10 +145,10 @@ def train(
     parts = [lessons(part, draft, mixing, plan.seed, report) for part in split(samples, plan.seed)]
     for part, name in zip(parts, ("training", "choosing", "testing"), strict=True):
         if not len(part.labels):
-            raise BadSamples(f"no drafted tokens for {name}: give more answers, or mix in less")
+            raise SampleError(f"no drafted tokens for {name}: give more answers, or mix in less")
     taught, choosing, testing = parts
-    head = fresh(draft.model.width, layers, tied, plan.seed)
-    untrained = quality(head.accepted(testing.states), testing.labels)
+    head = untrained_head(draft.model.width, layers, tied, plan.seed)
+    untrained = calibration(head.accepted(testing.states), testing.labels)
     before = weighted_loss(head(testing.states), testing.labels, weight)
     start_at_the_mean(head, taught.labels, weight)
 
@@ -160,8 +162,8 @@ def train(
     about = sha256(taught.states.numpy().tobytes() + taught.labels.numpy().tobytes()).hexdigest()
     work = folder / "work"
     curve = fit(head, len(taught.labels), loss, score, plan, work, f"{about} {weight}", report)
-    found = quality(undone(head.accepted(testing.states), weight), testing.labels)
-    mean = quality(torch.full_like(testing.labels, float(taught.labels.mean())), testing.labels)
+    found = calibration(undo_weight(head.accepted(testing.states), weight), testing.labels)
+    mean = calibration(torch.full_like(testing.labels, float(taught.labels.mean())), testing.labels)
     head.save(folder, draft.folder)
     after = weighted_loss(head(testing.states), testing.labels, weight)
     record = {
@@ -170,7 +172,7 @@ def train(
         "loss": float(after.detach()),
         "loss_untrained": float(before.detach()),
         "kl": found.kl,
-        "kl_with_weight": quality(head.accepted(testing.states), testing.labels).kl,
+        "kl_with_weight": calibration(head.accepted(testing.states), testing.labels).kl,
         "kl_untrained": untrained.kl,
         "kl_always_the_mean": mean.kl,
         "ece": found.ece,
@@ -184,7 +186,7 @@ def train(
     return head
 
 
-def fresh(width: int, layers: int, tied: bool, seed: int) -> AcceptanceHead:
+def untrained_head(width: int, layers: int, tied: bool, seed: int) -> AcceptanceHead:
     """An untrained head, the same one for the same seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -206,9 +208,9 @@ def write_report(folder: Path, curve: Curve, plan: Plan, record: dict[str, Any])
         "plan": asdict(plan), "losses": curve.losses, "held_out": curve.scores,
         "kept_epoch": curve.best + 1, **record,
     }  # fmt: skip
-    write_whole(folder / "report.json", (json.dumps(record, indent=2) + "\n").encode())
-    write_whole(folder / "loss.svg", plot.losses(curve).encode())
+    write_atomically(folder / "report.json", (json.dumps(record, indent=2) + "\n").encode())
+    write_atomically(folder / "loss.svg", plot.losses(curve).encode())
     diagram = {"perfect": [(0.0, 0.0), (1.0, 1.0)],
                "the head": [(said, true) for _, said, true, _ in record["bins"]]}  # fmt: skip
     title = "share accepted, by what the head says (weight undone)"
-    write_whole(folder / "reliability.svg", plot.draw(title, diagram).encode())
+    write_atomically(folder / "reliability.svg", plot.draw(title, diagram).encode())

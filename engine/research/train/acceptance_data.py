@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from engine.drafting.draft_length import Adaptive
+from engine.drafting.draft_length import AdaptiveLength
 from engine.drafting.draft_model import draft_model
 from engine.generate import Generation, generate
 from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Request
 from engine.research.train.loop import generator
-from engine.research.train.sample_file import BadSamples, keep, records
-from engine.research.train.self_distill import Text
-from engine.research.train.teacher_forcing import read
+from engine.research.train.sample_file import SampleError, read_records, resume_samples
+from engine.research.train.self_distill import TrainingText
+from engine.research.train.teacher_forcing import forced_rows
 
 if TYPE_CHECKING:
     from engine.model.torch_target import TorchTarget
@@ -65,12 +65,14 @@ def make(
     def make_one(number: int) -> dict[str, Any]:
         return asdict(one(questions[number], model, draft, tokenizer, length, seed + number))
 
-    known = (Sample(**each) for each in keep(file, start, len(questions), make_one, report))
+    known = (
+        Sample(**each) for each in resume_samples(file, start, len(questions), make_one, report)
+    )
     return [sample for sample in known if sample.tokens]
 
 
 def along(
-    texts: list[Text],
+    texts: list[TrainingText],
     model: TorchTarget,
     draft: TorchTarget,
     file: Path,
@@ -88,26 +90,35 @@ def along(
         text = texts[number]
         return asdict(label(text.prefix, text.tokens, model, draft, generator(seed, number)))
 
-    made = keep(file, start, len(texts), make_one, report, "text")
+    made = resume_samples(file, start, len(texts), make_one, report, "text")
     return [Sample(**each) for each in made]
 
 
 def one(
-    question: str, model: TorchTarget, draft: TorchTarget, tokenizer: Tokenizer, length: int, seed: int
+    question: str,
+    model: TorchTarget,
+    draft: TorchTarget,
+    tokenizer: Tokenizer,
+    length: int,
+    seed: int,
 ) -> Sample:
     """All four steps for one question."""
     messages = ({"role": "user", "content": question},)
     request = Request("chat", messages=messages, max_tokens=length, temperature=1.0, seed=seed)
     prompt = prompt_of(request, tokenizer)
     answer = Generation(request, prompt, tokenizer, model.context)
-    drafter = draft_model(draft, Adaptive())  # the same answer, perhaps sooner
+    drafter = draft_model(draft, AdaptiveLength())  # the same answer, perhaps sooner
     for _ in generate(answer, model, drafter):
         pass
     return label(prompt.ids, answer.output, model, draft, generator(seed, 0))
 
 
 def label(
-    prefix: list[int], tokens: list[int], model: TorchTarget, draft: TorchTarget, noise: torch.Generator
+    prefix: list[int],
+    tokens: list[int],
+    model: TorchTarget,
+    draft: TorchTarget,
+    noise: torch.Generator,
 ) -> Sample:
     """Steps two to four: what the draft model draws along an answer, and how that is accepted."""
     text, first = [*prefix, *tokens][:-1], len(prefix) - 1
@@ -116,13 +127,13 @@ def label(
     log_p: list[float] = []
     if not tokens:
         return Sample(prefix, [], [], [], [], [])
-    for _, logits, _ in read(draft, text, first):
+    for _, logits, _ in forced_rows(draft, text, first):
         said = logits.float().cpu()[:, : model.vocab].log_softmax(-1)
         found = torch.multinomial(said.exp(), 1, generator=noise)
         drawn += found[:, 0].tolist()
         log_q += said.gather(1, found)[:, 0].tolist()
     done = 0
-    for _, logits, _ in read(model, text, first):
+    for _, logits, _ in forced_rows(model, text, first):
         said = logits.float().cpu().log_softmax(-1)
         here = torch.tensor(drawn[done : done + len(said)])[:, None]
         log_p += said.gather(1, here)[:, 0].tolist()
@@ -131,12 +142,12 @@ def label(
     return Sample(prefix, tokens, drawn, p_acc, log_q, log_p)
 
 
-def load(file: Path) -> list[Sample]:
+def load_samples(file: Path) -> list[Sample]:
     """Samples of a file: JSON lines, or a published list of them, whose lists may be text.
     BadSamples names what is wrong."""
-    found = [_sample(where, record) for where, record in records(file)]
+    found = [_sample(where, record) for where, record in read_records(file)]
     if not found:
-        raise BadSamples(f"{file}: no samples in it: make some with --questions")
+        raise SampleError(f"{file}: no samples in it: make some with --questions")
     return found
 
 
@@ -150,10 +161,10 @@ def _sample(where: str, record: Any) -> Sample:
                 raise TypeError(name)
             values[name] = [kind(each) for each in found]
         except (ValueError, TypeError):
-            raise BadSamples(f"{where}: {name} is no list of numbers: leave it out") from None
+            raise SampleError(f"{where}: {name} is no list of numbers: leave it out") from None
     count = len(values["tokens"])
     if not values["prefix"] or len(values["draft"]) != count or len(values["p_acc"]) != count:
-        raise BadSamples(f"{where}: tokens, draft and p_acc differ in length: leave it out")
+        raise SampleError(f"{where}: tokens, draft and p_acc differ in length: leave it out")
     if not all(0 <= each <= 1 for each in values["p_acc"]):
-        raise BadSamples(f"{where}: a p_acc is not between 0 and 1: leave it out")
+        raise SampleError(f"{where}: a p_acc is not between 0 and 1: leave it out")
     return Sample(**values, log_q=[], log_p=[])

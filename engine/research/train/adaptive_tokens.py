@@ -20,23 +20,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.drafting.methods import sdsat
-from engine.drafting.methods.head_checkpoint import CheckpointError, write_whole
+from engine.drafting.methods.head_checkpoint import CheckpointError, write_atomically
 from engine.research.train import plot
-from engine.research.train.loop import Plan, fit, generator, order
-from engine.research.train.sample_file import BadSamples, Report
-from engine.research.train.self_distill import Text
+from engine.research.train.loop import Plan, fit, generator, shuffled_order
+from engine.research.train.sample_file import Report, SampleError
+from engine.research.train.self_distill import TrainingText
 
 if TYPE_CHECKING:
     from engine.model.torch_target import TorchTarget
 
 PLAN = Plan(epochs=4, batch=2, rate=1e-2, warmup=0.1)
-BLOCKS = 16  # cuts of a text at each step
-LONGEST = 1024
-HELD_OUT = 0.1
+BLOCKS_PER_TEXT = 16  # cuts of a text at each step
+MAX_TEXT_TOKENS = 1024
+HELD_OUT_SHARE = 0.1
 
 
 @dataclass(slots=True)
-class Blocks:
+class SlotBlocks:
     """What slots behind a text read and say. All are [blocks, slots]."""
 
     positions: Tensor
@@ -44,7 +44,7 @@ class Blocks:
     mask: Tensor  # bool [blocks * slots, text + blocks * slots]
 
 
-def blocks(count: int, cuts: list[int], slots: int, tokens: list[int]) -> Blocks:
+def slot_blocks(count: int, cuts: list[int], slots: int, tokens: list[int]) -> SlotBlocks:
     """For a text of `count` tokens; each cut is the index of the last token that a block sees."""
     step = torch.arange(1, slots + 1)
     positions = torch.tensor(cuts)[:, None] + step
@@ -55,10 +55,10 @@ def blocks(count: int, cuts: list[int], slots: int, tokens: list[int]) -> Blocks
     text = seen.repeat_interleave(slots, 0)
     own = torch.ones(slots, slots, dtype=torch.bool).tril()
     blocked = torch.block_diag(*[own] * len(cuts))  # type: ignore[no-untyped-call]
-    return Blocks(positions, labels, torch.cat([text, blocked], 1))
+    return SlotBlocks(positions, labels, torch.cat([text, blocked], 1))
 
 
-class Slots(nn.Module):
+class SlotEmbeddings(nn.Module):
     """The embeddings: [tokens, width]. Where there are fewer than slots, the last one is repeated,
     and positions tell slots apart."""
 
@@ -71,7 +71,7 @@ class Slots(nn.Module):
         return self.embedding[torch.arange(count).clamp(max=len(self.embedding) - 1)]
 
 
-class Reader:
+class FrozenModel:
     """The frozen model as transformers runs it, since gradients pass through it."""
 
     def __init__(self, folder: Path) -> None:
@@ -92,7 +92,7 @@ class Reader:
         noise = torch.randn(count, self.width, generator=generator(seed, 0))
         return words.mean(0) + 0.1 * words.std() * noise
 
-    def say(self, tokens: list[int], found: Blocks, slots: Tensor) -> Tensor:
+    def say(self, tokens: list[int], found: SlotBlocks, slots: Tensor) -> Tensor:
         """Logits [blocks * slots, vocabulary] of the slots, whose embeddings are [slots, width]."""
         from transformers import DynamicCache
 
@@ -111,7 +111,7 @@ class Reader:
         return said
 
 
-def cuts_of(text: Text, count: int, noise: torch.Generator) -> list[int]:
+def draw_cuts(text: TrainingText, count: int, noise: torch.Generator) -> list[int]:
     """Where blocks are cut in: tokens behind which at least two of the answer's stand."""
     first, last = len(text.prefix) - 1, len(text.prefix) + len(text.tokens) - 3
     if last < first:
@@ -120,23 +120,27 @@ def cuts_of(text: Text, count: int, noise: torch.Generator) -> list[int]:
     return sorted(drawn.tolist())
 
 
-def loss_of(reader: Reader, text: Text, slots: Slots, count: int, cuts: list[int]) -> Tensor:
+def loss_of(
+    reader: FrozenModel, text: TrainingText, slots: SlotEmbeddings, count: int, cuts: list[int]
+) -> Tensor:
     """Mean cross entropy of all slots that have a label."""
     tokens = [*text.prefix, *text.tokens]
-    found = blocks(len(tokens), cuts, count, tokens)
+    found = slot_blocks(len(tokens), cuts, count, tokens)
     said = reader.say(tokens, found, slots.rows(count))
     return F.cross_entropy(said, found.labels.flatten())
 
 
 @torch.no_grad()
-def accuracy(reader: Reader, texts: list[Text], slots: Slots, count: int) -> list[float]:
+def accuracy(
+    reader: FrozenModel, texts: list[TrainingText], slots: SlotEmbeddings, count: int
+) -> list[float]:
     """Of each slot: the share of places where its first token is the one that came."""
     hits, places = torch.zeros(count), torch.zeros(count)
     for text in texts:
-        cuts = cuts_of(text, BLOCKS, generator(0, 0))
+        cuts = draw_cuts(text, BLOCKS_PER_TEXT, generator(0, 0))
         if cuts:
             tokens = [*text.prefix, *text.tokens]
-            found = blocks(len(tokens), cuts, count, tokens)
+            found = slot_blocks(len(tokens), cuts, count, tokens)
             said = reader.say(tokens, found, slots.rows(count)).argmax(-1).view(-1, count)
             hits += (said == found.labels).sum(0)
             places += (found.labels >= 0).sum(0)
@@ -144,7 +148,7 @@ def accuracy(reader: Reader, texts: list[Text], slots: Slots, count: int) -> lis
 
 
 def train(
-    texts: list[Text],
+    texts: list[TrainingText],
     model: TorchTarget,
     folder: Path,
     plan: Plan = PLAN,
@@ -159,24 +163,24 @@ def train(
             f"{model.folder.name}: adaptive tokens are for models of Llama's family only: choose "
             "such a model"
         )
-    limit = min(LONGEST, model.context) - slots
-    texts = [Text(one.prefix, one.tokens[: limit - len(one.prefix)]) for one in texts]
-    texts = [one for one in texts if cuts_of(one, 1, generator(0, 0))]
+    limit = min(MAX_TEXT_TOKENS, model.context) - slots
+    texts = [TrainingText(one.prefix, one.tokens[: limit - len(one.prefix)]) for one in texts]
+    texts = [one for one in texts if draw_cuts(one, 1, generator(0, 0))]
     if len(texts) < 2:
-        raise BadSamples(f"{len(texts)} answers: two or more are needed: give more questions")
+        raise SampleError(f"{len(texts)} answers: two or more are needed: give more questions")
     highest = max(max(*one.prefix, *one.tokens) for one in texts)
     if highest >= model.vocab:
-        raise BadSamples(f"token {highest}: made with another tokenizer: make them again")
-    reader = Reader(model.folder)
-    out = max(1, round(len(texts) * HELD_OUT))
-    shuffled = [texts[n] for n in order(len(texts), plan.seed, 0)]
+        raise SampleError(f"token {highest}: made with another tokenizer: make them again")
+    reader = FrozenModel(model.folder)
+    out = max(1, round(len(texts) * HELD_OUT_SHARE))
+    shuffled = [texts[n] for n in shuffled_order(len(texts), plan.seed, 0)]
     held, taught = shuffled[:out], shuffled[out:]
-    learnt = Slots(reader.start(tokens, plan.seed))
+    learnt = SlotEmbeddings(reader.start(tokens, plan.seed))
     before = accuracy(reader, held, learnt, slots)
 
     def score() -> float:
         with torch.no_grad():
-            cut = [(one, cuts_of(one, BLOCKS, generator(0, 0))) for one in held]
+            cut = [(one, draw_cuts(one, BLOCKS_PER_TEXT, generator(0, 0))) for one in held]
             each = [float(loss_of(reader, one, learnt, slots, cuts)) for one, cuts in cut]
             return sum(each) / len(each)
 
@@ -184,7 +188,7 @@ def train(
 
     def loss(samples: list[int], noise: torch.Generator) -> Tensor:
         parts = [
-            loss_of(reader, taught[n], learnt, slots, cuts_of(taught[n], BLOCKS, noise))
+            loss_of(reader, taught[n], learnt, slots, draw_cuts(taught[n], BLOCKS_PER_TEXT, noise))
             for n in samples
         ]
         return torch.stack(parts).mean()
@@ -199,8 +203,8 @@ def train(
         "kept_epoch": curve.best + 1, "loss": score(), "loss_untrained": untrained,
         "accuracy": after, "accuracy_untrained": before,
     }  # fmt: skip
-    write_whole(folder / "report.json", (json.dumps(record, indent=2) + "\n").encode())
-    write_whole(folder / "loss.svg", plot.losses(curve).encode())
+    write_atomically(folder / "report.json", (json.dumps(record, indent=2) + "\n").encode())
+    write_atomically(folder / "loss.svg", plot.losses(curve).encode())
     shares = " ".join(f"{share:.1%}" for share in after)
     report(f"held out: slots are right in {shares} (untrained, the first: {before[0]:.1%})")
     return found

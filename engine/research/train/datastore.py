@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.drafting import Nothing
+from engine.drafting import NullDrafter
 from engine.generate import Generation, generate
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.tokenizer import Tokenizer
@@ -167,8 +167,10 @@ def _key(model: str, dtype: str, prompt: Prompt, request: Request) -> str:
     return hashlib.sha256(json.dumps([model, dtype, *asked]).encode()).hexdigest()
 
 
-def _answer(request: Request, prompt: Prompt, target: TorchTarget, tokenizer: Tokenizer) -> list[int]:
+def _answer(
+    request: Request, prompt: Prompt, target: TorchTarget, tokenizer: Tokenizer
+) -> list[int]:
     answer = Generation(request, prompt, tokenizer, target.context)
-    for _ in generate(answer, target, Nothing()):
+    for _ in generate(answer, target, NullDrafter()):
         pass
     return answer.output

@@ -16,21 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.drafting._drafting import Drafter, Ngram, Vocabulary, Weights
-from engine.drafting.drafter_weights import KINDS
-from engine.drafting.next_token import OTHERS, Kind, joined
+from engine.drafting.drafter_weights import WEIGHT_KINDS
+from engine.drafting.next_token import WORKSPACE_QUERY, WeightKind, join_with_borders
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.edit_records import Edit, Replay, others, replays
+from engine.research.train.edit_records import Edit, Replay, other_files, replays
 from index.workspace.workspace import Workspace
 
-ROUNDS = 3
-RATE, LAST_RATE = 0.1, 0.04  # of the first rounds, of the last
-SQUARES = (0.01, 100.0)  # AdaGrad's sums at the start: hashed features learn slowly
-WIDTH = OTHERS[1]  # tokens at most that other files offer at each place
+EPOCHS = 3
+LEARNING_RATE, FINAL_LEARNING_RATE = 0.1, 0.04  # of the first rounds, of the last
+INITIAL_SQUARES = (0.01, 100.0)  # AdaGrad's sums at the start: hashed features learn slowly
+MAX_FILE_TOKENS = WORKSPACE_QUERY[1]  # tokens at most that other files offer at each place
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class EditLesson:
     """One recorded answer, ready to be gone through again and again."""
 
     expected: NDArray[np.int32]
@@ -41,9 +41,9 @@ class Lesson:
     matches: NDArray[np.int32]  # [tokens]: tokens that agree
 
 
-def lessons(found: list[Replay], tokenizer: Tokenizer) -> Iterator[Lesson]:
+def lessons(found: list[Replay], tokenizer: Tokenizer) -> Iterator[EditLesson]:
     """With what the step's other files, as they were before, say at each token."""
-    files = others(found)
+    files = other_files(found)
     groups: dict[tuple[str, str], list[Replay]] = defaultdict(list)
     for replay in found:
         groups[replay.step, replay.path].append(replay)
@@ -56,48 +56,48 @@ def lessons(found: list[Replay], tokenizer: Tokenizer) -> Iterator[Lesson]:
                 yield lesson(replay, workspace)
 
 
-def lesson(replay: Replay, workspace: Workspace) -> Lesson:
+def lesson(replay: Replay, workspace: Workspace) -> EditLesson:
     """One answer beside the other files in `workspace`."""
     output = np.array(replay.output, np.int32)
-    files = np.full((len(output), WIDTH), -1, np.int32)
-    probs = np.zeros((len(output), WIDTH), np.float32)
+    files = np.full((len(output), MAX_FILE_TOKENS), -1, np.int32)
+    probs = np.zeros((len(output), MAX_FILE_TOKENS), np.float32)
     matches = np.zeros(len(output), np.int32)
-    nodes, _, limit, most, least = OTHERS
+    nodes, _, limit, most, least = WORKSPACE_QUERY
     for at in range(1, len(output)):
         tail = output[max(0, at - limit) : at]
-        tree = workspace.tree(tail, nodes, WIDTH, limit=limit, most=most, least=least)
+        tree = workspace.tree(tail, nodes, MAX_FILE_TOKENS, limit=limit, most=most, least=least)
         first = np.flatnonzero(tree.parents == -1)
         files[at, : len(first)] = tree.tokens[first]
         probs[at, : len(first)] = tree.probs[first]
         matches[at] = tree.length
-    expected, _ = joined([replay.prediction])
-    return Lesson(expected, replay.start, output, files, probs, matches)
+    expected, _ = join_with_borders([replay.prediction])
+    return EditLesson(expected, replay.start, output, files, probs, matches)
 
 
 def fit(
-    found: list[Lesson],
+    found: list[EditLesson],
     vocabulary: Vocabulary,
     ngram: Ngram,
     before: NDArray[np.int32],
     report: Report = lambda line: None,
-    rounds: int = ROUNDS,
+    rounds: int = EPOCHS,
 ) -> Weights:
     """Weights that expect these answers; `before` stands before each. The same every time."""
     weights = Weights()
-    weights.reset(*SQUARES)
+    weights.reset(*INITIAL_SQUARES)
     order = list(range(len(found)))
     chance = random.Random(0)
     for number in range(rounds):
         chance.shuffle(order)
-        rate = RATE if number + 1 < rounds else LAST_RATE
+        rate = LEARNING_RATE if number + 1 < rounds else FINAL_LEARNING_RATE
         bits = sum(go_through(found[n], vocabulary, ngram, weights, before, rate) for n in order)
-        share = bits / max(size(found), 1)
+        share = bits / max(token_count(found), 1)
         report(f"round {number + 1} of {rounds}: {share:.4f} bits a token")
     return weights
 
 
 def go_through(
-    one: Lesson,
+    one: EditLesson,
     vocabulary: Vocabulary,
     ngram: Ngram,
     weights: Weights,
@@ -116,14 +116,14 @@ def train(
     vocabulary: Vocabulary,
     ngram: Ngram,
     report: Report = lambda line: None,
-    rounds: int = ROUNDS,
-) -> dict[Kind, Weights]:
+    rounds: int = EPOCHS,
+) -> dict[WeightKind, Weights]:
     """Weights for whole files and for hunks, from the same edits."""
-    before = before_all(tokenizer)
-    made: dict[Kind, Weights] = {}
-    for kind in KINDS:
+    before = line_start(tokenizer)
+    made: dict[WeightKind, Weights] = {}
+    for kind in WEIGHT_KINDS:
         found = list(lessons(replays(edits, kind, tokenizer), tokenizer))
-        report(f"{kind}: {len(found):,} answers, {size(found):,} tokens")
+        report(f"{kind}: {len(found):,} answers, {token_count(found):,} tokens")
         made[kind] = fit(found, vocabulary, ngram, before, report, rounds)
     return made
 
@@ -133,7 +133,7 @@ class Score:
     """How well answers that were left out of training are expected."""
 
     package: str
-    kind: Kind
+    kind: WeightKind
     tokens: int
     bits: list[float]  # a token, by each of the weights compared
 
@@ -143,27 +143,27 @@ def score(
     tokenizer: Tokenizer,
     vocabulary: Vocabulary,
     ngram: Ngram,
-    rivals: list[dict[Kind, Weights]],
+    rivals: list[dict[WeightKind, Weights]],
 ) -> Iterator[Score]:
     """Of each package and kind, under each of the weights; nothing is learnt."""
-    before = before_all(tokenizer)
+    before = line_start(tokenizer)
     for package in sorted({edit.package for edit in edits}):
         chosen = [edit for edit in edits if edit.package == package]
-        for kind in KINDS:
+        for kind in WEIGHT_KINDS:
             found = list(lessons(replays(chosen, kind, tokenizer), tokenizer))
-            tokens, bits = size(found), []
+            tokens, bits = token_count(found), []
             for weights in rivals:
                 each = (go_through(one, vocabulary, ngram, weights[kind], before) for one in found)
                 bits.append(sum(each) / max(tokens, 1))
             yield Score(package, kind, tokens, bits)
 
 
-def before_all(tokenizer: Tokenizer) -> NDArray[np.int32]:
+def line_start(tokenizer: Tokenizer) -> NDArray[np.int32]:
     """What stands before each answer: the end of a line."""
     return np.array(tokenizer.encode("\n"), np.int32)
 
 
-def size(found: list[Lesson]) -> int:
+def token_count(found: list[EditLesson]) -> int:
     """Tokens of the answers."""
     return sum(len(one.output) for one in found)
 

@@ -18,14 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.drafting.methods.eagle import embedded
-from engine.drafting.methods.eagle_head import EagleHead, fresh, shape_of
-from engine.drafting.methods.head_checkpoint import CheckpointError, write_whole
+from engine.drafting.methods.eagle import embed
+from engine.drafting.methods.eagle_head import EagleHead, shape_of, untrained_head
+from engine.drafting.methods.head_checkpoint import CheckpointError, write_atomically
 from engine.model.llama import Weights
 from engine.research.train import plot
-from engine.research.train.loop import Plan, fit, order
-from engine.research.train.sample_file import BadSamples
-from engine.research.train.self_distill import Text
+from engine.research.train.loop import Plan, fit, shuffled_order
+from engine.research.train.sample_file import SampleError
+from engine.research.train.self_distill import TrainingText
 from engine.research.train.teacher_forcing import hidden_states
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 # Published: rate 3e-5, batch 4, 20 epochs of 68,000 dialogues, 2000 steps to warm up
 PLAN = Plan(epochs=8, batch=4, rate=5e-4, warmup=0.1, betas=(0.9, 0.95), clip=0.5)
 STATE_WEIGHT, TOKEN_WEIGHT = 1.0, 0.1
-NOISE, NOISE_LENGTH = 0.2, 512  # uniform, of this width at this many tokens, less for longer texts
-LONGEST = 2048
-STEPS = 5  # tokens in a row that the report follows a head's own guesses, as published
-HELD_OUT = 0.1
+NOISE, NOISE_TOKENS = 0.2, 512  # uniform, of this width at this many tokens, less for longer texts
+MAX_TEXT_TOKENS = 2048
+REPORT_DEPTH = 5  # tokens in a row that the report follows a head's own guesses, as published
+HELD_OUT_SHARE = 0.1
 Report = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Lesson:
+class EagleLesson:
     """One text: rows 0 .. n - 2 are read, rows 1 .. n - 1 are what they shall give."""
 
     tokens: list[int]
@@ -50,16 +50,16 @@ class Lesson:
     counts: Tensor  # bool [n - 1]: rows whose own token is the assistant's
 
 
-def lesson(text: Text, model: TorchTarget) -> Lesson:
+def lesson(text: TrainingText, model: TorchTarget) -> EagleLesson:
     """BadSamples where it is of another tokenizer."""
-    tokens = [*text.prefix, *text.tokens][: min(LONGEST, model.context)]
+    tokens = [*text.prefix, *text.tokens][: min(MAX_TEXT_TOKENS, model.context)]
     if max(tokens) >= model.vocab:
-        raise BadSamples(f"token {max(tokens)}: made with another tokenizer: make them again")
+        raise SampleError(f"token {max(tokens)}: made with another tokenizer: make them again")
     counts = torch.arange(len(tokens) - 1) >= len(text.prefix)
-    return Lesson(tokens, hidden_states(model, tokens), counts)
+    return EagleLesson(tokens, hidden_states(model, tokens), counts)
 
 
-class Frozen:
+class FrozenModel:
     """What is used of the model: its embedding, and its head as a plain matrix."""
 
     def __init__(self, model: TorchTarget) -> None:
@@ -79,24 +79,26 @@ class Frozen:
         return F.linear(states, self.head)
 
 
-def predicted(head: EagleHead, one: Lesson, frozen: Frozen, noise: Tensor | None = None) -> Tensor:
+def predict_states(
+    head: EagleHead, one: EagleLesson, frozen: FrozenModel, noise: Tensor | None = None
+) -> Tensor:
     """The states that the head gives behind every row: [n - 1, width]."""
     return _read(head, one, frozen, noise)[0]
 
 
 def _read(
-    head: EagleHead, one: Lesson, frozen: Frozen, noise: Tensor | None = None
+    head: EagleHead, one: EagleLesson, frozen: FrozenModel, noise: Tensor | None = None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The same, and the cache with all rows."""
     count = len(one.tokens) - 1
     states = one.states[:-1] if noise is None else one.states[:-1] + noise
     mask = torch.ones(count, count, dtype=torch.bool).tril()
-    read = embedded(frozen.model, one.tokens[1:])
+    read = embed(frozen.model, one.tokens[1:])
     found: tuple[Tensor, Any] = head(read, states, torch.arange(count), head.empty(), mask)
     return found
 
 
-def losses(found: Tensor, truth: Tensor, frozen: Frozen) -> Tensor:
+def losses(found: Tensor, truth: Tensor, frozen: FrozenModel) -> Tensor:
     """Of each row: found and truth are states [rows, width]."""
     apart = F.smooth_l1_loss(found, truth, reduction="none").mean(-1)
     with torch.no_grad():
@@ -106,27 +108,32 @@ def losses(found: Tensor, truth: Tensor, frozen: Frozen) -> Tensor:
 
 
 def loss_of(
-    head: EagleHead, part: list[Lesson], frozen: Frozen, noise: torch.Generator | None = None
+    head: EagleHead,
+    part: list[EagleLesson],
+    frozen: FrozenModel,
+    noise: torch.Generator | None = None,
 ) -> Tensor:
     """The mean over all rows that count."""
     total, rows = torch.zeros(()), 0
     for one in part:
         spread = None
         if noise is not None:
-            width = NOISE * NOISE_LENGTH / len(one.tokens)
+            width = NOISE * NOISE_TOKENS / len(one.tokens)
             spread = (torch.rand(one.states[:-1].shape, generator=noise) - 0.5) * width
-        found = predicted(head, one, frozen, spread)[one.counts]
+        found = predict_states(head, one, frozen, spread)[one.counts]
         total = total + losses(found, one.states[1:][one.counts], frozen).sum()
         rows += len(found)
     return total / max(rows, 1)
 
 
 @torch.no_grad()
-def accuracy(head: EagleHead, part: list[Lesson], frozen: Frozen, most: int = 3) -> list[float]:
+def accuracy(
+    head: EagleHead, part: list[EagleLesson], frozen: FrozenModel, most: int = 3
+) -> list[float]:
     """Share of rows where the model's likeliest token is among the head's 1, 2 ... `most` first."""
     hits, rows = torch.zeros(most), 0
     for one in part:
-        found = frozen.logits(predicted(head, one, frozen)[one.counts]).topk(most).indices
+        found = frozen.logits(predict_states(head, one, frozen)[one.counts]).topk(most).indices
         truth = frozen.logits(one.states[1:][one.counts]).argmax(-1)
         hits += (found == truth[:, None]).float().cumsum(1).sum(0)
         rows += len(found)
@@ -134,7 +141,9 @@ def accuracy(head: EagleHead, part: list[Lesson], frozen: Frozen, most: int = 3)
 
 
 @torch.no_grad()
-def in_a_row(head: EagleHead, part: list[Lesson], frozen: Frozen, most: int = STEPS) -> list[float]:
+def chain_accuracy(
+    head: EagleHead, part: list[EagleLesson], frozen: FrozenModel, most: int = REPORT_DEPTH
+) -> list[float]:
     """Share of places where the head's own first 1, 2 ... `most` tokens, each read behind the state
     that it gave itself, are all the model's likeliest. A place counts as long as the text goes on
     with those, too."""
@@ -163,13 +172,13 @@ def in_a_row(head: EagleHead, part: list[Lesson], frozen: Frozen, most: int = ST
             owners = torch.cat([owners, places])
             text = torch.arange(len(out))[None] <= places[:, None]
             mask = torch.cat([text, owners[None] == places[:, None]], 1)
-            read = embedded(frozen.model, guessed[right].tolist())
+            read = embed(frozen.model, guessed[right].tolist())
             states, past = head(read, states, places + step + 1, past, mask)
     return (hits / tried.clamp(min=1)).tolist()
 
 
 def train(
-    texts: list[Text],
+    texts: list[TrainingText],
     model: TorchTarget,
     folder: Path,
     plan: Plan = PLAN,
@@ -178,18 +187,18 @@ def train(
     """A head in `folder`, with report.json and loss.svg. A killed training goes on; the same texts,
     plan and seed give the same weights."""
     if len(texts) < 2:
-        raise BadSamples(f"{len(texts)} answers: two or more are needed: give more questions")
-    frozen = Frozen(model)
+        raise SampleError(f"{len(texts)} answers: two or more are needed: give more questions")
+    frozen = FrozenModel(model)
     lessons = []
     for number, text in enumerate(texts, 1):
         lessons.append(lesson(text, model))
         if number % 20 == 0 or number == len(texts):
             report(f"read {number} of {len(texts)} answers")
-    out = max(1, round(len(lessons) * HELD_OUT))
-    shuffled = [lessons[n] for n in order(len(lessons), plan.seed, 0)]
+    out = max(1, round(len(lessons) * HELD_OUT_SHARE))
+    shuffled = [lessons[n] for n in shuffled_order(len(lessons), plan.seed, 0)]
     held, taught = shuffled[:out], shuffled[out:]
-    head = fresh(shape_of(model.settings), plan.seed)
-    before, row_before = accuracy(head, held, frozen), in_a_row(head, held, frozen)
+    head = untrained_head(shape_of(model.settings), plan.seed)
+    before, row_before = accuracy(head, held, frozen), chain_accuracy(head, held, frozen)
 
     def loss(samples: list[int], noise: torch.Generator) -> Tensor:
         return loss_of(head, [taught[n] for n in samples], frozen, noise)
@@ -200,7 +209,7 @@ def train(
 
     about = sha256(json.dumps([[one.tokens, int(one.counts.sum())] for one in taught]).encode())
     curve = fit(head, len(taught), loss, score, plan, folder / "work", about.hexdigest(), report)
-    after, row = accuracy(head, held, frozen), in_a_row(head, held, frozen)
+    after, row = accuracy(head, held, frozen), chain_accuracy(head, held, frozen)
     head.save(folder, model.folder)
     record: dict[str, Any] = {
         "plan": asdict(plan), "losses": curve.losses, "held_out": curve.scores,
@@ -208,11 +217,11 @@ def train(
         "accuracy": after, "accuracy_untrained": before,
         "accuracy_in_a_row": row, "accuracy_in_a_row_untrained": row_before,
     }  # fmt: skip
-    write_whole(folder / "report.json", (json.dumps(record, indent=2) + "\n").encode())
-    write_whole(folder / "loss.svg", plot.losses(curve).encode())
+    write_atomically(folder / "report.json", (json.dumps(record, indent=2) + "\n").encode())
+    write_atomically(folder / "loss.svg", plot.losses(curve).encode())
     report(
         f"held out: the model's first token is the head's first in {after[0]:.1%} "
-        f"(untrained {before[0]:.1%}), among its first three in {after[-1]:.1%}; {STEPS} in a row "
+        f"(untrained {before[0]:.1%}), among its first three in {after[-1]:.1%}; {REPORT_DEPTH} in a row "
         f"are right in {row[-1]:.1%}"
     )
     return head

@@ -22,12 +22,12 @@ import numpy as np
 from index.workspace.token_cache import SPLITS, Encoder
 
 Mode = Literal["file", "hunk"]
-AROUND = 3  # unchanged lines around a change that belong to its hunk
+CONTEXT_LINES = 3  # unchanged lines around a change that belong to its hunk
 WORD_ENDS_LINE = re.compile(r"(?<=[0-9A-Za-z])(?=\n)")
-NEEDED = ("before", "after", "path", "package", "old_version", "new_version")
+REQUIRED_FIELDS = ("before", "after", "path", "package", "old_version", "new_version")
 
 
-class BadEdits(ValueError):
+class EditError(ValueError):
     """A file of edits that cannot be read; the message is one line: file, line number, remedy."""
 
 
@@ -64,12 +64,12 @@ def read(path: Path) -> list[Edit]:
     try:
         lines = path.read_text("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise BadEdits(f"{path}: not UTF-8 (byte {error.start}): convert it") from None
+        raise EditError(f"{path}: not UTF-8 (byte {error.start}): convert it") from None
     for number, line in enumerate(lines, 1):
         if line.strip():
             edits.append(_edit(f"{path}, line {number}", line))
     if not edits:
-        raise BadEdits(f"{path}: no edits in it: one JSON object a line is needed")
+        raise EditError(f"{path}: no edits in it: one JSON object a line is needed")
     return edits
 
 
@@ -77,19 +77,19 @@ def _edit(where: str, line: str) -> Edit:
     try:
         record: Any = json.loads(line)
     except ValueError:
-        raise BadEdits(f"{where}: not JSON: one object a line is needed") from None
+        raise EditError(f"{where}: not JSON: one object a line is needed") from None
     if not isinstance(record, dict):
-        raise BadEdits(f"{where}: not a JSON object: give it fields {', '.join(NEEDED)}")
-    for name in NEEDED:
+        raise EditError(f"{where}: not a JSON object: give it fields {', '.join(REQUIRED_FIELDS)}")
+    for name in REQUIRED_FIELDS:
         value = record.get(name)
         if not isinstance(value, str) or not value:
             what = "is missing" if value is None else "is empty" if value == "" else "is no text"
-            raise BadEdits(f"{where}: {name!r} {what}: give it a text or leave the record out")
+            raise EditError(f"{where}: {name!r} {what}: give it a text or leave the record out")
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise BadEdits(f"{where}: {name!r} has half a character: repair it") from None
-    before, after, path, package, old, new = (record[name] for name in NEEDED)
+            raise EditError(f"{where}: {name!r} has half a character: repair it") from None
+    before, after, path, package, old, new = (record[name] for name in REQUIRED_FIELDS)
     step = f"{package} {old} -> {new}"
     return Edit(str(record.get("id") or f"{step}: {path}"), package, step, path, before, after)
 
@@ -159,12 +159,12 @@ def hunks(before: str, after: str) -> Iterator[tuple[str, str, str, str]]:
     """Each hunk of a unified diff: the old text above it, its old lines, the old text below it, and
     its new lines."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(AROUND):
+    for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT_LINES):
         (_, a, _, c, _), (_, _, b, _, d) = group[0], group[-1]
         yield "".join(old[:a]), "".join(old[a:b]), "".join(old[b:]), "".join(new[c:d])
 
 
-def others(replays: list[Replay]) -> dict[str, list[tuple[str, str]]]:
+def other_files(replays: list[Replay]) -> dict[str, list[tuple[str, str]]]:
     """By step: path and old text of its files. Whoever replays one of them leaves it out."""
     found: dict[str, dict[str, str]] = {}
     for replay in replays:

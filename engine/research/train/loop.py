@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.drafting.methods.head_checkpoint import write_whole
+from engine.drafting.methods.head_checkpoint import write_atomically
 
 Report = Callable[[str], None]
 STATE = "training.safetensors"
 
 
-class OtherTraining(ValueError):
+class StateError(ValueError):
     """A folder whose training is not the one asked for, or damaged; the message is one line."""
 
 
@@ -75,15 +75,17 @@ def fit(
     optimizer = torch.optim.AdamW(weights, plan.rate, plan.betas, weight_decay=plan.decay)
     a_round = -(-count // plan.batch)
     steps = a_round * plan.epochs
-    state = State(folder, digest(plan, count, about, weights), weights, optimizer)
+    state = TrainingState(folder, digest(plan, count, about, weights), weights, optimizer)
     step, curve, total = state.load()
     if step:
         report(f"going on at step {step} of {steps}")
-    while step < steps and not stale(curve, plan.patience):
+    while step < steps and not is_stale(curve, plan.patience):
         epoch, number = divmod(step, a_round)
-        samples = order(count, plan.seed, epoch)[number * plan.batch : (number + 1) * plan.batch]
+        samples = shuffled_order(count, plan.seed, epoch)[
+            number * plan.batch : (number + 1) * plan.batch
+        ]
         for group in optimizer.param_groups:
-            group["lr"] = plan.rate * speed(step, steps, plan.warmup)
+            group["lr"] = plan.rate * rate_factor(step, steps, plan.warmup)
         optimizer.zero_grad()
         module.train()
         value = loss(samples, generator(plan.seed, step + 1))
@@ -112,12 +114,12 @@ def fit(
     return curve
 
 
-def stale(curve: Curve, patience: int) -> bool:
+def is_stale(curve: Curve, patience: int) -> bool:
     """Whether nothing got better for so many epochs."""
     return bool(curve.scores) and len(curve.scores) - 1 - curve.best >= patience
 
 
-def order(count: int, seed: int, epoch: int) -> list[int]:
+def shuffled_order(count: int, seed: int, epoch: int) -> list[int]:
     """The samples of one epoch."""
     found: list[int] = torch.randperm(count, generator=generator(seed, -1 - epoch)).tolist()
     return found
@@ -129,7 +131,7 @@ def generator(seed: int, number: int) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(key, "big"))
 
 
-def speed(step: int, steps: int, warmup: float) -> float:
+def rate_factor(step: int, steps: int, warmup: float) -> float:
     """The share of the full rate: up, then down as a cosine."""
     rising = max(1, round(steps * warmup))
     if step < rising:
@@ -145,7 +147,7 @@ def digest(plan: Plan, count: int, about: str, weights: Sequence[Tensor]) -> str
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-class State:
+class TrainingState:
     """Everything the next step depends on, in one file; and the best weights so far."""
 
     def __init__(
@@ -181,7 +183,7 @@ class State:
             tensors |= {f"first.{n}": moments["exp_avg"], f"second.{n}": moments["exp_avg_sq"]}
         note = {"digest": self.digest, "step": step, "curve": asdict(curve), "total": total}
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.file, save(tensors, {"draftline": json.dumps(note)}))
+        write_atomically(self.file, save(tensors, {"draftline": json.dumps(note)}))
 
     def load(self) -> tuple[int, Curve, float]:
         """Step, curve and the epoch's loss so far; from the start where nothing was saved.
@@ -194,7 +196,7 @@ class State:
             return self._load(self.file)
         except (SafetensorError, KeyError, TypeError) as error:
             why = " ".join(str(error).split())
-            raise OtherTraining(
+            raise StateError(
                 f"{self.file}: damaged ({why}): remove it, and the training begins again"
             ) from error
 
@@ -204,7 +206,7 @@ class State:
         with safe_open(path, framework="pt") as file:
             note: dict[str, Any] = json.loads((file.metadata() or {})["draftline"])
             if note["digest"] != self.digest:
-                raise OtherTraining(
+                raise StateError(
                     f"{path}: of a training with other data or settings: remove it, or name "
                     "another folder"
                 )

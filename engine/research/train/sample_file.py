@@ -16,11 +16,11 @@ from engine.records import RequestError
 Report = Callable[[str], None]
 
 
-class BadSamples(ValueError):
+class SampleError(ValueError):
     """A file of samples that cannot be used; the message is one line."""
 
 
-def keep(
+def resume_samples(
     file: Path,
     start: dict[str, Any],
     count: int,
@@ -37,7 +37,7 @@ def keep(
             try:
                 sample = make(number)
             except RequestError as error:
-                raise BadSamples(f"question {number + 1}: {error}") from error
+                raise SampleError(f"question {number + 1}: {error}") from error
             out.write(json.dumps(sample) + "\n")
             out.flush()
             os.fsync(out.fileno())
@@ -54,23 +54,25 @@ def _resume(file: Path, start: dict[str, Any]) -> list[dict[str, Any]]:
         file.write_bytes(head + b"\n")
         return []
     if lines[0] != head:
-        raise BadSamples(
+        raise SampleError(
             f"{file}: made from other questions or models: remove it, or name another folder"
         )
     os.truncate(file, sum(len(line) + 1 for line in lines))
     try:
         return [json.loads(line) for line in lines[1:]]
     except ValueError as error:
-        raise BadSamples(f"{file}: damaged ({error}): remove it, and it is made again") from error
+        raise SampleError(f"{file}: damaged ({error}): remove it, and it is made again") from error
 
 
-def records(file: Path) -> Iterator[tuple[str, Any]]:
+def read_records(file: Path) -> Iterator[tuple[str, Any]]:
     """(where, record) of a file of JSON lines, or of one JSON list; what `keep` wrote first is
     left out. BadSamples names what is not there, or no JSON."""
     try:
         text = file.read_text("utf-8", errors="replace")
     except OSError as error:
-        raise BadSamples(f"{file}: unreadable: {error.strerror}: name a file of samples") from error
+        raise SampleError(
+            f"{file}: unreadable: {error.strerror}: name a file of samples"
+        ) from error
     found: list[Any] = []
     try:
         whole = json.loads(text)
@@ -81,7 +83,7 @@ def records(file: Path) -> Iterator[tuple[str, Any]]:
             try:
                 found.append(json.loads(line))
             except ValueError:
-                raise BadSamples(
+                raise SampleError(
                     f"{file}, line {number}: not JSON: one object a line, or one list"
                 ) from None
     for number, record in enumerate(found, 1):
