@@ -17,9 +17,10 @@ from rich.text import Text
 OUT = Path(__file__).resolve().parent.parent / "docs" / "demo.svg"
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the demo, keep its colours, draw it."""
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else OUT
+    arguments = sys.argv[1:] if argv is None else argv
+    out = Path(arguments[0]) if arguments else OUT
     command = [sys.executable, "-m", "ui.cli", "demo"]
     environment = os.environ | {"FORCE_COLOR": "1", "COLUMNS": "88"}
     shown = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout
@@ -32,7 +33,3 @@ def main() -> int:
     out.write_text(drawing, "utf-8")
     print(out)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -205,7 +205,7 @@ def floor(floors: dict[str, list[dict[str, float]]], runs: Runs) -> dict[str, An
     return found
 
 
-def arguments() -> argparse.Namespace:
+def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", default=None, help="default: the engine's own")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
@@ -226,7 +226,7 @@ def arguments() -> argparse.Namespace:
         "--slow-prompts", type=int, default=1, help="of each kind, for slow methods"
     )
     parser.add_argument("--out", type=Path, help="default: bench/results/decode-MODEL-HOST.json")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     unknown = set(options.methods.split(",")) - set(METHODS)
     if unknown:
         parser.error(f"--methods {','.join(sorted(unknown))}: choose from {','.join(METHODS)}")
@@ -272,8 +272,8 @@ def besides(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> 
     return found
 
 
-def main() -> int:
-    options = arguments()
+def main(argv: list[str] | None = None) -> int:
+    options = arguments(argv)
     began = perf_counter()
     try:
         todo = asked(options)
@@ -303,7 +303,3 @@ def main() -> int:
     notes.unlink()
     report.last_line(record)
     return 1 if record["different"] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

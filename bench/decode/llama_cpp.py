@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench.common.report import ROOT
+
 # Its modes that copy from the prompt and the answer, by what we call them.
 NGRAMS = {"map": "NGRAM_MAP_K", "cache": "NGRAM_CACHE", "mod": "NGRAM_MOD"}
 
@@ -34,7 +36,8 @@ class Llama:
         """RuntimeError where the server does not start."""
         arguments = [str(gguf), mode, str(threads), str(context)]
         self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).resolve()), *arguments],
+            [sys.executable, "-m", "bench.decode.llama_cpp", *arguments],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -19,7 +19,7 @@ from typing import Any
 from bench.common.tasks import Task
 from bench.decode.llama_cpp import Llama
 from engine import Done, Engine, Request, Step
-from engine.drafting.methods.prompt_lookup import PromptLookup
+from engine.drafting.methods.prompt_lookup import PromptLookupDrafter
 from engine.generate import Generation, generate
 from engine.model.cost_model import Cost
 from engine.prompts.builder import Prompt, prompt_of
@@ -28,7 +28,7 @@ from engine.records import Event
 from engine.worker import Job
 
 # As transformers and llama.cpp search: places with fewer tokens behind them count, too.
-LOOKUP = partial(PromptLookup, whole=False)
+LOOKUP = partial(PromptLookupDrafter, whole=False)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,9 @@ class Ours:
         target, tokenizer = self.engine.parts.target, self.engine.parts.tokenizer
 
         def run(cancelled: Callable[[], bool]) -> Iterator[Event]:
-            return generate(Generation(request, prompt, tokenizer, target.context), target, LOOKUP(), cancelled)
+            return generate(
+                Generation(request, prompt, tokenizer, target.context), target, LOOKUP(), cancelled
+            )
 
         return self.engine.worker.submit(Job(request, run))
 

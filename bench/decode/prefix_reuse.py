@@ -46,7 +46,7 @@ def second_edits(engine: Engine, repeats: int) -> list[dict[str, Any]]:
         pairs: list[tuple[Read, Read]] = []
         for repeat in range(repeats):
             report.progress(f"repeat {repeat + 1}", place, 6, name, "second edit")
-            engine.parts.target.sequences.clear()
+            engine.parts.target.pool.sequences.clear()
             first, second = (read(engine, request) for request in requests)
             pairs.append((first, second))
         found.append(

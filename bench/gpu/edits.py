@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from engine.drafting._drafting import Vocabulary
-from engine.drafting.vocabulary import OTHER, look
+from engine.drafting.vocabulary import OTHER, token_class
 from engine.model.torch_target import TorchTarget
 from engine.records import Draft, Request, Scores
 
@@ -62,7 +62,9 @@ class Recorded:
         """As engine.drafting.vocabulary makes a tokenizer's."""
         known = self.token_bytes
         hashes = [0 if one is None else crc32(one) for one in known]
-        looks = [OTHER if one is None else look(one.decode("utf-8", "replace")) for one in known]
+        looks = [
+            OTHER if one is None else token_class(one.decode("utf-8", "replace")) for one in known
+        ]
         return Vocabulary(np.array(hashes, np.uint32), np.array(looks, np.uint8))
 
 

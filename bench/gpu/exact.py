@@ -21,7 +21,9 @@ CONTEXT = 2048
 STEPS = 8.0  # of bf16: nearer than this is a tie
 
 
-def compared(fast: TorchTarget, exact: TorchTarget, buckets: Sequence[int]) -> Iterator[dict[str, Any]]:
+def compared(
+    fast: TorchTarget, exact: TorchTarget, buckets: Sequence[int]
+) -> Iterator[dict[str, Any]]:
     """By bucket: times of a step, and of both modes what differs from steps of one row."""
     context = min(CONTEXT, fast.context)
     alone = {name: said(one, 1) for name, one in (("fast", fast), ("exact", exact))}

@@ -210,7 +210,9 @@ def parts(bench: Bench, name: str, target: TorchTarget) -> None:
             bench.found["parts"].append({"shape": name} | found)
 
 
-def exact(bench: Bench, name: str, fast: TorchTarget, ours: Callable[[Config], TorchTarget]) -> None:
+def exact(
+    bench: Bench, name: str, fast: TorchTarget, ours: Callable[[Config], TorchTarget]
+) -> None:
     """The exact mode beside the fast one: its cost, and whose choices depend on the bucket."""
     if bench.late:
         bench.leave_out(f"{name}, exact mode", "no time was left")

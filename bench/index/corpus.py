@@ -22,7 +22,7 @@ PIECE = 10  # of them stand together in the text that they come from
 def texts(source: list[Path]) -> Iterator[str]:
     """The Python files of some folders, in an order that is drawn, the same every time."""
     found = [
-        file.full
+        file.real_path
         for root in source
         for file in file_filter.walk(root)
         if file.path.endswith(".py") and "site-packages/" not in file.path

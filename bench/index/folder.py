@@ -115,7 +115,7 @@ def prepared(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
         start = time.perf_counter()
         workspace.build()
         build_s = time.perf_counter() - start
-        workspace.settle()
+        workspace.compact()
         tokens = workspace.size
         known: dict[str, Any] = {
             "tokens": tokens,
@@ -147,7 +147,7 @@ def alone(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
     texts = []
     for file in file_filter.walk(folder):
         try:
-            texts.append(file_filter.read(file.full))
+            texts.append(file_filter.read(file.real_path))
         except file_filter.Skipped:
             continue
     backend = getattr(encoder, "backend", None)
@@ -185,7 +185,7 @@ def started(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
         "files": stats.files,
         "tokenised": stats.misses,
     }
-    workspace.settle()
+    workspace.compact()
     known["segments"] = workspace.stats().segments
     known["disk_mb"] = workspace.stats().disk / 1e6
     workspace.close()
@@ -198,12 +198,12 @@ def checkout(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
     encoder = load_encoder(path)
     with Workspace(folder, encoder, home) as workspace:
         workspace.build()
-        workspace.settle()
+        workspace.compact()
         workspace.watch()
         memory, held = resident(), workspace.nbytes
         known = {"files": len(workspace.documents)}
         there, back = _switch(workspace, folder, "b"), _switch(workspace, folder, "a")
-        workspace.settle()
+        workspace.compact()
         return (
             known
             | there

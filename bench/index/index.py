@@ -178,7 +178,7 @@ def _versions() -> dict[str, str | None]:
     return found
 
 
-def read_options() -> argparse.Namespace:
+def read_options(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--tokens", help=f"sizes; {SIZES}, with --growth {GROWTH}")
     parser.add_argument("--tokenizer", type=Path, help="a tokenizer.json")
@@ -187,7 +187,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--growth", action="store_true", help="sizes up to 10M tokens, and a plot")
     parser.add_argument("--quick", action="store_true", help="a trial: little of everything")
     parser.add_argument("--out", type=Path, help="the results; bench/results/index-...json")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     sizes = options.tokens or ("20000" if options.quick else GROWTH if options.growth else SIZES)
     try:
         options.tokens = sorted(int(size) for size in sizes.split(","))
@@ -209,8 +209,8 @@ def read_options() -> argparse.Namespace:
     return options
 
 
-def main() -> int:
-    options = read_options()
+def main(argv: list[str] | None = None) -> int:
+    options = read_options(argv)
     amounts = QUICK if options.quick else LITTLE if options.growth else Amounts()
     if options.repeats:
         amounts = replace(amounts, repeats=options.repeats)
@@ -241,7 +241,3 @@ def main() -> int:
     show(record)
     print(json.dumps(record), flush=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

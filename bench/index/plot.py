@@ -126,13 +126,9 @@ def _count(number: float) -> str:
     return f"{number:g}"
 
 
-def main() -> int:
-    record, out = Path(sys.argv[1]), Path(sys.argv[2])
+def main(argv: list[str] | None = None) -> int:
+    record, out = map(Path, sys.argv[1:] if argv is None else argv)
     known = json.loads(record.read_text("utf-8"))
     out.write_text(draw(known["results"], known["title"]), "utf-8")
     print(out)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -53,7 +53,7 @@ from engine.config import DEFAULT_MODEL
 ROOT = Path(__file__).resolve().parents[2]
 
 PACKAGES = ("draftline", "torch", "pygls", "lsprotocol", "websockets")
-TYPED = ROOT / "index" / "kept.py"  # about 300 lines
+TYPED = ROOT / "index" / "workspace" / "token_db.py"  # about 300 lines
 TARGETS = (  # part, figure, at most or at least, how much
     ("typist", "first_suggestion_s_p50_60", "<=", 1.0),
     ("typist", "first_suggestion_s_p95_60", "<=", 2.5),
@@ -142,7 +142,7 @@ def shown(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) and abs(value) < 1000 else f"{value}"
 
 
-def read_options() -> argparse.Namespace:
+def read_options(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     add = parser.add_argument
     add("--model", default=DEFAULT_MODEL, help="a built-in name, or a folder")
@@ -152,7 +152,7 @@ def read_options() -> argparse.Namespace:
     add("--repeats", type=int, help="of all but the typist; 5")
     add("--quick", action="store_true", help="a trial: little of everything")
     add("--out", type=Path, help="the results; bench/results/latency-...json")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     options.only = options.only.split(",")
     if wrong := [name for name in options.only if name not in NAMES]:
         parser.error(f"--only {wrong[0]}: no such part; name some of {', '.join(NAMES)}")
@@ -166,8 +166,8 @@ def read_options() -> argparse.Namespace:
     return options
 
 
-def main() -> int:
-    options = read_options()
+def main(argv: list[str] | None = None) -> int:
+    options = read_options(argv)
     amounts = QUICK if options.quick else Amounts()
     if options.repeats:
         amounts = replace(amounts, repeats=options.repeats)
@@ -208,7 +208,3 @@ def versions() -> dict[str, str | None]:
         except PackageNotFoundError:
             found[name] = None
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -45,8 +45,8 @@ PACKAGES = ("torch", "transformers")
 Figures = dict[str, Any]
 
 
-def main() -> int:
-    options = read_options()
+def main(argv: list[str] | None = None) -> int:
+    options = read_options(argv)
     try:
         documents, asked = load(options.file)
     except (OSError, ValueError) as error:
@@ -77,7 +77,7 @@ def main() -> int:
     return 0
 
 
-def read_options() -> argparse.Namespace:
+def read_options(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     add = parser.add_argument
     add("file", type=Path, help="the questions, as JSONL")
@@ -86,7 +86,7 @@ def read_options() -> argparse.Namespace:
     add("--repeats", type=int, default=5, help="of each answer, with and without speculation")
     add("--summaries", type=int, default=0, help="documents that are summarized, too; once")
     add("--out", type=Path, help="with a model; bench/results/qa-MODEL-PROCESSOR.json")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     for name in ("generated", "repeats"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: must be 1 or more")
@@ -169,7 +169,3 @@ def write(options: argparse.Namespace, record: Figures) -> None:
         short = re.sub(r"\W+", "-", record["machine"]["cpu"]).strip("-").lower()
         options.out = ROOT / "bench" / "results" / f"qa-{record['model']}-{short}.json"
     report.write(options, record)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -203,7 +203,7 @@ def default_out(model: str, options: argparse.Namespace) -> Path:
     return ROOT / "bench" / "results" / f"{kind}-{Path(model).name}-{short}.json"
 
 
-def read_options() -> argparse.Namespace:
+def read_options(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     add = parser.add_argument
     add("folder", type=Path, help="with editeval.jsonl and canitedit.jsonl")
@@ -216,7 +216,7 @@ def read_options() -> argparse.Namespace:
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--threads", type=int, default=0, help="0: one a core")
     add("--out", type=Path, help="the results, of one model; bench/results/quality-...json")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     options.model = options.model or [DEFAULT_MODEL]
     options.modes = options.modes.split(",")
     if wrong := [mode for mode in options.modes if mode not in MODES]:
@@ -234,8 +234,8 @@ def read_options() -> argparse.Namespace:
     return options
 
 
-def main() -> int:
-    options = read_options()
+def main(argv: list[str] | None = None) -> int:
+    options = read_options(argv)
     records = []
     for model in dict.fromkeys(options.model):
         try:
@@ -249,7 +249,3 @@ def main() -> int:
         show(records[-1])
     report.last_line({"bench": "quality", "models": records})
     return 1 if any(record["different"] for record in records) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

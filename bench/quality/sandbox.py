@@ -31,8 +31,9 @@ def main() -> None:
         hard = resource.getrlimit(what)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(what, (limit, limit))
-        # An editable install makes this project's packages known to every program.
-        sys.meta_path[:] = [one for one in sys.meta_path if "editable" not in type(one).__module__]
+    # An editable install makes this project's packages importable everywhere.
+    sys.path[:] = [path for path in sys.path if path != ROOT]
+    sys.meta_path[:] = [one for one in sys.meta_path if "editable" not in type(one).__module__]
     sys.argv[:] = [program]
     runpy.run_path(program, run_name="__main__")
     os._exit(code)  # its threads do not hold it up

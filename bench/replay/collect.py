@@ -24,7 +24,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from engine.research.train.edit_records import EditError, read
-from index.workspace.file_filter import File, Skipped, load, walk
+from index.workspace.file_filter import FileEntry, Skipped, load, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -92,7 +92,7 @@ def changed(before: str, after: str) -> float:
     return share
 
 
-def compare(older: File, newer: File) -> tuple[str, str, str, float]:
+def compare(older: FileEntry, newer: FileEntry) -> tuple[str, str, str, float]:
     """Language, both texts and what share changed of a file fit for replay; Skipped otherwise."""
     language = language_of(newer.path)
     check_name(newer.path)

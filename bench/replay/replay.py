@@ -215,7 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
     with Workspace(options.index, encoder, home() if options.index else None) as workspace:
         if options.index:
             workspace.build()
-            workspace.settle()  # nothing is merged or saved while steps are timed
+            workspace.compact()  # nothing is merged or saved while steps are timed
             notes.append(f"index of {workspace.size:,} tokens")
         played = run(
             recorded, chosen, options.budget, options.beta, workspace, prompt, tallies,

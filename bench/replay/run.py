@@ -164,7 +164,7 @@ class Files:
     def ids(self) -> list[list[int]]:
         """Their tokens."""
         texts = self.shown.values()
-        return [self.workspace.tokens.encode_buffer(text).ids.tolist() for text in texts]
+        return [self.workspace.token_cache.encode_buffer(text).ids.tolist() for text in texts]
 
 
 Key = tuple[str, str, int, float]  # rule, package, budget, beta; beta 0 where it does not matter

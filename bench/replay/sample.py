@@ -53,10 +53,10 @@ def edits_of(commit: str) -> list[dict[str, str]]:
     return sorted(found, key=lambda one: -len(one["after"]))
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--until", default="HEAD", help="the last commit that is looked at")
-    until = parser.parse_args().until
+    until = parser.parse_args(argv).until
     commits = git("log", "--reverse", "--format=%h", "--abbrev=10", until).split()[1:]
     fit = [some for some in map(edits_of, commits) if some]
     chosen = [fit[n * len(fit) // COMMITS] for n in range(COMMITS)] if len(fit) > COMMITS else fit
@@ -64,7 +64,3 @@ def main() -> int:
     OUT.write_text("\n".join(lines) + "\n", "utf-8")
     print(f"{OUT.name}: {len(lines)} edits, {OUT.stat().st_size:,} bytes", file=sys.stderr)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -28,7 +28,7 @@ from bench.common import questions, report
 from bench.research.sdsat_figures import Found, One, answers_of, results, write
 from bench.specbench.run import apart
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
-from engine.drafting.methods.sdsat import TEMPLATES, Sdsat, install, load
+from engine.drafting.methods.sdsat import TEMPLATES, SdsatDrafter, install_embeddings, load
 from engine.generate import Generation, generate
 from engine.prompts.builder import prompt_of
 from engine.weights import WeightsError
@@ -41,13 +41,17 @@ CHAINS, WARM_UP = tuple(range(14)), 16
 # -- measuring -------------------------------------------------------------------------------------
 
 
-def answer(engine: Engine, name: str, request: Request, drafter: Sdsat) -> One:
+def answer(engine: Engine, name: str, request: Request, drafter: SdsatDrafter) -> One:
     """One answer, decoded in the model's own thread."""
     prompt = prompt_of(request, engine.parts.tokenizer)
 
     def work() -> tuple[list[Step], Done]:
         events = list(
-            generate(Generation(request, prompt, engine.parts.tokenizer, engine.parts.target.context), engine.parts.target, drafter)
+            generate(
+                Generation(request, prompt, engine.parts.tokenizer, engine.parts.target.context),
+                engine.parts.target,
+                drafter,
+            )
         )
         *steps, done = (one for one in events if isinstance(one, Done) or one.prefill is None)
         return steps, done
@@ -80,9 +84,11 @@ def sweep(
         if place == 0:
             for k in args.ks:
                 answer(engine, "", sampled(question.asked((), WARM_UP), args, 0),
-                       Sdsat(ids, k, args.trees and k > 0))  # fmt: skip
+                       SdsatDrafter(ids, k, args.trees and k > 0))  # fmt: skip
         for k in [args.ks[0], *rest[turn:], *rest[:turn]]:
-            one = answer(engine, str(question.id), request, Sdsat(ids, k, args.trees and k > 0))
+            one = answer(
+                engine, str(question.id), request, SdsatDrafter(ids, k, args.trees and k > 0)
+            )
             if one.tokens:
                 found[k].append(one)
         print(f"prompt {place + 1} of {len(asked)}: {question.id}", file=sys.stderr)
@@ -183,7 +189,7 @@ def measured(args: argparse.Namespace) -> Found:
     )
     with Engine(config) as engine:
         target = engine.parts.target
-        ids = install(target, load(args.tokens, target.folder, target.model.width))
+        ids = install_embeddings(target, load(args.tokens, target.folder, target.model.width))
         return sweep(engine, ids, args.asked, args)
 
 

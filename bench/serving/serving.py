@@ -195,7 +195,7 @@ def hung_up(server: Server) -> Figures:
     return found
 
 
-def read_options() -> argparse.Namespace:
+def read_options(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--model", default=DEFAULT_MODEL, help="a built-in name or a folder")
@@ -204,11 +204,11 @@ def read_options() -> argparse.Namespace:
     add("--tokens", type=int, default=48, help="of an answer, at most")
     add("--queue", type=int, default=16, help="of the server: fewer than clients, for 429s")
     add("--out", type=Path, help="the results; bench/results/serving-...json")
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
-def main() -> int:
-    options = read_options()
+def main(argv: list[str] | None = None) -> int:
+    options = read_options(argv)
     record: Figures = {
         "machine": report.machine(),
         "model": Path(options.model).name,
@@ -234,7 +234,3 @@ def main() -> int:
     report.write(options, record)
     report.last_line(record)
     return 1 if tally.wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

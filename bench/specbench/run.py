@@ -86,7 +86,8 @@ class Ours:
             raise RuntimeError(done.error or done.reason)
         assert not usage.cached_tokens, "the time has the whole prompt in it"
         ended = done.reason == "stop" and done.matched is None
-        ids = engine.parts.history.of(self.label)[-1] if usage.completion_tokens else []
+        history = apart(engine, partial(engine.parts.history.of, self.label))
+        ids = history[-1] if usage.completion_tokens else []
         counted = gains(steps, usage.completion_tokens + ended)
         return Turn(
             done.text, ids, seconds, usage.decode_seconds, sum(counted), usage.forwards, counted

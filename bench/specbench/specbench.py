@@ -278,7 +278,3 @@ def main(argv: list[str] | None = None) -> int:
     report.last_line(record)
     ours = [one for one in record["different"] if one["gap"] is None or one["gap"] >= options.tie]
     return 1 if ours else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

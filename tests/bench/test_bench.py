@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -23,6 +20,8 @@ from hypothesis import strategies as st
 
 from bench.common import tasks
 from bench.common.stats import bootstrap, pairs, typical
+from bench.decode import decode
+from tests.bench.conftest import RunBench
 from tests.conftest import tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,29 +155,19 @@ def test_tasks_by_path_are_always_the_same_ones(tmp_path: Path) -> None:
 # -- a run -------------------------------------------------------------------------------------
 
 
-def decode(tmp_path: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "bench" / "decode.py"), *map(str, arguments)]
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=500,
-        env=os.environ | {"DRAFTLINE_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"},
-    )
-
-
 @pytest.mark.full
-def test_a_run_ends_with_one_json_line_that_is_also_the_file(tmp_path: Path) -> None:
+def test_a_run_ends_with_one_json_line_that_is_also_the_file(
+    tmp_path: Path, run_bench: RunBench
+) -> None:
     model = tiny_model(tmp_path / "tiny", context=8192)
     path = tmp_path / "tasks.jsonl"
     record = {"id": "one", "instruction": "Rename x.", "context": "", "before": "x = 1\n"}
     path.write_text(json.dumps(record), "utf-8")
     out = tmp_path / "out.json"
     options = ["--model", model, "--repeats", "2", "--prompts", "0", "--dtypes", "f32"]
-    ran = decode(tmp_path, *options, "--tasks", path, "--slow-prompts", "1", "--out", out)
-    assert ran.returncode == 0, ran.stderr
-    line = json.loads(ran.stdout.splitlines()[-1])
+    ran = run_bench(decode.main, *options, "--tasks", path, "--slow-prompts", "1", "--out", out)
+    assert ran.code == 0, ran.err
+    line = json.loads(ran.out.splitlines()[-1])
     assert line == json.loads(out.read_text("utf-8"))
     assert {"cpu", "cores", "memory_gb"} <= line["machine"].keys()
     assert {"python", "torch", "transformers", "xllamacpp"} <= line["versions"].keys()
@@ -206,7 +195,7 @@ def test_a_run_ends_with_one_json_line_that_is_also_the_file(tmp_path: Path) -> 
         (["--model", "qwen-coder"], "unknown model 'qwen-coder'"),
     ],
 )
-def test_bad_options_are_named(tmp_path: Path, arguments: list[str], names: str) -> None:
-    ran = decode(tmp_path, *arguments)
-    assert ran.returncode == 2 and ran.stdout == ""
-    assert names in ran.stderr.splitlines()[-1]
+def test_bad_options_are_named(run_bench: RunBench, arguments: list[str], names: str) -> None:
+    ran = run_bench(decode.main, *arguments)
+    assert ran.code == 2 and ran.out == ""
+    assert names in ran.err.splitlines()[-1]

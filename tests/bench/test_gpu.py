@@ -92,16 +92,8 @@ def test_the_sample_is_of_files_and_of_selections(recorded: gpu_edits.Recorded) 
     assert kinds.count("file") >= 4 and kinds.count("hunk") >= 4
     for one in recorded.answers:
         assert len(one.prompt) + len(one.output) < 4096, "Llama-2 could not write it"
-        assert (
-            recorded.decode(one.output)
-            in gpu_edits.SAMPLE.parent.with_name("sample_edits.jsonl")
-            .read_text("utf-8")
-            .encode()
-            .decode("unicode_escape")
-            or one.kind == "file"
-        )
     texts = [recorded.decode(one.output) for one in recorded.answers]
-    edits = (ROOT / "bench" / "sample_edits.jsonl").read_text("utf-8").splitlines()
+    edits = (ROOT / "bench" / "replay" / "sample_edits.jsonl").read_text("utf-8").splitlines()
     after = [json.loads(line)["after"] for line in edits]
     assert all(any(text in whole for whole in after) for text in texts)
 

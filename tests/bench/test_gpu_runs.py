@@ -6,9 +6,6 @@ Times are never asserted.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ import pytest
 import torch
 
 from bench.gpu import gpu
+from tests.bench.conftest import RunBench
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,21 +23,13 @@ KEYS = {
 }
 
 
-def run(*options: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "bench" / "gpu.py"), *map(str, options)]
-    quiet = os.environ | {"COLUMNS": "140"}
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=500, cwd=ROOT, env=quiet, check=False
-    )
-
-
 @pytest.mark.full
-def test_a_whole_run_of_a_tiny_shape(tmp_path: Path) -> None:
+def test_a_whole_run_of_a_tiny_shape(tmp_path: Path, run_bench: RunBench) -> None:
     out = tmp_path / "gpu-cpu.json"
-    ran = run("--device", "cpu", "--shapes", "tiny", "--repeats", "1", "--slow-edits", "1",
+    ran = run_bench(gpu.main, "--device", "cpu", "--shapes", "tiny", "--repeats", "1", "--slow-edits", "1",
               "--threads", "2", "--exact", "--out", out)  # fmt: skip
-    assert ran.returncode == 0, ran.stderr + ran.stdout
-    record = json.loads(ran.stdout.splitlines()[-1])
+    assert ran.code == 0, ran.err + ran.out
+    record = json.loads(ran.out.splitlines()[-1])
     assert record == json.loads(out.read_text("utf-8"))
     assert list(record)[:4] == ["card", "copy_gb_s", "results", "edits"]
     for name, keys in KEYS.items():
@@ -56,7 +46,7 @@ def test_a_whole_run_of_a_tiny_shape(tmp_path: Path) -> None:
     assert {one["bucket"] for one in record["exact"]} == set(gpu.BUCKETS)
     assert any("8192" in one and "positions" in one for one in record["left_out"])
     for shown in ("context_2048", "waiting_share", "tokens/pass", "exact_ms", "hf-lookup"):
-        assert shown in ran.stdout
+        assert shown in ran.out
 
 
 def run_here(capsys: pytest.CaptureFixture[str], *options: str | Path) -> tuple[int, Any, str]:
@@ -99,14 +89,14 @@ def test_no_card_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.gpu
-def test_a_whole_run_on_a_card(tmp_path: Path) -> None:
+def test_a_whole_run_on_a_card(tmp_path: Path, run_bench: RunBench) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     out = tmp_path / "gpu.json"
-    ran = run("--shapes", "qwen2.5-coder-0.5b", "--repeats", "1", "--exact", "--out", out,
+    ran = run_bench(gpu.main, "--shapes", "qwen2.5-coder-0.5b", "--repeats", "1", "--exact", "--out", out,
               "--contexts", "512,2k", "--budget-s", "120")  # fmt: skip
-    assert ran.returncode == 0, ran.stderr + ran.stdout
-    record = json.loads(ran.stdout.splitlines()[-1])
+    assert ran.code == 0, ran.err + ran.out
+    record = json.loads(ran.out.splitlines()[-1])
     assert {one["method"] for one in record["edits"]} >= {"plain", "draftline", "hf", "hf-lookup"}
     for one in record["exact"]:
         assert one["exact"]["same_bits"] == one["exact"]["positions"], "the law holds bit for bit"

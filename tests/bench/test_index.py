@@ -6,9 +6,6 @@ Times are never asserted. An index whose library is missing is left out, as in t
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -19,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.index import corpus as index_corpus
-from bench.index import plot
+from bench.index import index, plot
 from bench.index.compare import ratio, same_length
 from bench.index.folder import Hashed, Prepared
 from bench.index.jobs import Compared
 from bench.index.peers import PEERS, TAIL, Draftline, Ids, Peer
+from tests.bench.conftest import RunBench
 from tests.oracles import naive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -208,20 +206,14 @@ def test_the_plot_has_a_point_for_each_result(results: list[tuple[str, int, floa
 # -- a run -------------------------------------------------------------------------------------
 
 
-def bench(tmp_path: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "bench" / "index.py"), *map(str, arguments)]
-    environment = os.environ | {"DRAFTLINE_HOME": str(tmp_path / "home")}
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, timeout=500, env=environment
-    )
-
-
 @pytest.mark.full
-def test_a_run_ends_with_one_json_line_that_is_also_the_file(tmp_path: Path) -> None:
+def test_a_run_ends_with_one_json_line_that_is_also_the_file(
+    tmp_path: Path, run_bench: RunBench
+) -> None:
     out = tmp_path / "out.json"
-    ran = bench(tmp_path, "--quick", "--source", ROOT, "--out", out)
-    assert ran.returncode == 0, ran.stderr
-    line = json.loads(ran.stdout.splitlines()[-1])
+    ran = run_bench(index.main, "--quick", "--source", ROOT, "--out", out)
+    assert ran.code == 0, ran.err
+    line = json.loads(ran.out.splitlines()[-1])
     assert line == json.loads(out.read_text("utf-8"))
     assert {"cpu", "cores", "memory_gb"} <= line["machine"].keys()
     rows = {row["index"]: row for row in line["results"]}
@@ -235,16 +227,16 @@ def test_a_run_ends_with_one_json_line_that_is_also_the_file(tmp_path: Path) -> 
     assert [form["frozen"] for form in ours["forms"]] == [1, 1, 2, 4, 8]
     assert line["folder"]["warm"]["tokenised"] == 0, "a warm start tokenised something"
     assert line["folder"]["checkout"]["lost"] == 0 and line["folder"]["checkout"]["files"] == 20
-    assert all(what["what"] in ran.stdout for what in line["targets"])
+    assert all(what["what"] in ran.out for what in line["targets"])
     assert sorted(tmp_path.iterdir()) == [out], "something is left over"
 
 
-def test_growth_is_measured_and_drawn(tmp_path: Path) -> None:
+def test_growth_is_measured_and_drawn(tmp_path: Path, run_bench: RunBench) -> None:
     out = tmp_path / "growth.json"
     options = ["--growth", "--quick", "--repeats", "1", "--tokens", "2000,4000"]
-    ran = bench(tmp_path, *options, "--source", ROOT, "--out", out)
-    assert ran.returncode == 0, ran.stderr
-    line = json.loads(ran.stdout.splitlines()[-1])
+    ran = run_bench(index.main, *options, "--source", ROOT, "--out", out)
+    assert ran.code == 0, ran.err
+    line = json.loads(ran.out.splitlines()[-1])
     sizes = [row["tokens"] for row in line["results"] if row["index"] == "draftline"]
     assert sizes == [2000, 4000]
     drawn = ElementTree.parse(out.with_suffix(".svg"))
@@ -261,14 +253,14 @@ def test_growth_is_measured_and_drawn(tmp_path: Path) -> None:
         (["--tokenizer", "nowhere.json"], "nowhere.json: no such file"),
     ],
 )
-def test_bad_options_are_named(tmp_path: Path, arguments: list[str], names: str) -> None:
-    ran = bench(tmp_path, *arguments)
-    assert ran.returncode == 2 and ran.stdout == ""
-    assert names in ran.stderr.splitlines()[-1]
+def test_bad_options_are_named(run_bench: RunBench, arguments: list[str], names: str) -> None:
+    ran = run_bench(index.main, *arguments)
+    assert ran.code == 2 and ran.out == ""
+    assert names in ran.err.splitlines()[-1]
 
 
-def test_too_little_source_is_said(tmp_path: Path) -> None:
+def test_too_little_source_is_said(tmp_path: Path, run_bench: RunBench) -> None:
     (tmp_path / "one.py").write_text("x = 1\n", "utf-8")
-    ran = bench(tmp_path, "--quick", "--source", tmp_path)
-    assert ran.returncode == 1 and ran.stdout == ""
-    assert "tokens" in ran.stderr.splitlines()[-1] and "--source" in ran.stderr.splitlines()[-1]
+    ran = run_bench(index.main, "--quick", "--source", tmp_path)
+    assert ran.code == 1 and ran.out == ""
+    assert "tokens" in ran.err.splitlines()[-1] and "--source" in ran.err.splitlines()[-1]

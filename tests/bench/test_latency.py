@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
-import sys
 from itertools import islice, pairwise
 from pathlib import Path
 from statistics import mean
@@ -16,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.latency import load, typist
+from bench.latency import latency, load, typist
 from bench.latency import model as latency_model
 from bench.latency.latency import TARGETS, targets
 from bench.latency.load import Buffer, Changed, cost, document
@@ -33,6 +30,7 @@ from bench.latency.typist import (
     wasted,
 )  # fmt: skip
 from lsp_server.protocol.positions import Text
+from tests.bench.conftest import RunBench
 from tests.conftest import tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -212,27 +210,17 @@ def test_the_selection_has_60_lines_and_the_parts_change_what_they_mean_to() -> 
     assert len(selected) == 60 and latency_model.VARIED in selected[1]
     assert text.count(latency_model.VARIED) == 1
     assert len({document(shop, 1) for shop in load.SHOPS}) == load.CLIENTS
-    typed = typist.chosen((ROOT / "index" / "kept.py").read_text("utf-8"), 10, 30)
+    typed = typist.chosen((ROOT / "index" / "workspace" / "token_db.py").read_text("utf-8"), 10, 30)
     assert len({one.start for one in typed}) == 10
 
 
 # -- a run -------------------------------------------------------------------------------------
 
 
-def bench(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "bench" / "latency.py"), *map(str, arguments)]
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=home,
-        timeout=500,
-        env=os.environ | {"DRAFTLINE_HOME": str(home / "home")},
-    )
-
-
 @pytest.mark.full
-def test_a_run_ends_with_one_json_line_that_is_also_the_file(tmp_path: Path) -> None:
+def test_a_run_ends_with_one_json_line_that_is_also_the_file(
+    tmp_path: Path, run_bench: RunBench
+) -> None:
     workspace, out, only = tmp_path / "files", tmp_path / "out.json", "typist,change,edit,clients"
     workspace.mkdir()
     model = tiny_model(tmp_path / "model", context=2048)
@@ -246,9 +234,9 @@ def test_a_run_ends_with_one_json_line_that_is_also_the_file(tmp_path: Path) -> 
         "--only",
         only,
     ]
-    ran = bench(tmp_path, *given, "--quick", "--repeats", "1")
-    assert ran.returncode == 0, ran.stderr
-    line = json.loads(ran.stdout.splitlines()[-1])
+    ran = run_bench(latency.main, *given, "--quick", "--repeats", "1")
+    assert ran.code == 0, ran.err
+    line = json.loads(ran.out.splitlines()[-1])
     assert line == json.loads(out.read_text("utf-8"))
     assert {"cpu", "cores", "memory_gb"} <= line["machine"].keys()
     assert line["model"] == "model" and line["parts"] == only.split(",")
@@ -262,13 +250,15 @@ def test_a_run_ends_with_one_json_line_that_is_also_the_file(tmp_path: Path) -> 
     found = {one["figure"]: one["met"] for one in line["targets"]}
     assert found["clients_mixed"] and not found["edit_decoding_ratio"]
     assert "cancel_decoding_idle_ms_max" not in found
-    assert all(name in ran.stdout for name in found)
+    assert all(name in ran.out for name in found)
 
 
-def test_a_model_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
-    ran = bench(tmp_path, "--model", tmp_path / "nowhere", "--quick", "--out", tmp_path / "out")
-    assert ran.returncode == 1 and ran.stdout == ""
-    assert "nowhere" in ran.stderr.splitlines()[-1] and not (tmp_path / "out").exists()
+def test_a_model_that_cannot_be_had_is_one_line(tmp_path: Path, run_bench: RunBench) -> None:
+    ran = run_bench(
+        latency.main, "--model", tmp_path / "nowhere", "--quick", "--out", tmp_path / "out"
+    )
+    assert ran.code == 1 and ran.out == ""
+    assert "nowhere" in ran.err.splitlines()[-1] and not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -280,7 +270,7 @@ def test_a_model_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
         (["--file", "nowhere.py"], "nowhere.py: no such file"),
     ],
 )
-def test_bad_options_are_named(tmp_path: Path, arguments: list[str], names: str) -> None:
-    ran = bench(tmp_path, *arguments)
-    assert ran.returncode == 2 and ran.stdout == ""
-    assert names in ran.stderr.splitlines()[-1]
+def test_bad_options_are_named(run_bench: RunBench, arguments: list[str], names: str) -> None:
+    ran = run_bench(latency.main, *arguments)
+    assert ran.code == 2 and ran.out == ""
+    assert names in ran.err.splitlines()[-1]

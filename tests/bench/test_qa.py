@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.qa import qa
 from bench.qa.retrieval import generated, holds, load
 from index.documents.documents import Chunk
+from tests.bench.conftest import RunBench
 from tests.support.questions import make_model
 from tests.support.sample_documents import prose
 
@@ -81,10 +80,10 @@ def test_an_answer_elsewhere_is_refused(tmp_path: Path) -> None:
         load(path)
 
 
-def test_it_ends_with_one_json_line(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "bench" / "qa.py"), str(records(tmp_path))]
-    ran = subprocess.run([*command, "--generated", "9"], capture_output=True, text=True, check=True)
-    last = json.loads(ran.stdout.splitlines()[-1])
+def test_it_ends_with_one_json_line(tmp_path: Path, run_bench: RunBench) -> None:
+    ran = run_bench(qa.main, records(tmp_path), "--generated", "9")
+    assert ran.code == 0, ran.err
+    last = json.loads(ran.out.splitlines()[-1])
     assert [*last][: len(KEYS)] == KEYS and last["ratio_to_plain"] is None
     assert last["bench"] == "qa" and last["questions"] == 3
     assert last["generated"]["questions"] == 9
@@ -96,17 +95,15 @@ def test_it_ends_with_one_json_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_with_a_model_it_answers_and_leaves_a_file(tmp_path: Path) -> None:
+def test_with_a_model_it_answers_and_leaves_a_file(tmp_path: Path, run_bench: RunBench) -> None:
     model = make_model(tmp_path / "model")
     out = tmp_path / "out" / "qa.json"
-    command = [sys.executable, str(ROOT / "bench" / "qa.py"), str(records(tmp_path))]
-    command += ["--generated", "1", "--model", str(model), "--repeats", "1", "--summaries", "1"]
-    environment = os.environ | {"DRAFTLINE_HOME": str(tmp_path / "home")}
-    ran = subprocess.run(
-        [*command, "--out", str(out)], capture_output=True, text=True, env=environment
-    )
-    assert ran.returncode == 0, ran.stderr
-    last = json.loads(ran.stdout.splitlines()[-1])
+    ran = run_bench(
+        qa.main, records(tmp_path), "--generated", "1", "--model", model, "--repeats", "1",
+        "--summaries", "1", "--out", out,
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    last = json.loads(ran.out.splitlines()[-1])
     assert [*last][: len(KEYS)] == KEYS
     assert (last["answer_containment"], last["citations"], last["model"]) == (0, 0, "model")
     assert last["ratio_to_plain"] > 0 and last["summaries"]["summaries"] == 1
@@ -123,14 +120,14 @@ def test_with_a_model_it_answers_and_leaves_a_file(tmp_path: Path) -> None:
         (["--model", "./none", "--generated", "1"], "none"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(tmp_path: Path, options: list[str], message: str) -> None:
-    command = [sys.executable, str(ROOT / "bench" / "qa.py"), str(records(tmp_path)), *options]
-    ran = subprocess.run(command, capture_output=True, text=True)
-    last = ran.stderr.splitlines()[-1]
-    assert ran.returncode in (1, 2) and message in last and "Traceback" not in ran.stderr
+def test_what_cannot_be_done_is_one_line(
+    tmp_path: Path, run_bench: RunBench, options: list[str], message: str
+) -> None:
+    ran = run_bench(qa.main, records(tmp_path), *options)
+    last = ran.err.splitlines()[-1]
+    assert ran.code in (1, 2) and message in last and "Traceback" not in ran.err
 
 
-def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "bench" / "qa.py"), str(tmp_path / "none.jsonl")]
-    ran = subprocess.run(command, capture_output=True, text=True)
-    assert ran.returncode == 2 and "none.jsonl" in ran.stderr.splitlines()[-1]
+def test_a_missing_file_is_one_line(tmp_path: Path, run_bench: RunBench) -> None:
+    ran = run_bench(qa.main, tmp_path / "none.jsonl")
+    assert ran.code == 2 and "none.jsonl" in ran.err.splitlines()[-1]

@@ -4,7 +4,6 @@ of our own writing; the model is a tiny random one."""
 from __future__ import annotations
 
 import json
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -228,11 +227,8 @@ def test_a_difference_is_counted_also_of_a_refused_edit() -> None:
 # -- a run -------------------------------------------------------------------------------------
 
 
-def bench(
-    patch: pytest.MonkeyPatch, read: pytest.CaptureFixture[str], *arguments: str | Path
-) -> tuple[int, dict[str, Any]]:
-    patch.setattr(sys, "argv", ["quality.py", *map(str, arguments)])
-    code = quality.main()
+def bench(read: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, dict[str, Any]]:
+    code = quality.main([str(one) for one in arguments])
     return code, json.loads(read.readouterr().out.splitlines()[-1])
 
 
@@ -247,7 +243,7 @@ def test_a_stopped_run_goes_on_and_ends_as_another_and_a_difference_is_its_exit_
     folder = write(tmp_path / "data", 5, "a-text-of-the-record")
     out, part = tmp_path / "out.json", tmp_path / "out.part.jsonl"
     options = [folder, "--model", model, "--sample", "4", "--out", out]
-    code, line = bench(monkeypatch, capsys, *options)
+    code, line = bench(capsys, *options)
     (whole,) = line["models"]
     assert code == 0 and whole == json.loads(out.read_text("utf-8"))
     assert "a-text-of-the-record" not in out.read_text("utf-8") and not part.exists()
@@ -262,7 +258,7 @@ def test_a_stopped_run_goes_on_and_ends_as_another_and_a_difference_is_its_exit_
     part.write_text(
         "\n".join([*kept, json.dumps(rows[4])[:20]]), "utf-8"
     )  # cut while it was written
-    code, line = bench(monkeypatch, capsys, *options, "--resume")
+    code, line = bench(capsys, *options, "--resume")
     assert line["models"][0]["rows"] == [changed[0], *rows]
     assert code == 1 and line["models"][0]["different"] == 1
 
@@ -281,13 +277,11 @@ def test_bad_options_are_named(
     tmp_path: Path,
     arguments: list[str],
     names: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path if arguments == ["--resume"] else write(tmp_path, 5)
-    monkeypatch.setattr(sys, "argv", ["quality.py", str(folder), *arguments])
     with pytest.raises(SystemExit) as ended:
-        quality.read_options()
+        quality.read_options([str(folder), *arguments])
     assert ended.value.code == 2 and names in capsys.readouterr().err.splitlines()[-1]
 
 

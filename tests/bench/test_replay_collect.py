@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from bench.replay import collect as replay_collect
 from bench.replay.collect import changed, check_text, collect, language_of, main, spread
 from engine.research.train.edit_records import read, replays
 from index.workspace.file_filter import Skipped
+from tests.bench.conftest import RunBench
 from tests.support.encoders import Bytes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -207,7 +206,7 @@ def test_only_languages_that_are_asked_for(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
-    change: dict[int, str], message: str, tmp_path: Path
+    change: dict[int, str], message: str, tmp_path: Path, run_bench: RunBench
 ) -> None:
     releases(tmp_path, {"a.js": (OLD, NEW)})
     (tmp_path / "broken.jsonl").write_text("{")
@@ -215,8 +214,7 @@ def test_what_is_wrong_is_said_in_one_line(
     values = ["old", "new", "p", "1", "2", "MIT", "edits.jsonl"]
     for place, value in change.items():
         values[place] = value
-    tool = [sys.executable, str(ROOT / "bench" / "replay_collect.py")]
-    done = subprocess.run([*tool, *values], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode != 0 and done.stdout == ""
-    assert message in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+    done = run_bench(main, *values)
+    assert done.code != 0 and done.out == ""
+    assert message in done.err.splitlines()[-1] and "Traceback" not in done.err
     assert (tmp_path / "broken.jsonl").read_text() == "{"

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.serving import serving
 from bench.serving.load import Asked, alone, load, plan
 from bench.serving.serving import course, medians, tenths
+from tests.bench.conftest import RunBench
 from tests.conftest import tiny_model
 from tests.support.server import served_model
 
@@ -64,14 +64,15 @@ def test_its_clients_notice_another_text(tiny: Any, home: Any) -> None:
 
 
 @pytest.mark.full
-def test_it_runs_and_ends_with_its_figures(tmp_path: Path) -> None:
+def test_it_runs_and_ends_with_its_figures(tmp_path: Path, run_bench: RunBench) -> None:
     """A real server process, twelve clients, six seconds."""
     model, out = tiny_model(tmp_path / "tiny"), tmp_path / "out.json"
-    command = [sys.executable, "bench/serving/serving.py", "--model", str(model), "--clients", "12"]
-    command += ["--seconds", "6", "--queue", "8", "--tokens", "24", "--out", str(out)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
-    assert result.returncode == 0, result.stderr
-    record = json.loads(result.stdout.splitlines()[-1])
+    result = run_bench(
+        serving.main, "--model", model, "--clients", "12", "--seconds", "6", "--queue", "8",
+        "--tokens", "24", "--out", out,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    record = json.loads(result.out.splitlines()[-1])
     assert json.loads(out.read_text("utf-8")) == record
     figures = record["figures"]
     assert figures["wrong"] == 0 < figures["answers"] and figures["hung_up"] > 0

@@ -10,7 +10,7 @@ import pytest
 
 from bench.research import specdec as bench
 from engine import Config, Engine
-from engine.research.train.acceptance import fresh
+from engine.research.train.acceptance import untrained_head
 from tests.conftest import tiny_model
 from tests.model.test_target import load
 from tests.support.heads import QUESTIONS, pair
@@ -40,7 +40,7 @@ def test_it_runs_and_writes_the_published_files(
 ) -> None:
     """Passes and refused tokens add up: what was written is what was accepted and one a pass."""
     _, draft = pair(tmp_path)
-    fresh(32, 1, False, 0).save(tmp_path / "head", draft.folder)
+    untrained_head(32, 1, False, 0).save(tmp_path / "head", draft.folder)
     monkeypatch.setattr(bench, "CONSTANTS", (2, 5))
     monkeypatch.setattr(bench, "THRESHOLDS", (0.5,))
     questions = tmp_path / "questions.jsonl"
