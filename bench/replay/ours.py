@@ -20,7 +20,7 @@ from engine.drafting.next_token import WeightKind
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.drafting.vocabulary import vocabulary
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.drafter import fit, lessons, line_start
+from engine.research.train.drafter import fit, lessons, line_start, token_count
 from engine.research.train.edit_records import Edit, replays
 
 # Halves of ../shared/data/release_edits.jsonl; of other files the halves by the alphabet.
