@@ -1,4 +1,4 @@
-"""The headless API: `Engine(Config)`, `submit(Request) -> Job`, `close()`. Faces use only it."""
+"""The headless API that every face uses: `Engine(Config)`, `submit(Request) -> Job`, `close()`."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class Engine:
     """A loaded model and the thread that owns it. A context manager."""
 
     def __init__(self, config: Config | None = None, progress: Progress | None = None) -> None:
-        """Fetch (built-in models only), load and check the model and what its drafter needs; index
-        the workspace, if one is named. Raises WeightsError, UnsupportedModel, ValueError or OSError
-        with one line."""
+        """Fetch the model if it is built in and missing, load and check it and what its drafter
+        needs, and index the workspace if one is configured. WeightsError, UnsupportedModel,
+        ValueError or OSError with one line."""
         from engine.model.torch_target import TorchTarget
 
         self.config = config or Config()
@@ -84,7 +84,7 @@ class Engine:
             except BaseException:
                 self.workspace.close()
                 raise
-        self.worker = Worker(*self._spare())
+        self.worker = Worker(*self._background())
 
     @property
     def info(self) -> Info:
@@ -133,10 +133,10 @@ class Engine:
         client: str = "",
         drafter: str = "",
     ) -> Job:
-        """Queue a request. RequestError at once where it cannot be answered. `speculation` False
-        decodes plainly: the same text, later. `workspace` is copied from in place of the engine's
-        own, `drafter` drafts in place of it (ValueError for what cannot). Equally urgent requests
-        of several clients take turns."""
+        """Queue a request. RequestError where it cannot be answered, ValueError for an unknown
+        drafter. `speculation=False` decodes plainly: the same text, later. `workspace` and
+        `drafter` replace the engine's own for this request. Equally urgent requests of several
+        clients take turns."""
         prompt = prompt_of(request, self.parts.tokenizer)
         max_new_tokens(prompt, self.parts.target.context)
         name = (drafter or self.config.drafter) if speculation else None
@@ -157,7 +157,7 @@ class Engine:
             lengths.forget()
 
     def close(self) -> None:
-        """Cancel everything, end the thread, and keep what was learnt about this machine."""
+        """Cancel everything, end the thread, and store the measured pass times."""
         self.worker.close()
         if self.workspace is not None:
             self.workspace.close()
@@ -209,15 +209,14 @@ class Engine:
             RequestParts(workspace, partial(self.parts.history.recycling, client))
         )
 
-    def _spare(self) -> list[Iterator[float]]:
-        """While nothing is asked: graphs of passes (on a card), then what a pass costs here
-        (seconds, where the machine is calm), and, behind it and while it waits, what the language's
-        library says (a minute)."""
+    def _background(self) -> list[Iterator[float]]:
+        """Background work: capture CUDA graphs, measure what passes cost (seconds on a calm
+        machine), and build the standard library's n-gram model (a minute)."""
         library = self.library.build() if self.config.library else iter(())
         return [self._measured(), library]
 
     def _measured(self) -> Iterator[float]:
-        for _ in self.parts.target.warm():  # it logs how far it is
+        for _ in self.parts.target.warm():  # logs its progress
             yield 0.0
         if not self.parts.cost.measured:
             yield from measure(self.parts.target, self.parts.cost)

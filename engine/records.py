@@ -1,8 +1,8 @@
-"""The nouns of the engine: plain values that travel. No behaviour, no torch, no tokenizer.
+"""The engine's data types: Request, Draft, Scores, Step, Done. No torch, no tokenizer.
 
 Token ids stay inside `engine`; what leaves it is text (`Step`, `Done`). A `Request` holds
-everything an answer depends on, so it can be replayed; how the answer is drafted is not part of
-it, because that never changes the answer.
+everything that an answer depends on, so it can be replayed. How the answer is drafted is not part
+of it, because that never changes the answer.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from index.records import Span
 Kind = Literal["edit", "complete", "chat"]
 Reason = Literal["stop", "length", "cancelled", "failed"]
 Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
-COLDEST = 1e-6  # temperature that is not greedy: below it numbers would overflow
+MIN_TEMPERATURE = 1e-6  # of sampling; smaller ones would overflow
 
 
 class RequestError(ValueError):
-    """A request that cannot be answered; the message is one line: what is wrong and the remedy."""
+    """A request that cannot be answered. The message is one line with the problem and a remedy."""
 
 
 class Passage(NamedTuple):
-    """A part of a document that a message shows, in plain form and on lines of its own."""
+    """A part of a document that a message quotes on lines of its own, with LF line ends."""
 
     document: str  # its id
-    start: int  # code point of the document
-    text: str  # as it stands there
+    start: int  # code point in the document
+    text: str  # exactly as in the document
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Everything an answer depends on.
+    """Everything that an answer depends on.
 
-    `edit`: rewrite `text` (or `text[selection]`, code points) of `path` by `instruction`.
-    `complete`: continue `text`, as it stands; with a `suffix`, write what stands between the two,
-    where the model can. `chat`: answer `messages`.
+    `edit`: rewrite `text` (or `text[selection]`, in code points) of `path` by `instruction`.
+    `complete`: continue `text`; with a `suffix`, fill in the middle where the model can.
+    `chat`: answer `messages`.
     """
 
     kind: Kind
@@ -48,12 +48,12 @@ class Request:
     selection: tuple[int, int] | None = None
     instruction: str = ""
     suffix: str | None = None
-    suffix_first: bool = False  # it is shown before `text` (SPM; else PSM, which models know best)
-    snippets: tuple[tuple[str, str], ...] = ()  # (path, text) of other files, to be shown as well
+    suffix_first: bool = False  # suffix before prefix (SPM); models know PSM best
+    snippets: tuple[tuple[str, str], ...] = ()  # (path, text) of other files to show
     messages: tuple[Message, ...] = ()
-    documents: tuple[Passage, ...] = ()  # in the messages' order; only to tell what is copied
-    predictions: tuple[str, ...] = ()  # texts expected to be repeated, beside what `kind` implies
-    max_tokens: int | None = None  # None: the kind's own limit, within the model's context
+    documents: tuple[Passage, ...] = ()  # quoted by the messages, in order; for citations only
+    predictions: tuple[str, ...] = ()  # texts expected to recur, beside what `kind` implies
+    max_tokens: int | None = None  # None: a limit by kind
     temperature: float = 0.0  # 0: greedy
     top_k: int = 0  # 0: all
     top_p: float = 1.0
@@ -61,9 +61,9 @@ class Request:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.temperature != 0 and not COLDEST <= self.temperature < math.inf:
+        if self.temperature != 0 and not MIN_TEMPERATURE <= self.temperature < math.inf:
             raise RequestError(
-                f"temperature {self.temperature}: must be 0 (greedy), or {COLDEST} and more"
+                f"temperature {self.temperature}: must be 0 (greedy), or {MIN_TEMPERATURE} and more"
             )
         if self.top_k < 0:
             raise RequestError(f"top_k {self.top_k}: must be 0 (all tokens) or more")
@@ -75,18 +75,18 @@ class Request:
 
 @dataclass(slots=True)
 class Draft:
-    """A tree of proposed tokens, flattened. Parents precede children; -1 is the last committed
-    token, which is never part of the draft. Lists are parallel, one entry a node."""
+    """A tree of proposed tokens, flattened: parallel lists with one entry per node. Parents precede
+    children; the parent -1 is the last committed token, which is not part of the draft."""
 
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     probs: list[float] = field(default_factory=list)  # P(accepted | parent accepted)
     sources: list[str] = field(default_factory=list)
-    span: Callable[[int], Span | None] = lambda node: None  # of a node that was accepted
-    # node -> probabilities (f64 [vocabulary]) that it was drawn from, given its earlier siblings;
-    # not there: chosen without chance. Only `engine.sampling.rejection_sampling` asks
+    span: Callable[[int], Span | None] = lambda node: None  # origin of an accepted node
+    # node -> distribution (f64 [vocabulary]) that it was drawn from, given its earlier siblings;
+    # missing: chosen deterministically. For rejection sampling only.
     drawn: dict[int, Any] = field(default_factory=dict)
-    passes: int = 0  # of the model itself that drafting took
+    passes: int = 0  # of the target model that drafting took
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -100,7 +100,7 @@ class Draft:
         return len(self.tokens) - 1
 
     def first(self, count: int) -> Draft:
-        """The tree of the first `count` nodes; parents precede children, so it is one."""
+        """The tree of the first `count` nodes."""
         if count >= len(self):
             return self
         n = max(count, 0)
@@ -110,20 +110,20 @@ class Draft:
 
 @dataclass(slots=True)
 class Scores:
-    """What the model said: row 0 follows the last committed token, row i + 1 follows node i."""
+    """The model's output: row 0 follows the last committed token, row i + 1 follows node i."""
 
-    logits: Any  # torch.Tensor [1 + nodes that were run, vocabulary], f32
-    hidden: Any = None  # torch.Tensor [1 + nodes, width], where asked for
-    # (request, absolute position behind row 0) -> the model's own token after every row, -1 where
-    # its logits are no numbers; None: `engine.sampling.verify` chooses. To be asked before the next pass
+    logits: Any  # torch.Tensor [1 + nodes run, vocabulary], f32
+    hidden: Any = None  # torch.Tensor [1 + nodes, width], if requested
+    # (request, absolute position after row 0) -> the model's token after every row, -1 where logits
+    # are not finite; valid until the next pass. None: `engine.sampling.verify` chooses
     chosen: Callable[[Request, int], list[int]] | None = None
-    # width -> (ids, logits) of so many likeliest words of every row, as arrays [rows, width] that
-    # are good until the next pass: for who asks behind every pass they come with `chosen`
+    # width -> (ids, logits) of the most likely tokens of every row, arrays [rows, width], valid
+    # until the next pass; drafters that use it after every pass get it without another transfer
     likely: Callable[[int], tuple[Any, Any]] | None = None
 
 
 class Piece(NamedTuple):
-    """Text of one step and where its tokens were drafted from ("model": not drafted;
+    """Text of one step and the source its tokens were drafted from ("model": not drafted;
     "documents": `span.path` is the document's id)."""
 
     text: str
@@ -133,7 +133,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One forward pass. While the prompt is read `prefill` is (tokens read, tokens in all)."""
+    """One forward pass. During prefill, `prefill` is (tokens read, prompt tokens)."""
 
     pieces: tuple[Piece, ...] = ()
     drafted: int = 0
@@ -148,23 +148,23 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Counts in tokens, times in seconds. Tokens after a stop are never counted."""
+    """Counts in tokens, times in seconds. Tokens after a stop are not counted."""
 
     prompt_tokens: int = 0
-    cached_tokens: int = 0  # of the prompt's, taken from an earlier request's cache
+    cached_tokens: int = 0  # prompt tokens found in the KV cache
     completion_tokens: int = 0
-    forwards: int = 0  # passes that produced the completion; the prompt's own are not among them
+    forwards: int = 0  # passes that produced the completion, without prefill
     drafted: int = 0
     accepted: int = 0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
-    draft_seconds: float = 0.0  # of them: drafting, and learning from what became of it
+    draft_seconds: float = 0.0  # of decode_seconds: proposing drafts and learning from them
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of every stream, exactly once. `text` is the whole answer, without the stop string
-    that ended it; `matched` is that string, None where the model's own end token did."""
+    """The last event of every stream. `text` is the whole answer without the stop string that ended
+    it; `matched` is that string, None if the model ended the answer itself."""
 
     reason: Reason
     text: str = ""

@@ -1,4 +1,4 @@
-"""Tokens in, pieces of text out: characters whole, stop strings cut exactly, origin kept."""
+"""Tokens in, pieces of text out: whole characters, exact stop strings, the source of each piece."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from engine.prompts.tokenizer import Tokenizer
 from engine.records import Piece
 from index.records import Span
 
-Origin = tuple[str, Span | None]  # where a token was drafted from
+Origin = tuple[str, Span | None]  # source and Span that a token was drafted from
 
 
 class TextStream:
-    """The text of one answer. What may be the start of a stop string is held back until it is
-    known not to be; tokens go in one by one, so the result does not depend on the steps' sizes."""
+    """The text of one answer. Text that may be the start of a stop string is held back until it is
+    known not to be. Tokens are pushed one by one, so the result does not depend on step sizes."""
 
     def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...]) -> None:
         self.detokenizer = Detokenizer(tokenizer)
@@ -20,26 +20,26 @@ class TextStream:
         self.held: list[Piece] = []
         self.released: list[str] = []
         self.matched: str | None = None
-        self.origin: Origin | None = None  # of the tokens since the last whole character
+        self.origin: Origin | None = None  # of the tokens since the last complete character
 
     @property
     def text(self) -> str:
-        """What was released so far."""
+        """The text released so far."""
         return "".join(self.released)
 
     def push(self, tokens: list[int], origins: list[Origin]) -> tuple[int, list[Piece]]:
-        """How many of `tokens` were used (fewer where a stop string ends the text) and the text
-        that is now certain."""
+        """How many of `tokens` were used, fewer where a stop string ends the text; and the text
+        that is now final."""
         out: list[Piece] = []
         for used, (token, origin) in enumerate(zip(tokens, origins, strict=True), 1):
-            self.origin = of_both(self.origin, origin) if self.origin else origin
+            self.origin = merged_origin(self.origin, origin) if self.origin else origin
             out += self._add(self.detokenizer.push(token))
             if self.matched is not None:
                 return used, joined(out)
         return len(tokens), joined(out)
 
     def finish(self) -> list[Piece]:
-        """What was held back, at the end of the answer."""
+        """The text held back, at the end of the answer."""
         if self.matched is not None:
             return []
         out = self._add(self.detokenizer.flush())
@@ -61,19 +61,19 @@ class TextStream:
         return self._release(len(waiting) - self._overlap(waiting))
 
     def _overlap(self, waiting: str) -> int:
-        """Length of the longest end of `waiting` that a stop string starts with."""
+        """Length of the longest suffix of `waiting` that is a prefix of a stop string."""
         for count in range(min(len(waiting), max(map(len, self.stop), default=1) - 1), 0, -1):
             if any(one.startswith(waiting[-count:]) for one in self.stop):
                 return count
         return 0
 
     def _release(self, count: int) -> list[Piece]:
-        """Take the first `count` held characters out."""
+        """Release the first `count` held characters."""
         out: list[Piece] = []
         while self.held and count > 0:
             piece = self.held.pop(0)
             if len(piece.text) > count:
-                piece, rest = parted(piece, count)
+                piece, rest = split(piece, count)
                 self.held.insert(0, rest)
             count -= len(piece.text)
             out.append(piece)
@@ -81,8 +81,8 @@ class TextStream:
         return out
 
 
-def of_both(one: Origin, other: Origin) -> Origin:
-    """Of tokens that make a character together: the model's own, where they are of two places."""
+def merged_origin(one: Origin, other: Origin) -> Origin:
+    """The origin of tokens that form one character together: the model, if they differ."""
     if one == other:
         return one
     (source, first), (_, second) = one, other
@@ -95,8 +95,8 @@ def of_both(one: Origin, other: Origin) -> Origin:
     return source, Span(first.path, first.start, max(first.stop, second.stop), first.version)
 
 
-def parted(piece: Piece, count: int) -> tuple[Piece, Piece]:
-    """A piece before and from that character on; its Span, too, where it has as many."""
+def split(piece: Piece, count: int) -> tuple[Piece, Piece]:
+    """Split a piece at a character, and its Span where both have the same length."""
     one, other = piece._replace(text=piece.text[:count]), piece._replace(text=piece.text[count:])
     span = piece.span
     if span is not None and span.stop - span.start == len(piece.text):
@@ -107,11 +107,11 @@ def parted(piece: Piece, count: int) -> tuple[Piece, Piece]:
 
 
 def joined(pieces: list[Piece]) -> list[Piece]:
-    """Neighbours of one source as one piece; Spans that follow one another grow together."""
+    """Merge neighbouring pieces of one source whose Spans are adjacent."""
     out: list[Piece] = []
     for piece in pieces:
         if out and out[-1].source == piece.source:
-            span = follow(out[-1].span, piece.span)
+            span = adjoining(out[-1].span, piece.span)
             if span is not None or out[-1].span is piece.span is None:
                 out[-1] = Piece(out[-1].text + piece.text, piece.source, span)
                 continue
@@ -119,8 +119,8 @@ def joined(pieces: list[Piece]) -> list[Piece]:
     return out
 
 
-def follow(one: Span | None, other: Span | None) -> Span | None:
-    """The Span of both, where `other` starts where `one` ends; else None."""
+def adjoining(one: Span | None, other: Span | None) -> Span | None:
+    """The union of two Spans if `other` starts where `one` ends, else None."""
     if one is None or other is None:
         return None
     if (one.path, one.version, one.stop) != (other.path, other.version, other.start):

@@ -1,9 +1,8 @@
 """The thread that owns the model: jobs in, events out, the most urgent first.
 
-Of equally urgent jobs that of the client which waited longest since its last turn is next. A
-request that is more urgent runs between two steps of one that is less so; cancelling takes
-effect between two passes. An error ends its own job with `Done("failed")` and nothing else. While
-nothing is asked, spare work is done, a slice at a time; while one piece of it waits, others go on.
+Ties go to the client that has waited longest. A more urgent request runs between two steps of a
+less urgent one. Cancelling takes effect between two forward passes. An error ends its own job with
+`Done("failed")` and nothing else. Background work runs in slices while the thread is idle.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from engine.records import Done, Event, Request
 log = logging.getLogger(__name__)
 
 URGENCY = {"complete": 0, "edit": 1, "chat": 2}
-QUIET = 0.5  # seconds
-CLIENTS = 256  # whose last turns are known; any other had none, as far as the order goes
-Run = Callable[[Callable[[], bool]], Iterator[Event]]  # given "is it cancelled?"
+IDLE_SECONDS = 0.5  # without requests, before background work goes on
+MAX_CLIENTS = 256  # whose last turns are remembered
+Run = Callable[[Callable[[], bool]], Iterator[Event]]  # called with `cancelled`
 
 
 class Job:
@@ -50,7 +49,7 @@ class Job:
         return self._done
 
     def cancel(self) -> None:
-        """Stop soon: between two passes. The Done keeps what was written so far."""
+        """Stop after the current forward pass. The Done has the text written so far."""
         self._cancelled.set()
 
     def cancelled(self) -> bool:
@@ -64,15 +63,14 @@ class Job:
 class Worker:
     """One daemon thread that runs jobs."""
 
-    def __init__(self, *spare: Iterable[float]) -> None:
-        """`spare`: works for when nothing was asked for QUIET seconds, in slices; a job waits for
-        one of these at most. Each slice yields the seconds until the work's next one. Of works
-        that need not wait, the first in this order has its slice."""
-        self._quiet = monotonic() + QUIET  # when spare work may go on
-        # work -> when its next slice may begin
-        self._spare: dict[Iterator[float], float] = {iter(one): 0.0 for one in spare}
-        self._waiting: list[Job] = []  # in the order that they came
-        self._turns: dict[str, int] = {}  # client -> when it last had one; the latest is last
+    def __init__(self, *background: Iterable[float]) -> None:
+        """`background`: work to do while idle. Each slice yields the seconds until the next one;
+        the first that is due runs. A job waits for one slice at most."""
+        self._idle_at = monotonic() + IDLE_SECONDS  # when background work may go on
+        # work -> when its next slice is due
+        self._background: dict[Iterator[float], float] = {iter(one): 0.0 for one in background}
+        self._waiting: list[Job] = []  # in order of arrival
+        self._turns: dict[str, int] = {}  # client -> number of its last turn, the latest last
         self._turn = 0
         self._wake = threading.Condition()
         self._closed = False
@@ -88,12 +86,12 @@ class Worker:
             self._wake.notify()
         return job
 
-    def rested(self) -> bool:
-        """Whether no spare work is left."""
-        return not self._spare
+    def idle(self) -> bool:
+        """Whether all background work is done."""
+        return not self._background
 
     def close(self) -> None:
-        """Cancel what runs and what waits, and wait for the thread to end."""
+        """Cancel all jobs and wait for the thread to end."""
         with self._wake:
             self._closed = True
             waiting, self._waiting = self._waiting, []
@@ -103,7 +101,7 @@ class Worker:
         self._thread.join()
 
     def _next(self, before: int) -> Job | None:
-        """The next waiting job that is more urgent than `before`, or was cancelled."""
+        """The next waiting job that is more urgent than `before` or was cancelled."""
 
         def place(job: Job) -> tuple[int, int]:
             return (-1 if job.cancelled() else job.urgency, self._turns.get(job.client, 0))
@@ -117,7 +115,7 @@ class Worker:
             self._turn += 1
             self._turns.pop(job.client, None)
             self._turns[job.client] = self._turn
-            if len(self._turns) > CLIENTS:
+            if len(self._turns) > MAX_CLIENTS:
                 del self._turns[next(iter(self._turns))]
             return job
 
@@ -134,26 +132,26 @@ class Worker:
                 asked = bool(self._waiting)
             if asked:
                 self._drain(max(URGENCY.values()) + 1)
-                self._quiet = monotonic() + QUIET
+                self._idle_at = monotonic() + IDLE_SECONDS
             else:
-                self._do_spare()
+                self._run_slice()
 
     def _pause(self) -> float | None:
-        """Seconds until the next slice of spare work; None: there is none."""
-        if not self._spare:
+        """Seconds until the next slice of background work; None if there is none."""
+        if not self._background:
             return None
-        return max(self._quiet, min(self._spare.values())) - monotonic()
+        return max(self._idle_at, min(self._background.values())) - monotonic()
 
-    def _do_spare(self) -> None:
+    def _run_slice(self) -> None:
         now = monotonic()
-        spare = next(one for one, due in self._spare.items() if due <= now)
+        work = next(one for one, due in self._background.items() if due <= now)
         try:
-            self._spare[spare] = now + next(spare)
+            self._background[work] = now + next(work)
         except StopIteration:
-            del self._spare[spare]
-        except Exception as error:  # it is only spare: all else goes on without it
-            log.warning("work beside the requests ended: %s", one_line(error))
-            del self._spare[spare]
+            del self._background[work]
+        except Exception as error:  # optional work: everything else goes on without it
+            log.warning("background work failed: %s", one_line(error))
+            del self._background[work]
 
     def _drain(self, before: int) -> None:
         """Run all waiting jobs more urgent than `before`."""

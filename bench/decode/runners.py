@@ -97,7 +97,7 @@ class Runners:
         engine.submit(Request("complete", text="x", max_tokens=2), False).result()
         self.engines[f"plain{suffix}"] = engine
         deadline = perf_counter() + MEASURING
-        while not engine.worker.rested() and perf_counter() < deadline:
+        while not engine.worker.idle() and perf_counter() < deadline:
             sleep(0.05)
         if not engine.parts.cost.measured:
             report.say(f"{dtype}: what a pass costs here was not measured well: is it busy?")

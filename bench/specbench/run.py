@@ -200,7 +200,7 @@ class Methods:
                 self.engine.submit(tiny, method != PLAIN, drafter=drafter).result()
                 self.load_s[label] = perf_counter() - started
         deadline = perf_counter() + MEASURING
-        while not self.engine.worker.rested() and perf_counter() < deadline:
+        while not self.engine.worker.idle() and perf_counter() < deadline:
             sleep(0.05)
         if not self.engine.parts.cost.measured:
             report.say("what a pass costs here was not measured well: is the machine busy?")

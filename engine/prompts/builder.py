@@ -21,8 +21,10 @@ EDIT_SYSTEM = (
     "You are a careful code editor. You rewrite the given code by the instruction, change nothing "
     "else, and answer with the rewritten code only, in one code block."
 )
-CHAT_TOKENS, COMPLETE_TOKENS = 1024, 256  # room where the request names none
-AROUND = 32_000  # characters before and after a selection that may be copied from
+# Default max_tokens.
+CHAT_TOKENS, COMPLETE_TOKENS = 1024, 256
+EDIT_SPARE_TOKENS = 256  # beyond one and a half times the edited text
+MAX_SURROUNDINGS_CHARS = 32_000  # before and after a selection, to draft from
 EDIT_END = "Change nothing else."
 LANGUAGES = {
     ".py": "python", ".js": "javascript", ".ts": "typescript", ".go": "go", ".rs": "rust",
@@ -34,20 +36,20 @@ LANGUAGES = {
 
 @dataclass(slots=True)
 class Prompt:
-    """What the model reads and what it is expected to repeat, in tokens; and when it stops."""
+    """What the model reads, what it is expected to repeat, and when it stops; in tokens."""
 
     ids: list[int]
     predictions: list[list[int]] = field(default_factory=list)
     stop: tuple[str, ...] = ()
     max_tokens: int = CHAT_TOKENS
-    ends: frozenset[int] = frozenset()  # ids that end the answer, beside the model's own
-    whole: bool = False  # predictions[0] is a whole file, which the answer repeats
-    span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its place
-    documents: Callable[[int], Span | None] | None = None  # token of ids -> its place
+    ends: frozenset[int] = frozenset()  # end tokens beside the model's own
+    whole: bool = False  # predictions[0] is a whole file that the answer repeats
+    span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its origin
+    documents: Callable[[int], Span | None] | None = None  # token of ids -> its origin
 
 
 def prompt_of(request: Request, tokenizer: Tokenizer) -> Prompt:
-    """The Prompt of a Request, without a limit by context. RequestError where it asks nothing."""
+    """The Prompt of a Request, not yet limited by the context. RequestError where it is empty."""
     predictions = [tokenizer.encode(plain(text)) for text in request.predictions if text]
     if request.kind == "complete":
         room = COMPLETE_TOKENS if request.max_tokens is None else request.max_tokens
@@ -67,17 +69,17 @@ def prompt_of(request: Request, tokenizer: Tokenizer) -> Prompt:
 
 
 def edit_prompt(request: Request, tokenizer: Tokenizer, predictions: list[list[int]]) -> Prompt:
-    """The reply starts with an opened code fence, so the answer is the code itself, token for
-    token as it stands in the file, and ends with the closing fence. Only the selection is shown:
-    small models rewrite whatever else they see, too. Wording and order were compared on EditEval's
-    even records with the default model."""
+    """The Prompt of an edit by instruction.
+
+    The reply is started with an open code fence, so the answer is the code itself, token for token
+    as in the file, up to the closing fence. Only the selection is shown, because small models
+    rewrite whatever else they see. The wording was chosen on EditEval's even records with the
+    default model."""
     if not request.instruction.strip():
         raise RequestError("the instruction is empty: say what to change")
     start, stop = request.selection or (0, len(request.text))
     if not 0 <= start <= stop <= len(request.text):
-        raise RequestError(
-            f"selection {start}:{stop} lies outside the text (0:{len(request.text)})"
-        )
+        raise RequestError(f"selection {start}:{stop} is outside the text (0:{len(request.text)})")
     first, last = inner(request.text, start, stop)
     chosen = plain(request.text[first:last])
     fence = "`" * max(3, 1 + longest_run(request.text, "`"))
@@ -91,7 +93,7 @@ def edit_prompt(request: Request, tokenizer: Tokenizer, predictions: list[list[i
     expected = tokenizer.encode(f"{chosen}\n{fence}")
     room = request.max_tokens
     if room is None:
-        room = 256 + len(expected) * 3 // 2
+        room = EDIT_SPARE_TOKENS + len(expected) * 3 // 2
     around = [tokenizer.encode(text) for text in surroundings(request.text, first, last)]
     return Prompt(
         ids,
@@ -104,18 +106,21 @@ def edit_prompt(request: Request, tokenizer: Tokenizer, predictions: list[list[i
 
 
 def surroundings(text: str, first: int, last: int) -> list[str]:
-    """What stands before and after the place that is edited, within bounds: it may be copied.
-    Nothing around a whole file, whatever blank lines it begins or ends with."""
-    near = text[max(0, first - AROUND) : first], text[last : last + AROUND]
+    """The text before and after the selection, to draft from; nothing where only blank lines are
+    left around it."""
+    near = (
+        text[max(0, first - MAX_SURROUNDINGS_CHARS) : first],
+        text[last : last + MAX_SURROUNDINGS_CHARS],
+    )
     return [plain(part) for part in near if part.strip()]
 
 
 def spans(
     request: Request, first: int, last: int, expected: list[int], tokenizer: Tokenizer
 ) -> Callable[[int, int], Span | None] | None:
-    """Where the tokens of the edited text stand in the file: (0, token) -> its Span."""
+    """A function (0, token) -> Span of the tokens of the edited text, where its file is known."""
     if not request.path or plain(request.text[first:last]) != request.text[first:last]:
-        return None  # other line ends: no position is the same
+        return None  # line ends were normalised: offsets differ
 
     @cache
     def places() -> tuple[list[int], list[int]]:

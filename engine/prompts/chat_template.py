@@ -1,4 +1,4 @@
-"""A model folder's chat template, as text, and the tokens that end its answers; knows no ids."""
+"""A model folder's chat template, rendered as text, and the ids of its end tokens."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from engine.weights.integrity import read_object
 
 
 def render(template: str, messages: list[Message], settings: dict[str, Any]) -> str:
-    """A chat template's text, in a sandbox: templates come with models and are not trusted."""
+    """The conversation as the model's template writes it, up to the assistant's turn. Templates
+    come with models and are not trusted: transformers renders them in a sandbox."""
     from jinja2 import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from transformers.utils.chat_template_utils import render_jinja_template
 
-    def refuse(message: str) -> None:
-        raise RequestError(f"the model's chat template refuses this conversation: {message}")
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals["raise_exception"] = refuse
     names = {key: token_text(settings.get(key)) for key in ("bos_token", "eos_token")}
     try:
-        return environment.from_string(template).render(
-            messages=messages, add_generation_prompt=True, tools=None, **names
+        (text,), _ = render_jinja_template(
+            [messages], chat_template=template, add_generation_prompt=True, **names
         )
-    except TemplateError as error:
-        raise RequestError(f"the model's chat template fails: {error}; choose another") from error
+    except (TemplateError, TypeError, ValueError, LookupError) as error:
+        raise RequestError(
+            f"the model's chat template refuses this conversation: {error}"
+        ) from error
+    return str(text)
 
 
 def token_text(token: Any) -> str:
@@ -34,12 +33,12 @@ def token_text(token: Any) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, {} where the file is missing."""
+    """A JSON object; {} where the file is missing."""
     return read_object(path) if path.is_file() else {}
 
 
 def chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
-    """The folder's chat template, None where the model has none."""
+    """The folder's chat template; None where the model has none."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text("utf-8")
@@ -51,7 +50,7 @@ def chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
 
 
 def end_tokens(folder: Path) -> frozenset[int]:
-    """Ids that end an answer, of generation_config.json and config.json."""
+    """The end token ids of generation_config.json and config.json."""
     found: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         value = read_json(folder / name).get("eos_token_id")

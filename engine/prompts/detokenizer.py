@@ -6,15 +6,15 @@ from engine.prompts.tokenizer import Tokenizer
 
 
 class Detokenizer:
-    """Text of a growing list of ids, piece by piece; a character is never split between pieces."""
+    """Decodes tokens as they come; a character is never split between two pieces of text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.ids: list[int] = []
-        self.start = self.read = 0  # ids[start:read] is decoded again as context for what follows
+        self.start = self.read = 0  # ids[start:read] is decoded again as context
 
     def push(self, token: int) -> str:
-        """The text that `token` completes, "" while a character is open."""
+        """The text that `token` completes; "" while a character is incomplete."""
         self.ids.append(token)
         before = self.tokenizer.decode(self.ids[self.start : self.read])
         text = self.tokenizer.decode(self.ids[self.start :])
@@ -24,7 +24,7 @@ class Detokenizer:
         return text[len(before) :]
 
     def flush(self) -> str:
-        """What is left at the end: an unfinished character, shown as U+FFFD."""
+        """The rest at the end of the answer: an incomplete character becomes U+FFFD."""
         before = self.tokenizer.decode(self.ids[self.start : self.read])
         text = self.tokenizer.decode(self.ids[self.start :])
         self.start = self.read = len(self.ids)

@@ -1,8 +1,7 @@
-"""Filling in the middle: what is shown of a text around a place, and the prompt that asks for it.
+"""Fill in the middle (FIM): the window of text around the cursor, and the prompt for it.
 
-A keystroke must leave the head of the prompt as it was, since what is cached of it need not be read
-again: what is shown begins at a fixed line. Which texts of other files are shown is the caller's
-choice, and what is made of the answer, too.
+The window starts at a fixed line, so that a keystroke leaves the head of the prompt unchanged and
+its prefix stays in the KV cache. The caller chooses the snippets of other files.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
     from engine.records import Request
 
-# What models of this kind call prefix, suffix and middle; by name, for the vocabulary decides.
+# Prefix, suffix and middle marks; the first three that are all in the vocabulary are used.
 MARKS = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder2, Granite
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder
     ("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
 )
-WIDEST = 16  # characters a token; text with longer ones is not looked at as far
+MAX_TOKEN_CHARS = 16  # assumed; bounds how much text is tokenised to fill a window
 REPOSITORY, FILE = "<|repo_name|>", "<|file_sep|>"  # Qwen2.5-Coder, between files
 
 
 def marks(tokenizer: Tokenizer) -> tuple[int, int, int] | None:
-    """Ids of prefix, suffix and middle; None where the model knows no filling in."""
+    """Ids of the prefix, suffix and middle marks; None where the model does not support FIM."""
     for names in MARKS:
         if all(name in tokenizer.control for name in names):
             prefix, suffix, middle = (tokenizer.control[name] for name in names)
@@ -38,15 +37,15 @@ def marks(tokenizer: Tokenizer) -> tuple[int, int, int] | None:
 
 
 def ends(tokenizer: Tokenizer) -> frozenset[int]:
-    """Ids that end a continuation of a file beside the model's own end tokens: every mark of
-    another part or file."""
+    """Ids that end a completion beside the model's own end tokens: every mark of another part or
+    file."""
     names = {name for each in MARKS for name in each} | {REPOSITORY, FILE, "<|fim_pad|>", "▁<EOT>"}
     return frozenset(tokenizer.control[name] for name in names if name in tokenizer.control)
 
 
 def infill_ids(request: Request, tokenizer: Tokenizer) -> list[int]:
-    """Ids of a `complete` request that has a suffix. A model that knows no filling in continues
-    the text before; without marks of files nothing of other files is shown."""
+    """Ids of a `complete` request with a suffix. A model without FIM continues the prefix; one
+    without file marks gets no snippets."""
     control, encode = tokenizer.control, tokenizer.encode
     before = encode(plain(request.text))
     known = marks(tokenizer)
@@ -68,10 +67,10 @@ def infill_ids(request: Request, tokenizer: Tokenizer) -> list[int]:
 def window(
     text: str, offset: int, before: int, after: int, encode: Callable[[str], list[int]]
 ) -> tuple[int, int]:
-    """Code points (start, stop) around `offset` to show: at most `before` and `after` tokens.
+    """The code points (start, stop) around `offset` to show, at most `before` and `after` tokens.
 
-    `start` is at a line whose number is a multiple of 8 or more, so that it stays where it is while
-    lines are written; only lines too long for that are cut, at a multiple of 256 characters."""
+    `start` is at a line whose number is a multiple of at least 8, so that it stays put while the
+    user types; lines too long for that are cut at a multiple of 256 characters."""
     return _start(text, offset, before, encode), _stop(text, offset, after, encode)
 
 
@@ -80,9 +79,11 @@ def _start(text: str, offset: int, room: int, encode: Callable[[str], list[int]]
     line = text.rfind("\n", 0, offset) + 1
     starts = [_above(text, line, text.count("\n", 0, offset) % step)]
     left, below = room, offset
-    while True:  # each part is read once; the whole may need more tokens than its parts
+    while True:  # tokenise each part once; the whole may need more tokens than its parts
         start = starts[-1]
-        left -= len(encode(text[start:below])) if below - start <= WIDEST * left else left + 1
+        left -= (
+            len(encode(text[start:below])) if below - start <= MAX_TOKEN_CHARS * left else left + 1
+        )
         if left < 0 or start == 0:
             break
         below = start
@@ -93,11 +94,11 @@ def _start(text: str, offset: int, room: int, encode: Callable[[str], list[int]]
         if len(encode(text[starts[-1] : offset])) <= room:
             return starts[-1]
         starts.pop()
-    return _inside(text, max(line, offset - WIDEST * room), offset, room, encode)
+    return _inside(text, max(line, offset - MAX_TOKEN_CHARS * room), offset, room, encode)
 
 
 def _above(text: str, start: int, lines: int) -> int:
-    """The start of the line so many lines above the one that starts at `start`."""
+    """The start of the line `lines` above the one that starts at `start`."""
     for _ in range(lines):
         start = text.rfind("\n", 0, max(start - 1, 0)) + 1
     return start
@@ -106,8 +107,8 @@ def _above(text: str, start: int, lines: int) -> int:
 def _inside(
     text: str, start: int, offset: int, room: int, encode: Callable[[str], list[int]]
 ) -> int:
-    """A start in lines too long for an anchor: a multiple of 256, or less where even that is
-    more than there is room for."""
+    """A start inside a line that is too long to show whole: a multiple of 256, or less where even
+    that does not fit."""
     while start < offset and len(encode(text[start:offset])) > room:
         half = (start + offset + 1) // 2
         anchor = -(-half // 256) * 256
@@ -116,11 +117,11 @@ def _inside(
 
 
 def _stop(text: str, offset: int, room: int, encode: Callable[[str], list[int]]) -> int:
-    """Behind the last whole line that fits, or inside the first one."""
+    """After the last whole line that fits, or inside the first one."""
     stop, left = offset, room
     while stop < len(text):
         end = text.find("\n", stop) + 1 or len(text)
-        left -= len(encode(text[stop:end])) if end - stop <= WIDEST * left else left + 1
+        left -= len(encode(text[stop:end])) if end - stop <= MAX_TOKEN_CHARS * left else left + 1
         if left < 0:
             break
         stop = end
@@ -128,7 +129,7 @@ def _stop(text: str, offset: int, room: int, encode: Callable[[str], list[int]])
         stop = text.rfind("\n", offset, stop - 1) + 1 or offset
     if stop > offset or stop == len(text):
         return stop
-    near = text[offset : offset + WIDEST * room].split("\n", 1)[0]
+    near = text[offset : offset + MAX_TOKEN_CHARS * room].split("\n", 1)[0]
     while len(encode(near)) > room:
         near = near[: len(near) // 2]
     return offset + len(near)

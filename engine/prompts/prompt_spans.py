@@ -1,7 +1,7 @@
-"""Where the tokens of a prompt stand in the documents that it shows.
+"""Which tokens of a prompt come from which place of the documents that it quotes.
 
-A message has a document's text in its `plain` form; places are those of the document. What the
-model reads is decided elsewhere: this only tells what it was made of.
+Messages quote documents in their `plain` form (LF line ends, no BOM); Spans refer to the documents
+themselves.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from engine.editing.edits import BOM, plain
 from engine.records import Passage
 from index.records import Span
 
-Turn = tuple[str, list[int]]  # a part of the prompt that was encoded by itself, and its ids
-Places = NDArray[np.int64]
+Turn = tuple[str, list[int]]  # a part of the prompt that was encoded by itself: text and ids
+Offsets = NDArray[np.int64]  # code points
 
 
 class Encoder(Protocol):
-    """What is asked of a tokenizer."""
+    """The part of a tokenizer that is needed here."""
 
     def encode_with_offsets(self, text: str) -> tuple[NDArray[Any], NDArray[Any]]: ...
 
@@ -32,13 +32,13 @@ class Encoder(Protocol):
 def places(
     passages: Sequence[Passage], turns: Sequence[Turn], encoder: Encoder
 ) -> Callable[[int], Span | None] | None:
-    """Token of the prompt -> its place in a document, None where it is of none. A passage that no
-    turn has as lines of its own is left out."""
+    """A function from a token of the prompt to its Span in a document, or to None. Passages that no
+    turn quotes as lines of their own are left out."""
     if not passages:
         return None
 
     @cache
-    def known() -> dict[int, Span]:  # when the first draft is made, which may be never
+    def known() -> dict[int, Span]:  # computed when a draft first asks
         found: dict[int, Span] = {}
         left = [*passages]
         first = 0
@@ -55,7 +55,7 @@ def places(
 
 
 def _inside(text: str, left: list[Passage]) -> Iterator[tuple[int, Passage]]:
-    """Those of the passages that a text has, in their order, and where. They leave the list."""
+    """The passages that a text quotes, in order, with their offsets; they are removed from `left`."""
     at = 0
     for passage in [*left]:
         shown = plain(passage.text)
@@ -66,9 +66,9 @@ def _inside(text: str, left: list[Passage]) -> Iterator[tuple[int, Passage]]:
             yield found + 1, passage
 
 
-def _spans(passage: Passage, starts: Places, stops: Places, first: int) -> dict[int, Span]:
-    """The places of the tokens that lie inside a passage whole. `starts`, `stops`: code points
-    from its start in the prompt; `first`: the number of their first token."""
+def _spans(passage: Passage, starts: Offsets, stops: Offsets, first: int) -> dict[int, Span]:
+    """Spans of the tokens that are entirely inside a passage. `starts`, `stops`: code points from
+    the passage's start in the prompt; `first`: the index of the first token."""
     body = passage.text.lstrip(BOM)
     begin = passage.start + len(passage.text) - len(body)
     size = len(plain(body))

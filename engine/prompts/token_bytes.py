@@ -1,6 +1,6 @@
-"""The bytes that the words of a tokenizer's vocabulary stand for, in each way of writing them.
+"""The UTF-8 bytes of each token of a vocabulary, for byte-level, SentencePiece and other decoders.
 
-It takes tokenizer.json's own parts, and knows nothing of texts or of control tokens.
+Takes the parts of tokenizer.json; knows nothing of control tokens.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Decoder = dict[str, Any]
 
 
 def words_bytes(words: Words, decoder: Decoder, backend: Backend) -> list[bytes | None]:
-    """UTF-8 bytes by id; None for ids without a word, or whose word has no text of its own."""
+    """UTF-8 bytes by id; None for unused ids and for tokens that have no text of their own."""
     names = list(words) if isinstance(words, dict) else [word for word, _ in words]
     numbers = list(words.values()) if isinstance(words, dict) else list(range(len(words)))
     if is_byte_level(words, decoder):
         known = byte_level(names)
     elif "\u2581" in json.dumps(decoder, ensure_ascii=False):
-        known = [blank_level(name) for name in names]
+        known = [sentencepiece(name) for name in names]
     else:
         texts = backend.decode_batch([[number] for number in numbers])
         known = [None if "\ufffd" in text else text.encode() for text in texts]
@@ -37,13 +37,15 @@ def words_bytes(words: Words, decoder: Decoder, backend: Backend) -> list[bytes 
 
 
 def is_byte_level(words: Words, decoder: Decoder) -> bool:
-    """Whether a word's characters stand for one byte each."""
+    """Whether each character of a token stands for one byte (GPT-2's byte-level BPE)."""
     return decoder.get("type") == "ByteLevel" and isinstance(words, dict)
 
 
 def byte_level(words: list[str]) -> list[bytes | None]:
-    """What words of a byte-level vocabulary stand for, None for what is no such word."""
-    table = np.full(len(byte_characters()) + 256, -1, np.int16)  # by code point; the last is none
+    """The bytes of byte-level tokens; None for a token with other characters."""
+    table = np.full(
+        len(byte_characters()) + 256, -1, np.int16
+    )  # by code point; the last one is no byte
     for byte, char in byte_characters():
         table[ord(char)] = byte
     points = np.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -55,15 +57,15 @@ def byte_level(words: list[str]) -> list[bytes | None]:
     return found
 
 
-def blank_level(word: str) -> bytes:
-    """What a word stands for where "\u2581" is a blank and "<0x0A>" a byte."""
+def sentencepiece(word: str) -> bytes:
+    """The bytes of a SentencePiece token: "\u2581" is a blank, "<0x0A>" a byte."""
     byte = re.fullmatch("<0x([0-9A-F]{2})>", word)
     return bytes.fromhex(byte[1]) if byte else word.replace("\u2581", " ").encode()
 
 
 def byte_characters() -> list[tuple[int, str]]:
-    """Bytes and the characters that stand for them in a byte-level vocabulary, as GPT-2 has it:
-    printable ones for themselves, the others in order for those from U+0100."""
+    """GPT-2's map of bytes to characters: printable bytes to themselves, the others in order to
+    U+0100 and up."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return [(n, chr(n if n in printable else 256 + others.index(n))) for n in range(256)]

@@ -21,11 +21,12 @@ from engine.prompts.token_bytes import is_byte_level, words_bytes
 from engine.records import Message
 from engine.weights.integrity import read_object
 
-SLOT = "\ue000{}\ue001"  # where a message's text goes in a rendered template; private-use marks
+SLOT = "\ue000{}\ue001"  # placeholder of a message's text in a rendered template (private use)
 
 
 class Tokenizer:
-    """A model folder's tokenizer.json, chat template and end tokens, without control tokens."""
+    """A model folder's tokenizer, chat template and end tokens. `control` has the control tokens by
+    name; texts never produce one."""
 
     def __init__(self, folder: Path) -> None:
         from tokenizers import Tokenizer as Backend
@@ -49,7 +50,7 @@ class Tokenizer:
         self._marks = re.compile(f"({'|'.join(names)})") if names else None
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`; nothing in it is a control token."""
+        """Ids of plain text."""
         ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -59,8 +60,7 @@ class Tokenizer:
 
     @cached_property
     def words(self) -> dict[str, int]:
-        """Every word as the tokenizer's file writes it, control tokens too, and its id. Models of
-        the same words read the same tokens."""
+        """Every token as tokenizer.json writes it, control tokens included, and its id."""
         known = self._spec["model"]["vocab"]
         if not isinstance(known, dict):  # Unigram: pairs of a word and its score
             known = {pair[0]: number for number, pair in enumerate(known)}
@@ -74,22 +74,21 @@ class Tokenizer:
         return [np.asarray(one.ids, np.int32) for one in batch]
 
     def encode_with_offsets(self, text: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Ids and where each starts in `text`, in code points."""
+        """Ids, and the code point of `text` where each starts."""
         one = self.backend.encode(text, add_special_tokens=False)
         return np.asarray(one.ids, np.int32), np.asarray([a for a, _ in one.offsets], np.int64)
 
     @cached_property
     def byte_lengths(self) -> np.ndarray[Any, Any]:
-        """UTF-8 bytes each id stands for (int32); -1 where that is not fixed."""
+        """UTF-8 bytes of each id's text (int32); -1 where it depends on its neighbours."""
         if not self._byte_level:
             return np.full(len(self.token_bytes), -1, np.int32)
         return np.array([-1 if one is None else len(one) for one in self.token_bytes], np.int32)
 
     @cached_property
     def token_bytes(self) -> list[bytes | None]:
-        """UTF-8 bytes of each id's text, as far as one token has a text of its own; None for
-        control tokens and unused ids. Where blanks are written "\u2581" the first one of a text is
-        not in it."""
+        """UTF-8 bytes of each id's text; None for control tokens, unused ids and tokens without a
+        text of their own. SentencePiece drops the first blank of a text, which is included here."""
         known = words_bytes(self._spec["model"]["vocab"], self._spec["decoder"] or {}, self.backend)
         for number in self.control.values():
             if number < len(known):
@@ -104,8 +103,8 @@ class Tokenizer:
     def places(
         self, ids: np.ndarray[Any, Any]
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The code points (int64) that each token covers, also in part: starts and stops, from 0.
-        For ids whose bytes add up to a text."""
+        """The code points (int64) that each token covers, even partly: starts and stops from 0.
+        The ids' bytes must add up to a text."""
         begun, inside = self._code_points
         begun = begun[ids]
         stops = np.cumsum(begun, dtype=np.int64)
@@ -113,8 +112,8 @@ class Tokenizer:
 
     @cached_property
     def _code_points(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """By id (int32): the code points that begin in its bytes, and 1 where its first byte is
-        inside one. 0 where the bytes are not fixed."""
+        """By id (int32): how many code points begin in its bytes, and 1 where its first byte is a
+        continuation byte. 0 where the bytes depend on neighbours."""
         lengths = np.maximum(self.byte_lengths, 0)
         if not lengths.any():
             return np.zeros_like(lengths), np.zeros_like(lengths)
@@ -128,11 +127,11 @@ class Tokenizer:
     # -- chat ----------------------------------------------------------------------------------
 
     def chat(self, messages: tuple[Message, ...] | list[Message], reply: str = "") -> list[int]:
-        """Ids of a conversation, up to the assistant's turn, which starts with `reply`."""
+        """Ids of a conversation up to the assistant's turn, which starts with `reply`."""
         return [one for _, ids in self.turns(messages, reply) for one in ids]
 
     def turns(self, messages: tuple[Message, ...] | list[Message], reply: str = "") -> list[Turn]:
-        """A conversation in parts, each encoded by itself."""
+        """A conversation in parts that are each encoded separately."""
         if self.template is None:
             turns = "".join(f"{one['role']}: {one['content']}\n\n" for one in messages)
             text = f"{turns}assistant: {reply}"
@@ -146,7 +145,7 @@ class Tokenizer:
         return [*found, (reply, self.encode(reply))]
 
     def _template(self, text: str) -> list[int]:
-        """Ids of a template's own text, in which control tokens are control tokens."""
+        """Ids of the template's own text, in which control tokens count as such."""
         ids: list[int] = []
         for n, part in enumerate(self._marks.split(text) if self._marks else [text]):
             ids += [self.control[part]] if n % 2 else self.encode(part)

@@ -1,7 +1,7 @@
-"""The model's own token after every row of a pass, chosen where the logits are.
+"""Choosing the model's token after every row of a pass at once, on the device.
 
-As `engine.sampling.verify.choose`, but for all rows at once and without asking the device anything: sums of
-probabilities are taken in f64, so that they do not depend on how many rows there are.
+Equal to `engine.sampling.verify.choose` row by row, without synchronising with the device. Sums of
+probabilities are in f64, so that they do not depend on the number of rows.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from torch import Tensor
 from engine.records import Request
 from engine.sampling.verify import GOLDEN, NEGLIGIBLE, mix, mixed, signed
 
-TOGETHER = 16  # rows: what lies between takes 40 bytes a word of each
+MAX_ROWS = 16  # at a time: intermediate results take 40 bytes per row and token id
 
 
 def best(logits: Tensor) -> Tensor:
-    """The largest logit of every row, the lowest id on ties; -1 where it is no number."""
+    """The largest logit of every row, the lowest id on ties; -1 where it is not finite."""
     ids = logits.argmax(-1, keepdim=True)
     return ids.masked_fill(~logits.gather(-1, ids).isfinite(), -1)[:, 0]
 
 
-def drawn(logits: Tensor, positions: Tensor, request: Request, together: int = TOGETHER) -> Tensor:
-    """What each row [rows, vocabulary] says at its absolute position, by `request`'s sampling.
-    `together`: rows that are computed at a time."""
-    starts = range(0, len(logits), together)
-    parts = [(logits[n : n + together], positions[n : n + together]) for n in starts]
+def drawn(logits: Tensor, positions: Tensor, request: Request, max_rows: int = MAX_ROWS) -> Tensor:
+    """The sampled token of each row [rows, vocabulary] at its absolute position. `max_rows`: rows
+    computed at a time."""
+    starts = range(0, len(logits), max_rows)
+    parts = [(logits[n : n + max_rows], positions[n : n + max_rows]) for n in starts]
     return torch.cat([_drawn(some.float(), at, request) for some, at in parts])
 
 

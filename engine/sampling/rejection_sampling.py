@@ -1,12 +1,12 @@
-"""Accept/resample: the other way to verify, after Leviathan et al. ("Fast Inference from
-Transformers via Speculative Decoding") and Chen et al. ("Accelerating Large Language Model Decoding
-with Speculative Sampling"), whose rules are the same.
+"""Speculative rejection sampling, after Leviathan et al. ("Fast Inference from Transformers via
+Speculative Decoding") and Chen et al. ("Accelerating Large Language Model Decoding with Speculative
+Sampling"), whose rules are the same; for trees after SpecInfer (Miao et al.).
 
-A node drawn from q is accepted with probability min(1, p/q); after a refusal what is left of p is
-max(0, p - q), made to sum to 1. Siblings are tried one after another (SpecInfer's rule for trees);
-a node that was chosen, not drawn, is a q with all its weight on it. Text is distributed as without
-speculation, but with one seed it is not the same text: `engine.sampling.verify` has the rule for that, and
-greedy text is always the same. No randomness is used twice.
+A node drawn from q is accepted with probability min(1, p/q); after a rejection the next token is
+drawn from max(0, p - q), normalised. Siblings are tried one after another. A node that was chosen
+deterministically is a q with all its mass on that token. The text has the model's distribution, but
+with one seed it is another text than without speculation (`engine.sampling.verify` has the rule
+under which it is the same); greedy text is always the same. No random number is used twice.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Array = np.ndarray[Any, Any]
-VERIFYING, DRAFTING = 1, 2  # streams of one seed, which must know nothing of each other
-ROUNDING = 1e-9  # of a distribution; where less than this of p is left, p and q are the same
+VERIFYING, DRAFTING = 1, 2  # independent random streams of one seed
+MIN_RESIDUAL = 1e-9  # with less of p left than this, p and q are equal up to rounding
 
 
 class Chance(Protocol):
-    """Where random decisions come from; tests enumerate them instead."""
+    """A source of random decisions; tests enumerate all of them."""
 
     def happens(self, probability: Any) -> bool:
         """True with this probability."""
         ...
 
     def pick(self, weights: Array) -> int:
-        """An index, with a probability that is proportional to its weight."""
+        """An index, with probability proportional to its weight."""
         ...
 
 
 class Dice:
-    """Random decisions of one request, the same for one seed."""
+    """Random decisions from a seed."""
 
     def __init__(self, seed: int, stream: int) -> None:
         self.generator = np.random.default_rng([seed & ((1 << 64) - 1), stream])
@@ -52,11 +52,11 @@ class Dice:
     def pick(self, weights: Array) -> int:
         sums = np.cumsum(weights)
         at = int(np.searchsorted(sums, self.generator.random() * sums[-1], side="right"))
-        return min(at, int(np.flatnonzero(weights)[-1]))  # rounding may reach the very end
+        return min(at, int(np.flatnonzero(weights)[-1]))  # rounding may pass the end
 
 
 def rejecting(request: Request, dice: Chance | None = None) -> Verdict:
-    """The verdict on the drafts of one answer; where it is greedy, that of `engine.sampling.verify`."""
+    """The rejection rule for the drafts of one answer; for greedy requests, exact matching."""
     if request.temperature == 0:
         return matching(request)
     chance = dice or Dice(request.seed, VERIFYING)
@@ -68,8 +68,8 @@ def rejecting(request: Request, dice: Chance | None = None) -> Verdict:
 
 
 def probabilities(logits: Tensor, request: Request) -> Array:
-    """One row of logits as f64 probabilities [vocabulary], warped as `request` asks; above
-    temperature 0. Models and their drafts are warped alike."""
+    """One row of logits as f64 probabilities [vocabulary], warped by `request`, whose temperature
+    is above 0. Target and draft models are warped alike."""
     if not bool(logits.max().isfinite()):
         raise ValueError("the model gave logits that are not numbers: try another dtype")
     ids, weights = warp(logits, request)
@@ -79,11 +79,11 @@ def probabilities(logits: Tensor, request: Request) -> Array:
 
 
 def walk(draft: Draft, after: Callable[[int], Array], chance: Chance) -> tuple[list[int], int]:
-    """The path of accepted nodes, and the token after it.
+    """The accepted path (node indices) and the token after it.
 
-    after(row) are the model's probabilities behind that row (0: the last committed token, node + 1
-    otherwise). `draft.drawn` has of each node the distribution that it was drawn from, given its
-    earlier siblings; none: it was chosen without chance."""
+    `after(row)`: the model's probabilities after a row (0: the last committed token, otherwise
+    node + 1). `draft.drawn`: the distribution each node was drawn from, given its earlier siblings;
+    nodes without one were chosen deterministically."""
     children: dict[int, list[int]] = defaultdict(list)
     for node, parent in enumerate(draft.parents):
         children[parent].append(node)
@@ -97,13 +97,13 @@ def walk(draft: Draft, after: Callable[[int], Array], chance: Chance) -> tuple[l
                 path.append(node)
                 at = node
                 break
-            left = refused(left, token, drawn)
+            left = residual(left, token, drawn)
         if at == before:
             return path, chance.pick(left)
 
 
 def acceptance(p: Array, token: int, q: Array | None) -> Any:
-    """Probability that `token`, drawn from q (None: chosen), is accepted where p is wanted."""
+    """Probability of accepting `token`, drawn from q (None: deterministic), under the target p."""
     if not 0 <= token < len(p):
         return 0
     if q is None:
@@ -111,9 +111,9 @@ def acceptance(p: Array, token: int, q: Array | None) -> Any:
     return min(1, p[token] / q[token])
 
 
-def refused(p: Array, token: int, q: Array | None) -> Array:
-    """What is wanted after `token`, drawn from q (None: chosen), was refused where p was. A q of
-    another width is of a model with fewer or more ids at the end."""
+def residual(p: Array, token: int, q: Array | None) -> Array:
+    """The residual distribution after `token`, drawn from q (None: deterministic), was rejected
+    under p. q may have fewer or more ids at its end than p."""
     left = p.copy()
     if q is not None:
         width = min(len(p), len(q))
@@ -121,4 +121,4 @@ def refused(p: Array, token: int, q: Array | None) -> Array:
     elif 0 <= token < len(p):
         left[token] = 0
     total = left.sum()
-    return p if total <= ROUNDING else left / total
+    return p if total <= MIN_RESIDUAL else left / total

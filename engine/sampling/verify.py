@@ -1,9 +1,9 @@
-"""What the model would have written: choosing tokens, and walking a draft as far as it agrees.
+"""Choosing tokens, and accepting a draft as far as the model agrees with it.
 
-Sampling is sample-and-match with keyed noise: the token at absolute position i is the argmax of
-warped log-probability plus Gumbel noise of (seed, i, token id), so with one seed the text is the
-same with any draft or none. Pure functions; the only state is the Request's own fields.
-`engine.sampling.rejection_sampling` is the other way to verify.
+Sampling uses the Gumbel-max trick with keyed noise: the token at absolute position i is the argmax
+of the warped log-probability plus Gumbel noise of (seed, i, token id). So with one seed the text is
+the same with any draft or none. `engine.sampling.rejection_sampling` is the alternative that only
+keeps the distribution. All functions are pure.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from engine.records import Draft, Request
 if TYPE_CHECKING:
     from torch import Tensor
 
-# (draft, logits [1 + nodes, vocabulary], the first's position) -> accepted path, the token after it
+# (draft, logits [1 + nodes, vocabulary], position of row 0) -> (accepted path, token after it)
 Verdict = Callable[[Draft, "Tensor", int], tuple[list[int], int]]
-NEGLIGIBLE = 30.0  # logits this far below the best (e^-30) neither count for top-p nor can win
+NEGLIGIBLE = 30.0  # logits this far below the best (e^-30) are dropped
 NO_NUMBERS = "the model gave logits that are not numbers: try another dtype"
 _MIX1, _MIX2, GOLDEN = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
 
 
 def signed(value: int) -> int:
-    """A 64-bit pattern as the signed integer that torch's int64 holds."""
+    """A 64-bit pattern as the signed integer of torch's int64."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
 
 def mix(x: int) -> int:
-    """SplitMix64's finalizer on one Python integer: the key of (seed, position)."""
+    """SplitMix64's finalizer on one Python integer."""
     x &= (1 << 64) - 1
     x = ((x ^ (x >> 30)) * _MIX1) & ((1 << 64) - 1)
     x = ((x ^ (x >> 27)) * _MIX2) & ((1 << 64) - 1)
@@ -38,15 +38,15 @@ def mix(x: int) -> int:
 
 
 def mixed(x: Tensor) -> Tensor:
-    """The same on int64 tensors, whose shifts are arithmetic: the sign's copies are masked off."""
+    """`mix` on int64 tensors; their shifts are arithmetic, so the copies of the sign are masked."""
     x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * signed(_MIX1)
     x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * signed(_MIX2)
     return x ^ ((x >> 31) & ((1 << 33) - 1))
 
 
 def gumbel(seed: int, position: int, ids: Tensor) -> Tensor:
-    """Gumbel noise (f64) of each token id at one position: a counter-based integer hash turned
-    into a uniform of 53 bits, the same on every device."""
+    """Gumbel noise (f64) of each token id at one position, from a counter-based integer hash: the
+    same on every device."""
     import torch
 
     key = mix(mix(seed + GOLDEN) + position * GOLDEN)
@@ -56,10 +56,9 @@ def gumbel(seed: int, position: int, ids: Tensor) -> Tensor:
 
 
 def warp(logits: Tensor, request: Request) -> tuple[Tensor, Tensor]:
-    """(ids, log-weights) of the tokens of one row [vocabulary] that survive temperature, top-k
-    and top-p, in this order, in f32. Ties at top-k are kept; top-p drops a token when the
-    probability before it is already above p; the best token always stays."""
-
+    """Apply temperature, top-k and top-p, in this order, in f32, to one row [vocabulary]: ids and
+    log-weights of the surviving tokens. Ties at top-k are kept; top-p drops a token when the
+    tokens before it already have more than p; the best token always survives."""
     scaled = logits.float() / request.temperature
     best = scaled.max()
     alive = scaled >= best - NEGLIGIBLE
@@ -80,9 +79,8 @@ def warp(logits: Tensor, request: Request) -> tuple[Tensor, Tensor]:
 
 
 def choose(logits: Tensor, position: int, request: Request) -> int:
-    """The model's own token at absolute `position`, from its logits [vocabulary] there.
-
-    Greedy: the largest logit, the lowest id on ties."""
+    """The model's own token at absolute `position`, given its logits [vocabulary]. Greedy: the
+    largest logit, the lowest id on ties. ValueError where the logits are not finite."""
     best = int(logits.argmax())
     if not bool(logits[best].isfinite()):
         raise ValueError(NO_NUMBERS)
@@ -93,11 +91,11 @@ def choose(logits: Tensor, position: int, request: Request) -> int:
 
 
 def accept(draft: Draft, choice: Callable[[int, int], int]) -> tuple[list[int], int]:
-    """Walk `draft` from its root as far as the model agrees.
+    """Walk `draft` from its root as far as the model agrees: the accepted path (node indices) and
+    the model's token after it.
 
-    choice(row, depth) is the model's token after that row (0: the last committed token, node + 1
-    otherwise), asked only along the path. Returns the path (node indices) and the token after it,
-    which the draft did not have."""
+    `choice(row, depth)` is the model's token after a row (0: the last committed token, otherwise
+    node + 1); it is called along the path only."""
     children: dict[tuple[int, int], int] = {}
     for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
         children.setdefault((parent, token), node)
@@ -113,8 +111,8 @@ def accept(draft: Draft, choice: Callable[[int, int], int]) -> tuple[list[int], 
 
 
 def agreed(draft: Draft, rows: list[int]) -> tuple[list[int], int]:
-    """The same, where the model's token after every row was chosen already; -1: its logits were no
-    numbers, which is an error on the path alone."""
+    """`accept` where the model's token after every row is known already. -1 means that the logits
+    were not finite: an error only on the path (ValueError)."""
 
     def choice(row: int, depth: int) -> int:
         if rows[row] < 0:
@@ -125,7 +123,7 @@ def agreed(draft: Draft, rows: list[int]) -> tuple[list[int], int]:
 
 
 def matching(request: Request) -> Verdict:
-    """The verdict by the model's own tokens: what it would have written is accepted."""
+    """The rule that accepts exactly the tokens that the model would have written."""
 
     def judge(draft: Draft, logits: Tensor, position: int) -> tuple[list[int], int]:
         return accept(draft, lambda row, depth: choose(logits[row], position + depth, request))
@@ -134,8 +132,8 @@ def matching(request: Request) -> Verdict:
 
 
 def cut(tokens: list[int], eos: frozenset[int], room: int) -> tuple[list[int], str | None]:
-    """Newly committed tokens up to the first end token (which is left out) and at most `room` of
-    them; and why they end: "eos", "length", or None when nothing ends here."""
+    """The new tokens up to the first end token (excluded), at most `room`; and the reason to end:
+    "eos", "length", or None to go on."""
     for count, token in enumerate(tokens):
         if count == room:
             return tokens[:count], "length"

@@ -17,7 +17,7 @@ import pytest
 from bench.serving.load import CHAT, TEXT, Asked, Tally, load, plan
 from engine import Request
 from engine.records import Done, Event
-from engine.worker import CLIENTS as TURNS
+from engine.worker import MAX_CLIENTS as TURNS
 from engine.worker import Job, Worker
 from tests.support.server import (
     ANSWER,

@@ -204,7 +204,7 @@ def test_the_worker_builds_it_while_nothing_is_asked(
     library = StdlibNgram(tmp_path, tokenizer, sources)
     worker = Worker(library.build())
     deadline = time.monotonic() + 180
-    while not worker.rested():
+    while not worker.idle():
         assert time.monotonic() < deadline, "it was never built"
         time.sleep(0.01)
     worker.close()

@@ -96,7 +96,7 @@ def test_a_pause_between_slices_holds_nobody_up() -> None:
     until(lambda: slices.done == 1)
     for _ in range(3):
         assert worker.submit(job(answered, slices)).result().reason == "stop"
-    assert answered == [1, 1, 1] and not worker.rested()
+    assert answered == [1, 1, 1] and not worker.idle()
     worker.close()
 
 
@@ -129,7 +129,7 @@ def test_the_first_work_comes_first_and_the_next_does_not_wait_with_it() -> None
     done.clear()
     worker = Worker(turns("a", [0.0, 3600.0, 0.0], done), turns("b", [0.0] * 3, done))
     until(lambda: len(done) == 5)
-    assert "".join(done) == "aabbb" and not worker.rested()
+    assert "".join(done) == "aabbb" and not worker.idle()
     worker.close()
 
 
@@ -176,7 +176,7 @@ def test_the_library_is_counted_while_measuring_waits_for_calm(
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / "lib"))
     with Engine(Config(model=str(tiny("llama")), threads=2)) as engine:
         until(lambda: engine.library.ready)
-        assert not engine.parts.cost.measured and not engine.worker.rested()
+        assert not engine.parts.cost.measured and not engine.worker.idle()
         assert engine.submit(REQUEST).result().reason in ("stop", "length")
     assert engine.library.file.parent.parent == home
 
@@ -206,17 +206,17 @@ def test_an_engine_that_is_closed_at_once_keeps_a_guess_and_measures_next_time(
     kept["measured"] = False  # as where it was closed in the middle
     file.write_text(json.dumps({key: kept}), "utf-8")
     with Engine(config) as engine:
-        until(engine.worker.rested)
+        until(engine.worker.idle)
         assert engine.parts.cost.seconds.tolist() != kept["seconds"]
 
 
 def test_what_was_measured_is_not_measured_again(tiny: Any, home: Path) -> None:
     config = Config(model=str(tiny("llama")), threads=2, library=False)
     with Engine(config) as engine:
-        until(engine.worker.rested)
+        until(engine.worker.idle)
     file = home / "costs.json"
     (key, kept), *_ = json.loads(file.read_text("utf-8")).items()
     file.write_text(json.dumps({key: kept | {"measured": True}}), "utf-8")
     with Engine(config) as engine:
-        until(engine.worker.rested)
+        until(engine.worker.idle)
         assert engine.parts.cost.measured and engine.parts.cost.seconds.tolist() == kept["seconds"]

@@ -56,7 +56,7 @@ def test_how_many_rows_there_are_changes_nothing() -> None:
     request = Request("chat", temperature=0.9, top_p=0.9, seed=5)
     logits, positions = rows_of(37, 500, 1, 3.0), torch.arange(37)
     whole = drawn(logits, positions, request)
-    assert torch.equal(drawn(logits, positions, request, together=1), whole)
+    assert torch.equal(drawn(logits, positions, request, max_rows=1), whole)
     assert torch.equal(drawn(logits[5:9], positions[5:9], request), whole[5:9])
     assert len(set(whole.tolist())) > 10
 

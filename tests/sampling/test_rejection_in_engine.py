@@ -16,7 +16,7 @@ from engine.generate import Generation, generate
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Draft, Request
-from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities, refused
+from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities, residual
 from tests.conftest import HashTarget
 from tests.oracles.probability import least_likely
 from tests.support.drafters import Trees, drafters
@@ -62,7 +62,7 @@ class Drawn(NullDrafter):
                     texts.append([*texts[parent + 1], draft.tokens[node]])
                     level.append(node)
                     if not self.replace:
-                        q = refused(q, draft.tokens[node], None)
+                        q = residual(q, draft.tokens[node], None)
             parents = level
         return draft
 

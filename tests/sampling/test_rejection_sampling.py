@@ -18,7 +18,7 @@ from engine.generate import Generation, generate
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request
-from engine.sampling.rejection_sampling import Dice, acceptance, refused, rejecting, walk
+from engine.sampling.rejection_sampling import Dice, acceptance, residual, rejecting, walk
 from tests.conftest import HashTarget
 from tests.oracles.probability import Enumerated, distribution
 from tests.test_law import endless, tokenizer
@@ -135,7 +135,7 @@ def test_texts_have_exactly_the_models_probabilities(drafter: Any, seed: int) ->
 
 
 def test_a_wrong_rule_is_noticed() -> None:
-    """REST's and SDSAT's: what was refused is forgotten. Else the test above would say nothing."""
+    """REST's and SDSAT's: what was residual is forgotten. Else the test above would say nothing."""
 
     def forgetful(chance: Enumerated) -> int:
         p = fractions("1/2", "1/5", "1/5", "1/10")
@@ -161,16 +161,16 @@ def test_golden_vectors() -> None:
     assert distribution(one) == dict(enumerate(p))
     p, q = fractions("1/2", "3/10", "1/5"), fractions("1/5", "1/2", "3/10")
     assert sum(q[n] * acceptance(p, n, q) for n in range(3)) == Fraction(7, 10)
-    assert refused(p, 1, q).tolist() == [1, 0, 0]
+    assert residual(p, 1, q).tolist() == [1, 0, 0]
 
 
 def test_where_nothing_is_left_the_model_itself_is_asked() -> None:
     p = np.array([0.25, 0.75])
-    assert refused(p, 1, p).tolist() == p.tolist()
+    assert residual(p, 1, p).tolist() == p.tolist()
     nearly = p + np.array([1e-12, -1e-12])
-    assert refused(p, 0, nearly).tolist() == p.tolist()
+    assert residual(p, 0, nearly).tolist() == p.tolist()
     certain = np.array([0.0, 1.0])
-    assert refused(certain, 1, None).tolist() == [0.0, 1.0]
+    assert residual(certain, 1, None).tolist() == [0.0, 1.0]
 
 
 @given(st.integers(-(2**70), 2**70), st.lists(st.floats(0, 1), min_size=1, max_size=9))

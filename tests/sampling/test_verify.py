@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.records import COLDEST, Draft, Request, RequestError
+from engine.records import MIN_TEMPERATURE, Draft, Request, RequestError
 from engine.sampling.verify import accept, choose, cut, gumbel, mix, warp
 
 # Equal or well apart: what differs by less than f32 keeps is equal in one and not in the other.
@@ -145,11 +145,13 @@ def test_cut_stops_at_the_first_end(tokens: list[int], eos: set[int], room: int)
 
 @given(logits_of, st.integers(0, 2**40))
 def test_the_coldest_temperature_is_all_but_greedy(logits: list[float], seed: int) -> None:
-    said = choose(torch.tensor(logits), 3, Request("complete", temperature=COLDEST, seed=seed))
+    said = choose(
+        torch.tensor(logits), 3, Request("complete", temperature=MIN_TEMPERATURE, seed=seed)
+    )
     assert logits[said] == max(logits)
 
 
-@pytest.mark.parametrize("temperature", [-1, 1e-300, COLDEST / 2, math.inf, math.nan])
+@pytest.mark.parametrize("temperature", [-1, 1e-300, MIN_TEMPERATURE / 2, math.inf, math.nan])
 def test_temperatures_that_cannot_be_computed_with_are_refused(temperature: float) -> None:
     with pytest.raises(RequestError, match=r"must be 0 \(greedy\), or 1e-06 and more"):
         Request("complete", temperature=temperature)

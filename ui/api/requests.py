@@ -1,7 +1,7 @@
-"""What a client asks for -> a Request of the engine. Pure; what is too much is refused elsewhere.
+"""Translates the bodies of HTTP requests to engine requests. Pure functions.
 
-Without a `prediction` the prompt's newest code block is expected to be repeated, and its other text
-behind it. What is expected never changes the answer.
+Without a `prediction`, the newest code block of the prompt is predicted to be repeated, then the
+rest of the prompt. Predictions never change the answer.
 """
 
 from __future__ import annotations
@@ -10,64 +10,70 @@ import re
 import secrets
 from collections.abc import Sequence
 
-from engine.records import COLDEST, Request
-from ui.api.schemas import Asked, ChatRequest, CompletionRequest, PredictRequest, TextPart
+from engine.records import MIN_TEMPERATURE, Request
+from ui.api.schemas import (
+    ChatRequest,
+    CompletionRequest,
+    GenerationRequest,
+    PredictRequest,
+    TextPart,
+)
 
-COMPLETION_TOKENS = 16  # OpenAI's default of /v1/completions
-NARROWEST = 1e-9  # what `top_p` 0 means: the likeliest token alone
+DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
+MIN_TOP_P = 1e-9  # stands in for `top_p` 0, which selects the likeliest token alone
 FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 
 
 def chat_request(body: ChatRequest) -> Request:
-    """The Request of /v1/chat/completions."""
+    """The request of /v1/chat/completions."""
     messages = tuple(
         {
-            "role": "system" if one.role == "developer" else one.role,
-            "content": text_of(one.content, "\n"),
+            "role": "system" if message.role == "developer" else message.role,
+            "content": text_of(message.content, separator="\n"),
         }
-        for one in body.messages
+        for message in body.messages
     )
-    old, new = body.max_tokens, body.max_completion_tokens
-    texts = [one["content"] for one in reversed(messages)]
+    max_tokens = body.max_completion_tokens  # which supersedes max_tokens
+    texts = [message["content"] for message in reversed(messages)]
     return Request(
         "chat",
         messages=messages,
         predictions=predictions(body, texts),
-        max_tokens=old if new is None else new,
-        temperature=warmth(body.temperature),
+        max_tokens=body.max_tokens if max_tokens is None else max_tokens,
+        temperature=temperature_of(body.temperature),
         top_k=body.top_k or 0,
-        top_p=share(body.top_p),
+        top_p=top_p_of(body.top_p),
         seed=seed_of(body.seed, body.temperature),
-        stop=stops(body.stop),
+        stop=stop_strings(body.stop),
     )
 
 
 def completion_request(body: CompletionRequest) -> Request:
-    """The Request of /v1/completions. An empty `suffix` is none."""
+    """The request of /v1/completions. An empty `suffix` counts as none."""
     prompt = prompt_of(body)
     return Request(
         "complete",
         prompt,
         suffix=body.suffix or None,
         predictions=predictions(body, [prompt]),
-        max_tokens=COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
-        temperature=warmth(body.temperature),
+        max_tokens=DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
+        temperature=temperature_of(body.temperature),
         top_k=body.top_k or 0,
-        top_p=share(body.top_p),
+        top_p=top_p_of(body.top_p),
         seed=seed_of(body.seed, body.temperature),
-        stop=stops(body.stop),
+        stop=stop_strings(body.stop),
     )
 
 
 def predict_request(body: PredictRequest) -> Request:
-    """The Request of /predict."""
+    """The request of /predict."""
     return Request(
         "complete",
         body.prompt,
         max_tokens=body.num_tokens,
-        temperature=warmth(body.temperature),
+        temperature=temperature_of(body.temperature),
         top_k=body.top_k,
-        top_p=share(body.top_p),
+        top_p=top_p_of(body.top_p),
         seed=seed_of(body.seed, body.temperature),
     )
 
@@ -76,52 +82,52 @@ def prompt_of(body: CompletionRequest) -> str:
     return body.prompt if isinstance(body.prompt, str) else body.prompt[0]
 
 
-def predictions(body: Asked, texts: Sequence[str]) -> tuple[str, ...]:
-    """Texts that the answer is expected to repeat. `texts`: of the prompt, the newest first."""
-    return blocks_first(texts) if body.prediction is None else (predicted(body),)
+def predictions(body: GenerationRequest, texts: Sequence[str]) -> tuple[str, ...]:
+    """Texts that the answer is expected to repeat. `texts`: the prompt's, newest first."""
+    return code_first(texts) if body.prediction is None else (predicted_text(body),)
 
 
-def predicted(body: Asked) -> str:
-    """The text of the `prediction` that was sent."""
-    return "" if body.prediction is None else text_of(body.prediction.content, "")
+def predicted_text(body: GenerationRequest) -> str:
+    """The text of the client's `prediction`, "" without one."""
+    return "" if body.prediction is None else text_of(body.prediction.content)
 
 
-def text_of(content: str | list[TextPart] | None, between: str) -> str:
-    """A text, or the texts of its parts."""
+def text_of(content: str | list[TextPart] | None, separator: str = "") -> str:
+    """The text of a message, whose parts are joined."""
     if isinstance(content, list):
-        return between.join(part.text for part in content)
+        return separator.join(part.text for part in content)
     return content or ""
 
 
-def warmth(temperature: float | None) -> float:
-    """0, greedy, where none was sent, and where it is so low that numbers would overflow."""
-    return temperature if temperature and temperature >= COLDEST else 0.0
+def temperature_of(temperature: float | None) -> float:
+    """The temperature, 0 (greedy) by default. Values so low that logits would overflow are 0."""
+    return temperature if temperature and temperature >= MIN_TEMPERATURE else 0.0
 
 
-def share(top_p: float | None) -> float:
-    return 1.0 if top_p is None else max(top_p, NARROWEST)
+def top_p_of(top_p: float | None) -> float:
+    return 1.0 if top_p is None else max(top_p, MIN_TOP_P)
 
 
-def stops(stop: str | list[str] | None) -> tuple[str, ...]:
+def stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
     return (stop,) if isinstance(stop, str) else tuple(stop or ())
 
 
 def seed_of(seed: int | None, temperature: float | None) -> int:
-    """The seed that was sent; else each answer that is sampled is another one."""
+    """The seed, random by default when sampling."""
     if seed is None:
         return secrets.randbits(31) if temperature else 0
     return seed
 
 
-def blocks_first(texts: Sequence[str]) -> tuple[str, ...]:
-    """All texts, from the first code block on of the first one that has any: where an answer that
-    rewrites code begins, with the block's fence. Nothing where there is no code.
+def code_first(texts: Sequence[str]) -> tuple[str, ...]:
+    """The texts, reordered to begin at the fence of the first code block, where an answer that
+    rewrites code begins. Empty if there is no code block.
 
-    The blocks alone took more passes than no prediction at all: answers repeat the fences, too, and
-    quote what stands around them."""
-    for number, text in enumerate(texts):
+    All text is kept: predicting the blocks alone took more passes than predicting nothing, because
+    answers repeat the fences and quote the text around them."""
+    for index, text in enumerate(texts):
         if fence := FENCE.search(text):
-            at = fence.start()
-            rest = (text[:at], *texts[:number], *texts[number + 1 :])
-            return (text[at:], *(one for one in rest if one))
+            start = fence.start()
+            rest = (text[:start], *texts[:index], *texts[index + 1 :])
+            return (text[start:], *(other for other in rest if other))
     return ()
