@@ -47,7 +47,8 @@ def devices(text: str) -> list[str]:
     for name in names:
         if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", name):
             raise ValueError(
-                f"device {name!r}: choose auto, cpu, cuda, mps, or several cards, as in cuda:0,cuda:1"
+                f"device {name!r}: choose auto, cpu, cuda, mps, or several cards, as in "
+                "cuda:0,cuda:1"
             )
     if len(names) == 1 or set(names) == {"cpu"}:  # cpu,cpu tests splitting without cards
         return names

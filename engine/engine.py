@@ -22,7 +22,7 @@ from engine.model.cost_model import guess, measure, processor, remember, remembe
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import marks
 from engine.prompts.tokenizer import Tokenizer
-from engine.records import Event, Message, Request, Step
+from engine.records import Done, Event, Message, Request, Step
 from engine.weights import home, locate
 from engine.worker import Job, Worker
 from index.workspace.workspace import Workspace
@@ -178,7 +178,8 @@ class Engine:
         client: str,
         cancelled: Callable[[], bool],
     ) -> Iterator[Event]:
-        """The events of one request, in the model's thread. `drafter`: a name; None: decode plainly."""
+        """The events of one request, in the model's thread. Without a drafter's name it decodes
+        plainly."""
         target, cost, history = self.parts.target, self.parts.cost, self.parts.history
         if target.device.type == "cpu":
             target.chunk = prefill_chunk(cost.reading)
@@ -194,9 +195,9 @@ class Engine:
         for event in generate(answer, target, drafting, cancelled):
             if isinstance(event, Step) and event.prefill:
                 cost.read(answer.chunk_tokens, event.seconds)
+            if isinstance(event, Done) and answer.finished:  # before anybody sees the end
+                history.add(client, request.path, answer.output)
             yield event
-        if answer.finished:
-            history.add(client, request.path, answer.output)
 
     def _drafter(self, name: str, workspace: Workspace | None, client: str) -> Drafter:
         """A drafter for one answer. What drafters of a name share is loaded once."""

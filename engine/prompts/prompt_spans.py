@@ -55,7 +55,7 @@ def places(
 
 
 def _inside(text: str, left: list[Passage]) -> Iterator[tuple[int, Passage]]:
-    """The passages that a text quotes, in order, with their offsets; they are removed from `left`."""
+    """The passages that a text quotes, with their offsets; they are removed from `left`."""
     at = 0
     for passage in [*left]:
         shown = plain(passage.text)

@@ -123,7 +123,7 @@ def turns(name: str, pauses: list[float], done: list[str]) -> Iterator[float]:
 def test_the_first_work_comes_first_and_the_next_does_not_wait_with_it() -> None:
     done = list[str]()
     worker = Worker(turns("a", [0.0] * 3, done), turns("b", [0.0] * 3, done))
-    until(worker.rested)
+    until(worker.idle)
     worker.close()
     assert "".join(done) == "aaabbb"
     done.clear()
@@ -147,7 +147,7 @@ def test_what_waited_goes_on_before_what_did_not_wait_is_done() -> None:
             yield 0.0
 
     worker = Worker(first(), second())
-    until(worker.rested)
+    until(worker.idle)
     worker.close()
     assert went_on.is_set()
 
@@ -160,7 +160,7 @@ def test_work_that_fails_ends_no_other(caplog: pytest.LogCaptureFixture) -> None
     done = list[str]()
     with caplog.at_level(logging.WARNING):
         worker = Worker(failing(), turns("b", [0.0] * 3, done))
-        until(worker.rested)
+        until(worker.idle)
         worker.close()
     assert done == ["b"] * 3 and len(caplog.messages) == 1 and "no memory" in caplog.messages[0]
 
