@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from engine.editing.edits import plain
-from engine.prompts.fim import WIDEST, window
+from engine.prompts.fim import MAX_TOKEN_CHARS, window
 from engine.rag.citations import Citation, Source, cite, covered, page_of
 from engine.rag.query_terms import content, missing_words
 from engine.records import Message, Passage, Request, RequestError
@@ -179,7 +179,7 @@ def may_answer(wanted: Sequence[str], hit: Hit) -> bool:
     """Whether a passage that was found has enough of a question's words. What is enough was
     measured (bench/qa/qa.py): as few mistakes as can be, of both kinds."""
     held = len(wanted) - len(missing_words(wanted, [text_of(hit)]))
-    return held > MOST * len(wanted) or hit.share >= ENOUGH
+    return held > MOST * len(wanted) or hit.coverage >= ENOUGH
 
 
 def text_of(hit: Hit) -> str:
@@ -227,7 +227,7 @@ class Fit:
 
     def fits(self, sources: Sequence[Source]) -> bool:
         length = sum(len(source.text) for source in sources)
-        return length <= WIDEST * self.most and self.tokens(sources) <= self.most
+        return length <= MAX_TOKEN_CHARS * self.most and self.tokens(sources) <= self.most
 
     def chosen(
         self,

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
 from engine.rag.citations import IS_DENSE
-from index.documents.full_text import GENERAL
+from index.documents.full_text import GENERIC_WORDS
 
 MOST = 64  # words of a question that are looked at
 WORD = re.compile(r"[^\W\d_]+|\d+")
@@ -43,7 +43,7 @@ def content(question: str) -> list[str]:
     document as a whole."""
     words = dict.fromkeys(_split(question))
     named = [word for word in words if word not in COMMON and (len(word) > 1 or word.isdigit())]
-    return [word for word in named if word not in GENERAL][:MOST]
+    return [word for word in named if word not in GENERIC_WORDS][:MOST]
 
 
 def missing_words(wanted: Iterable[str], texts: Sequence[str]) -> list[str]:

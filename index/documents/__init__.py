@@ -1,1 +1,1 @@
-"""Documents that questions are asked about: parsed, chunked, searched."""
+"""A library of documents: parsing, chunking, keyword and vector search."""

@@ -1,7 +1,7 @@
-"""The SQLite file that documents are kept in: made, opened, shared with other processes.
+"""The SQLite file that holds documents, shared with other processes.
 
-It appears complete, in write-ahead mode, and every change is one transaction. What is in its tables
-is not known here.
+A new file appears complete, in write-ahead mode, and every change is one transaction. The tables
+are defined by the caller.
 """
 
 from __future__ import annotations
@@ -17,77 +17,78 @@ from pathlib import Path
 
 from index.documents.formats import DocumentError
 
-FILE = "documents.sqlite"
-OURS = 0x44524602  # marks the file
-WAIT = 30.0  # seconds for another process to finish writing
+FILE_NAME = "documents.sqlite"
+APPLICATION_ID = 0x44524602
+LOCK_TIMEOUT_S = 30.0  # for another process to finish writing
+MAX_JOURNAL_BYTES = 16 << 20
 
 REMEDIES = {
     sqlite3.SQLITE_BUSY: "another process is writing; try again",
     sqlite3.SQLITE_LOCKED: "another process is writing; try again",
     sqlite3.SQLITE_FULL: "free some space",
-    sqlite3.SQLITE_CORRUPT: "remove it to start anew",
-    sqlite3.SQLITE_NOTADB: "remove it to start anew",
+    sqlite3.SQLITE_CORRUPT: "delete it to start over",
+    sqlite3.SQLITE_NOTADB: "delete it to start over",
 }
+DEFAULT_REMEDY = "check that Draftline made this file and that you may write to its folder"
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class DocumentsFile:
-    """One connection to it. Any thread may call."""
+    """One connection to the file. Thread-safe."""
 
     def __init__(self, folder: Path | None, schema: str, version: int) -> None:
-        """`folder` None: in memory. `version`: a file of another one is emptied. Raises
-        DocumentError."""
+        """Open or create the file in `folder`, or a database in memory for None. A file of another
+        schema version is emptied. Raises DocumentError."""
         self._lock = threading.Lock()
-        self._path = folder / FILE if folder else None
+        self._path = folder / FILE_NAME if folder else None
         try:
-            self._connection = _connected(self._path, schema, version)
+            self._connection = _connect(self._path, schema, version)
         except (sqlite3.Error, OSError) as error:
-            raise self._trouble(error) from error
+            raise self._error(error) from error
 
     @contextmanager
     def session(self, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it or nothing. Trouble with the file is a DocumentError."""
+        """One transaction, rolled back if the body raises. SQLite errors become DocumentError."""
         with self._lock:
             try:
                 self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 yield self._connection
                 self._connection.execute("COMMIT")
             except sqlite3.Error as error:
-                raise self._trouble(error) from error
+                raise self._error(error) from error
             finally:
-                with suppress(sqlite3.ProgrammingError):  # it is closed
+                with suppress(sqlite3.ProgrammingError):  # closed
                     if self._connection.in_transaction:
                         self._connection.rollback()
 
     def close(self) -> None:
-        """Let go of the file."""
         with self._lock:
             self._connection.close()
 
-    def _trouble(self, error: Exception) -> DocumentError:
+    def _error(self, error: Exception) -> DocumentError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        remedy = REMEDIES.get(code, "see that this is a file of Draftline's, in a folder of yours")
-        why = getattr(error, "strerror", None) or error
-        return DocumentError(f"{self._path or 'documents in memory'}: {why}; {remedy}")
+        reason = getattr(error, "strerror", None) or error
+        remedy = REMEDIES.get(code, DEFAULT_REMEDY)
+        return DocumentError(f"{self._path or 'documents in memory'}: {reason}; {remedy}")
 
 
-def _connected(path: Path | None, schema: str, version: int) -> sqlite3.Connection:
-    """To the file, a new one where there is none. Raises sqlite3.Error or OSError."""
+def _connect(path: Path | None, schema: str, version: int) -> sqlite3.Connection:
+    """Raises sqlite3.Error or OSError."""
     if path and not path.exists():
         _create(path, schema, version)
     connection = sqlite3.connect(
-        path or ":memory:", timeout=WAIT, isolation_level=None, check_same_thread=False
+        path or ":memory:", timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
     )
     try:
         if path is None:
-            _fill(connection, schema, version)
-        elif _pragma(connection, "application_id") != OURS:
+            _create_tables(connection, schema, version)
+        elif _pragma(connection, "application_id") != APPLICATION_ID:
             raise sqlite3.DatabaseError("not a file of documents")
         elif _pragma(connection, "user_version") != version:
-            _renew(connection, path, schema, version)
+            _empty(connection, path, schema, version)
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA journal_size_limit = {16 << 20}")
+        connection.execute(f"PRAGMA journal_size_limit = {MAX_JOURNAL_BYTES}")
     except sqlite3.Error:
         connection.close()
         raise
@@ -95,34 +96,37 @@ def _connected(path: Path | None, schema: str, version: int) -> sqlite3.Connecti
 
 
 def _create(path: Path, schema: str, version: int) -> None:
-    """An empty file, which appears complete."""
+    """Make an empty file beside `path` and link it there once it is complete."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="new-", dir=path.parent) as folder:
-        new = Path(folder, FILE)
+        new = Path(folder, FILE_NAME)
         with closing(sqlite3.connect(new, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
-            _fill(connection, schema, version)
+            _create_tables(connection, schema, version)
         new.chmod(0o600)  # SQLite gives the journal the same mode
-        with suppress(FileExistsError):  # another process was faster
+        with suppress(FileExistsError):  # another process was first
             os.link(new, path)
 
 
-def _fill(connection: sqlite3.Connection, schema: str, version: int) -> None:
+def _create_tables(connection: sqlite3.Connection, schema: str, version: int) -> None:
     for statement in filter(str.strip, schema.split(";")):
         connection.execute(statement)
-    connection.execute(f"PRAGMA application_id = {OURS}")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {version}")
 
 
-def _renew(connection: sqlite3.Connection, path: Path, schema: str, version: int) -> None:
-    """Empty a file of another version, unless another process has just done so."""
+def _empty(connection: sqlite3.Connection, path: Path, schema: str, version: int) -> None:
+    """Recreate the tables, unless another process has just done so."""
     connection.execute("BEGIN IMMEDIATE")
     if _pragma(connection, "user_version") != version:
-        log.warning("%s: made by another version of Draftline; emptied, add its files anew", path)
+        logger.warning(
+            "%s: written by another version of Draftline; emptied, add its documents again", path
+        )
         find = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        # Virtual tables first: dropping one drops the tables behind it.
         while row := connection.execute(f"{find} ORDER BY sql LIKE '%VIRTUAL%' DESC").fetchone():
             connection.execute(f'DROP TABLE "{row[0]}"')
-        _fill(connection, schema, version)
+        _create_tables(connection, schema, version)
     connection.execute("COMMIT")
 
 

@@ -1,4 +1,4 @@
-"""Chunks tile their document: nothing is lost, nothing is twice, structure is kept."""
+"""Chunks cover their document without overlap and follow its structure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from index.documents.chunking import LEAST, SIZE, chunks
-from index.documents.formats import Parsed
-from index.documents.formats.headings import headings
+from index.documents.chunking import MAX_CHUNK_CHARS, MIN_SECTION_CHARS, split_chunks
+from index.documents.formats import ParsedDocument
+from index.documents.formats.headings import find_headings
 from tests.support.sample_documents import prose
 
 KINDS = st.sampled_from(["md", "rst", "code", "txt"])
@@ -34,11 +34,11 @@ TEXTS = st.lists(LINES | LONG, max_size=30).map("\n".join)
 
 
 @st.composite
-def parsed(draw: st.DrawFn) -> Parsed:
-    """A text with its headings; now and then with pages."""
+def parsed(draw: st.DrawFn) -> ParsedDocument:
+    """A text with its headings, sometimes with pages."""
     kind, text = draw(KINDS), draw(TEXTS)
     if not draw(st.booleans()):
-        return Parsed(text, (), headings(kind, text))
+        return ParsedDocument(text, (), find_headings(kind, text))
     cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=4)))
     texts = [text[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     pages, at = [], 0
@@ -46,13 +46,13 @@ def parsed(draw: st.DrawFn) -> Parsed:
         pages.append((at, at + len(each)))
         at += len(each) + 2
     joined = "\n\n".join(texts)
-    return Parsed(joined, tuple(pages), headings(kind, joined))
+    return ParsedDocument(joined, tuple(pages), find_headings(kind, joined))
 
 
 @given(parsed(), st.integers(5, 120))
-def test_they_tile_the_text(document: Parsed, size: int) -> None:
+def test_chunks_cover_the_text_without_overlap(document: ParsedDocument, size: int) -> None:
     end, left = 0, set(range(len(document.text)))
-    for number, chunk in enumerate(chunks("id", document, size)):
+    for number, chunk in enumerate(split_chunks("id", document, size)):
         assert chunk.document == "id" and chunk.number == number
         assert chunk.text == document.text[chunk.start : chunk.stop]
         assert end <= chunk.start < chunk.stop and len(chunk.text) <= size
@@ -63,8 +63,8 @@ def test_they_tile_the_text(document: Parsed, size: int) -> None:
 
 
 @given(parsed(), st.integers(5, 120))
-def test_they_lie_in_their_pages(document: Parsed, size: int) -> None:
-    for chunk in chunks("id", document, size):
+def test_no_chunk_crosses_a_page_border(document: ParsedDocument, size: int) -> None:
+    for chunk in split_chunks("id", document, size):
         if document.pages:
             assert chunk.page
             start, stop = document.pages[chunk.page - 1]
@@ -74,8 +74,8 @@ def test_they_lie_in_their_pages(document: Parsed, size: int) -> None:
 
 
 @given(parsed(), st.integers(5, 120))
-def test_each_stands_under_headings_that_come_before_its_end(document: Parsed, size: int) -> None:
-    for chunk in chunks("id", document, size):
+def test_the_heading_of_a_chunk_starts_before_its_end(document: ParsedDocument, size: int) -> None:
+    for chunk in split_chunks("id", document, size):
         before = [each for each in document.headings if each.start < chunk.stop]
         at_start = [each for each in before if each.start <= chunk.start]
         if chunk.heading:
@@ -85,54 +85,56 @@ def test_each_stands_under_headings_that_come_before_its_end(document: Parsed, s
             assert not at_start
 
 
-def test_a_section_begins_a_chunk_and_keeps_its_heading() -> None:
+def test_a_section_starts_a_chunk() -> None:
     source = random.Random(0)
     titles = ["First", "Second", "Third", "Fourth"]
     text = "\n\n".join(f"## {title}\n\n{prose(source, 6)}" for title in titles)
-    found = chunks("id", Parsed("# Top\n\n" + text, (), headings("md", "# Top\n\n" + text)))
+    found = split_chunks(
+        "id", ParsedDocument("# Top\n\n" + text, (), find_headings("md", "# Top\n\n" + text))
+    )
     starts = [each for each in found if each.text.startswith("#")]
     assert [each.heading for each in starts] == [f"Top > {title}" for title in titles]
-    assert starts[0].text.startswith("# Top\n\n## First\n\n"), "titles stay with what is below"
+    assert starts[0].text.startswith("# Top\n\n## First\n\n"), "titles stay with the text below"
     assert {each.heading for each in found} == {each.heading for each in starts}
 
 
 def test_short_sections_share_a_chunk() -> None:
     text = "".join(f"# Part {number}\n\nA short line.\n\n" for number in range(40))
-    found = chunks("id", Parsed(text, (), headings("md", text)))
-    assert len(found) < 10 and all(len(each.text) >= LEAST for each in found[:-1])
+    found = split_chunks("id", ParsedDocument(text, (), find_headings("md", text)))
+    assert len(found) < 10 and all(len(each.text) >= MIN_SECTION_CHARS for each in found[:-1])
     assert found[0].heading == "Part 0"
 
 
 def test_paragraphs_stay_whole_where_they_fit() -> None:
     text = prose(random.Random(1), 60)
     paragraphs = text.split("\n\n")
-    assert max(map(len, paragraphs)) < SIZE
-    found = chunks("id", Parsed(text))
+    assert max(map(len, paragraphs)) < MAX_CHUNK_CHARS
+    found = split_chunks("id", ParsedDocument(text))
     assert 3 < len(found) < len(paragraphs)
     for paragraph in paragraphs:
         assert sum(paragraph in each.text for each in found) == 1
 
 
-def test_long_paragraphs_are_cut_between_sentences() -> None:
+def test_long_paragraphs_are_split_between_sentences() -> None:
     text = prose(random.Random(2), 100, each=100)
-    found = chunks("id", Parsed(text))
+    found = split_chunks("id", ParsedDocument(text))
     assert len(found) > 5 and all(each.text.endswith(".") for each in found)
-    assert min(len(each.text) for each in found) > SIZE / 3, "they are about equal"
+    assert min(len(each.text) for each in found) > MAX_CHUNK_CHARS / 3, "pieces are about equal"
 
 
 def test_code_keeps_the_indentation_of_a_first_line() -> None:
     text = "\n\n    first = 1\n    second = 2\n"
-    (chunk,) = chunks("id", Parsed(text))
+    (chunk,) = split_chunks("id", ParsedDocument(text))
     assert chunk.text == "    first = 1\n    second = 2"
 
 
 @pytest.mark.parametrize("text", ["", " \n\t\n", "\ufeff \n"[1:]])
-def test_blank_text_has_none(text: str) -> None:
-    assert chunks("id", Parsed(text)) == []
+def test_blank_text_has_no_chunks(text: str) -> None:
+    assert split_chunks("id", ParsedDocument(text)) == []
 
 
-def test_it_takes_time_in_proportion() -> None:
-    """What would take hours if it were quadratic."""
-    for text in ("# a\n" * 30_000, "a" * 1_000_000, "\n" * 200_000, "(" * 1_000_000 + ".\n"):
-        found = chunks("id", Parsed(text, (), headings("md", text)))
-        assert sum(len(each.text) for each in found) <= len(text)
+def test_large_texts_are_split_in_linear_time() -> None:
+    """Quadratic splitting of these texts would take hours."""
+    for text in ("# a\n" * 8_000, "a" * 400_000, "\n" * 100_000, "(" * 400_000 + ".\n"):
+        parsed = ParsedDocument(text, (), find_headings("md", text))
+        assert sum(len(each.text) for each in split_chunks("id", parsed)) <= len(text)

@@ -1,4 +1,4 @@
-"""Searching by meaning beside words: vectors are kept, fused by rank, made for one model."""
+"""Vector search beside keyword search: stored vectors, rank fusion, a change of the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from index.documents.documents import Documents
-from index.documents.embeddings import FUSED, Vectors, fused, local
+from index.documents.embeddings import RRF_K, Vectors, fuse_ranks, load_model2vec
 from tests.support.questions import make_embedder
 
 TOPICS = ["car automobile vehicle", "doctor physician medicine", "money cash euro"]
@@ -22,15 +22,15 @@ TEXTS = {
 }
 
 
-class Toy:
-    """One dimension a topic: how many of its words a text has. Counts what it was asked."""
+class TopicEmbedder:
+    """One dimension per topic: how many of its words a text has. Records the texts."""
 
     def __init__(self, scale: float = 1, topics: list[str] = TOPICS) -> None:
-        self.asked: list[str] = []
+        self.texts: list[str] = []
         self.scale, self.topics = scale, topics
 
     def __call__(self, texts: list[str]) -> Vectors:
-        self.asked += texts
+        self.texts += texts
         rows = [
             [sum(word in text.lower() for word in topic.split()) for topic in self.topics] + [0.1]
             for text in texts
@@ -42,37 +42,37 @@ def names(documents: Documents, query: str, count: int = 1) -> list[str]:
     return [hit.name for hit in documents.search(query, count)]
 
 
-def test_what_means_the_same_is_found() -> None:
-    with Documents(embed=Toy()) as documents, Documents() as plain:
+def test_synonyms_are_found() -> None:
+    with Documents(embed=TopicEmbedder()) as documents, Documents() as plain:
         for name, data in TEXTS.items():
             documents.add_data(name, data)
             plain.add_data(name, data)
         for query, name in (("car", "one.md"), ("doctor", "two.md"), ("euro", "three.md")):
             assert names(documents, query) == [name] and names(plain, query) == []
-        assert names(documents, "wheels") == ["one.md"], "words count as before"
+        assert names(documents, "wheels") == ["one.md"], "keywords count as before"
         assert names(documents, "paid for a car", 2) == ["three.md", "one.md"]
         only = [each.id for each in documents.list() if each.name != "one.md"]
         assert "one.md" not in [hit.name for hit in documents.search("car", 9, only)]
         assert documents.search(" ") == []
 
 
-def test_vectors_are_made_once_and_kept(tmp_path: Path) -> None:
-    first, second = Toy(), Toy(scale=1.0001)
+def test_vectors_are_computed_once_and_stored(tmp_path: Path) -> None:
+    first, second = TopicEmbedder(), TopicEmbedder(scale=1.0001)
     with Documents(tmp_path, first) as documents:
         for name, data in TEXTS.items():
             documents.add_data(name, data)
         documents.search("car")
-    assert sum("wheels" in text for text in first.asked) == 1
+    assert sum("wheels" in text for text in first.texts) == 1
     with Documents(tmp_path, second) as documents:
         assert names(documents, "car") == ["one.md"]
-        assert not any("wheels" in text for text in second.asked)
+        assert not any("wheels" in text for text in second.texts)
 
 
-def test_what_came_without_them_gets_them(tmp_path: Path) -> None:
+def test_chunks_stored_without_vectors_get_them(tmp_path: Path) -> None:
     with Documents(tmp_path) as documents:
         for name, data in TEXTS.items():
             documents.add_data(name, data)
-    with Documents(tmp_path, Toy()) as documents, Documents(tmp_path) as plain:
+    with Documents(tmp_path, TopicEmbedder()) as documents, Documents(tmp_path) as plain:
         assert names(documents, "car") == ["one.md"]
         plain.remove(documents.search("car")[0].chunk.document)
         assert "one.md" not in names(documents, "car", 9)
@@ -80,18 +80,18 @@ def test_what_came_without_them_gets_them(tmp_path: Path) -> None:
         assert names(documents, "car") == ["again.md"]
 
 
-def test_another_model_makes_them_again(tmp_path: Path) -> None:
-    with Documents(tmp_path, Toy()) as documents:
+def test_another_model_replaces_all_vectors(tmp_path: Path) -> None:
+    with Documents(tmp_path, TopicEmbedder()) as documents:
         for name, data in TEXTS.items():
             documents.add_data(name, data)
     for topics in ([*TOPICS[::-1], "about"], ["which text is this about", *TOPICS[1:]]):
-        other = Toy(topics=topics)
+        other = TopicEmbedder(topics=topics)
         with Documents(tmp_path, other) as documents:
             assert names(documents, "euro") == ["three.md"]
-        assert any("wheels" in text for text in other.asked)
+        assert any("wheels" in text for text in other.texts)
 
 
-def test_vectors_of_the_wrong_number_are_an_error() -> None:
+def test_a_wrong_number_of_vectors_is_an_error() -> None:
     with Documents(embed=lambda texts: np.zeros((1, 2), np.float32)) as documents:
         documents.add_data("a.md", b"# One\n" + b"word " * 99)
         with pytest.raises(ValueError, match="embed: 3 texts gave"):
@@ -99,26 +99,25 @@ def test_vectors_of_the_wrong_number_are_an_error() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 9), unique=True), min_size=1, max_size=3))
-def test_fusing_is_adding_reciprocal_ranks(lists: list[list[int]]) -> None:
-    found = fused(*[[(row, 0.0) for row in each] for each in lists])
+def test_fusion_adds_reciprocal_ranks(lists: list[list[int]]) -> None:
+    found = fuse_ranks(*[[(row, 0.0) for row in each] for each in lists])
     assert [row for row, _ in found] == sorted(
         {row for each in lists for row in each},
-        key=lambda row: (-sum(1 / (FUSED + 1 + e.index(row)) for e in lists if row in e), row),
+        key=lambda row: (-sum(1 / (RRF_K + 1 + e.index(row)) for e in lists if row in e), row),
     )
     assert all(score > 0 for _, score in found)
 
 
-def test_a_model_in_a_folder(tmp_path: Path) -> None:
-    """A real one of model2vec, as small as can be."""
-    with Documents(embed=local(make_embedder(tmp_path, TOPICS))) as documents:
+def test_a_model2vec_model_in_a_folder(tmp_path: Path) -> None:
+    with Documents(embed=load_model2vec(make_embedder(tmp_path, TOPICS))) as documents:
         for name, data in TEXTS.items():
             documents.add_data(name, data)
         assert names(documents, "doctor") == ["two.md"]
 
 
-def test_a_folder_without_a_model_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("model2vec")
     with pytest.raises(
         ValueError, match=r"no model2vec model; name a folder with its config\.json"
     ):
-        local(tmp_path)
+        load_model2vec(tmp_path)

@@ -1,4 +1,4 @@
-"""Searching by words: identifiers whole and in parts, any language, nothing is syntax."""
+"""Keyword search: whole and split identifiers, any language, and no query syntax."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from index.documents.documents import Documents
-from index.documents.full_text import parts, words_of
+from index.documents.full_text import query_words, subwords
 
 TEXTS = {
     "retry.py": "max_retry_count = 3  # of http_client.send()\n",
@@ -32,7 +32,7 @@ def documents() -> Iterator[Documents]:
 
 
 def first(documents: Documents, query: str) -> str:
-    """The name of the best hit's document."""
+    """The document of the best hit."""
     hits = documents.search(query)
     return hits[0].name if hits else ""
 
@@ -55,14 +55,14 @@ def first(documents: Documents, query: str) -> str:
         ("run a test", "runs.md"), ("parallel answers", "runs.md"),
     ],
 )  # fmt: skip
-def test_it_is_found(documents: Documents, query: str, name: str) -> None:
+def test_queries_that_find_their_document(documents: Documents, query: str, name: str) -> None:
     assert first(documents, query) == name
 
 
 @pytest.mark.parametrize(
     "query", ["", " ", "?!", "elephant", "\u5317", "max_retry_counter_of", "'\"", "*", "_"]
 )
-def test_what_is_not_there_is_not_found(documents: Documents, query: str) -> None:
+def test_queries_that_find_nothing(documents: Documents, query: str) -> None:
     words = [word for word in ("max", "retry") if word in query]
     assert bool(documents.search(query)) == bool(words)
 
@@ -86,11 +86,9 @@ WORDS = [
 
 
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=9), max_size=9).map(" ".join))
-def test_nothing_is_syntax(query: str) -> None:
-    with Documents() as documents:
-        documents.add_data("a.md", b"text near and far, not or")
-        for hit in documents.search(query):
-            assert 0 <= hit.share <= 1.0001
+def test_no_query_is_syntax(documents: Documents, query: str) -> None:
+    for hit in documents.search(f"{query} test"):
+        assert 0 <= hit.coverage <= 1.0001
 
 
 ALPHABET = st.characters(max_codepoint=0x24F, exclude_characters="\0") | st.sampled_from(
@@ -102,41 +100,41 @@ ALPHABET = st.characters(max_codepoint=0x24F, exclude_characters="\0") | st.samp
 def test_the_words_of_a_text_find_it(text: str) -> None:
     with Documents() as documents:
         documents.add_data("a.txt", b"x " + text.encode())
-        for word in words_of(text)[:5]:
+        for word in query_words(text)[:5]:
             assert documents.search(word), word
 
 
-def test_a_heading_counts(documents: Documents) -> None:
+def test_headings_are_searched(documents: Documents) -> None:
     hit = documents.search("values")[0]
     assert hit.name == "config.rst" and "Values" in hit.chunk.heading
 
 
-def test_the_share_tells_what_is_held(documents: Documents) -> None:
-    """1: all that was asked for. Words that are nowhere weigh most."""
+def test_coverage_is_weighted_by_rarity(documents: Documents) -> None:
+    """1 if all words are found; words that no document has weigh most."""
     (hit,) = documents.search("is it running in parallel")
-    assert hit.share == pytest.approx(1)
+    assert hit.coverage == pytest.approx(1)
     (hit,) = documents.search("parallel elephants and crocodiles")
-    assert 0 < hit.share < 0.4
+    assert 0 < hit.coverage < 0.4
     rare, common = documents.search("running", 1)[0], documents.search("running elephants", 1)[0]
-    assert rare.share == pytest.approx(1) and common.share < 0.5
+    assert rare.coverage == pytest.approx(1) and common.coverage < 0.5
 
 
-def test_words_that_say_nothing_are_left_out_unless_there_are_no_others() -> None:
-    assert words_of("What is the value of PERMANENT_SESSION_LIFETIME?") == [
+def test_stop_words_are_left_out_unless_there_are_no_others() -> None:
+    assert query_words("What is the value of PERMANENT_SESSION_LIFETIME?") == [
         *("value", "PERMANENT", "SESSION", "LIFETIME"),
     ]
-    assert words_of("To be or not to be") == ["not"]
-    assert words_of("What is it?") == ["What", "is", "it"]
-    assert words_of("getHTTPResponse, again: getHTTPResponse") == [
+    assert query_words("To be or not to be") == ["not"]
+    assert query_words("What is it?") == ["What", "is", "it"]
+    assert query_words("getHTTPResponse, again: getHTTPResponse") == [
         *("get", "HTTP", "Response", "getHTTPResponse", "again"),
     ]
 
 
-def test_only_what_sqlite_would_not_cut_is_cut() -> None:
-    assert [*parts("snake_case plain Word UPPER v2 camelCase HTTPServer2")] == [
+def test_only_words_that_sqlite_does_not_split_are_split() -> None:
+    assert [*subwords("snake_case plain Word UPPER v2 camelCase HTTPServer2")] == [
         *("v", "2", "camel", "Case", "HTTP", "Server", "2"),
     ]
-    assert [*parts("\u6771\u4eac x")] == ["\u6771", "\u4eac"]
+    assert [*subwords("\u6771\u4eac x")] == ["\u6771", "\u4eac"]
 
 
 def test_long_queries_are_answered(documents: Documents) -> None:

@@ -1,4 +1,4 @@
-"""Documents for tests, made by the libraries that people use, and hostile ones made by hand."""
+"""Documents for tests: ordinary ones written by libraries, hostile ones written by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rare_word(source: random.Random) -> str:
 
 
 def sentence(source: random.Random, rare: int = 3) -> str:
-    """Common words, a few that are likely nowhere else, a full stop."""
+    """Common words, a few that likely occur nowhere else, and a full stop."""
     words = [*source.choices(COMMON, k=9), *(rare_word(source) for _ in range(rare))]
     source.shuffle(words)
     return " ".join(words).capitalize() + "."
@@ -33,11 +33,16 @@ def prose(source: random.Random, sentences: int, each: int = 5) -> str:
     return "\n\n".join(" ".join(made[at : at + each]) for at in range(0, sentences, each))
 
 
+def texts(count: int, sentences: int = 30, seed: int = 0) -> list[str]:
+    """Different texts, the same in every run."""
+    return [prose(random.Random((seed << 16) + n), sentences) for n in range(count)]
+
+
 def pdf(
     pages: Sequence[str], outline: Sequence[tuple[str, int, int]] = (), password: str = ""
 ) -> bytes:
-    """A page for each text, line by line; lines that start with "# " are in large letters.
-    `outline`: (title, level from 0, page from 0)."""
+    """One page per text; lines that start with "# " are in a large font. `outline`: (title, level
+    from 0, page from 0)."""
     from reportlab.pdfgen.canvas import Canvas
 
     out = io.BytesIO()
@@ -60,7 +65,7 @@ def pdf(
 
 
 def raw_pdf(objects: Sequence[bytes]) -> bytes:
-    """Objects numbered from 1, the first being the catalog."""
+    """A pdf of objects numbered from 1; the first is the catalog."""
     out, places = bytearray(b"%PDF-1.7\n"), []
     for number, body in enumerate(objects, start=1):
         places.append(len(out))
@@ -81,7 +86,7 @@ def stream(data: bytes, more: bytes = b"", packed: bool = False) -> bytes:
 
 
 def pdf_of_forms(depth: int, times: int) -> bytes:
-    """Forms that show a form `times` times, `depth` deep: times ** depth words on one page."""
+    """A page of nested forms, each drawing the next `times` times: times ** depth words."""
     font = b"/Font << /F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >>"
     first = 4
     forms = []
@@ -104,7 +109,7 @@ def pdf_of_forms(depth: int, times: int) -> bytes:
 
 
 def pdf_of(content: bytes, box: bytes = b"[0 0 99 99]") -> bytes:
-    """One page with packed content."""
+    """One page with compressed content."""
     font = b"/Font << /F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >>"
     return raw_pdf(
         [
@@ -118,7 +123,7 @@ def pdf_of(content: bytes, box: bytes = b"[0 0 99 99]") -> bytes:
 
 
 def docx(parts: Iterable[str | list[list[str]]]) -> bytes:
-    """Paragraphs; "# " and "## " before headings, "- " before what is in a list; tables as rows."""
+    """Paragraphs, headings ("# ", "## "), list items ("- ") and tables (lists of rows)."""
     import docx
 
     document = docx.Document()
@@ -150,7 +155,7 @@ def archive(files: dict[str, bytes]) -> bytes:
 
 
 def word_xml(body: str, before: str = "") -> bytes:
-    """What word/document.xml holds."""
+    """The content of word/document.xml."""
     space = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
     compatible = "http://schemas.openxmlformats.org/markup-compatibility/2006"
     head = f'<?xml version="1.0" encoding="UTF-8"?>{before}<w:document xmlns:w="{space}"'

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from index.documents.formats import LARGEST
+from index.documents.formats import MAX_FILE_BYTES
 from tests.support.page import API, paged, upload
 from tests.support.server import PATIENCE, Served, until
 from ui.web import app, gradio_guard
@@ -58,7 +58,7 @@ def test_a_file_that_is_too_large(served: Served) -> None:
     """It is told so, is not kept, and the next one is taken."""
     with served.http() as http:
         before = sorted(app.UPLOADS.iterdir())
-        large = {"files": ("large.txt", b" " * (LARGEST + 1))}
+        large = {"files": ("large.txt", b" " * (MAX_FILE_BYTES + 1))}
         answer = http.post(f"{API}/upload", files=large)
         assert answer.status_code == 413 and "size" in answer.text
         assert sorted(app.UPLOADS.iterdir()) == before

@@ -302,7 +302,7 @@ def test_the_list_says_what_each_document_is() -> None:
     with Documents() as library:
         paper = library.add_data("paper.pdf", pdf(["words on a page", "and on another"]))
         notes = library.add_data("notes.md", b"words " * 6000)
-        library.choose(notes.id, True)
+        library.set_whole(notes.id, True)
         documents = library.list()
     html = listing(documents, [paper.id], "ask", one=False)
     text = Read(html).shown

@@ -129,10 +129,10 @@ def embedding(folder: Path | None) -> Embed | None:
     """The model that --embed names. Raises Failure if it cannot be loaded."""
     if folder is None:
         return None
-    from index.documents.embeddings import local
+    from index.documents.embeddings import load_model2vec
 
     try:
-        return local(folder)
+        return load_model2vec(folder)
     except (ValueError, OSError) as error:
         raise Failure(USAGE, f"--embed {error}") from error
 

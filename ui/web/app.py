@@ -23,7 +23,7 @@ os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="draftline-uploads-")
 
 import gradio as gr
 
-from index.documents.formats import LARGEST
+from index.documents.formats import MAX_FILE_BYTES
 from ui.web import ask, edit, gradio_guard, speed, summarize
 from ui.web.state import Page
 
@@ -65,7 +65,7 @@ def mount(
         auth_message="Draftline",
         allowed_paths=[],
         show_error=False,
-        max_file_size=LARGEST,
+        max_file_size=MAX_FILE_BYTES,
         ssr_mode=False,
         footer_links=[],
         theme=theme(),

@@ -18,7 +18,7 @@ from gradio.context import Context
 from gradio.utils import get_upload_folder
 
 from index.documents.documents import Document, DocumentError
-from index.documents.formats import LARGEST
+from index.documents.formats import MAX_FILE_BYTES
 from ui.web.uploads import Arrived, Arriving, arrived, arriving_html, forget, read, size, text_of
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Panel:
 
     def _choose(self, left_out: list[str], event: gr.EventData, request: gr.Request) -> Parts:
         whole = bool(event._data.get("whole"))
-        self.page.library(request.username).choose(text_of(event._data, "id"), whole)
+        self.page.library(request.username).set_whole(text_of(event._data, "id"), whole)
         return self._shown(left_out, request)
 
     def _remove(self, left_out: list[str], event: gr.EventData, request: gr.Request) -> Parts:
@@ -181,7 +181,7 @@ def reloads() -> list[Any]:
 def zone(prefix: str) -> str:
     """Where files are dropped."""
     return (
-        f'<label class="drop" data-largest="{LARGEST}"><input type="file" multiple '
+        f'<label class="drop" data-largest="{MAX_FILE_BYTES}"><input type="file" multiple '
         f'id="{prefix}-files" class="away" aria-label="add documents">'
         f"<b>Drop documents here</b> or pick them<small>{READABLE}; they stay on this machine"
         '</small><span class="told" role="status"></span></label>'

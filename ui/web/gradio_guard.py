@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 
-from index.documents.formats import LARGEST
+from index.documents.formats import MAX_FILE_BYTES
 from ui.api.addresses import is_loopback
 from ui.api.errors import ApiError
 from ui.api.security import (
@@ -49,7 +49,7 @@ KNOWN = {  # what ends with / or = stands for all that begins so
     ),
     "POST": (JOIN, f"{API}/cancel", f"{API}/reset", UPLOAD),
 }
-MOST_UPLOADED = 16 * LARGEST  # bytes at once
+MOST_UPLOADED = 16 * MAX_FILE_BYTES  # bytes at once
 DOWNLOAD = [  # a file is never a page of ours
     (b"content-security-policy", b"default-src 'none'; sandbox"),
     (b"content-disposition", b"attachment"),

@@ -1,8 +1,8 @@
-"""A file's bytes -> its text, with pages and headings, or one line that says why not.
+"""Parses the bytes of a file into its text, pages and headings.
 
-pdf, docx and html come from anywhere: they are read in a process of its own (child.py), so that a
-file made to hang, to fill the memory or to crash a library costs one message. Text is read here.
-Nothing is cut into chunks or kept, and no file is opened.
+pdf, docx and html (and large Markdown) are parsed in a child process with limits of time and
+memory (sandbox.py), so that a malformed or hostile file that hangs, exhausts memory or crashes a
+library costs one error message. Other text is decoded here. No file is opened.
 """
 
 from __future__ import annotations
@@ -11,26 +11,29 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from index.documents.formats.headings import Heading, headings
+from index.documents.formats.blocks import ParsedDocument
+from index.documents.formats.headings import Heading, find_headings
 
-LARGEST = 64 << 20  # bytes of a file
-LONGEST = 16 << 20  # characters of its text
-SECONDS = 30.0  # to read one file
-MEMORY = 2 << 30  # bytes of address space to do so
+__all__ = ["MAX_FILE_BYTES", "DocumentError", "ParsedDocument", "kind_of", "parse"]
 
-CHILD = Path(__file__).with_name("sandbox.py")
-RICH = ("pdf", "docx", "html")  # read in a process of its own
-READ = "pdf, docx, html, md, rst, txt and source code can be read"
+MAX_FILE_BYTES = 64 << 20
+MAX_TEXT_CHARS = 16 << 20
+TIMEOUT_S = 30.0  # to parse one file
+MAX_MEMORY_BYTES = 2 << 30  # address space of the child process
+MAX_INLINE_MARKDOWN_CHARS = 256 << 10  # longer Markdown is parsed in the child process
+
+SANDBOX = Path(__file__).with_name("sandbox.py")
+SANDBOXED = ("pdf", "docx", "html")
+SUPPORTED = "pdf, docx, html, md, rst, txt and source code are supported"
 
 # fmt: off
 KINDS = {
     ".pdf": "pdf", ".docx": "docx", ".html": "html", ".htm": "html", ".xhtml": "html",
     ".md": "md", ".markdown": "md", ".mdx": "md", ".rst": "rst", ".rest": "rst",
 }
-CODE = frozenset(
+CODE_SUFFIXES = frozenset(
     re.findall(
         r"\S+",
         ".bash .c .cc .clj .cpp .cs .css .cu .cxx .dart .erl .ex .exs .f90 .go .h .hh .hpp .hs "
@@ -39,121 +42,121 @@ CODE = frozenset(
     )
 )
 # fmt: on
-MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
-CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
-
-ENCODINGS = re.compile(  # of html pages; other names may mean anything to Python
+BYTE_ORDER_MARKS = {
+    b"\xef\xbb\xbf": "utf-8",
+    b"\xff\xfe": "utf-16-le",
+    b"\xfe\xff": "utf-16-be",
+}
+META_CHARSET = re.compile(
+    rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE
+)
+# Character encodings that an html page may name; Python has codecs of other kinds, such as zlib.
+HTML_ENCODINGS = re.compile(
     r"(?:iso-?8859|windows-12|cp\d|latin|koi8|gb|big5|shift|sjis|euc|mac|us-ascii|ascii)",
     re.IGNORECASE,
 )
 
 
 class DocumentError(ValueError):
-    """A file that cannot be read; one line that names it and the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """What a file says. Places are code points of `text`."""
-
-    text: str
-    pages: tuple[tuple[int, int], ...] = ()  # (start, stop) of each page; only a pdf has them
-    headings: tuple[Heading, ...] = ()  # by place
+    """A file that cannot be read; the message is one line with the file's name and the remedy."""
 
 
 def kind_of(name: str) -> str:
-    """What a name promises: pdf, docx, html, md, rst, code, or txt for all else."""
+    """The kind that a file name's suffix indicates: pdf, docx, html, md, rst, code, else txt."""
     suffix = PurePosixPath(name.lower()).suffix
-    return "code" if suffix in CODE else KINDS.get(suffix, "txt")
+    return "code" if suffix in CODE_SUFFIXES else KINDS.get(suffix, "txt")
 
 
-def parse(name: str, data: bytes) -> Parsed:
-    """The text of a file. Raises DocumentError."""
+def parse(name: str, data: bytes) -> ParsedDocument:
+    """The text of a file, with its pages and headings. Raises DocumentError."""
     kind = kind_of(name)
-    if len(data) > LARGEST:
-        raise DocumentError(f"{name}: over {LARGEST >> 20} MiB; split it")
-    _check(name, kind, data)
-    if kind in RICH:
-        plain = _decoded(name, kind, data).encode() if kind == "html" else data
-        parsed = _in_a_child(name, kind, plain)
+    if len(data) > MAX_FILE_BYTES:
+        raise DocumentError(f"{name}: over {MAX_FILE_BYTES >> 20} MiB; split it")
+    _check_signature(name, kind, data)
+    if kind in SANDBOXED:
+        plain = _decode(name, kind, data).encode() if kind == "html" else data
+        parsed = _parse_in_sandbox(name, kind, plain)
     else:
-        text = _decoded(name, kind, data)
-        if len(text) > LONGEST:
-            raise DocumentError(f"{name}: over {LONGEST >> 20} million characters; split it")
-        parsed = Parsed(text, (), headings(kind, text))
+        text = _decode(name, kind, data)
+        if len(text) > MAX_TEXT_CHARS:
+            raise DocumentError(f"{name}: over {MAX_TEXT_CHARS >> 20} million characters; split it")
+        if kind == "md" and len(text) > MAX_INLINE_MARKDOWN_CHARS:
+            parsed = _parse_in_sandbox(name, kind, text.encode())
+        else:
+            parsed = ParsedDocument(text, (), find_headings(kind, text))
     if not parsed.text.strip():
-        why = "; scanned pages need text recognition (OCR) first" if kind == "pdf" else ""
-        raise DocumentError(f"{name}: holds no text{why or '; leave it out'}")
+        remedy = "scanned pages need text recognition (OCR) first" if kind == "pdf" else "remove it"
+        raise DocumentError(f"{name}: contains no text; {remedy}")
     return parsed
 
 
-def _check(name: str, kind: str, data: bytes) -> None:
-    """Whether the bytes may be what the name says."""
+def _check_signature(name: str, kind: str, data: bytes) -> None:
+    """Raise DocumentError where the first bytes contradict the file's suffix."""
     is_pdf = b"%PDF-" in data[:1024]
     if kind == "pdf":
         if not is_pdf:
-            raise DocumentError(f"{name}: not a pdf inside; give it the ending of what it is")
+            raise DocumentError(f"{name}: not a pdf file; give it the suffix of its real format")
     elif data.startswith(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"):
         raise DocumentError(
-            f"{name}: an old Office file, or one with a password; save it as docx without one"
+            f"{name}: an old Office file, or encrypted; save it as docx without a password"
         )
     elif kind == "docx":
         if not data.startswith(b"PK\x03\x04"):
-            raise DocumentError(f"{name}: not a docx inside; give it the ending of what it is")
+            raise DocumentError(f"{name}: not a docx file; give it the suffix of its real format")
     elif is_pdf and data.startswith(b"%PDF-"):
-        raise DocumentError(f"{name}: a pdf inside; let its name end in .pdf")
+        raise DocumentError(f"{name}: a pdf file; rename it to end in .pdf")
     elif data.startswith(b"PK\x03\x04"):
-        raise DocumentError(f"{name}: a zip archive or an Office file inside; {READ}")
+        raise DocumentError(f"{name}: a zip archive or an Office file; {SUPPORTED}")
 
 
-def _decoded(name: str, kind: str, data: bytes) -> str:
-    """The text of a text file, without its byte order mark; line ends stay."""
-    mark = next((each for each in MARKS if data.startswith(each)), b"")
-    charset = CHARSET.search(data[:2048]) if kind == "html" and not mark else None
-    encoding = MARKS.get(mark, "utf-8")
+def _decode(name: str, kind: str, data: bytes) -> str:
+    """The text of a text file without its byte order mark; line ends are kept."""
+    mark = next((each for each in BYTE_ORDER_MARKS if data.startswith(each)), b"")
+    charset = META_CHARSET.search(data[:2048]) if kind == "html" and not mark else None
+    encoding = BYTE_ORDER_MARKS.get(mark, "utf-8")
     try:
-        return _without_nul(name, data[len(mark) :].decode(encoding))
+        return _reject_nul(name, data[len(mark) :].decode(encoding))
     except UnicodeDecodeError as error:
         if not charset:
-            raise DocumentError(f"{name}: not UTF-8 text; save it as UTF-8. {READ}") from error
-    said = charset[1].decode("ascii")
+            raise DocumentError(f"{name}: not UTF-8; save it as UTF-8. {SUPPORTED}") from error
+    declared = charset[1].decode("ascii")
     try:
-        if ENCODINGS.match(said):
-            return _without_nul(name, data.decode(said))
-        raise LookupError(said)
+        if HTML_ENCODINGS.match(declared):
+            return _reject_nul(name, data.decode(declared))
+        raise LookupError(declared)
     except (UnicodeDecodeError, LookupError) as error:
-        raise DocumentError(f"{name}: not in {said} as it says; save it as UTF-8") from error
+        raise DocumentError(f"{name}: not valid {declared}; save it as UTF-8") from error
 
 
-def _without_nul(name: str, text: str) -> str:
+def _reject_nul(name: str, text: str) -> str:
     if "\0" in text:
-        raise DocumentError(f"{name}: binary; {READ}")
+        raise DocumentError(f"{name}: a binary file; {SUPPORTED}")
     return text
 
 
-def _in_a_child(name: str, kind: str, data: bytes) -> Parsed:
-    """Read by child.py, which answers in JSON."""
-    # -P: nothing is imported from the folder that we happen to be in
-    bounds = [str(LONGEST), str(MEMORY), str(int(SECONDS) + 1)]
-    command = [sys.executable, "-P", str(CHILD), kind, *bounds]
+def _parse_in_sandbox(name: str, kind: str, data: bytes) -> ParsedDocument:
+    """Parse in a child process, which replies in JSON."""
+    limits = [str(MAX_TEXT_CHARS), str(MAX_MEMORY_BYTES), str(int(TIMEOUT_S) + 1)]
+    # -P: import nothing from the working directory
+    command = [sys.executable, "-P", str(SANDBOX), kind, *limits]
     try:
-        done = subprocess.run(command, input=data, capture_output=True, timeout=SECONDS)
+        done = subprocess.run(command, input=data, capture_output=True, timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise DocumentError(
-            f"{name}: not read within {SECONDS:.0f} seconds; print it to a new file, or split it"
+            f"{name}: not parsed within {TIMEOUT_S:.0f} seconds; print it to a new file or split it"
         ) from error
     except OSError as error:
-        raise DocumentError(f"{name}: no process to read it ({error}); try again") from error
+        raise DocumentError(f"{name}: cannot start the parser ({error}); try again") from error
     try:
-        said = json.loads(done.stdout)
-    except ValueError as error:  # it was killed, or ran out of memory
+        reply = json.loads(done.stdout)
+    except ValueError as error:  # killed, or out of memory
         raise DocumentError(
-            f"{name}: reading it failed (exit status {done.returncode}); print it to a new file"
+            f"{name}: the parser failed (exit status {done.returncode}); print it to a new file"
         ) from error
-    if "error" in said:
-        raise DocumentError(f"{name}: {said['error']}")
-    return Parsed(
-        said["text"],
-        tuple((start, stop) for start, stop in said["pages"]),
-        tuple(Heading(*each) for each in said["headings"]),
+    if "error" in reply:
+        raise DocumentError(f"{name}: {reply['error']}")
+    return ParsedDocument(
+        reply["text"],
+        tuple((start, stop) for start, stop in reply["pages"]),
+        tuple(Heading(*each) for each in reply["headings"]),
     )

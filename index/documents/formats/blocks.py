@@ -1,32 +1,40 @@
-"""Blocks of text, as docx and html have them, put together as one text with its headings."""
+"""Blocks of docx and html joined into one text with headings, and the result of every parser."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from index.documents.formats.headings import Heading, title_of
+from index.documents.formats.headings import Heading, clean_title
 
-SPOILT = re.compile("[\0\ud800-\udfff]")  # what no text file could hold
-Read = tuple[str, list[tuple[int, int]], list[Heading]]  # text, pages, headings
+INVALID = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates, which no text file can hold
+
+
+class ParsedDocument(NamedTuple):
+    """The text of a file. Positions are code points of `text`."""
+
+    text: str
+    pages: tuple[tuple[int, int], ...] = ()  # (start, stop) of each page; only a pdf has pages
+    headings: tuple[Heading, ...] = ()  # in order
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A paragraph, a line of a list or table, or a heading where `level` is not 0."""
+    """A paragraph, list item, table row, or (where `level` is not 0) a heading."""
 
     text: str
     level: int = 0
-    tight: bool = False  # belongs to the block before it: no empty line between
+    tight: bool = False  # no empty line between two tight blocks
 
 
-def joined(blocks: list[Block]) -> Read:
-    """One text, with an empty line between blocks. Empty blocks vanish."""
+def join_blocks(blocks: list[Block]) -> ParsedDocument:
+    """Blocks separated by empty lines; empty blocks are dropped."""
     pieces: list[str] = []
-    found: list[Heading] = []
+    headings: list[Heading] = []
     at, tight = 0, False
     for block in blocks:
-        text = clean(block.text).rstrip().strip("\n")
+        text = replace_invalid(block.text).rstrip().strip("\n")
         if not text.strip():
             continue
         if pieces:
@@ -34,12 +42,12 @@ def joined(blocks: list[Block]) -> Read:
             at += len(pieces[-1])
         tight = block.tight
         if block.level:
-            found.append(Heading(at, block.level, title_of(text)))
+            headings.append(Heading(at, block.level, clean_title(text)))
         pieces.append(text)
         at += len(text)
-    return "".join(pieces), [], found
+    return ParsedDocument("".join(pieces), (), tuple(headings))
 
 
-def clean(text: str) -> str:
-    """Without NUL and halves of surrogate pairs."""
-    return SPOILT.sub("\ufffd", text)
+def replace_invalid(text: str) -> str:
+    """`text` with U+FFFD in place of NUL and lone surrogates."""
+    return INVALID.sub("\ufffd", text)

@@ -1,139 +1,121 @@
-"""Headings of text as people write it: Markdown, reStructuredText, source code.
+"""Headings of Markdown, reStructuredText and source code.
 
-Only what a line looks like counts; nothing is parsed to the end.
+Markdown is parsed by markdown-it-py. reStructuredText and source code are scanned line by line,
+without parsing: section titles with their adornments, and definitions.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
-LONGEST = 160  # characters of a title
-SEEN = 400  # characters of a line that are looked at
-TABS = 4
+MAX_TITLE_CHARS = 160
+MAX_LINE_CHARS = 400  # the rest of a line of reStructuredText or code is not scanned
+TAB_WIDTH = 4
 
-FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
-ATX = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
-CLOSED = re.compile(r"(?:^|[ \t])#+$")  # an ATX heading may end in #
-SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*$")
-BETWEEN = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")  # a line across the page
-NO_TITLE = re.compile(r" {4}|\t| {0,3}(?:[-*+>|#]|\d+[.)])(?:\s|$)")  # of a setext heading
-RULE = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")  # under, or over, a title of reStructuredText
+LINE_END = re.compile(r"\r\n?|\n")
+FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?:.*\n){0,48}?---[ \t]*\r?(?:\n|\Z)")
+ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*[ \t]*$")  # a reStructuredText title's under/overline
 MARKUP = re.compile(r"\[([^\]\n]*)\]\([^)\n]*\)|[`*]+|:[\w:.-]+:(?=`)")
 
-WORDS = (
+MODIFIERS = (
     "abstract async export default extern final inline internal override private protected pub "
     "public sealed static unsafe virtual"
 )
-NOUNS = (
+KEYWORDS = (
     "class def defmodule enum fn fun func function impl interface module namespace "
     "object protocol record struct trait type union"
 )
 DEFINITION = re.compile(
-    rf"([ \t]*)(?:(?:{'|'.join(WORDS.split())})(?:\([\w: ]*\))?[ \t]+)*"
-    rf"(?:{'|'.join(NOUNS.split())})\b[ \t]*(?:<[^>\n]{{0,80}}>|\([^)\n]{{0,80}}\))?[ \t]*"
+    rf"([ \t]*)(?:(?:{'|'.join(MODIFIERS.split())})(?:\([\w: ]*\))?[ \t]+)*"
+    rf"(?:{'|'.join(KEYWORDS.split())})\b[ \t]*(?:<[^>\n]{{0,80}}>|\([^)\n]{{0,80}}\))?[ \t]*"
     r"([A-Za-z_$][\w$.:]*)"
-    # Prose goes on with another word.
+    # In prose such as "type of thing" another word follows.
     r"(?=[ \t]*(?:$|[({:<=\[;,]|(?:struct|interface|extends|implements|for|where|is|do)\b))"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
-    """A heading of a document: where its line starts, how deep it is (1: the top), its words."""
+class Heading(NamedTuple):
+    """A heading: the code point where its line starts, its level (1 is the top) and its title."""
 
     start: int
     level: int
     title: str
 
 
-Line = tuple[int, str]  # where it starts, without its end
+Line = tuple[int, str]  # where it starts; its text without the line end
 
 
-def headings(kind: str, text: str) -> tuple[Heading, ...]:
-    """The headings of a text, by place."""
-    how = {"md": _markdown, "rst": _rst, "code": _code}.get(kind)
-    return tuple(how(list(_lines(text)))) if how else ()
+def find_headings(kind: str, text: str) -> tuple[Heading, ...]:
+    """The headings of a text of kind "md", "rst" or "code", in order; none for other kinds."""
+    if kind == "md":
+        return tuple(_markdown(text))
+    scan = {"rst": _rst, "code": _code}.get(kind)
+    return tuple(scan(list(_lines(text)))) if scan else ()
 
 
-def title_of(text: str) -> str:
-    """One short line, without markup."""
-    plain = MARKUP.sub(lambda match: match[1] or "", text[: 4 * LONGEST])
-    return " ".join(plain.split()).rstrip("¶ ")[:LONGEST]
+def clean_title(text: str) -> str:
+    """A title on one line, shortened and without inline markup."""
+    plain = MARKUP.sub(lambda match: match[1] or "", text[: 4 * MAX_TITLE_CHARS])
+    return " ".join(plain.split()).rstrip("¶ ")[:MAX_TITLE_CHARS]
+
+
+def _markdown(text: str) -> Iterator[Heading]:
+    """ATX and setext headings as CommonMark defines them, after optional YAML front matter."""
+    from markdown_it import MarkdownIt  # 50 ms to import; the sandbox rarely needs it
+
+    front_matter = FRONT_MATTER.match(text)
+    begin = front_matter.end() if front_matter else 0
+    line_starts = [begin, *(match.end() for match in LINE_END.finditer(text, begin))]
+    parser = MarkdownIt("commonmark")
+    parser.core.ruler.enableOnly(["normalize", "block"])  # inline markup is not needed
+    for token, inline in pairwise(parser.parse(text[begin:])):
+        if token.type == "heading_open" and token.map and (title := clean_title(inline.content)):
+            yield Heading(line_starts[token.map[0]], int(token.tag[1]), title)
 
 
 def _lines(text: str) -> Iterator[Line]:
     at = 0
     for line in text.split("\n"):
-        yield at, line[:SEEN].removesuffix("\r")
+        yield at, line[:MAX_LINE_CHARS].removesuffix("\r")
         at += len(line) + 1
 
 
-def _markdown(lines: list[Line]) -> Iterator[Heading]:
-    fence = ""
-    before: Line = (0, "")  # empty after what can be no title
-    for start, line in lines[_front_matter(lines) :]:
-        mark = FENCE.match(line)
-        if fence:
-            if mark and mark[1].startswith(fence) and not mark[2].strip():
-                fence = ""
-            line = ""
-        elif mark and not (mark[1][0] == "`" and "`" in mark[2]):
-            fence, line = mark[1], ""
-        elif heading := ATX.match(line):
-            if title := title_of(CLOSED.sub("", line[heading.end() :].strip())):
-                yield Heading(start, len(heading[1]), title)
-            line = ""
-        elif (under := SETEXT.match(line)) and before[1].strip():
-            if not NO_TITLE.match(before[1]) and (title := title_of(before[1])):
-                yield Heading(before[0], 1 if under[1][0] == "=" else 2, title)
-            line = ""
-        elif BETWEEN.match(line):
-            line = ""
-        before = (start, line)
-
-
-def _front_matter(lines: list[Line]) -> int:
-    """How many lines of settings a text begins with, between two lines of ---."""
-    if lines[0][1].rstrip() == "---":
-        for number, (_, line) in enumerate(lines[1:50], start=2):
-            if line.rstrip() == "---":
-                return number
-    return 0
-
-
 def _rst(lines: list[Line]) -> Iterator[Heading]:
-    """Levels in the order in which their marks are first seen, as docutils does."""
-    marks: list[tuple[str, bool]] = []
+    """Section titles; as in docutils, levels follow the order in which adornments first appear."""
+    styles: list[tuple[str, bool]] = []  # adornment character, whether there is an overline
     blank = (0, "")
     for n, (start, line) in enumerate(lines):
         above = lines[n - 1] if n else blank
         below = lines[n + 1][1] if n + 1 < len(lines) else ""
-        title, under = line.rstrip(), RULE.match(below)
-        if not title or not under or RULE.match(title) or len(below.rstrip()) < min(4, len(title)):
+        title, under = line.rstrip(), ADORNMENT.match(below)
+        if not title or not under or ADORNMENT.match(title):
             continue
-        over = RULE.match(above[1]) if n else None
-        lined = bool(over and over[1] == under[1] and len(above[1].rstrip()) >= len(title))
-        if not lined and (
+        if len(below.rstrip()) < min(4, len(title)):
+            continue
+        over = ADORNMENT.match(above[1]) if n else None
+        overlined = bool(over and over[1] == under[1] and len(above[1].rstrip()) >= len(title))
+        if not overlined and (
             line[0].isspace() or above[1].strip() or len(below.rstrip()) < len(title)
         ):
             continue
-        mark = (under[1], lined)
-        if mark not in marks:
-            marks.append(mark)
-        yield Heading(above[0] if lined else start, marks.index(mark) + 1, title_of(title))
+        style = (under[1], overlined)
+        if style not in styles:
+            styles.append(style)
+        yield Heading(above[0] if overlined else start, styles.index(style) + 1, clean_title(title))
 
 
 def _code(lines: list[Line]) -> Iterator[Heading]:
-    """Definitions; one that is indented more belongs to the one before it."""
-    open_at: list[int] = []  # indentation of those around
+    """Definitions; their nesting follows the indentation."""
+    enclosing: list[int] = []  # indentation of the definitions around this line
     for start, line in lines:
         match = DEFINITION.match(line)
         if not match:
             continue
-        indent = len(match[1].expandtabs(TABS))
-        while open_at and open_at[-1] >= indent:
-            open_at.pop()
-        open_at.append(indent)
-        yield Heading(start, len(open_at), title_of(match[2].rstrip(".:")))
+        indent = len(match[1].expandtabs(TAB_WIDTH))
+        while enclosing and enclosing[-1] >= indent:
+            enclosing.pop()
+        enclosing.append(indent)
+        yield Heading(start, len(enclosing), clean_title(match[2].rstrip(".:")))

@@ -1,7 +1,6 @@
-"""What an html page shows, by selectolax: blocks, lists, rows of tables, headings.
+"""The visible text of an html page, parsed by selectolax: blocks, lists, table rows, headings.
 
-Scripts, styles and hidden parts are left out, and nothing is fetched. Only formats/child.py and
-tests import this.
+Scripts, styles and hidden elements are left out; nothing is fetched.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ import re
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from index.documents.formats.blocks import Block, Read, joined
+from index.documents.formats.blocks import Block, ParsedDocument, join_blocks
 
 HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 # fmt: off
-LEFT_OUT = frozenset({
+SKIPPED = frozenset({
     "head", "script", "style", "noscript", "template", "svg", "math", "iframe", "object", "audio",
     "video", "canvas", "select", "textarea", "datalist",
 })
@@ -29,52 +28,53 @@ TIGHT = frozenset({"li", "tr", "dt", "dd"})
 BLANK = re.compile(r"[ \t\n\r\f]+")
 
 
-def read(data: bytes, longest: int) -> Read:
-    """Text, no pages, headings. ValueError with a remedy."""
-    page = _Page(longest)
+def read(data: bytes, max_chars: int) -> ParsedDocument:
+    """Text and headings of a page in UTF-8. Raises ValueError with a remedy."""
+    page = _Page(max_chars)
     root = LexborHTMLParser(data.decode()).root
-    left: list[tuple[LexborNode, bool]] = [(root, True)] if root is not None else []
-    while left:  # no recursion: nesting has no limit
-        node, entering = left.pop()
+    stack: list[tuple[LexborNode, bool]] = [(root, True)] if root is not None else []
+    while stack:  # no recursion: nesting may be deep
+        node, entering = stack.pop()
         tag = node.tag or "-"
         if not entering:
             page.leave(tag)
         elif tag == "-text":
             page.text(node.text_content or "")
-        elif not tag.startswith("-") and not _hidden(node):
+        elif not tag.startswith("-") and not _is_hidden(node):
             page.enter(tag)
-            left.append((node, False))
-            left += [(child, True) for child in reversed(_children(node))]
+            stack.append((node, False))
+            stack += [(child, True) for child in reversed(_children(node))]
     page.flush()
-    return joined(page.blocks)
+    return join_blocks(page.blocks)
 
 
 def _children(node: LexborNode) -> list[LexborNode]:
-    found = []
+    children = []
     child = node.child
     while child is not None:
-        found.append(child)
+        children.append(child)
         child = child.next
-    return found
+    return children
 
 
-def _hidden(node: LexborNode) -> bool:
-    if node.tag in LEFT_OUT:
+def _is_hidden(node: LexborNode) -> bool:
+    if node.tag in SKIPPED:
         return True
     attributes = node.attributes
+    # Sphinx puts a ¶ link with this class after each heading.
     return "hidden" in attributes or "headerlink" in (attributes.get("class") or "").split()
 
 
 class _Page:
-    """The blocks so far, and the one being written."""
+    """Collects the blocks of a page."""
 
-    def __init__(self, longest: int) -> None:
+    def __init__(self, max_chars: int) -> None:
         self.blocks: list[Block] = []
-        self._left = longest  # characters that may still come
-        self._pieces: list[str] = []
-        self._plain = 0  # open <pre>
+        self._chars_left = max_chars
+        self._pieces: list[str] = []  # of the open block
+        self._pre_depth = 0
         self._level = 0  # of the open heading
-        self._mark = ""  # what the next block begins with
+        self._prefix = ""  # of the next block
         self._tight = False
 
     def enter(self, tag: str) -> None:
@@ -82,9 +82,9 @@ class _Page:
             self.flush()
             self._tight = self._tight or tag in TIGHT
         if tag == "li":
-            self._mark = "- "
+            self._prefix = "- "
         elif tag == "pre":
-            self._plain += 1
+            self._pre_depth += 1
         elif tag == "br":
             self._pieces.append("\n")
         elif tag in ("td", "th") and any(map(str.strip, self._pieces)):
@@ -96,24 +96,24 @@ class _Page:
         if tag in BLOCKS:
             self.flush()
         if tag == "pre":
-            self._plain -= 1
+            self._pre_depth -= 1
         elif tag in HEADINGS:
             self._level = 0
         elif tag in TIGHT:
-            self._tight, self._mark = False, ""
+            self._tight, self._prefix = False, ""
 
     def text(self, text: str) -> None:
-        self._left -= len(text)
-        if self._left < 0:
-            raise ValueError("holds too much text; split it")
-        self._pieces.append(text if self._plain else BLANK.sub(" ", text))
+        self._chars_left -= len(text)
+        if self._chars_left < 0:
+            raise ValueError("contains too much text; split it")
+        self._pieces.append(text if self._pre_depth else BLANK.sub(" ", text))
 
     def flush(self) -> None:
-        """End the block that is being written."""
+        """End the open block."""
         text = "".join(self._pieces)
         self._pieces = []
-        if not self._plain:
+        if not self._pre_depth:
             text = "\n".join(re.sub(" {2,}", " ", line).strip() for line in text.split("\n"))
         if text.strip():
-            self.blocks.append(Block(self._mark + text, self._level, self._tight))
-            self._mark, self._level, self._tight = "", 0, False
+            self.blocks.append(Block(self._prefix + text, self._level, self._tight))
+            self._prefix, self._level, self._tight = "", 0, False

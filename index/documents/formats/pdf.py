@@ -1,6 +1,6 @@
-"""A pdf's text, page by page, by pypdfium2. Headings are its outline's, or its large lines.
+"""A pdf's text by page, extracted by pypdfium2. Headings come from its outline or large lines.
 
-No pictures, no text recognition. Only formats/child.py and tests import this.
+Pictures are ignored, and there is no text recognition (OCR).
 """
 
 from __future__ import annotations
@@ -12,116 +12,124 @@ from dataclasses import dataclass
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-from index.documents.formats.blocks import Read, clean
-from index.documents.formats.headings import Heading, title_of
+from index.documents.formats.blocks import ParsedDocument, replace_invalid
+from index.documents.formats.headings import Heading, clean_title
 
-PAGES = 5000
-PASSWORD = 4  # pdfium's code of that error
-LARGER = 1.15  # a line of so many times the usual size is a heading
-LEVELS = 4  # sizes that make headings, the largest first
-BREAK = "\n\n"  # between pages
+MAX_PAGES = 5000
+PASSWORD_ERROR = 4  # FPDF_ERR_PASSWORD
+HEADING_SCALE = 1.15  # a line this many times larger than the usual size is a heading
+HEADING_LEVELS = 4  # the largest font sizes that make headings
+MAX_HEADING_CHARS = 120
+PAGE_BREAK = "\n\n"
 
 LIGATURES = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xAD: ""}
-SPLIT = re.compile(r"(?<=[^\W\d_A-Z])[\ufffe\x02]\s*(?=[^\W\d_A-Z])")  # a word over two lines
+# pdfium marks the hyphen of a word that is split over two lines by U+FFFE or U+0002.
+SPLIT_WORD = re.compile(r"(?<=[^\W\d_A-Z])[\ufffe\x02]\s*(?=[^\W\d_A-Z])")
 HYPHEN = re.compile(r"[\ufffe\x02]")
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
     start: int
-    title: str
-    size: float  # of its letters, in points
+    text: str
+    size: float  # of the font, in points
 
 
-def read(data: bytes, longest: int) -> Read:
-    """Text, pages, headings. ValueError with a remedy, or pdfium's own error."""
+def read(data: bytes, max_chars: int) -> ParsedDocument:
+    """Text, pages and headings. Raises ValueError with a remedy, or PdfiumError."""
     try:
         document = pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
-        if error.err_code == PASSWORD:
+        if error.err_code == PASSWORD_ERROR:
             raise ValueError("needs a password; save it without one") from error
         raise
-    if len(document) > PAGES:
-        raise ValueError(f"has {len(document)} pages, at most {PAGES} are read; split it")
+    if len(document) > MAX_PAGES:
+        raise ValueError(f"has {len(document)} pages, over {MAX_PAGES}; split it")
     texts: list[str] = []
     pages: list[tuple[int, int]] = []
     lines: list[_Line] = []
     at = 0
     for number in range(len(document)):
-        text = _page(document, number, at, lines)
+        text = _page_text(document, number, at, lines)
         pages.append((at, at + len(text)))
         texts.append(text)
-        at += len(text) + len(BREAK)
-        if at > longest:
-            raise ValueError(f"over {longest >> 20} million characters; split it")
-    text = BREAK.join(texts)
-    return text, pages, _outline(document, text, pages) or _large(lines)
+        at += len(text) + len(PAGE_BREAK)
+        if at > max_chars:
+            raise ValueError(f"over {max_chars >> 20} million characters; split it")
+    text = PAGE_BREAK.join(texts)
+    headings = _outline_headings(document, text, pages) or _large_lines(lines)
+    return ParsedDocument(text, tuple(pages), tuple(headings))
 
 
-def _page(document: pypdfium2.PdfDocument, number: int, at: int, lines: list[_Line]) -> str:
-    """The text of a page that starts at `at`; its lines are added to `lines`."""
+def _page_text(document: pypdfium2.PdfDocument, number: int, at: int, lines: list[_Line]) -> str:
+    """The text of a page that starts at position `at`; appends its lines to `lines`."""
     page = document[number]
     try:
         words = page.get_textpage()
         try:
             raw = words.get_text_range()
-            text, start = [], 0
+            texts, start = [], 0  # `start` counts UTF-16 code units, as pdfium does
             for line in raw.split("\r\n"):
-                tidy = _tidy(line)
-                if tidy:
-                    lines.append(_Line(at, tidy, _size(words, start + len(line) // 2)))
-                text.append(tidy)
-                at += len(tidy) + 1
+                text = _clean_line(line)
+                if text:
+                    lines.append(_Line(at, text, _font_size(words, start + len(line) // 2)))
+                texts.append(text)
+                at += len(text) + 1
                 start += len(line.encode("utf-16-le")) // 2 + 2
         finally:
             words.close()
     finally:
         page.close()
-    return "\n".join(text)
+    return "\n".join(texts)
 
 
-def _tidy(line: str) -> str:
-    """Whole words, no ligatures, nothing at the line's end."""
-    line = HYPHEN.sub("-", SPLIT.sub("", line))
-    return clean(line.translate(LIGATURES)).replace("\r", " ").replace("\n", " ").rstrip()
+def _clean_line(line: str) -> str:
+    """A line with split words joined, and without ligatures and trailing blanks."""
+    line = HYPHEN.sub("-", SPLIT_WORD.sub("", line))
+    line = replace_invalid(line.translate(LIGATURES))
+    return line.replace("\r", " ").replace("\n", " ").rstrip()
 
 
-def _size(words: pypdfium2.PdfTextPage, place: int) -> float:
-    """Of the letter at a place of the text, in points."""
+def _font_size(words: pypdfium2.PdfTextPage, place: int) -> float:
+    """The font size in points at an index of the page's text; 0 if unknown."""
     letter = pdfium.FPDFText_GetCharIndexFromTextIndex(words.raw, place)
     return round(float(pdfium.FPDFText_GetFontSize(words.raw, letter)), 1) if letter >= 0 else 0.0
 
 
-def _outline(
+def _outline_headings(
     document: pypdfium2.PdfDocument, text: str, pages: list[tuple[int, int]]
 ) -> list[Heading]:
-    """The outline's entries, at the line of their page that says the same, else at its top."""
-    found = []
+    """The outline's entries, each at the line of its page with the same words, or at the top."""
+    headings = []
     for entry in document.get_toc():
-        title = title_of(clean(entry.get_title() or ""))
+        title = clean_title(replace_invalid(entry.get_title() or ""))
         target = entry.get_dest()
         number = target.get_index() if target else None
         if not title or number is None or not 0 <= number < len(pages):
             continue
         start, stop = pages[number]
         words = r"\s+".join(map(re.escape, title.split()))
+        # Up to 12 characters for a section number that the outline does not have.
         line = re.compile(rf"^.{{0,12}}{words}", re.IGNORECASE | re.MULTILINE)
         match = line.search(text, start, stop)
-        found.append(Heading(match.start() if match else start, entry.level + 1, title))
-    return sorted(found, key=lambda heading: heading.start)
+        headings.append(Heading(match.start() if match else start, entry.level + 1, title))
+    return sorted(headings, key=lambda heading: heading.start)
 
 
-def _large(lines: list[_Line]) -> list[Heading]:
-    """Short lines in letters clearly larger than most of the text."""
+def _large_lines(lines: list[_Line]) -> list[Heading]:
+    """Short lines in a font clearly larger than that of most of the text."""
     sizes: Counter[float] = Counter()
     for line in lines:
-        sizes[line.size] += len(line.title)
+        sizes[line.size] += len(line.text)
     if not sizes:
         return []
     usual = sizes.most_common(1)[0][0]
-    large = sorted((size for size in sizes if size > usual * LARGER), reverse=True)[:LEVELS]
+    large = sorted((size for size in sizes if size > usual * HEADING_SCALE), reverse=True)
+    levels = {size: level for level, size in enumerate(large[:HEADING_LEVELS], start=1)}
     return [
-        Heading(line.start, large.index(line.size) + 1, title_of(line.title))
+        Heading(line.start, levels[line.size], clean_title(line.text))
         for line in lines
-        if line.size in large and len(line.title) < 120 and any(map(str.isalpha, line.title))
+        if line.size in levels
+        and len(line.text) < MAX_HEADING_CHARS
+        and any(map(str.isalpha, line.text))
     ]
