@@ -46,7 +46,7 @@ def start(server: Server, session: Session) -> None:
         root = params.root_uri or (params.root_path and f"file://{params.root_path}")
         session.index.set_roots(uris or ([root] if root else []))
         session.assistant.progress.append(loading.told)
-        server.closing.append(lambda: session.assistant.progress.remove(loading.told))
+        server.on_close.append(loading.close)
 
     @feature(types.INITIALIZED)
     async def initialized(params: types.InitializedParams) -> None:
@@ -131,6 +131,10 @@ class Loading:
         self._server, self._session = server, session
         self._shown = False
         self._latest: tuple[str, int, int] = ("starting", 0, 0)
+
+    async def close(self) -> None:
+        """The client is gone."""
+        self._session.assistant.progress.remove(self.told)
 
     def told(self, what: str, done: int, of: int) -> None:
         """From any thread; shown four times a second at most."""

@@ -39,7 +39,7 @@ def create(assistant: Assistant) -> Server:
     """The server of one client that has connected. On the event loop."""
     server = Server()
     session = Session(assistant, server.documents, server.protocol.notify, f"client {id(server)}")
-    server.closing.append(session.close)
+    server.on_close.append(session.close)
     start(server, session)
     _documents(server, session)
     _completions(server, session)

@@ -282,8 +282,9 @@ class Session:
             "index": asdict(self.workspace.stats()) if self.workspace else None,
         }
 
-    def close(self) -> None:
-        """The client is gone: cancel everything and save the index. From any thread; may block."""
+    async def close(self) -> None:
+        """The client is gone: cancel its requests, then save its index without blocking the event
+        loop, on which other clients wait."""
         if self._closed:
             return
         self._closed = True
@@ -293,4 +294,4 @@ class Session:
         self.cancel()
         if self.assistant.engine:
             self.assistant.engine.forget(client=self.name)
-        self.index.close()
+        await asyncio.to_thread(self.index.close)

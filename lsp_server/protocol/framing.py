@@ -1,28 +1,30 @@
-"""Messages out of a stream of bytes: `Content-Length: N`, other headers, an empty line, N bytes.
+"""Splits a byte stream into messages: `Content-Length: N`, other headers, an empty line, N bytes.
 
-After garbage, a header or a body that was cut short, or a body that is too large it goes on at the
-next header: none can stand in a JSON body, where line ends in texts are escaped. Does no I/O.
+pygls's reader matches one spelling of the header, waits forever for the rest of a truncated body,
+and reads lines of any length. This one resumes at the next header after garbage, a truncated header
+or body, or a body that is too large: a header cannot be part of a JSON body, where line ends in
+strings are escaped. Does no I/O.
 """
 
 from __future__ import annotations
 
 import re
 
-LARGEST = 64 << 20  # bytes of a body
-LINE = 1 << 13  # bytes of a header line at most; of more only the end is kept
-TAIL = 1 << 7  # bytes in which the start of a header may stand
-LENGTH = re.compile(rb"(.*)content-length[ \t]*:[ \t]*(.*?)[ \t]*", re.IGNORECASE | re.DOTALL)
-NEXT = re.compile(rb"content-length[ \t]*:[ \t]*\d+\r?\n", re.IGNORECASE)
-HEADER = re.compile(rb"[!-9;-~]+[ \t]*:[^\0]*")
-HTTP = re.compile(rb"[A-Z]+ .* HTTP/\d(\.\d)?")
+MAX_BODY_BYTES = 64 << 20
+MAX_LINE_BYTES = 1 << 13  # of a header; of a longer line only the end is kept
+TAIL_BYTES = 1 << 7  # at the end of garbage that may be the start of a header
+# Possessive quantifiers: no input makes these backtrack.
+LENGTH = re.compile(rb"content-length[ \t]*+:[ \t]*+([^ \t]*+)[ \t]*+\Z", re.IGNORECASE)
+NEXT_HEADER = re.compile(rb"content-length[ \t]*+:[ \t]*+\d++\r?+\n", re.IGNORECASE)
+OTHER_HEADER = re.compile(rb"[!-9;-~]++[ \t]*+:[^\0]*+")
 
 
 class NotLsp(ConnectionError):
-    """The other side speaks HTTP: it may be a web page, which has no business here."""
+    """The client speaks HTTP: it may be a web page, which must not connect."""
 
 
 class Unreadable(ValueError):
-    """Bytes that are no message; they are told once, with what comes after them up to the next."""
+    """Bytes that are no message. Reported once for everything up to the next message."""
 
 
 class Frames:
@@ -30,13 +32,13 @@ class Frames:
 
     def __init__(self) -> None:
         self._data = bytearray()
-        self._length: int | None = None  # of the body, once a header said it
+        self._length: int | None = None  # of the body, once a header gave it
         self._in_body = False
-        self._seen = 0  # bytes of the body in which no header stands
-        self._lost = False  # bytes were passed over since the last body
+        self._scanned = 0  # bytes of the body known to contain no header
+        self._skipping = False  # bytes were skipped since the last body
 
     def feed(self, data: bytes) -> list[bytes | Unreadable]:
-        """The bodies that are whole now. Raises NotLsp."""
+        """The bodies completed by `data`. Raises NotLsp."""
         self._data += data
         found: list[bytes | Unreadable] = []
         at = 0
@@ -45,20 +47,20 @@ class Frames:
                 stop = at + (self._length or 0)
                 if (header := self._header_within(at, stop)) is not None:
                     at, self._length, self._in_body = header, None, False
-                    found += self._lose("a message is shorter than its Content-Length")
+                    found += self._skip("a message is shorter than its Content-Length")
                     continue
                 if len(self._data) < stop:
                     break
                 found.append(bytes(self._data[at:stop]))
-                at, self._length, self._in_body, self._lost = stop, None, False, False
-                self._seen = 0
+                at, self._length, self._in_body, self._skipping = stop, None, False, False
+                self._scanned = 0
                 continue
-            stop = self._data.find(b"\n", at, at + LINE)
+            stop = self._data.find(b"\n", at, at + MAX_LINE_BYTES)
             if stop < 0:
-                if len(self._data) - at < LINE:
+                if len(self._data) - at < MAX_LINE_BYTES:
                     break
-                found += self._lose("a header line is too long")
-                at += LINE - TAIL
+                found += self._skip("a header line is too long")
+                at += MAX_LINE_BYTES - TAIL_BYTES
                 continue
             found += self._header(bytes(self._data[at:stop]).removesuffix(b"\r"))
             at = stop + 1
@@ -66,40 +68,43 @@ class Frames:
         return found
 
     def _header_within(self, start: int, stop: int) -> int | None:
-        """Where a header stands in what should be a body; then its own was cut short."""
-        end = self._data.find(b"\n", start + self._seen, stop)  # few bodies have any
-        header = NEXT.search(self._data, max(start, end - TAIL), stop) if end >= 0 else None
-        self._seen = 0 if header else max(0, min(len(self._data), stop) - start - TAIL)
+        """The position of a header inside what should be a body: the body was truncated."""
+        end = self._data.find(b"\n", start + self._scanned, stop)  # few bodies have any
+        begin = max(start, end - TAIL_BYTES)
+        header = NEXT_HEADER.search(self._data, begin, stop) if end >= 0 else None
+        seen = min(len(self._data), stop) - start - TAIL_BYTES
+        self._scanned = 0 if header else max(0, seen)
         return header.start() if header else None
 
     def _header(self, line: bytes) -> list[Unreadable]:
-        """Take one line of a header, or of garbage."""
-        if HTTP.fullmatch(line):
+        """Handle one line of a header, or of garbage."""
+        words = line.split(b" ")
+        if len(words) > 2 and words[0].isupper() and words[-1].startswith(b"HTTP/"):
             raise NotLsp("HTTP, not the language server protocol")
         if not line:
             if self._length is not None:
                 self._in_body = True
                 return []
-            return self._lose("a header has no Content-Length")
-        if match := LENGTH.fullmatch(line):  # garbage may stand before it in its line
-            wrong = self._lose("bytes before a header") if match[1] else []
+            return self._skip("a header has no Content-Length")
+        if match := LENGTH.search(line):  # garbage may precede it in its line
+            problems = self._skip("bytes before a header") if match.start() else []
             self._length = None
-            if not re.fullmatch(rb"\d{1,18}", match[2]):
-                return wrong + self._lose("Content-Length is not a number")
-            if int(match[2]) > LARGEST:
-                return wrong + self._lose(f"a message is over {LARGEST >> 20} MB")
-            self._length = int(match[2])
-            return wrong
-        return [] if HEADER.fullmatch(line) else self._lose("bytes that are no header")
+            if not match[1].isdigit() or len(match[1]) > 18:
+                return problems + self._skip("Content-Length is not a number")
+            if int(match[1]) > MAX_BODY_BYTES:
+                return problems + self._skip(f"a message is over {MAX_BODY_BYTES >> 20} MB")
+            self._length = int(match[1])
+            return problems
+        return [] if OTHER_HEADER.fullmatch(line) else self._skip("bytes that are no header")
 
-    def _lose(self, reason: str) -> list[Unreadable]:
-        """Told once for all that is passed over together."""
-        if self._lost:
+    def _skip(self, reason: str) -> list[Unreadable]:
+        """Report the first of the problems since the last body."""
+        if self._skipping:
             return []
-        self._lost = True
+        self._skipping = True
         return [Unreadable(f"{reason}: send `Content-Length: N`, an empty line and N bytes")]
 
 
 def framed(body: bytes) -> bytes:
-    """A body as it goes over the wire."""
+    """A body with its header."""
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)

@@ -1,6 +1,6 @@
-"""How a server's process ends: by itself, by a signal, or because its client's process is dead.
+"""Ends the server's process: normally, on a signal, or because the client's process is dead.
 
-Threads may still compute then, and Python would wait for some of them: nothing here does.
+Threads may still be computing by then, and Python would wait for some of them; this does not.
 """
 
 from __future__ import annotations
@@ -20,61 +20,61 @@ from lsp_server.protocol.protocol import Server
 
 log = logging.getLogger(__name__)
 
-HURRY = 0.8  # seconds from the end of a server to the end of its process at the latest
-GRACE = 0.4  # seconds of those for the clients' last messages
-WATCH = 1.0  # seconds between two looks at the client's process
-SIGNALS = {signal.SIGTERM: 143, signal.SIGINT: 130}  # and their exit codes
+EXIT_TIMEOUT_S = 0.8  # from the end of a server to the end of its process
+CLIENTS_TIMEOUT_S = 0.4  # of it, to close the connections of clients
+WATCH_INTERVAL_S = 1.0  # between two checks of the client's process
+EXIT_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 
 def run(work: Coroutine[Any, Any, int], code: Callable[[], int]) -> int:
-    """Run to its end or to a signal; the exit code. Threads are not waited for: the caller ends
-    the process by `os._exit`, or the timer does."""
+    """Run `work` until it ends or a signal comes; returns the exit code. The caller must then end
+    the process by `os._exit`, which waits for no thread; else a timer does."""
     loop = asyncio.new_event_loop()
     main = loop.create_task(work)
     caught: list[int] = []
 
     def catch(number: int, _: Any) -> None:
-        caught.append(SIGNALS[signal.Signals(number)])
-        hurry(lambda: caught[0])
+        caught.append(EXIT_CODES[signal.Signals(number)])
+        exit_soon(lambda: caught[0])
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(main.cancel)
 
-    for each in SIGNALS:
+    for each in EXIT_CODES:
         signal.signal(each, catch)
     with contextlib.suppress(asyncio.CancelledError):
         loop.run_until_complete(main)
-    hurry(lambda: caught[0] if caught else code())
-    others = asyncio.all_tasks(loop)  # the connections of a server that was told to end
+    exit_soon(lambda: caught[0] if caught else code())
+    others = asyncio.all_tasks(loop)  # the connections of clients
     for task in others:
         task.cancel()
     if others:
-        loop.run_until_complete(asyncio.wait(others, timeout=GRACE))
+        loop.run_until_complete(asyncio.wait(others, timeout=CLIENTS_TIMEOUT_S))
     return caught[0] if caught else main.result()
 
 
-def hurry(code: Callable[[], int]) -> None:
-    """End the process in HURRY seconds, whatever still works in it."""
-    timer = threading.Timer(HURRY, lambda: os._exit(code()))
+def exit_soon(code: Callable[[], int]) -> None:
+    """End the process in EXIT_TIMEOUT_S seconds, whatever still runs in it."""
+    timer = threading.Timer(EXIT_TIMEOUT_S, lambda: os._exit(code()))
     timer.daemon = True
     timer.start()
 
 
 async def client_gone(server: Server, pid: int | None) -> None:
-    """Returns when the client's process is dead, though its pipes may still be open."""
+    """Return when the client's process is dead, even if its pipes are still open."""
     while pid is None:
         if server.protocol.stage == "running":
             pid = server.process_id or 0
         else:
-            await asyncio.sleep(WATCH / 10)
+            await asyncio.sleep(WATCH_INTERVAL_S / 10)
     try:
-        process = psutil.Process(pid) if pid else None  # it knows when that was created
+        process = psutil.Process(pid) if pid else None  # notices when the pid is reused
     except (psutil.Error, ValueError, OverflowError):
-        log.warning("the client's process %d is not seen from here: it is not watched", pid)
+        log.warning("the client's process %d is not visible from here: not watching it", pid)
         process = None
     if process is None:
-        await asyncio.Event().wait()  # for ever
+        await asyncio.Event().wait()  # forever
     while process and _alive(process):
-        await asyncio.sleep(WATCH)
+        await asyncio.sleep(WATCH_INTERVAL_S)
 
 
 def _alive(process: psutil.Process) -> bool:

@@ -1,7 +1,9 @@
-"""LSP for one client: what is answered to every message, and in which state.
+"""The language server protocol for one client, on top of pygls.
 
-Built on pygls, whose registry of features, capabilities and requests to the client stay; what it
-does with documents, errors, logs and cancelling is done here instead. Bytes come from `transport`.
+pygls keeps the registry of handlers, runs them, negotiates capabilities and sends our own requests.
+Its tests of incoming messages are replaced, because pygls 2.1 leaves requests with invalid params,
+requests after `shutdown` and results that are not JSON without a response, accepts NaN, logs the
+user's text, and lets a cancelled command run on. Bytes come from `transport`.
 """
 
 from __future__ import annotations
@@ -10,339 +12,338 @@ import asyncio
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
+from uuid import uuid4
 
 from lsprotocol import types
-from pygls import exceptions as failures
-from pygls.constants import ATTR_EXECUTE_IN_THREAD
+from pygls import exceptions as errors
 from pygls.lsp.server import LanguageServer
-from pygls.protocol import LanguageServerProtocol
+from pygls.protocol import LanguageServerProtocol, lsp_method
 
 from engine.worker import one_line
-from lsp_server.protocol.converter import ANYTHING, converter, parsed, plain, shape
-from lsp_server.protocol.lifecycle import BUILTINS, UNWANTED, Steps, wanted
+from lsp_server.protocol.converter import converter, parse, structure, unstructure
 from lsp_server.protocol.text_sync import Documents
 
 log = logging.getLogger(__name__)
-logging.getLogger("pygls").setLevel(logging.WARNING)  # below that it logs the user's text
+logging.getLogger("pygls").setLevel(logging.ERROR)  # below that it logs the user's text
 
 Handler = Callable[..., Any]
-Stage = Literal["new", "initializing", "running", "shutdown"]
+Steps = Generator[Any, Any, Any]  # a pygls built-in: yields (handler, args, kwargs) to run it
+Stage = Literal["new", "running", "shutdown"]
 
 
 class Protocol(LanguageServerProtocol):
-    """The state of one client. Every request gets exactly one answer."""
+    """The connection to one client. Every request gets exactly one response."""
 
     _server: Server
 
-    def __init__(self, server: Server, made: Any) -> None:
+    def __init__(self, server: Server, converter: Any) -> None:
         self.documents = Documents()
         self.stage: Stage = "new"
-        self.exit_code: int | None = None  # once the client said `exit`
-        self._send: Callable[[bytes], None] | None = None
-        self._running: dict[int | str, asyncio.Future[Any]] = {}  # requests without an answer
-        self._tasks: set[asyncio.Future[Any]] = set()  # those, cancelled ones and notifications
-        self._closed = False
-        super().__init__(server, made)
-        for name in UNWANTED:
-            self.fm.builtin_features.pop(name, None)
-        for name, handler in BUILTINS.items():
-            self.fm.add_builtin_feature(name, partial(handler, self))
-
-    # -- the transport's side ------------------------------------------------------------------
-
-    def connect(self, send: Callable[[bytes], None]) -> None:
-        """From here on bodies go to `send`, which may be called from any thread."""
-        self._send = send
+        self.exit_code: int | None = None  # set by `exit`
+        self._running: dict[int | str, str] = {}  # request id -> key in pygls's _request_futures
+        super().__init__(server, converter)
 
     def code(self) -> int:
-        """The exit code that the client's end deserves now."""
+        """The exit code if the client left now."""
         return 0 if self.stage == "shutdown" else 1
 
     def close(self) -> set[asyncio.Future[Any]]:
-        """The client is gone: cancel what runs for it and what it was asked. What still runs."""
-        if not self._closed:
-            self._closed = True
-            self._running.clear()
-            for task in [*self._tasks]:
-                task.cancel()
-            for asked in [*self._request_futures.values()]:
-                asked.cancel()
-            for leave in self._server.closing:
-                leave()
-        return {task for task in self._tasks if not task.done()}
+        """The client is gone: cancel its requests and ours. Returns the handlers that still run."""
+        self.writer = None
+        self._running.clear()
+        for future in [*self._request_futures.values()]:
+            future.cancel()
+        futures: list[Any] = [*self._request_futures.values()]  # also asyncio's, despite its type
+        return {each for each in futures if isinstance(each, asyncio.Task) and not each.done()}
+
+    # -- incoming messages -------------------------------------------------------------------------
 
     def receive(self, body: bytes) -> None:
-        """Take the body of one message."""
+        """Handle the body of one message."""
         try:
-            message = parsed(body)
-        except failures.JsonRpcParseError as error:
+            message = parse(body)
+        except errors.JsonRpcParseError as error:
             self._fail(None, "a message", error)
         else:
-            self._take(message)
+            self._dispatch(message)
 
     def refuse(self, reason: str) -> None:
-        """Answer what could not be read at all."""
-        self._fail(None, "a message", failures.JsonRpcParseError(reason))
+        """Report bytes that are no message."""
+        self._fail(None, "a message", errors.JsonRpcParseError(reason))
 
-    # -- messages ------------------------------------------------------------------------------
-
-    def _take(self, message: Any) -> None:
+    def _dispatch(self, message: Any) -> None:
         if not isinstance(message, dict):
-            return self._invalid(None, "a message is one JSON object: batches are not in LSP")
+            return self._invalid(None, "a message is one JSON object: LSP has no batches")
         given, method = message.get("id"), message.get("method")
-        known = given if isinstance(given, str) or type(given) is int else None
+        identity = given if isinstance(given, str) or type(given) is int else None
         if message.get("jsonrpc") != "2.0":
-            return self._invalid(known, 'jsonrpc: not "2.0"')
-        if "id" in message and known is None:
+            return self._invalid(identity, 'jsonrpc: not "2.0"')
+        if "id" in message and identity is None:
             if "method" not in message and "error" in message:
-                return None  # about something we sent that the client could not read
-            return self._invalid(None, "id: not a whole number or a text")
+                return None  # the client could not read one of our messages
+            return self._invalid(None, "id: not an integer or a string")
         if isinstance(method, str):
-            if known is None:
-                return self._take_notification(method, message.get("params"))
-            return self._take_request(known, method, message.get("params"))
-        if known is not None and "method" not in message and message.keys() & {"result", "error"}:
-            return self._take_response(known, message)
-        return self._invalid(known, "method: missing or not a text")
+            return self._call(method, message.get("params"), identity)
+        if (
+            identity is not None
+            and "method" not in message
+            and message.keys() & {"result", "error"}
+        ):
+            return self._take_response(identity, message)
+        return self._invalid(identity, "method: missing or not a string")
 
     def _invalid(self, identity: int | str | None, reason: str) -> None:
-        self._fail(identity, "a message", failures.JsonRpcInvalidRequest(reason))
+        self._fail(identity, "a message", errors.JsonRpcInvalidRequest(reason))
 
-    def _take_request(self, identity: int | str, method: str, params: Any) -> None:
+    def _call(self, method: str, params: Any, identity: int | str | None) -> None:
+        """Run the handler of a request, or of a notification, which has no id."""
+        key = str(uuid4())
         try:
             if identity in self._running:
-                raise failures.JsonRpcInvalidRequest("id: that of a request still running")
-            handler = self._admitted(method)
-            self._ctx_msg_id.set(identity)
-            result = self.call(handler, self._shaped(method, handler, params))
+                raise errors.JsonRpcInvalidRequest("id: already used by a running request")
+            self._admit(method, is_request=identity is not None)
+            handler = self._get_handler(method)
+            params = self._structured(method, handler, params)
+            args: tuple[Any, ...] = (params,)
+            if method == types.WORKSPACE_EXECUTE_COMMAND:  # run as the request itself: cancellable
+                handler, args = self._command(params)
+            if identity is not None:
+                self._ctx_msg_id.set(identity)
+                self._running[identity] = key
+            done = partial(self._finish, key, method, identity)
+            self._execute_handler(key, handler, done, args)
         except Exception as error:
-            self._fail(identity, method, error)
-            return
-        if inspect.isawaitable(result):
-            self._running[identity] = self._start(result, partial(self._finish, identity, method))
-        else:
-            self._answer(identity, method, result)
+            if identity is not None:
+                if self._running.get(identity) == key:
+                    del self._running[identity]
+                self._fail(identity, method, error)
+            elif not isinstance(error, errors.JsonRpcMethodNotFound):
+                self._complain(method, error)
+            elif not method.startswith("$/") and method not in types.METHOD_TO_TYPES:
+                log.warning("%s ignored: no such method", _printable(method))
 
-    def _admitted(self, method: str) -> Handler:
-        """The handler of a request that may come now. Raises the right error."""
-        name = _shown(method)
-        if self.stage == "shutdown":
-            self._refused(f"{name}: the server is shut down: only exit may follow")
-        if method == types.INITIALIZE and self.stage != "new":
-            self._refused("initialize: was sent before: start another server for another client")
-        if method != types.INITIALIZE and self.stage != "running":
-            raise failures.JsonRpcServerNotInitialized(f"{name}: initialize must come first")
-        if _has_answer(method) is False:
-            self._refused(f"{name}: is a notification: send it without an id")
-        handler: Handler | None = self._handler(method)
-        if handler is None:
-            raise failures.JsonRpcMethodNotFound(f"{name}: no such method")
+    def _admit(self, method: str, is_request: bool) -> None:
+        """Raise unless the message is allowed at this stage of the client's life."""
+        name, known = _printable(method), types.METHOD_TO_TYPES.get(method)
+        if is_request:
+            if self.stage == "shutdown":
+                reason = f"{name}: the server is shut down: only exit may follow"
+                raise errors.JsonRpcInvalidRequest(reason)
+            if method == types.INITIALIZE and self.stage != "new":
+                reason = "initialize: already sent: start another server for another client"
+                raise errors.JsonRpcInvalidRequest(reason)
+            if method != types.INITIALIZE and self.stage == "new":
+                raise errors.JsonRpcServerNotInitialized(f"{name}: send initialize first")
+            if known and known[1] is None:
+                raise errors.JsonRpcInvalidRequest(f"{name}: a notification: send it without an id")
+        elif self.stage != "running" and method != types.EXIT:
+            raise errors.JsonRpcInvalidRequest("not between initialize and shutdown")
+        elif known and known[1] is not None:
+            raise errors.JsonRpcInvalidRequest("a request needs an id")
+
+    def _get_handler(self, method: str) -> Handler:
+        if method == types.CANCEL_REQUEST:
+            return self._cancel
+        handler: Handler = super()._get_handler(method)
         return handler
 
-    def _refused(self, reason: str) -> NoReturn:
-        raise failures.JsonRpcInvalidRequest(reason)
+    def _structured(self, method: str, handler: Handler, params: Any) -> Any:
+        """Params as lsprotocol's type, or for our own methods as the handler's annotation."""
+        if method in types.METHOD_TO_TYPES:
+            kind = types.METHOD_TO_TYPES[method][2]
+        else:
+            parameters = _parameters(handler)
+            kind = parameters[0].annotation if parameters else None
+        if kind in (None, Any, inspect.Parameter.empty):
+            return params
+        if not isinstance(params, dict | None):
+            raise errors.JsonRpcInvalidParams("params: not an object")
+        return structure(params or {}, kind, "params")
 
-    def _take_notification(self, method: str, params: Any) -> None:
-        handler = self._handler(method)
-        if self.stage != "running" and method != types.EXIT:
-            log.warning("%s ignored: not between initialize and shutdown", _shown(method))
-        elif method == types.CANCEL_REQUEST:
-            self._cancel(params)
-        elif _has_answer(method):
-            log.warning("%s ignored: is a request: it needs an id", _shown(method))
-        elif handler is not None:
-            try:
-                result = self.call(handler, self._shaped(method, handler, params))
-            except Exception as error:
-                self.complain(method, error)
-            else:
-                if inspect.isawaitable(result):
-                    self._start(result, partial(self._finish_notification, method))
-        elif not method.startswith("$/") and method not in types.METHOD_TO_TYPES:
-            log.warning("%s ignored: no such method", _shown(method))
+    def _command(self, params: types.ExecuteCommandParams) -> tuple[Handler, tuple[Any, ...]]:
+        """A command's handler and its arguments."""
+        handler: Handler | None = self.fm.commands.get(params.command)
+        if handler is None:
+            reason = f"params.command: {params.command[:80]!a} is not a command"
+            raise errors.JsonRpcInvalidParams(reason)
+        given, parameters = params.arguments or [], _parameters(handler)
+        required = [each for each in parameters if each.default is inspect.Parameter.empty]
+        if not len(required) <= len(given) <= len(parameters):
+            count = f"{len(given)} given, {len(parameters)} expected"
+            raise errors.JsonRpcInvalidParams(f"params.arguments: {params.command}: {count}")
+        return handler, tuple(
+            structure(value, parameter.annotation, f"params.arguments[{number}]")
+            for number, (value, parameter) in enumerate(zip(given, parameters, strict=False))
+        )
 
     def _take_response(self, identity: int | str, message: dict[str, Any]) -> None:
-        future = self._request_futures.pop(identity, None)
+        """Resolve the future of a request to the client."""
         kind = self._result_types.pop(identity, None)
+        future = self._request_futures.pop(identity, None)
         if future is None or not future.set_running_or_notify_cancel():
             return
         try:
             if "error" in message:
-                error = shape(message["error"], types.ResponseError, "error")
-                raise failures.JsonRpcException.from_error(error)
-            result = shape(message, kind, "answer").result if kind else message["result"]
+                error = structure(message["error"], types.ResponseError, "error")
+                raise errors.JsonRpcException.from_error(error)
+            result = structure(message, kind, "response").result if kind else message["result"]
         except Exception as error:
             future.set_exception(error)
         else:
             future.set_result(result)
 
     def _cancel(self, params: Any) -> None:
-        """Answer a running request at once, and have its handler stop."""
-        identity = params.get("id") if isinstance(params, dict) else None
-        if not isinstance(identity, int | str):
-            log.warning("$/cancelRequest ignored: params.id: not a whole number or a text")
-        elif (task := self._running.pop(identity, None)) is not None:
-            task.cancel()
-            self._fail(identity, "request", failures.JsonRpcRequestCancelled("cancelled"))
+        """Respond to a running request at once, then stop its handler. (pygls responds once the
+        handler has stopped.)"""
+        identity = params.id
+        if (key := self._running.pop(identity, None)) is not None:
+            self._fail(identity, "request", errors.JsonRpcRequestCancelled("cancelled"))
+            if (future := self._request_futures.get(key)) is not None:
+                future.cancel()
 
-    def cancel_others(self) -> None:
-        """Answer every running request but the one that is being handled."""
-        for identity in [each for each in self._running if each != self.msg_id]:
-            self._cancel({"id": identity})
-
-    # -- handlers ------------------------------------------------------------------------------
-
-    def _handler(self, method: str) -> Handler | None:
-        handler: Handler | None = self.fm.builtin_features.get(method)
-        return handler or self.fm.features.get(method)
-
-    def _shaped(self, method: str, handler: Handler, params: Any) -> Any:
-        """The params as lsprotocol's type; of our own methods as the handler's annotation has it,
-        or plain values where it has none or Any."""
-        if method in types.METHOD_TO_TYPES:
-            kind = types.METHOD_TO_TYPES[method][2]
-        else:
-            kinds = wanted(handler)
-            kind = kinds[-1] if kinds else None
-            if kind in ANYTHING:
-                return params
-        if kind is not None and not isinstance(params, dict | None):
-            raise failures.JsonRpcInvalidParams("params: not an object")
-        return shape(params or {}, kind, "params") if kind else None
-
-    def call(self, handler: Handler, *args: Any, **kwargs: Any) -> Any:
-        """What a handler gives, or what must be awaited for it."""
-        if inspect.isgeneratorfunction(handler):
-            return self._drive(handler(*args, **kwargs))
-        if getattr(handler, ATTR_EXECUTE_IN_THREAD, False):
-            future = self._server.thread_pool.submit(handler, *args, **kwargs)
-            return asyncio.wrap_future(future)
-        return handler(*args, **kwargs)
-
-    def _drive(self, steps: Steps, value: Any = None) -> Any:
-        """Run one of pygls's own handlers: at once as far as it goes without waiting."""
-        try:
-            while True:
-                handler, args, kwargs = steps.send(value)
-                value = self.call(handler, *args, **(kwargs or {}))
-                if inspect.isawaitable(value):
-                    return self._drive_later(steps, value)
-        except StopIteration as end:
-            return end.value
-
-    async def _drive_later(self, steps: Steps, waiting: Awaitable[Any]) -> Any:
-        value = self._drive(steps, await waiting)
-        return await value if inspect.isawaitable(value) else value
-
-    def _start(self, work: Awaitable[Any], done: Callable[..., None]) -> asyncio.Future[Any]:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(done)
-        return task
-
-    def _finish(self, identity: int | str, method: str, task: asyncio.Future[Any]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if self._running.get(identity) is not task:
-            return  # answered when it was cancelled
+    def _finish(self, key: str, method: str, identity: int | str | None, future: Any) -> None:
+        """A handler ended: respond, or log the error of a notification."""
+        self._request_futures.pop(key, None)
+        error = None if future.cancelled() else future.exception()
+        if identity is None:
+            if error is not None:
+                self._complain(method, error)
+            return
+        if self._running.get(identity) != key:
+            return  # cancelled, and responded to
         del self._running[identity]
-        if task.cancelled():
-            error = failures.JsonRpcRequestCancelled("cancelled")
+        if future.cancelled():
+            error = errors.JsonRpcRequestCancelled("cancelled")
+        if error is None:
+            try:
+                self._send_data({"jsonrpc": "2.0", "id": identity, "result": future.result()})
+            except Exception as failure:  # the result is not JSON
+                error = failure
         if error is not None:
             self._fail(identity, method, error)
-        else:
-            self._answer(identity, method, task.result())
 
-    def _finish_notification(self, method: str, task: asyncio.Future[Any]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.complain(method, error)
+    # -- the client's life and its documents -------------------------------------------------------
 
-    def complain(self, method: str, error: BaseException) -> None:
-        """One line in the log. Messages for a person hold no text of a document; others may."""
-        ours = isinstance(error, failures.JsonRpcException)
-        reason = one_line(error) if ours else type(error).__name__
-        log.warning("%s failed: %s", _shown(method), reason)
-        log.debug("%s failed", _shown(method), exc_info=error)
-
-    # -- sending -------------------------------------------------------------------------------
-
-    def _answer(self, identity: int | str, method: str, result: Any) -> None:
+    @lsp_method(types.INITIALIZE)
+    def lsp_initialize(self, params: types.InitializeParams) -> Steps:
+        """Negotiate capabilities and the encoding of positions."""
         try:
-            self._send_data({"jsonrpc": "2.0", "id": identity, "result": result})
-        except Exception as error:  # what a handler gave is no JSON
-            self._fail(identity, method, error)
+            result = yield from super().lsp_initialize(params)
+        except ValueError as error:  # from urllib
+            raise errors.JsonRpcInvalidParams(f"params.rootUri: not a URI: {error}") from error
+        encoding: Any = result.capabilities.position_encoding
+        self.documents.encoding = str(getattr(encoding, "value", encoding))
+        self.stage = "running"
+        return result
+
+    @lsp_method(types.SHUTDOWN)
+    def lsp_shutdown(self, *args: Any) -> Steps:
+        """Cancel everything that runs; only `exit` may follow."""
+        self.stage = "shutdown"
+        for identity in [each for each in self._running if each != self.msg_id]:
+            self._cancel(types.CancelParams(identity))
+        yield from self._registered(types.SHUTDOWN, *args)
+
+    @lsp_method(types.EXIT)
+    def lsp_exit(self, *args: Any) -> Steps:
+        """The transport ends the connection. (pygls ends the process, whoever else it serves.)"""
+        self.exit_code = self.code()
+        yield from self._registered(types.EXIT, *args)
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
+    def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> Steps:
+        item = params.text_document
+        self.documents.open(item.uri, str(item.language_id), item.version, item.text)
+        yield from self._registered(types.TEXT_DOCUMENT_DID_OPEN, params)
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
+    def lsp_text_document__did_change(self, params: types.DidChangeTextDocumentParams) -> Steps:
+        document = params.text_document
+        self.documents.change(document.uri, document.version, params.content_changes)
+        yield from self._registered(types.TEXT_DOCUMENT_DID_CHANGE, params)
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
+    def lsp_text_document__did_close(self, params: types.DidCloseTextDocumentParams) -> Steps:
+        self.documents.close(params.text_document.uri)
+        yield from self._registered(types.TEXT_DOCUMENT_DID_CLOSE, params)
+
+    def _registered(self, method: str, *args: Any) -> Steps:
+        if (handler := self.fm.features.get(method)) is not None:
+            yield handler, args, None
+
+    # -- outgoing messages -------------------------------------------------------------------------
 
     def _fail(self, identity: int | str | None, method: str, error: BaseException) -> None:
-        code, data = -32603, None
-        if isinstance(error, failures.JsonRpcException):
-            code, data = error.code, error.data
-        else:
-            self.complain(method, error)
-        told = {"code": code, "message": one_line(error)} | ({} if data is None else {"data": data})
-        self._send_data({"jsonrpc": "2.0", "id": identity, "error": told})
+        """Send an error response. It has no traceback, which may hold the user's text."""
+        code = error.code if isinstance(error, errors.JsonRpcException) else -32603
+        if not isinstance(error, errors.JsonRpcException):
+            self._complain(method, error)
+        described = {"code": code, "message": one_line(error)}
+        self._send_data({"jsonrpc": "2.0", "id": identity, "error": described})
+
+    def _complain(self, method: str, error: BaseException) -> None:
+        """Log an error in one line. The messages of our own errors hold no text of a document."""
+        is_ours = isinstance(error, errors.JsonRpcException)
+        reason = one_line(error) if is_ours else type(error).__name__
+        log.warning("%s failed: %s", _printable(method), reason)
+        log.debug("%s failed", _printable(method), exc_info=error)
 
     def _send_data(self, data: Any) -> None:
-        """Send a message. Raises where it is no JSON; a client that is gone gets nothing."""
-        body = json.dumps(plain(data), allow_nan=False, separators=(",", ":")).encode()
-        if self._send is not None and not self._closed:
-            self._send(body)
+        """Send a message. Raises if it is not JSON; without a client it does nothing."""
+        body = json.dumps(unstructure(data), allow_nan=False, separators=(",", ":")).encode()
+        if self.writer is not None:
+            self.writer.write(body)
 
     def send_request(self, *args: Any, **kwargs: Any) -> Any:
-        """Ask the client; a client that is gone cancels it."""
+        """Send a request to the client; it is cancelled if the client is gone."""
         future = super().send_request(*args, **kwargs)
-        if self._closed:
+        if self.writer is None:
             future.cancel()
         return future
 
+    # pygls caches these two by instance, which would keep the documents of past clients alive.
+
     def get_message_type(self, method: str) -> type[Any] | None:  # type: ignore[override]
-        """lsprotocol's type of a message. (pygls's cache would keep every client for ever.)"""
         kind: type[Any] | None = types.METHOD_TO_TYPES.get(method, (None,))[0]
         return kind
 
     def get_result_type(self, method: str) -> type[Any] | None:  # type: ignore[override]
-        """lsprotocol's type of an answer."""
         kind: type[Any] | None = types.METHOD_TO_TYPES.get(method, (None, None))[1]
         return kind
 
 
 class Server(LanguageServer):
-    """One client's server. Register features on it, then hand it to a transport."""
+    """The server of one client. Register features on it, then hand it to a transport."""
 
     protocol: Protocol
 
     def __init__(self, name: str = "draftline", version: str = "") -> None:
-        self.closing: list[Callable[[], None]] = []  # called once, when the client is gone
-        made = {"protocol_cls": Protocol, "converter_factory": converter}
-        super().__init__(name, version or _version(), **made)  # type: ignore[arg-type]
+        self.on_close: list[Callable[[], Awaitable[None]]] = []  # run when the client is gone
+        options = {"protocol_cls": Protocol, "converter_factory": converter}
+        super().__init__(name, version or _version(), **options)  # type: ignore[arg-type]
 
     @property
     def documents(self) -> Documents:
-        """What the client holds open."""
+        """The documents that the client has open."""
         return self.protocol.documents
-
-    def report_server_error(self, error: Exception, source: Any) -> None:
-        """One line in the log; pygls would show it to the user, once more than the answer does."""
-        self.protocol.complain("pygls", error)
 
 
 def _version() -> str:
     try:
         return installed_version("draftline")
-    except PackageNotFoundError:  # run from its sources
+    except PackageNotFoundError:  # run from a source tree
         return "0"
 
 
-def _has_answer(method: str) -> bool | None:
-    """Whether LSP has an answer to it; None for methods that are not LSP's."""
-    known = types.METHOD_TO_TYPES.get(method)
-    return None if known is None else known[1] is not None
+def _parameters(handler: Handler) -> list[inspect.Parameter]:
+    return [*inspect.signature(handler, eval_str=True).parameters.values()]
 
 
-def _shown(method: str) -> str:
-    """A method's name as a log and an error may show it, whatever was sent."""
+def _printable(method: str) -> str:
+    """A method's name, safe for logs and error messages."""
     return ascii(method[:80])[1:-1]

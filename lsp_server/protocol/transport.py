@@ -1,7 +1,7 @@
-"""Clients over stdin and stdout, TCP or WebSockets.
+"""Serves clients over stdin and stdout, TCP or WebSockets.
 
-Every client has a `Server` of its own. What is sent waits in a queue, so that a client that does
-not read blocks nobody. Knows nothing of what messages mean.
+Each client has a `Server` of its own, where pygls has one for all. Outgoing messages are queued, so
+that a client that does not read blocks nobody. Message contents are not looked at.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ import queue
 import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lsp_server.protocol.framing import LARGEST, Frames, NotLsp, Unreadable, framed
-from lsp_server.protocol.process import client_gone, hurry, run
+from lsp_server.protocol.framing import MAX_BODY_BYTES, Frames, NotLsp, Unreadable, framed
+from lsp_server.protocol.process import client_gone, exit_soon, run
 from lsp_server.protocol.protocol import Server
+
+if TYPE_CHECKING:
+    from websockets.asyncio.server import Server as WebSocketServer
+    from websockets.asyncio.server import ServerConnection
 
 log = logging.getLogger(__name__)
 
-CHUNK = 1 << 16  # bytes of one reading
-AHEAD = 16  # chunks that are read before they are handled
-UNSENT = 1 << 28  # bytes; a client that leaves more of them unread is left
-PATIENCE = 0.25  # seconds, for the last messages and again for cancelled handlers
+CHUNK_BYTES = 1 << 16  # of one read
+MAX_UNHANDLED_CHUNKS = 16
+MAX_UNSENT_BYTES = 1 << 28  # a client that leaves more unread is disconnected
+FLUSH_TIMEOUT_S = 0.25  # for the last messages, and again for cancelled handlers
 
-Make = Callable[[], Server]
+MakeServer = Callable[[], Server]
 Incoming = AsyncGenerator[bytes | Unreadable, None]
 Send = Callable[[bytes], Awaitable[None]]
 
@@ -37,24 +41,46 @@ class NotLoopback(ValueError):
     """A host that other machines could reach."""
 
 
-def serve_stdio(make: Make, client: int | None = None) -> int:
-    """One client over stdin and stdout; the exit code. `client`: its process, where known before
-    `initialize` says it. From its end on the process ends soon in any case."""
+def serve_stdio(make: MakeServer, client: int | None = None) -> int:
+    """Serve one client over stdin and stdout; returns the exit code. `client` is its process id, if
+    known before `initialize`. Once the client has left, the process ends soon in any case."""
     server = make()
     return run(_stdio(server, client), server.protocol.code)
 
 
-def serve_tcp(make: Make, host: str, port: int) -> int:
-    """Clients over TCP until a signal; the exit code. Port 0: any; stderr tells which."""
+def serve_tcp(make: MakeServer, host: str, port: int) -> int:
+    """Serve clients over TCP until a signal; returns the exit code. Port 0 means any free port,
+    which is printed on stderr."""
     check(host)
+
+    async def listen() -> int:
+        listener = await listen_tcp(make, host, port)
+        return await _announce("tcp", listener.sockets[0].getsockname())
+
+    return run(listen(), lambda: 1)
+
+
+def serve_ws(make: MakeServer, host: str, port: int) -> int:
+    """Serve clients over WebSockets, as `serve_tcp` does."""
+    check(host)
+
+    async def listen() -> int:
+        listener = await listen_ws(make, host, port)
+        return await _announce("ws", next(iter(listener.sockets)).getsockname())
+
+    return run(listen(), lambda: 1)
+
+
+async def listen_tcp(make: MakeServer, host: str, port: int) -> asyncio.Server:
+    """Accept clients over TCP on the running event loop."""
 
     async def tcp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async def incoming() -> Incoming:
             frames = Frames()
-            while data := await reader.read(CHUNK):
+            while data := await reader.read(CHUNK_BYTES):
                 for each in frames.feed(data):
                     yield each
-                await asyncio.sleep(0)  # the others' turn; what is buffered is read without it
+                await asyncio.sleep(0)  # reading what is buffered does not yield to other clients
 
         async def send(body: bytes) -> None:
             writer.write(framed(body))
@@ -65,19 +91,15 @@ def serve_tcp(make: Make, host: str, port: int) -> int:
         finally:
             writer.close()
             if writer.transport.get_write_buffer_size():
-                writer.transport.abort()  # it does not read
+                writer.transport.abort()  # the client does not read
 
-    async def listen() -> int:
-        clients = await asyncio.start_server(tcp, host, port)
-        return await _listening("tcp", clients.sockets[0].getsockname())
-
-    return run(listen(), lambda: 1)
+    return await asyncio.start_server(tcp, host, port)
 
 
-def serve_ws(make: Make, host: str, port: int) -> int:
-    """Clients over WebSockets, as `serve_tcp`. Web pages are refused: any could connect here."""
-    check(host)
-    from websockets.asyncio.server import ServerConnection, serve
+async def listen_ws(make: MakeServer, host: str, port: int) -> WebSocketServer:
+    """Accept clients over WebSockets on the running event loop, but no web pages: any page in the
+    user's browser could connect."""
+    from websockets.asyncio.server import serve
     from websockets.exceptions import ConnectionClosed
 
     async def ws(connection: ServerConnection) -> None:
@@ -95,53 +117,54 @@ def serve_ws(make: Make, host: str, port: int) -> int:
 
         await _converse(make(), incoming(), send)
 
-    async def listen() -> int:
-        clients = await serve(
-            ws,
-            host,
-            port,
-            origins=[None],
-            compression=None,
-            max_size=LARGEST,
-            ping_interval=None,
-            logger=_quiet("websockets"),
-        )
-        return await _listening("ws", next(iter(clients.sockets)).getsockname())
-
-    return run(listen(), lambda: 1)
+    quiet = logging.getLogger("websockets")
+    quiet.setLevel(logging.CRITICAL)  # it logs each client that comes, goes or is refused
+    return await serve(
+        ws,
+        host,
+        port,
+        origins=[None],
+        compression=None,
+        max_size=MAX_BODY_BYTES,
+        ping_interval=None,
+        logger=quiet,
+    )
 
 
 # -- one client --------------------------------------------------------------------------------
 
 
 class _Outgoing:
-    """What waits to be sent to one client. Anything may put, from any thread."""
+    """The queue of messages to one client; pygls's writer. Any thread may write."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
-        self._size = 0  # bytes that wait
+        self._size = 0  # bytes in the queue
         self.full = asyncio.Event()
 
-    def put(self, body: bytes) -> None:
+    def write(self, body: bytes) -> None:
         if threading.get_ident() == self._thread:
             self._put(body)
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._put, body)
+
+    def close(self) -> None:
+        """The transport closes the connection."""
 
     def _put(self, body: bytes) -> None:
         self._size += len(body)
-        if self._size > UNSENT:
+        if self._size > MAX_UNSENT_BYTES:
             if not self.full.is_set():
-                log.warning("a client does not read what is sent to it: it is left")
+                log.warning("a client does not read its messages: disconnecting")
             self.full.set()
         else:
             self._waiting.put_nowait(body)
 
     async def drain(self, send: Send) -> None:
-        """Send for ever, in order. Returns when the other side is gone."""
+        """Send messages in order. Returns when the client is gone."""
         with contextlib.suppress(OSError):
             while True:
                 body = await self._waiting.get()
@@ -155,9 +178,10 @@ class _Outgoing:
 
 
 async def _converse(server: Server, incoming: Incoming, send: Send, *also: Awaitable[Any]) -> int:
-    """Serve one client until it leaves or says `exit`, or `also` ends; the exit code."""
+    """Serve one client until it leaves or sends `exit`, or one of `also` ends. Returns the exit
+    code, after `server.on_close` has run."""
     outgoing, protocol = _Outgoing(), server.protocol
-    protocol.connect(outgoing.put)
+    protocol.set_writer(outgoing)
 
     async def read() -> None:
         async with contextlib.aclosing(incoming) as bodies:
@@ -175,21 +199,24 @@ async def _converse(server: Server, incoming: Incoming, send: Send, *also: Await
     try:
         await asyncio.wait([sending, reading, *others], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        still = protocol.close()
+        handlers = protocol.close()
+        closing = [asyncio.ensure_future(each()) for each in server.on_close]
         if not sending.done() and not outgoing.full.is_set():
             flushing = asyncio.ensure_future(outgoing.flush())
-            await asyncio.wait([flushing, sending], timeout=PATIENCE, return_when="FIRST_COMPLETED")
+            await asyncio.wait(
+                [flushing, sending], timeout=FLUSH_TIMEOUT_S, return_when="FIRST_COMPLETED"
+            )
             others.append(flushing)
-        if still:
-            await asyncio.wait(still, timeout=PATIENCE)
+        if handlers:
+            await asyncio.wait(handlers, timeout=FLUSH_TIMEOUT_S)
         for task in [sending, reading, *others]:
             task.cancel()
-        ends = await asyncio.gather(sending, reading, *others, return_exceptions=True)
+        ends = await asyncio.gather(sending, reading, *others, *closing, return_exceptions=True)
     for end in ends:
         if isinstance(end, NotLsp):
-            log.warning("a client was refused: %s", end)
+            log.warning("refused a client: %s", end)
         elif isinstance(end, Exception) and not isinstance(end, OSError):
-            log.error("a client was left: %s", type(end).__name__, exc_info=end)
+            log.error("disconnected a client: %s", type(end).__name__, exc_info=end)
     return protocol.code() if protocol.exit_code is None else protocol.exit_code
 
 
@@ -197,28 +224,28 @@ async def _converse(server: Server, incoming: Incoming, send: Send, *also: Await
 
 
 async def _stdio(server: Server, client: int | None) -> int:
-    """Two threads do the blocking reads and writes; neither is waited for at the end."""
+    """Two threads do the blocking reads and writes; nothing waits for them at the end."""
     loop = asyncio.get_running_loop()
     source, wire = _protected()
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
-    room = threading.Semaphore(AHEAD)
+    room = threading.Semaphore(MAX_UNHANDLED_CHUNKS)
     writes: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
 
-    def tell(what: Callable[..., Any], *args: Any) -> None:
+    def on_loop(function: Callable[..., Any], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(what, *args)
+            loop.call_soon_threadsafe(function, *args)
 
     def read() -> None:
         data = b"-"
         while data:
             try:
-                data = os.read(source, CHUNK)
-            except OSError:  # a terminal that is gone
+                data = os.read(source, CHUNK_BYTES)
+            except OSError:  # the terminal is gone
                 data = b""
             if not data:
-                hurry(server.protocol.code)
+                exit_soon(server.protocol.code)
             room.acquire()
-            tell(chunks.put_nowait, data)
+            on_loop(chunks.put_nowait, data)
 
     def write() -> None:
         while True:
@@ -227,9 +254,9 @@ async def _stdio(server: Server, client: int | None) -> int:
                 while data:
                     data = data[os.write(wire, data) :]
             except OSError as error:
-                tell(_settle, written, error)
+                on_loop(_settle, written, error)
                 return
-            tell(_settle, written, None)
+            on_loop(_settle, written, None)
 
     async def incoming() -> Incoming:
         frames = Frames()
@@ -254,8 +281,8 @@ def _settle(future: asyncio.Future[None], error: OSError | None) -> None:
 
 
 def _protected() -> tuple[int, int]:
-    """Stdin and stdout as descriptors that nothing else knows: what libraries print goes to
-    stderr, and what they start does not read the protocol."""
+    """Private descriptors of stdin and stdout: what libraries print goes to stderr, and processes
+    they start do not read the protocol."""
     source, wire = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
@@ -272,22 +299,15 @@ def _protected() -> tuple[int, int]:
 # -- addresses ----------------------------------------------------------------------------------
 
 
-async def _listening(kind: str, name: tuple[Any, ...]) -> int:
+async def _announce(kind: str, name: tuple[Any, ...]) -> int:
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
     print(f"draftline: listening on {kind}://{host}:{name[1]}", file=sys.stderr, flush=True)
     return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
 
 def check(host: str) -> None:
-    """Raises NotLoopback where a host is not this machine alone."""
+    """Raise NotLoopback unless only this machine can reach the host."""
     with contextlib.suppress(ValueError):
         if host == "localhost" or ipaddress.ip_address(host).is_loopback:
             return
-    raise NotLoopback(f"{host}: only loopback is served (there are no keys yet): use 127.0.0.1")
-
-
-def _quiet(name: str) -> logging.Logger:
-    """A library's logger that says nothing about clients that come, go and are refused."""
-    logger = logging.getLogger(name)
-    logger.setLevel(logging.CRITICAL)
-    return logger
+    raise NotLoopback(f"{host}: not a loopback address, and clients need no key: use 127.0.0.1")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lsp_server.protocol.framing import LARGEST, Frames, framed
+from lsp_server.protocol.framing import MAX_BODY_BYTES, Frames, framed
 from tests.support.lsp import (
     COMPUTING,
     HELLO,
@@ -50,7 +50,7 @@ def ended(process: subprocess.Popen[bytes]) -> int:
         b"\x00\xff" * 50_000,
         b"Content-Length: many\r\n\r\n{}",
         b"Content-Length: -3\r\n\r\n{}",
-        b"Content-Length: %d\r\n\r\n{}" % (LARGEST + 1),
+        b"Content-Length: %d\r\n\r\n{}" % (MAX_BODY_BYTES + 1),
         b"Content-Len\r\n\r\n{}",
         b"Content-Length: 2000\r\n\r\n{}",
         b"Content-Type: x\r\n\r\n",

@@ -109,14 +109,14 @@ def test_what_was_read_is_written_as_it_was() -> None:
     """Numbers and texts of enums, too, and those that are not in LSP yet."""
     from lsprotocol import types
 
-    from lsp_server.protocol.converter import plain, shape
+    from lsp_server.protocol.converter import structure, unstructure
 
     where = {"start": place(0, 0), "end": place(0, 1)}
     problem = {"range": where, "message": "m", "severity": 2, "tags": [1, 99], "code": "c"}
     context = {"diagnostics": [problem], "triggerKind": 1, "only": ["quickfix", "own.kind"]}
     given = {"textDocument": {"uri": "u"}, "range": where, "context": context}
-    read = shape(given, types.CodeActionParams, "params")
-    assert json.loads(json.dumps(plain(read))) == given
+    read = structure(given, types.CodeActionParams, "params")
+    assert json.loads(json.dumps(unstructure(read))) == given
 
 
 def test_a_bad_notification_changes_nothing_and_says_so_without_the_text(

@@ -225,12 +225,19 @@ class Direct:
     def __init__(self, encoding: str | None = None) -> None:
         self.server = small_server()
         self.sent: list[dict[str, Any]] = []
-        self.server.protocol.connect(lambda body: self.sent.append(json.loads(body)))
+        self.server.protocol.set_writer(self)
         self.ids = itertools.count(1)
         if encoding:
             general = {"general": {"positionEncodings": [encoding]}}
             result = self.ask("initialize", HELLO | {"capabilities": general})
             assert result["result"]["capabilities"]["positionEncoding"] == encoding
+
+    def write(self, body: bytes) -> None:
+        """The server's writer: keeps its messages."""
+        self.sent.append(json.loads(body))
+
+    def close(self) -> None:
+        """The server's writer needs no closing."""
 
     def send(self, message: Any) -> list[dict[str, Any]]:
         """What is sent back at once."""
