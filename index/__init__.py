@@ -1,6 +1,6 @@
-"""Text that can be copied from: the suffix automaton, the files of folders, the workspace.
+"""The text index: suffix automata, the workspace built on them, and documents.
 
-No torch, no tokenizer (one is handed in), no editor protocol. Imported by name when asked for.
+Independent of torch, of any tokenizer (the caller passes one in) and of the editor protocol.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ __all__ = [
     "WorkspaceMatch",
 ]  # fmt: skip
 
-_WHERE = {
+_MODULES = {
     "Span": "records", "Stats": "records", "WorkspaceMatch": "records",
     "Encoder": "workspace.token_cache", "Workspace": "workspace.workspace",
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """What the room holds, loaded when it is first asked for: some of it is slow to import."""
+    """Import public names on first use, because some are slow to import."""
     from importlib import import_module
 
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"index.{_WHERE.get(name, '_core')}"), name)
+    return getattr(import_module(f"index.{_MODULES.get(name, '_core')}"), name)

@@ -1,4 +1,4 @@
-"""What the index tells: Span, WorkspaceMatch, Stats. Light to import."""
+"""Result types of the index: Span, WorkspaceMatch, Stats. Cheap to import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from index.workspace.segment import Document, Segment
+    from index.workspace.segment import IndexedDocument, Segment
     from index.workspace.token_cache import Encoder, Ids
 
 
@@ -22,16 +22,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceMatch:
-    """One occurrence of the longest suffix of a tail that a living document continues. It stays
-    good when the document dies."""
+    """One occurrence of the longest matching suffix. Stays valid when its document is deleted."""
 
-    length: int  # tokens of the tail that it repeats
-    count: int  # such occurrences in the whole workspace
-    prob: float  # share of the newest 64 of them that continue with the same token
-    document: Document
+    length: int  # matching tokens
+    count: int  # occurrences in the whole workspace
+    prob: float  # share of the newest 64 occurrences that continue with the same token
+    document: IndexedDocument
     segment: Segment
     number: int  # of the document in the segment
-    end: int  # token after the repeated ones
+    end: int  # token after the match
     encoder: Encoder
 
     @property
@@ -39,24 +38,24 @@ class WorkspaceMatch:
         return self.document.path
 
     def continuation(self, n: int) -> Ids:
-        """The n tokens that follow, fewer where the document ends."""
+        """The next n tokens of the document, fewer at its end."""
         return self.segment.core.continuation(self.number, self.end, n)
 
     def span(self, start: int, stop: int) -> Span | None:
-        """Where the tokens start:stop of the continuation were copied from; None for none."""
+        """The text that the tokens start:stop of the continuation cover; None if there are none."""
         return self.document.span(self.end + start, self.end + stop, self.encoder)
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What an index holds."""
+    """Size and cache statistics of an index."""
 
-    files: int  # living documents
-    tokens: int  # of them
+    files: int  # live documents
+    tokens: int  # of live documents
     segments: int
     nbytes: int  # memory of the segments, mapped files included
-    dead: float  # share of the tokens that are held
-    hits: int  # texts whose ids were found in the cache
-    misses: int  # texts that were tokenised
+    dead: float  # share of the stored tokens that belong to deleted documents
+    hits: int  # texts whose ids were in the token cache
+    misses: int  # texts that were tokenized
     disk: int  # bytes of the saved index
-    cache: int  # bytes of the cache of ids
+    cache: int  # bytes of the token cache on disk

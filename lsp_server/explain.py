@@ -162,7 +162,7 @@ def _holder(
     if span is None:
         return document.uri, document.text
     for held in (document, *server.documents):
-        if held.path and session.workspace and session.workspace.disk.key(held.path) == span.path:
+        if held.path and session.workspace and session.workspace.key(held.path) == span.path:
             return held.uri, held.text
     try:
         return Path(span.path).as_uri(), Text.of(file_filter.read(span.path))

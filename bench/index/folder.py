@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from bench.common import report
+from bench.common.environment import ROOT
 from bench.index.peers import TAIL
 from index import Encoder, Workspace
 from index.workspace import file_filter
@@ -285,7 +285,7 @@ def run(job: str, folder: Path, home: Path, tokenizer: Path | None = None) -> di
     """A job in a fresh process. CalledProcessError where it fails."""
     command = [sys.executable, "-m", "bench.index.folder", job, str(folder), str(home)]
     command += [str(tokenizer)] if tokenizer else []
-    ran = subprocess.run(command, cwd=report.ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return answer
 

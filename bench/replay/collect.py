@@ -26,7 +26,6 @@ from pathlib import Path
 from engine.research.train.edit_records import EditError, read
 from index.workspace.file_filter import FileEntry, Skipped, load, walk
 
-ROOT = Path(__file__).resolve().parents[2]
 
 # fmt: off
 SUFFIXES = {
@@ -160,7 +159,7 @@ def append(out: Path, records: list[Record]) -> list[Record]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser("replay-collect", __doc__)
     parser.add_argument("older", type=Path, help="the older release's folder")
     parser.add_argument("newer", type=Path, help="the newer release's folder")
     texts = "name", "old_version", "new_version", "licence"

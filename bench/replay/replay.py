@@ -34,7 +34,9 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-from bench.common import report
+from bench.common.cli import argument_parser
+from bench.common.environment import commit, machine
+from bench.common.report import clear_progress, say
 from bench.replay.ours import PARTS, described, halves, ours
 from bench.replay.peers import rules
 from bench.replay.run import Rule, run
@@ -47,16 +49,11 @@ from engine.research.train.edit_records import Edit, EditError, read, replays
 from engine.weights import WeightsError, home, locate
 from index.workspace.workspace import Workspace
 
-ROOT = Path(__file__).resolve().parents[2]
 
 SAMPLE = Path(__file__).with_name("sample_edits.jsonl")
 BUDGETS, BETAS = [16, 32, 64], [0.0, 0.02, 0.05, 0.1]
 SMALL = 9000  # bytes of a unified diff, with its two lines of names
 log = logging.getLogger(__name__)
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def encoder_of(model: str) -> Tokenizer:
@@ -106,7 +103,7 @@ def choose(parser: argparse.ArgumentParser, names: list[str]) -> set[str]:
 
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser("replay", __doc__)
     several: Any = {"nargs": "+", "action": "extend"}
     add = parser.add_argument
     add("edits", nargs="?", type=Path, default=SAMPLE, help="JSONL; our own edits")
@@ -226,8 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"\r\x1b[K{done} of {len(recorded)}", end="", file=sys.stderr, flush=True)
             elif done * 10 // len(recorded) > (done - 1) * 10 // len(recorded):
                 say(f"{done} of {len(recorded)} answers")
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    clear_progress()
     rows_of = groups(sorted({edit.package for edit in edits}), folds, options.by_language)
     found = rows(tallies, chosen, rows_of, options)
     tokens = sum(len(one.output) for one in recorded)
@@ -245,8 +241,8 @@ def main(arguments: list[str] | None = None) -> int:
 def about(options: argparse.Namespace) -> Row:
     """What a reader needs to judge or repeat the figures."""
     return {
-        "machine": report.machine(),
-        "commit": report.commit(),
+        "machine": machine(),
+        "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "edits": options.edits.name,
         "load": [round(one, 2) for one in os.getloadavg()],  # more than the cores: no times

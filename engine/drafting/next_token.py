@@ -1,15 +1,16 @@
-"""The drafter in use: one calibrated model of the next token, over all text that may be copied.
+"""The default drafter: one calibrated next-token model over all text that can be copied.
 
-Where the answer stands in the text that it repeats, that text around and far from there, the answer
-so far, what this session wrote before, the workspace's files, the language's library, the
-substitutions seen in this answer, and what the model itself last held likely after a token: each
-says what may come next. A log-linear model weighs them, a tree grows best first by path
-probability, and ends where the next node is not worth its time. All of that is native
-(engine/drafting/core); here it is given its texts, and told the time.
+Candidates for the next token come from the text being edited (at the current position, near it and
+far from it), the answer so far, earlier answers of the session, the workspace's files, an n-gram of
+the standard library, substitutions seen in this answer, and the model's own likely successors
+(Token Recycling). A log-linear model turns the evidence into probabilities, a tree is expanded best
+first by path probability, and expansion stops where the next node would not be worth its time. All
+of that is native (engine/drafting/core); this module supplies texts and costs.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,21 +24,40 @@ from engine.drafting.methods.token_recycling import update_table
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.model.cost_model import Cost
 from engine.records import Draft
+from index._core import Tree
 from index.records import Span
 from index.workspace.workspace import Workspace
 
-WeightKind = Literal["file", "hunk"]  # a whole file is repeated; a part of one, or nothing
-BORDER = -1  # between two texts
-PROMPT_TAIL_TOKENS = 96  # tokens of the prompt that count as written before the answer
-LEARNING_RATE = 0.2  # rate of what is learnt while drafting (engine/train fits what is shipped)
-CONFIDENT_RUN_TOKENS = 12  # agreeing tokens inside a copy: other files are not asked
-# of other files: nodes, branches, agreeing tokens at most, occurrences looked at, agreeing at least
-WORKSPACE_QUERY = (48, 8, 64, 64, 2)
 Ids = NDArray[np.int32]
+WeightKind = Literal["file", "hunk"]  # answers that repeat a whole file; all others
+BORDER = -1  # pseudo token between two texts
+PROMPT_TAIL_TOKENS = 96  # of the prompt, which count as text before the answer
+LEARNING_RATE = 0.2  # of online updates (engine/research/train/drafter.py fits the shipped weights)
+CONFIDENT_RUN_TOKENS = 12  # matching tokens inside a copy from which other files are not queried
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceQuery:
+    """What is asked of the workspace's index each step."""
+
+    nodes: int = 48  # of the tree
+    width: int = 8  # children of a node
+    limit: int = 64  # matching tokens at most
+    most: int = 64  # occurrences looked at
+    least: int = 2  # matching tokens at least
+
+    def tree(self, workspace: Workspace, tail: list[int] | Ids) -> Tree:
+        """What follows `tail` in the workspace's files."""
+        return workspace.tree(
+            tail, self.nodes, self.width, limit=self.limit, most=self.most, least=self.least
+        )
+
+
+WORKSPACE_QUERY = WorkspaceQuery()
 
 
 class NextTokenModel:
-    """What the drafters of all requests share, and what they learn together."""
+    """What the drafters of all requests share; the weights keep learning online."""
 
     def __init__(
         self, vocabulary: Vocabulary, library: StdlibNgram, weights: dict[WeightKind, Weights]
@@ -57,23 +77,23 @@ class NextTokenDrafter(NullDrafter):
         recycling: Recycling | None = None,
         without: str = "",
     ) -> None:
-        """`recycling`: the model's own table, which goes on being filled. `without`: one part that
-        is left out, to see what it is worth (_drafting.pyi; or "learning")."""
+        """`recycling`: the client's Token Recycling table, which is updated. `without`: a part to
+        ablate (`leave_out` in _drafting.pyi, or "learning")."""
         self.without, self.recycling = without, recycling
         self.model, self.cost, self.budget, self.workspace = model, cost, budget, workspace
         self.kind: WeightKind = "hunk"
-        self.starts: list[int] = []  # of each prediction in the expected text
-        self.near: str | None = None
-        self.expects = False
-        self.cached = 0  # tokens in the cache
+        self.starts: list[int] = []  # offset of each prediction in the expected text
+        self.near: str | None = None  # workspace key of the edited file
+        self.expects = False  # there is a prediction
+        self.cached = 0  # tokens in the KV cache
         self.last = BORDER  # the token before the draft
 
     def begin(self, context: DraftContext) -> None:
-        """Take up the texts. Where nothing is expected to be repeated, the prompt may be."""
+        """Load the texts to copy from. Without a prediction, the prompt takes its place."""
         self.expects = bool(context.predictions)
         self.kind = "file" if self.expects and context.whole else "hunk"
         if self.workspace is not None and context.path:
-            self.near = self.workspace.disk.key(Path(context.path).absolute())
+            self.near = self.workspace.key(Path(context.path).absolute())
         texts = context.predictions or [context.prompt]
         expected, self.starts = join_with_borders(texts)
         before, _ = join_with_borders(
@@ -90,14 +110,14 @@ class NextTokenDrafter(NullDrafter):
         self.native.begin(expected, start, before[:-1])
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        """What is worth its time, by what passes cost on this machine."""
+        """The tree that is worth its time by the cost model."""
         self.cached = len(context.prompt) + len(context.output)
         self.last = context.last
         room = min(self.budget, context.room)
         if room <= 0:
             return Draft()
         costs = self.cost.table(self.cached, room + 1)
-        self._ask_files(context)
+        self._query_workspace(context)
         tokens, parents, probs, sources, places = self.native.propose(room, costs)
         if not self.expects:
             named = zip(sources, places, tokens, strict=True)
@@ -109,27 +129,25 @@ class NextTokenDrafter(NullDrafter):
     def observe(
         self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
     ) -> None:
-        """Move on by what was committed, and learn from it."""
+        """Advance by the committed tokens, and learn from them."""
         self.native.commit(committed, 0.0 if self.without == "learning" else LEARNING_RATE)
         if self.recycling is not None and scores is not None:
             tokens = [self.last, *draft.tokens]
             update_table(self.recycling, tokens, scores.logits, scores.likely)
         self.cost.saw(1 + len(draft), self.cached, seconds)
 
-    def _ask_files(self, context: DraftContext) -> None:
-        """Hand over what follows the text's end in the workspace's files."""
+    def _query_workspace(self, context: DraftContext) -> None:
+        """Pass on what follows the last tokens in the workspace's files."""
         if self.workspace is None or self.native.run >= CONFIDENT_RUN_TOKENS:
             return
-        nodes, width, limit, most, least = WORKSPACE_QUERY
-        tail = context.tail(limit)
-        tree = self.workspace.tree(tail, nodes, width, limit=limit, most=most, least=least)
+        tree = WORKSPACE_QUERY.tree(self.workspace, context.tail(WORKSPACE_QUERY.limit))
         if tree.length:
             self.native.files(tree.tokens, tree.parents, tree.probs, tree.length)
 
     def _span(
         self, context: DraftContext, draft: Draft, places: list[int], node: int
     ) -> Span | None:
-        """Where an accepted node's text stands."""
+        """Where the text of an accepted node was copied from."""
         source, place = draft.sources[node], places[node]
         if source == "documents" and context.documents:
             return context.documents(place)
@@ -140,7 +158,7 @@ class NextTokenDrafter(NullDrafter):
             path = [node]
             while draft.parents[path[-1]] >= 0:
                 path.append(draft.parents[path[-1]])
-            tail = [*context.tail(WORKSPACE_QUERY[2]), *(draft.tokens[n] for n in path[:0:-1])]
+            tail = [*context.tail(WORKSPACE_QUERY.limit), *(draft.tokens[n] for n in path[:0:-1])]
             for match in self.workspace.match(tail, 1, near=self.near):
                 if match.continuation(1).tolist() == [draft.tokens[node]]:
                     return match.span(0, 1)
@@ -148,7 +166,7 @@ class NextTokenDrafter(NullDrafter):
 
 
 def _named(context: DraftContext, source: str, place: int, token: int) -> str:
-    """The source of a node where nothing but the prompt is expected to be repeated."""
+    """The source of a node in an answer without a prediction."""
     if source != "prediction":
         return source
     if context.documents and 0 <= place < len(context.prompt) and context.prompt[place] == token:
@@ -157,7 +175,7 @@ def _named(context: DraftContext, source: str, place: int, token: int) -> str:
 
 
 def join_with_borders(texts: list[list[int]]) -> tuple[Ids, list[int]]:
-    """Texts with a border after each, and where each starts."""
+    """Concatenate texts with a border after each. Also returns the offset of each."""
     out: list[int] = []
     starts = []
     for text in texts:

@@ -1,1 +1,1 @@
-"""The index of a workspace: files to segments of suffix automata, kept fresh."""
+"""The workspace index: files as segments of suffix automata, kept up to date."""

@@ -1,13 +1,14 @@
-"""One file of named arrays, mapped to be read, and checked before it is believed.
+"""A file of named numpy arrays that is memory-mapped for reading, with checksums.
 
 Little-endian: the magic, u32 version, u32 length of the header, the header (JSON), CRC-32 of all
-that, then the arrays in the header's order, each at the next multiple of 64 bytes; the last one
-ends the file. The header holds the arrays' names, dtypes, shapes and CRC-32s, a fingerprint, and
-what the writer says about the file.
+that, then the arrays in the header's order, each aligned to 64 bytes; the last one ends the file.
+The header holds the arrays' names, dtypes, shapes and CRC-32s, a fingerprint, and the caller's
+metadata. safetensors would not do: its numpy loader copies each array, and it has neither
+checksums nor atomic saves.
 
-A file is written beside its place, put on disk and renamed into it, and never changed after that:
-what is mapped stays good when it is replaced or deleted. It does not defend against a process that
-changes files in place. It knows nothing of what the arrays mean.
+A file is written under a temporary name, synced and renamed into place, and immutable after that:
+mapped arrays stay valid when it is replaced or deleted. Processes that modify it in place are not
+defended against.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ Arrays = dict[str, NDArray[Any]]  # C order, of a dtype in DTYPES; names are ASC
 VERSION = 1
 MAGIC = b"DRAFTLN\0"
 PREFIX = struct.Struct("<8sII")  # magic, version, bytes of the header
-SUM = struct.Struct("<I")
-ALIGN = 64  # bytes
-HEADER = 1 << 22  # bytes of a header at most
+CHECKSUM = struct.Struct("<I")
+ALIGNMENT = 64  # bytes
+MAX_HEADER_BYTES = 1 << 22
 
 # fmt: off
 DTYPES = frozenset({
@@ -46,74 +47,74 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 class Damaged(ValueError):
-    """A file that cannot be used; the message names it and says why."""
+    """An unusable file; the message names it and says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
-    """What tells a file from any other: the header's checksum covers those of the arrays."""
+class FileIdentity:
+    """Identifies a file's contents: the header's checksum covers those of the arrays."""
 
     size: int
     checksum: int
 
 
 class ArrayFile:
-    """A file, mapped. Its header was checked, its arrays are only by `check`."""
+    """A memory-mapped file. Opening verifies the header; `check` verifies the arrays."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, and Damaged for what `write` did not write."""
+        """Raises OSError, or Damaged if the file is not one that `write` temporary."""
         self.path = path
         self._map = _map(path)
         head = self._head()
-        end = len(head) + SUM.size
-        self.seal = Seal(len(self._map), zlib.crc32(head))
+        end = len(head) + CHECKSUM.size
+        self.identity = FileIdentity(len(self._map), zlib.crc32(head))
         try:
             header = json.loads(head[PREFIX.size :])
         except (ValueError, RecursionError) as error:
-            raise self.damaged("no JSON in its header") from error
+            raise self.damaged("header is not JSON") from error
         match header:
             case {"fingerprint": str(fingerprint), "about": dict(about), "arrays": list(entries)}:
                 self.fingerprint, self.about = fingerprint, about
             case _:
-                raise self.damaged("a header of another kind")
+                raise self.damaged("invalid header")
         self.arrays: Arrays = {}  # read-only
-        self._sums: dict[str, int] = {}
+        self._checksums: dict[str, int] = {}
         for entry in entries:
-            end = self._add(entry, end + -end % ALIGN)
+            end = self._add(entry, end + -end % ALIGNMENT)
         if end != len(self._map):
-            raise self.damaged(f"{len(self._map)} bytes, not {end}")
+            raise self.damaged(f"{len(self._map)} bytes, expected {end}")
 
     def check(self) -> None:
-        """Compare the arrays with their checksums. Raises Damaged."""
+        """Verify the arrays' checksums. Raises Damaged."""
         for name, array in self.arrays.items():
-            if _sum(array) != self._sums[name]:
+            if _checksum(array) != self._checksums[name]:
                 raise self.damaged(f"'{name}' does not match its checksum")
-        self._map.madvise(mmap.MADV_DONTNEED)  # not resident until asked for
+        self._map.madvise(mmap.MADV_DONTNEED)  # drop the pages again
 
     def damaged(self, why: str) -> Damaged:
-        """The error that says so."""
+        """A `Damaged` error about this file."""
         return Damaged(f"{self.path}: {why}")
 
     def _head(self) -> bytes:
-        """All up to the checksum of the header, which is right."""
+        """The verified bytes up to the header's checksum."""
         size = len(self._map)
-        if size < PREFIX.size + SUM.size:
+        if size < PREFIX.size + CHECKSUM.size:
             raise self.damaged(f"only {size} bytes")
         magic, version, length = PREFIX.unpack_from(self._map)
         if magic != MAGIC:
-            raise self.damaged("no index file of draftline")
+            raise self.damaged("not a draftline array file")
         if version != VERSION:
-            raise self.damaged(f"version {version}, not {VERSION}")
+            raise self.damaged(f"format version {version}, expected {VERSION}")
         end = PREFIX.size + length
-        if length > HEADER or end + SUM.size > size:
-            raise self.damaged(f"a header of {length} bytes")
+        if length > MAX_HEADER_BYTES or end + CHECKSUM.size > size:
+            raise self.damaged(f"invalid header length {length}")
         head = self._map[:end]
-        if SUM.unpack_from(self._map, end)[0] != zlib.crc32(head):
-            raise self.damaged("its header does not match its checksum")
+        if CHECKSUM.unpack_from(self._map, end)[0] != zlib.crc32(head):
+            raise self.damaged("header does not match its checksum")
         return head
 
     def _add(self, entry: object, start: int) -> int:
-        """Take in the array that starts there; where it stops."""
+        """Add the array that starts there; returns where it ends."""
         match entry:
             case [str(name), str(dtype), list(shape), int(checksum)] if (
                 NAME.fullmatch(name)
@@ -124,96 +125,98 @@ class ArrayFile:
             ):
                 kind = np.dtype(dtype)
             case _:
-                raise self.damaged("an array of another kind in its header")
+                raise self.damaged("invalid array in its header")
         count = math.prod(shape)
         stop = start + count * kind.itemsize
         numpy_counts = math.prod(max(length, 1) for length in shape) * kind.itemsize
         if stop > len(self._map) or numpy_counts >= 1 << 63:
-            raise self.damaged(f"'{name}' is too large for it")
+            raise self.damaged(f"'{name}' exceeds the file")
         self.arrays[name] = np.frombuffer(self._map, kind, count, start).reshape(shape)
-        self._sums[name] = checksum
+        self._checksums[name] = checksum
         return stop
 
 
 def check(arrays: Arrays) -> None:
-    """ValueError for what `write` cannot store as it is."""
+    """ValueError if `write` cannot store these arrays."""
     for name, array in arrays.items():
         if not NAME.fullmatch(name):
-            raise ValueError(f"array {name!r}: want an ASCII identifier of at most 64 letters")
+            raise ValueError(f"array {name!r}: use an ASCII identifier of at most 64 characters")
         if array.dtype.str not in DTYPES:
-            raise ValueError(f"array '{name}': {array.dtype}; want one of {sorted(DTYPES)}")
+            raise ValueError(f"array '{name}': dtype {array.dtype} is not one of {sorted(DTYPES)}")
         if not array.flags.c_contiguous or array.ndim > 32:
             raise ValueError(f"array '{name}': not in C order; use np.ascontiguousarray")
 
 
-def write(path: Path, fingerprint: str, about: dict[str, Any], arrays: Arrays) -> Seal:
-    """Write a file beside its place and rename it; its name is on disk after `sync` of the folder.
+def write(path: Path, fingerprint: str, about: dict[str, Any], arrays: Arrays) -> FileIdentity:
+    """Write a file atomically; call `sync` on the folder to make the rename durable.
 
-    OSError names the file, and leaves nothing of it. `about` holds JSON values.
+    `about` is JSON metadata. After an OSError, which names the file, nothing is left of it.
     """
     check(arrays)
-    entries = [[key, each.dtype.str, each.shape, _sum(each)] for key, each in arrays.items()]
+    entries = [[key, each.dtype.str, each.shape, _checksum(each)] for key, each in arrays.items()]
     header = {"fingerprint": fingerprint, "about": about, "arrays": entries}
     text = json.dumps(header, allow_nan=False).encode("ascii")
-    if len(text) > HEADER:
-        raise ValueError(f"{path}: a header of {len(text)} bytes, not {HEADER}: use an array")
+    if len(text) > MAX_HEADER_BYTES:
+        raise ValueError(
+            f"{path}: metadata of {len(text)} bytes, limit {MAX_HEADER_BYTES}; use an array"
+        )
     head = PREFIX.pack(MAGIC, VERSION, len(text)) + text
     checksum = zlib.crc32(head)
-    made = path.with_name(f"{secrets.token_hex(16)}.tmp")
+    temporary = path.with_name(f"{secrets.token_hex(16)}.tmp")
     try:
-        handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            size = _put(handle, memoryview(head + SUM.pack(checksum)))
+            size = _write_all(descriptor, memoryview(head + CHECKSUM.pack(checksum)))
             for array in arrays.values():
-                size += _put(handle, memoryview(bytes(-size % ALIGN)))
-                size += _put(handle, _bytes(array))
-            os.fsync(handle)
+                size += _write_all(descriptor, memoryview(bytes(-size % ALIGNMENT)))
+                size += _write_all(descriptor, _bytes(array))
+            os.fsync(descriptor)
         finally:
-            os.close(handle)
-        made.replace(path)
+            os.close(descriptor)
+        temporary.replace(path)
     except OSError as error:
-        made.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
-    return Seal(size, checksum)
+    return FileIdentity(size, checksum)
 
 
 def sync(folder: Path) -> None:
-    """Put the names in a folder on disk."""
-    handle = os.open(folder, os.O_RDONLY)
+    """Make renames and deletions in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 def _map(path: Path) -> mmap.mmap:
-    """A whole file, read-only. Raises OSError, Damaged."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe must not hold us up
+    """Map a whole file read-only. Raises OSError or Damaged."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # never block on a named pipe
     try:
-        status = os.fstat(handle)
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise Damaged(f"{path}: not a regular file")
         if status.st_size == 0:
             raise Damaged(f"{path}: empty")
-        return mmap.mmap(handle, status.st_size, access=mmap.ACCESS_READ)
+        return mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:
-    """The bytes of an array in C order, not copied."""
+    """The bytes of an array in C order, without a copy."""
     return array.reshape(-1).view(np.uint8).data
 
 
-def _sum(array: NDArray[Any]) -> int:
+def _checksum(array: NDArray[Any]) -> int:
     return zlib.crc32(_bytes(array))
 
 
-def _put(handle: int, data: memoryview) -> int:
-    """Write all of it; its length."""
+def _write_all(descriptor: int, data: memoryview) -> int:
+    """Write all of it; returns its length."""
     at = 0
     while at < len(data):
-        at += os.write(handle, data[at:])
+        at += os.write(descriptor, data[at:])
     return at

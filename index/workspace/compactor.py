@@ -1,7 +1,8 @@
-"""A thread that does some work soon after it was asked to."""
+"""A background thread that compacts an index shortly after it changed."""
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections.abc import Callable
@@ -9,9 +10,12 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 
-class Tender:
-    """Calls `work` once after any number of `soon`, and again after the seconds that it says, if it
-    does. The thread starts with the first `soon`."""
+class Compactor:
+    """Runs `work` on its own thread, once for any number of requests made before it starts.
+
+    `work` may return a number of seconds after which it wants to run again. The thread starts with
+    the first request.
+    """
 
     def __init__(self, work: Callable[[], float | None]) -> None:
         self._work = work
@@ -20,33 +24,37 @@ class Tender:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def soon(self) -> None:
-        """The work is due."""
+    def request(self) -> None:
+        """Run `work` soon. Ignored after `close`."""
         with self._lock:
             if self._thread is None and not self._closing:
-                self._thread = threading.Thread(target=self._run, name="index", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="compactor", daemon=True)
                 self._thread.start()
+                atexit.register(self.join)  # the interpreter cannot end under running native code
         self._wake.set()
 
     def close(self) -> None:
-        """End the thread; the work it does now is finished, no other is begun."""
+        """Start no more work, without waiting for what is running; see `join`."""
         with self._lock:
             self._closing = True
         self._wake.set()
+
+    def join(self) -> None:
+        """Close, and block until running work has ended."""
+        self.close()
         if self._thread:
             self._thread.join()
 
     def _run(self) -> None:
-        pause: float | None = None
+        delay: float | None = None
         while True:
-            self._wake.wait(pause)
+            self._wake.wait(delay)
             self._wake.clear()
             if self._closing:
+                atexit.unregister(self.join)
                 return
-            pause = None
+            delay = None
             try:
-                pause = self._work()
-            except Exception as error:  # whatever it is: the next change tries again
-                log.warning(
-                    "the index was not merged or saved: %s: %s", type(error).__name__, error
-                )
+                delay = self._work()
+            except Exception as error:  # the next change tries again
+                log.warning("cannot compact or save the index: %s: %s", type(error).__name__, error)

@@ -1,7 +1,4 @@
-"""Gathers paths that may have changed and tells them in batches, from one thread.
-
-It knows nothing of where the news comes from, and reads no file.
-"""
+"""Debouncing: collects paths that may have changed and reports them in batches from one thread."""
 
 from __future__ import annotations
 
@@ -15,118 +12,122 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-Changed = Callable[[set[Path] | None], None]  # what may have changed; None: anything may have
+OnChange = Callable[[set[Path] | None], None]  # paths that may have changed; None: any may have
 
-MANY = 5000  # paths of a batch above which looking at everything is no dearer
-SHARE = 20  # a look at everything that takes a second is not repeated within this many
+MAX_BATCH_PATHS = 5000  # above that a batch becomes a full scan
+RESCAN_COST_FACTOR = 20  # full scans take at most one part in so many of the time
 
 
-class Batches:
-    """Calls `changed` with what was noted, `quiet` seconds after the last note or `most` after the
-    first, and with None `every` seconds; never while it still runs. `attend` is called before each
-    call, and every `attend_every` seconds. After an exception of `changed` there is a None soon."""
+class Debouncer:
+    """Calls `on_change` with the paths noted so far, from a thread of its own, one call at a time.
+
+    A batch is reported `quiet_s` after its last path, or `max_delay_s` after its first one. None,
+    a full scan, is reported every `rescan_s`, and soon after `on_change` raised an exception.
+    `heartbeat` runs before each report, and every `heartbeat_s`.
+    """
 
     def __init__(
         self,
-        changed: Changed,
-        attend: Callable[[], None],
-        quiet: float,
-        most: float,
-        every: float,
-        attend_every: float,
+        on_change: OnChange,
+        heartbeat: Callable[[], None],
+        quiet_s: float,
+        max_delay_s: float,
+        rescan_s: float,
+        heartbeat_s: float,
     ) -> None:
-        self.every = every  # may be set at any time
-        self._changed, self._attend = changed, attend
-        self._quiet, self._most, self._attend_every = quiet, most, attend_every
-        self._news = threading.Condition()  # guards the three lines that follow
+        self.rescan_s = rescan_s  # may be set at any time
+        self._on_change, self._heartbeat = on_change, heartbeat
+        self._quiet_s, self._max_delay_s, self._heartbeat_s = quiet_s, max_delay_s, heartbeat_s
+        self._noted = threading.Condition()  # guards the next three lines
         self._paths: set[str] = set()
         self._everything = self._stopping = False
-        self._first = self._last = math.inf  # times of the batch's first and last note
-        self._attended = self._looked = 0.0  # when it was last attended to, and None was told
-        self._cost = 0.0  # seconds that None took
+        self._first = self._last = math.inf  # times of the batch's first and last path
+        self._heartbeat_at = self._rescanned_at = 0.0  # times of the last ones
+        self._rescan_cost = 0.0  # seconds that the last full scan took
         self._failed = False
         self._thread: threading.Thread | None = None
 
     def note(self, path: str | None) -> None:
-        """A path, with all below it, may have changed; None: anything may have. From any thread."""
-        with self._news:
+        """Add a path, including everything below it, to the batch; None: everything. Any thread."""
+        with self._noted:
             if path is None:
                 self._everything = True
-            elif len(self._paths) <= MANY and not _is_below(path, self._paths):
+            elif len(self._paths) <= MAX_BATCH_PATHS and not _is_below(path, self._paths):
                 self._paths.add(path)
             self._last = time.monotonic()
             if self._first == math.inf:
                 self._first = self._last
-                self._news.notify()
+                self._noted.notify()
 
     def start(self) -> None:
         self._take()
         self._stopping = False
-        self._attended = self._looked = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
+        self._heartbeat_at = self._rescanned_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="debouncer", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when a running call has; none follows."""
+        """Drop the batch. Blocks until a running `on_change` has returned."""
         if self._thread is not None:
-            with self._news:
+            with self._noted:
                 self._stopping = True
-                self._news.notify()
+                self._noted.notify()
             self._thread.join()
             self._thread = None
 
     def _run(self) -> None:
         while True:
-            with self._news:
+            with self._noted:
                 while not self._stopping and (wait := self._due() - time.monotonic()) > 0:
-                    self._news.wait(wait)
+                    self._noted.wait(wait)
                 if self._stopping:
                     return
             now = time.monotonic()
-            ready = now >= min(self._batch_at(), self._look_at())
-            if now >= self._look_at():
+            ready = now >= min(self._batch_at(), self._rescan_at())
+            if now >= self._rescan_at():
                 self.note(None)
             batch = self._take() if ready else set()
-            self._attend()
-            self._attended = time.monotonic()
+            self._heartbeat()
+            self._heartbeat_at = time.monotonic()
             if ready:
-                self._tell(batch)
+                self._report(batch)
 
     def _due(self) -> float:
-        return min(self._attended + self._attend_every, self._look_at(), self._batch_at())
+        return min(self._heartbeat_at + self._heartbeat_s, self._rescan_at(), self._batch_at())
 
     def _batch_at(self) -> float:
-        return min(self._last + self._quiet, self._first + self._most)
+        return min(self._last + self._quiet_s, self._first + self._max_delay_s)
 
-    def _look_at(self) -> float:
-        every = min(self.every, self._attend_every) if self._failed else self.every
-        return self._looked + max(every, SHARE * self._cost)
+    def _rescan_at(self) -> float:
+        every = min(self.rescan_s, self._heartbeat_s) if self._failed else self.rescan_s
+        return self._rescanned_at + max(every, RESCAN_COST_FACTOR * self._rescan_cost)
 
     def _take(self) -> set[Path] | None:
-        """The batch so far; the next one begins."""
-        with self._news:
-            paths, everything = self._paths, self._everything or len(self._paths) > MANY
+        """End the batch and return it."""
+        with self._noted:
+            paths = self._paths
+            everything = self._everything or len(paths) > MAX_BATCH_PATHS
             self._paths, self._everything = set(), False
             self._first = self._last = math.inf
         return None if everything else {Path(path) for path in paths if not _is_below(path, paths)}
 
-    def _tell(self, batch: set[Path] | None) -> None:
+    def _report(self, batch: set[Path] | None) -> None:
         started = time.monotonic()
         try:
-            self._changed(batch)
+            self._on_change(batch)
         except Exception as error:
-            logger.error("a change was not taken in: %s: %s", type(error).__name__, error)
+            logger.error("cannot process a change, rescanning: %s: %s", type(error).__name__, error)
             self._failed = True
-            self._looked = time.monotonic()
+            self._rescanned_at = time.monotonic()
         else:
             self._failed = self._failed and batch is not None
         if batch is None:
-            self._looked = time.monotonic()
-            self._cost = self._looked - started
+            self._rescanned_at = time.monotonic()
+            self._rescan_cost = self._rescanned_at - started
 
 
 def _is_below(path: str, paths: set[str]) -> bool:
-    """Whether a folder around the path is among the paths."""
+    """Whether an ancestor of the path is among the paths."""
     end = path.rfind(os.sep)
     while end > 0:
         if path[:end] in paths:

@@ -1,7 +1,8 @@
-"""Which files of a folder count as text to copy from, and why the others do not.
+"""Decides which files of a folder are indexed, and reads them.
 
-Skipped: what .gitignore and .git/info/exclude say (not a user's global excludes), version control,
-junk, secrets, binaries, files over 1 MiB, linked folders, and what a link leads to outside.
+Skipped are files ignored by .gitignore and .git/info/exclude (not by the user's global excludes),
+version control, build output, caches, secrets, binaries, files over 1 MiB, links to folders, and
+links that lead out of the folder.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pathspec import GitIgnoreSpec
 
-LARGEST = 1 << 20  # bytes of a file
-SNIFFED = 1 << 13  # bytes in which a NUL makes a file binary
+MAX_FILE_BYTES = 1 << 20
+BINARY_CHECK_BYTES = 1 << 13  # a NUL among them makes a file binary
 
 # fmt: off
-SECRET_FILES = (  # patterns of lower-case names
+SECRET_FILES = (  # glob patterns of lower-case names
     ".env*", "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk", "*.jks", "*.keystore", "*.kdbx",
     "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "credentials*", ".netrc", "_netrc",
     ".npmrc", ".pypirc", ".pgpass", ".git-credentials", ".htpasswd",
@@ -35,63 +37,74 @@ JUNK_FOLDERS = frozenset({
     ".hypothesis", ".gradle", ".idea", ".next", ".terraform", "build", "dist",
 })
 # fmt: on
-JUNK_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")  # a folder with one of these is made, not written
-TRIES = 3  # readings of a file that changes meanwhile
-RACE = 100_000_000  # ns: two writes this close together may leave the same stamp
+JUNK_MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")  # mark a folder as generated
+MAX_READ_ATTEMPTS = 3  # of a file that changes while it is read
+TIMESTAMP_GRANULARITY_NS = 100_000_000  # closer writes may leave the same timestamps
 
-Stamp = tuple[int, int, int, int]  # of a file: size, mtime and ctime in ns, inode
-Report = Callable[[str, str], None]  # (path in the folder, why it was skipped)
+
+class Stamp(NamedTuple):
+    """Identifies the contents of a file without reading it."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+Report = Callable[[str, str], None]  # (path relative to the folder, why it was skipped)
 
 
 class Skipped(ValueError):
-    """A file that does not count; the message is the reason."""
+    """A file that is not indexed; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A file that may count; only reading it tells whether it is text."""
+class FileEntry:
+    """A candidate for indexing; whether it is text is known only after reading it."""
 
-    path: str  # in the folder, with "/"; undecodable bytes as surrogate escapes
-    full: str  # absolute path to read; of a link, the real path of what it leads to
-    stamp: Stamp  # of what `full` is, when it was looked at
+    path: str  # relative to the folder, with "/" and surrogate escapes
+    real_path: str  # absolute path to read; a link's target
+    stamp: Stamp  # of `real_path`
 
     @property
     def changed(self) -> int:
-        """When the file was last written, ns since the epoch."""
-        return self.stamp[1]
+        """Modification time in ns since the epoch."""
+        return self.stamp.mtime_ns
 
 
-# A regex with a group for each line, the last line first, and by group (line, whether it ignores).
-_Lines = tuple[re.Pattern[str], list[tuple[int, bool]]]
+# One regex with a group per line, last line first, and per group (line number, whether it ignores).
+_Patterns = tuple[re.Pattern[str], list[tuple[int, bool]]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Rules:
-    """An ignore file. The last line that matches decides; what is a folder ends in "/"."""
+class _IgnoreFile:
+    """An ignore file. The last matching line decides. Paths of folders end in "/"."""
 
-    start: int  # in a full path: where the path below the file's folder starts
-    names: _Lines  # they look at the name alone
-    paths: _Lines  # those with an inner "/" look at the path below the file's folder
-
-
-Rules = tuple[_Rules, ...]  # innermost first
+    start: int  # where the part of an absolute path below the ignore file's folder starts
+    names: _Patterns  # without an inner "/": matched against the name alone
+    paths: _Patterns  # with an inner "/": matched against the path below the folder
 
 
-def walk(root: Path | str, report: Report | None = None, gitignore: bool = True) -> Iterator[File]:
-    """The files of a folder, sorted by name, depth first; `gitignore` False: ignored ones, too.
-    NotADirectoryError where it is none."""
+IgnoreFiles = tuple[_IgnoreFile, ...]  # innermost first
+
+
+def walk(
+    root: Path | str, report: Report | None = None, gitignore: bool = True
+) -> Iterator[FileEntry]:
+    """The candidate files of a folder, sorted by name, depth first; `gitignore`: skip ignored ones.
+    NotADirectoryError if it is not a folder."""
     top = os.path.realpath(root)
     if not os.path.isdir(top):
         raise NotADirectoryError(f"{top}: not a folder; name one that exists")
     report = report or (lambda path, reason: None)
-    above = _rules_above(top) if gitignore else None
-    open_folders: list[tuple[str, Iterator[os.DirEntry[str]], Rules | None]] = []
+    above = _ignore_files_above(top) if gitignore else None
+    open_folders: list[tuple[str, Iterator[os.DirEntry[str]], IgnoreFiles | None]] = []
     try:
-        open_folders.append(("", *_listed(top, above)))
+        open_folders.append(("", *_list(top, above)))
     except OSError as error:
         report(".", _unreadable(error))
     while open_folders:
-        folder, entries, rules = open_folders[-1]
+        folder, entries, ignore_files = open_folders[-1]
         entry = next(entries, None)
         if entry is None:
             open_folders.pop()
@@ -99,12 +112,12 @@ def walk(root: Path | str, report: Report | None = None, gitignore: bool = True)
         path, file = folder + entry.name, None
         try:
             if entry.is_dir(follow_symlinks=False):
-                _check_folder(entry.path, entry.name, rules)
-                open_folders.append((path + "/", *_listed(entry.path, rules)))
+                _check_folder(entry.path, entry.name, ignore_files)
+                open_folders.append((path + "/", *_list(entry.path, ignore_files)))
             else:
-                _check_name(entry.path, entry.name, rules)
-                file = _file(top, above, path, entry.path, entry.stat(follow_symlinks=False))
-        except OSError as error:  # also gone since it was listed
+                _check_name(entry.path, entry.name, ignore_files)
+                file = _entry(top, above, path, entry.path, entry.stat(follow_symlinks=False))
+        except OSError as error:  # or deleted since it was listed
             report(path, _unreadable(error))
         except Skipped as skipped:
             report(path, str(skipped))
@@ -112,67 +125,67 @@ def walk(root: Path | str, report: Report | None = None, gitignore: bool = True)
             yield file
 
 
-def look(root: Path | str, path: str, gitignore: bool = True) -> File:
-    """One file by its path in the folder, not read. Raises Skipped for the reasons of `walk`."""
+def lookup(root: Path | str, path: str, gitignore: bool = True) -> FileEntry:
+    """One file by its relative path, unread. Raises Skipped for the reasons of `walk`."""
     top = os.path.realpath(root)
-    return _look(top, _rules_above(top) if gitignore else None, path)
+    return _lookup(top, _ignore_files_above(top) if gitignore else None, path)
 
 
-def load(file: File) -> tuple[str, Stamp | None]:
-    """The exact text of a file, and its stamp, or None where that would not tell a later text from
-    this one. Raises Skipped, also where the file was moved or a link took its place."""
+def load(file: FileEntry) -> tuple[str, Stamp | None]:
+    """The exact text of a file, and its stamp, or None if a later write might not change the stamp.
+    Raises Skipped, also if the file was moved or replaced by a link."""
     try:
-        with open(file.full, "rb", 0, opener=_open) as opened:
-            if _moved(opened.fileno(), file.full):
+        with open(file.real_path, "rb", 0, opener=_open) as opened:
+            if _was_moved(opened.fileno(), file.real_path):
                 raise Skipped("a folder on its path became a link")
-            return _steady(opened.fileno())
+            return _read_stable(opened.fileno())
     except OSError as error:
         raise Skipped(_unreadable(error)) from error
 
 
 def read(path: Path | str) -> str:
-    """The exact text of a file, line ends and BOM kept. Raises Skipped."""
+    """The exact text of a file, including line ends and BOM. Raises Skipped."""
     try:
         with Path(path).open("rb") as file:
-            data = file.read(LARGEST + 1)
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise Skipped(_unreadable(error)) from error
-    return text_of(data)
+    return decode(data)
 
 
 def _open(path: str, flags: int) -> int:
-    """To read a file as it is now: a link fails and a pipe does not wait."""
+    """An opener that fails on a link and does not block on a pipe."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
 
 
-def _steady(descriptor: int) -> tuple[str, Stamp | None]:
-    """The text of an open file, read again where it changed meanwhile, and its stamp if known."""
-    for _ in range(TRIES):
+def _read_stable(descriptor: int) -> tuple[str, Stamp | None]:
+    """The text of an open file, read again if it changed meanwhile, and its stamp as in `load`."""
+    for _ in range(MAX_READ_ATTEMPTS):
         now = time.time_ns()
         status = os.fstat(descriptor)
         stamp = _stamp(status)
         if not stat.S_ISREG(status.st_mode):
             raise Skipped("not a regular file")
-        data = os.pread(descriptor, LARGEST + 1, 0)
+        data = os.pread(descriptor, MAX_FILE_BYTES + 1, 0)
         if stamp == _stamp(os.fstat(descriptor)):
-            return text_of(data), stamp if max(stamp[1:3]) < now - RACE else None
-    return text_of(data), None
+            return decode(data), stamp if max(stamp[1:3]) < now - TIMESTAMP_GRANULARITY_NS else None
+    return decode(data), None
 
 
-def _moved(descriptor: int, path: str) -> bool:
-    """Whether an open file lies elsewhere than its path says, a folder on it being a link now."""
+def _was_moved(descriptor: int, path: str) -> bool:
+    """Whether an open file is not at its path because a folder on it became a link."""
     try:
         real = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:  # not Linux
         real = os.path.realpath(path)
-    return real not in (path, path + " (deleted)")  # it may have been replaced since it was opened
+    return real not in (path, path + " (deleted)")  # replaced since it was opened
 
 
-def text_of(data: bytes) -> str:
-    """The text that bytes are. Raises Skipped."""
-    if len(data) > LARGEST:
-        raise Skipped(f"over {LARGEST >> 20} MiB")
-    if b"\0" in data[:SNIFFED]:
+def decode(data: bytes) -> str:
+    """The text of a file's contents. Raises Skipped."""
+    if len(data) > MAX_FILE_BYTES:
+        raise Skipped(f"over {MAX_FILE_BYTES >> 20} MiB")
+    if b"\0" in data[:BINARY_CHECK_BYTES]:
         raise Skipped("binary")
     if data.startswith(b"-----BEGIN ") and b"PRIVATE KEY" in data.split(b"\n", 1)[0]:
         raise Skipped("may hold secrets: a private key")
@@ -183,67 +196,71 @@ def text_of(data: bytes) -> str:
 
 
 def _stamp(status: os.stat_result) -> Stamp:
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
-def _look(top: str, above: Rules | None, path: str) -> File:
+def _lookup(top: str, above: IgnoreFiles | None, path: str) -> FileEntry:
     parts = path.split("/")
     if "\0" in path or not {"", ".", ".."}.isdisjoint(parts):
         raise Skipped("not a path in the folder")
-    full, rules = top, above
+    absolute, ignore_files = top, above
     for left, part in zip(reversed(range(len(parts))), parts, strict=True):
-        rules = _more(full, rules)
-        full = os.path.join(full, part)
-        (_check_folder if left else _check_name)(full, part, rules)
+        ignore_files = _with_rules_in(absolute, ignore_files)
+        absolute = os.path.join(absolute, part)
+        (_check_folder if left else _check_name)(absolute, part, ignore_files)
     try:
-        return _file(top, above, path, full, os.lstat(full))
+        return _entry(top, above, path, absolute, os.lstat(absolute))
     except OSError as error:
         raise Skipped(_unreadable(error)) from error
 
 
-def _listed(folder: str, rules: Rules | None) -> tuple[Iterator[os.DirEntry[str]], Rules | None]:
-    """What a folder holds, by name, and the rules that hold there, innermost first."""
+def _list(
+    folder: str, ignore_files: IgnoreFiles | None
+) -> tuple[Iterator[os.DirEntry[str]], IgnoreFiles | None]:
+    """The entries of a folder by name, and its ignore files, innermost first."""
     with os.scandir(folder) as entries:
         by_name = sorted(entries, key=lambda entry: os.fsencode(entry.name))
-    return iter(by_name), _more(folder, rules)
+    return iter(by_name), _with_rules_in(folder, ignore_files)
 
 
-def _check_folder(full: str, name: str, rules: Rules | None) -> None:
-    if os.path.islink(full):
+def _check_folder(absolute: str, name: str, ignore_files: IgnoreFiles | None) -> None:
+    if os.path.islink(absolute):
         raise Skipped("a link to a folder")
     if name.lower() in SECRET_FOLDERS:
         raise Skipped("may hold secrets")
     if name in JUNK_FOLDERS or name.endswith(".egg-info"):
         raise Skipped(f"a {name} folder")
     for mark in JUNK_MARKS:
-        if os.path.isfile(os.path.join(full, mark)):
+        if os.path.isfile(os.path.join(absolute, mark)):
             raise Skipped(f"holds {mark}")
-    if rules and _ignored(full + "/", name + "/", rules):
+    if ignore_files and _ignored(absolute + "/", name + "/", ignore_files):
         raise Skipped("ignored by .gitignore")
 
 
-def _check_name(full: str, name: str, rules: Rules | None) -> None:
+def _check_name(absolute: str, name: str, ignore_files: IgnoreFiles | None) -> None:
     if name == ".git" or SECRET_NAME.match(name.lower()):
         raise Skipped("a .git file" if name == ".git" else "may hold secrets")
-    if rules and _ignored(full, name, rules):
+    if ignore_files and _ignored(absolute, name, ignore_files):
         raise Skipped("ignored by .gitignore")
 
 
-def _file(top: str, above: Rules | None, path: str, full: str, status: os.stat_result) -> File:
-    """A file whose name counts, by kind and size."""
+def _entry(
+    top: str, above: IgnoreFiles | None, path: str, absolute: str, status: os.stat_result
+) -> FileEntry:
+    """A file that passed the check of its name; checks its type and size."""
     if stat.S_ISLNK(status.st_mode):
-        return _linked(top, above, path, full)
+        return _follow_link(top, above, path, absolute)
     if not stat.S_ISREG(status.st_mode):
         raise Skipped("not a regular file")
-    if status.st_size > LARGEST:
-        raise Skipped(f"over {LARGEST >> 20} MiB")
-    return File(path, full, _stamp(status))
+    if status.st_size > MAX_FILE_BYTES:
+        raise Skipped(f"over {MAX_FILE_BYTES >> 20} MiB")
+    return FileEntry(path, absolute, _stamp(status))
 
 
-def _linked(top: str, above: Rules | None, path: str, full: str) -> File:
-    """A link counts as what it leads to, where that is a file of the folder which counts itself."""
+def _follow_link(top: str, above: IgnoreFiles | None, path: str, absolute: str) -> FileEntry:
+    """A link is indexed if its target is an indexed file of the same folder."""
     try:
-        target = os.path.realpath(full, strict=True)
+        target = os.path.realpath(absolute, strict=True)
     except OSError as error:
         raise Skipped("a broken link") from error
     if os.path.isdir(target):
@@ -252,37 +269,39 @@ def _linked(top: str, above: Rules | None, path: str, full: str) -> File:
     if not target.startswith(start):
         raise Skipped("a link out of the folder")
     try:
-        file = _look(top, above, target[len(start) :])
+        file = _lookup(top, above, target[len(start) :])
     except Skipped as skipped:
         raise Skipped(f"a link to a file that is skipped: {skipped}") from skipped
-    return File(path, file.full, file.stamp)
+    return FileEntry(path, file.real_path, file.stamp)
 
 
-def _rules_above(top: str) -> Rules:
-    """The rules of the repository around a folder, from the folder's parent to its top. None of
-    them hold where they ignore the folder itself: then the repository is not about it."""
-    inside: list[str] = []  # the folder and those around it, up to the top of the repository
+def _ignore_files_above(top: str) -> IgnoreFiles:
+    """The ignore files of the repository around a folder, from the folder's parent to the top.
+
+    None of them apply if they ignore the folder itself.
+    """
+    inside: list[str] = []  # the folder and its ancestors, up to the top of the repository
     for folder in (top, *map(str, Path(top).parents)):
         if os.path.exists(os.path.join(folder, ".git")):
             break
         inside.append(folder)
     else:
         return ()
-    rules = _rules_in(folder, ".git/info/exclude")
+    ignore_files = _ignore_file_in(folder, ".git/info/exclude")
     for part in reversed(inside):
-        rules = _rules_in(os.path.dirname(part)) + rules
-        if _ignored(part + "/", os.path.basename(part) + "/", rules):
+        ignore_files = _ignore_file_in(os.path.dirname(part)) + ignore_files
+        if _ignored(part + "/", os.path.basename(part) + "/", ignore_files):
             return ()
-    return rules
+    return ignore_files
 
 
-def _more(folder: str, rules: Rules | None) -> Rules | None:
-    """The rules that hold below `folder`; None where none are asked for."""
-    return None if rules is None else _rules_in(folder) + rules
+def _with_rules_in(folder: str, ignore_files: IgnoreFiles | None) -> IgnoreFiles | None:
+    """The ignore files that apply below `folder`; None if ignore files are not used."""
+    return None if ignore_files is None else _ignore_file_in(folder) + ignore_files
 
 
-def _rules_in(folder: str, name: str = ".gitignore") -> Rules:
-    """Rules that hold below `folder`; none where the file is missing, as git does."""
+def _ignore_file_in(folder: str, name: str = ".gitignore") -> IgnoreFiles:
+    """The ignore file in `folder`; () if it is missing or unreadable, as git does."""
     start = os.path.join(folder, "")
     try:
         with open(start + name, "rb", opener=_open) as file:
@@ -291,11 +310,11 @@ def _rules_in(folder: str, name: str = ".gitignore") -> Rules:
             text = file.read().decode("utf-8-sig", "surrogateescape")
     except OSError:
         return ()
-    return (_Rules(len(start), _lines(text, False), _lines(text, True)),)
+    return (_IgnoreFile(len(start), _compile(text, False), _compile(text, True)),)
 
 
-def _trimmed(line: str) -> str:
-    """As git reads it, but for what pathspec takes "folder/**/" for: the folder itself."""
+def _normalize_line(line: str) -> str:
+    """A line as git reads it. Works around pathspec's "folder/**/" matching the folder itself."""
     line = line.removesuffix("\r")
     text = line.rstrip(" ")
     if text != line and (len(text) - len(text.rstrip("\\"))) % 2:
@@ -304,21 +323,21 @@ def _trimmed(line: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _lines(text: str, placed: bool) -> _Lines:
-    """Of an ignore file, the lines with an inner "/" or the others."""
+def _compile(text: str, anchored: bool) -> _Patterns:
+    """Compile the lines with an inner "/" (`anchored`), or the others."""
     found = [
-        (regex if placed else regex.removeprefix("^(?:.+/)?"), (number, ignores))
-        for number, line in reversed([*enumerate(map(_trimmed, text.split("\n")))])
-        if placed == ("/" in line.removeprefix("!").removesuffix("/"))
+        (regex if anchored else regex.removeprefix("^(?:.+/)?"), (number, ignores))
+        for number, line in reversed([*enumerate(map(_normalize_line, text.split("\n")))])
+        if anchored == ("/" in line.removeprefix("!").removesuffix("/"))
         for regex, ignores in _patterns(line)
     ]
-    either = re.compile("|".join(f"({regex})" for regex, _ in found) or "(?!)", re.DOTALL)
-    return either, [says for _, says in found]
+    regex_of_all = re.compile("|".join(f"({regex})" for regex, _ in found) or "(?!)", re.DOTALL)
+    return regex_of_all, [says for _, says in found]
 
 
 def _patterns(line: str) -> Iterator[tuple[str, bool]]:
-    """The regex of what a line matches itself (pathspec's own also matches what lies below that)
-    and whether it ignores. None for a line that git passes over too, such as a lone "!"."""
+    """The regex of what a line itself matches (pathspec's own also matches everything below), and
+    whether it ignores. Yields nothing for a line that git skips too, such as a lone "!"."""
     try:
         spec = GitIgnoreSpec.from_lines([line], backend="simple")
     except (ValueError, re.error):
@@ -326,15 +345,18 @@ def _patterns(line: str) -> Iterator[tuple[str, bool]]:
     for pattern in spec.patterns:
         if pattern.regex:
             regex = re.sub(r"\(\?P<\w+>", "(?:", pattern.regex.pattern)  # no named groups
-            end = "." if regex.endswith("/") else r"\Z"  # "folder/**" is not the folder itself
+            end = "." if regex.endswith("/") else r"\Z"  # not the folder itself
             yield (regex if regex.startswith("^") else ".*" + regex) + end, bool(pattern.include)
 
 
-def _ignored(full: str, name: str, rules: Rules) -> bool:
-    """Whether the innermost rules that know it say so."""
-    for rule in rules:
+def _ignored(absolute: str, name: str, ignore_files: IgnoreFiles) -> bool:
+    """Whether the innermost ignore file that matches says so."""
+    for ignore_file in ignore_files:
         last = -1, False
-        for (regex, says), text in ((rule.names, name), (rule.paths, full[rule.start :])):
+        for (regex, says), text in (
+            (ignore_file.names, name),
+            (ignore_file.paths, absolute[ignore_file.start :]),
+        ):
             match = regex.match(text)
             if match and match.lastindex:
                 last = max(last, says[match.lastindex - 1])

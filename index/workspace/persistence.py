@@ -1,7 +1,7 @@
-"""The index on disk: frozen segments and the table of their files, as arrays that `Store` keeps.
+"""The index on disk: frozen segments and a table of their files, as arrays in a `SegmentStore`.
 
-What is loaded is what was saved; whether the files still are so, the next scan sees by their
-stamps. Open buffers and the young segment are not saved: their files are read again.
+Loading restores what was saved; the next scan detects by their stamps which files changed since.
+Open buffers and the active segment are not saved: their files are read again.
 """
 
 from __future__ import annotations
@@ -21,103 +21,112 @@ import numpy as np
 from index._core import Frozen
 from index.workspace.array_file import Arrays
 from index.workspace.file_filter import Stamp
-from index.workspace.roots import Disk
-from index.workspace.segment import Document, Segment, tokens_of
-from index.workspace.segment_set import Living
-from index.workspace.segment_store import Part, Saved, Store, new_name
+from index.workspace.roots import RootFiles
+from index.workspace.segment import IndexedDocument, Segment, tokens_of
+from index.workspace.segment_set import SegmentSet
+from index.workspace.segment_store import Part, SavedState, SegmentStore, new_name
 
 log = logging.getLogger(__name__)
 
-UNKNOWN = (-1, -1, -1, -1)  # the stamp of a file that must be looked at again
-PAUSE = 10  # seconds between saves that nobody asked for
-RETRY = 60  # seconds after one that failed
-UNUSED = 90 * 24 * 3600  # seconds after which an index that nobody took up is deleted
+UNKNOWN_STAMP = Stamp(-1, -1, -1, -1)  # of a file that must be read again
+SAVE_INTERVAL_S = 10  # between saves in the background
+RETRY_INTERVAL_S = 60  # after a save that failed
+UNUSED_INDEX_S = 90 * 24 * 3600  # after which an index that nobody loaded is deleted
 
 
-class Shelf:
-    """Where the index of these roots and this tokenizer is kept."""
+class SavedIndex:
+    """The saved index of some roots for one tokenizer."""
 
     def __init__(self, folder: Path, roots: Sequence[Path], fingerprint: str) -> None:
         names = b"\0".join(os.fsencode(root) for root in roots)
-        mark = hashlib.sha256(names + b"\0" + fingerprint.encode()).hexdigest()
+        key = hashlib.sha256(names + b"\0" + fingerprint.encode()).hexdigest()
         self.folder = folder
-        self.store = Store(folder / mark[:32], mark)
-        self._saved = 0  # `Living.edition` at that time
-        self._next = 0.0  # monotonic seconds: not before, unless asked
+        self._store = SegmentStore(folder / key[:32], key)
+        self._saved_generation = 0
+        self._due_at = 0.0  # monotonic time of the next save in the background
         self._failing = False
 
-    def load(self, living: Living, disk: Disk) -> None:
-        """Take up what was saved, if anything usable was."""
-        saved = self.store.load()
+    def load(self, segments: SegmentSet, files: RootFiles) -> None:
+        """Load the saved index if there is a usable one."""
+        saved = self._store.load()
         if saved is None:
             return
         try:
-            segments = _segments(saved, living)
-            passed = _passed(saved)
+            loaded = _segments(saved, segments)
+            rejected = _rejected(saved)
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            log.warning("%s: %s; the index is built again", self.store.folder, error)
+            log.warning("%s: %s; rebuilding the index", self._store.folder, error)
             return
-        disk.passed = passed
-        living.take(segments)
-        self._saved = living.edition
+        files.rejected = rejected
+        segments.attach(loaded)
+        self._saved_generation = segments.generation
         with suppress(OSError):
-            os.utime(self.store.folder / "table")  # it is in use
+            os.utime(self._store.folder / "table")  # marks it as in use
 
-    def is_due(self, living: Living) -> bool:
-        """Whether there is something to save."""
-        return living.edition != self._saved
+    def is_due(self, segments: SegmentSet) -> bool:
+        """Whether anything changed since the last save."""
+        return segments.generation != self._saved_generation
 
-    def pause(self) -> float:
-        """Seconds until the next save that nobody asks for."""
-        return max(0.0, self._next - time.monotonic())
+    def seconds_until_due(self) -> float:
+        """Seconds until the next save in the background."""
+        return max(0.0, self._due_at - time.monotonic())
 
-    def save(self, living: Living, disk: Disk, buffers: Collection[str]) -> None:
-        """Keep the frozen segments, where they are others than last time. Another process may be
-        the one that does; a full disk is logged."""
-        self._next = time.monotonic() + PAUSE
-        if not self.is_due(living) or not self.store.acquire():
+    def save(self, segments: SegmentSet, files: RootFiles, buffers: Collection[str]) -> None:
+        """Save the frozen segments if they changed and no other process keeps this index. A full
+        disk is logged."""
+        self._due_at = time.monotonic() + SAVE_INTERVAL_S
+        if not self.is_due(segments) or not self._store.acquire():
             return
-        with living.lock:
-            edition = living.edition
-            segments = [
+        with segments.lock:
+            generation = segments.generation
+            kept = [
                 segment
-                for segment in living.segments
-                if segment.frozen and any(_is_kept(one, buffers) for one in segment.documents)
+                for segment in segments.segments
+                if segment.frozen and any(_is_saved(one, buffers) for one in segment.documents)
             ]
             documents = [
                 (at, document.place[1], document)
-                for at, segment in enumerate(segments)
+                for at, segment in enumerate(kept)
                 for document in segment.documents
-                if _is_kept(document, buffers)
+                if _is_saved(document, buffers)
             ]
         try:
-            parts = [_part(segment) for segment in segments]
-            self.store.save(Saved({}, _table(documents, disk.passed.copy()), parts))
-            self._saved = edition
+            parts = [_part(segment) for segment in kept]
+            self._store.save(SavedState({}, _table(documents, files.rejected.copy()), parts))
+            self._saved_generation = generation
             self._failing = False
             self._delete_unused()
         except OSError as error:
             if not self._failing:
-                log.warning("%s; the index is not saved until this is mended", error)
+                log.warning("cannot save the index, retrying: %s", error)
             self._failing = True
-            self._next = time.monotonic() + RETRY
-
-    def _delete_unused(self) -> None:
-        """The indexes of folders that were not opened for long hold text that nobody needs."""
-        for table in self.folder.glob("*/table"):
-            with suppress(OSError), Store(table.parent, "") as store:  # another one may be first
-                if time.time() - table.stat().st_mtime > UNUSED and store.acquire():
-                    store.clear()
+            self._due_at = time.monotonic() + RETRY_INTERVAL_S
 
     def clear(self) -> None:
-        """Delete it. PermissionError where another process keeps it."""
-        if not self.store.acquire():
-            raise PermissionError(f"{self.store.folder}: another process keeps this index; stop it")
-        self.store.clear()
-        self._saved = 0
+        """Delete it. PermissionError if another process keeps it."""
+        folder = self._store.folder
+        if not self._store.acquire():
+            raise PermissionError(f"{folder}: in use by another process; stop that one first")
+        self._store.clear()
+        self._saved_generation = 0
+
+    def nbytes(self) -> int:
+        """Bytes on disk."""
+        return self._store.nbytes()
+
+    def close(self) -> None:
+        """Let other processes save this index."""
+        self._store.close()
+
+    def _delete_unused(self) -> None:
+        """Delete the indexes of folders that were not opened for a long time."""
+        for table in self.folder.glob("*/table"):
+            with suppress(OSError), SegmentStore(table.parent, "") as store:
+                if time.time() - table.stat().st_mtime > UNUSED_INDEX_S and store.acquire():
+                    store.clear()
 
 
-def _is_kept(document: Document, buffers: Collection[str]) -> bool:
+def _is_saved(document: IndexedDocument, buffers: Collection[str]) -> bool:
     return document.alive and document.path not in buffers
 
 
@@ -140,16 +149,16 @@ def _part(segment: Segment) -> Part:
 
 
 def _table(
-    documents: Sequence[tuple[int, int, Document]], passed: dict[str, tuple[Stamp, str]]
+    documents: Sequence[tuple[int, int, IndexedDocument]], rejected: dict[str, tuple[Stamp, str]]
 ) -> Arrays:
-    """The file table: living documents, then files that were passed over, with segment -1."""
-    stamps = [document.stamp or UNKNOWN for _, _, document in documents]
-    stamps += [stamp for stamp, _ in passed.values()]
+    """The file table: live documents, then rejected files with segment -1."""
+    stamps = [document.stamp or UNKNOWN_STAMP for _, _, document in documents]
+    stamps += [stamp for stamp, _ in rejected.values()]
     digests = b"".join(document.digest for _, _, document in documents)
     return {
-        **_strings("path", [one.path for _, _, one in documents] + list(passed)),
-        **_strings("reason", [reason for _, reason in passed.values()]),
-        "segment": np.array([at for at, _, _ in documents] + [-1] * len(passed), np.int32),
+        **_pack_strings("path", [one.path for _, _, one in documents] + list(rejected)),
+        **_pack_strings("reason", [reason for _, reason in rejected.values()]),
+        "segment": np.array([at for at, _, _ in documents] + [-1] * len(rejected), np.int32),
         "number": np.array([number for _, number, _ in documents], np.int32),
         "changed": np.array([document.changed for _, _, document in documents], np.int64),
         "digest": np.frombuffer(digests, np.uint8).reshape(len(documents), 16),
@@ -157,7 +166,7 @@ def _table(
     }
 
 
-def _strings(name: str, texts: Sequence[str]) -> Arrays:
+def _pack_strings(name: str, texts: Sequence[str]) -> Arrays:
     data = [os.fsencode(text) for text in texts]
     return {
         name: np.frombuffer(b"".join(data), np.uint8),
@@ -165,19 +174,14 @@ def _strings(name: str, texts: Sequence[str]) -> Arrays:
     }
 
 
-def _texts(table: Arrays, name: str) -> list[str]:
+def _unpack_strings(table: Arrays, name: str) -> list[str]:
     data = table[name].tobytes()
     ends = table[f"{name}_ends"].tolist()
     return [os.fsdecode(data[a:b]) for a, b in pairwise([0, *ends])]
 
 
-def _stamp(row: list[int]) -> Stamp:
-    size, modified, changed, inode = row
-    return size, modified, changed, inode
-
-
-def _segments(saved: Saved, living: Living) -> list[Segment]:
-    """The segments with the documents that live in them. Errors where they do not fit."""
+def _segments(saved: SavedState, path_ids: SegmentSet) -> list[Segment]:
+    """The segments with their live documents. Raises an error if table and parts disagree."""
     table = saved.table
     segments = []
     for part in saved.parts:
@@ -187,39 +191,39 @@ def _segments(saved: Saved, living: Living) -> list[Segment]:
         segment.name = part.name
         segments.append(segment)
     columns = (table["segment"].tolist(), table["number"].tolist(), table["changed"].tolist())
-    by_place: dict[tuple[int, int], Document] = {}
-    paths, stamps = _texts(table, "path"), table["stamp"].tolist()
+    by_place: dict[tuple[int, int], IndexedDocument] = {}
+    paths, stamps = _unpack_strings(table, "path"), table["stamp"].tolist()
     for row, (at, number, changed) in enumerate(zip(*columns, strict=False)):
-        stamp = _stamp(stamps[row])
+        stamp = Stamp(*stamps[row])
         segment = segments[at]
-        document = Document(
+        document = IndexedDocument(
             path=paths[row],
             version=0,
             changed=changed,
             digest=table["digest"][row].tobytes(),
-            stamp=None if stamp == UNKNOWN else stamp,
+            stamp=None if stamp == UNKNOWN_STAMP else stamp,
             starts=_offsets(saved.parts[at].arrays, number),
             size=len(tokens_of(segment.core, number)),
         )
         document.place = (segment.core, number)
         if by_place.setdefault((at, number), document) is not document:
-            raise ValueError("two files at one place")
+            raise ValueError("two files share a document")
     for at, segment in enumerate(segments):
         for number in range(segment.core.documents):
             known = by_place.pop((at, number), None)
             if known:
-                segment.core.label(number, known.changed, *living.number(known.path))
+                segment.core.label(number, known.changed, *path_ids.path_ids(known.path))
             else:
                 segment.core.kill(number)
-                known = Document("", 0, 0, b"", None, None, 0, alive=False)
+                known = IndexedDocument("", 0, 0, b"", None, None, 0, alive=False)
             segment.documents.append(known)
     if by_place:
-        raise ValueError("a file at a place that is not there")
+        raise ValueError("a file names a missing document")
     return segments
 
 
-def _offsets(arrays: dict[str, Any], number: int) -> Any:
-    """`Document.starts`; None where a document has none."""
+def _offsets(arrays: Arrays, number: int) -> Any:
+    """`IndexedDocument.starts`; None if the document has none."""
     if "offset_ends" not in arrays:
         return None
     ends = arrays["offset_ends"]
@@ -227,10 +231,10 @@ def _offsets(arrays: dict[str, Any], number: int) -> Any:
     return found if len(found) else None
 
 
-def _passed(saved: Saved) -> dict[str, tuple[Stamp, str]]:
-    """By path: stamp and reason of the files that did not count for what they held."""
+def _rejected(saved: SavedState) -> dict[str, tuple[Stamp, str]]:
+    """By path: stamp and reason of the files that were rejected for their contents."""
     table = saved.table
-    paths, reasons = _texts(table, "path"), _texts(table, "reason")
-    stamps = [_stamp(row) for row in table["stamp"].tolist()]
+    paths, reasons = _unpack_strings(table, "path"), _unpack_strings(table, "reason")
+    stamps = [Stamp(*row) for row in table["stamp"].tolist()]
     first = len(paths) - len(reasons)
     return dict(zip(paths[first:], zip(stamps[first:], reasons, strict=True), strict=True))

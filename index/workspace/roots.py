@@ -1,7 +1,8 @@
-"""The files of the roots, as the disk has them now: where they are, which count, what they hold.
+"""The files under the workspace roots as they are on disk: which are indexed, and their text.
 
-Names are absolute paths in which the folders are no links. What is skipped is remembered, with why.
-Nothing outside the roots is read: who wants what a link leads to there names it as a root.
+Files are named by absolute paths whose folders contain no symbolic links. Skipped files are
+remembered with the reason. Nothing outside the roots is read: to index a link's target, add it as
+a root.
 """
 
 from __future__ import annotations
@@ -14,45 +15,45 @@ from typing import TYPE_CHECKING
 
 from index.records import Span
 from index.workspace import file_filter
-from index.workspace.file_filter import File, Skipped, Stamp
+from index.workspace.file_filter import FileEntry, Skipped, Stamp
 from index.workspace.token_cache import digest
 
 if TYPE_CHECKING:
-    from index.workspace.segment import Document
+    from index.workspace.segment import IndexedDocument
 
-Progress = Callable[[str, int, int], None]  # (what, done, of)
+Progress = Callable[[str, int, int], None]  # (what, done, total)
 
-WIDE = 64  # so many changed paths are looked at sooner by a walk over everything
+MAX_LOOKUP_PATHS = 64  # more changed paths than that are cheaper to find by a walk
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A text as it was read."""
+class FileText:
+    """The text of a file or buffer."""
 
     path: str
     text: str
     digest: bytes
-    stamp: Stamp | None  # None: look at it again
+    stamp: Stamp | None  # None: the file must be read again
 
 
-class Disk:
-    """Some folders. Not for several threads at once, but for `key`."""
+class RootFiles:
+    """The files under some folders. Only `key` may be called from several threads at once."""
 
     def __init__(self, roots: Sequence[Path], gitignore: bool = True) -> None:
-        """`gitignore` False: what git ignores counts, too."""
+        """`gitignore`: skip what git ignores."""
         self._gitignore = gitignore
         self.roots = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
-        self.passed: dict[str, tuple[Stamp, str]] = {}  # what did not count for what it held, why
-        self._left_out: dict[str, str] = {}  # what is not to be read, why
-        self._links: dict[str, set[str]] = {}  # by what they lead to
+        self.rejected: dict[str, tuple[Stamp, str]] = {}  # files skipped for their contents, why
+        self._excluded: dict[str, str] = {}  # files and folders skipped unread, why
+        self._links: dict[str, set[str]] = {}  # target -> symbolic links to it
 
     @property
     def skipped(self) -> dict[str, str]:
-        """By name: why a file or folder does not count."""
-        return self._left_out | {path: why for path, (_, why) in self.passed.copy().items()}
+        """By path: why a file or folder is not indexed."""
+        return self._excluded | {path: why for path, (_, why) in self.rejected.copy().items()}
 
     def key(self, path: Path | str) -> str:
-        """The name of a file; what is no absolute path, such as "untitled:1", names itself."""
+        """The canonical name of a file; anything but an absolute path ("untitled:1") is its own."""
         path = os.fspath(path)
         if not os.path.isabs(path):
             return path
@@ -60,108 +61,107 @@ class Disk:
         return os.path.join(os.path.realpath(folder), name)
 
     def require_roots(self) -> None:
-        """NotADirectoryError where a root is none."""
+        """NotADirectoryError if a root is not a folder."""
         for root in self.roots:
             if not os.path.isdir(root):
                 raise NotADirectoryError(f"{root}: not a folder; name one that exists")
 
-    def walk(self) -> dict[str, File]:
-        """All files that may count, by name. A root that is gone has none."""
-        found: dict[str, File] = {}
+    def walk(self) -> dict[str, FileEntry]:
+        """All candidate files by name. A missing root has none."""
+        found: dict[str, FileEntry] = {}
         self._links = {}
-        left_out: dict[str, str] = {}
+        excluded: dict[str, str] = {}
         for root in self.roots:
 
             def report(path: str, reason: str, root: Path = root) -> None:
-                left_out[os.path.join(root, path)] = reason
+                excluded[os.path.join(root, path)] = reason
 
             try:
                 for file in file_filter.walk(root, report, self._gitignore):
-                    self._note(found, os.path.join(root, file.path), file)
+                    self._add(found, os.path.join(root, file.path), file)
             except NotADirectoryError:
                 continue
-        self._left_out = left_out
-        self.passed = {path: one for path, one in self.passed.items() if path in found}
+        self._excluded = excluded
+        self.rejected = {path: one for path, one in self.rejected.items() if path in found}
         return found
 
-    def look(self, keys: Collection[str]) -> dict[str, File]:
-        """Those of these files that may count. Nothing is known of what was below them."""
-        found: dict[str, File] = {}
+    def lookup(self, keys: Collection[str]) -> dict[str, FileEntry]:
+        """The candidates among these files. Forgets why anything below them was skipped."""
+        found: dict[str, FileEntry] = {}
         below = tuple(f"{key}/" for key in keys)
-        for known in (self.passed, self._left_out):
+        for known in (self.rejected, self._excluded):
             for path in [path for path in known if path.startswith(below)]:
                 del known[path]
         for key in keys:
-            self._left_out.pop(key, None)
+            self._excluded.pop(key, None)
             for root in self.roots:
                 inside = key.removeprefix(os.path.join(root, ""))
                 if inside == key or not os.path.lexists(key):
                     continue
                 try:
-                    self._note(found, key, file_filter.look(root, inside, self._gitignore))
-                    self._left_out.pop(key, None)
+                    self._add(found, key, file_filter.lookup(root, inside, self._gitignore))
+                    self._excluded.pop(key, None)
                     break
                 except Skipped as reason:
-                    self._left_out[key] = str(reason)
+                    self._excluded[key] = str(reason)
             if key not in found:
-                self.passed.pop(key, None)
+                self.rejected.pop(key, None)
         return found
 
-    def _note(self, found: dict[str, File], key: str, file: File) -> None:
+    def _add(self, found: dict[str, FileEntry], key: str, file: FileEntry) -> None:
         found.setdefault(key, file)
-        if file.full != key:
-            self._links.setdefault(file.full, set()).add(key)
+        if file.real_path != key:
+            self._links.setdefault(file.real_path, set()).add(key)
 
     def with_links(self, keys: Collection[str]) -> set[str]:
-        """These files, and the links that lead to them."""
+        """These files and the symbolic links to them."""
         return set(keys).union(*(self._links.get(key, ()) for key in keys))
 
-    def is_wide(self, keys: Collection[str]) -> bool:
-        """Whether a walk is the better way to see what changed."""
-        return len(keys) > WIDE or any(
+    def needs_walk(self, keys: Collection[str]) -> bool:
+        """Whether these changes are found by a walk rather than by `lookup`."""
+        return len(keys) > MAX_LOOKUP_PATHS or any(
             os.path.isdir(key) and not os.path.islink(key) for key in keys
         )
 
-    def is_passed(self, path: str, stamp: Stamp) -> bool:
-        """Whether this very file was read and did not count."""
-        known = self.passed.get(path)
+    def is_rejected(self, path: str, stamp: Stamp) -> bool:
+        """Whether this file was read and rejected, and has not changed since."""
+        known = self.rejected.get(path)
         return known is not None and known[0] == stamp
 
-    def read(self, path: str, file: File) -> Change | None:
-        """What a file holds; None where that does not count."""
+    def read(self, path: str, file: FileEntry) -> FileText | None:
+        """The text of a file, or None if it is rejected for its contents."""
         try:
             text, stamp = file_filter.load(file)
         except Skipped as reason:
-            self.passed[path] = file.stamp, str(reason)
+            self.rejected[path] = file.stamp, str(reason)
             return None
-        self.passed.pop(path, None)
-        return Change(path, text, digest(text), stamp)
+        self.rejected.pop(path, None)
+        return FileText(path, text, digest(text), stamp)
 
-    def find(self, text: str, documents: Iterable[Document], most: int) -> list[Span]:
-        """Where a text stands in files that still are as they were indexed: newest first."""
+    def find(self, text: str, documents: Iterable[IndexedDocument], limit: int) -> list[Span]:
+        """The occurrences of a text in files unchanged since they were indexed, newest first."""
         spans: list[Span] = []
         for document in sorted(documents, key=lambda one: one.changed, reverse=True):
             try:
                 whole = file_filter.read(document.path) if text else ""
-            except Skipped:  # gone, or a buffer without a file
+            except Skipped:  # deleted, or a buffer without a file
                 continue
             at = whole.find(text) if digest(whole) == document.digest else -1
             while at >= 0:
-                if len(spans) == most:
+                if len(spans) == limit:
                     return spans
                 spans.append(Span(document.path, at, at + len(text), document.version))
                 at = whole.find(text, at + 1)
         return spans
 
-    def why_no_buffer(self, path: str, text: str) -> str | None:
-        """Why an open buffer is not copied from; None where it is."""
+    def why_skip_buffer(self, path: str, text: str) -> str | None:
+        """Why an open buffer is not indexed, or None if it is."""
         *folders, name = path.lower().split("/")
-        if file_filter.SECRET_NAME.match(name) or not file_filter.SECRET_FOLDERS.isdisjoint(
-            folders
-        ):
+        secret_folder = not file_filter.SECRET_FOLDERS.isdisjoint(folders)
+        if secret_folder or file_filter.SECRET_NAME.match(name):
             return "may hold secrets"
         try:
-            file_filter.text_of(text.encode())
+            file_filter.decode(text.encode())
         except UnicodeEncodeError:
             return "not UTF-8"
         except Skipped as reason:

@@ -1,8 +1,8 @@
-"""Documents, and the segments of the index that hold their tokens.
+"""Indexed documents, and the segments that hold their tokens.
 
-A segment is an automaton that grows (the young one) or a frozen one. Documents die where they are;
-segments that grew small, old or hollow are made one anew from what lives in them. Which, is said
-here; when, in `index.workspace.workspace`. Nothing here reads or writes files.
+A segment is either an automaton that still grows (the active segment) or an immutable suffix array
+(`Frozen`). Deleting a document only marks it. `select_merge` picks the segments to compact; the
+workspace decides when. Nothing here does file I/O.
 """
 
 from __future__ import annotations
@@ -18,40 +18,41 @@ from index.records import Span
 from index.workspace.file_filter import Stamp
 from index.workspace.token_cache import Encoder, Ids
 
-LARGEST = 1 << 24  # tokens of a segment that others are merged into
-HOLLOW = 1 / 3  # of a segment's tokens: dead, so that it is made anew
-PIECE = 1024  # tokens added at once: the interpreter is not kept longer
+MAX_SEGMENT_TOKENS = 1 << 24  # of a merged segment
+MAX_DEAD_SHARE = 1 / 3  # of a segment's tokens; above it the segment is rewritten
+EXTEND_TOKENS = 1024  # appended per call, each of which holds the GIL
 
 Core = Automaton | Frozen
-Number = Callable[[str], tuple[int, int]]  # path -> numbers of the path and of its folder
+PathIds = Callable[[str], tuple[int, int]]  # path -> (id of the path, id of its folder)
 
 
 @dataclass(slots=True, eq=False)
-class Document:
-    """One text as it was indexed. Its text never changes; a changed file is another document."""
+class IndexedDocument:
+    """One text as it was indexed. The text is immutable: a changed file is another document."""
 
     path: str
     version: int  # the editor's, 0 for a file
-    changed: int  # by it documents are ordered: later is newer
+    changed: int  # sequence number; larger is newer
     digest: bytes  # of the text
-    stamp: Stamp | None  # of the file; None: a buffer's text, or the file must be looked at again
+    stamp: Stamp | None  # of the file; None for a buffer, or if the file must be read again
     starts: NDArray[np.int32] | None  # as in `Encoded`
     size: int  # tokens
-    place: tuple[Core, int] = field(init=False)  # what holds its tokens, its number there
+    place: tuple[Core, int] = field(init=False)  # the index that holds the tokens, and the
+    # document's number in it
     alive: bool = True
 
     @property
     def tokens(self) -> Ids:
         return tokens_of(*self.place)
 
-    def die(self) -> None:
-        """Its text is found no more."""
+    def delete(self) -> None:
+        """Hide the text from all further queries."""
         self.alive = False
         core, number = self.place
         core.kill(number)
 
     def span(self, start: int, stop: int, encoder: Encoder) -> Span | None:
-        """Where the tokens start:stop stand in the text; None for none."""
+        """The text that the tokens start:stop cover; None if there are none."""
         stop = min(stop, self.size)
         if start >= stop:
             return None
@@ -64,9 +65,9 @@ class Document:
 
 
 class Segment:
-    """Documents whose tokens one automaton holds, dead ones too."""
+    """Documents whose tokens one automaton or suffix array holds, deleted ones included."""
 
-    def __init__(self, core: Core, documents: list[Document]) -> None:
+    def __init__(self, core: Core, documents: list[IndexedDocument]) -> None:
         self.core = core
         self.documents = documents
         self.name: str | None = None  # on disk
@@ -77,39 +78,41 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Tokens, the dead ones included."""
+        """Tokens, deleted documents included."""
         return self.core.size
 
     @property
     def living(self) -> int:
-        """Tokens of the living documents."""
+        """Tokens of live documents."""
         return self.core.living
 
-    def add(self, document: Document, ids: Ids, number: Number) -> None:
-        """Append to a young segment. Readers may meet the document while it grows."""
+    def add(self, document: IndexedDocument, ids: Ids, path_ids: PathIds) -> None:
+        """Append to the active segment. Readers may see the document before it is complete."""
         assert isinstance(self.core, Automaton)
         document.place = (self.core, len(self.documents))
         self.documents.append(document)
-        self.core.open(document.changed, *number(document.path))
-        for start in range(0, len(ids), PIECE):
-            self.core.extend(ids[start : start + PIECE])
+        self.core.open(document.changed, *path_ids(document.path))
+        for start in range(0, len(ids), EXTEND_TOKENS):
+            self.core.extend(ids[start : start + EXTEND_TOKENS])
 
 
 def tokens_of(core: Core, number: int) -> Ids:
-    """Of a document, dead or not."""
+    """The tokens of a document, live or deleted."""
     if isinstance(core, Automaton):
         return core.tokens(number)
-    starts, text = core.starts, core.text  # views: nothing is copied
+    starts, text = core.starts, core.text  # views
     stop = starts[number + 1] if number + 1 < len(starts) else len(text) - 1
     return text[int(starts[number]) + 1 : int(stop)]
 
 
-def frozen(
-    documents: Sequence[Document], tokens: Iterable[Ids], numbers: Sequence[tuple[int, int]]
+def freeze(
+    documents: Sequence[IndexedDocument], tokens: Iterable[Ids], ids: Sequence[tuple[int, int]]
 ) -> Segment:
-    """A frozen segment of documents by rising `changed`, with the numbers of their paths. The
-    documents are not told; `move_in` does that."""
-    labels = np.array(numbers, np.int32).reshape(-1, 2)
+    """A frozen segment of documents, in the order of `changed`, with their path and folder ids.
+
+    The documents still point to their old segment until `move_in`.
+    """
+    labels = np.array(ids, np.int32).reshape(-1, 2)
     core = Frozen(
         list(tokens),
         np.array([document.changed for document in documents], np.int64),
@@ -119,28 +122,29 @@ def frozen(
     return Segment(core, list(documents))
 
 
-def move_in(segment: Segment, numbers: Sequence[tuple[int, int]], number: Number) -> None:
-    """The documents of a new segment now live there; those that died or were renamed while it was
-    made do so there too."""
-    for at, document in enumerate(segment.documents):
+def move_in(segment: Segment, ids: Sequence[tuple[int, int]], path_ids: PathIds) -> None:
+    """Point the documents to their new segment, and catch up with those that were deleted or
+    renamed while it was built."""
+    for number, document in enumerate(segment.documents):
         if not document.alive:
-            segment.core.kill(at)
+            segment.core.kill(number)
             continue
-        document.place = (segment.core, at)
-        if (known := number(document.path)) != numbers[at]:
-            segment.core.label(at, document.changed, *known)
+        document.place = (segment.core, number)
+        if (now := path_ids(document.path)) != ids[number]:
+            segment.core.label(number, document.changed, *now)
 
 
-def to_merge(segments: Sequence[Segment]) -> list[Segment]:
-    """The segments that should be made one, the young one (the last) aside; none: all is well.
+def select_merge(segments: Sequence[Segment]) -> list[Segment]:
+    """The segments to merge next, the active one (the last) excluded; [] if there are none.
 
-    From the smallest up, each joins where it is at most twice as large as those before it together.
-    So there are few segments, and a token is seldom built again.
+    Size-tiered compaction: starting with the smallest, a segment joins if it is at most twice as
+    large as the ones before it together. That keeps O(log n) segments and rewrites a token
+    O(log n) times.
     """
     group: list[Segment] = []
     total = 0
     for segment in sorted(segments[:-1], key=lambda segment: segment.living):
-        if group and segment.living <= 2 * total and segment.living + total <= LARGEST:
+        if group and segment.living <= 2 * total and segment.living + total <= MAX_SEGMENT_TOKENS:
             group.append(segment)
         elif len(group) > 1:
             break
@@ -151,6 +155,6 @@ def to_merge(segments: Sequence[Segment]) -> list[Segment]:
     if len(group) > 1:
         return group
     for segment in segments[:-1]:
-        if not segment.frozen or segment.size - segment.living > HOLLOW * segment.size:
+        if not segment.frozen or segment.size - segment.living > MAX_DEAD_SHARE * segment.size:
             return [segment]
     return []

@@ -1,8 +1,8 @@
-"""The living documents and the segments that hold them.
+"""The live documents of an index and the segments that hold them.
 
-Readers take the snapshot and ask it, without a lock: segments in it only grow, and documents in
-them only die. Writers hold the lock. A merge builds without it and moves the documents in with it.
-No files, no texts, no threads of its own.
+Readers query `snapshot` without a lock: its segments only grow, and their documents are only
+deleted. Writers hold `lock`. A merge builds the new segment without the lock and swaps it in with
+it. No I/O, no threads.
 """
 
 from __future__ import annotations
@@ -12,135 +12,162 @@ import threading
 from collections.abc import Collection, Container, Sequence
 
 from index._core import Automaton, Segments
-from index.workspace.segment import Document, Segment, frozen, move_in, to_merge, tokens_of
+from index.workspace.segment import (
+    IndexedDocument,
+    Segment,
+    freeze,
+    move_in,
+    select_merge,
+    tokens_of,
+)
 from index.workspace.token_cache import Ids
 
-YOUNG = 1 << 15  # tokens of the young segment, dead ones included, after which it is closed
+ACTIVE_SEGMENT_TOKENS = 1 << 15  # deleted ones included; a larger active segment is sealed
 
 
-class Living:
-    """Documents by path, in a young segment, which is the last one, and frozen ones."""
+class SegmentSet:
+    """Documents by path, in frozen segments and one active segment, which is the last."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.documents: dict[str, Document] = {}
-        self.changed = 0  # of the newest document
-        self.edition = 0  # another one whenever what is saved should be
-        self._numbers: dict[str, tuple[int, int]] = {}
-        self._folders: dict[str, int] = {}
-        self._renew([Segment(Automaton(), [])])
+        self.documents: dict[str, IndexedDocument] = {}
+        self.changed = 0  # sequence number of the newest document
+        self.generation = 0  # increases with every change worth saving
+        self.closed = False
+        self._path_ids: dict[str, tuple[int, int]] = {}
+        self._folder_ids: dict[str, int] = {}
+        self._publish([Segment(Automaton(), [])])
 
     @property
     def segments(self) -> list[Segment]:
         return self.snapshot[0]
 
-    def next(self) -> int:
+    def next_change(self) -> int:
         """The `changed` of a new document."""
         with self.lock:
             self.changed += 1
             return self.changed
 
-    def number(self, path: str) -> tuple[int, int]:
-        """The numbers of a path and of its folder."""
-        known = self._numbers.get(path)
+    def path_ids(self, path: str) -> tuple[int, int]:
+        """The ids of a path and of its folder, assigned on first use."""
+        known = self._path_ids.get(path)
         if known is None:
             with self.lock:
-                folder = self._folders.setdefault(os.path.dirname(path), len(self._folders))
-                known = self._numbers.setdefault(path, (len(self._numbers), folder))
+                folder = self._folder_ids.setdefault(os.path.dirname(path), len(self._folder_ids))
+                known = self._path_ids.setdefault(path, (len(self._path_ids), folder))
         return known
 
-    def near(self, path: str) -> tuple[int, int]:
-        """The same, -1 where no document has that path or that folder."""
-        return self._numbers.get(path) or (-1, self._folders.get(os.path.dirname(path), -1))
+    def known_path_ids(self, path: str) -> tuple[int, int]:
+        """The ids of a path and of its folder, -1 for what no document has used."""
+        return self._path_ids.get(path) or (-1, self._folder_ids.get(os.path.dirname(path), -1))
 
-    def inside(self, paths: Collection[str]) -> list[str]:
-        """The documents of these files and below these folders."""
+    def below(self, paths: Collection[str]) -> list[str]:
+        """The documents at these paths or below them."""
         folders = tuple(f"{path}/" for path in paths)
         return [one for one in self.documents if one in paths or one.startswith(folders)]
 
-    def put(self, document: Document, ids: Ids) -> None:
-        """A document comes, in place of the one of its path."""
+    def add(self, document: IndexedDocument, ids: Ids) -> None:
+        """Add a document, replacing the one with the same path."""
         with self.lock:
-            if document.size > YOUNG // 2:
-                self.put_frozen([document], [ids])
+            if document.size > ACTIVE_SEGMENT_TOKENS // 2:
+                self.add_frozen([document], [ids])
                 return
-            self.forget(document.path)
+            self.delete(document.path)
             self.documents[document.path] = document
-            young = self.segments[-1]
-            young.add(document, ids, self.number)
-            if young.size > YOUNG:
-                self.close_young()
+            active = self.segments[-1]
+            active.add(document, ids, self.path_ids)
+            if active.size > ACTIVE_SEGMENT_TOKENS:
+                self.seal()
 
-    def put_frozen(
-        self, documents: Sequence[Document], tokens: Sequence[Ids], but: Container[str] = ()
+    def add_frozen(
+        self,
+        documents: Sequence[IndexedDocument],
+        tokens: Sequence[Ids],
+        excluded: Container[str] = (),
     ) -> None:
-        """Documents by rising `changed` come, in a segment of their own, but for those whose paths
-        are in `but` when they do."""
-        numbers = [self.number(document.path) for document in documents]
-        new = frozen(documents, tokens, numbers)  # the work, without the lock
+        """Add documents, in the order of `changed`, as one frozen segment.
+
+        Those whose paths are in `excluded` once the segment is built are dropped.
+        """
+        ids = [self.path_ids(document.path) for document in documents]
+        new = freeze(documents, tokens, ids)  # slow, so without the lock
         with self.lock:
             for document in documents:
-                document.alive = document.path not in but
+                document.alive = document.path not in excluded
                 if document.alive:
-                    self.forget(document.path)
+                    self.delete(document.path)
                     self.documents[document.path] = document
-            move_in(new, numbers, self.number)
-            self._renew([*self.segments[:-1], new, self.segments[-1]])
+            move_in(new, ids, self.path_ids)
+            self._publish([*self.segments[:-1], new, self.segments[-1]])
 
-    def forget(self, path: str) -> None:
-        """The document of this path dies, if there is one."""
+    def delete(self, path: str) -> None:
+        """Delete the document with this path, if there is one."""
         with self.lock:
             document = self.documents.pop(path, None)
             if document:
-                document.die()
+                document.delete()
 
-    def rename(self, document: Document, path: str) -> None:
-        """The document has this path now, in place of the one that had it."""
+    def rename(self, document: IndexedDocument, path: str) -> None:
+        """Move a document to another path, replacing the document there."""
         with self.lock:
             del self.documents[document.path]
-            self.forget(path)
+            self.delete(path)
             document.path = path
             self.documents[path] = document
             core, number = document.place
-            core.label(number, document.changed, *self.number(path))
+            core.label(number, document.changed, *self.path_ids(path))
 
-    def close_young(self) -> None:
-        """Its documents are going to be frozen; a new one takes what comes."""
+    def seal(self) -> None:
+        """Start a new active segment; the next merge freezes the old one."""
         with self.lock:
             if self.segments[-1].documents:
-                self._renew([*self.segments, Segment(Automaton(), [])])
+                self._publish([*self.segments, Segment(Automaton(), [])])
 
     def merge(self) -> None:
-        """Make segments one until all is well. For one thread at a time."""
-        while self._merge_some():
-            pass
+        """Merge and freeze segments until none is due. One caller at a time."""
+        while group := self._due():
+            self._replace(group)
 
-    def _merge_some(self) -> bool:
+    def close(self) -> None:
+        """Freeze what is not frozen, so that all can be saved. A merge on another thread is
+        abandoned: its result is dropped."""
         with self.lock:
-            group = to_merge(self.segments)
+            self.closed = True
+        self.seal()
+        for segment in self.segments[:-1]:
+            if not segment.frozen:
+                self._replace([segment])
+
+    def _due(self) -> list[Segment]:
+        with self.lock:
+            return [] if self.closed else select_merge(self.segments)
+
+    def _replace(self, group: Sequence[Segment]) -> None:
+        """Replace segments by one frozen segment of their live documents."""
+        with self.lock:
+            closed = self.closed
             documents = [one for segment in group for one in segment.documents if one.alive]
             documents.sort(key=lambda document: document.changed)
             places = [document.place for document in documents]
-            numbers = [self.number(document.path) for document in documents]
-        if not group:
-            return False
-        new = frozen(documents, [tokens_of(*place) for place in places], numbers)
+            ids = [self.path_ids(document.path) for document in documents]
+        new = freeze(documents, [tokens_of(*place) for place in places], ids)
         with self.lock:
-            move_in(new, numbers, self.number)
+            if self.closed != closed:
+                return
+            move_in(new, ids, self.path_ids)
             kept = [segment for segment in self.segments if segment not in group]
-            self._renew([*kept[:-1], *([new] if documents else []), kept[-1]])
-        return True
+            self._publish([*kept[:-1], *([new] if documents else []), kept[-1]])
 
-    def take(self, segments: Sequence[Segment]) -> None:
-        """Frozen segments come whole, as they were saved; their documents have their places."""
+    def attach(self, segments: Sequence[Segment]) -> None:
+        """Add complete frozen segments, as loaded from disk."""
         with self.lock:
             for segment in segments:
                 for document in segment.documents:
                     if document.alive:
                         self.documents[document.path] = document
                         self.changed = max(self.changed, document.changed)
-            self._renew([*segments, *self.segments])
+            self._publish([*segments, *self.segments])
 
-    def _renew(self, segments: list[Segment]) -> None:
-        self.edition += 1
+    def _publish(self, segments: list[Segment]) -> None:
+        self.generation += 1
         self.snapshot = (segments, Segments([segment.core for segment in segments]))

@@ -1,7 +1,7 @@
-"""Text to token ids, never the same text twice.
+"""Tokenizes texts through caches, so that no text is tokenized twice.
 
-A file's ids are kept on disk by the digest of its text, for each tokenizer apart; those of an open
-buffer in memory, by chunk. It reads no source files and knows nothing of paths or of what changed.
+The ids of files are kept on disk, keyed by the digest of the text, with one database per tokenizer.
+The ids of open buffers are kept in memory by content-defined chunk. No source file is read here.
 """
 
 from __future__ import annotations
@@ -21,39 +21,43 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from index.workspace.token_db import Kept
+from index.workspace.token_db import TokenDB
 
 Ids = NDArray[np.int32]
 
-LEAST, MOST = 256, 4096  # characters of a chunk, where the text lets it be cut
-ONE_IN = 16  # of the places where a text may be cut, one in so many is
-CONTEXT = 32  # characters before a place that decide whether it is one
-BATCH = 4 << 20  # characters handed to the encoder at once: its answers take 30 times as much
-RECENT = 4 << 20  # characters of open buffers' chunks whose ids stay in memory
+MIN_CHUNK_CHARS, MAX_CHUNK_CHARS = 256, 4096  # exceeded if the text has no place to cut
+CUT_EVERY = 16  # one in so many possible cuts is taken
+CUT_CONTEXT_CHARS = 32  # before a possible cut, which decide whether it is taken
+ENCODE_BATCH_CHARS = 4 << 20  # per encoder call, whose result takes 30 times as much memory
+RECENT_CHUNK_CHARS = 4 << 20  # of open buffers' chunks kept in memory
 
-# A line may be followed by a cut where tokenizers split a text in any case: after its "\n" between
-# two characters that are not white (some take slashes along with a line end), else before its end
-# after a letter or digit. Where no line may: after the first word of one.
-LINE = re.compile(r"\n(?:(?P<after>(?<=\S\n)(?=[^\s/]))|(?<=[0-9A-Za-z]\n)|(?<=[0-9A-Za-z]\r\n))")
-WORD = re.compile(r"\n[ \t]*+\S++(?=[ \t])")
+# Places where tokenizers split a text anyway. At a line end: after its "\n" between two characters
+# that are not white space (some tokenizers join slashes to a line end), else before the line end
+# after a letter or digit. In a text without such lines: after the first word of a line.
+LINE_CUT = re.compile(
+    r"\n(?:(?P<after>(?<=\S\n)(?=[^\s/]))|(?<=[0-9A-Za-z]\n)|(?<=[0-9A-Za-z]\r\n))"
+)
+WORD_CUT = re.compile(r"\n[ \t]*+\S++(?=[ \t])")
 
-# A text in pieces as these cuts make them: a tokenizer is asked whether it splits there.
-SPLITS = ["a1", "\n\n  b):\n", "c;\n", "'d e\n", "f", " =\n\tg", "\r\n \r\nh)\n", "\u00e9 i"]
+# A text split at such places; tells whether a tokenizer does split there.
+SPLIT_PROBE = [
+    "a1", "\n\n  b):\n", "c;\n", "'d e\n", "f", " =\n\tg", "\r\n \r\nh)\n", "\u00e9 i",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
 
 class Encoder(Protocol):
-    """Text to token ids; the engine's tokenizer is one. Ids are int32, nothing is added to them."""
+    """A tokenizer, such as the engine's. Ids are int32, without special tokens."""
 
     @property
     def fingerprint(self) -> str:
-        """Of the tokenizer: where it is the same, so are the ids of a text."""
+        """Identifies the tokenizer: equal fingerprints mean equal ids for every text."""
         ...
 
     @property
     def byte_lengths(self) -> NDArray[np.int32]:
-        """UTF-8 bytes that each id decodes to, by id; -1 where that is not fixed."""
+        """By id: the UTF-8 bytes that it decodes to, -1 if that depends on its neighbours."""
         ...
 
     def encode_batch(self, texts: list[str]) -> list[Ids]:
@@ -61,35 +65,38 @@ class Encoder(Protocol):
         ...
 
     def encode_with_offsets(self, text: str) -> tuple[Ids, NDArray[np.int64]]:
-        """Ids, and where each starts in `text`, in code points."""
+        """The ids, and the offset in code points at which each starts in `text`."""
         ...
 
     def places(self, ids: Ids) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The code points that each token covers, also in part: starts and stops, from 0. For ids
-        whose bytes add up to a text."""
+        """The code points that each token covers, even in part: starts and stops, from 0. The ids'
+        bytes must add up to a text."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoded:
-    """A text's ids."""
+    """The ids of a text."""
 
     ids: Ids
-    starts: NDArray[np.int32] | None  # only where the ids' bytes do not add up to the text: the
-    # code point at which each token starts, and the text's length
+    # The code point at which each token starts, then the text's length; None if the ids' bytes add
+    # up to the text
+    starts: NDArray[np.int32] | None
 
 
 def digest(text: str) -> bytes:
-    """16 bytes that stand for a text."""
+    """16 bytes that identify a text."""
     return blake2b(text.encode(), digest_size=16).digest()
 
 
 def chunks(text: str) -> list[str]:
-    """A text in pieces of one to two thousand characters, whose ids together are the text's. Which
-    places are cuts depends on the text just before them: an edit changes the pieces around it."""
+    """Content-defined chunks of one to two thousand characters whose ids, joined, are the text's.
+
+    A cut depends only on the text just before it, so an edit changes only the chunks around it.
+    """
     parts: list[str] = []
     start = 0
-    while len(text) - start > MOST:
+    while len(text) - start > MAX_CHUNK_CHARS:
         stop = _cut(text, start)
         parts.append(text[start:stop])
         start = stop
@@ -99,17 +106,17 @@ def chunks(text: str) -> list[str]:
 
 
 def _cut(text: str, start: int) -> int:
-    """Where the chunk from `start` ends: LEAST to MOST characters on, or later, where it can."""
-    least, most = start + LEAST, start + MOST
+    """The end of the chunk from `start`: MIN_CHUNK_CHARS to MAX_CHUNK_CHARS on if possible."""
+    least, most = start + MIN_CHUNK_CHARS, start + MAX_CHUNK_CHARS
     while True:
-        for places in (_line_cuts, _word_cuts):
+        for cuts in (_line_cuts, _word_cuts):
             best, lowest = 0, 1 << 32
-            for place in places(text, least, most):
-                mark = crc32(text[place - CONTEXT : place].encode("utf-8", "replace"))
-                if mark % ONE_IN == 0:
-                    return place
-                if mark < lowest:
-                    best, lowest = place, mark
+            for cut in cuts(text, least, most):
+                checksum = crc32(text[cut - CUT_CONTEXT_CHARS : cut].encode("utf-8", "replace"))
+                if checksum % CUT_EVERY == 0:
+                    return cut
+                if checksum < lowest:
+                    best, lowest = cut, checksum
             if best:
                 return best
         if most >= len(text):
@@ -118,45 +125,45 @@ def _cut(text: str, start: int) -> int:
 
 
 def _line_cuts(text: str, least: int, most: int) -> Iterator[int]:
-    for line in LINE.finditer(text, least, most):
+    for line in LINE_CUT.finditer(text, least, most):
         at = line.start()
         yield at + 1 if line.lastgroup else at - (text[at - 1] == "\r")
 
 
 def _word_cuts(text: str, least: int, most: int) -> Iterator[int]:
-    return (word.end() for word in WORD.finditer(text, least, most))
+    return (word.end() for word in WORD_CUT.finditer(text, least, most))
 
 
-class Tokens:
-    """Encodes by way of the caches. Any thread may call it."""
+class TokenCache:
+    """An encoder with caches, safe to use from any thread."""
 
     def __init__(self, encoder: Encoder, folder: Path | None, limit: int = 512 << 20) -> None:
-        """`folder`: where the file of ids is kept, None for none; `limit`: its bytes."""
-        self.hits = self.misses = 0  # texts that `encode` found, and those that it tokenised
+        """`folder`: of the database, None for none; `limit`: its size in bytes."""
+        self.hits = self.misses = 0  # texts that `encode` found, and that it tokenized
         self._encoder = encoder
-        self._kept = None
+        self._db = None
         if folder is not None:
-            self._kept = Kept(folder / f"{digest(encoder.fingerprint).hex()}.sqlite", limit)
+            self._db = TokenDB(folder / f"{digest(encoder.fingerprint).hex()}.sqlite", limit)
         self._lock = threading.Lock()
-        self._recent: OrderedDict[str, Encoded] = OrderedDict()  # by chunk, used last comes last
-        self._room = RECENT
+        self._recent: OrderedDict[str, Encoded] = OrderedDict()  # by chunk, oldest use first
+        self._room = RECENT_CHUNK_CHARS
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
-        """The ids of whole files: kept ones where there are, and kept from now on."""
+        """The ids of whole files, through the database."""
         keys = [digest(text) for text in texts]
         by_key = dict(zip(keys, texts, strict=True))
-        rows = self._kept.find(by_key) if self._kept else {}
+        rows = self._db.find(by_key) if self._db else {}
         found = {key: Encoded(*row) for key, row in rows.items()}
         known = {key: one for key, one in found.items() if self._fits(by_key[key], one)}
         missing = {key: text for key, text in by_key.items() if key not in known}
         parts = [self._parts(text) for text in missing.values()]
-        pieces = iter(self._tokenise([part for some in parts for part in some]))
+        pieces = iter(self._tokenize([part for some in parts for part in some]))
         fresh = {
             key: _joined(self._encoder, some, [next(pieces) for _ in some])
             for key, some in zip(missing, parts, strict=True)
         }
-        if self._kept:
-            self._kept.note(known, {key: (one.ids, one.starts) for key, one in fresh.items()})
+        if self._db:
+            self._db.note(known, {key: (one.ids, one.starts) for key, one in fresh.items()})
         with self._lock:
             self.hits += len(texts) - len(fresh)
             self.misses += len(fresh)
@@ -164,13 +171,12 @@ class Tokens:
         return [known[key] for key in keys]
 
     def encode_buffer(self, text: str) -> Encoded:
-        """As `encode`, for a text that changes a little each time: only chunks not seen lately are
-        tokenised. Nothing is put on disk."""
+        """The ids of a text that is edited: only new chunks are tokenized. Nothing is saved."""
         parts = self._parts(text)
         with self._lock:
             known = {part: self._recent[part] for part in parts if part in self._recent}
         missing = list(dict.fromkeys(part for part in parts if part not in known))
-        known.update(zip(missing, self._tokenise(missing), strict=True))
+        known.update(zip(missing, self._tokenize(missing), strict=True))
         with self._lock:
             for part, one in known.items():
                 if part not in self._recent:
@@ -182,40 +188,40 @@ class Tokens:
         return _joined(self._encoder, parts, [known[part] for part in parts])
 
     def flush(self) -> None:
-        """Put on disk what is to be kept; it is done in the background else."""
-        if self._kept:
-            self._kept.write()
+        """Write new ids to the database now instead of in the background. Blocks."""
+        if self._db:
+            self._db.write()
 
     def nbytes(self) -> int:
-        """Of the file on disk."""
-        return self._kept.nbytes() if self._kept else 0
+        """Bytes of the database."""
+        return self._db.nbytes() if self._db else 0
 
     def clear(self) -> None:
-        """Forget all ids of this tokenizer, on disk too."""
+        """Forget all ids of this tokenizer, including those on disk."""
         with self._lock:
             self._recent.clear()
-            self._room = RECENT
-        if self._kept:
-            self._kept.clear()
+            self._room = RECENT_CHUNK_CHARS
+        if self._db:
+            self._db.clear()
 
     def close(self) -> None:
-        """Write and let go of the file; from then on nothing is kept on disk."""
-        if self._kept:
-            self._kept.close()
+        """Write new ids, and close the database. Blocks."""
+        if self._db:
+            self._db.close()
 
     @cached_property
-    def _apart(self) -> bool:
-        """Whether pieces of a text have the same ids as the text."""
-        *parts, whole = self._encoder.encode_batch([*SPLITS, "".join(SPLITS)])
+    def _chunks_tokenize_alike(self) -> bool:
+        """Whether the joined ids of a text's chunks are the text's ids."""
+        *parts, whole = self._encoder.encode_batch([*SPLIT_PROBE, "".join(SPLIT_PROBE)])
         if np.array_equal(np.concatenate(parts), whole):
             return True
-        log.info("this tokenizer does not split at line ends: texts are tokenised as a whole")
+        log.info("this tokenizer does not split at line ends: texts are tokenized whole")
         return False
 
     def _parts(self, text: str) -> list[str]:
-        return chunks(text) if self._apart or not text else [text]
+        return chunks(text) if self._chunks_tokenize_alike or not text else [text]
 
-    def _tokenise(self, parts: list[str]) -> list[Encoded]:
+    def _tokenize(self, parts: list[str]) -> list[Encoded]:
         if not (self._encoder.byte_lengths >= 0).any():
             return [self._with_starts(part) for part in parts]
         done: list[Encoded] = []
@@ -230,7 +236,7 @@ class Tokens:
         return Encoded(ids, np.append(starts, len(part)).astype(np.int32))
 
     def _fits(self, text: str, one: Encoded) -> bool:
-        """Whether ids can be those of a text."""
+        """Whether these can be the ids of a text."""
         by_id = self._encoder.byte_lengths
         if len(one.ids) and not 0 <= one.ids.min() <= one.ids.max() < len(by_id):
             return False
@@ -246,13 +252,13 @@ class Tokens:
 
 
 def _batches(parts: list[str]) -> Iterator[list[str]]:
-    """Texts in runs of about BATCH characters."""
+    """Texts in batches of about ENCODE_BATCH_CHARS."""
     batch: list[str] = []
     size = 0
     for part in parts:
         batch.append(part)
         size += len(part)
-        if size >= BATCH:
+        if size >= ENCODE_BATCH_CHARS:
             yield batch
             batch, size = [], 0
     if batch:
@@ -260,7 +266,7 @@ def _batches(parts: list[str]) -> Iterator[list[str]]:
 
 
 def _joined(encoder: Encoder, parts: list[str], pieces: list[Encoded]) -> Encoded:
-    """The ids of a text from those of its chunks."""
+    """The ids of a text, given those of its chunks."""
     if len(pieces) == 1:
         return pieces[0]
     ids = np.concatenate([one.ids for one in pieces] or [np.zeros(0, np.int32)])

@@ -1,7 +1,7 @@
-"""Token ids by the digest of their text, in one SQLite file that several processes share.
+"""A SQLite database of token ids, keyed by the digest of the text, shared by several processes.
 
-Trouble with the file costs time, never an answer: it is logged once, and the file made anew, or
-left alone for a while. What the ids mean, and whether they fit a text, is not known here.
+A failing database costs time but never raises: the failure is logged once, and the file is
+recreated, or not used for a while. Whether the ids fit a text is for the caller to check.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
-Row = tuple[Ids, NDArray[np.int32] | None]  # ids, and where they start, if that is to be kept
-Done = TypeVar("Done")
+Row = tuple[Ids, NDArray[np.int32] | None]  # as in `token_cache.Encoded`
+Result = TypeVar("Result")
 
-WRITE = 4 << 20  # bytes of ids that are written at once,
-SOON = 1.0  # or what there is after so many seconds
-WAIT = 2.0  # seconds for another process to let go of the file
-PAUSE = 60.0  # seconds without the file after it failed
-NAMED = 900  # digests in one query, of 999 that the oldest SQLite takes
+WRITE_BATCH_BYTES = 4 << 20  # of ids that are written at once,
+WRITE_DELAY_S = 1.0  # or after so long
+BUSY_TIMEOUT_S = 2.0  # for a lock of another process
+RETRY_DELAY_S = 60.0  # after a failure
+MAX_QUERY_KEYS = 900  # in one query; the oldest SQLite supports 999 parameters
 
-FORMAT = 0x44524601  # marks the file: another number where the table or `tokens.chunks` changes
+APPLICATION_ID = 0x44524601  # changes with the table's layout, and with `token_cache.chunks`
 SCHEMA = f"""
 PRAGMA auto_vacuum = INCREMENTAL;
 PRAGMA journal_mode = WAL;
-PRAGMA application_id = {FORMAT};
+PRAGMA application_id = {APPLICATION_ID};
 CREATE TABLE texts (digest BLOB PRIMARY KEY, used INTEGER, crc INTEGER, starts BLOB, ids BLOB);
 CREATE INDEX by_use ON texts (used);
 """
 
-# The file is of no use, now or later. ERROR: a table that is not ours.
+# Errors that only a new file mends. ERROR: a table with another layout.
 UNUSABLE = {
     sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA,
     sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_CONSTRAINT,
@@ -49,55 +49,55 @@ UNUSABLE = {
 log = logging.getLogger(__name__)
 
 
-class Kept:
-    """The ids kept in one file. Any thread may call it; no method raises an error of the file."""
+class TokenDB:
+    """A database file of token ids. Safe to use from any thread; no method raises file errors."""
 
     def __init__(self, path: Path, limit: int) -> None:
-        """`limit`: bytes of the file, about."""
+        """`limit`: approximate size of the file in bytes."""
         self._path = path
         self._limit = limit
-        self._lock = threading.Lock()  # of what is to be written
+        self._lock = threading.Lock()  # guards what is to be written
         self._fresh: dict[bytes, Row] = {}
         self._used: set[bytes] = set()
         self._size = 0  # bytes of ids in `_fresh`
         self._writer: threading.Thread | None = None
-        self._hurry = threading.Event()
-        self._file = threading.Lock()  # of the connection
+        self._write_now = threading.Event()
+        self._file_lock = threading.Lock()  # guards the connection
         self._connection: sqlite3.Connection | None = None
-        self._inode = -1  # of the file it is to
-        self._resume = {"read": 0.0, "write": 0.0}  # when it is tried again, by the monotonic clock
-        self._told: set[str] = set()
+        self._inode = -1  # of the connected file
+        self._retry_at = {"read": 0.0, "write": 0.0}  # monotonic times
+        self._logged: set[str] = set()
         self._closed = False
 
     def find(self, digests: Collection[bytes]) -> dict[bytes, Row]:
-        """What is kept of these, exactly as it was noted."""
+        """The known rows among these, as they were noted."""
         with self._lock:
             found = {key: self._fresh[key] for key in digests if key in self._fresh}
-        wanted = [key for key in digests if key not in found]
-        if wanted:
-            with self._file:
-                rows = self._try("read", lambda connection: _select(connection, wanted))
-            kept = {key: _unpacked(*row) for key, *row in rows or []}
+        missing = [key for key in digests if key not in found]
+        if missing:
+            with self._file_lock:
+                rows = self._run("read", lambda connection: _select(connection, missing))
+            kept = {key: _unpack(*row) for key, *row in rows or []}
             found |= {key: row for key, row in kept.items() if row}
         return found
 
     def note(self, used: Iterable[bytes], fresh: dict[bytes, Row]) -> None:
-        """Soon to be written: what was found and used, and what is new."""
+        """Record which rows were used, and new rows to write in the background."""
         with self._lock:
             if self._closed:
                 return
             self._used.update(used)
             self._fresh |= fresh
             self._size += sum(ids.nbytes for ids, _ in fresh.values())
-            if self._size >= WRITE:
-                self._hurry.set()
+            if self._size >= WRITE_BATCH_BYTES:
+                self._write_now.set()
             if self._writer is None and (self._used or self._fresh):
-                self._writer = threading.Thread(target=self._write_soon, daemon=True)
+                self._writer = threading.Thread(target=self._write_in_background, daemon=True)
                 self._writer.start()
 
-    def _write_soon(self) -> None:
+    def _write_in_background(self) -> None:
         while True:
-            self._hurry.wait(SOON)
+            self._write_now.wait(WRITE_DELAY_S)
             self.write()
             with self._lock:
                 if not self._fresh and not self._used:
@@ -105,15 +105,15 @@ class Kept:
                     return
 
     def write(self) -> None:
-        """Write what is noted; done, or given up, when it returns."""
-        with self._file:
+        """Write all noted rows. Blocks until that is done or has failed."""
+        with self._file_lock:
             with self._lock:
                 fresh, used = dict(self._fresh), self._used
                 self._used, self._size = set(), 0
-                self._hurry.clear()
+                self._write_now.clear()
             if fresh or used:
-                self._try("write", lambda connection: self._insert(connection, fresh, used))
-            with self._lock:  # until now `find` found them here
+                self._run("write", lambda connection: self._insert(connection, fresh, used))
+            with self._lock:  # `find` used them until now
                 for key, row in fresh.items():
                     if self._fresh.get(key) is row:
                         del self._fresh[key]
@@ -122,8 +122,8 @@ class Kept:
         self, connection: sqlite3.Connection, fresh: dict[bytes, Row], used: Iterable[bytes]
     ) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        now = (_pragma(connection, "user_version") + 1) & 0x7FFFFFFF  # counts the writes
-        rows = [(key, now, *_packed(*row)) for key, row in fresh.items()]
+        now = (_pragma(connection, "user_version") + 1) & 0x7FFFFFFF  # number of this write
+        rows = [(key, now, *_pack(*row)) for key, row in fresh.items()]
         connection.executemany("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, ?, ?)", rows)
         again = [(now, key) for key in used]
         connection.executemany("UPDATE texts SET used = ? WHERE digest = ?", again)
@@ -134,35 +134,35 @@ class Kept:
             _evict(connection, size - self._limit * 3 // 4)
 
     def clear(self) -> None:
-        """Forget everything, written or not."""
-        with self._file:
+        """Delete all rows, written or not."""
+        with self._file_lock:
             with self._lock:
                 self._fresh, self._used, self._size = {}, set(), 0
             if os.path.exists(self._path):
-                self._try("write", _clear)
+                self._run("write", _clear)
 
     def close(self) -> None:
-        """Write what is noted, and leave the file alone from then on."""
+        """Write all noted rows, and never use the file again. Blocks."""
         with self._lock:
             self._closed = True
         self.write()
-        with self._file:
-            self._resume = dict.fromkeys(self._resume, float("inf"))
+        with self._file_lock:
+            self._retry_at = dict.fromkeys(self._retry_at, float("inf"))
             self._disconnect()
 
     def nbytes(self) -> int:
-        """Of the file and its journal; 0 where there is none."""
+        """Bytes of the file and its journal; 0 if there is none."""
         total = 0
         for end in ("", "-wal"):
-            with suppress(OSError):  # not there, or not for us to see
+            with suppress(OSError):  # missing or unreadable
                 total += Path(f"{self._path}{end}").stat().st_size
         return total
 
-    def _try(self, kind: str, work: Callable[[sqlite3.Connection], Done]) -> Done | None:
-        """What `work` returns, None where the file fails; a useless file is replaced first. The
-        caller holds `_file`."""
+    def _run(self, kind: str, work: Callable[[sqlite3.Connection], Result]) -> Result | None:
+        """The result of `work`, or None if the file fails. An unusable file is recreated first. The
+        caller holds `_file_lock`."""
         for _ in range(2):
-            if time.monotonic() < self._resume[kind]:
+            if time.monotonic() < self._retry_at[kind]:
                 return None
             try:
                 if self._connection is None:
@@ -172,9 +172,9 @@ class Kept:
             except (sqlite3.Error, OSError) as error:
                 self._disconnect()
                 if not _unusable(error):
-                    self._leave(kind, error)
+                    self._suspend(kind, error)
                 else:
-                    self._tell(f"{self._path}: {error}; made anew")
+                    self._log_once(f"{self._path}: {error}; recreated")
                     self._remove(kind)
         return None
 
@@ -186,34 +186,34 @@ class Kept:
         connection = sqlite3.connect(
             f"{self._path.absolute().as_uri()}?mode=rw",
             uri=True,
-            timeout=WAIT,
+            timeout=BUSY_TIMEOUT_S,
             isolation_level=None,
             check_same_thread=False,
         )
         try:
             connection.text_factory = bytes  # a foreign file may hold any
-            if _pragma(connection, "application_id") != FORMAT:
+            if _pragma(connection, "application_id") != APPLICATION_ID:
                 raise sqlite3.DatabaseError("not token ids of this version")
             connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute(f"PRAGMA journal_size_limit = {WRITE}")
+            connection.execute(f"PRAGMA journal_size_limit = {WRITE_BATCH_BYTES}")
         except sqlite3.Error:
             connection.close()
             raise
         return connection
 
     def _create(self) -> None:
-        """An empty file, which appears complete."""
+        """Create an empty database atomically."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="new-", dir=self._path.parent) as folder:
             new = Path(folder, "ids")
             with closing(sqlite3.connect(new, isolation_level=None)) as connection:
                 connection.executescript(SCHEMA)
-            new.chmod(0o600)  # SQLite gives the journal the same mode
+            new.chmod(0o600)  # the journal inherits it
             with suppress(FileExistsError):  # another process was faster
                 os.link(new, self._path)
 
     def _remove(self, kind: str) -> None:
-        """Remove the file that was connected, unless another process has done so."""
+        """Remove the connected file, unless another process has replaced it."""
         try:
             if self._path.stat().st_ino == self._inode:
                 for end in ("-wal", "-shm", ""):
@@ -221,17 +221,17 @@ class Kept:
         except FileNotFoundError:
             pass
         except OSError as error:
-            self._leave(kind, error)
+            self._suspend(kind, error)
 
-    def _leave(self, kind: str, error: Exception) -> None:
-        self._resume[kind] = time.monotonic() + PAUSE
+    def _suspend(self, kind: str, error: Exception) -> None:
+        self._retry_at[kind] = time.monotonic() + RETRY_DELAY_S
         why = getattr(error, "strerror", None) or error
-        self._tell(f"{self._path}: {why}; token ids are not kept until that is mended")
+        self._log_once(f"{self._path}: {why}; not caching token ids, retrying later")
 
-    def _tell(self, line: str) -> None:
-        if line not in self._told:
+    def _log_once(self, line: str) -> None:
+        if line not in self._logged:
             log.warning("%s", line)
-        self._told.add(line)
+        self._logged.add(line)
 
     def _disconnect(self) -> None:
         if self._connection:
@@ -240,7 +240,7 @@ class Kept:
 
 
 def _unusable(error: Exception) -> bool:
-    """Whether only a new file helps. Errors without a code are Python's, about foreign values."""
+    """Whether only a new file helps. Errors without a code are Python's, about invalid values."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return isinstance(error, sqlite3.Error) and code & 0xFF in UNUSABLE
 
@@ -250,10 +250,10 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
     return int(value)
 
 
-def _select(connection: sqlite3.Connection, wanted: list[bytes]) -> list[tuple[Any, ...]]:
+def _select(connection: sqlite3.Connection, missing: list[bytes]) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
-    for at in range(0, len(wanted), NAMED):
-        some = wanted[at : at + NAMED]
+    for at in range(0, len(missing), MAX_QUERY_KEYS):
+        some = missing[at : at + MAX_QUERY_KEYS]
         marks = ",".join("?" * len(some))
         query = f"SELECT digest, crc, starts, ids FROM texts WHERE digest IN ({marks})"
         rows += connection.execute(query, some).fetchall()
@@ -261,7 +261,7 @@ def _select(connection: sqlite3.Connection, wanted: list[bytes]) -> list[tuple[A
 
 
 def _evict(connection: sqlite3.Connection, excess: int) -> None:
-    """About so many bytes go, first those that were not used for longest."""
+    """Delete the least recently used rows, of about so many bytes."""
     gone = []
     length = "length(ids) + ifnull(length(starts), 0) + 100"
     for row, size in connection.execute(f"SELECT rowid, {length} FROM texts ORDER BY used, rowid"):
@@ -269,7 +269,7 @@ def _evict(connection: sqlite3.Connection, excess: int) -> None:
         excess -= size
         if excess <= 0:
             break
-    connection.executemany("DELETE FROM texts WHERE rowid = ?", gone)  # their room is used again
+    connection.executemany("DELETE FROM texts WHERE rowid = ?", gone)  # the freed pages are reused
 
 
 def _clear(connection: sqlite3.Connection) -> None:
@@ -277,15 +277,15 @@ def _clear(connection: sqlite3.Connection) -> None:
     connection.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _packed(ids: Ids, starts: NDArray[np.int32] | None) -> tuple[int, bytes | None, bytes]:
-    """crc, starts and ids of a row, as little-endian int32."""
+def _pack(ids: Ids, starts: NDArray[np.int32] | None) -> tuple[int, bytes | None, bytes]:
+    """The crc, starts and ids of a row, in little-endian int32."""
     data = ids.astype("<i4", copy=False).tobytes()
     more = None if starts is None else starts.astype("<i4", copy=False).tobytes()
     return crc32(data, crc32(more or b"")), more, data
 
 
-def _unpacked(crc: Any, starts: Any, ids: Any) -> Row | None:
-    """The inverse, None for what `_packed` did not make."""
+def _unpack(crc: Any, starts: Any, ids: Any) -> Row | None:
+    """The inverse of `_pack`, or None for a damaged row."""
     if not isinstance(ids, bytes) or not isinstance(starts, bytes | None):
         return None
     if len(ids) % 4 or len(starts or b"") % 4 or crc != crc32(ids, crc32(starts or b"")):

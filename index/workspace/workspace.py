@@ -1,8 +1,7 @@
-"""The workspace: what can be copied from, as it is this second.
+"""The index of a workspace: files under some roots, with open editor buffers in place of them.
 
-Files of the roots, and open buffers in place of them, in a few segments that are asked as one. A
-change kills the old text and adds the new one. A thread of its own merges segments and saves them.
-Readers never wait: they ask the segments as these are.
+A change deletes the old document and adds the new one. A background thread compacts the segments
+and saves them. Readers never wait: they query the segments as they are.
 """
 
 from __future__ import annotations
@@ -17,49 +16,55 @@ import numpy as np
 
 from index._core import Tree
 from index.records import Span, Stats, WorkspaceMatch
-from index.workspace.compactor import Tender
-from index.workspace.file_filter import File
-from index.workspace.persistence import Shelf
-from index.workspace.roots import Change, Disk, Progress
-from index.workspace.segment import Document
-from index.workspace.segment_set import Living
-from index.workspace.token_cache import Encoded, Encoder, Ids, Tokens, digest
+from index.workspace.compactor import Compactor
+from index.workspace.file_filter import FileEntry
+from index.workspace.persistence import SavedIndex
+from index.workspace.roots import FileText, Progress, RootFiles
+from index.workspace.segment import IndexedDocument
+from index.workspace.segment_set import SegmentSet
+from index.workspace.token_cache import Encoded, Encoder, Ids, TokenCache, digest
 
 if TYPE_CHECKING:
     from index.workspace.watch import Watch
 
-BATCH = 1 << 21  # characters that are read at once
-MANY = 2000  # files that are read at once
-FEW = 1 << 14  # tokens of changed files that the young segment takes
-BULK = 1 << 20  # tokens that are frozen at once when many files are read
+READ_BATCH_CHARS = 1 << 21
+READ_BATCH_FILES = 2000
+MAX_ACTIVE_BATCH_TOKENS = 1 << 14  # of changed files that go to the active segment
+FREEZE_BATCH_TOKENS = 1 << 20  # frozen at once during a build
 
 
 class Workspace:
-    """The living texts of some folders and of the buffers handed in. A document is named by its
-    absolute path, or by what its buffer was called. Any thread may call; a context manager."""
+    """An index of folders and editor buffers; a context manager, safe to use from any thread.
+
+    A document is named by its absolute path, or by its buffer's name.
+    """
 
     def __init__(
         self,
-        roots: Path | Sequence[Path] | None,
+        roots: str | Path | Sequence[str | Path] | None,
         encoder: Encoder,
         home: Path | None = None,
         gitignore: bool = True,
     ) -> None:
-        """`home`: where the index and token ids are kept between starts; None: nowhere.
-        `gitignore` False: what git ignores counts, too. Nothing is read before `build`."""
-        self.disk = Disk([roots] if isinstance(roots, Path) else roots or [], gitignore)
+        """`roots`: one folder, several, or none. `home`: where the index and the token ids are
+        saved; None saves nothing. `gitignore`: skip what git ignores. Reads nothing before `build`.
+        """
+        if isinstance(roots, str | Path):
+            roots = [roots]
+        self._files = RootFiles([Path(root) for root in roots or ()], gitignore)
         self.encoder = encoder
-        self.tokens = Tokens(encoder, home and home / "tokens")
-        self._shelf: Shelf | None = None
-        if home and self.disk.roots:
-            self._shelf = Shelf(home / "index", self.disk.roots, encoder.fingerprint)
-        self._living = Living()
-        self._buffers: dict[str, int] = {}  # open: their versions
-        self._reading = threading.RLock()  # one reads the disk at a time
-        self._tending = threading.Lock()  # one merges and saves at a time
-        self._tender = Tender(self._tend)
+        self.token_cache = TokenCache(encoder, home and home / "tokens")
+        self._saved: SavedIndex | None = None
+        if home and self.roots:
+            self._saved = SavedIndex(home / "index", self.roots, encoder.fingerprint)
+        self._segments = SegmentSet()
+        self._buffers: dict[str, int] = {}  # versions of the open ones
+        self._scan_lock = threading.RLock()  # reading the disk
+        self._merge_lock = threading.Lock()
+        self._save_lock = threading.Lock()
+        self._compactor = Compactor(self._compact_in_background)
         self._watch: Watch | None = None
-        self._whole = False  # everything was read once, so that it may be saved
+        self._complete = False  # everything was read once, so it may be saved
 
     def __enter__(self) -> Self:
         return self
@@ -67,16 +72,19 @@ class Workspace:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    # -- asking --------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------
 
     def match(
         self, tail: Ids | list[int], k: int = 8, limit: int = 64, near: str | None = None
     ) -> list[WorkspaceMatch]:
-        """The longest suffix of the last `limit` tokens of `tail` that a living document continues,
-        at its k best occurrences: those in the document `near`, then those in its folder, then in
-        what changed last; in a document the later position."""
-        segments, core = self._living.snapshot
-        path, folder = self._living.near(near) if near else (-1, -1)
+        """The k best occurrences of the longest suffix of `tail` that some document continues.
+
+        Looks at the last `limit` tokens of `tail`. Occurrences in the document `near` come first,
+        then those in its folder, then the most recently changed documents; within a document, the
+        later position first.
+        """
+        segments, core = self._segments.snapshot
+        path, folder = self._segments.known_path_ids(near) if near else (-1, -1)
         length, count, places = core.match(np.asarray(tail, np.int32), k, limit, path, folder)
         found = []
         for part, number, end, prob in places:
@@ -87,264 +95,292 @@ class Workspace:
             )
         return found
 
-    def tree(self, tail: Ids | list[int], nodes: int = 64, width: int = 8, **how: int) -> Tree:
-        """What follows the newest of these occurrences, as one tree; `how` as in index._core."""
+    def tree(self, tail: Ids | list[int], nodes: int = 64, width: int = 8, **options: int) -> Tree:
+        """The continuations of the newest of these occurrences as a tree; see
+        `index._core.Segments.tree` for `options`."""
         ids = tail if isinstance(tail, list) else np.asarray(tail, np.int32)
-        return self._living.snapshot[1].tree(ids, nodes, width, **how)
+        return self._segments.snapshot[1].tree(ids, nodes, width, **options)
 
-    def find(self, text: str, most: int = 100) -> list[Span]:
-        """Where a text stands in the files, as they are indexed: newest first, `most` places."""
-        return self.disk.find(text, self.documents, most)
+    def find(self, text: str, limit: int = 100) -> list[Span]:
+        """The occurrences of a text in files unchanged since they were indexed, newest first."""
+        return self._files.find(text, self.documents, limit)
+
+    def key(self, path: Path | str) -> str:
+        """The name of the document at a path: absolute, with links to folders resolved."""
+        return self._files.key(path)
 
     @property
-    def documents(self) -> list[Document]:
-        """The living ones."""
-        with self._living.lock:
-            return list(self._living.documents.values())
+    def roots(self) -> tuple[Path, ...]:
+        """The indexed folders as real paths."""
+        return self._files.roots
+
+    @property
+    def documents(self) -> list[IndexedDocument]:
+        """The live documents."""
+        with self._segments.lock:
+            return list(self._segments.documents.values())
 
     @property
     def paths(self) -> list[str]:
-        """Of the living documents, sorted."""
+        """Names of the live documents, sorted."""
         return sorted(document.path for document in self.documents)
 
     @property
     def skipped(self) -> dict[str, str]:
-        """By path: why a file of the roots is not in."""
-        return self.disk.skipped
+        """Files under the roots that are not indexed, and why."""
+        return self._files.skipped
 
     @property
     def size(self) -> int:
-        """Tokens of the living documents."""
-        return sum(segment.living for segment in self._living.segments)
+        """Tokens of the live documents."""
+        return sum(segment.living for segment in self._segments.segments)
 
     @property
     def nbytes(self) -> int:
         """Memory of the segments, mapped files included."""
-        return sum(segment.core.nbytes for segment in self._living.segments)
+        return sum(segment.core.nbytes for segment in self._segments.segments)
 
     def stats(self) -> Stats:
-        segments = [one for one in self._living.segments if one.size]
+        segments = [one for one in self._segments.segments if one.size]
         size = sum(one.size for one in segments)
         return Stats(
-            files=len(self._living.documents),
+            files=len(self._segments.documents),
             tokens=self.size,
             segments=len(segments),
             nbytes=self.nbytes,
             dead=1 - self.size / size if size else 0.0,
-            hits=self.tokens.hits,
-            misses=self.tokens.misses,
-            disk=self._shelf.store.nbytes() if self._shelf else 0,
-            cache=self.tokens.nbytes(),
+            hits=self.token_cache.hits,
+            misses=self.token_cache.misses,
+            disk=self._saved.nbytes() if self._saved else 0,
+            cache=self.token_cache.nbytes(),
         )
 
     # -- changes -------------------------------------------------------------------------------
 
     def build(self, progress: Progress | None = None) -> None:
-        """Take up what was saved, and read what changed since. NotADirectoryError where a root is
-        none."""
-        self.disk.require_roots()
-        if self._shelf and not self._living.documents:
-            self._shelf.load(self._living, self.disk)
+        """Load the saved index and read what changed since. Blocks until everything is indexed.
+        NotADirectoryError if a root is not a folder."""
+        self._files.require_roots()
+        if self._saved and not self._segments.documents:
+            self._saved.load(self._segments, self._files)
         self.scan(progress)
 
     def scan(self, progress: Progress | None = None) -> None:
-        """Make the index what the disk says, whatever was missed before."""
-        with self._reading:
-            found = self.disk.walk()
-            with self._living.lock:
-                for path in set(self._living.documents) - set(found):
-                    self._forget(path)
-            self._take(found, progress)
-            self._whole = True
+        """Compare the index with all files on disk and read those that changed. Blocks."""
+        with self._scan_lock:
+            found = self._files.walk()
+            with self._segments.lock:
+                for path in set(self._segments.documents) - set(found):
+                    self._delete_file(path)
+            self._read_changed(found, progress)
+            self._complete = True
 
     def refresh(self, paths: Collection[Path | str] | None = None) -> None:
-        """These files or folders may have changed on disk; None: anything may have."""
-        keys = {self.disk.key(path) for path in paths or ()}
-        if paths is None or self.disk.is_wide(keys):
+        """Read files or folders again that may have changed; None: everything. Blocks."""
+        keys = {self.key(path) for path in paths or ()}
+        if paths is None or self._files.needs_walk(keys):
             self.scan()
             return
-        with self._reading:
-            keys = self.disk.with_links(keys)
-            found = self.disk.look(keys)
-            with self._living.lock:
-                for path in set(self._living.inside(keys)) - set(found):
-                    self._forget(path)
-            self._take(found)
+        with self._scan_lock:
+            keys = self._files.with_links(keys)
+            found = self._files.lookup(keys)
+            with self._segments.lock:
+                for path in set(self._segments.below(keys)) - set(found):
+                    self._delete_file(path)
+            self._read_changed(found)
 
     def update(self, path: Path | str, text: str | None, version: int = 0) -> None:
-        """An open buffer has this text, which stands in place of the file's. None: it was closed,
-        and the file counts again. A version older than the last one is passed over."""
-        key = self.disk.key(path)
+        """Index an open buffer in place of its file; None closes the buffer and reads the file.
+        Versions older than the current one are ignored."""
+        key = self.key(path)
         if text is None:
-            with self._living.lock:
-                open_before = self._buffers.pop(key, None) is not None
-                if open_before and key in self._living.documents:
-                    self._living.documents[key].version = 0
-            if open_before:
+            with self._segments.lock:
+                was_open = self._buffers.pop(key, None) is not None
+                if was_open and key in self._segments.documents:
+                    self._segments.documents[key].version = 0
+            if was_open:
                 self.refresh([key])
             return
-        why = self.disk.why_no_buffer(key, text)
-        encoded = None if why else self.tokens.encode_buffer(text)
-        mark = b"" if why else digest(text)
-        with self._living.lock:
+        skipped = self._files.why_skip_buffer(key, text)
+        encoded = None if skipped else self.token_cache.encode_buffer(text)
+        new_digest = b"" if skipped else digest(text)
+        with self._segments.lock:
             if version < self._buffers.get(key, version):
                 return
             self._buffers[key] = version
-            known = self._living.documents.get(key)
+            known = self._segments.documents.get(key)
             if encoded is None:
-                self._living.forget(key)
-            elif known and known.digest == mark:
+                self._segments.delete(key)
+            elif known and known.digest == new_digest:
                 known.version = version
             else:
-                document = self._document(Change(key, text, mark, None), encoded, version)
-                self._living.put(document, encoded.ids)
-        self._tender.soon()
+                document = self._document(FileText(key, text, new_digest, None), encoded, version)
+                self._segments.add(document, encoded.ids)
+        self._compactor.request()
 
     def remove(self, path: Path | str) -> None:
-        """A file or folder is gone from the disk. Open buffers stay."""
-        with self._reading, self._living.lock:
-            for one in self._living.inside([self.disk.key(path)]):
-                self._forget(one)
+        """Drop a deleted file or folder. Open buffers stay."""
+        with self._scan_lock, self._segments.lock:
+            for one in self._segments.below([self.key(path)]):
+                self._delete_file(one)
 
     def rename(self, old: Path | str, new: Path | str) -> None:
-        """A file or folder has another name: nothing is read for that. Open buffers stay."""
-        old, new = self.disk.key(old), self.disk.key(new)
-        with self._reading, self._living.lock:
-            for path in self._living.inside([old]):
+        """Follow the renaming of a file or folder without reading it. Open buffers stay."""
+        old, new = self.key(old), self.key(new)
+        with self._scan_lock, self._segments.lock:
+            for path in self._segments.below([old]):
                 name = new + path[len(old) :]
                 if name in self._buffers:
-                    self._forget(path)
+                    self._delete_file(path)
                 elif path not in self._buffers and path != name:
-                    self._living.rename(self._living.documents[path], name)
+                    self._segments.rename(self._segments.documents[path], name)
 
     def watch(self) -> Watch:
-        """Follow the disk until `close`. Called before `build`, nothing is missed."""
+        """Follow changes on disk until `close`. Call it before `build` to miss none."""
         from index.workspace.watch import Watch
 
         if self._watch is None:
-            self._watch = Watch(self.disk.roots, self.refresh)
+            self._watch = Watch(self.roots, self.refresh)
             self._watch.start()
         return self._watch
 
-    def settle(self) -> None:
-        """Merge and save now what is to be merged and saved."""
-        with self._tending:
-            self._living.merge()
-            if self._shelf and self._whole:
-                self._shelf.save(self._living, self.disk, self._buffers)
-        self.tokens.flush()
+    # -- persistence ---------------------------------------------------------------------------
+
+    def compact(self) -> None:
+        """Freeze and merge segments, and save the index, now. Blocks until that is done."""
+        with self._merge_lock:
+            self._segments.seal()
+            self._segments.merge()
+        self._save()
+        self.token_cache.flush()
 
     def clear(self) -> None:
-        """Delete what is kept on disk: the saved index, and the ids of this tokenizer.
-        PermissionError where another process keeps the index."""
-        with self._tending:
-            if self._shelf:
-                self._shelf.clear()
-            self._whole = False  # nothing is kept before the next scan
-        self.tokens.clear()
+        """Delete the saved index, and the saved ids of this tokenizer. Nothing is saved before the
+        next scan. PermissionError if another process keeps the index."""
+        with self._save_lock:
+            if self._saved:
+                self._saved.clear()
+            self._complete = False
+        self.token_cache.clear()
 
     def close(self) -> None:
-        """Stop watching, save, and give everything back."""
+        """Stop watching, save the index as it is, and release its files.
+
+        Does not wait for compaction: a running merge is abandoned, and the next start compacts
+        instead. Blocks while changes that the watcher reported are being read, and while the
+        segments and token ids that are not on disk yet are written.
+        """
         if self._watch:
             self._watch.stop()
-        self._tender.close()
-        if self._shelf:
-            self._living.close_young()
-            self.settle()
-            self._shelf.store.close()
-        self.tokens.close()
+        self._compactor.close()
+        self._segments.close()
+        self._save()
+        with self._save_lock:
+            if self._saved:
+                self._saved.close()
+        self.token_cache.close()
 
-    # -- how -----------------------------------------------------------------------------------
+    def _save(self) -> None:
+        with self._save_lock:
+            if self._saved and self._complete:
+                self._saved.save(self._segments, self._files, self._buffers)
 
-    def _take(self, found: dict[str, File], progress: Progress | None = None) -> None:
-        """Read those of these files that are not known as they are, oldest first."""
+    def _compact_in_background(self) -> float | None:
+        """Merge, and save unless that was done lately; the seconds until a save is due."""
+        with self._merge_lock:
+            self._segments.merge()
+        with self._save_lock:
+            if self._segments.closed or not (self._saved and self._complete):
+                return None
+            if not self._saved.is_due(self._segments):
+                return None
+            delay = self._saved.seconds_until_due()
+            if delay:
+                return delay
+            self._saved.save(self._segments, self._files, self._buffers)
+        self.token_cache.flush()
+        return None
+
+    # -- reading files -------------------------------------------------------------------------
+
+    def _read_changed(self, found: dict[str, FileEntry], progress: Progress | None = None) -> None:
+        """Index those of these files that changed, oldest first."""
         changed = [(path, file) for path, file in found.items() if not self._is_known(path, file)]
         changed.sort(key=lambda one: (one[1].changed, one[0]))
-        pending: list[tuple[Document, Ids]] = []
-        batch: list[Change] = []
-        size = 0  # characters in it
-        with ThreadPoolExecutor(1) as freezer:  # while the next ones are tokenised
+        pending: list[tuple[IndexedDocument, Ids]] = []
+        batch: list[FileText] = []
+        batch_chars = 0
+        with ThreadPoolExecutor(1) as freezer:  # freezes while the next batch is tokenized
             done: list[Future[None]] = []
             for at, (path, file) in enumerate(changed, 1):
                 new = self._read(path, file)
                 batch += new
-                size += sum(len(change.text) for change in new)
+                batch_chars += sum(len(one.text) for one in new)
                 last = at == len(changed)
-                if not last and size < BATCH and at % MANY:
+                if not last and batch_chars < READ_BATCH_CHARS and at % READ_BATCH_FILES:
                     continue
                 pending += self._encode(batch)
-                batch, size = [], 0
-                if last or sum(document.size for document, _ in pending) >= BULK:
-                    done.append(freezer.submit(self._put, pending))
+                batch, batch_chars = [], 0
+                if last or sum(document.size for document, _ in pending) >= FREEZE_BATCH_TOKENS:
+                    done.append(freezer.submit(self._add, pending))
                     pending = []
                 if progress:
                     progress("indexing the workspace", at, len(changed))
             for each in done:
                 each.result()
-        self._tender.soon()
+        self._compactor.request()
 
-    def _read(self, path: str, file: File) -> list[Change]:
-        """The new text of a file, if it is new; the old one dies."""
-        change = self.disk.read(path, file)
-        with self._living.lock:
-            known = self._living.documents.get(path)
+    def _read(self, path: str, file: FileEntry) -> list[FileText]:
+        """The text of a file if it is new, in which case the old one is deleted."""
+        read = self._files.read(path, file)
+        with self._segments.lock:
+            known = self._segments.documents.get(path)
             if path in self._buffers:
                 return []
-            if change and known and known.digest == change.digest:
-                if known.stamp != change.stamp:
-                    known.stamp = change.stamp
-                    self._living.edition += 1
+            if read and known and known.digest == read.digest:
+                if known.stamp != read.stamp:
+                    known.stamp = read.stamp
+                    self._segments.generation += 1
                 return []
-            self._forget(path)
-        return [change] if change else []
+            self._delete_file(path)
+        return [read] if read else []
 
-    def _encode(self, changes: list[Change]) -> list[tuple[Document, Ids]]:
-        encoded = self.tokens.encode([change.text for change in changes])
+    def _encode(self, texts: list[FileText]) -> list[tuple[IndexedDocument, Ids]]:
+        encoded = self.token_cache.encode([one.text for one in texts])
         return [
-            (self._document(change, one, 0), one.ids)
-            for change, one in zip(changes, encoded, strict=True)
+            (self._document(text, one, 0), one.ids)
+            for text, one in zip(texts, encoded, strict=True)
         ]
 
-    def _document(self, change: Change, encoded: Encoded, version: int) -> Document:
-        return Document(
-            path=change.path,
+    def _document(self, text: FileText, encoded: Encoded, version: int) -> IndexedDocument:
+        return IndexedDocument(
+            path=text.path,
             version=version,
-            changed=self._living.next(),
-            digest=change.digest,
-            stamp=change.stamp,
+            changed=self._segments.next_change(),
+            digest=text.digest,
+            stamp=text.stamp,
             starts=encoded.starts,
             size=len(encoded.ids),
         )
 
-    def _put(self, pending: list[tuple[Document, Ids]]) -> None:
-        """New documents of files come; where a buffer was opened meanwhile, it stays."""
-        if sum(document.size for document, _ in pending) <= FEW:
+    def _add(self, pending: list[tuple[IndexedDocument, Ids]]) -> None:
+        """Add documents of files, except where a buffer was opened in the meantime."""
+        if sum(document.size for document, _ in pending) <= MAX_ACTIVE_BATCH_TOKENS:
             for document, ids in pending:
-                with self._living.lock:
+                with self._segments.lock:
                     if document.path not in self._buffers:
-                        self._living.put(document, ids)
+                        self._segments.add(document, ids)
         else:
             documents, tokens = zip(*pending, strict=True)
-            self._living.put_frozen(documents, tokens, self._buffers)
+            self._segments.add_frozen(documents, tokens, self._buffers)
 
-    def _is_known(self, path: str, file: File) -> bool:
+    def _is_known(self, path: str, file: FileEntry) -> bool:
         if path in self._buffers:
             return True
-        known = self._living.documents.get(path)
-        return known.stamp == file.stamp if known else self.disk.is_passed(path, file.stamp)
+        known = self._segments.documents.get(path)
+        return known.stamp == file.stamp if known else self._files.is_rejected(path, file.stamp)
 
-    def _forget(self, path: str) -> None:
-        """A file's document dies; a buffer stays."""
+    def _delete_file(self, path: str) -> None:
+        """Delete a file's document, but not an open buffer's."""
         if path not in self._buffers:
-            self._living.forget(path)
-
-    def _tend(self) -> float | None:
-        """Merge, and save if that was not done lately; the seconds until it should be."""
-        with self._tending:
-            self._living.merge()
-            if not (self._shelf and self._whole and self._shelf.is_due(self._living)):
-                return None
-            pause = self._shelf.pause()
-        if pause == 0:
-            self.settle()
-        return pause or None
+            self._segments.delete(path)

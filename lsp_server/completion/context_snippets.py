@@ -112,7 +112,7 @@ def definition(text: str) -> str:
 
 def shown_path(path: str, workspace: Workspace) -> str:
     """A path as the model sees it: from its root on."""
-    for root in workspace.disk.roots:
+    for root in workspace.roots:
         if PurePath(path).is_relative_to(root):
             return PurePath(path).relative_to(root).as_posix()
     return PurePath(path).name

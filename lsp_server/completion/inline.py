@@ -68,7 +68,7 @@ class Heads:
         place = (start, near, id(workspace), session.is_starting())
         if self.places.get(uri) != place:
             text = document.text.text
-            path = workspace.disk.key(document.path)
+            path = workspace.key(document.path)
             sides = text[start:offset], text[offset:stop]
             self.chosen[uri] = snippets(*sides, path, room, workspace, engine.encoder)
             self.places[uri] = place

@@ -1,4 +1,4 @@
-"""Batches: nothing noted is lost, one call at a time, whatever `changed` does."""
+"""Debouncer: nothing noted is lost, one call at a time, whatever `changed` does."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.workspace.debounce import MANY, SHARE, Batches
-from tests.support.folder_mirror import NEVER, PATIENCE, Mirror, wait_for, watched
+from index.workspace.debounce import MAX_BATCH_PATHS, RESCAN_COST_FACTOR, Debouncer
+from tests.support.folder_mirror import NEVER_S, TIMEOUT_S, Mirror, wait_for, watched
 
 
 def nothing() -> None:
@@ -26,7 +26,7 @@ names = st.lists(st.sampled_from(["a", "b", "ab", "c"]), min_size=1, max_size=4)
 @given(st.lists(names.map("/".join).map("/top/{}".format), max_size=30))
 @settings(deadline=None)
 def test_a_batch_covers_what_was_noted_and_no_more(notes: list[str]) -> None:
-    batches = Batches(lambda batch: None, nothing, NEVER, NEVER, NEVER, NEVER)
+    batches = Debouncer(lambda batch: None, nothing, NEVER_S, NEVER_S, NEVER_S, NEVER_S)
     for note in notes:
         batches.note(note)
     batch = batches._take()
@@ -38,19 +38,19 @@ def test_a_batch_covers_what_was_noted_and_no_more(notes: list[str]) -> None:
 
 
 def test_very_many_paths_are_everything() -> None:
-    batches = Batches(lambda batch: None, nothing, NEVER, NEVER, NEVER, NEVER)
-    for at in range(MANY + 5):
+    batches = Debouncer(lambda batch: None, nothing, NEVER_S, NEVER_S, NEVER_S, NEVER_S)
+    for at in range(MAX_BATCH_PATHS + 5):
         batches.note(f"/top/{at}")
     assert batches._take() is None
-    for at in range(MANY):
+    for at in range(MAX_BATCH_PATHS):
         batches.note(f"/top/{at}")
-    assert len(batches._take() or ()) == MANY
+    assert len(batches._take() or ()) == MAX_BATCH_PATHS
 
 
 def test_notes_from_many_threads_are_told_by_one(tmp_path: Path) -> None:
     mirror = Mirror(tmp_path)
-    mirror.pause = 0.01
-    batches = Batches(mirror, nothing, 0.002, 0.005, NEVER, NEVER)
+    mirror.call_s = 0.01
+    batches = Debouncer(mirror, nothing, 0.002, 0.005, NEVER_S, NEVER_S)
     batches.start()
     wanted = {tmp_path / f"{thread}-{at}" for thread in range(4) for at in range(300)}
 
@@ -79,12 +79,12 @@ def test_an_exception_is_logged_and_everything_told_again(
     with watching:
         for at in range(3):
             (tmp_path / f"{at}.py").write_text(str(at))
-        mirror.settles()
+        mirror.wait_until_equal()
         (tmp_path / "late.py").write_text("late")
-        mirror.settles()
+        mirror.wait_until_equal()
     assert None in mirror.batches
     errors = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
-    assert errors == ["a change was not taken in: RuntimeError: the mirror fell"] * 3
+    assert errors == ["cannot process a change, rescanning: RuntimeError: the mirror broke"] * 3
 
 
 def test_a_dear_look_at_everything_is_seldom() -> None:
@@ -98,12 +98,12 @@ def test_a_dear_look_at_everything_is_seldom() -> None:
         time.sleep(0.02)
         ends.append(time.monotonic())
 
-    batches = Batches(changed, nothing, NEVER, NEVER, 0.01, NEVER)
+    batches = Debouncer(changed, nothing, NEVER_S, NEVER_S, 0.01, NEVER_S)
     batches.start()
     wait_for(lambda: len(ends) > 2)
     batches.stop()
     for at in range(2):
-        assert starts[at + 1] - ends[at] >= SHARE * (ends[at] - starts[at])
+        assert starts[at + 1] - ends[at] >= RESCAN_COST_FACTOR * (ends[at] - starts[at])
 
 
 def test_stop_waits_for_a_running_call() -> None:
@@ -114,16 +114,16 @@ def test_stop_waits_for_a_running_call() -> None:
         time.sleep(0.1)
         left.set()
 
-    batches = Batches(changed, nothing, 0, 0, NEVER, NEVER)
+    batches = Debouncer(changed, nothing, 0, 0, NEVER_S, NEVER_S)
     batches.start()
     batches.note("/top/a")
-    assert entered.wait(PATIENCE)
+    assert entered.wait(TIMEOUT_S)
     batches.stop()
     assert left.is_set()
 
 
 def test_stop_in_a_burst(tmp_path: Path) -> None:
-    mirror, watching = watched(tmp_path, quiet=0.001, most=0.002)
+    mirror, watching = watched(tmp_path, quiet_s=0.001, max_delay_s=0.002)
     going = threading.Event()
 
     def writes() -> None:
@@ -152,4 +152,4 @@ def test_stop_in_a_burst(tmp_path: Path) -> None:
     with watching:
         mirror.files = {}
         (tmp_path / "after.py").write_text("after")
-        assert tmp_path / "after.py" in mirror.told()
+        assert tmp_path / "after.py" in mirror.reported()

@@ -23,7 +23,7 @@ from index.workspace import token_db
 from tests.support.encoders import Bytes, Composed
 from tests.support.faults import (
     NAMES,
-    PATIENCE,
+    TIMEOUT_S,
     change,
     check,
     lives_and_deaths,
@@ -58,10 +58,10 @@ def live_on_a_full_disk(root: Path, home: Path, free: Callable[[], object]) -> N
         for _ in range(5):
             for _ in range(8):
                 workspace.refresh(change(root, chance))
-            workspace.settle()
+            workspace.compact()
             check(workspace)
-        said = [line for line in lines if "the index is not saved" in line]
-        ids = [line for line in lines if "token ids are not kept" in line]
+        said = [line for line in lines if "cannot save the index" in line]
+        ids = [line for line in lines if "not caching token ids" in line]
         assert len(said) == 1 and len(ids) <= 1 and len(lines) == len(said) + len(ids), lines
         free()
         (root / "u").write_text("value = 8\n")
@@ -97,8 +97,8 @@ def test_an_index_that_was_not_saved_is_saved_in_the_end(tmp_path: Path, root: P
     with tiny_disk(tmp_path / "home", "64k") as resize:
         with Workspace(root, Bytes(), tmp_path / "home") as workspace:
             workspace.build()
-            workspace._living.close_young()
-            workspace.settle()
+            workspace._segments.seal()
+            workspace.compact()
             resize("64m")
         starts_warm(root, tmp_path / "home")
 
@@ -195,9 +195,9 @@ def test_two_processes_at_once(tmp_path: Path, root: Path, monkeypatch: pytest.M
             while time.monotonic() < until:
                 workspace.refresh(change(mine, chance))
                 if chance.random() < 0.2:
-                    workspace.settle()
+                    workspace.compact()
             (tmp_path / f"done{seed}").touch()
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + TIMEOUT_S
             while not all((tmp_path / f"done{each}").exists() for each in (0, 1)):
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
@@ -208,7 +208,7 @@ def test_two_processes_at_once(tmp_path: Path, root: Path, monkeypatch: pytest.M
     def in_child(mine: Path, seed: int) -> int:
         return fork(lambda: (small_segments(), work(mine, seed))[0])
 
-    monkeypatch.setattr(token_db, "WAIT", PATIENCE)  # a slow disk is no fault
+    monkeypatch.setattr(token_db, "BUSY_TIMEOUT_S", TIMEOUT_S)  # a slow disk is no fault
 
     children = [in_child(half, seed) for seed, half in enumerate(halves)]
     assert [end_of(child) for child in children] == [0, 0]
@@ -224,22 +224,22 @@ def test_the_one_that_saved_is_killed_and_the_other_saves(tmp_path: Path, root: 
     def work() -> None:
         with Workspace(root, Bytes(), home) as workspace:
             workspace.build()
-            workspace.settle()
+            workspace.compact()
             (tmp_path / "ready").touch()
-            time.sleep(2 * PATIENCE)
+            time.sleep(2 * TIMEOUT_S)
 
     child = fork(work)
     with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
         try:
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + TIMEOUT_S
             while not (tmp_path / "ready").exists():
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
             workspace.build()
             (root / "u").write_text("value = 10\n" * 2000)
             workspace.scan()
-            workspace.settle()
-            assert workspace._shelf and not workspace._shelf.store.writable
+            workspace.compact()
+            assert workspace._saved and not workspace._saved._store.writable
             with pytest.raises(PermissionError, match="another process"):
                 workspace.clear()
         finally:
@@ -284,7 +284,7 @@ def test_everything_at_once(
                 act()
 
         def tend(chance: random.Random, step: int) -> None:
-            chance.choice((workspace.scan, workspace.settle, workspace.refresh))()
+            chance.choice((workspace.scan, workspace.compact, workspace.refresh))()
 
         def ask(chance: random.Random, step: int) -> None:
             asked[0] += 1
@@ -313,7 +313,7 @@ def test_everything_at_once(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT_S)
             assert not thread.is_alive(), "it hangs"
         if errors:
             raise errors[0]
@@ -321,6 +321,6 @@ def test_everything_at_once(
             workspace.update(root / name, None)
         workspace.scan()
         check(workspace)
-        workspace.settle()
+        workspace.compact()
         check(workspace)
     assert asked[0] and lines == []

@@ -13,10 +13,11 @@ import psutil
 import pytest
 
 from index import Workspace
+from index.workspace.file_filter import MAX_FILE_BYTES
 from index.workspace.token_cache import Encoder
 from tests.support.encoders import Bytes, Composed
 from tests.support.faults import (
-    PATIENCE,
+    TIMEOUT_S,
     check,
     make_tree,
     starts_warm,
@@ -26,8 +27,6 @@ from tests.support.faults import (
     within,
 )
 from tests.support.segment_store import end_of, fork
-
-LARGEST = 1 << 20  # bytes of a file that counts
 
 
 @pytest.fixture
@@ -45,12 +44,12 @@ def test_strange_files(tmp_path: Path, encoder: Encoder) -> None:
     counts |= {
         b"empty": b"",
         b"white": b" \n\t\r\n" * 50,
-        b"line": b"x" * (LARGEST - 1 if isinstance(encoder, Bytes) else 5000) + b"y",
+        b"line": b"x" * (MAX_FILE_BYTES - 1 if isinstance(encoder, Bytes) else 5000) + b"y",
         b"bom": b"\xef\xbb\xbfvalue\r\n",
         "\U0001f600".encode() * 60: "\U0001f600\u0301".encode() * 50,
     }
     skips = {
-        b"more": (b"x" * (LARGEST + 1), "over 1 MiB"),
+        b"more": (b"x" * (MAX_FILE_BYTES + 1), "over 1 MiB"),
         b"half": (b"\xc3", "not UTF-8"),
         b"zero": (b"value\0", "binary"),
     }
@@ -137,7 +136,7 @@ def test_links(root: Path) -> None:
     with Workspace(root, Bytes()) as workspace:
         everything = [root / name for name in links]
         for act in (workspace.build, workspace.scan, lambda: workspace.refresh(everything)):
-            within(PATIENCE, act)
+            within(TIMEOUT_S, act)
             assert workspace.paths == [str(root / "a/f"), str(root / "same")]
             assert set(workspace.skipped) == {str(root / name) for name in links}
         workspace.refresh([root / "out" / "in" / "f", root / "a" / "b" / "top" / "a" / "f"])
@@ -208,14 +207,14 @@ def test_a_store_without_permission(what: str) -> None:
             workspace.build()
             (root / "u").write_text("value = 11\n" * 9)
             workspace.scan()
-            workspace._living.close_young()
-            workspace.settle()
+            workspace._segments.seal()
+            workspace.compact()
             check(workspace)
             workspace.stats()
         for one, mode in zip(shut, modes, strict=True):
             if one.exists():
                 one.chmod(mode)
-        of_ids = [line for line in lines if "token ids are not kept" in line]
+        of_ids = [line for line in lines if "not caching token ids" in line]
         assert lines and len(of_ids) <= 1 and len(lines) - len(of_ids) <= 2, lines
         with Workspace(root, Bytes(), home) as workspace:
             workspace.build()

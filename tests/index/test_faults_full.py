@@ -19,8 +19,8 @@ from index import Workspace
 from index.workspace.watch import Watch
 from tests.support.encoders import Bytes
 from tests.support.faults import (
-    PATIENCE,
     PHASES,
+    TIMEOUT_S,
     check,
     git,
     lives_and_deaths,
@@ -33,7 +33,7 @@ from tests.support.segment_store import end_of, fork
 
 pytestmark = pytest.mark.full
 
-MANY = 100_000
+FILES = 100_000
 
 
 def resident() -> float:
@@ -54,7 +54,7 @@ def test_100_000_tiny_files(tmp_path: Path) -> None:
     root, home = tmp_path / "root", tmp_path / "home"
     for folder in range(100):
         (root / f"{folder}").mkdir(parents=True)
-        for number in range(MANY // 100):
+        for number in range(FILES // 100):
             (root / f"{folder}" / f"{number}.py").write_text(f"f{folder} = {number}\n")
 
     def start(tokenised: int) -> None:
@@ -64,10 +64,10 @@ def test_100_000_tiny_files(tmp_path: Path) -> None:
         with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
             workspace.build()
             built = time.monotonic() - begin
-            assert len(workspace.paths) == MANY
+            assert len(workspace.paths) == FILES
             assert workspace.stats().misses == tokenised
             for _ in range(100):
-                folder, number = random.randrange(100), random.randrange(MANY // 100)
+                folder, number = random.randrange(100), random.randrange(FILES // 100)
                 (match,) = workspace.match(list(f"f{folder} = {number}".encode()), k=1)
                 assert match.length == len(f"f{folder} = {number}")
                 text = bytes(match.document.tokens.tolist()).decode()
@@ -79,7 +79,7 @@ def test_100_000_tiny_files(tmp_path: Path) -> None:
             workspace.scan()
             scanned = time.monotonic() - begin
             assert workspace.match(list(b"changed"))[0].count == 1
-            assert len(workspace.paths) == MANY - 1
+            assert len(workspace.paths) == FILES - 1
             grown = resident() - before
             begin = time.monotonic()
         closed = time.monotonic() - begin
@@ -88,7 +88,7 @@ def test_100_000_tiny_files(tmp_path: Path) -> None:
         print(f"100,000 files, {tokenised} tokenised: ready in {built:.1f} s, scanned in "
               f"{scanned:.1f} s, closed in {closed:.1f} s, {grown:.0f} MB resident")  # fmt: skip
 
-    assert end_of(fork(lambda: start(MANY))) == 0
+    assert end_of(fork(lambda: start(FILES))) == 0
     assert end_of(fork(lambda: start(0))) == 0
 
 
@@ -105,20 +105,20 @@ def test_a_checkout_of_2_000_files(tmp_path: Path, smollm2: Tokenizer) -> None:
             found = texts(workspace).items()
             expected[branch] = {path.replace(str(folder), str(root)): ids for path, ids in found}
     with warnings_of_index() as lines, Workspace(root, smollm2, home) as workspace:
-        workspace._watch = Watch([root], workspace.refresh, scan_every=1e6)  # which would heal
+        workspace._watch = Watch([root], workspace.refresh, rescan_s=1e6)  # which would heal
         workspace._watch.start()
         workspace.build()
-        workspace.settle()
+        workspace.compact()
         size, memory = workspace.nbytes, resident()
         for branch in ("two", "one") * 3:
             begin = time.monotonic()
             git(root, "checkout", "-q", branch)
             left = time.monotonic()
             while texts(workspace) != expected[branch]:
-                assert time.monotonic() < left + PATIENCE, "events were lost"
+                assert time.monotonic() < left + TIMEOUT_S, "events were lost"
                 time.sleep(0.01)
             done = time.monotonic()
-            workspace.settle()
+            workspace.compact()
             print(f"checkout of {branch}: {left - begin:.2f} s of git, consistent "
                   f"{done - left:.2f} s later; settled in {time.monotonic() - done:.2f} s; "
                   f"{workspace.nbytes / size:.2f} of the index's bytes, "

@@ -21,7 +21,7 @@ from index.workspace.watch import Watch
 from tests.support.encoders import Bytes
 from tests.support.faults import (
     NAMES,
-    PATIENCE,
+    TIMEOUT_S,
     becomes_fresh,
     check,
     found,
@@ -63,7 +63,7 @@ def meanwhile(work: Callable[[int], object]) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT_S)
     assert not errors and not thread.is_alive(), errors
 
 
@@ -165,7 +165,7 @@ def test_a_path_that_is_always_something_else(
                 assert text_of(workspace, path / "inside") in (None, "value = 2\n")
 
         with meanwhile(flip):
-            within(PATIENCE, read)
+            within(TIMEOUT_S, read)
         workspace.scan()
         check(workspace)
 
@@ -182,7 +182,7 @@ def test_from_anything_to_anything(
             for after in KINDS:
                 for kind in (before, after, before):
                     replaced(path, kind)
-                    within(PATIENCE, lambda: workspace.refresh(None if wide else [path]))
+                    within(TIMEOUT_S, lambda: workspace.refresh(None if wide else [path]))
                     expected = {"file": path, "folder": path / "inside"}.get(kind)
                     assert workspace.paths == ([str(expected)] if expected else [])
                     assert len(workspace.skipped) == (kind != "file")
@@ -231,7 +231,7 @@ def test_a_root_that_comes_and_goes(root: Path, tmp_path: Path, watched: bool) -
                     shutil.rmtree(root)
                 becomes_fresh_or_scans(workspace, watched)
                 assert bool(workspace.paths) == there
-                workspace.settle()
+                workspace.compact()
         (root / "u").write_text("value = 12\n")
         becomes_fresh_or_scans(workspace, watched)
         check(workspace)
@@ -239,13 +239,13 @@ def test_a_root_that_comes_and_goes(root: Path, tmp_path: Path, watched: bool) -
 
 
 def becomes_fresh_or_scans(workspace: Workspace, watched: bool) -> None:
-    root = workspace.disk.roots[0]
+    root = workspace.roots[0]
     if not watched:
         workspace.refresh([root])
     elif root.exists():
         becomes_fresh(workspace)
     else:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT_S
         while workspace.paths and time.monotonic() < until:
             time.sleep(0.01)
 
@@ -297,7 +297,7 @@ def test_a_checkout_that_is_followed(tmp_path: Path) -> None:
     root, home = tmp_path / "root", tmp_path / "home"
     two_branches(root, 200, 1000)
     with Workspace(root, Bytes(), home) as workspace:
-        workspace._watch = Watch([root], workspace.refresh, scan_every=1e6)  # which would heal
+        workspace._watch = Watch([root], workspace.refresh, rescan_s=1e6)  # which would heal
         workspace._watch.start()
         workspace.build()
         for branch in ("two", "one"):
@@ -305,7 +305,7 @@ def test_a_checkout_that_is_followed(tmp_path: Path) -> None:
             becomes_fresh(workspace)
             tokenised = workspace.stats().misses
         assert tokenised == 401, "what was on a branch before is known"
-        workspace.settle()
+        workspace.compact()
         assert workspace.stats().dead < 0.5
         assert found(workspace, list(b"two_")) != found(workspace, list(b"one_"))
 
@@ -319,13 +319,13 @@ def test_what_died_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     try:
         with Workspace(tmp_path, Bytes()) as workspace:
             workspace.build()
-            workspace.settle()
-            before = [weakref.ref(segment) for segment in workspace._living.segments]
+            workspace.compact()
+            before = [weakref.ref(segment) for segment in workspace._segments.segments]
             for name in NAMES:
                 (tmp_path / name).write_text("value = 13\n" * 50)
             workspace.scan()
-            workspace.settle()
-            after = workspace._living.segments
+            workspace.compact()
+            after = workspace._segments.segments
             kept = [one() for one in before if one() and one() not in after]
             assert kept == []
     finally:

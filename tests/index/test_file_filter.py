@@ -25,7 +25,7 @@ def make(root: Path, tree: dict[str, str | bytes]) -> None:
 def why_skipped(root: Path, path: str) -> str | None:
     """Why a file of the folder does not count, its content included; None where it does."""
     try:
-        file_filter.load(file_filter.look(root, path))
+        file_filter.load(file_filter.lookup(root, path))
     except file_filter.Skipped as skipped:
         return str(skipped)
     return None
@@ -37,7 +37,7 @@ def listed(root: Path) -> tuple[list[str], dict[str, str]]:
     found = []
     for file in file_filter.walk(root, reasons.__setitem__):
         try:
-            file_filter.read(file.full)
+            file_filter.read(file.real_path)
             found.append(file.path)
         except file_filter.Skipped as skipped:
             reasons[file.path] = str(skipped)
@@ -157,11 +157,11 @@ def test_content_decides(tmp_path: Path) -> None:
         tmp_path,
         {
             "binary": b"abc\0def",
-            "late-nul": b"a" * file_filter.SNIFFED + b"\0",
+            "late-nul": b"a" * file_filter.BINARY_CHECK_BYTES + b"\0",
             "latin-1": "é".encode("latin-1"),
             "cut": "é".encode()[:1],
-            "large": b"a" * (file_filter.LARGEST + 1),
-            "just": b"a" * file_filter.LARGEST,
+            "large": b"a" * (file_filter.MAX_FILE_BYTES + 1),
+            "just": b"a" * file_filter.MAX_FILE_BYTES,
             "empty": "",
             "text": "\ufeffa\r\nb\rc é \U0001f600 e\u0301",
         },
@@ -180,12 +180,12 @@ def test_content_decides(tmp_path: Path) -> None:
 def test_a_file_that_grew_since_it_was_listed_is_skipped(tmp_path: Path) -> None:
     make(tmp_path, {"a": "small"})
     (file,) = file_filter.walk(tmp_path)
-    make(tmp_path, {"a": b"a" * (file_filter.LARGEST + 1)})
+    make(tmp_path, {"a": b"a" * (file_filter.MAX_FILE_BYTES + 1)})
     with pytest.raises(file_filter.Skipped, match="over 1 MiB"):
-        file_filter.read(file.full)
-    Path(file.full).unlink()
+        file_filter.read(file.real_path)
+    Path(file.real_path).unlink()
     with pytest.raises(file_filter.Skipped, match="unreadable"):
-        file_filter.read(file.full)
+        file_filter.read(file.real_path)
 
 
 def test_links_stay_inside(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ def test_look_finds_what_walk_finds(tmp_path: Path) -> None:
     make(tmp_path, {"real.py": "text", "sub/a.py": ""})
     (tmp_path / "link.py").symlink_to("sub/a.py")
     found = {file.path: file for file in file_filter.walk(tmp_path)}
-    assert {path: file_filter.look(tmp_path, path) for path in found} == found
-    assert found["link.py"].full == str(tmp_path.resolve() / "sub" / "a.py")
+    assert {path: file_filter.lookup(tmp_path, path) for path in found} == found
+    assert found["link.py"].real_path == str(tmp_path.resolve() / "sub" / "a.py")
     status = (tmp_path / "real.py").stat()
     assert found["real.py"].stamp == (
         4, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
@@ -36,19 +36,19 @@ def test_look_finds_what_walk_finds(tmp_path: Path) -> None:
 def test_look_says_what_is_gone(tmp_path: Path) -> None:
     for path in ("gone.py", "no/folder/gone.py"):
         with pytest.raises(file_filter.Skipped, match=r"^unreadable: No such file or directory$"):
-            file_filter.look(tmp_path, path)
+            file_filter.lookup(tmp_path, path)
 
 
 @pytest.mark.parametrize("path", ["", "/etc/hosts", "../out.py", "a/../../out.py", "./a", "a\0b"])
 def test_look_stays_in_the_folder(tmp_path: Path, path: str) -> None:
     make(tmp_path, {"out.py": "", "root/a/b.py": ""})
     with pytest.raises(file_filter.Skipped, match="not a path in the folder"):
-        file_filter.look(tmp_path / "root", path)
+        file_filter.lookup(tmp_path / "root", path)
 
 
 def old(path: Path) -> None:
     """Written long enough ago for its stamp to tell."""
-    os.utime(path, ns=(1, time.time_ns() - 10 * file_filter.RACE))
+    os.utime(path, ns=(1, time.time_ns() - 10 * file_filter.TIMESTAMP_GRANULARITY_NS))
 
 
 def test_a_stamp_tells_where_a_later_write_would_change_it(
@@ -56,14 +56,16 @@ def test_a_stamp_tells_where_a_later_write_would_change_it(
 ) -> None:
     make(tmp_path, {"a": "text"})
     with monkeypatch.context() as patch:
-        patch.setattr(file_filter, "RACE", 10**12)  # however long it takes to get there
+        patch.setattr(
+            file_filter, "TIMESTAMP_GRANULARITY_NS", 10**12
+        )  # however long it takes to get there
         old(tmp_path / "a")
         (file,) = file_filter.walk(tmp_path)
         assert file_filter.load(file) == (
             "text",
             None,
         )  # it says that it is old, its ctime does not
-    time.sleep(2e-9 * file_filter.RACE)
+    time.sleep(2e-9 * file_filter.TIMESTAMP_GRANULARITY_NS)
     assert file_filter.load(file) == ("text", file.stamp)
     os.utime(tmp_path / "a", ns=(1, time.time_ns() + 10**12))
     assert file_filter.load(file) == ("text", None)
@@ -82,7 +84,7 @@ def test_a_growing_file_has_no_stamp(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return data
 
     monkeypatch.setattr(os, "pread", read_and_grow)
-    assert file_filter.load(file) == ("text" + "+" * (file_filter.TRIES - 1), None)
+    assert file_filter.load(file) == ("text" + "+" * (file_filter.MAX_READ_ATTEMPTS - 1), None)
 
 
 def test_what_took_a_files_place_is_not_read(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from index.workspace import array_file
-from index.workspace.segment_store import Part, Saved, Store
+from index.workspace.segment_store import Part, SavedState, SegmentStore
 from tests.support.segment_store import OURS, load, names, same, save, state, whole
 
 
@@ -61,7 +61,7 @@ JSON = st.recursive(
 )  # fmt: skip
 PART = st.builds(Part, st.from_regex("[a-z0-9]{1,64}", fullmatch=True), ARRAYS)
 SAVED = st.builds(
-    Saved,
+    SavedState,
     st.dictionaries(st.text(), JSON, max_size=3),
     ARRAYS,
     st.lists(PART, max_size=3, unique_by=lambda part: part.name),
@@ -70,12 +70,12 @@ SAVED = st.builds(
 
 @given(SAVED, SAVED)
 @settings(deadline=None, max_examples=40)
-def test_what_is_saved_is_loaded(first: Saved, second: Saved) -> None:
+def test_what_is_saved_is_loaded(first: SavedState, second: SavedState) -> None:
     kept = {part.name for part in first.parts}
-    second = Saved(second.meta, second.table, first.parts[1:] + [
+    second = SavedState(second.meta, second.table, first.parts[1:] + [
         part for part in second.parts if part.name not in kept
     ])  # fmt: skip
-    with tempfile.TemporaryDirectory() as place, Store(Path(place) / "a", OURS) as store:
+    with tempfile.TemporaryDirectory() as place, SegmentStore(Path(place) / "a", OURS) as store:
         assert store.load() is None
         assert store.acquire()
         store.save(first)
@@ -104,7 +104,7 @@ def test_loaded_arrays_are_read_only_and_kept_from_others(tmp_path: Path) -> Non
 def test_a_stored_part_is_not_written_again(tmp_path: Path) -> None:
     save(tmp_path, state(1))
     before = (tmp_path / "part2.part").stat().st_mtime_ns
-    with Store(tmp_path, OURS) as store:
+    with SegmentStore(tmp_path, OURS) as store:
         assert store.load() is not None and store.acquire()
         store.save(state(2))
         assert (tmp_path / "part2.part").stat().st_mtime_ns == before
@@ -127,12 +127,12 @@ def test_saving_and_loading_copy_nothing_big(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "A", "a/b", "../a", "a.b", "é", "a\n", "a" * 65])
 def test_odd_names_are_refused(tmp_path: Path, name: str) -> None:
-    with Store(tmp_path / "a", OURS) as store:
+    with SegmentStore(tmp_path / "a", OURS) as store:
         assert store.acquire()
         with pytest.raises(ValueError, match="new_name"):
-            store.save(Saved({}, {}, [Part(name, {})]))
+            store.save(SavedState({}, {}, [Part(name, {})]))
         with pytest.raises(ValueError, match="identifier"):
-            store.save(Saved({}, {f"{name}-": np.zeros(1)}, []))
+            store.save(SavedState({}, {f"{name}-": np.zeros(1)}, []))
         assert names(store.folder) == {"lock"}
 
 
@@ -149,11 +149,13 @@ ODD_ARRAYS = [
 
 
 def test_what_could_not_be_loaded_is_refused(tmp_path: Path) -> None:
-    wrong = [Saved({}, {"a": array}, []) for array in ODD_ARRAYS]
-    wrong += [Saved({}, {}, [Part("a", {"a": array})]) for array in ODD_ARRAYS]
-    wrong += [Saved({"a": each}, {}, []) for each in ((1,), {1: 2}, {1, 2}, b"a", float("nan"))]
-    wrong += [Saved({}, {}, [Part("a", {}), Part("a", {})])]
-    with Store(tmp_path, OURS) as store:
+    wrong = [SavedState({}, {"a": array}, []) for array in ODD_ARRAYS]
+    wrong += [SavedState({}, {}, [Part("a", {"a": array})]) for array in ODD_ARRAYS]
+    wrong += [
+        SavedState({"a": each}, {}, []) for each in ((1,), {1: 2}, {1, 2}, b"a", float("nan"))
+    ]
+    wrong += [SavedState({}, {}, [Part("a", {}), Part("a", {})])]
+    with SegmentStore(tmp_path, OURS) as store:
         assert store.acquire()
         store.save(state(1))
         for saved in wrong:
@@ -188,7 +190,7 @@ def test_no_damage_is_loaded(tmp_path: Path, name: str, lines: Callable[[], list
         else:
             assert same(loaded, saved) and not said and len(data) == len(good)
             equal += 1
-    assert equal <= 2 * 3 * array_file.ALIGN  # flips of the bytes between arrays
+    assert equal <= 2 * 3 * array_file.ALIGNMENT  # flips of the bytes between arrays
     path.write_bytes(good)
     assert same(load(tmp_path), saved) and not lines()
 
@@ -197,7 +199,7 @@ def test_what_is_not_ours_is_not_loaded(tmp_path: Path, lines: Callable[[], list
     rng = random.Random(7)
 
     def foreign() -> None:
-        with Store(tmp_path, "another") as store:
+        with SegmentStore(tmp_path, "another") as store:
             assert store.acquire()
             store.save(state(1))
 
@@ -283,7 +285,7 @@ def loads_nothing(folder: Path, data: bytes) -> None:
 def test_hostile_headers_are_refused(tmp_path: Path, lines: Callable[[], list[str]]) -> None:
     for data in HOSTILE:
         bare = forged(data)
-        for rest in (bytes(128), bytes(-len(bare) % array_file.ALIGN)):
+        for rest in (bytes(128), bytes(-len(bare) % array_file.ALIGNMENT)):
             loads_nothing(tmp_path, bare + rest)
             assert len(lines()) == 1, data[:99]
     for length in (0xFFFFFFFF, 0x7FFFFFFF, 1 << 22, 100, 0):
@@ -302,6 +304,6 @@ def test_hostile_headers_are_refused(tmp_path: Path, lines: Callable[[], list[st
 def test_any_header_is_refused_or_loaded(entries: Any) -> None:
     with tempfile.TemporaryDirectory() as place:
         bare = forged(header(entries))
-        (Path(place) / "table").write_bytes(bare + bytes(-len(bare) % array_file.ALIGN))
+        (Path(place) / "table").write_bytes(bare + bytes(-len(bare) % array_file.ALIGNMENT))
         loaded = load(Path(place))
         assert loaded is None or all(array.size == 0 for array in loaded.table.values())

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from index.workspace.segment_store import Part, Saved, Store, new_name
+from index.workspace.segment_store import Part, SavedState, SegmentStore, new_name
 from tests.support.segment_store import OURS, end_of, fork, load, names, same, save, state, whole
 
 STEPS = ("open", "write", "fsync", "close", "replace", "unlink", "mkdir", "chmod", "stat", "lstat")
-PATIENCE = 180  # seconds
+TIMEOUT_S = 180  # seconds
 
 
 def each_step(before: Callable[[str, tuple[Any, ...]], None]) -> None:
@@ -56,7 +56,7 @@ def die_at(number: int) -> None:
 
 def soon(true: Callable[[], bool]) -> None:
     """Wait until it holds."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while not true():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.002)
@@ -75,7 +75,7 @@ def test_a_death_at_any_step_leaves_one_state(
             save(folder, old)
 
         def work(folder: Path = folder, number: int = number) -> None:
-            store = Store(folder, OURS)
+            store = SegmentStore(folder, OURS)
             store.load()
             die_at(number)
             assert store.acquire()
@@ -133,7 +133,7 @@ def test_names_are_given_only_to_what_is_on_disk(tmp_path: Path) -> None:
 
         each_step(before)
         os.open = opened
-        with Store(tmp_path, OURS) as store:
+        with SegmentStore(tmp_path, OURS) as store:
             assert store.acquire()
             store.save(state(3))
         assert last.endswith("table") and len(synced) == 5
@@ -148,7 +148,7 @@ def test_deaths_at_any_moment(tmp_path: Path) -> None:
     for turn in range(50):
 
         def work(start: int = reached + 1) -> None:
-            store = Store(folder, OURS)
+            store = SegmentStore(folder, OURS)
             store.load()
             assert store.acquire()
             for number in count(start):
@@ -179,15 +179,15 @@ def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
     small = Part(new_name(), {"ids": np.arange(9)})
     big = np.zeros(1 << 18)
     too_large = [
-        Saved({}, {}, [small, Part(new_name(), {"ids": big})]),
-        Saved({}, {"paths": big}, [*state(1).parts, small]),
+        SavedState({}, {}, [small, Part(new_name(), {"ids": big})]),
+        SavedState({}, {"paths": big}, [*state(1).parts, small]),
     ]
 
     def work() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         for saved, loads in ((each, loads) for each in too_large for loads in (True, False)):
-            with Store(tmp_path, OURS) as store:
+            with SegmentStore(tmp_path, OURS) as store:
                 assert store.acquire()
                 if loads:
                     assert store.load() is not None
@@ -211,10 +211,10 @@ def test_a_read_only_folder_is_read(tmp_path: Path, caplog: pytest.LogCaptureFix
     (tmp_path / "index" / "lock").unlink()
     (tmp_path / "index").chmod(0o500)
     try:
-        store = Store(tmp_path / "index", OURS)
+        store = SegmentStore(tmp_path / "index", OURS)
         assert not store.acquire() and len(caplog.messages) == 1
         assert same(store.load(), state(1))
-        with pytest.raises(RuntimeError, match="not its writer"):
+        with pytest.raises(RuntimeError, match="not the writer"):
             store.save(state(2))
     finally:
         (tmp_path / "index").chmod(0o700)
@@ -224,7 +224,7 @@ def test_a_folder_that_cannot_be_made_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
-    store = Store(tmp_path / "file" / "index", OURS)
+    store = SegmentStore(tmp_path / "file" / "index", OURS)
     with caplog.at_level(logging.WARNING):
         assert not store.acquire() and not store.writable
     assert len(caplog.messages) == 1 and "file" in caplog.messages[0]
@@ -232,16 +232,16 @@ def test_a_folder_that_cannot_be_made_is_said(
 
 
 def test_one_writes_and_who_comes_later_reads(tmp_path: Path) -> None:
-    with Store(tmp_path, OURS) as one, Store(tmp_path, OURS) as two:
+    with SegmentStore(tmp_path, OURS) as one, SegmentStore(tmp_path, OURS) as two:
         for act in (lambda: one.save(state(1)), one.clear):
-            with pytest.raises(RuntimeError, match="not its writer"):
+            with pytest.raises(RuntimeError, match="not the writer"):
                 act()
         assert not names(tmp_path)
         assert one.acquire() and one.acquire() and one.writable
         assert not two.acquire() and not two.writable
         one.save(state(1))
         assert same(two.load(), state(1))
-        with pytest.raises(RuntimeError, match="not its writer"):
+        with pytest.raises(RuntimeError, match="not the writer"):
             two.save(state(2))
         one.close()
         assert not one.writable and two.acquire()
@@ -253,13 +253,13 @@ def test_the_lock_passes_on_when_its_holder_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "index"
 
     def work() -> None:
-        store = Store(folder, OURS)
+        store = SegmentStore(folder, OURS)
         assert store.acquire()
         store.save(state(1))
-        time.sleep(2 * PATIENCE)
+        time.sleep(2 * TIMEOUT_S)
 
     child = fork(work)
-    with Store(folder, OURS) as store:
+    with SegmentStore(folder, OURS) as store:
         try:
             soon(lambda: store.load() is not None)
             assert not store.acquire()
@@ -273,7 +273,7 @@ def test_the_lock_passes_on_when_its_holder_is_killed(tmp_path: Path) -> None:
 
 def test_a_folder_deleted_under_its_writer_is_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "index"
-    with Store(folder, OURS) as store, Store(folder, OURS) as other:
+    with SegmentStore(folder, OURS) as store, SegmentStore(folder, OURS) as other:
         assert store.acquire()
         store.save(state(1))
         shutil.rmtree(folder)
@@ -282,7 +282,7 @@ def test_a_folder_deleted_under_its_writer_is_made_again(tmp_path: Path) -> None
         assert store.writable and whole(folder, state(2))
         shutil.rmtree(folder)
         assert other.acquire()
-        with pytest.raises(RuntimeError, match="not its writer"):
+        with pytest.raises(RuntimeError, match="not the writer"):
             store.save(state(3))
         other.save(state(4))
         assert whole(folder, state(4))
@@ -294,7 +294,7 @@ def test_a_reader_beside_a_writer_loads_whole_states(
     save(tmp_path, state(1))
 
     def work() -> None:
-        with Store(tmp_path, OURS) as store:
+        with SegmentStore(tmp_path, OURS) as store:
             assert store.acquire()
             for number in count(2):
                 store.save(state(number))
@@ -302,7 +302,7 @@ def test_a_reader_beside_a_writer_loads_whole_states(
     child = fork(work)
     try:
         seen = [1]
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while len(set(seen)) < 100:
             loaded = load(tmp_path)
             assert loaded is not None and same(loaded, state(loaded.meta["number"]))

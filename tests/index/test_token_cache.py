@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import index.workspace.token_cache
 from engine.prompts.tokenizer import Tokenizer
-from index.workspace.token_cache import Encoder, Tokens, chunks
+from index.workspace.token_cache import Encoder, TokenCache, chunks
 from tests.conftest import byte_bpe
 from tests.support.encoders import Bytes, Composed
 
@@ -85,7 +85,12 @@ def same(encoder: Encoder, text: str, one: Any) -> bool:
 def short_chunks() -> Iterator[None]:
     """Chunks of a few characters, so that short texts have many."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("LEAST", 4), ("MOST", 24), ("ONE_IN", 3), ("RECENT", 300)):
+        for name, value in (
+            ("MIN_CHUNK_CHARS", 4),
+            ("MAX_CHUNK_CHARS", 24),
+            ("CUT_EVERY", 3),
+            ("RECENT_CHUNK_CHARS", 300),
+        ):
             patch.setattr(index.workspace.token_cache, name, value)
         yield
 
@@ -151,18 +156,18 @@ def test_ids_are_the_encoder_s_with_and_without_the_caches(
     rounds: list[tuple[list[str], bool]],
 ) -> None:
     encoder, folder = encoders[kind], tmp_path_factory.mktemp("cache")
-    tokens, known = Tokens(encoder, folder), set()
+    tokens, known = TokenCache(encoder, folder), set()
     for texts, restart in rounds:
         hits = tokens.hits
         for one, text in zip(tokens.encode(texts), texts, strict=True):
             assert same(encoder, text, one)
         assert tokens.hits - hits == len(texts) - len(set(texts) - known)
         known |= set(texts)
-        for text, plain in zip(texts, Tokens(encoder, None).encode(texts), strict=True):
+        for text, plain in zip(texts, TokenCache(encoder, None).encode(texts), strict=True):
             assert same(encoder, text, plain) and same(encoder, text, tokens.encode_buffer(text))
         if restart:
             tokens.close()
-            tokens = Tokens(encoder, folder)
+            tokens = TokenCache(encoder, folder)
     tokens.close()
 
 
@@ -176,18 +181,18 @@ def test_a_buffer_s_ids_are_the_file_s_after_any_edits(
     text: str,
     edits: list[tuple[int, int, str]],
 ) -> None:
-    tokens = Tokens(encoders[kind], None)
+    tokens = TokenCache(encoders[kind], None)
     for start, size, new in edits:
         text = text[:start] + new + text[start + size :]
         assert same(encoders[kind], text, tokens.encode_buffer(text))
         recent = sum(map(len, tokens._recent))
-        assert tokens._room == index.workspace.token_cache.RECENT - recent
-        assert recent <= max(index.workspace.token_cache.RECENT, len(text))
+        assert tokens._room == index.workspace.token_cache.RECENT_CHUNK_CHARS - recent
+        assert recent <= max(index.workspace.token_cache.RECENT_CHUNK_CHARS, len(text))
 
 
 def test_a_keystroke_tokenises_a_few_chunks() -> None:
     encoder = Bytes()
-    tokens, text = Tokens(encoder, None), source(2, 200_000)
+    tokens, text = TokenCache(encoder, None), source(2, 200_000)
     tokens.encode_buffer(text)
     chance = random.Random(2)
     for _ in range(20):
@@ -203,12 +208,12 @@ def test_a_real_tokenizer_splits_where_chunks_are_cut(short_chunks: None) -> Non
     from engine.weights import locate
 
     encoder = Tokenizer(locate("smollm2-135m"))
-    tokens = Tokens(encoder, None)
+    tokens = TokenCache(encoder, None)
     files = sorted(Path(index.__file__).parent.parent.rglob("*.py"))
     assert len(files) > 20
     for text in [file.read_text("utf-8") for file in files]:
         assert same(encoder, text, tokens.encode_buffer(text))
-    assert tokens._apart
+    assert tokens._chunks_tokenize_alike
 
     @settings(max_examples=500, deadline=None)
     @given(TEXTS | st.text("a1'. \n\r\t/\u00a0\u2003\u0301\x1c\x85\u3000\u65e5", max_size=80))
@@ -222,5 +227,10 @@ def test_a_tokenizer_that_does_not_split_there_gets_whole_texts(
     encoders: dict[str, Encoder], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "index.workspace.token_cache")
-    assert [Tokens(encoders[kind], None)._apart for kind in KINDS] == [True, True, True, False]
+    assert [TokenCache(encoders[kind], None)._chunks_tokenize_alike for kind in KINDS] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     assert len(caplog.records) == 1

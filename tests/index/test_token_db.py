@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 
 import index.workspace.token_cache
 import index.workspace.token_db
-from index.workspace.token_cache import Tokens
+from index.workspace.token_cache import TokenCache
 from tests.index.test_token_cache import Bytes, source
 
 
 def filled(folder: Path, texts: list[str]) -> Path:
     """The file, with these texts in it."""
-    tokens = Tokens(Bytes(), folder)
+    tokens = TokenCache(Bytes(), folder)
     tokens.encode(texts)
     tokens.close()
     (path,) = folder.glob("*")
@@ -39,7 +39,7 @@ def still_right(folder: Path, texts: list[str]) -> tuple[int, int]:
     """Encodes the texts twice, between which the process starts again; returns the hits."""
     hits = []
     for _ in range(2):
-        tokens = Tokens(Bytes(), folder)
+        tokens = TokenCache(Bytes(), folder)
         for text, one in zip(texts, tokens.encode(texts), strict=True):
             assert bytes(one.ids.tolist()) == text.encode() and one.starts is None
         tokens.close()
@@ -48,14 +48,15 @@ def still_right(folder: Path, texts: list[str]) -> tuple[int, int]:
 
 
 ROOT = Path(__file__).resolve().parents[2]
-MANY = [source(seed, 3000) for seed in range(30)]
+TEXTS = [source(seed, 3000) for seed in range(30)]
 
 
 def test_another_process_finds_what_one_has_written(tmp_path: Path) -> None:
-    filled(tmp_path / "new" / "cache", MANY)
+    filled(tmp_path / "new" / "cache", TEXTS)
     code = (
         "import sys, pathlib; sys.path.insert(0, sys.argv[1])\n"
-        "import tests.index.test_token_db as t; print(t.still_right(pathlib.Path(sys.argv[2]), t.MANY))"
+        "import tests.index.test_token_db as t\n"
+        "print(t.still_right(pathlib.Path(sys.argv[2]), t.TEXTS))"
     )
     command = [sys.executable, "-c", code, str(ROOT), str(tmp_path / "new/cache")]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -63,50 +64,52 @@ def test_another_process_finds_what_one_has_written(tmp_path: Path) -> None:
 
 
 def test_only_the_user_may_read_it(tmp_path: Path) -> None:
-    tokens = Tokens(Bytes(), tmp_path / "cache")
-    tokens.encode(MANY)
+    tokens = TokenCache(Bytes(), tmp_path / "cache")
+    tokens.encode(TEXTS)
     tokens.flush()
     files = list((tmp_path / "cache").iterdir())
-    assert len(files) == 3 and tokens.nbytes() > sum(map(len, MANY)) * 4
+    assert len(files) == 3 and tokens.nbytes() > sum(map(len, TEXTS)) * 4
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
     assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
     tokens.close()
 
 
 def test_what_is_new_is_written_in_the_background(tmp_path: Path) -> None:
-    tokens = Tokens(Bytes(), tmp_path)
-    tokens.encode(MANY)
-    writer = tokens._kept and tokens._kept._writer
+    tokens = TokenCache(Bytes(), tmp_path)
+    tokens.encode(TEXTS)
+    writer = tokens._db and tokens._db._writer
     assert writer
     writer.join(180)
-    assert still_right(tmp_path, MANY) == (30, 30)
+    assert still_right(tmp_path, TEXTS) == (30, 30)
     tokens.close()
     tokens.encode(["after the end"])
-    assert tokens._kept and not tokens._kept._fresh
+    assert tokens._db and not tokens._db._fresh
 
 
 def test_it_is_bounded_and_what_was_used_last_stays(tmp_path: Path) -> None:
     limit = 400_000
-    tokens, favourite = Tokens(Bytes(), tmp_path, limit), source(1000, 3000)
+    tokens, favourite = TokenCache(Bytes(), tmp_path, limit), source(1000, 3000)
     tokens.encode([favourite])
     for seed in range(100):
         tokens.encode([source(seed, 3000)])
         tokens.encode([favourite])
         tokens.flush()
-        assert tokens.nbytes() < limit + index.workspace.token_db.WRITE + 100_000  # and the journal
+        assert (
+            tokens.nbytes() < limit + index.workspace.token_db.WRITE_BATCH_BYTES + 100_000
+        )  # and the journal
     assert tokens.hits == 100, "the favourite never went"
     tokens.close()
     assert limit // 2 < tokens.nbytes() <= limit + 20_000
-    tokens = Tokens(Bytes(), tmp_path, limit)
+    tokens = TokenCache(Bytes(), tmp_path, limit)
     found = []
     for text in [source(seed, 3000) for seed in range(100)] + [favourite]:
-        assert tokens._kept
-        found.append(bool(tokens._kept.find([index.workspace.token_cache.digest(text)])))
+        assert tokens._db
+        found.append(bool(tokens._db.find([index.workspace.token_cache.digest(text)])))
     first = found.index(True)
     assert found == [False] * first + [True] * (101 - first)
     assert 15 < 100 - first < 35
     tokens.clear()
-    assert tokens.nbytes() < 40_000 and still_right(tmp_path, MANY) == (0, 30)
+    assert tokens.nbytes() < 40_000 and still_right(tmp_path, TEXTS) == (0, 30)
     tokens.close()
 
 
@@ -119,16 +122,16 @@ TAMPERED = [
 
 @pytest.mark.parametrize("change", TAMPERED)
 def test_a_row_that_was_changed_is_replaced(tmp_path: Path, change: str) -> None:
-    with closing(sqlite3.connect(filled(tmp_path, MANY))) as connection, connection:
+    with closing(sqlite3.connect(filled(tmp_path, TEXTS))) as connection, connection:
         connection.execute(f"UPDATE texts SET {change}")
-    assert still_right(tmp_path, MANY) == (0, 30)
+    assert still_right(tmp_path, TEXTS) == (0, 30)
 
 
 @pytest.mark.parametrize("ids", [[-1], [256], [65] * 2, []])
 def test_ids_that_are_not_the_text_s_are_replaced(tmp_path: Path, ids: list[int]) -> None:
     """Rows as another program might write them, of ids no such text has."""
     path = filled(tmp_path, ["A"])
-    row = index.workspace.token_db._packed(np.array(ids, np.int32), None)
+    row = index.workspace.token_db._pack(np.array(ids, np.int32), None)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE texts SET crc = ?, starts = ?, ids = ?", row)
     assert still_right(tmp_path, ["A"]) == (0, 1)
@@ -143,7 +146,7 @@ def foreign(path: Path) -> None:
 def headless(path: Path) -> None:
     foreign(path)
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA application_id = {index.workspace.token_db.FORMAT}")
+        connection.execute(f"PRAGMA application_id = {index.workspace.token_db.APPLICATION_ID}")
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -161,8 +164,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_a_file_of_no_use_is_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
-    DAMAGES[damage](filled(tmp_path, MANY))
-    assert still_right(tmp_path, MANY)[1] == 30
+    DAMAGES[damage](filled(tmp_path, TEXTS))
+    assert still_right(tmp_path, TEXTS)[1] == 30
     assert len(caplog.records) == (damage != "a journal"), "one line"
 
 
@@ -172,40 +175,40 @@ def test_a_flipped_bit_costs_time_only(
     tmp_path_factory: pytest.TempPathFactory, at: int, bit: int
 ) -> None:
     folder = tmp_path_factory.mktemp("flipped")
-    path = filled(folder, MANY[:4])
+    path = filled(folder, TEXTS[:4])
     data = bytearray(path.read_bytes())
     data[at % len(data)] ^= 1 << bit
     path.write_bytes(data)
-    still_right(folder, MANY[:4])
-    assert still_right(folder, MANY[:4])[1] == 4
+    still_right(folder, TEXTS[:4])
+    assert still_right(folder, TEXTS[:4])[1] == 4
 
 
 def test_a_folder_that_cannot_be_used_is_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    tokens = Tokens(Bytes(), tmp_path / "file" / "cache")
+    tokens = TokenCache(Bytes(), tmp_path / "file" / "cache")
     for _ in range(3):
         assert tokens.encode(["x"])[0].ids.tolist() == [120]
         tokens.flush()
     assert (tokens.hits, tokens.misses, tokens.nbytes()) == (0, 3, 0)
-    assert len(caplog.records) == 1 and "not kept until" in caplog.text
+    assert len(caplog.records) == 1 and "not caching token ids" in caplog.text
 
 
 def test_a_locked_file_is_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index.workspace.token_db, "WAIT", 0.05)
-    path = filled(tmp_path, MANY)
+    monkeypatch.setattr(index.workspace.token_db, "BUSY_TIMEOUT_S", 0.05)
+    path = filled(tmp_path, TEXTS)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        tokens = Tokens(Bytes(), tmp_path)
-        tokens.encode([*MANY, "new"])
+        tokens = TokenCache(Bytes(), tmp_path)
+        tokens.encode([*TEXTS, "new"])
         tokens.flush()
         assert tokens.hits == 30, "a writer does not stop readers"
     assert len(caplog.records) == 1 and "locked" in caplog.text
     tokens.close()
-    assert still_right(tmp_path, [*MANY, "new"]) == (30, 31)
+    assert still_right(tmp_path, [*TEXTS, "new"]) == (30, 31)
 
 
 # -- processes and threads -------------------------------------------------------------------------
@@ -219,7 +222,7 @@ def fill_a_disk(folder: Path, said: Any) -> None:
     log = logging.Handler()
     log.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("index.workspace.token_db").addHandler(log)
-    said.put((still_right(folder, MANY), len(lines)))
+    said.put((still_right(folder, TEXTS), len(lines)))
 
 
 def test_a_full_disk_costs_time_only(tmp_path: Path) -> None:
@@ -229,13 +232,13 @@ def test_a_full_disk_costs_time_only(tmp_path: Path) -> None:
     hits, lines = said.get(timeout=180)
     child.join(180)
     assert hits == (0, 0) and lines == 2, "one line for each start"
-    assert still_right(tmp_path, MANY) == (0, 30)
+    assert still_right(tmp_path, TEXTS) == (0, 30)
 
 
 def encode_for_ever(folder: Path, seed: int) -> None:
-    tokens, chance = Tokens(Bytes(), folder, limit=300_000), random.Random(seed)
+    tokens, chance = TokenCache(Bytes(), folder, limit=300_000), random.Random(seed)
     while True:
-        tokens.encode(chance.sample(MANY, 5))
+        tokens.encode(chance.sample(TEXTS, 5))
         tokens.flush()
         if chance.random() < 0.1:
             tokens.clear()
@@ -252,18 +255,18 @@ def test_kill_9_costs_time_only(tmp_path: Path, seed: int) -> None:
         assert child.is_alive()
         child.kill()
         child.join(180)
-    assert still_right(tmp_path, MANY)[1] == 30
+    assert still_right(tmp_path, TEXTS)[1] == 30
     with closing(sqlite3.connect(next(tmp_path.glob("*.sqlite")))) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_threads_may_share_it(tmp_path: Path) -> None:
-    tokens, wrong = Tokens(Bytes(), tmp_path, limit=200_000), []
+    tokens, wrong = TokenCache(Bytes(), tmp_path, limit=200_000), []
 
     def work(seed: int) -> None:
         chance = random.Random(seed)
         for _ in range(15):
-            texts = chance.sample(MANY, 6)
+            texts = chance.sample(TEXTS, 6)
             answers = [*tokens.encode(texts), *map(tokens.encode_buffer, texts)]
             for text, one in zip(texts * 2, answers, strict=True):
                 if bytes(one.ids.tolist()) != text.encode():

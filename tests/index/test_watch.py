@@ -19,7 +19,7 @@ import pytest
 from index.workspace import watch
 from tests.support.folder_mirror import on_disk, watched
 
-linux = pytest.mark.skipif(not watch.INOTIFY, reason="of inotify, as watchdog 7.1 has it")
+linux = pytest.mark.skipif(not watch.USE_INOTIFY, reason="of inotify, as watchdog 7.1 has it")
 
 
 @pytest.fixture
@@ -120,15 +120,15 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
 def test_the_mirror_follows(
     name: str, own: bool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "INOTIFY", own and watch.INOTIFY)
+    monkeypatch.setattr(watch, "USE_INOTIFY", own and watch.USE_INOTIFY)
     if not own and name == "move out and replace":
         pytest.skip("where watchdog's own tree fails")
     mirror, watching = watched(root)
     with watching:
         OPERATIONS[name](root)
-        mirror.settles()
+        mirror.wait_until_equal()
         (root / "still.py").write_text("still watched")
-        mirror.settles()
+        mirror.wait_until_equal()
     assert None not in mirror.batches
 
 
@@ -152,7 +152,7 @@ def test_git_switches_branches(root: Path) -> None:
     with watching:
         for branch in ("one", "two", "one"):
             git(root, "checkout", branch)
-            mirror.settles()
+            mirror.wait_until_equal()
     assert None not in mirror.batches
 
 
@@ -198,8 +198,8 @@ def test_the_mirror_follows_anything(seed: int, root: Path) -> None:
     with watching:
         for _ in range(40):
             one_step(rng, root)
-        mirror.settles()
+        mirror.wait_until_equal()
         for folder in {root, *(path.parent for path in on_disk(root))}:
             (folder / "still.py").write_text("still watched")
-        mirror.settles()
+        mirror.wait_until_equal()
     assert None not in mirror.batches, "no help from looking at everything"

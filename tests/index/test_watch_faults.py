@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from index.workspace import watch
-from tests.support.folder_mirror import PATIENCE, Mirror, on_disk, wait_for, watched
+from tests.support.folder_mirror import TIMEOUT_S, Mirror, on_disk, wait_for, watched
 
 ROOT = Path(__file__).resolve().parents[2]
 QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
-linux = pytest.mark.skipif(not watch.INOTIFY, reason="of inotify, as watchdog 7.1 has it")
+linux = pytest.mark.skipif(not watch.USE_INOTIFY, reason="of inotify, as watchdog 7.1 has it")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_burst_of_thousands(root: Path) -> None:
     mirror, watching = watched(root)
     with watching:
         assert writer(root, 5000).wait() == 0
-        mirror.settles()
+        mirror.wait_until_equal()
 
 
 @linux
@@ -65,13 +65,13 @@ def test_overflow_of_the_kernels_queue(
     root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is read until it is full: its length is everybody's, also that of tests beside."""
-    reads, hear = threading.Event(), watch.Watch.hear
+    reads, report = threading.Event(), watch.Watch.report
 
     def late(*heard: Any) -> None:
-        reads.wait(PATIENCE)
-        hear(*heard)
+        reads.wait(TIMEOUT_S)
+        report(*heard)
 
-    monkeypatch.setattr(watch.Watch, "hear", late)
+    monkeypatch.setattr(watch.Watch, "report", late)
     mirror, watching = watched(root)
     with watching, caplog.at_level(logging.WARNING, "index"):
         for at in range(2 * int(QUEUE.read_text())):
@@ -79,11 +79,11 @@ def test_overflow_of_the_kernels_queue(
         process = writer(root, 5000)
         wait_for(lambda: (root / "d49").is_dir())
         reads.set()
-        wait_for(lambda: "kernel's queue" in caplog.text)
+        wait_for(lambda: "the inotify queue" in caplog.text)
         assert process.wait() == 0
-        mirror.settles()
+        mirror.wait_until_equal()
         (root / "d49" / "late.py").write_text("folders made meanwhile are watched")
-        mirror.settles()
+        mirror.wait_until_equal()
     assert None in mirror.batches
 
 
@@ -95,7 +95,7 @@ from tests.support.folder_mirror import watched, wait_for, on_disk
 root, name, limit, late = Path(sys.argv[1]), *sys.argv[2:]
 logging.basicConfig(stream=sys.stderr, format="%(message)s")
 Path("/proc/sys/user/max_inotify_" + name).write_text(limit)
-mirror, watching = watched(root, scan_every=0.5)
+mirror, watching = watched(root, rescan_s=0.5)
 with watching:
     before = dict(watching.polling)
     for at in range(20):
@@ -103,7 +103,7 @@ with watching:
     wait_for(lambda: root in watching.polling)
     for at in range(20):
         (root / f"{{late}}{{at}}" / "file.py").write_text("seen")
-    mirror.settles()
+    mirror.wait_until_equal()
     why = watching.polling[root]
     Path("/proc/sys/user/max_inotify_" + name).write_text("1000")
     wait_for(lambda: not watching.polling)
@@ -157,12 +157,12 @@ with tempfile.TemporaryDirectory() as name:
     with watching:
         assert not watching.polling
         (root / "src" / "open.py").write_text("seen")
-        mirror.settles()
+        mirror.wait_until_equal()
         shut.chmod(0o700)
         (shut / "deep" / "now.py").write_text("seen")
-        mirror.settles()
+        mirror.wait_until_equal()
         (shut / "deep" / "now.py").write_text("watched")
-        mirror.settles()
+        mirror.wait_until_equal()
         assert None not in mirror.batches
     root.chmod(0)
     mirror, watching = watched(root)
@@ -183,24 +183,24 @@ def test_unreadable_folders() -> None:
 
 @pytest.mark.parametrize("own", [True, False], ids=["inotify", "watchdog"])
 def test_roots_come_and_go(root: Path, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "INOTIFY", own and watch.INOTIFY)
+    monkeypatch.setattr(watch, "USE_INOTIFY", own and watch.USE_INOTIFY)
     away = root.with_name("away")
     root.rename(away)
     mirror, watching = watched(root)
     with watching:
         for _ in range(2):
             away.rename(root)  # appears
-            mirror.settles()
+            mirror.wait_until_equal()
             (root / "src" / "b.py").write_text("changed")
-            mirror.settles()
+            mirror.wait_until_equal()
             shutil.rmtree(root)
             root.mkdir()  # often the same inode
             (root / "new.py").write_text("new")
-            mirror.settles()
+            mirror.wait_until_equal()
             (root / "new.py").write_text("changed")
-            mirror.settles()
+            mirror.wait_until_equal()
             root.rename(away)
-            mirror.settles()
+            mirror.wait_until_equal()
             assert mirror.files == {}
             (away / "src").mkdir()
             (away / "src" / "b.py").touch()
@@ -213,8 +213,8 @@ def test_a_linked_root(root: Path) -> None:
     mirror, watching = watched(link)
     with watching:
         (root / "src" / "b.py").write_text("changed")
-        mirror.settles()
-        assert mirror.told() == {root / "src" / "b.py"}
+        mirror.wait_until_equal()
+        assert mirror.reported() == {root / "src" / "b.py"}
         link.unlink()
         link.symlink_to(other)
         wait_for(lambda: None in mirror.batches)
@@ -233,14 +233,18 @@ def test_links_are_not_followed(root: Path) -> None:
         (root / "src" / "later").symlink_to(outside)
         (root / "made").mkdir()
         (root / "made" / "again").symlink_to(outside)
-        told = mirror.told() - {root / "made" / "again"}  # where its folder was told before it came
+        told = mirror.reported() - {
+            root / "made" / "again"
+        }  # where its folder was told before it came
         assert told == {root / "src" / "later", root / "made"}
         mirror.batches.clear()
         for folder in (outside, outside / "deep"):
             (folder / "file.py").write_text("outside")
-        assert mirror.told() == set()
+        assert mirror.reported() == set()
         (root / "src" / "b.py").write_text("changed")
-        assert mirror.told() == {root / "src" / "b.py"}, "once, not by every way through the loop"
+        assert mirror.reported() == {root / "src" / "b.py"}, (
+            "once, not by every way through the loop"
+        )
 
 
 @linux
@@ -248,11 +252,11 @@ def test_what_was_moved_out_is_not_told(root: Path) -> None:
     mirror, watching = watched(root)
     with watching:
         (root / "src").rename(root.with_name("away"))
-        assert mirror.told() == {root / "src"}
+        assert mirror.reported() == {root / "src"}
         mirror.batches.clear()
         (root.with_name("away") / "b.py").write_text("not of the root any more")
         (root.with_name("away") / "deep" / "c.py").write_text("not of the root any more")
-        assert mirror.told() == set()
+        assert mirror.reported() == set()
 
 
 def test_what_never_counts_is_not_told(root: Path) -> None:
@@ -266,7 +270,7 @@ def test_what_never_counts_is_not_told(root: Path) -> None:
             (root / name / "new" / "file.py").write_text("junk")
         (root / ".git" / "index.lock").write_text("")
         (root / ".git" / "index.lock").rename(root / ".git" / "index")
-        assert mirror.told() == set()
+        assert mirror.reported() == set()
 
 
 def test_reading_is_no_change(root: Path) -> None:
@@ -275,7 +279,7 @@ def test_reading_is_no_change(root: Path) -> None:
         assert len(on_disk(root)) == 3
         for path in root.rglob("*"):
             path.stat()
-        assert mirror.told() == set()
+        assert mirror.reported() == set()
 
 
 @pytest.mark.parametrize(
@@ -287,31 +291,31 @@ def test_a_change_of_rules_concerns_everything(root: Path, name: str) -> None:
     with watching:
         (root / name).write_text("*.log")
         inner = name == "src/.git/info/exclude"  # not of this root: it is not read
-        assert mirror.told() == (set() if inner else {None})
+        assert mirror.reported() == (set() if inner else {None})
         mirror.batches.clear()
         (root / "src" / "deep" / "CACHEDIR.TAG").touch()
-        assert mirror.told() == {root / "src" / "deep"}
+        assert mirror.reported() == {root / "src" / "deep"}
 
 
 def test_a_look_at_everything_heals(root: Path) -> None:
     """Writing through a memory map tells nobody."""
-    mirror, watching = watched(root, scan_every=0.3)
+    mirror, watching = watched(root, rescan_s=0.3)
     with watching:
         with (root / "a.py").open("r+b") as file, mmap.mmap(file.fileno(), 4) as memory:
             memory[:4] = b"mmap"
-            mirror.settles()
+            mirror.wait_until_equal()
             assert all(batch is None for batch in mirror.batches)
         assert b"mmap" in mirror.files[root / "a.py"]
 
 
 def test_several_roots_one_inside_the_other(root: Path) -> None:
     mirror = Mirror(root)
-    with watch.Watch([root, root / "src", root / "none"], mirror, quiet=0.01):
+    with watch.Watch([root, root / "src", root / "none"], mirror, quiet_s=0.01):
         (root / "src" / "deep").rename(root / "deep")
         (root / "deep" / "new.py").write_text("new")
-        mirror.settles()
+        mirror.wait_until_equal()
         shutil.rmtree(root / "src")
-        mirror.settles()
+        mirror.wait_until_equal()
 
 
 @pytest.mark.parametrize(
@@ -335,4 +339,4 @@ def test_remote_file_systems(folder: str, kind: str | None) -> None:
         "33 22 0:42 / /srv/nfs rw - ext4 /dev/sdb rw\n"
         "34 33 0:42 / /srv/nfs rw - nfs4 host:/ rw\n"
     )
-    assert watch._remote(folder, mounts) == kind
+    assert watch._remote_file_system(folder, mounts) == kind

@@ -114,7 +114,7 @@ def perform(workspace: Workspace, model: Model, root: Path, step: int, operation
         model.rename(path, target)
         changed.append(target)
     elif kind == "settle":
-        workspace.settle()
+        workspace.compact()
         return
     workspace.scan() if scan else workspace.refresh(changed)
     model.see(path)
@@ -143,9 +143,9 @@ def test_after_any_changes_the_living_text_is_found_and_no_other(
     root = tmp_path_factory.mktemp("root")
     (root / "c").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index.workspace.segment_set, "YOUNG", young)
-        patch.setattr(index.workspace.workspace, "FEW", few)
-        patch.setattr(index.workspace.workspace, "BULK", bulk)
+        patch.setattr(index.workspace.segment_set, "ACTIVE_SEGMENT_TOKENS", young)
+        patch.setattr(index.workspace.workspace, "MAX_ACTIVE_BATCH_TOKENS", few)
+        patch.setattr(index.workspace.workspace, "FREEZE_BATCH_TOKENS", bulk)
         with Workspace(root, encoder) as workspace:
             workspace.build()
             model = Model(encoder)
@@ -218,7 +218,7 @@ def test_a_match_keeps_its_text_when_the_document_changes(workspaces: Any) -> No
     workspace.update("a", "one two", version=1)
     (match,) = workspace.match(list(b"one"))
     workspace.update("a", "three", version=2)
-    workspace.settle()
+    workspace.compact()
     assert workspace.match(list(b"one two")) == workspace.match(list(b"two"))
     assert [one.path for one in workspace.match(list(b"th"))] == ["a"]
     assert bytes(match.continuation(9).tolist()) == b" two"
@@ -251,13 +251,13 @@ def test_buffers_that_do_not_count_hide_the_file_all_the_same(
 
 
 def test_segments_stay_few(monkeypatch: pytest.MonkeyPatch, workspaces: Any) -> None:
-    monkeypatch.setattr(index.workspace.segment_set, "YOUNG", 400)
+    monkeypatch.setattr(index.workspace.segment_set, "ACTIVE_SEGMENT_TOKENS", 400)
     workspace = workspaces()
     chance = np.random.default_rng(3)
     for change in range(600):
         workspace.update(f"{change % 90}", "x" * int(chance.integers(200)))
         if change % 10 == 0:
-            workspace.settle()
+            workspace.compact()
             stats = workspace.stats()
             assert stats.segments <= 2 + np.log2(2 + workspace.size / 400)
             assert stats.dead < 0.5 or workspace.size < 1000
@@ -276,7 +276,7 @@ def test_readers_never_see_what_died_before_they_asked(
     monkeypatch: pytest.MonkeyPatch, workspaces: Any, young: int
 ) -> None:
     """Every version of every document names itself; a reader notes the newest before it asks."""
-    monkeypatch.setattr(index.workspace.segment_set, "YOUNG", young)
+    monkeypatch.setattr(index.workspace.segment_set, "ACTIVE_SEGMENT_TOKENS", young)
     workspace = workspaces()
     written = [0] * 3
     stop = threading.Event()

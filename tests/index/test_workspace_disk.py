@@ -251,7 +251,7 @@ def test_clear_deletes_what_was_kept(tmp_path: Path, workspaces: Any) -> None:
     tree_of(tmp_path / "root", {"a": "some text"})
     workspace = workspaces(tmp_path / "root", home=tmp_path / "home")
     workspace.build()
-    workspace.settle()
+    workspace.compact()
     assert workspace.stats().disk > 0
     reader = workspaces(tmp_path / "root", home=tmp_path / "home")
     reader.build()
@@ -297,7 +297,7 @@ def test_without_gitignore_nothing_else_changes(tmp_path: Path) -> None:
         "sub/c.py",
         "link.py",
     }
-    assert {file_filter.look(tmp_path, path, False).path for path in everything} == everything
+    assert {file_filter.lookup(tmp_path, path, False).path for path in everything} == everything
     with Workspace(tmp_path, Bytes(), gitignore=False) as workspace:
         workspace.build()
         workspace.refresh([tmp_path / "out/b.py"])

@@ -55,7 +55,7 @@ def found(
 ) -> dict[str, str]:
     """What is shown for `text`, with the cursor at its `|`: by head of the definition."""
     before, _, after = text.partition("|")
-    path = workspace.disk.key(Path(workspace.disk.roots[0], name))
+    path = workspace.key(Path(workspace.roots[0], name))
     shown = snippets(before, after, path, room, workspace, bpe)
     assert all(where == "shapes.py" for where, _ in shown)
     return {text.split("(")[0].strip(): text for _, text in shown}
@@ -89,13 +89,13 @@ def test_the_nearest_name_comes_last_and_first_gets_the_room(
 def test_names_of_the_own_file_are_none(workspace: Any, bpe: Tokenizer) -> None:
     assert found(workspace, bpe, "area|", name="shapes.py") == {}
     assert found(workspace, bpe, "def area():\n    pass\narea|") == {}
-    own = Path(workspace.disk.roots[0], "use.py")
+    own = Path(workspace.roots[0], "use.py")
     workspace.update(own, "def area(x):\n    return x\n", 1)  # above what is shown
     assert found(workspace, bpe, "area|") == {}
 
 
 def test_only_living_text(workspace: Any, bpe: Tokenizer) -> None:
-    path = Path(workspace.disk.roots[0], "shapes.py")
+    path = Path(workspace.roots[0], "shapes.py")
     workspace.update(path, "def area(side):\n    return side\n", 1)
     assert found(workspace, bpe, "area circle perimeter|") == {
         "def area": "def area(side):\n    return side"
@@ -105,7 +105,7 @@ def test_only_living_text(workspace: Any, bpe: Tokenizer) -> None:
 
 
 def test_prose_and_longer_names_are_no_definitions(workspace: Any, bpe: Tokenizer) -> None:
-    path = Path(workspace.disk.roots[0], "shapes.py")
+    path = Path(workspace.roots[0], "shapes.py")
     workspace.update(path, "the class where of type where, const where*, def where_else(): 1\n", 1)
     assert found(workspace, bpe, "where|") == {}
 

@@ -21,14 +21,14 @@ import pytest
 import index.workspace.segment_set
 import index.workspace.workspace
 from index import Workspace
-from index.workspace.persistence import Shelf
-from index.workspace.segment_set import Living
-from index.workspace.segment_store import Store
+from index.workspace.persistence import SavedIndex
+from index.workspace.segment_set import SegmentSet
+from index.workspace.segment_store import SegmentStore
 from index.workspace.token_cache import Encoder
-from index.workspace.token_db import Kept
+from index.workspace.token_db import TokenDB
 from tests.support.encoders import Bytes
 
-PATIENCE = 180  # seconds
+TIMEOUT_S = 180  # seconds
 TAILS = ["value = ", "return ", "\n", "e", "def name", "no such text", "7\n"]
 WORDS = ["value = 7\n", "return value\n", "def name():\n", "    ", "é🙂\n", "x + ", "item\n"]
 PARTS = ("get", "_value", "old", "_name", "text", "_file", "path", "_line", "node", "_item")
@@ -63,7 +63,7 @@ def found(workspace: Workspace, tail: Any) -> Any:
 
 def check(workspace: Workspace, tails: Collection[str] = TAILS) -> None:
     """Documents, skipped files and answers are those of a workspace that is built just now."""
-    with Workspace(workspace.disk.roots, workspace.encoder) as fresh:
+    with Workspace(workspace.roots, workspace.encoder) as fresh:
         fresh.build()
         mine, right = texts(workspace), texts(fresh)
         wrong = [path for path in {**mine, **right} if mine.get(path) != right.get(path)]
@@ -88,7 +88,7 @@ def becomes_fresh(workspace: Workspace, tails: Collection[str] = TAILS) -> float
         try:
             check(workspace, tails)
         except AssertionError:
-            if took > PATIENCE:
+            if took > TIMEOUT_S:
                 raise
             time.sleep(0.05)
         else:
@@ -115,10 +115,10 @@ def warnings_of_index() -> Iterator[list[str]]:
 def small_segments(patch: pytest.MonkeyPatch | None = None) -> None:
     """Few tokens fill a segment, so that there is much to merge and to save."""
     for module, name, size in (
-        (index.workspace.segment_set, "YOUNG", 300),
-        (index.workspace.workspace, "FEW", 100),
-        (index.workspace.workspace, "BULK", 2000),
-        (index.workspace.workspace, "BATCH", 1500),
+        (index.workspace.segment_set, "ACTIVE_SEGMENT_TOKENS", 300),
+        (index.workspace.workspace, "MAX_ACTIVE_BATCH_TOKENS", 100),
+        (index.workspace.workspace, "FREEZE_BATCH_TOKENS", 2000),
+        (index.workspace.workspace, "READ_BATCH_CHARS", 1500),
     ):
         if patch:
             patch.setattr(module, name, size)
@@ -200,8 +200,13 @@ def observed(seen: mmap.mmap) -> None:
 
         return run
 
-    owners = ((Shelf, "load"), (Workspace, "scan"), (Living, "merge"), (Store, "save"))
-    for phase, (owner, name) in enumerate((*owners, (Kept, "write"))):
+    owners = (
+        (SavedIndex, "load"),
+        (Workspace, "scan"),
+        (SegmentSet, "merge"),
+        (SegmentStore, "save"),
+    )
+    for phase, (owner, name) in enumerate((*owners, (TokenDB, "write"))):
         setattr(owner, name, wrapped(getattr(owner, name), phase))
 
 
@@ -219,7 +224,7 @@ def live(root: Path, home: Path, chance: random.Random) -> None:
                     buffer = root / chance.choice(NAMES)
                     workspace.update(buffer, chance.choice([None, some_text(chance)]), step)
                 if chance.random() < 0.3:
-                    workspace.settle()
+                    workspace.compact()
 
 
 def die_in(child: int, seen: mmap.mmap, phase: int, chance: random.Random) -> list[str]:

@@ -1,4 +1,4 @@
-"""A mirror of a folder that is fed only by what `Watch` tells, and patience."""
+"""A copy of a folder that is updated only by what `Watch` reports, and waiting for conditions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from index.workspace.file_filter import JUNK_FOLDERS
 from index.workspace.watch import Watch
 
-NEVER = 1e6  # seconds
-PATIENCE = 120  # seconds that anything may take on a busy machine
+NEVER_S = 1e6
+TIMEOUT_S = 120  # a backstop; nothing takes that long even on a busy machine
 
 
 def on_disk(path: Path) -> dict[Path, bytes]:
-    """The files at or below a path; links and junk folders are not entered."""
+    """The contents of the files at or below a path, without those in links and junk folders."""
     try:
         if path.is_symlink() or not path.exists():
             return {}
@@ -32,27 +32,27 @@ def on_disk(path: Path) -> dict[Path, bytes]:
 
 
 class Mirror:
-    """What the files of a folder hold, as far as it was told."""
+    """An `on_change` callback: the contents of a folder's files as far as they were reported."""
 
     def __init__(self, root: Path) -> None:
         self.root = Path(os.path.realpath(root))
         self.batches: list[set[Path] | None] = []
         self.threads: set[int] = set()
-        self.failing = 0  # calls that are to fail
-        self.overlapping = 0  # calls while another one ran
-        self.pause = 0.0  # seconds that a call takes
+        self.failing = 0  # so many next calls raise an error
+        self.overlapping = 0  # calls that began during another one
+        self.call_s = 0.0  # duration of a call
         self.files = on_disk(self.root)
         self._busy = threading.Lock()
 
     def __call__(self, batch: set[Path] | None) -> None:
         self.overlapping += self._busy.locked()
         with self._busy:
-            time.sleep(self.pause)
+            time.sleep(self.call_s)
             self.batches.append(batch)
             self.threads.add(threading.get_ident())
             if self.failing:
                 self.failing -= 1
-                raise RuntimeError("the mirror fell")
+                raise RuntimeError("the mirror broke")
             files = {}
             if batch is not None:
                 kept = (each for each in self.files if batch.isdisjoint((each, *each.parents)))
@@ -61,15 +61,15 @@ class Mirror:
                 files.update(on_disk(path))
             self.files = files
 
-    def settles(self) -> None:
-        """It becomes what is on disk."""
+    def wait_until_equal(self) -> None:
+        """Wait until the mirror equals the disk."""
         wait_for(lambda: self.files == on_disk(self.root), self._difference)
 
-    def told(self) -> set[Path | None]:
-        """All that was told, once everything up to now has been."""
+    def reported(self) -> set[Path | None]:
+        """All that was reported, once the reports of all changes so far have arrived."""
         mark = None
         while not any(mark in (batch or ()) for batch in list(self.batches)):
-            before = self.batches.count(None)  # such a batch may have swallowed the mark
+            before = self.batches.count(None)  # a full scan may replace the report of the mark
             mark = self.root / f"mark-{time.monotonic_ns()}"
             mark.touch()
             wait_for(
@@ -89,15 +89,15 @@ class Mirror:
         return f"{len(wrong)} files differ: {wrong[:5]}"
 
 
-def wait_for(done: Callable[[], bool], why: Callable[[], str] = lambda: "waited in vain") -> None:
-    deadline = time.monotonic() + PATIENCE
+def wait_for(done: Callable[[], bool], why: Callable[[], str] = lambda: "timed out") -> None:
+    deadline = time.monotonic() + TIMEOUT_S
     while not done():
         assert time.monotonic() < deadline, why()
         time.sleep(0.005)
 
 
 def watched(root: Path, **options: float) -> tuple[Mirror, Watch]:
-    """A mirror and its watch, not started; by itself it never looks at everything."""
+    """A mirror and its watch, not started, without regular full scans."""
     mirror = Mirror(root)
-    options = {"quiet": 0.02, "most": 0.1, "scan_every": NEVER, "poll_every": 0.2, **options}
+    options = {"quiet_s": 0.02, "max_delay_s": 0.1, "rescan_s": NEVER_S, "poll_s": 0.2, **options}
     return mirror, Watch([root], mirror, **options)

@@ -9,25 +9,25 @@ from pathlib import Path
 
 import numpy as np
 
-from index.workspace.segment_store import Part, Saved, Store
+from index.workspace.segment_store import Part, SavedState, SegmentStore
 
 OURS = "tokenizer a, roots b"
 
 
-def state(number: int, size: int = 3) -> Saved:
+def state(number: int, size: int = 3) -> SavedState:
     """One of a row of states: each keeps one part of the one before it, and nothing else."""
 
     def part(number: int) -> Part:
         return Part(f"part{number}", {"ids": np.full(size, number), "ends": np.arange(number % 5)})
 
     table = {"paths": np.full(5, number % 256, np.uint8), "none": np.zeros((0, 2), np.float32)}
-    return Saved({"number": number}, table, [part(number), part(number + 1)])
+    return SavedState({"number": number}, table, [part(number), part(number + 1)])
 
 
-def same(left: Saved | None, right: Saved) -> bool:
+def same(left: SavedState | None, right: SavedState) -> bool:
     """Equal to the last bit, dtypes, shapes and order included."""
 
-    def plain(saved: Saved) -> object:
+    def plain(saved: SavedState) -> object:
         bundles = [saved.table, *(part.arrays for part in saved.parts)]
         return (
             saved.meta,
@@ -38,21 +38,21 @@ def same(left: Saved | None, right: Saved) -> bool:
     return left is not None and plain(left) == plain(right)
 
 
-def save(folder: Path, saved: Saved) -> None:
-    with Store(folder, OURS) as store:
+def save(folder: Path, saved: SavedState) -> None:
+    with SegmentStore(folder, OURS) as store:
         assert store.acquire()
         store.save(saved)
 
 
-def load(folder: Path) -> Saved | None:
-    return Store(folder, OURS).load()
+def load(folder: Path) -> SavedState | None:
+    return SegmentStore(folder, OURS).load()
 
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def whole(folder: Path, saved: Saved) -> bool:
+def whole(folder: Path, saved: SavedState) -> bool:
     """Whether a folder holds this state and no file besides."""
     files = {"table", "lock", *(f"{part.name}.part" for part in saved.parts)}
     return same(load(folder), saved) and names(folder) == files

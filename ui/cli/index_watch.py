@@ -1,6 +1,7 @@
-"""What `draftline index` does while one looks on: a build with its bar, and following the disk.
+"""Live output of `draftline index`: a build with a progress bar, and --watch.
 
-A live line only on a terminal; elsewhere one line when a build is done, and one a batch of changes.
+Live lines are for terminals only. Elsewhere there is one line for a build, and one for each batch of
+changes.
 """
 
 from __future__ import annotations
@@ -25,55 +26,61 @@ from rich.text import Text
 from index.records import Stats
 from index.workspace.watch import Watch
 from index.workspace.workspace import Workspace
-from ui.cli.index import count, named, one_line, say, show, show_json
+from ui.errors import say
+from ui.terminal import one_line, plural, relative_to_cwd, write_json, write_line
 
-TICK = 0.25  # seconds between two looks at how far a build is
-WIDE = 80  # columns of a terminal that has room for all words
+REFRESH_S = 0.25  # of the progress bar
+WIDE_COLUMNS = 80  # terminals as wide as this show all figures
+TERMINAL_REFRESH_S = 1.0  # of the age of the last change
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """A build that is done."""
+class Build:
+    """A finished build."""
 
     stats: Stats
     seconds: float
-    loaded: int  # files that were taken up as they were kept
+    loaded: int  # files that the saved index held unchanged
 
 
-def build(workspace: Workspace, last: Callable[[], None] | None = None) -> Built:
-    """Build, then do `last`, with a bar on a terminal. Ctrl-C is heard at once: the work is done in
-    another thread, which is not waited for. NotADirectoryError where a root is none."""
-    bar = Bar(workspace)
+def build(workspace: Workspace, save: Callable[[], None] | None = None) -> Build:
+    """Build the index, then call `save`, with a progress bar on a terminal.
+
+    The work is done in another thread, which is not waited for, so that Ctrl-C takes effect at once.
+    NotADirectoryError if a root is not a folder.
+    """
+    bar = BuildProgress(workspace)
 
     def work() -> None:
-        workspace.build(bar.note)
-        if last:
-            bar.what = "saving"
-            last()
+        workspace.build(bar.report)
+        if save:
+            bar.phase = "saving"
+            save()
 
     started = time.monotonic()
     with bar:
         done = ThreadPoolExecutor(1).submit(work)
-        while not wait([done], timeout=TICK).done:
+        while not wait([done], timeout=REFRESH_S).done:
             bar.draw()
     done.result()
     stats = workspace.stats()
-    loaded = max(0, stats.files - stats.hits - stats.misses)  # each of the others was encoded once
-    return Built(stats, time.monotonic() - started, loaded)
+    loaded = max(0, stats.files - stats.hits - stats.misses)  # the other files were encoded
+    return Build(stats, time.monotonic() - started, loaded)
 
 
-class Bar:
-    """How far a build is, on stderr, while a context."""
+class BuildProgress:
+    """The progress of a build on stderr: a bar on a terminal, else one line at the end. A context
+    manager."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self.what = "looking at files"
+        self.phase = "looking at files"
         self._workspace = workspace
         self._started = time.monotonic()
-        self._done = self._of = 0
-        self._left = 0.0  # seconds, when it was told last
-        self._told = self._started
-        self._loaded = self._read = 0  # bytes of files: before anything was read, and since
-        self._rate = 0.0  # MB a second, when more was read last
+        self._done = self._total = 0  # files
+        self._reported_at = self._started
+        self._remaining_s = 0.0  # at _reported_at
+        self._loaded_bytes = self._read_bytes = 0  # of files: before the first was read, and since
+        self._mb_per_s = 0.0
         self._console = Console(stderr=True)
         columns = (
             TextColumn("{task.description}"),
@@ -81,14 +88,14 @@ class Bar:
             TextColumn("{task.fields[at]}"),
         )
         self._bar = Progress(*columns, console=self._console, transient=True, expand=True)
-        self._task = self._bar.add_task(self.what, total=None, at="")
+        self._task = self._bar.add_task(self.phase, total=None, at="")
 
-    def note(self, _: str, done: int, of: int) -> None:
-        """As the index tells it, in files; from another thread."""
-        self._done, self._of = done, of
-        self._told = time.monotonic()
-        self._left = (self._told - self._started) * (of - done) / done
-        self.what = "indexing"
+    def report(self, _: str, done: int, total: int) -> None:
+        """The index's callback, in files; called from another thread."""
+        self._done, self._total = done, total
+        self._reported_at = time.monotonic()
+        self._remaining_s = (self._reported_at - self._started) * (total - done) / done
+        self.phase = "indexing"
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -104,147 +111,149 @@ class Bar:
         if self._console.is_terminal:
             self._bar.stop()
         elif not kind and self._done:
-            files, tokens = count(self._of, "file"), count(self._workspace.size, "token")
+            files, tokens = plural(self._total, "file"), plural(self._workspace.size, "token")
             say(f"read {files} in {time.monotonic() - self._started:.1f} s; {tokens} in all")
 
     def draw(self) -> None:
-        self._look()
+        """Draw the bar; call it every REFRESH_S."""
+        self._measure()
         self._bar.update(
             self._task,
-            description=self.what,
+            description=self.phase,
             completed=self._done,
-            total=self._of or None,
+            total=self._total or None,
             at=self._figures() if self._done else "",
         )
 
     def _figures(self) -> str:
-        done, of, tokens, rate = self._done, self._of, self._workspace.size, self._rate
-        left = max(0.0, self._left - (time.monotonic() - self._told))
-        if self._console.width < WIDE:
-            return f"{done}/{of}, {tokens / 1e6:.1f} M, {rate:.1f} MB/s, {left:.0f} s"
-        files = f"{done:,} of {count(of, 'file')}"
+        done, total, tokens, rate = self._done, self._total, self._workspace.size, self._mb_per_s
+        left = max(0.0, self._remaining_s - (time.monotonic() - self._reported_at))
+        if self._console.width < WIDE_COLUMNS:
+            return f"{done}/{total}, {tokens / 1e6:.1f} M, {rate:.1f} MB/s, {left:.0f} s"
+        files = f"{done:,} of {plural(total, 'file')}"
         return f"{files}, {tokens / 1e6:.1f} M tokens, {rate:.1f} MB/s, {left:.0f} s left"
 
-    def _look(self) -> None:
-        """How much was read by now, but for files that were just written."""
+    def _measure(self) -> None:
+        """Update the reading rate. Files without a stamp, which were just written, do not count."""
         documents = self._workspace.documents
         held = sum(document.stamp[0] for document in documents if document.stamp)
         if not self._done:
-            self._loaded = held
-        elif held - self._loaded > self._read:
-            self._read = held - self._loaded
-            self._rate = self._read / (time.monotonic() - self._started) / 1e6
+            self._loaded_bytes = held
+        elif held - self._loaded_bytes > self._read_bytes:
+            self._read_bytes = held - self._loaded_bytes
+            self._mb_per_s = self._read_bytes / (time.monotonic() - self._started) / 1e6
 
 
-# -- following the disk ------------------------------------------------------------------------
+# -- watch -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of a file in the index."""
+    """What happened to a file in the index."""
 
     path: str
-    what: str  # new, changed, gone
+    kind: str  # new, changed, gone
 
 
-class News:
-    """Brings the index up to date, batch by batch, and says what that changed."""
+class ChangeLog:
+    """Refreshes the index, and queues what each refresh changed."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.batches: queue.SimpleQueue[list[Change]] = queue.SimpleQueue()
         self._workspace = workspace
-        self._known: dict[str, int] | None = None
+        self._known: dict[str, int] | None = None  # path -> sequence number of its document
         self._lock = threading.Lock()
 
-    def take(self, paths: set[Path] | None) -> None:
-        """These may have changed; None: anything may have."""
+    def refresh(self, paths: set[Path] | None) -> None:
+        """Refresh these paths, or all if None."""
         self._workspace.refresh(paths)
-        self.look()
+        self.compare()
 
-    def look(self) -> None:
-        """Note what the index holds; from the second time on, what is different."""
+    def compare(self) -> None:
+        """Queue what has changed in the index since the last call; the first call queues nothing."""
         with self._lock:
             now = {document.path: document.changed for document in self._workspace.documents}
             before, self._known = self._known, now
         if before is None:
             return
         changes = [Change(path, "gone") for path in before.keys() - now.keys()]
-        for path, changed in now.items():
-            if before.get(path) != changed:
+        for path, number in now.items():
+            if before.get(path) != number:
                 changes.append(Change(path, "changed" if path in before else "new"))
         if changes:
             self.batches.put(sorted(changes, key=lambda change: change.path))
 
 
-def follow(workspace: Workspace, built: Callable[[Built], None], as_json: bool) -> NoReturn:
-    """Build, hand that to `built`, and follow the disk until Ctrl-C; then save."""
-    news = News(workspace)
+def watch(workspace: Workspace, on_build: Callable[[Build], None], as_json: bool) -> NoReturn:
+    """Build, call `on_build`, and follow the disk until Ctrl-C; then save."""
+    log = ChangeLog(workspace)
     ready = False
     try:
-        # Watched before it is read: nothing is missed.
-        with Watch(workspace.disk.roots, news.take) as watch:
-            done = build(workspace, workspace.settle)
-            news.look()
+        # Watching starts before reading, so that no change is missed.
+        with Watch(workspace.roots, log.refresh) as watching:
+            built = build(workspace, workspace.compact)
+            log.compare()
             ready = True
-            built(done)
+            on_build(built)
             if as_json or not all(one and one.isatty() for one in (sys.stdout, sys.stderr)):
-                _print_news(workspace, news, as_json)
-            _show_news(workspace, news, watch)
+                _print_changes(workspace, log, as_json)
+            _show_changes(workspace, log, watching)
     finally:
-        if ready:  # else what was kept before stays
+        if ready:  # else the saved index stays as it is
             workspace.close()
 
 
-def _print_news(workspace: Workspace, news: News, as_json: bool) -> NoReturn:
-    """One line a batch, or one JSON object a change."""
+def _print_changes(workspace: Workspace, log: ChangeLog, as_json: bool) -> NoReturn:
+    """Print one line for each batch, or one JSON object for each change."""
     while True:
-        changes = news.batches.get()
+        changes = log.batches.get()
         files, tokens = len(workspace.documents), workspace.size
         if as_json:
             for change in changes:
-                of = {"path": change.path, "change": change.what, "time": time.time()}
-                show_json({**of, "files": files, "tokens": tokens})
+                fields = {"path": change.path, "change": change.kind, "time": time.time()}
+                write_json(fields | {"files": files, "tokens": tokens})
         else:
-            figures = f"{count(files, 'file')}, {count(tokens, 'token')}"
-            show(one_line(f"{time.strftime('%H:%M:%S')}  {summary(changes)}; {figures}"))
+            figures = f"{plural(files, 'file')}, {plural(tokens, 'token')}"
+            write_line(one_line(f"{time.strftime('%H:%M:%S')}  {summary(changes)}; {figures}"))
 
 
-def _show_news(workspace: Workspace, news: News, watch: Watch) -> NoReturn:
-    """One live line on stderr."""
+def _show_changes(workspace: Workspace, log: ChangeLog, watching: Watch) -> NoReturn:
+    """Show the last batch on one live line on stderr."""
     changes: list[Change] = []
-    heard = 0.0
+    changed_at = 0.0
     console = Console(stderr=True)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while True:
-            parts = [count(len(workspace.documents), "file"), count(workspace.size, "token")]
-            parts += ["polled"] * bool(watch.polling)
+            parts = [plural(len(workspace.documents), "file"), plural(workspace.size, "token")]
+            parts += ["polled"] * bool(watching.polling)
             line = ", ".join([*parts, "no change yet; Ctrl-C ends"])
             if changes:
-                line = ", ".join([*parts, f"{ago(time.monotonic() - heard)} ago: "])
+                age = format_age(time.monotonic() - changed_at)
+                line = ", ".join([*parts, f"{age} ago: "])
                 line += summary(changes, console.width - len(line))
             live.update(Text(one_line(line), no_wrap=True, overflow="ellipsis"), refresh=True)
             try:
-                changes = news.batches.get(timeout=1)
+                changes = log.batches.get(timeout=TERMINAL_REFRESH_S)
             except queue.Empty:
                 continue
-            heard = time.monotonic()
+            changed_at = time.monotonic()
 
 
 def summary(changes: list[Change], room: int = 0) -> str:
-    """`changed a.py`, or how many of each kind and the first path; of a path that is too long for
-    `room` characters, the end."""
-    kinds = Counter(change.what for change in changes)
+    """`changed a.py`, or how many files of each kind and the first path. A path that is longer than
+    `room` characters is shortened from the left."""
+    kinds = Counter(change.kind for change in changes)
     many = len(changes) > 1
-    what = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items()) + ": "
-    before, path = what if many else f"{changes[0].what} ", named(changes[0].path)
-    room -= len(before) + 5 * many
+    prefix = ", ".join(f"{number:,} {kind}" for kind, number in kinds.items()) + ": "
+    prefix, path = prefix if many else f"{changes[0].kind} ", relative_to_cwd(changes[0].path)
+    room -= len(prefix) + 5 * many
     if 0 < room < len(path):
         path = "\u2026" + path[1 - room :]
-    return f"{before}{path}{', ...' if many else ''}"
+    return f"{prefix}{path}{', ...' if many else ''}"
 
 
-def ago(seconds: float) -> str:
-    """Of a minute or hour only the number."""
+def format_age(seconds: float) -> str:
+    """An age in whole hours, minutes or seconds."""
     for unit, name in ((3600, "h"), (60, "min")):
         if seconds >= unit:
             return f"{seconds // unit:.0f} {name}"

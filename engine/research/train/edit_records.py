@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from index.workspace.token_cache import SPLITS, Encoder
+from index.workspace.token_cache import SPLIT_PROBE, Encoder
 
 Mode = Literal["file", "hunk"]
 CONTEXT_LINES = 3  # unchanged lines around a change that belong to its hunk
@@ -135,7 +135,7 @@ class Pieces:
     of a file have most of theirs in common. Lists of ids share their ints."""
 
     def __init__(self, encoder: Encoder, texts: list[str]) -> None:
-        *parts, whole = encoder.encode_batch([*SPLITS, "".join(SPLITS)])
+        *parts, whole = encoder.encode_batch([*SPLIT_PROBE, "".join(SPLIT_PROBE)])
         self.apart = np.array_equal(np.concatenate(parts), whole)
         pieces = list({piece for text in texts for piece in self.split(text)})
         encoded = encoder.encode_batch(pieces)
