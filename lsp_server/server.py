@@ -16,7 +16,6 @@ from lsp_server.completion.completion_cache import Completion
 from lsp_server.completion.inline import Heads, suggest
 from lsp_server.edit import Edited, edit, frozen, workspace_edit
 from lsp_server.initialize import start
-from lsp_server.next_edit.predict import Offer
 from lsp_server.protocol.messages import (
     AskParams,
     EditParams,
@@ -32,7 +31,7 @@ from lsp_server.shared_engine import Assistant, NotReady
 log = logging.getLogger(__name__)
 
 TRIGGERS = [".", "(", " ", "\n", ":", "=", "{", ","]
-NEAR = 40  # lines from the cursor in which a next edit is shown among inline completions
+NEXT_EDIT_RADIUS_LINES = 40  # around the cursor, in which inline completion shows a next edit
 
 
 def create(assistant: Assistant) -> Server:
@@ -74,7 +73,7 @@ def _documents(server: Server, session: Session) -> None:
 
 
 def _completions(server: Server, session: Session) -> None:
-    feature, heads, offers = server.feature, Heads(), session.offers
+    feature, heads = server.feature, Heads()
 
     @feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
     async def inline(params: types.InlineCompletionParams) -> types.InlineCompletionList:
@@ -93,21 +92,22 @@ def _completions(server: Server, session: Session) -> None:
     ) -> types.InlineCompletionItem | None:
         """A next edit close by, where the client shows one as a completion."""
         line = params.position.line
-        places = [
-            place
-            for place in offers.places(server, session, document.uri, offset)
-            if place.uri == document.uri and abs(document.text.line_of(place.start) - line) <= NEAR
+        candidates = [
+            one
+            for one in session.next_edits.candidates(session, document.uri, offset)
+            if one.uri == document.uri
+            and abs(document.text.line_of(one.start) - line) <= NEXT_EDIT_RADIUS_LINES
         ]
-        offer = await offers.find(server, session, places[:1]) if places else Offer("")
-        if offer.place is None or offer.document is not document:
+        found = await session.next_edits.predict(session, candidates[:1])
+        if found.candidate is None or found.document is not document:
             return None
-        if offer.place.start <= offset <= offer.place.stop:
-            head = document.text.text[offer.place.start : offset]
-            if not offer.new.startswith(head):  # it is drawn from the cursor on only
-                return None
-        session.why = f"offered: {offer.reason}"
-        where = server.documents.range(document, offer.place.start, offer.place.stop)
-        return types.InlineCompletionItem(insert_text=offer.new, range=where)
+        start, stop = found.candidate.start, found.candidate.stop
+        typed = document.text.text[start:offset]
+        if start <= offset <= stop and not found.new_lines.startswith(typed):
+            return None  # clients draw an inline completion from the cursor on only
+        session.why = f"offered: {found.reason}"
+        where = server.documents.range(document, start, stop)
+        return types.InlineCompletionItem(insert_text=found.new_lines, range=where)
 
     @feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=TRIGGERS))
     async def complete(params: types.CompletionParams) -> types.CompletionList:
@@ -168,7 +168,7 @@ def _id(item: types.InlineCompletionItem) -> str:
 
 
 def _edits(server: Server, session: Session) -> None:
-    feature = server.feature
+    feature, documents = server.feature, server.documents
 
     async def wanted(params: EditParams) -> Edited:
         how = code_actions.rewrite if params.keepDefinitions else edit
@@ -199,18 +199,15 @@ def _edits(server: Server, session: Session) -> None:
         offset = server.documents.offset(document, params.position)
         if why := session.off(document):
             return {"edit": None, "location": None, "reason": why}
-        places = session.offers.places(server, session, document.uri, offset)
-        offer = await session.offers.find(server, session, places)
-        if offer.document is None or offer.place is None:
-            return {"edit": None, "location": None, "reason": offer.reason}
-        found = offer.document
-        where = server.documents.range(found, offer.place.start, offer.place.stop)
-        made = workspace_edit(server, found, offer.text, offer.reason)
-        return {
-            "edit": made,
-            "location": {"uri": found.uri, "range": where},
-            "reason": offer.reason,
-        }
+        candidates = session.next_edits.candidates(session, document.uri, offset)
+        found = await session.next_edits.predict(session, candidates)
+        if found.document is None or found.candidate is None:
+            return {"edit": None, "location": None, "reason": found.reason}
+        start, stop = found.candidate.start, found.candidate.stop
+        where = documents.range(found.document, start, stop)
+        made = workspace_edit(server, found.document, found.new_text, found.reason)
+        location = {"uri": found.document.uri, "range": where}
+        return {"edit": made, "location": location, "reason": found.reason}
 
     kinds = [code_actions.REWRITE, code_actions.FIX]
 
@@ -267,6 +264,7 @@ def _commands(server: Server, session: Session) -> None:
     @command("draftline.reindex")
     async def reindex() -> dict[str, int]:
         try:
+            await session.engine(("reindex", ""))
             return await session.index.reindex()
         except (NotReady, OSError) as reason:
             raise failed(reason) from None

@@ -21,12 +21,12 @@ from engine.aio import follow
 from engine.records import Done, Request, Step
 from lsp_server.completion.completion_cache import Shown
 from lsp_server.completion.in_flight import Writing
-from lsp_server.next_edit.edit_history import Recent
-from lsp_server.next_edit.predict import Offers
+from lsp_server.next_edit.edit_history import EditHistory
+from lsp_server.next_edit.predict import NextEditPredictor
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document, Documents
 from lsp_server.settings import Settings, parse
-from lsp_server.shared_engine import Assistant, NotReady
+from lsp_server.shared_engine import Assistant, NotReady, Superseded
 from lsp_server.workspace_index import Indexing
 
 if TYPE_CHECKING:
@@ -51,18 +51,20 @@ class Session:
         self.settings = Settings()
         self.enabled = True
         self.index = Indexing(assistant, documents, self.spawn, self.tell_status)
-        self.recent = Recent()
+        self.edit_history = EditHistory()
         self.shown = Shown()
         self.why = "nothing was asked for yet"
         self.writing: dict[str, Writing] = {}  # completions under way, by URI
-        self.offers = Offers()
+        self.next_edits = NextEditPredictor()
         self.wants_status = self.has_instruction_box = self.shows_next_inline = False
         self._lately = (0.0, 0.0)  # tokens written and seconds that took, older ones fading
         # Answers cancelled, tokens written and accepted, passes; s of reading, writing, and wasted
         # on cancelled answers.
         self.totals: defaultdict[str, float] = defaultdict(float)
         self._jobs: dict[Job, Slot] = {}
-        self._seen: dict[str, Text] = {}  # what `recent` knows of each buffer
+        self._waiting: dict[asyncio.Task[Engine], Slot] = {}  # requests that wait for the model
+        self._configured = asyncio.Event()
+        self._seen: dict[str, Text] = {}  # what `edit_history` knows of each buffer
         self._tasks: set[asyncio.Task[None]] = set()
         self._warned: list[str] = []  # of the latest settings
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -86,6 +88,7 @@ class Session:
         if refused := self.assistant.load(self.settings.model, self.settings.device):
             warnings.append(refused)
         self.index.configure(gitignore=self.settings.respectGitignore)
+        self._configured.set()
         new = [one for one in dict.fromkeys(warnings) if one not in self._warned]
         self._warned = warnings
         return new
@@ -101,11 +104,34 @@ class Session:
         if not task.cancelled() and (error := task.exception()):
             log.warning("%s: %s", type(error).__name__, error)
 
-    def engine(self) -> Engine:
-        """The loaded model. NotReady with the reason where there is none."""
-        if self.assistant.engine is None:
-            raise NotReady(self.assistant.message or "no model is loaded")
-        return self.assistant.engine
+    async def configured(self) -> None:
+        """Wait until the client's settings are known."""
+        await self._configured.wait()
+
+    async def engine(self, slot: Slot) -> Engine:
+        """The engine, once the settings are known and the model is loaded. Raises NotReady if it
+        cannot be loaded, and Superseded if the slot is cancelled or used by a newer request."""
+        if self._configured.is_set() and self.assistant.loaded is not None:
+            return self.assistant.loaded
+        for older in [task for task, own in self._waiting.items() if own == slot]:
+            older.cancel()
+
+        async def wait() -> Engine:
+            await self.configured()
+            return await self.assistant.ready()
+
+        waiting = asyncio.get_running_loop().create_task(wait())
+        self._waiting[waiting] = slot
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task and task.cancelling():
+                raise
+            reason = "a newer request took its place, or it was cancelled"
+            raise Superseded(reason) from None
+        finally:
+            del self._waiting[waiting]
 
     @property
     def workspace(self) -> Workspace | None:
@@ -117,6 +143,10 @@ class Session:
         if not self.enabled:
             return "draftline is turned off: draftline.toggle turns it on"
         return self.settings.why_not(document.language, document.path)
+
+    def is_current(self, document: Document) -> bool:
+        """Whether a document is open and has not changed since it was obtained."""
+        return document.uri in self.documents and self.documents.get(document.uri) is document
 
     def is_starting(self) -> bool:
         """Whether model or index are still being loaded."""
@@ -152,7 +182,7 @@ class Session:
                 start, stop = self.documents.span_in(before, change.range)
             else:
                 start, stop = 0, len(before.text)
-            self.recent.changed(document.uri, before.text, start, stop, change.text, now)
+            self.edit_history.record(document.uri, before.text, start, stop, change.text, now)
             before = before.change(start, stop, change.text) if len(changes) > 1 else before
         if writing := self.writing.get(document.uri):
             writing.changed(document.text.text)
@@ -170,7 +200,7 @@ class Session:
     def close_buffer(self, uri: str) -> None:
         """A buffer was closed: what the disk says counts again."""
         self._seen.pop(uri, None)
-        self.recent.forget(uri)
+        self.edit_history.forget(uri)
         for each in ("edit", "complete", "ask"):
             self.cancel((each, uri))
         self.index.close_buffer(uri)
@@ -184,10 +214,13 @@ class Session:
         on_step: Callable[[Step], bool | None] = lambda step: None,
         seconds: float | None = None,
     ) -> Done:
-        """How it ended: "stop" also where `on_step` said True, "length" also after `seconds`. What
-        asked before for the same slot is cancelled. NotReady; RequestError where the request cannot
-        be answered."""
-        engine = self.engine()
+        """Waits for the model, then: how it ended: "stop" also where `on_step` said True, "length"
+        also after `seconds`. What asked before for the same slot is cancelled. NotReady where no
+        model can be loaded; RequestError where the request cannot be answered."""
+        try:
+            engine = await self.engine(slot)
+        except Superseded:
+            return Done("cancelled")
         self.cancel(slot)
         try:
             job = engine.submit(request, self.settings.speculation, self.workspace, self.name)
@@ -223,10 +256,11 @@ class Session:
 
     def cancel(self, slot: Slot | None = None) -> int:
         """Cancel what is asked for a slot, or everything; how many that were."""
-        jobs = [job for job, own in self._jobs.items() if slot in (None, own)]
-        for job in jobs:
-            job.cancel()
-        return len(jobs)
+        running = self._jobs | self._waiting
+        cancelled = [each for each, own in running.items() if slot in (None, own)]
+        for each in cancelled:
+            each.cancel()
+        return len(cancelled)
 
     def _count(self, step: Step) -> None:
         """One pass. Tokens behind the end of an answer are counted as well."""

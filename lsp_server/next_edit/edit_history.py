@@ -1,8 +1,8 @@
-"""What a client changed lately, in all its documents: a few small edits of whole lines.
+"""The recent edits of a client over all its documents, as small changes of whole lines.
 
-An edit is the net change of some neighbouring lines, however many keystrokes it took, and is gone
-once these lines are what they were. It follows its lines when others above it change. No opinion
-here on what comes next, no language, and no document is kept.
+Keystrokes in neighbouring lines are merged into one net edit, which disappears when the lines are
+back to what they were and moves with its lines when text above it changes. Language-independent;
+keeps no documents.
 """
 
 from __future__ import annotations
@@ -16,82 +16,86 @@ from typing import NamedTuple
 
 from engine.editing.edits import END, MARKS
 
-LIMIT = 20  # edits
-LARGE = 4000  # code points of an edit; a larger one is new text, not a change of a few lines
-PAUSE = 3.0  # seconds after which lines that were added are taken as given
-TALLEST = 60  # lines of an edit that are compared line by line
-WIDEST = 400  # tokens of a line that is compared word by word
-ALIKE = 0.5  # of the tokens, from which on a line is taken for another one's new form
+MAX_EDITS = 20
+MAX_EDIT_CHARS = 4000  # a larger change is new text rather than an edit
+SETTLED_AFTER_S = (
+    3.0  # added lines older than this are text of their own, which further edits change
+)
+MAX_COMPARED_LINES = 60  # in an edit, beyond which its lines are not paired
+MAX_COMPARED_TOKENS = 400  # in a line, beyond which it is not compared by tokens
+MIN_LINE_SIMILARITY = 0.5  # share of equal tokens for a line to count as the new form of another
 
 TOKEN = re.compile(rf"[\w${MARKS}]+|[^\S\r\n]+|.", re.DOTALL)
-COARSE = re.compile(
+COARSE_TOKEN = re.compile(
     rf"""(?:[\w$]*)(?:"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*')|{TOKEN.pattern}""", re.DOTALL
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """`before` became `after`, which stands at `start` of the present text. Both are whole lines,
-    without the last one's line end."""
+class RecentEdit:
+    """`before` was replaced by `after`, which starts at `start` in the current text. Both are whole
+    lines without the final line end."""
 
     uri: str
     start: int  # code points
     before: str
     after: str
-    touched: float  # when it last changed, in the caller's clock
+    touched: float  # time of the last change, on the caller's clock
 
     @property
     def stop(self) -> int:
         return self.start + len(self.after)
 
 
-class Recent:
-    """The recent edits of one client over all its documents."""
+class EditHistory:
+    """The latest MAX_EDITS edits of one client."""
 
     def __init__(self) -> None:
-        self._edits: list[Edit] = []  # by when they were touched; those of a file never meet
+        self._edits: list[
+            RecentEdit
+        ] = []  # least recently touched first; edits of one file never overlap
 
-    def edits(self) -> list[Edit]:
-        """All of them, the one touched last at the end."""
+    def edits(self) -> list[RecentEdit]:
+        """All edits, the most recently touched one last."""
         return list(self._edits)
 
     def forget(self, uri: str) -> None:
-        """The document was closed: what it says when it is opened again is not known."""
+        """Drop a closed document's edits: its text may differ when it is opened again."""
         self._edits = [edit for edit in self._edits if edit.uri != uri]
 
-    def changed(self, uri: str, before: str, start: int, stop: int, new: str, now: float) -> None:
-        """`before[start:stop]` became `new`."""
-        start, stop, new = changed_part(before, start, stop, new)
+    def record(self, uri: str, before: str, start: int, stop: int, new: str, now: float) -> None:
+        """Record that `before[start:stop]` was replaced by `new`."""
+        start, stop, new = trim_common(before, start, stop, new)
         if start == stop and not new:
             return
         low, high = whole_lines(before, start, stop)
-        met = [e for e in self._edits if e.uri == uri and low <= e.stop and e.start <= high]
-        edit = _merged(uri, before, (start, stop, new), (low, high), met, now)
-        given = [one for one in met if self._is_given(one, now)]
+        overlapping = [e for e in self._edits if e.uri == uri and low <= e.stop and e.start <= high]
+        edit = _merged(uri, before, (start, stop, new), (low, high), overlapping, now)
+        given = [one for one in overlapping if self._is_settled(one, now)]
         if given and edit and edit.before != edit.after:
-            left = [one for one in met if one not in given]
+            left = [one for one in overlapping if one not in given]
             edit = _merged(uri, before, (start, stop, new), (low, high), left, now)
         moved = len(new) - (stop - start)
         kept = [
             _shifted(one, moved) if one.uri == uri and one.start > high else one
             for one in self._edits
-            if one not in met
+            if one not in overlapping
         ]
         if edit and edit.before != edit.after:
             kept.append(edit)
-        self._edits = kept[-LIMIT:]
+        self._edits = kept[-MAX_EDITS:]
 
-    def _is_given(self, edit: Edit, now: float) -> bool:
-        """Whether lines were only added, and that some time or another edit ago: a change in them
-        is a change of what they say, not a part of adding them."""
-        settled = edit is not self._edits[-1] or now - edit.touched > PAUSE
+    def _is_settled(self, edit: RecentEdit, now: float) -> bool:
+        """Whether the edit only added lines, and did so a while or another edit ago. A change in
+        these lines is then an edit of its own rather than part of the addition."""
+        settled = edit is not self._edits[-1] or now - edit.touched > SETTLED_AFTER_S
         old, new = (END.sub("\n", text) for text in (edit.before, edit.after))
         added = not old.strip() or new.startswith(old + "\n") or new.endswith("\n" + old)
         return settled and added and new != old
 
 
 def whole_lines(text: str, start: int, stop: int) -> tuple[int, int]:
-    """`start:stop` widened to whole lines, without the last one's line end."""
+    """Widen `start:stop` to whole lines, without the final line end."""
     low = text.rfind("\n", 0, start) + 1
     low = max(low, text.rfind("\r", low, start) + 1)
     high = text.find("\n", stop)
@@ -100,8 +104,8 @@ def whole_lines(text: str, start: int, stop: int) -> tuple[int, int]:
     return low, high if end < 0 else end
 
 
-def _shifted(edit: Edit, by: int) -> Edit:
-    return Edit(edit.uri, edit.start + by, edit.before, edit.after, edit.touched)
+def _shifted(edit: RecentEdit, by: int) -> RecentEdit:
+    return RecentEdit(edit.uri, edit.start + by, edit.before, edit.after, edit.touched)
 
 
 def _merged(
@@ -109,25 +113,25 @@ def _merged(
     text: str,
     change: tuple[int, int, str],
     lines: tuple[int, int],
-    met: list[Edit],
+    overlapping: list[RecentEdit],
     now: float,
-) -> Edit | None:
-    """One edit of a change and of all edits that its lines meet. None where it is too large."""
+) -> RecentEdit | None:
+    """The change and the edits that its lines overlap as one edit; None if that is too large."""
     start, stop, new = change
-    low = min(lines[0], *(edit.start for edit in met), lines[0])
-    high = max(lines[1], *(edit.stop for edit in met), lines[1])
-    if high - low > LARGE or len(new) > LARGE:
+    low = min(lines[0], *(edit.start for edit in overlapping), lines[0])
+    high = max(lines[1], *(edit.stop for edit in overlapping), lines[1])
+    if high - low > MAX_EDIT_CHARS or len(new) > MAX_EDIT_CHARS:
         return None
     pieces, at = [], low
-    for edit in sorted(met, key=lambda edit: edit.start):
+    for edit in sorted(overlapping, key=lambda edit: edit.start):
         pieces += [text[at : edit.start], edit.before]
         at = edit.stop
     before = "".join((*pieces, text[at:high]))
-    return Edit(uri, low, before, text[low:start] + new + text[stop:high], now)
+    return RecentEdit(uri, low, before, text[low:start] + new + text[stop:high], now)
 
 
-def changed_part(text: str, start: int, stop: int, new: str) -> tuple[int, int, str]:
-    """The change without what both its sides begin and end with."""
+def trim_common(text: str, start: int, stop: int, new: str) -> tuple[int, int, str]:
+    """The change (start, stop, new text) without the common prefix and suffix of old and new."""
     old = text[start:stop]
     head = _common(old, new)
     old, new = old[head:], new[head:]
@@ -136,7 +140,7 @@ def changed_part(text: str, start: int, stop: int, new: str) -> tuple[int, int, 
 
 
 def _common(a: str, b: str, from_end: bool = False) -> int:
-    """How many code points both begin (or end) with, by halving: slices compare fast."""
+    """Length of the common prefix (or suffix), by bisection: comparing slices is fast."""
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2
@@ -148,32 +152,32 @@ def _common(a: str, b: str, from_end: bool = False) -> int:
     return low
 
 
-# -- word by word ------------------------------------------------------------------------------
+# -- edits by line and token -------------------------------------------------------------------
 
 
-class Swap(NamedTuple):
-    """In one line, `old` became `new`, which stands at `at` of the present text."""
-
-    old: str
-    new: str
-    at: int
-
-
-class Line(NamedTuple):
-    """One line's old and new text; the new one stands at `at` of the present text."""
+class Replacement(NamedTuple):
+    """In one line, `old` was replaced by `new`, which starts at `at` in the current text."""
 
     old: str
     new: str
     at: int
 
 
-@lru_cache(maxsize=4 * LIMIT)
-def lines(edit: Edit) -> tuple[Line, ...]:
-    """The lines that an edit changed in part: neither added, nor deleted, nor written anew."""
+class ChangedLine(NamedTuple):
+    """A line's old and new text; the new one starts at `at` in the current text."""
+
+    old: str
+    new: str
+    at: int
+
+
+@lru_cache(maxsize=4 * MAX_EDITS)
+def changed_lines(edit: RecentEdit) -> tuple[ChangedLine, ...]:
+    """The lines that an edit changed in part: not those added, deleted or rewritten."""
     old, new = (list(_lines(text)) for text in (edit.before, edit.after))
     ours, theirs = [text for _, text in old], [text for _, text in new]
-    out: list[Line] = []
-    if max(len(ours), len(theirs)) > TALLEST:
+    out: list[ChangedLine] = []
+    if max(len(ours), len(theirs)) > MAX_COMPARED_LINES:
         return ()
     for tag, i, j, k, m in SequenceMatcher(None, ours, theirs, False).get_opcodes():
         if tag != "replace":
@@ -181,46 +185,47 @@ def lines(edit: Edit) -> tuple[Line, ...]:
         for text in ours[i:j]:
             found = next((n for n in range(k, m) if _alike(text, theirs[n])), None)
             if found is not None:
-                out.append(Line(text, theirs[found], edit.start + new[found][0]))
+                out.append(ChangedLine(text, theirs[found], edit.start + new[found][0]))
                 k = found + 1
     return tuple(out)
 
 
-@lru_cache(maxsize=64 * LIMIT)
-def swaps(line: Line) -> tuple[Swap, ...]:
-    """The runs of tokens that were replaced, added or deleted in a line."""
+@lru_cache(maxsize=64 * MAX_EDITS)
+def replacements(line: ChangedLine) -> tuple[Replacement, ...]:
+    """The runs of tokens that were replaced, inserted or deleted in a line."""
     ours, theirs = tokens(line.old), tokens(line.new)
     found, at = [], [line.at]
     for token in theirs:
         at.append(at[-1] + len(token))
-    for tag, i, j, k, m in hunks(ours, theirs):
+    for tag, i, j, k, m in token_opcodes(ours, theirs):
         if tag != "equal":
-            found.append(Swap("".join(ours[i:j]), "".join(theirs[k:m]), at[k]))
+            found.append(Replacement("".join(ours[i:j]), "".join(theirs[k:m]), at[k]))
     return tuple(found)
 
 
 def tokens(line: str, coarse: bool = False) -> list[str]:
-    """A line's words, runs of blanks and single characters; coarse: a string is one token."""
-    found: list[str] = (COARSE if coarse else TOKEN).findall(line)
+    """Split a line into words, runs of blanks and single characters; with `coarse`, a string
+    literal is one token."""
+    found: list[str] = (COARSE_TOKEN if coarse else TOKEN).findall(line)
     return found
 
 
-def hunks(old: list[str], new: list[str]) -> Sequence[tuple[str, int, int, int, int]]:
-    """How one list of tokens becomes another, as difflib says it; nothing for very long lines."""
-    if max(len(old), len(new)) > WIDEST:
+def token_opcodes(old: list[str], new: list[str]) -> Sequence[tuple[str, int, int, int, int]]:
+    """difflib's opcodes that turn `old` into `new`; empty for very long lines."""
+    if max(len(old), len(new)) > MAX_COMPARED_TOKENS:
         return []
     return SequenceMatcher(None, old, new, False).get_opcodes()
 
 
 def _alike(old: str, new: str) -> bool:
     ours, theirs = ([one for one in tokens(text) if one.strip()] for text in (old, new))
-    if not ours or not theirs or max(len(ours), len(theirs)) > WIDEST:
+    if not ours or not theirs or max(len(ours), len(theirs)) > MAX_COMPARED_TOKENS:
         return False
-    return SequenceMatcher(None, ours, theirs, False).ratio() >= ALIKE
+    return SequenceMatcher(None, ours, theirs, False).ratio() >= MIN_LINE_SIMILARITY
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """(where it starts, a line without its end)."""
+    """Yield (offset, text without its line end) of each line."""
     at = 0
     for end in END.finditer(text):
         yield at, text[at : end.start()]

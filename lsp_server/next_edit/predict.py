@@ -1,90 +1,101 @@
-"""The next edit: the places that rules name are put to the model one by one, until its new text of
-one is good. What it said is remembered, so that asking again costs nothing."""
+"""Next-edit prediction: the model is asked about one candidate after the other until its new text
+for one is accepted. Answers are cached, so asking again costs nothing."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.editing.edits import EditRefused, apply
 from engine.records import RequestError
-from lsp_server.next_edit import rules
-from lsp_server.next_edit.rules import Place
+from lsp_server.next_edit.candidate import Candidate, rejection_reason
+from lsp_server.next_edit.rules import find_candidates
 from lsp_server.shared_engine import NotReady
 
 if TYPE_CHECKING:
-    from lsp_server.protocol.protocol import Server
     from lsp_server.protocol.text_sync import Document
     from lsp_server.session import Session
 
-TRIES = 3  # places that the model is asked about
-REMEMBERED = 64
+MAX_ASKED = 3  # candidates that the model is asked about for one request
+CACHED_ANSWERS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """New text for a place of a document, or the reason why there is none."""
+class NextEdit:
+    """New text for lines of a document, or the reason why there is none."""
 
     reason: str
     document: Document | None = None
-    place: Place | None = None
-    new: str = ""
+    candidate: Candidate | None = None
+    new_lines: str = ""
 
     @property
-    def text(self) -> str:
-        """The document's whole new text."""
-        assert self.document and self.place
+    def new_text(self) -> str:
+        """The whole document with the new lines."""
+        assert self.document and self.candidate
         old = self.document.text.text
-        return old[: self.place.start] + self.new + old[self.place.stop :]
+        return old[: self.candidate.start] + self.new_lines + old[self.candidate.stop :]
 
 
-class Offers:
-    """Next edits of one client."""
+class NextEditPredictor:
+    """Predicts the next edit of one client."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], str | None] = OrderedDict()  # None: no good
+        # (instruction, old lines) -> new lines, None if they were rejected
+        self._answers: OrderedDict[tuple[str, str], str | None] = OrderedDict()
 
-    def places(self, server: Server, session: Session, uri: str, offset: int) -> list[Place]:
-        """Where the next edit is due, best first; asks no model."""
-        texts = {document.uri: document.text.text for document in server.documents}
-        return rules.places(session.recent.edits(), texts, uri, offset)
+    def candidates(self, session: Session, uri: str, offset: int) -> list[Candidate]:
+        """Candidates for the next edit, best first. Does not ask the model."""
+        texts = {document.uri: document.text.text for document in session.documents}
+        return find_candidates(session.edit_history.edits(), texts, uri, offset)
 
-    async def find(self, server: Server, session: Session, places: list[Place]) -> Offer:
-        """The first of these places for which the model has a good new text."""
+    async def predict(self, session: Session, candidates: list[Candidate]) -> NextEdit:
+        """The first of these candidates for which the model has an acceptable text.
+
+        Candidates hold offsets in the documents as they are when this is called; those of a
+        document that changes while the model is asked are dropped.
+        """
         reason = "no next edit: nothing that was changed lately asks for another change"
-        for place in places[:TRIES]:
-            document = server.documents.get(place.uri)
-            old = document.text.text[place.start : place.stop]
-            key = (place.instruction, old)
-            if key not in self._known:
+        asked = candidates[:MAX_ASKED]
+        documents = [session.documents.get(candidate.uri) for candidate in asked]
+        for candidate, document in zip(asked, documents, strict=True):
+            if not session.is_current(document):
+                continue
+            key = (candidate.instruction, document.text.text[candidate.start : candidate.stop])
+            if key not in self._answers:
                 try:
-                    new, why = await self._ask(session, document, place)
+                    new, rejected = await self._ask(session, document, candidate)
                 except (NotReady, RequestError) as error:
-                    return Offer(str(error))
-                if why == "cancelled":
-                    return Offer("cancelled, or a newer request took its place")
-                self._known[key] = None if why else new
-                reason = f"{place.reason}: {why}" if why else reason
-                while len(self._known) > REMEMBERED:
-                    self._known.popitem(last=False)
-            known = self._known[key]
-            now = server.documents.get(place.uri) if place.uri in server.documents else None
-            if known is not None and now is document:
-                return Offer(place.reason, document, place, known)
-        return Offer(reason)
+                    return NextEdit(str(error))
+                if rejected == "cancelled":
+                    return NextEdit("cancelled, or a newer request took its place")
+                self._remember(key, None if rejected else new)
+                reason = f"{candidate.reason}: {rejected}" if rejected else reason
+            answer = self._answers.get(key)
+            if answer is not None and session.is_current(document):
+                return NextEdit(candidate.reason, document, candidate, answer)
+        return NextEdit(reason)
 
-    async def _ask(self, session: Session, document: Document, place: Place) -> tuple[str, str]:
-        """The model's new text of a place, and why it is no good, if it is not."""
+    def _remember(self, key: tuple[str, str], answer: str | None) -> None:
+        self._answers[key] = answer
+        while len(self._answers) > CACHED_ANSWERS:
+            self._answers.popitem(last=False)
+
+    async def _ask(
+        self, session: Session, document: Document, candidate: Candidate
+    ) -> tuple[str, str]:
+        """The model's new text for a candidate, and why it is rejected, if it is."""
         text = document.text.text
-        path = document.path or document.uri
-        request = rules.request(place, text, path, document.version)
+        request = candidate.request(text, document.path or document.uri, document.version)
         done = await session.ask(request, ("next", ""))
         if done.reason == "cancelled":
             return "", "cancelled"
         try:
-            whole = apply(request, done)
+            whole = await asyncio.to_thread(apply, request, done)
         except EditRefused as refused:
             return "", str(refused)
-        new = whole[place.start : len(whole) - (len(text) - place.stop)]
-        return new, rules.accept(place, text[place.start : place.stop], new) or ""
+        new = whole[candidate.start : len(whole) - (len(text) - candidate.stop)]
+        rejected = rejection_reason(candidate, text[candidate.start : candidate.stop], new)
+        return new, rejected or ""

@@ -1,7 +1,7 @@
-"""What a name that was replaced meant, and which other words mean the same thing.
+"""What a renamed identifier referred to, and which other occurrences refer to the same thing.
 
-By the text around it: a parameter, a variable, a member, something of the whole file. No imports
-are followed; the files that are open are all there is.
+Judged from the surrounding text: a local, a class member, or a name of the whole module. Imports
+are not resolved; only open documents are searched.
 """
 
 from __future__ import annotations
@@ -11,110 +11,124 @@ import keyword
 import re
 from pathlib import PurePosixPath
 
-from lsp_server.next_edit.edit_history import Edit
-from lsp_server.next_edit.signatures import WORD, heads
-from lsp_server.next_edit.source_text import HEAD, LONGEST, WIDE, Source
+from lsp_server.next_edit.edit_history import RecentEdit
+from lsp_server.next_edit.signatures import IDENTIFIER, find_signatures
+from lsp_server.next_edit.source_text import (
+    FUNCTION_HEAD,
+    MAX_BRACKET_CHARS,
+    MAX_CANDIDATE_CHARS,
+    SourceText,
+)
 
-TYPES = frozenset({"string", "number", "boolean", "any", "char", "int", "double", "float", "long"})
-BUILTINS = TYPES.union(dir(builtins))  # of Python
+BUILTIN_TYPES = frozenset(
+    {"string", "number", "boolean", "any", "char", "int", "double", "float", "long"}
+)
+BUILTINS = BUILTIN_TYPES.union(dir(builtins))  # Python's
 OTHER_KEYWORDS = """
 this self cls super null undefined true false nil var let const function func fn struct enum
 interface type switch case default do int void static public private new delete typeof throw
 catch package range defer go map chan use mod pub impl match mut
 """
 KEYWORDS = frozenset({*keyword.kwlist, *OTHER_KEYWORDS.split()})
-DEFINING = (
+DEFINITION = (
     r"\b(?:def|function\*?|func|fn|fun|class|struct|interface|enum|trait|type|const|let|var|mod)"
     r"\s+(?:\([^()]*\)\s*)?(?:mut\s+|\*)?"
 )
-DEFINES = re.compile(f"{DEFINING}$")
-OBJECT = re.compile(r"(?:([\w$]+)\s*)?(?:\.|->|::)\s*$")  # what a member's name comes after
-Sources = dict[str, Source]
+DEFINITION_BEFORE = re.compile(f"{DEFINITION}$")
+MEMBER_ACCESS = re.compile(r"(?:([\w$]+)\s*)?(?:\.|->|::)\s*$")  # what precedes a member's name
+Sources = dict[str, SourceText]
 
 
-def is_name(*words: str) -> bool:
-    return all(word not in KEYWORDS and re.fullmatch(WORD, word) for word in words)
+def is_identifier(*words: str) -> bool:
+    return all(word not in KEYWORDS and re.fullmatch(IDENTIFIER, word) for word in words)
 
 
-def is_known(source: Source, name: str) -> bool:
-    """Whether the language gives the name its meaning."""
-    return name in (BUILTINS if source.python else TYPES)
+def is_builtin(source: SourceText, name: str) -> bool:
+    """Whether the language itself defines the name."""
+    return name in (BUILTINS if source.is_python else BUILTIN_TYPES)
 
 
-def is_other_thing(source: Source, edits: list[Edit], old: str, new: str, at: int) -> bool:
-    """Whether only a use was changed, from one thing to another that was there before."""
-    start, stop = source.line(at)
-    if DEFINES.search(source.text[start:at]) or binds(source, new, start, stop):
+def switches_reference(
+    source: SourceText, edits: list[RecentEdit], old: str, new: str, at: int
+) -> bool:
+    """Whether the edit only made a use refer to another existing name, rather than rename one."""
+    start, stop = source.line_span(at)
+    if DEFINITION_BEFORE.search(source.text[start:at]) or binds_name(source, new, start, stop):
         return False
-    if is_known(source, new):
+    if is_builtin(source, new):
         return True
-    _, low, high = reach(source, old, new, at)
+    _, low, high = rename_scope(source, old, new, at)
     mine = [(edit.start, edit.stop) for edit in edits if edit.uri == source.uri]
-    stood = any(not any(a <= spot <= b for a, b in mine) for spot in source.words(new, low, high))
-    return stood and (source.prose or binds(source, old, low, high))
+    stood = any(
+        not any(a <= spot <= b for a, b in mine) for spot in source.find_words(new, low, high)
+    )
+    return stood and (source.is_prose or binds_name(source, old, low, high))
 
 
-def binds(source: Source, name: str, start: int, stop: int) -> bool:
-    """Whether the name gets its meaning there: defined, assigned, imported or a parameter."""
+def binds_name(source: SourceText, name: str, start: int, stop: int) -> bool:
+    """Whether a span binds the name: by a definition, assignment, import or parameter."""
     word = rf"(?<![\w$]){re.escape(name)}(?![\w$])"
     assigned = rf"{word}(?:\s*,\s*[\w$*]+)*[ \t]*(?::[^=\n(){{}}]+)?:?=(?![=>])"
     declared = rf"\b(?:let|const|var|for|as|mut|import|global)\s[^=\n;:]{{0,300}}?{word}"
-    defined = rf"{DEFINING}{word}"
+    defined = rf"{DEFINITION}{word}"
     if re.compile(f"{assigned}|{declared}|{defined}").search(source.text, start, stop):
         return True
-    limit = min(stop, start + LONGEST)
+    limit = min(stop, start + MAX_BRACKET_CHARS)
     return any(
-        next(source.words(name, head.opened, head.closed), None) is not None
-        for head in heads(source, start, limit)
+        next(source.find_words(name, head.open_at, head.close_at), None) is not None
+        for head in find_signatures(source, start, limit)
     )
 
 
-def reach(source: Source, old: str, new: str, at: int) -> tuple[str, int, int]:
-    """What was renamed at `at`, where `new` stands now, and where its other uses may be."""
-    start, stop = source.line(at)
+def rename_scope(source: SourceText, old: str, new: str, at: int) -> tuple[str, int, int]:
+    """The kind of name renamed at `at` ("prose", "member", "local" or "module"), and the span in
+    which its other uses may be."""
+    start, stop = source.line_span(at)
     left = source.text[start:at]
     everywhere = (0, len(source.text))
-    if source.prose:
+    if source.is_prose:
         return "prose", *everywhere
-    if OBJECT.search(left):
+    if MEMBER_ACCESS.search(left):
         return "member", *everywhere
-    if source.block(at) is not None and re.fullmatch(r"\s*(?:\w+\s+)*[*&#]*", left):
+    if source.enclosing_class(at) is not None and re.fullmatch(r"\s*(?:\w+\s+)*[*&#]*", left):
         return "member", *everywhere
-    own = bool(DEFINES.search(left) and HEAD.search(source.text[start:stop]))
-    for low, high in source.scopes(at, outer=own):
-        if own or any(binds(source, name, low, high) for name in (old, new)):
+    own = bool(DEFINITION_BEFORE.search(left) and FUNCTION_HEAD.search(source.text[start:stop]))
+    for low, high in source.enclosing_functions(at, outer=own):
+        if own or any(binds_name(source, name, low, high) for name in (old, new)):
             return "local", low, high
     return "module", *everywhere
 
 
-def is_global(sources: Sources, old: str, new: str) -> bool:
-    """Whether an open file defines it at its margin."""
+def is_module_level(sources: Sources, old: str, new: str) -> bool:
+    """Whether an open document defines the name at its top level."""
     names = f"(?:{re.escape(old)}|{re.escape(new)})(?![\\w$])"
     defined = re.compile(
-        rf"^(?:(?:export|default|pub|async|static|abstract|public)\s+)*(?:{DEFINING}"
+        rf"^(?:(?:export|default|pub|async|static|abstract|public)\s+)*(?:{DEFINITION}"
         rf"{names}|{names}\s*(?::[^=\n]*)?=(?!=))",
         re.MULTILINE,
     )
-    return any(defined.search(source.text) for source in sources.values() if not source.prose)
+    return any(defined.search(source.text) for source in sources.values() if not source.is_prose)
 
 
-def is_same(source: Source, home: Source, kind: str, old: str, spot: int) -> bool:
-    """Whether the word there may be the thing that was renamed, and not only called alike."""
-    start, stop = source.line(spot)
-    if stop - start > WIDE:
+def may_be_renamed(source: SourceText, home: SourceText, kind: str, old: str, spot: int) -> bool:
+    """Whether the occurrence at `spot` may refer to what was renamed, judging by its context."""
+    start, stop = source.line_span(spot)
+    if stop - start > MAX_CANDIDATE_CHARS:
         return False
-    left, right = source.left(spot), source.text[spot + len(old) : stop]
-    found = OBJECT.search(left)
-    if kind == "prose" or source.is_quiet(spot):
-        return source.prose == (kind == "prose")
+    left, right = source.line_prefix(spot), source.text[spot + len(old) : stop]
+    found = MEMBER_ACCESS.search(left)
+    if kind == "prose" or source.in_string_or_comment(spot):
+        return source.is_prose == (kind == "prose")
     if kind == "member":
-        defined = re.fullmatch(r"\s*(?:\w+\s+)*[*&#]*", left) and source.block(spot) is not None
+        defined = (
+            re.fullmatch(r"\s*(?:\w+\s+)*[*&#]*", left) and source.enclosing_class(spot) is not None
+        )
         return bool(found or defined)
     if found:
         return source is not home and found[1] == PurePosixPath(home.uri).stem
     keyword_argument = right[:1] == "=" and right[1:2] != "=" and re.search(r"[(,]\s*$", left)
-    return not keyword_argument or _declares(left)
+    return not keyword_argument or _is_declaration(left)
 
 
-def _declares(left: str) -> bool:
+def _is_declaration(left: str) -> bool:
     return bool(re.search(r"\b(?:def|function|func|fn|fun|const|let|var)\b", left))

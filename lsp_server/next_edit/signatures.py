@@ -1,6 +1,7 @@
-"""Heads of functions and calls of them: which parameters, and does a call fit?
+"""Function signatures, and whether a call fits one.
 
-By counting, and by Python's keywords; no types. A call that unpacks something is taken to fit.
+Arguments are matched by count and by Python's keywords, not by type. A call that unpacks an
+argument is assumed to fit.
 """
 
 from __future__ import annotations
@@ -8,91 +9,112 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
-from lsp_server.next_edit.source_text import Part, Source
+from lsp_server.next_edit.source_text import Item, SourceText
 
-TYPE_FIRST = frozenset({".c", ".h", ".cc", ".cpp", ".hpp", ".java", ".cs"})
-WORD = r"((?:[^\W\d]|\$)[\w$]*)"
-KEYED = re.compile(
-    rf"\b(?:def|function\*?|func|fn|fun)\s+(?:\([^()]*\)\s*)?{WORD}\s*"
+TYPE_FIRST_SUFFIXES = frozenset({".c", ".h", ".cc", ".cpp", ".hpp", ".java", ".cs"})
+IDENTIFIER = r"((?:[^\W\d]|\$)[\w$]*)"
+KEYWORD_HEAD = re.compile(
+    rf"\b(?:def|function\*?|func|fn|fun)\s+(?:\([^()]*\)\s*)?{IDENTIFIER}\s*"
     r"(?:<[^<>()]*>|\[[^\[\]()]*\])?\s*(?=\()"
 )
-ARROW = re.compile(rf"\b(?:const|let|var)\s+{WORD}\s*(?::[^=\n]+)?=\s*(?:async\s*)?(?=\()")
-BRACED = re.compile(rf"^[ \t]*(?:[\w$:<>\[\],.*&~?]+[ \t]+)*[*&]*{WORD}\s*(?=\()", re.MULTILINE)
-BODY = re.compile(r"(?:\s*\b(?:const|noexcept|override)\b)*\s*(?:throws\s[\w., ]+|:[^;{}=\n]+)?\{")
-NO_HEAD = re.compile(r"\s*(?:\}\s*)?(?:if|for|while|switch|catch|else|return|new|await|throw|do)\b")
-DEFAULT = re.compile(r"(?<![=!<>])=(?![=>])")
-KEYWORD = re.compile(rf"{WORD}\s*=(?!=)")
+ARROW_HEAD = re.compile(
+    rf"\b(?:const|let|var)\s+{IDENTIFIER}\s*(?::[^=\n]+)?=\s*(?:async\s*)?(?=\()"
+)
+BRACE_HEAD = re.compile(
+    rf"^[ \t]*(?:[\w$:<>\[\],.*&~?]+[ \t]+)*[*&]*{IDENTIFIER}\s*(?=\()", re.MULTILINE
+)
+BODY_AFTER_HEAD = re.compile(
+    r"(?:\s*\b(?:const|noexcept|override)\b)*\s*(?:throws\s[\w., ]+|:[^;{}=\n]+)?\{"
+)
+STATEMENT_HEAD = re.compile(
+    r"\s*(?:\}\s*)?(?:if|for|while|switch|catch|else|return|new|await|throw|do)\b"
+)
+HAS_DEFAULT = re.compile(r"(?<![=!<>])=(?![=>])")
+KEYWORD_ARGUMENT = re.compile(rf"{IDENTIFIER}\s*=(?!=)")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """The head of a function, from its name on. A method's own object is no parameter here."""
+class Signature:
+    """The head of a function, from its name on. `self` and its like are not parameters here."""
 
     name: str
     text: str  # "name(a, b)" as written, on one line
-    at: int  # of the name
-    opened: int
-    closed: int
-    names: tuple[str, ...]  # by position
+    name_at: int  # code points
+    open_at: int  # of the brackets
+    close_at: int
+    positional: tuple[str, ...]
     required: frozenset[str]
-    keywords: frozenset[str] = frozenset()  # by name only
-    rest: bool = False
-    any_keyword: bool = False
+    keyword_only: frozenset[str] = frozenset()
+    variadic: bool = False
+    variadic_keywords: bool = False
 
 
-def heads(source: Source, start: int, stop: int) -> list[Head]:
-    """The heads of functions that begin in `text[start:stop]`, complete ones, in order."""
+class Call(NamedTuple):
+    """A call in a source text."""
+
+    arguments: list[Item]
+    open_at: int  # code points, of the brackets
+    close_at: int
+
+
+def find_signatures(source: SourceText, start: int, stop: int) -> list[Signature]:
+    """The complete signatures that begin in `text[start:stop]`, in order."""
     found = {}
-    for pattern in (KEYED, ARROW) if source.python else (KEYED, ARROW, BRACED):
+    patterns = [KEYWORD_HEAD, ARROW_HEAD] + ([] if source.is_python else [BRACE_HEAD])
+    for pattern in patterns:
         for match in pattern.finditer(source.text, start, stop):
             at, opened = match.start(1), match.end()
-            inside = source.parts(opened)
-            if inside is None or at in found or source.is_quiet(at):
+            inside = source.bracket_items(opened)
+            if inside is None or at in found or source.in_string_or_comment(at):
                 continue
-            parts, closed = inside
-            if pattern is BRACED and (
-                NO_HEAD.match(match[0]) or not BODY.match(source.text, closed + 1)
+            items, closed = inside
+            if pattern is BRACE_HEAD and (
+                STATEMENT_HEAD.match(match[0]) or not BODY_AFTER_HEAD.match(source.text, closed + 1)
             ):
                 continue
-            if pattern is ARROW and "=>" not in source.text[closed : source.line(closed)[1]]:
+            rest_of_line = source.text[closed : source.line_span(closed)[1]]
+            if pattern is ARROW_HEAD and "=>" not in rest_of_line:
                 continue
-            found[at] = _head(source, match[1], at, opened, closed, parts)
+            found[at] = _signature(source, match[1], at, opened, closed, items)
     return [found[at] for at in sorted(found)]
 
 
-def _head(source: Source, name: str, at: int, opened: int, closed: int, parts: list[Part]) -> Head:
+def _signature(
+    source: SourceText, name: str, at: int, opened: int, closed: int, items: list[Item]
+) -> Signature:
     names: list[str] = []
-    keywords, required = set(), set()
-    rest = any_keyword = False
-    for text in _parameters([part.text for part in parts]):
-        if source.python and text.startswith("**"):
-            any_keyword = True
-        elif source.python and text.startswith("*"):
-            rest = rest or text != "*"
-            names.append("*")  # those that follow go by name only
+    keyword_only, required = set(), set()
+    variadic = variadic_keywords = False
+    for text in _parameters([item.text for item in items]):
+        if source.is_python and text.startswith("**"):
+            variadic_keywords = True
+        elif source.is_python and text.startswith("*"):
+            variadic = variadic or text != "*"
+            names.append("*")  # what follows is keyword-only
         elif "..." in text:
-            rest = True
+            variadic = True
         elif text not in ("/", "void"):
             one = _name(source, text, len(names))
             names.append(one)
-            if not (DEFAULT.search(text) or re.match(r"[\w$]+\?", text)):
+            if not (HAS_DEFAULT.search(text) or re.match(r"[\w$]+\?", text)):
                 required.add(one)
     if "*" in names:
-        keywords = set(names[names.index("*") + 1 :])
+        keyword_only = set(names[names.index("*") + 1 :])
         names = names[: names.index("*")]
-    written = f"{name}({', '.join(part.text for part in parts)})"
-    written = " ".join(written.split())
-    return Head(
-        name, written, at, opened, closed, tuple(names), frozenset(required), frozenset(keywords),
-        rest, any_keyword,
+    written = " ".join(f"{name}({', '.join(item.text for item in items)})".split())
+    return Signature(
+        name, written, at, opened, closed, tuple(names), frozenset(required),
+        frozenset(keyword_only), variadic, variadic_keywords,
     )  # fmt: skip
 
 
-def _parameters(parts: list[str]) -> list[str]:
-    """A comma between "<" and ">" parts no parameters; a method's own object is none."""
+def _parameters(items: list[str]) -> list[str]:
+    """The parameters among comma-separated items: commas inside "<...>" do not separate, and a
+    leading `self` or `cls` is dropped."""
     found: list[str] = []
-    for text in parts:
+    for text in items:
         bare = found[-1].replace("=>", "").replace("->", "") if found else ""
         if bare.count("<") > bare.count(">"):
             found[-1] += f", {text}"
@@ -102,56 +124,58 @@ def _parameters(parts: list[str]) -> list[str]:
     return found[1:] if found and own.fullmatch(found[0]) else found
 
 
-def _name(source: Source, text: str, position: int) -> str:
-    """A parameter's name where keywords need it, else any name of its own."""
-    found = re.match(WORD, text) if source.python else None
+def _name(source: SourceText, text: str, position: int) -> str:
+    """A Python parameter's name; elsewhere its position, as calls have no keywords there."""
+    found = re.match(IDENTIFIER, text) if source.is_python else None
     return found[1] if found else str(position)
 
 
-def is_head(source: Source, at: int) -> bool:
-    """Whether the name there is a function's or class's own, not a use of it."""
-    start, stop = source.line(at)
+def is_definition(source: SourceText, at: int) -> bool:
+    """Whether the name at `at` is being defined as a function or class, rather than used."""
+    start, stop = source.line_span(at)
     if re.search(r"\b(?:def|function\*?|func|fn|fun|class)\s+(?:\([^()]*\)\s*)?$",
                  source.text[start:at]):  # fmt: skip
         return True
-    return any(head.at == at for head in heads(source, start, stop))
+    return any(signature.name_at == at for signature in find_signatures(source, start, stop))
 
 
-def arguments(source: Source, at: int, name: str) -> tuple[list[Part], int, int] | None:
-    """(arguments, open bracket, closing one) of the call whose name is there; None: no call."""
+def find_call(source: SourceText, at: int, name: str) -> Call | None:
+    """The call whose name is at `at`; None if that is not a call."""
     opened = re.compile(r"\s*\(").match(source.text, at + len(name))
     if not opened:
         return None
-    inside = source.parts(opened.end() - 1)
-    return (inside[0], opened.end() - 1, inside[1]) if inside else None
+    inside = source.bracket_items(opened.end() - 1)
+    return Call(inside[0], opened.end() - 1, inside[1]) if inside else None
 
 
-def fits(source: Source, head: Head, given: list[Part]) -> bool:
-    """Whether a call with these arguments suits the head."""
-    texts = [part.text for part in given]
+def call_fits(source: SourceText, signature: Signature, arguments: list[Item]) -> bool:
+    """Whether a call with these arguments fits the signature."""
+    texts = [item.text for item in arguments]
     if any(text.startswith(("*", "...")) or text.endswith("...") for text in texts):
         return True
-    keyed = [KEYWORD.match(text) for text in texts] if source.python else []
+    keyed = [KEYWORD_ARGUMENT.match(text) for text in texts] if source.is_python else []
     named = {match[1] for match in keyed if match}
     count = len(texts) - len(named)
-    if count > len(head.names) and not head.rest:
+    if count > len(signature.positional) and not signature.variadic:
         return False
-    known = {*head.names[count:], *head.keywords}
-    if not (named <= known or head.any_keyword):
+    known = {*signature.positional[count:], *signature.keyword_only}
+    if not (named <= known or signature.variadic_keywords):
         return False
-    return head.required <= {*head.names[:count], *named}
+    return signature.required <= {*signature.positional[:count], *named}
 
 
-def gone_parameters(uri: str, head: str, other: str) -> list[str]:
-    """The names of the parameters that one head, such as "f(a, b)", has and another has not."""
+def missing_parameters(uri: str, signature: str, other: str) -> list[str]:
+    """The parameters that one signature, such as "f(a, b)", has and another does not."""
     ours, theirs = (
-        [_parameter(uri, part.text) for part in inside[0]] if inside else []
-        for inside in (Source(uri, text).parts(text.index("(")) for text in (head, other))
+        [_parameter(uri, item.text) for item in inside[0]] if inside else []
+        for inside in (
+            SourceText(uri, text).bracket_items(text.index("(")) for text in (signature, other)
+        )
     )
     return [name for name in ours if name and name not in theirs]
 
 
 def _parameter(uri: str, text: str) -> str:
-    found = re.findall(WORD, re.split(r"[=:]", text, maxsplit=1)[0])
-    typed_first = PurePosixPath(uri).suffix.lower() in TYPE_FIRST
+    found = re.findall(IDENTIFIER, re.split(r"[=:]", text, maxsplit=1)[0])
+    typed_first = PurePosixPath(uri).suffix.lower() in TYPE_FIRST_SUFFIXES
     return found[-1 if typed_first else 0] if found else ""

@@ -1,8 +1,8 @@
-"""A source text read by its lines, brackets, strings and indentation: where a name stands, in which
-function, and what stands in a bracket.
+"""A source text scanned for lines, brackets, string literals and indentation.
 
-No parser: a text that is being typed must be read, too, and one reading serves many languages. It
-goes wrong where a file is indented otherwise than it is nested.
+Deliberately not a parser such as tree-sitter: the text is being typed and often does not parse, and
+it may be in a language without a grammar here, so these scanners would have to stay beside one.
+Scopes are read off the indentation and are wrong where that does not follow the nesting.
 """
 
 from __future__ import annotations
@@ -16,153 +16,162 @@ from typing import NamedTuple
 
 from lsp_server.next_edit.edit_history import whole_lines
 
-LONGEST = 4000  # code points between two brackets
-UPWARDS = 2000  # lines looked at for the head of a function
-TALLEST = 6  # lines of a statement
-WIDE = 600  # code points of a place
-PROSE = frozenset({"", ".md", ".txt", ".rst", ".tex", ".adoc", ".csv", ".log"})
-HASHED = frozenset({".py", ".pyi", ".sh", ".bash", ".rb", ".pl", ".r", ".yaml", ".yml", ".toml"})
+MAX_BRACKET_CHARS = 4000  # between an opening bracket and its closing one
+MAX_LINES_UP = 2000  # searched for the head of a function
+MAX_STATEMENT_LINES = 6
+MAX_CANDIDATE_CHARS = 600  # of the lines that a next edit may change
+PROSE_SUFFIXES = frozenset({"", ".md", ".txt", ".rst", ".tex", ".adoc", ".csv", ".log"})
+HASH_COMMENT_SUFFIXES = frozenset(
+    {".py", ".pyi", ".sh", ".bash", ".rb", ".pl", ".r", ".yaml", ".yml", ".toml"}
+)
 _STRING = r'"(?:[^"\\\r\n]|\\.)*"' + "|" + r"'(?:[^'\\\r\n]|\\.)*'"
-_LONG = r'"""(?:[^\\]|\\.)*?(?:"""|\Z)' + "|" + r"'''(?:[^\\]|\\.)*?(?:'''|\Z)"
-HASH = re.compile(rf"#[^\r\n]*|{_LONG}|{_STRING}", re.DOTALL)
-SLASH = re.compile(rf"//[^\r\n]*|/\*.*?(?:\*/|\Z)|`(?:[^`\\]|\\.)*`|{_STRING}", re.DOTALL)
-FILLED = re.compile(r"\{[^{}]*\}")  # code in a string
-NOTHING = re.compile(r"(?!)")
-HEAD = re.compile(r"\b(?:def|function|func|fn|fun)\b|\)[^;{}()]*\{\s*$|=>\s*\{?\s*$")
-BRANCH = re.compile(r"\s*\}?\s*(?:if|for|while|switch|else|catch|with|match|elif|do|try|return)\b")
-BLOCK = re.compile(r"^\s*(?:\w+\s+)*(?:class|struct|interface|impl|trait|enum)\b\s*(\w*)")
+_TRIPLE_QUOTED = r'"""(?:[^\\]|\\.)*?(?:"""|\Z)' + "|" + r"'''(?:[^\\]|\\.)*?(?:'''|\Z)"
+HASH_LITERALS = re.compile(rf"#[^\r\n]*|{_TRIPLE_QUOTED}|{_STRING}", re.DOTALL)
+SLASH_LITERALS = re.compile(rf"//[^\r\n]*|/\*.*?(?:\*/|\Z)|`(?:[^`\\]|\\.)*`|{_STRING}", re.DOTALL)
+INTERPOLATION = re.compile(r"\{[^{}]*\}")  # code in a string
+NO_LITERALS = re.compile(r"(?!)")
+FUNCTION_HEAD = re.compile(r"\b(?:def|function|func|fn|fun)\b|\)[^;{}()]*\{\s*$|=>\s*\{?\s*$")
+BRANCH_HEAD = re.compile(
+    r"\s*\}?\s*(?:if|for|while|switch|else|catch|with|match|elif|do|try|return)\b"
+)
+CLASS_HEAD = re.compile(r"^\s*(?:\w+\s+)*(?:class|struct|interface|impl|trait|enum)\b\s*(\w*)")
 
 
-class Part(NamedTuple):
-    """What stands between two commas of a bracket, without the blanks around it."""
+class Item(NamedTuple):
+    """One comma-separated item of a bracket, stripped of blanks."""
 
     start: int
     stop: int
     text: str
 
 
-class Source:
-    """One document's text, read when asked."""
+class SourceText:
+    """One document's text, scanned lazily."""
 
     def __init__(self, uri: str, text: str) -> None:
         self.uri, self.text = uri, text
         self.suffix = PurePosixPath(uri).suffix.lower()
-        self.prose = self.suffix in PROSE
-        self.python = self.suffix in (".py", ".pyi")
-        self._marks = NOTHING if self.prose else HASH if self.suffix in HASHED else SLASH
-        self._parts = re.compile(rf"{self._marks.pattern}|[()\[\]{{}},]", re.DOTALL)
+        self.is_prose = self.suffix in PROSE_SUFFIXES
+        self.is_python = self.suffix in (".py", ".pyi")
+        self._literals = (
+            NO_LITERALS
+            if self.is_prose
+            else HASH_LITERALS
+            if self.suffix in HASH_COMMENT_SUFFIXES
+            else SLASH_LITERALS
+        )
+        self._tokens = re.compile(rf"{self._literals.pattern}|[()\[\]{{}},]", re.DOTALL)
 
     @cached_property
-    def _quiet(self) -> list[int]:
-        """Where strings and comments start and stop, in turn."""
+    def _literal_edges(self) -> list[int]:
+        """Offsets at which strings and comments start and stop, alternating."""
         found = []
-        for match in self._marks.finditer(self.text):
+        for match in self._literals.finditer(self.text):
             start, stop = match.span()
             found.append(start)
             if match[0][0] == "`" or "f" in self.text[max(start - 2, 0) : start].lower():
-                for filled in FILLED.finditer(self.text, start, stop):
+                for filled in INTERPOLATION.finditer(self.text, start, stop):
                     found += filled.span()
             found.append(stop)
         return found
 
-    def is_quiet(self, at: int) -> bool:
-        """Whether a string or a comment stands there."""
-        return bisect_right(self._quiet, at) % 2 == 1
+    def in_string_or_comment(self, at: int) -> bool:
+        """Whether an offset is inside a string literal or a comment."""
+        return bisect_right(self._literal_edges, at) % 2 == 1
 
-    def line(self, at: int) -> tuple[int, int]:
+    def line_span(self, at: int) -> tuple[int, int]:
         return whole_lines(self.text, at, at)
 
-    def left(self, at: int) -> str:
-        """The line up to there, the end of it where it is very long."""
-        return self.text[max(self.line(at)[0], at - WIDE) : at]
+    def line_prefix(self, at: int) -> str:
+        """The line up to an offset; only its last MAX_CANDIDATE_CHARS characters."""
+        return self.text[max(self.line_span(at)[0], at - MAX_CANDIDATE_CHARS) : at]
 
-    def number(self, at: int) -> int:
-        """The line `at` is in, from 1."""
+    def line_number(self, at: int) -> int:
+        """The number of the line that contains `at`, counted from 1."""
         return 1 + len(re.findall(r"\r\n|\r|\n", self.text[:at]))
 
-    def line_of(self, at: int) -> str:
-        start, stop = self.line(at)
-        return self.text[start:stop]
-
-    def words(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[int]:
-        """Where `name` stands as a whole word."""
+    def find_words(self, name: str, start: int = 0, stop: int | None = None) -> Iterator[int]:
+        """Offsets at which `name` occurs as a whole word."""
         stop = len(self.text) if stop is None else stop
         at = self.text.find(name, start, stop)
         while at >= 0:
             after = at + len(name)
-            if not (joins(self.text[at - 1 : at]) or joins(self.text[after : after + 1])):
+            if not (
+                is_identifier_char(self.text[at - 1 : at])
+                or is_identifier_char(self.text[after : after + 1])
+            ):
                 yield at
             at = self.text.find(name, after, stop)
 
-    # -- around a place ------------------------------------------------------------------------
+    # -- around an offset ----------------------------------------------------------------------
 
-    def statement(self, start: int, stop: int) -> tuple[int, int]:
-        """Whole lines around it, and those to the end of brackets that are open there; only the
-        lines themselves where these are too many."""
+    def statement_span(self, start: int, stop: int) -> tuple[int, int]:
+        """The lines of a span, extended to close the brackets that are open in them; not extended
+        if that takes more than MAX_STATEMENT_LINES lines."""
         low, high = first = whole_lines(self.text, start, stop)
-        for _ in range(TALLEST):
-            depth, lowest = self._depth(low, high)
+        for _ in range(MAX_STATEMENT_LINES):
+            depth, lowest = self._bracket_depth(low, high)
             if lowest < 0 and low > 0:
-                low = self._line_above(low)[0]
+                low = self._previous_line(low)[0]
             elif depth > 0 and high < len(self.text):
-                high = self.line(self._next_line(high))[1]
+                high = self.line_span(self._next_line(high))[1]
             else:
                 break
         else:
             return first
-        return (low, high) if self.number_of_lines(low, high) <= TALLEST else first
+        return (low, high) if self._line_count(low, high) <= MAX_STATEMENT_LINES else first
 
-    def number_of_lines(self, start: int, stop: int) -> int:
+    def _line_count(self, start: int, stop: int) -> int:
         return 1 + len(re.findall(r"\r\n|\r|\n", self.text[start:stop]))
 
-    def scopes(self, at: int, outer: bool = False) -> Iterator[tuple[int, int]]:
-        """The functions around it, the innermost first, by indentation, their heads included;
-        outer: but not one whose head is on the line itself."""
+    def enclosing_functions(self, at: int, outer: bool = False) -> Iterator[tuple[int, int]]:
+        """Spans of the enclosing functions, heads included, the innermost first. With `outer`, a
+        function whose head is on the line itself is skipped."""
         for start, line in self._outwards(at):
-            own = outer and start == self.line(at)[0]
-            if HEAD.search(line) and not BRANCH.match(line) and not own:
+            own = outer and start == self.line_span(at)[0]
+            if FUNCTION_HEAD.search(line) and not BRANCH_HEAD.match(line) and not own:
                 yield start, self._end(start, _indent(line))
 
-    def near(self, at: int, count: int) -> Iterator[tuple[int, int]]:
-        """The lines around, the nearest first, at most `count` of them on either side."""
-        up = down = self.line(at)
+    def neighbouring_lines(self, at: int, count: int) -> Iterator[tuple[int, int]]:
+        """Spans of the lines around, the nearest first, at most `count` on either side."""
+        up = down = self.line_span(at)
         for _ in range(count):
             if down[1] < len(self.text):
-                down = self.line(self._next_line(down[1]))
+                down = self.line_span(self._next_line(down[1]))
                 yield down
             if up[0] > 0:
-                up = self._line_above(up[0])
+                up = self._previous_line(up[0])
                 yield up
 
-    def block(self, at: int) -> str | None:
-        """The name of the class right around a line; None where there is something else."""
+    def enclosing_class(self, at: int) -> str | None:
+        """The name of the class that directly encloses a line; None if something else does."""
         for start, line in self._outwards(at):
-            if start < self.line(at)[0]:
-                found = BLOCK.match(line)
+            if start < self.line_span(at)[0]:
+                found = CLASS_HEAD.match(line)
                 return found[1] if found else None
         return None
 
     def _outwards(self, at: int) -> Iterator[tuple[int, str]]:
-        """The line, and above it always the next one that is less indented."""
-        low, high = self.line(at)
+        """The line itself, then each line above that is less indented than the one before."""
+        low, high = self.line_span(at)
         line = self.text[low:high]
         yield low, line
-        indent = _indent(line) if line.strip() else LONGEST
-        for _ in range(UPWARDS):
+        indent = _indent(line) if line.strip() else MAX_BRACKET_CHARS
+        for _ in range(MAX_LINES_UP):
             if not low or not indent:
                 return
-            low, high = self._line_above(low)
+            low, high = self._previous_line(low)
             line = self.text[low:high]
             if line.strip() and line.lstrip()[0] not in ")]}#" and _indent(line) < indent:
                 indent = _indent(line)
                 yield low, line
 
     def _end(self, start: int, indent: int) -> int:
-        """Where the block ends whose head is at `start`."""
-        stop = self.line(start)[1]
+        """The end of the block whose head starts at `start`."""
+        stop = self.line_span(start)[1]
         at = self._next_line(stop)
         while at < len(self.text):
-            low, high = self.line(at)
+            low, high = self.line_span(at)
             line = self.text[low:high]
             if line.strip():
                 if _indent(line) <= indent and line.lstrip()[0] not in ")]}{#":
@@ -171,7 +180,7 @@ class Source:
             at = self._next_line(high)
         return stop
 
-    def _line_above(self, low: int) -> tuple[int, int]:
+    def _previous_line(self, low: int) -> tuple[int, int]:
         end = low - 2 if self.text[low - 2 : low] == "\r\n" else low - 1
         return whole_lines(self.text, end, end)
 
@@ -180,40 +189,41 @@ class Source:
 
     # -- brackets ------------------------------------------------------------------------------
 
-    def _depth(self, start: int, stop: int) -> tuple[int, int]:
-        """Of brackets: how many are open at the end, and the least on the way."""
+    def _bracket_depth(self, start: int, stop: int) -> tuple[int, int]:
+        """Nesting depth of brackets at the end of a span, and the lowest depth inside it."""
         depth = lowest = 0
-        for match in self._parts.finditer(self.text, start, stop):
-            depth += (match[0] in "([") - (match[0] in ")]")  # braces hold many statements
+        for match in self._tokens.finditer(self.text, start, stop):
+            depth += (match[0] in "([") - (match[0] in ")]")  # braces enclose statements
             lowest = min(lowest, depth)
         return depth, lowest
 
-    def parts(self, opened: int) -> tuple[list[Part], int] | None:
-        """What the bracket that opens there holds, and where its closing one is. None: open."""
+    def bracket_items(self, opened: int) -> tuple[list[Item], int] | None:
+        """The items of the bracket that opens at `opened`, and the offset of its closing bracket;
+        None if it is not closed."""
         depth, begun, found = 0, opened + 1, []
-        for match in self._parts.finditer(self.text, opened, opened + LONGEST):
+        for match in self._tokens.finditer(self.text, opened, opened + MAX_BRACKET_CHARS):
             mark = match[0]
             if mark in "([{":
                 depth += 1
             elif mark in ")]}":
                 depth -= 1
             if (mark == "," and depth == 1) or depth == 0:
-                found.append(self._part(begun, match.start()))
+                found.append(self._item(begun, match.start()))
                 begun = match.end()
             if depth == 0:
-                if not found[-1].text:  # a comma before the bracket, or nothing at all
+                if not found[-1].text:  # a trailing comma, or an empty bracket
                     found.pop()
                 return found, match.start()
         return None
 
-    def _part(self, start: int, stop: int) -> Part:
+    def _item(self, start: int, stop: int) -> Item:
         text = self.text[start:stop]
         start += len(text) - len(text.lstrip())
-        return Part(start, start + len(text.strip()), text.strip())
+        return Item(start, start + len(text.strip()), text.strip())
 
 
-def joins(char: str) -> bool:
-    """Whether a character goes on an identifier; "" does not."""
+def is_identifier_char(char: str) -> bool:
+    """Whether a character may continue an identifier; False for ""."""
     return char == "$" or (bool(char) and f"a{char}".isidentifier())
 
 

@@ -1,20 +1,21 @@
-"""Next edits: places are whole lines that hold what was changed elsewhere, and a bad answer of the
-model is never shown. No model here."""
+"""Next-edit rules for renames: which lines become candidates. No model is run."""
 
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.next_edit.edit_history import Edit, Recent, whole_lines
-from lsp_server.next_edit.rules import MOST, accept, places
-from lsp_server.next_edit.source_text import WIDE, Source, joins
-from tests.support.edited_files import OPEN, SHAPES, A, B, edited, only, said
+from lsp_server.next_edit.candidate import rejection_reason
+from lsp_server.next_edit.edit_history import EditHistory, RecentEdit, whole_lines
+from lsp_server.next_edit.rules import MAX_CANDIDATES, find_candidates
+from lsp_server.next_edit.source_text import MAX_CANDIDATE_CHARS, SourceText, is_identifier_char
+from tests.support.edited_files import OPEN, SHAPES, A, B, candidate_lines, edited, expected_changes
 
-# -- laws --------------------------------------------------------------------------------------
+# -- properties --------------------------------------------------------------------------------
 
 WORDS = ["foo", "foo_2", "food", "bar", "é", "foo\u0301", "$foo", "x", "def f(", "foo(", ")", ":"]
 MARKS = ["\n", "\n    ", "\r\n", "\r", " ", ", ", " = ", ".", "#", '"', "'", "{", "}", "1", "😋"]
@@ -23,28 +24,41 @@ names = st.sampled_from(["a.py", "b.js", "c.go", "d.txt", "e.c"])
 changes = st.tuples(
     st.floats(0, 1), st.integers(0, 5), st.lists(st.sampled_from(WORDS), max_size=2)
 )
+LINES = [
+    "foo = 1",
+    "x = foo + 2",
+    "def foo(x):",
+    "    return foo(x, 3)",
+    "print(foo, x)",
+    "# foo",
+    "",
+]
+programs = st.lists(st.sampled_from(LINES), max_size=12).map("\n".join)
 
 
-@given(texts, texts, names, st.lists(changes, max_size=4), st.floats(0, 1))
-def test_places_are_few_apart_whole_lines_of_open_documents(
+@given(programs | texts, programs | texts, names, st.lists(changes, max_size=2), st.floats(0, 1))
+def test_candidates_are_few_disjoint_whole_lines_of_open_documents(
     text: str, other: str, name: str, steps: list[tuple[float, int, list[str]]], where: float
 ) -> None:
-    recent = Recent()
+    history = EditHistory()
+    for at in islice(SourceText(name, text).find_words("foo"), 1):  # a rename, most often
+        history.record(name, text, at, at + 3, "total", 0.0)
+        text = text[:at] + "total" + text[at + 3 :]
     for part, length, pieces in steps:
         start = round(part * len(text))
         stop, new = min(start + length, len(text)), "".join(pieces)
-        recent.changed(name, text, start, stop, new, 0.0)
+        history.record(name, text, start, stop, new, 0.0)
         text = text[:start] + new + text[stop:]
     documents = {name: text, "other.py": other}
-    found = places(recent.edits(), documents, name, round(where * len(text)))
-    assert len(found) <= MOST
+    found = find_candidates(history.edits(), documents, name, round(where * len(text)))
+    assert len(found) <= MAX_CANDIDATES
     for n, one in enumerate(found):
         whole = documents[one.uri]
         assert 0 <= one.start <= one.stop <= len(whole)
         assert (one.start, one.stop) == whole_lines(whole, one.start, one.stop)
-        assert one.stop - one.start <= WIDE
+        assert one.stop - one.start <= MAX_CANDIDATE_CHARS
         assert one.expected != whole[one.start : one.stop]
-        assert accept(one, whole[one.start : one.stop], whole[one.start : one.stop])
+        assert rejection_reason(one, whole[one.start : one.stop], whole[one.start : one.stop])
         assert not any(
             one.uri == two.uri and one.start <= two.stop and two.start <= one.stop
             for two in found[:n]
@@ -54,65 +68,66 @@ def test_places_are_few_apart_whole_lines_of_open_documents(
 
 
 def stands(name: str, text: str) -> bool:
-    """The obvious way: no neighbour of the word could be part of an identifier."""
+    """A plain reference: no character next to the word could be part of an identifier."""
     found = [match.start() for match in re.finditer(f"(?={re.escape(name)})", text)]
     around = [(text[at - 1 : at], text[at + len(name) : at + len(name) + 1]) for at in found]
     return any(not any(c and (f"a{c}".isidentifier() or c == "$") for c in s) for s in around)
 
 
 @given(texts, st.sampled_from(["foo", "x", "bar"]))
-def test_words_are_never_parts_of_longer_identifiers(text: str, name: str) -> None:
-    spots = list(Source("a.py", text).words(name))
+def test_only_whole_words_are_found(text: str, name: str) -> None:
+    spots = list(SourceText("a.py", text).find_words(name))
     for at in spots:
         assert text[at : at + len(name)] == name
-        assert not joins(text[max(at - 1, 0) : at]) and not joins(text[at + len(name) :][:1])
+        assert not is_identifier_char(text[max(at - 1, 0) : at])
+        assert not is_identifier_char(text[at + len(name) :][:1])
     assert bool(spots) == stands(name, text)
 
 
 @given(texts, texts, names, st.integers(0, 99))
-def test_nothing_is_proposed_where_nothing_was_edited_or_all_was_undone(
+def test_no_candidates_without_edits_or_after_undoing_them(
     text: str, other: str, name: str, cursor: int
 ) -> None:
-    assert places([], {name: text, "b.py": other}, name, min(cursor, len(text))) == []
-    recent, at = Recent(), min(cursor, len(text))
-    recent.changed(name, text, at, at, "foo", 0.0)
-    recent.changed(name, text[:at] + "foo" + text[at:], at, at + 3, "", 9.0)
-    assert places(recent.edits(), {name: text, "b.py": other}, name, at) == []
+    assert find_candidates([], {name: text, "b.py": other}, name, min(cursor, len(text))) == []
+    history, at = EditHistory(), min(cursor, len(text))
+    history.record(name, text, at, at, "foo", 0.0)
+    history.record(name, text[:at] + "foo" + text[at:], at, at + 3, "", 9.0)
+    assert find_candidates(history.edits(), {name: text, "b.py": other}, name, at) == []
 
 
 @given(texts, names)
-def test_a_text_that_is_not_the_edited_one_gives_nothing(text: str, name: str) -> None:
-    edit = Edit(name, len(text), "foo = 1", "bar = 1", 0.0)
-    assert places([edit], {name: text + "!"}, name, 0) == []
-    assert places([edit], {}, name, 0) == []
+def test_edits_that_do_not_match_the_text_are_ignored(text: str, name: str) -> None:
+    edit = RecentEdit(name, len(text), "foo = 1", "bar = 1", 0.0)
+    assert find_candidates([edit], {name: text + "!"}, name, 0) == []
+    assert find_candidates([edit], {}, name, 0) == []
 
 
 @given(st.sampled_from(["width, height", "LIMIT", "size: int", "def area(", "by):"]), st.data())
-def test_following_all_places_ends_and_leaves_no_code_with_the_old_name(
+def test_accepting_every_candidate_terminates_and_removes_the_old_name(
     old: str, data: st.DataObject
 ) -> None:
-    """Accepting what is expected, again and again, as a person does who trusts it."""
+    """In any order."""
     new = old.replace(word := re.findall(r"\w+", old)[-1 if "def" in old else 0], "renamed")
     edits, now, uri, cursor = edited(OPEN, (A, old, new))
-    recent = Recent()
+    history = EditHistory()
     at = SHAPES.index(old)
-    recent.changed(A, SHAPES, at, at + len(old), new, 0.0)
+    history.record(A, SHAPES, at, at + len(old), new, 0.0)
     for _ in range(20):
-        found = [one for one in places(recent.edits(), now, uri, cursor) if one.expected]
+        found = [one for one in find_candidates(history.edits(), now, uri, cursor) if one.expected]
         if not found:
             break
         one = data.draw(st.sampled_from(found))
         text = now[one.uri]
-        recent.changed(one.uri, text, one.start, one.stop, one.expected, 0.0)
+        history.record(one.uri, text, one.start, one.stop, one.expected, 0.0)
         now[one.uri] = text[: one.start] + one.expected + text[one.stop :]
         uri, cursor = one.uri, one.start
     else:
-        pytest.fail("it never ends")
+        pytest.fail("there are always more candidates")
     assert edits and not re.search(rf"^[^#\"]*\b{word}\b", _reachable(now, old), re.MULTILINE)
 
 
 def _reachable(now: dict[str, str], old: str) -> str:
-    """The text in which the name meant what was renamed, from its definition on."""
+    """The text in which the old name referred to what was renamed."""
     text = now[A]
     if old == "width, height":
         return text[text.index("def area") : text.index("def other")]
@@ -125,14 +140,14 @@ def _reachable(now: dict[str, str], old: str) -> str:
 
 
 def test_a_parameter_is_renamed_in_its_function_only() -> None:
-    assert said(OPEN, (A, "width, height", "breadth, height")) == [
+    assert expected_changes(OPEN, (A, "width, height", "breadth, height")) == [
         ("result = width * height", "result = breadth * height"),
         ("# width times height", "# breadth times height"),
     ]
 
 
-def test_a_constant_is_renamed_everywhere_code_first() -> None:
-    assert said(OPEN, (A, "LIMIT = 3", "MOST = 3")) == [
+def test_a_constant_is_renamed_everywhere_with_code_before_comments() -> None:
+    assert expected_changes(OPEN, (A, "LIMIT = 3", "MOST = 3")) == [
         ("if result > LIMIT:", "if result > MOST:"),
         ("result = LIMIT", "result = MOST"),
         (
@@ -148,8 +163,8 @@ def test_a_constant_is_renamed_everywhere_code_first() -> None:
     ]
 
 
-def test_an_attribute_is_no_variable_of_the_same_name() -> None:
-    found = only(OPEN, (A, "size: int", "extent: int"))
+def test_an_attribute_is_not_the_variable_of_the_same_name() -> None:
+    found = candidate_lines(OPEN, (A, "size: int", "extent: int"))
     assert found == [
         "self.size = self.size + by",
         "return self.size",
@@ -161,16 +176,18 @@ def test_an_attribute_is_no_variable_of_the_same_name() -> None:
 def test_a_line_with_another_old_name_comes_first_once_the_cursor_left_the_word() -> None:
     edits, now, uri, cursor = edited(OPEN, (A, "self.size", "self.extent"))
     away = now[A].index("size + by")
-    assert now[A][places(edits, now, uri, away)[0].start :].startswith("        self.extent = ")
+    assert now[A][find_candidates(edits, now, uri, away)[0].start :].startswith(
+        "        self.extent = "
+    )
     assert all(
         not one.start <= cursor <= one.stop
-        for one in places(edits, now, uri, cursor)
+        for one in find_candidates(edits, now, uri, cursor)
         if one.uri == uri
     )
 
 
-def test_a_function_and_its_module() -> None:
-    found = only(OPEN, (A, "def area(", "def surface("))
+def test_a_function_is_renamed_with_its_imports() -> None:
+    found = candidate_lines(OPEN, (A, "def area(", "def surface("))
     assert found[0].startswith("return area(width, 2) + area(") and found[0].endswith(")")
     assert found[2:] == [
         "from shapes import area, LIMIT, Box",
@@ -179,11 +196,11 @@ def test_a_function_and_its_module() -> None:
     ]
 
 
-def test_places_after_the_cursor_come_before_those_above_it() -> None:
+def test_candidates_below_the_cursor_come_before_those_above() -> None:
     edits, now, _, _ = edited(OPEN, (A, "LIMIT = 3", "MOST = 3"))
     lines = [
         now[A][one.start : one.stop].strip()
-        for one in places(edits, now, A, now[A].index("return result"))
+        for one in find_candidates(edits, now, A, now[A].index("return result"))
         if one.uri == A
     ]
     assert lines[0].startswith("print(") and lines[1] == "if result > LIMIT:"
@@ -192,7 +209,7 @@ def test_places_after_the_cursor_come_before_those_above_it() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("return result", "return width"),  # another variable, which was there before
+        ("return result", "return width"),  # refers to another existing variable
         ("return area(", "return max("),  # another function
         ("class Box", "klass Box"),  # a keyword
         ("LIMIT = 3", "LIMIT = 4"),  # a number
@@ -200,20 +217,20 @@ def test_places_after_the_cursor_come_before_those_above_it() -> None:
         ('"""Grow', '"""Shrink'),  # words of a string
     ],
 )
-def test_what_is_no_renaming(old: str, new: str) -> None:
-    assert said(OPEN, (A, old, new)) == []
+def test_edits_that_are_not_renames(old: str, new: str) -> None:
+    assert expected_changes(OPEN, (A, old, new)) == []
 
 
 def test_a_single_letter_is_renamed_in_its_function_only() -> None:
     text = "n = 1\ndef f(k):\n    return k + n\nprint(n, k)\n"
-    assert only({A: text}, (A, "f(k)", "f(key)")) == ["return k + n"]
-    assert only({A: text}, (A, "n = 1", "count = 1")) == []
+    assert candidate_lines({A: text}, (A, "f(k)", "f(key)")) == ["return k + n"]
+    assert candidate_lines({A: text}, (A, "n = 1", "count = 1")) == []
 
 
-def test_a_renaming_that_is_taken_back_elsewhere_is_not_proposed_again() -> None:
+def test_a_rename_that_was_reverted_elsewhere_is_not_proposed_again() -> None:
     text = "foo = 1\nprint(foo)\nprint(bar)\nuse(foo)\n"
-    assert "use(foo)" in only({A: text}, (A, "foo = 1", "bar = 1"))
-    again = said({A: text}, (A, "foo = 1", "bar = 1"), (A, "print(bar)", "print(foo)"))
+    assert "use(foo)" in candidate_lines({A: text}, (A, "foo = 1", "bar = 1"))
+    again = expected_changes({A: text}, (A, "foo = 1", "bar = 1"), (A, "print(bar)", "print(foo)"))
     assert ("print(foo)", "print(bar)") not in again and ("bar = 1", "foo = 1") not in again
 
 
@@ -253,27 +270,26 @@ func main() {
 
 def test_javascript() -> None:
     u = "file:///w/cart.js"
-    assert (
-        said({u: JS}, (u, "let sum", "let amount"))
-        == [
-            ("sum += item.price;", "amount += item.price;"),
-            ("return `${sum} sum`;", "return `${amount} sum`;"),
-            # The comment's line was renamed by hand: what is left there comes last.
-        ]
-        + [("let amount = 0; // sum of all", "let amount = 0; // amount of all")] * 0
-    )
-    assert only({u: JS}, (u, "count = 0", "number = 0")) == ["this.count += n;"]
-    assert only({u: JS}, (u, "total(items)", "total(items, tax)")) == ["const all = total(things);"]
-    assert only({u: JS}, (u, "total(items)", "total(items, tax = 0)")) == []
+    assert expected_changes({u: JS}, (u, "let sum", "let amount")) == [
+        ("sum += item.price;", "amount += item.price;"),
+        ("return `${sum} sum`;", "return `${amount} sum`;"),
+    ]
+    assert candidate_lines({u: JS}, (u, "count = 0", "number = 0")) == ["this.count += n;"]
+    assert candidate_lines({u: JS}, (u, "total(items)", "total(items, tax)")) == [
+        "const all = total(things);"
+    ]
+    assert candidate_lines({u: JS}, (u, "total(items)", "total(items, tax = 0)")) == []
 
 
 def test_go() -> None:
     u = "file:///w/load.go"
-    assert only({u: GO}, (u, "path string", "file string")) == [
+    assert candidate_lines({u: GO}, (u, "path string", "file string")) == [
         "data, err := os.ReadFile(path)",
         "return len(data), wrap(err, path)",
     ]
-    assert only({u: GO}, (u, "path string", "path string, limit int")) == ["n, err := Load(path)"]
+    assert candidate_lines({u: GO}, (u, "path string", "path string, limit int")) == [
+        "n, err := Load(path)"
+    ]
 
 
 def test_c() -> None:
@@ -282,13 +298,13 @@ def test_c() -> None:
         "int add(int a, int b) {\n    return a + b;\n}\n\n"
         "int main(void) {\n    return add(1, 2);\n}\n"
     )
-    assert only({u: text}, (u, "int b)", "int b, int c)")) == ["return add(1, 2);"]
-    assert only({u: text}, (u, "int add", "int plus")) == ["return add(1, 2);"]
+    assert candidate_lines({u: text}, (u, "int b)", "int b, int c)")) == ["return add(1, 2);"]
+    assert candidate_lines({u: text}, (u, "int add", "int plus")) == ["return add(1, 2);"]
 
 
 def test_plain_text() -> None:
     u = "file:///w/notes.txt"
     text = "It's the colour of the wall.\nIt's the colour of the door.\nNo colourful thing.\n"
-    assert said({u: text}, (u, "colour", "shade")) == [
+    assert expected_changes({u: text}, (u, "colour", "shade")) == [
         ("It's the colour of the door.", "It's the shade of the door.")
     ]

@@ -1,33 +1,34 @@
-"""Next edits: calls that no longer fit, like lines, and what of the model's answers is shown."""
+"""Next-edit rules for signatures and repetition, and which of the model's answers are rejected."""
 
 from __future__ import annotations
 
 import pytest
 
-from lsp_server.next_edit.rules import Place, accept, places, request
-from lsp_server.next_edit.signatures import arguments, fits, heads
-from lsp_server.next_edit.source_text import Source
-from tests.support.edited_files import OPEN, A, edited, only, said
+from lsp_server.next_edit.candidate import Candidate, rejection_reason
+from lsp_server.next_edit.rules import find_candidates
+from lsp_server.next_edit.signatures import call_fits, find_call, find_signatures
+from lsp_server.next_edit.source_text import SourceText
+from tests.support.edited_files import OPEN, A, candidate_lines, edited, expected_changes
 
 # -- signature ---------------------------------------------------------------------------------
 
 
-def test_callers_that_no_longer_fit() -> None:
-    found = only(OPEN, (A, "width, height", "width, height, depth"))
+def test_calls_that_no_longer_fit() -> None:
+    found = candidate_lines(OPEN, (A, "width, height", "width, height, depth"))
     assert [one.split("\n")[0] for one in found] == [
         "return area(width, 2) + area(",
         'print(area(1, 2), f"{LIMIT} LIMIT", Box().size)',
         "x = area(3, 4)",
         "y = min(LIMIT, Box().size) + shapes.area(5, 6)",
     ]
-    assert only(OPEN, (A, "width, height", "width, height, depth=1")) == []
+    assert candidate_lines(OPEN, (A, "width, height", "width, height, depth=1")) == []
     text = "def f(a):\n    pass\n\nf(1)\nf(1, 2)\nf(*args)\nx.f(1)\n# f(1)\nf(a=1)\nf(b=1)\n"
-    assert only({A: text}, (A, "(a)", "(a, b)")) == ["f(1)", "f(a=1)"]
+    assert candidate_lines({A: text}, (A, "(a)", "(a, b)")) == ["f(1)", "f(a=1)"]
 
 
-def test_a_line_added_to_a_long_head_and_a_constructor() -> None:
+def test_a_parameter_added_to_a_constructor_on_several_lines() -> None:
     text = "class A:\n    def __init__(\n        self,\n        a,\n    ):\n        pass\n\nA(1)\n"
-    assert only({A: text}, (A, "        a,\n", "        a,\n        b,\n")) == ["A(1)"]
+    assert candidate_lines({A: text}, (A, "        a,\n", "        a,\n        b,\n")) == ["A(1)"]
 
 
 @pytest.mark.parametrize(
@@ -49,53 +50,59 @@ def test_a_line_added_to_a_long_head_and_a_constructor() -> None:
     ],
 )
 def test_whether_a_call_fits(head: str, call: str, fit: bool) -> None:
-    source = Source("a.py", f"{head}: pass\n{call}\n")
-    (found,) = heads(source, 0, len(source.text))
-    given = arguments(source, source.text.index(f"\n{call}") + 1, "f")
-    assert given is not None and fits(source, found, given[0]) == fit
+    source = SourceText("a.py", f"{head}: pass\n{call}\n")
+    (found,) = find_signatures(source, 0, len(source.text))
+    given = find_call(source, source.text.index(f"\n{call}") + 1, "f")
+    assert given is not None and call_fits(source, found, given.arguments) == fit
 
 
 # -- repetition --------------------------------------------------------------------------------
 
 
-def test_the_same_change_on_like_lines() -> None:
+def test_the_same_change_on_similar_lines() -> None:
     text = "x = int(row[0])\ny = int(row[1])\nprint(int(2))\nz = int(row[2])\n"
-    assert said({A: text}, (A, "int", "float")) == [
+    assert expected_changes({A: text}, (A, "int", "float")) == [
         ("y = int(row[1])", "y = float(row[1])"),
         ("z = int(row[2])", "z = float(row[2])"),
     ]
     text = 'log.info("a", x)\nlog.info("b c", y)\n'
-    assert said({A: text}, (A, "x)", "x, 1)")) == [('log.info("b c", y)', 'log.info("b c", y, 1)')]
+    assert expected_changes({A: text}, (A, "x)", "x, 1)")) == [
+        ('log.info("b c", y)', 'log.info("b c", y, 1)')
+    ]
 
 
-def test_one_example_is_not_enough_where_the_lines_are_hardly_alike() -> None:
+def test_dissimilar_lines_need_two_examples() -> None:
     text = "a = 1\nb = 1\nc = 1\n"
-    assert said({A: text}, (A, "a = 1", "a = 2")) == []
+    assert expected_changes({A: text}, (A, "a = 1", "a = 2")) == []
     steps = [(A, "a = 1", "a = 2"), (A, "b = 1", "b = 2")]
-    assert said({A: text}, *steps) == [("c = 1", "c = 2")]
+    assert expected_changes({A: text}, *steps) == [("c = 1", "c = 2")]
 
 
-def test_lines_far_away_are_not_like() -> None:
+def test_distant_lines_are_not_candidates() -> None:
     far = "x = int(row[0])\n" + "\n" * 40 + "y = int(row[1])\n"
-    assert said({A: far}, (A, "int", "float")) == []
+    assert expected_changes({A: far}, (A, "int", "float")) == []
 
 
 # -- the model ---------------------------------------------------------------------------------
 
 
-def place(kind: str = "rename") -> tuple[Place, str]:
+def candidate(kind: str = "rename") -> tuple[Candidate, str]:
     steps = {
         "rename": ("LIMIT = 3", "MOST = 3"),
         "signature": ("width, height", "width, height, z"),
     }
     edits, now, uri, cursor = edited(OPEN, (A, *steps[kind]))
-    one = next(p for p in places(edits, now, uri, cursor) if now[A][p.start :].startswith("print("))
+    one = next(
+        p
+        for p in find_candidates(edits, now, uri, cursor)
+        if now[A][p.start :].startswith("print(")
+    )
     return one, now[A]
 
 
-def test_a_request_selects_the_place_and_names_what_is_due() -> None:
-    one, text = place()
-    asked = request(one, text, "w/shapes.py", 7)
+def test_a_request_selects_the_lines_and_predicts_their_new_text() -> None:
+    one, text = candidate()
+    asked = one.request(text, "w/shapes.py", 7)
     assert (asked.kind, asked.text, asked.path, asked.version) == ("edit", text, "w/shapes.py", 7)
     assert asked.selection == (one.start, one.stop) and asked.predictions == (one.expected,)
     assert "`LIMIT`" in asked.instruction and "`MOST`" in asked.instruction
@@ -113,9 +120,9 @@ def test_a_request_selects_the_place_and_names_what_is_due() -> None:
         ("", "more than the name"),
     ],
 )
-def test_answers_to_a_renaming(answer: str, why: str | None) -> None:
-    one, text = place()
-    found = accept(one, text[one.start : one.stop], answer)
+def test_answers_to_a_rename(answer: str, why: str | None) -> None:
+    one, text = candidate()
+    found = rejection_reason(one, text[one.start : one.stop], answer)
     assert found is None if why is None else found and why in found
 
 
@@ -133,8 +140,8 @@ def test_answers_to_a_renaming(answer: str, why: str | None) -> None:
         ("area(1, 2, 3) + 1", "more than the call"),
     ],
 )
-def test_answers_to_a_changed_head(call: str, why: str | None) -> None:
-    one, text = place("signature")
+def test_answers_to_a_changed_signature(call: str, why: str | None) -> None:
+    one, text = candidate("signature")
     old = text[one.start : one.stop]
-    found = accept(one, old, old.replace("area(1, 2)", call))
+    found = rejection_reason(one, old, old.replace("area(1, 2)", call))
     assert found is None if why is None else found and why in found

@@ -1,9 +1,9 @@
-"""Two open files, and what is proposed after edits of them."""
+"""Two open documents, and the next-edit candidates after some edits of them."""
 
 from __future__ import annotations
 
-from lsp_server.next_edit.edit_history import Edit, Recent
-from lsp_server.next_edit.rules import places
+from lsp_server.next_edit.edit_history import EditHistory, RecentEdit
+from lsp_server.next_edit.rules import find_candidates
 
 A, B = "file:///w/shapes.py", "file:///w/main.py"
 SHAPES = '''\
@@ -42,27 +42,29 @@ y = min(LIMIT, Box().size) + shapes.area(5, 6)
 size = 3
 """
 OPEN = {A: SHAPES, B: MAIN}
-Step = tuple[str, str, str]  # uri, old text (its first place), new text
+Step = tuple[str, str, str]  # URI, old text (its first occurrence), new text
 
 
-def edited(documents: dict[str, str], *steps: Step) -> tuple[list[Edit], dict[str, str], str, int]:
+def edited(
+    documents: dict[str, str], *steps: Step
+) -> tuple[list[RecentEdit], dict[str, str], str, int]:
     """The arguments of `places` after these edits, the cursor just after the last one."""
-    recent, now, uri, cursor = Recent(), dict(documents), "", 0
+    history, now, uri, cursor = EditHistory(), dict(documents), "", 0
     for uri, old, new in steps:
         text = now[uri]
         at = text.index(old)
-        recent.changed(uri, text, at, at + len(old), new, 0.0)
+        history.record(uri, text, at, at + len(old), new, 0.0)
         now[uri] = text[:at] + new + text[at + len(old) :]
         cursor = at + len(new)
-    return recent.edits(), now, uri, cursor
+    return history.edits(), now, uri, cursor
 
 
-def said(documents: dict[str, str], *steps: Step) -> list[tuple[str, str]]:
-    """(the lines of a place, what they are expected to become), best first."""
+def expected_changes(documents: dict[str, str], *steps: Step) -> list[tuple[str, str]]:
+    """(lines, expected new lines) of the candidates, best first."""
     edits, now, uri, cursor = edited(documents, *steps)
-    found = places(edits, now, uri, cursor)
+    found = find_candidates(edits, now, uri, cursor)
     return [(now[one.uri][one.start : one.stop].strip(), one.expected.strip()) for one in found]
 
 
-def only(documents: dict[str, str], *steps: Step) -> list[str]:
-    return [old for old, _ in said(documents, *steps)]
+def candidate_lines(documents: dict[str, str], *steps: Step) -> list[str]:
+    return [old for old, _ in expected_changes(documents, *steps)]

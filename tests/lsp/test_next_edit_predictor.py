@@ -1,0 +1,73 @@
+"""The next-edit predictor: documents may change while the model is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from engine.records import Done, Request
+from lsp_server.next_edit.predict import NextEdit, NextEditPredictor
+from lsp_server.protocol.text_sync import Document, Documents
+from tests.support.edited_files import OPEN, A, B, edited
+
+
+class Session:
+    """As much of a session as the predictor uses. The model answers what is predicted, after
+    `meanwhile` has run."""
+
+    def __init__(self, meanwhile: Callable[[Documents], object]) -> None:
+        edits, texts, self.uri, self.offset = edited(OPEN, (A, "LIMIT = 3", "MOST = 3"))
+        self.documents = Documents()
+        for uri, text in texts.items():
+            self.documents.open(uri, "python", 1, text)
+        self.edit_history = SimpleNamespace(edits=lambda: edits)
+        self.meanwhile = meanwhile
+        self.asked: list[str] = []  # the selected lines
+
+    def is_current(self, document: Document) -> bool:
+        return document.uri in self.documents and self.documents.get(document.uri) is document
+
+    async def ask(self, request: Request, slot: tuple[str, str]) -> Done:
+        assert request.selection
+        self.asked.append(request.text[slice(*request.selection)].strip())
+        await asyncio.sleep(0)
+        self.meanwhile(self.documents)
+        return Done("stop", request.predictions[0], matched="\n```")
+
+
+def predict(session: Any, predictor: NextEditPredictor | None = None) -> NextEdit:
+    predictor = predictor or NextEditPredictor()
+    candidates = predictor.candidates(session, session.uri, session.offset)
+    return asyncio.run(predictor.predict(session, candidates))
+
+
+def test_the_best_candidate_is_offered_and_asked_about_once() -> None:
+    session, predictor = Session(lambda documents: None), NextEditPredictor()
+    for _ in range(2):
+        found = predict(session, predictor)
+        assert found.new_lines.strip() == "if result > MOST:"
+        assert found.document and found.document.uri == A
+        assert found.new_text == found.document.text.text.replace(
+            "if result > LIMIT:", "if result > MOST:"
+        )
+    assert session.asked == ["if result > LIMIT:"]
+
+
+def test_no_candidate_of_a_document_that_changed_meanwhile_is_used() -> None:
+    """Its offsets no longer apply: nothing is offered, and no other line of it is asked about."""
+
+    def type_above(documents: Documents) -> None:
+        documents.open(A, "python", 2, "# new\n" + documents.get(A).text.text)
+
+    session = Session(type_above)
+    found = predict(session)
+    assert found.candidate is None and found.document is None
+    assert session.asked == ["if result > LIMIT:"]
+
+
+def test_a_document_may_be_closed_meanwhile() -> None:
+    session = Session(lambda documents: documents.close(A) if A in documents else None)
+    found = predict(session)
+    assert found.candidate is None or found.document is None or found.document.uri == B
