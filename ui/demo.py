@@ -1,18 +1,22 @@
-"""`draftline demo`: a real edit of a sample file, with and without speculation.
+"""`draftline demo`: an edit of a sample file, with and without speculation.
 
-The same request runs twice on one engine, which forgets the first answer before it gives the
-second, so the two speeds differ by speculation alone.
+The same request runs twice on one engine. The engine forgets the first answer before the second, so
+that speculation alone makes the difference in speed.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ui.cli.loading import open_engine, progress_bars
+from ui.errors import FAILED, OK, say
+from ui.terminal import ratio
+
 if TYPE_CHECKING:
     from engine import Done, Engine, Request
+    from ui.cli.answer_view import Tally
 
 SAMPLE = Path(__file__).with_name("sample.py")
 LINES = (21, 65)
@@ -20,9 +24,9 @@ INSTRUCTION = "Rename the parameter `path` to `source` in all methods."
 
 
 def add_parser(commands: Any) -> None:
-    """`draftline demo [--model M] [--device D] [--dtype T]`."""
+    """Add the `demo` command."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "demo", help="edit a sample file with and without speculation, and compare"
+        "demo", help="edit a sample file with and without speculation, and compare the speeds"
     )
     for name in ("--model", "--device", "--dtype"):
         parser.add_argument(name, help="as in `draftline edit`")
@@ -30,47 +34,59 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print diff, speeds, their ratio, and whether both texts are equal: 1 if they are not."""
-    from engine import Config, Engine, Request
+    """Show the edit, both speeds and their ratio; the exit code is FAILED if the texts differ."""
+    from engine import Request
     from engine.editing.edits import EditRefused, apply, line_span
-    from engine.model.hf_model import UnsupportedModel
-    from engine.weights import WeightsError
-    from ui import terminal
-    from ui.cli import models
+    from ui.cli import edit_view
 
     text = SAMPLE.read_text("utf-8")
     selection = line_span(text, *LINES)
     request = Request("edit", text, path=SAMPLE.name, selection=selection, instruction=INSTRUCTION)
-    chosen = {name: getattr(args, name) for name in ("model", "device", "dtype")}
-    config = Config(**{name: value for name, value in chosen.items() if value is not None})
-    try:
-        with models.progress_bars() as progress:
-            engine = Engine(config, progress=progress)
-    except (WeightsError, UnsupportedModel, OSError, ValueError) as error:
-        print(f"draftline: {error}", file=sys.stderr)
-        return 3
+    with progress_bars() as progress:
+        engine = open_engine(args, progress)
     with engine:
-        print(f"{config.model}, {engine.info.dtype}, {engine.info.device}")
+        print(f"{engine.info.model}, {engine.info.dtype}, {engine.info.device}")
         print(f"{SAMPLE.name}, lines {LINES[0]} to {LINES[1]}: {INSTRUCTION}\n")
         plain, _ = answer(engine, request, speculation=False)
         drafted, tally = answer(engine, request, speculation=True)
     try:
-        terminal.print_diff(terminal.diff(text, apply(request, drafted), Path(SAMPLE.name)))
+        edit_view.print_diff(edit_view.diff(text, apply(request, drafted), Path(SAMPLE.name)))
     except EditRefused as error:
-        print(f"the edit was refused: {error}")
-    terminal.print_comparison(plain, drafted, tally)
-    return 0 if plain.text == drafted.text else 1
+        say(f"the edit was refused: {error}")
+    print_comparison(plain, drafted, tally)
+    return OK if plain.text == drafted.text else FAILED
 
 
-def answer(engine: Engine, request: Request, speculation: bool) -> tuple[Done, Any]:
-    """One run, shown while it goes; nothing of an earlier one is copied."""
-    from engine import Done
-    from ui import terminal
+def answer(engine: Engine, request: Request, speculation: bool) -> tuple[Done, Tally]:
+    """One run with its progress, on an engine that has forgotten all earlier answers."""
+    from ui.cli.answer_view import AnswerView
 
     engine.forget()
-    with terminal.View(verbose=False) as view:
-        for event in engine.submit(request, speculation=speculation):
-            if isinstance(event, Done):
-                return event, view.tally
-            view.step(event)
-    raise RuntimeError("the stream ended without a Done")
+    with AnswerView(silent=True) as view:
+        return view.follow(engine.submit(request, speculation=speculation)), view.tally
+
+
+def print_comparison(plain: Done, drafted: Done, tally: Tally) -> None:
+    """Print two runs of one request, without and with speculation, side by side."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", "tokens/s", "forward passes", "tokens a pass", "seconds", box=None)
+    for name, done in (("plain", plain), ("with speculation", drafted)):
+        usage = done.usage
+        table.add_row(
+            name,
+            f"{ratio(usage.completion_tokens, usage.decode_seconds):.1f}",
+            str(usage.forwards),
+            f"{ratio(usage.completion_tokens, usage.forwards):.2f}",
+            f"{usage.decode_seconds:.2f}",
+        )
+    Console(highlight=False).print(table)
+    speedup = ratio(plain.usage.decode_seconds, drafted.usage.decode_seconds)
+    sources = ", ".join(
+        f"{count / tally.sources.total():.0%} {source}"
+        for source, count in tally.sources.most_common()
+    )
+    print(f"\n{speedup:.1f} times as fast; the text came from: {sources}")
+    same = plain.text == drafted.text
+    print("both texts are equal" if same else "THE TEXTS DIFFER: this is a bug in draftline")

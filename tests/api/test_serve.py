@@ -19,6 +19,7 @@ import pytest
 from tests.support.command import draftline, environment, one_line
 from tests.support.server import ANSWER, HELLO, PATIENCE, endless, http, until
 from ui.cli import serve
+from ui.errors import Failure
 
 KEY = "0123456789abcdef0123"
 CHAT = "/v1/chat/completions"
@@ -111,22 +112,23 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     parser = argparse.ArgumentParser()
     serve.add_parser(parser.add_subparsers())
     args = parser.parse_args(["serve", *arguments])
-    assert args.run(args) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and re.fullmatch(r"draftline: [^\n]*: [^\n]*\n", said.err), said
-    return said.err
+    with pytest.raises(Failure) as caught:
+        args.run(args)
+    assert caught.value.code == 2 and capsys.readouterr() == ("", "")
+    assert re.fullmatch(r"[^\n]*: [^\n]*", str(caught.value))
+    return str(caught.value)
 
 
 def test_other_machines_need_a_key(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(serve.KEY, raising=False)
+    monkeypatch.delenv(serve.API_KEY_VARIABLE, raising=False)
     for host in ("0.0.0.0", "::", "192.0.2.1"):
         assert "set a key in DRAFTLINE_API_KEY" in refused(capsys, "--host", host)
     for key in ("", "short", "k" * 15, "k" * 20 + " k", "k" * 20 + "é", "k" * 20 + "\t"):
         line = refused(capsys, "--host", "0.0.0.0", "--api-key", key)
         assert "16 or more" in line and (not key or key not in line)
-    monkeypatch.setenv(serve.KEY, "")
+    monkeypatch.setenv(serve.API_KEY_VARIABLE, "")
     assert "16 or more" in refused(capsys, "--host", "0.0.0.0")
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.support.command import environment
 from tests.support.server import PATIENCE, http, reciter
 from ui.cli import serve
-from ui.cli.index import Failure
+from ui.errors import Failure
 
 KEY = "0123456789abcdef0123"
 PASSWORD = "horse-battery"
@@ -33,7 +33,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (serve.KEY, serve.AUTH):
+    for name in (serve.API_KEY_VARIABLE, serve.AUTH_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -145,7 +145,7 @@ def test_who_gets_a_page(host: str, key: str | None, user: str | None, no_page: 
 
 
 def test_users_come_from_options_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(serve.AUTH, f"env:{PASSWORD}")
+    monkeypatch.setenv(serve.AUTH_VARIABLE, f"env:{PASSWORD}")
     assert serve._users(parsed()) == [("env", PASSWORD)]
     two = parsed("--auth", f"ann:{PASSWORD}", "--auth", "ben:with:colons")
     assert serve._users(two) == [("ann", PASSWORD), ("ben", "with:colons")]

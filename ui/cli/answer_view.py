@@ -1,137 +1,144 @@
-"""An answer in the terminal: written as it comes, stopped by Ctrl-C, with its sources below.
+"""An answer on the terminal: its text as it is written, progress, figures and sources.
 
-The text goes to stdout, progress and figures to stderr. On a terminal, text of documents and models
-is shown with its control characters made visible; elsewhere it is exact.
+Progress and figures go to stderr. On a terminal the text of documents and models is shown with its
+control characters made visible; elsewhere it is exact.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import signal
 import sys
-import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from rich.console import Console
 from rich.status import Status
+from rich.table import Table
 from rich.text import Text
 
-from ui.cli.index import Failure, one_line, say
-from ui.cli.options import FAILED
-from ui.terminal import OTHER, SOURCES, Tally, rate, visible
+from ui.errors import say
+from ui.terminal import one_line, ratio, visible
 
 if TYPE_CHECKING:
     from engine.rag.citations import Citation
     from engine.records import Done, Piece, Step
     from engine.worker import Job
     from index.documents.documents import Document
+    from ui.cli.interrupt import AnswerInterrupt
 
-QUOTE = 72  # characters of a passage that are shown
-Paint = Callable[["Step", "Piece"], str]  # -> a colour
+MAX_QUOTE_CHARS = 72
+SOURCE_COLOURS = {
+    "prediction": "green",
+    "context": "cyan",
+    "documents": "bright_blue",
+    "workspace": "magenta",
+    "model": "default",
+}
+OTHER_COLOUR = "yellow"  # of sources that are not in SOURCE_COLOURS
+ColourOf = Callable[["Step", "Piece"], str]
 
 
-def by_source(step: Step, piece: Piece) -> str:
-    """The colour of where a piece was drafted from."""
-    return SOURCES.get(piece.source, OTHER)
+def colour_of_source(step: Step, piece: Piece) -> str:
+    """The colour of the source that a piece was drafted from."""
+    return SOURCE_COLOURS.get(piece.source, OTHER_COLOUR)
 
 
-def plainly(step: Step, piece: Piece) -> str:
-    """No colour."""
+def no_colour(step: Step, piece: Piece) -> str:
     return ""
 
 
-class Stop:
-    """Ctrl-C while an answer is written: the first one only asks for its end, so that what is there
-    is kept; a second one ends the command. A context manager; call it to know."""
+@dataclasses.dataclass
+class Tally:
+    """Totals over the steps of an answer, without its prefill; `sources` counts characters."""
 
-    def __init__(self) -> None:
-        self.said = False
-        self._before: Any = None
+    steps: int = 0
+    corrections: int = 0  # steps in which a drafted token was rejected
+    tokens: int = 0
+    seconds: float = 0.0
+    sources: Counter[str] = dataclasses.field(default_factory=Counter)
 
-    def __call__(self) -> bool:
-        return self.said
+    @property
+    def tokens_per_second(self) -> float:
+        return ratio(self.tokens, self.seconds)
 
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._caught)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _caught(self, number: int, frame: FrameType | None) -> None:
-        if self.said and callable(self._before):
-            self._before(number, frame)
-        self.said = True
+    def add(self, step: Step) -> None:
+        if step.prefill is None:
+            self.steps += 1
+            self.corrections += step.accepted < step.drafted
+            self.tokens += step.accepted + 1
+            self.seconds += step.seconds
+        for piece in step.pieces:
+            self.sources[piece.source] += len(piece.text)
 
 
-class Writer:
-    """Answers on stdout as they come; until then, or where `silent`, progress on stderr."""
+class AnswerView:
+    """Shows answers as they are written, as a context manager.
 
-    def __init__(self, paint: Paint = plainly, silent: bool = False) -> None:
-        self.paint, self.silent = paint, silent
+    Before the text begins, and all the time if `silent`, a live line on stderr shows the progress;
+    without a terminal there is none. The text goes to stdout, or to stderr if `on_stderr`.
+    """
+
+    def __init__(
+        self, colour_of: ColourOf = no_colour, silent: bool = False, on_stderr: bool = False
+    ) -> None:
+        self.colour_of, self.silent, self.on_stderr = colour_of, silent, on_stderr
         self.tally = Tally()
-        self._console = Console(stderr=True, highlight=False)
-        self._out = Console(highlight=False)
+        self._stderr = Console(stderr=True, highlight=False)
+        self._console = self._stderr if on_stderr else Console(highlight=False)
         self._status: Status | None = None
-        self._stages: set[str] = set()  # that were told
-        self._open = False  # a line of stdout is not ended
+        self._reported: set[str] = set()  # stages that `progress` printed
+        self._in_line = False  # the text does not end with a line end
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.rest()
+        self.end_line()
 
-    def rest(self) -> None:
-        """End the line of progress and the line of text."""
-        if self._status:
-            self._status.stop()
-            self._status = None
-        if self._open:
+    def end_line(self) -> None:
+        """Remove the live line, and end the last line of the text."""
+        self._stop_status()
+        if self._in_line:
             self.write("\n")
 
     def phase(self, text: str) -> None:
-        """Say what is going on, on a terminal."""
-        if not self._console.is_terminal or self._open:
+        """Show on the live line what is being done."""
+        if not self._stderr.is_terminal or self._in_line:
             return
         shown = Text(one_line(text))
         if self._status is None:
-            self._status = self._console.status(shown)
+            self._status = self._stderr.status(shown)
             self._status.start()
         self._status.update(shown)
 
-    def progress(self, what: str, done: int, total: int) -> None:
-        """An engine's progress while it fetches and loads; safe from any thread. Without a
-        terminal, a line for each stage that is counted: what is ready is loaded silently."""
-        stage = what.split(" (part")[0]
-        if total and not self._console.is_terminal and stage not in self._stages:
-            self._stages.add(stage)
-            say(stage)
-        self.phase(f"{what}: {done / total:.0%}" if total else what)
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Show an engine's progress while it fetches and loads; safe to call from any thread.
+        Without a terminal each stage that takes long, which has a total, is printed once."""
+        name = stage.split(" (part")[0]
+        if total and not self._stderr.is_terminal and name not in self._reported:
+            self._reported.add(name)
+            say(name)
+        self.phase(f"{stage}: {done / total:.0%}" if total else stage)
 
-    def legend(self, colours: Mapping[str, str]) -> None:
-        """What the colours of the text mean, on stderr."""
-        self.rest()
+    def legend(self, colours: Mapping[str, str] = SOURCE_COLOURS) -> None:
+        """Print on stderr what the colours of the text mean."""
+        self.end_line()
         names = [Text(name, colour) for name, colour in colours.items()]
-        self._console.print(Text("text by source: ") + Text(" ").join(names), soft_wrap=True)
+        self._stderr.print(Text("text by source: ") + Text(" ").join(names), soft_wrap=True)
 
     def write(self, text: str, colour: str = "") -> None:
-        """Text on stdout."""
-        if not text or not sys.stdout:
+        """Write a part of the text."""
+        stream: TextIO | None = sys.stderr if self.on_stderr else sys.stdout
+        if not text or not stream:
             return
-        if self._status:
-            self._status.stop()
-            self._status = None
-        if sys.stdout.isatty():
-            self._out.print(Text(visible(text), colour), end="", soft_wrap=True)
+        self._stop_status()
+        if stream.isatty():
+            self._console.print(Text(visible(text), colour), end="", soft_wrap=True)
         else:
-            sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
-        sys.stdout.flush()
-        self._open = not text.endswith("\n")
+            stream.buffer.write(text.encode("utf-8", "surrogateescape"))
+        stream.flush()
+        self._in_line = not text.endswith("\n")
 
     def step(self, step: Step) -> None:
         """Show one forward pass."""
@@ -139,33 +146,70 @@ class Writer:
         if step.prefill:
             self.phase("reading {} of {} tokens".format(*step.prefill))
         elif self.silent:
-            speed = rate(self.tally.tokens, self.tally.seconds)
+            speed = self.tally.tokens_per_second
             self.phase(f"writing: {self.tally.tokens} tokens, {speed:.0f} tokens/s")
         else:
             for piece in step.pieces:
-                self.write(piece.text, self.paint(step, piece))
+                self.write(piece.text, self.colour_of(step, piece))
 
-    def follow(
-        self, job: Job, stop: Stop, watch: Callable[[Step], None] = lambda step: None
-    ) -> Done:
-        """Show a whole answer; Ctrl-C ends it early; `watch` is told of each step. Raises Failure
-        where the model fails."""
+    def follow(self, job: Job, interrupt: AnswerInterrupt | None = None) -> Done:
+        """Show a whole answer, which the interrupt cancels."""
         from engine import Done
 
         try:
             for event in job:
                 if isinstance(event, Done):
-                    self.rest()
-                    if event.reason == "failed":
-                        raise Failure(FAILED, f"the model failed: {event.error}")
+                    self.end_line()
                     return event
                 self.step(event)
-                watch(event)
-                if stop():
+                if interrupt and interrupt.received:
                     job.cancel()
         finally:
             job.cancel()
         raise RuntimeError("the stream ended without a Done")
+
+    def _stop_status(self) -> None:
+        if self._status:
+            self._status.stop()
+            self._status = None
+
+
+# -- figures -----------------------------------------------------------------------------------
+
+
+def figures(done: Done, tally: Tally) -> dict[str, Any]:
+    """The cost of an answer, for JSON."""
+    usage = done.usage
+    return {
+        "usage": dataclasses.asdict(usage),
+        "tokens_per_second": ratio(usage.completion_tokens, usage.decode_seconds),
+        "tokens_per_forward": ratio(usage.completion_tokens, usage.forwards),
+        "characters_by_source": dict(tally.sources),
+    }
+
+
+def print_stats(done: Done, tally: Tally) -> None:
+    """Print a short table of figures on stderr."""
+    usage = done.usage
+    rows = {
+        "prompt": f"{usage.prompt_tokens} tokens ({usage.cached_tokens} cached), "
+        f"{usage.prefill_seconds:.2f} s",
+        "answer": f"{usage.completion_tokens} tokens, {usage.decode_seconds:.2f} s, "
+        f"{ratio(usage.completion_tokens, usage.decode_seconds):.1f} tokens/s",
+        "forward passes": f"{usage.forwards}, "
+        f"{ratio(usage.completion_tokens, usage.forwards):.2f} tokens each",
+        "drafted": f"{usage.drafted} tokens in {usage.draft_seconds:.2f} s, "
+        f"{usage.accepted} accepted",
+        "text by source": ", ".join(
+            f"{source} {count / tally.sources.total():.0%}"
+            for source, count in tally.sources.most_common()
+            if count
+        ),
+    }
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(name, value)
+    Console(stderr=True, highlight=False).print(table)
 
 
 # -- sources -----------------------------------------------------------------------------------
@@ -174,21 +218,22 @@ class Writer:
 def sources(
     answer: str, citations: Sequence[Citation], covered: float, text_of: Callable[[str], str]
 ) -> str:
-    """What of an answer stands where, in lines. `text_of`: id -> the document's text."""
+    """Lines that name the place in a document of each copied passage. `text_of` maps a document's
+    id to its text."""
     if not citations:
         return "no passage of this is copied from the documents: check it\n"
     lines = ["copied from:"]
-    for number, one in enumerate(citations, 1):
-        quote = " ".join(answer[one.start : one.stop].split())
-        quote = quote if len(quote) <= QUOTE else quote[: QUOTE - 1] + "\u2026"
-        lines.append(f"  [{number}] {place(one, text_of(one.document))}: {quote}")
+    for number, citation in enumerate(citations, 1):
+        quote = " ".join(answer[citation.start : citation.stop].split())
+        quote = quote if len(quote) <= MAX_QUOTE_CHARS else quote[: MAX_QUOTE_CHARS - 1] + "\u2026"
+        lines.append(f"  [{number}] {_location(citation, text_of(citation.document))}: {quote}")
     if covered < 1:
         lines.append(f"not from the documents: {1 - covered:.0%} of the words")
     return "\n".join(lines) + "\n"
 
 
-def place(citation: Citation, text: str) -> str:
-    """Where a passage stands, for a person."""
+def _location(citation: Citation, text: str) -> str:
+    """The name of the document, with the page or the line."""
     name = " ".join(citation.name.split())
     if citation.page is not None:
         return f"{name}, page {citation.page}"
@@ -198,27 +243,16 @@ def place(citation: Citation, text: str) -> str:
 def citations_as_json(
     answer: str, citations: Sequence[Citation], text_of: Callable[[str], str]
 ) -> list[dict[str, Any]]:
-    """Each with its words, as they stand in the answer and in the document."""
+    """Citations with the text of the passage in the answer and in the document."""
     return [
-        dataclasses.asdict(one)
+        dataclasses.asdict(citation)
         | {
-            "text": answer[one.start : one.stop],
-            "quote": text_of(one.document)[one.source_start : one.source_stop],
+            "text": answer[citation.start : citation.stop],
+            "quote": text_of(citation.document)[citation.source_start : citation.source_stop],
         }
-        for one in citations
+        for citation in citations
     ]
 
 
 def documents_as_json(documents: Sequence[Document]) -> list[dict[str, Any]]:
     return [{"id": one.id, "name": one.name, "kind": one.kind} for one in documents]
-
-
-def figures(done: Done, tally: Tally) -> dict[str, Any]:
-    """What an answer took."""
-    usage = done.usage
-    return {
-        "usage": dataclasses.asdict(usage),
-        "tokens_per_second": rate(usage.completion_tokens, usage.decode_seconds),
-        "tokens_per_forward": rate(usage.completion_tokens, usage.forwards),
-        "characters_by_source": dict(tally.sources),
-    }

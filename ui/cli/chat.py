@@ -1,90 +1,88 @@
 """`draftline chat`: a conversation with the model in the terminal.
 
-A line that starts with `!!` is a command. Ctrl-C while an answer is written stops it and keeps what
-is there; at the prompt it ends the command. Nothing is kept on disk but by `!!save`.
+A line that starts with `!!` is a command. Ctrl-C stops an answer and keeps what was written; at the
+prompt it ends the command. Only `!!save` writes to disk.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.conversation import Conversation, ConversationError
-from ui.cli.index import Failure, say
-from ui.cli.options import (
-    OK,
-    add_command,
-    add_max_tokens,
-    add_options,
-    checked,
-    guarded,
-    open_engine,
-    sampling,
-)
+from ui.cli.interrupt import AnswerInterrupt
+from ui.cli.loading import open_engine
+from ui.cli.options import add_command, add_max_tokens, add_options, checked_text, sampling
+from ui.errors import FAILED, OK, Failure, say
+from ui.terminal import write_json
 
 if TYPE_CHECKING:
     from engine import Done, Engine, Piece, Request, Step
-    from ui.cli.answer_view import Writer
+    from ui.cli.answer_view import AnswerView, Tally
 
 COMMANDS = """\
 !!exit         leave; so does an empty message
 !!reset        forget the conversation
 !!remove       forget the last question and its answer
-!!regen        answer the last question again; where text is sampled, by another seed
+!!regen        answer the last question again; if text is sampled, with another seed
 !!save FILE    write the conversation to a new file
-!!load FILE    go on with a conversation that was saved
-!!help         these commands
+!!load FILE    continue a saved conversation
+!!help         show these commands
 """
-LONGEST = 1024  # tokens of an answer
-VERDICTS = {"accepted draft": "red", "correction": "blue", "bonus": "magenta"}
+DEFAULT_MAX_TOKENS = 1024
+VERDICT_COLOURS = {"accepted draft": "red", "correction": "blue", "bonus": "magenta"}
 
 
 def add_parser(commands: Any) -> None:
-    """Add the `chat` command. Its `run` default is this file's `run`."""
+    """Add the `chat` command."""
     parser = add_command(
         commands,
         "chat",
+        run,
         "talk with the model",
-        f"Talk with the model, a line a message. Commands:\n\n{COMMANDS}",
+        f"Talk with the model, one line a message. Commands:\n\n{COMMANDS}",
     )
     add = parser.add_argument
-    add("--system", default="", metavar="TEXT", help="an instruction for the whole conversation")
+    add("--system", default="", metavar="TEXT", help="the system message")
     add("--multiline", action="store_true", help="a message ends with an empty line")
-    add("--no-history", action="store_true", help="each message stands alone")
-    add("--json", action="store_true", help="one JSON object an answer, for programs")
+    add("--no-history", action="store_true", help="answer each message on its own")
+    add("--json", action="store_true", help="print each answer as a JSON object")
     add_max_tokens(parser)
     add_options(parser)
-    parser.set_defaults(run=lambda args: guarded(run, args))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Talk until the end of the input; the exit code."""
+    """Talk until the end of the input."""
     choices = sampling(args)
     if args.system:
-        checked(args.system, "--system")
-    from ui.cli.answer_view import Writer, plainly
+        checked_text(args.system, "--system")
+    from ui.cli.answer_view import AnswerView, no_colour
 
-    paint = by_verdict if args.verbose else plainly
-    with Writer(paint, args.json) as writer, open_engine(args, writer.progress) as engine:
-        writer.rest()
-        chat = Chat(args, engine, writer, choices)
-        if sys.stdin and sys.stdin.isatty():
-            say("an empty message ends the conversation; !!help names the commands")
-            with contextlib.suppress(ImportError):
-                import readline  # noqa: F401  input() edits lines with it
-        while (message := read_message(args.multiline)).strip():
-            if not chat.take(message):
-                break
+    colour_of = colour_of_verdict if args.verbose else no_colour
+    with AnswerView(colour_of, args.json) as view:
+        view.phase("loading")
+        with open_engine(args, view.progress) as engine:
+            view.end_line()
+            _talk(Chat(args, engine, view, choices), args.multiline)
     return OK
 
 
+def _talk(chat: Chat, multiline: bool) -> None:
+    if sys.stdin and sys.stdin.isatty():
+        say("an empty message ends the conversation; !!help shows the commands")
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  line editing in input()
+    while (message := read_message(multiline)).strip():
+        if not chat.take(message):
+            break
+
+
 def read_message(multiline: bool) -> str:
-    """The next message, "" at the end of the input."""
+    """The next message; "" at the end of the input."""
     lines: list[str] = []
     while line := _read_line("... " if lines else "you: "):
         lines.append(line)
@@ -94,7 +92,7 @@ def read_message(multiline: bool) -> str:
 
 
 def _read_line(prompt: str) -> str:
-    """One line without its end; "" where there is none."""
+    """The next line without its line end; "" at the end of the input."""
     if not sys.stdin:
         return ""
     if not sys.stdin.isatty():
@@ -109,164 +107,162 @@ def _read_line(prompt: str) -> str:
     except EOFError:
         return ""
     except UnicodeDecodeError:
-        say("that was not UTF-8: set the terminal to it")
+        say("the input is not UTF-8: set the terminal to UTF-8")
         return _read_line(prompt)
 
 
-def by_verdict(step: Step, piece: Piece) -> str:
-    """The colour of what became of a draft: accepted; or the model's own token, which corrected a
-    draft or, where nothing was refused, came as a bonus."""
+def colour_of_verdict(step: Step, piece: Piece) -> str:
+    """The colour of an accepted draft, or of the model's own token: a correction if a drafted token
+    was rejected, else the bonus token."""
     if piece.source != "model":
-        return VERDICTS["accepted draft"]
-    return VERDICTS["correction" if step.accepted < step.drafted else "bonus"]
+        return VERDICT_COLOURS["accepted draft"]
+    return VERDICT_COLOURS["correction" if step.accepted < step.drafted else "bonus"]
 
 
 class Chat:
-    """One conversation, its engine and what is shown of its answers."""
+    """A conversation with an engine, and the view that shows it."""
 
     def __init__(
-        self, args: argparse.Namespace, engine: Engine, writer: Writer, choices: dict[str, Any]
+        self, args: argparse.Namespace, engine: Engine, view: AnswerView, choices: dict[str, Any]
     ) -> None:
-        self.args, self.engine, self.writer, self.choices = args, engine, writer, choices
-        self.talk = Conversation(args.system)
-        self.start = 0  # turns before it stay out of the prompt
-        self.again = 0  # how often the last question was asked again
+        self.args, self.engine, self.view, self.choices = args, engine, view, choices
+        self.conversation = Conversation(args.system)
+        self.first_turn = 0  # earlier turns are left out of the prompt
+        self.regenerations = 0  # of the last answer
         self.commands: dict[str, Callable[[str], None]] = {
             "reset": self._reset,
             "remove": self._remove,
             "regen": self._regen,
             "save": self._save,
             "load": self._load,
-            "help": lambda rest: print(COMMANDS, end="", file=sys.stderr),
+            "help": lambda argument: print(COMMANDS, end="", file=sys.stderr),
         }
 
     def take(self, message: str) -> bool:
-        """Do what a message says; False where it ends the conversation."""
+        """Answer a message, or run it as a command. Returns False if it ends the conversation."""
         if not message.startswith("!!"):
-            self.again = 0
+            self.regenerations = 0
             self.answer(message)
             return True
-        name, _, rest = message[2:].strip().partition(" ")
+        name, _, argument = message[2:].strip().partition(" ")
         if name == "exit":
             return False
         if name not in self.commands:
-            say(f"!!{name}: no command: !!help names them")
+            say(f"!!{name}: no such command: !!help shows them")
             return True
         try:
-            self.commands[name](rest.strip())
+            self.commands[name](argument.strip())
         except ConversationError as error:
             say(str(error))
         return True
 
     def answer(self, question: str) -> bool:
-        """Answer, and keep both; what cannot be answered is told and not kept."""
+        """Answer a question and keep both. Returns False if it cannot be answered."""
         from engine import RequestError
-        from ui.cli.answer_view import Stop
-        from ui.terminal import Tally
+        from ui.cli.answer_view import Tally
 
-        self.writer.tally = Tally()
-        steps: list[Step] = []
+        self.view.tally = Tally()
         try:
             request = self._request(question)
-            with Stop() as stop:
+            with AnswerInterrupt() as interrupt:
                 speculation = not self.args.no_speculation
                 job = self.engine.submit(request, speculation, client="chat")
-                done = self.writer.follow(job, stop, steps.append)
+                done = self.view.follow(job, interrupt)
+            if done.reason == "failed":
+                raise Failure(FAILED, f"the model failed: {done.error}")
         except (RequestError, Failure) as error:
             say(str(error))
             return False
-        self.talk.add(question, done.text)
-        self._show(done, steps)
+        self.conversation.add(question, done.text)
+        self._show(done)
         return True
 
     def _request(self, question: str) -> Request:
-        """The conversation as far back as the context goes. Where it is full, a quarter of it is
-        freed at once: the next prompts begin as this one does, so they need not be read again."""
+        """The question behind as many turns as fit the context. When it is full, a quarter is freed
+        at once, so that the next prompts share a prefix with this one."""
         from engine import Request
 
         context = self.engine.context
-        answer = self.args.max_tokens or min(LONGEST, context // 2)
-        turns = self.talk.turns
-        self.start = min(self.start, len(turns))
-        before = self.start
-        if self._length(question) + answer > context:
-            while self.start < len(turns) and self._length(question) + answer > context * 3 // 4:
-                self.start += 2
-        if self.start > before:
-            say(f"the model's context is full: it does not see the first {self.start} messages")
+        max_tokens = self.args.max_tokens or min(DEFAULT_MAX_TOKENS, context // 2)
+        turns = len(self.conversation.turns)
+        self.first_turn = before = min(self.first_turn, turns)
+        if self._prompt_tokens(question) + max_tokens > context:
+            room = context * 3 // 4 - max_tokens
+            while self.first_turn < turns and self._prompt_tokens(question) > room:
+                self.first_turn += 2
+        if self.first_turn > before:
+            say(f"the context is full: the model does not see the first {self.first_turn} messages")
         return Request(
             "chat",
             messages=self._messages(question),
-            max_tokens=answer,
-            **self.choices | {"seed": self.choices["seed"] + self.again},
+            max_tokens=max_tokens,
+            **self.choices | {"seed": self.choices["seed"] + self.regenerations},
         )
 
     def _messages(self, question: str) -> tuple[dict[str, str], ...]:
-        start = len(self.talk.turns) if self.args.no_history else self.start
-        return self.talk.messages(question, start)
+        turns = len(self.conversation.turns)
+        return self.conversation.messages(
+            question, turns if self.args.no_history else self.first_turn
+        )
 
-    def _length(self, question: str) -> int:
+    def _prompt_tokens(self, question: str) -> int:
         return len(self.engine.chat(self._messages(question)))
 
-    def _show(self, done: Done, steps: list[Step]) -> None:
-        """What is told below an answer."""
-        from ui.cli.answer_view import figures
-        from ui.terminal import print_stats
+    def _show(self, done: Done) -> None:
+        """Show the figures and remarks below an answer."""
+        from ui.cli.answer_view import figures, print_stats
 
-        tally = self.writer.tally
+        tally = self.view.tally
         if self.args.json:
-            result = {"answer": done.text, "reason": done.reason} | figures(done, tally)
-            self.writer.write(json.dumps(result) + "\n")
+            write_json({"answer": done.text, "reason": done.reason} | figures(done, tally))
         if self.args.verbose:
-            say_verdicts(done, steps)
+            print_verdicts(done, tally)
         if self.args.stats:
             print_stats(done, tally)
         if done.reason == "cancelled":
             say("stopped: what was written is kept; !!regen answers again")
         elif done.reason == "length":
-            say("the answer was cut: --max-tokens allows more")
+            say("the answer was cut off: --max-tokens allows more")
 
-    def _reset(self, rest: str) -> None:
-        self.talk.turns.clear()
-        self.start = 0
+    def _reset(self, argument: str) -> None:
+        self.conversation.turns.clear()
+        self.first_turn = 0
         say("the conversation is forgotten")
 
-    def _remove(self, rest: str) -> None:
-        question, _ = self.talk.remove()
+    def _remove(self, argument: str) -> None:
+        question, _ = self.conversation.remove()
         say(f"removed: {question}")
 
-    def _regen(self, rest: str) -> None:
-        question, answer = self.talk.remove()
-        self.again += 1
+    def _regen(self, argument: str) -> None:
+        question, answer = self.conversation.remove()
+        self.regenerations += 1
         if not self.answer(question):
-            self.talk.add(question, answer)
+            self.conversation.add(question, answer)
 
-    def _save(self, rest: str) -> None:
-        if not rest:
-            raise ConversationError("!!save: names no file: write its name behind it")
-        self.talk.save(Path(rest).expanduser())
-        say(f"{rest}: {len(self.talk.turns)} messages saved")
+    def _save(self, argument: str) -> None:
+        if not argument:
+            raise ConversationError("!!save: no file: write its name behind the command")
+        self.conversation.save(Path(argument).expanduser())
+        say(f"{argument}: {len(self.conversation.turns)} messages saved")
 
-    def _load(self, rest: str) -> None:
-        if not rest:
-            raise ConversationError("!!load: names no file: write its name behind it")
-        self.talk, self.start = Conversation.load(Path(rest).expanduser()), 0
-        say(f"{rest}: {len(self.talk.turns)} messages; the conversation goes on there")
+    def _load(self, argument: str) -> None:
+        if not argument:
+            raise ConversationError("!!load: no file: write its name behind the command")
+        self.conversation, self.first_turn = Conversation.load(Path(argument).expanduser()), 0
+        say(f"{argument}: {len(self.conversation.turns)} messages loaded")
 
 
-def say_verdicts(done: Done, steps: list[Step]) -> None:
-    """What became of the drafts, in the colours of the text above."""
+def print_verdicts(done: Done, tally: Tally) -> None:
+    """Print on stderr how many drafts were accepted, in the colours of the text above."""
     from rich.console import Console
     from rich.text import Text
 
-    written = [step for step in steps if step.prefill is None]
-    corrected = sum(step.accepted < step.drafted for step in written)
     counts = {
         "accepted draft": done.usage.accepted,
-        "correction": corrected,
-        "bonus": len(written) - corrected,
+        "correction": tally.corrections,
+        "bonus": tally.steps - tally.corrections,
     }
-    parts = [Text(f"{name} {count}", VERDICTS[name]) for name, count in counts.items()]
-    told = Text(f"{done.usage.completion_tokens} tokens: ") + Text(", ").join(parts)
-    told.append(f"; {done.usage.drafted} drafted in {done.usage.forwards} passes")
-    Console(stderr=True, highlight=False).print(told, soft_wrap=True)
+    parts = [Text(f"{name} {count}", VERDICT_COLOURS[name]) for name, count in counts.items()]
+    line = Text(f"{done.usage.completion_tokens} tokens: ") + Text(", ").join(parts)
+    line.append(f"; {done.usage.drafted} drafted in {done.usage.forwards} passes")
+    Console(stderr=True, highlight=False).print(line, soft_wrap=True)

@@ -258,7 +258,7 @@ def _match(path: str, text: str, start: int, stop: int) -> tuple[Match, str]:
 
 
 def _print_match(match: Match, line: str) -> None:
-    """Print `path:line:column  the line`; on a terminal, the part of a long line around the match."""
+    """Print `path:line:column  the line`; on a terminal a long line is cut around the match."""
     head = f"{relative_to_cwd(match.path)}:{match.line}:{match.column}"
     if not sys.stdout or not sys.stdout.isatty():
         write_line(f"{head}  {line}")

@@ -1,7 +1,7 @@
 """Live output of `draftline index`: a build with a progress bar, and --watch.
 
-Live lines are for terminals only. Elsewhere there is one line for a build, and one for each batch of
-changes.
+Live lines are for terminals only. Elsewhere there is one line for a build, and one for each batch
+of changes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Build:
 def build(workspace: Workspace, save: Callable[[], None] | None = None) -> Build:
     """Build the index, then call `save`, with a progress bar on a terminal.
 
-    The work is done in another thread, which is not waited for, so that Ctrl-C takes effect at once.
+    The work is done in another thread, which Ctrl-C does not wait for.
     NotADirectoryError if a root is not a folder.
     """
     bar = BuildProgress(workspace)
@@ -170,7 +170,7 @@ class ChangeLog:
         self.compare()
 
     def compare(self) -> None:
-        """Queue what has changed in the index since the last call; the first call queues nothing."""
+        """Queue what has changed in the index since the last call; the first queues nothing."""
         with self._lock:
             now = {document.path: document.changed for document in self._workspace.documents}
             before, self._known = self._known, now

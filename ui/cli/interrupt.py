@@ -1,4 +1,4 @@
-"""Ctrl-C: one line at once, the exit code 130, and no file changed, whatever is going on."""
+"""Ctrl-C: ends a command at once with exit code 130, or ends only the answer being written."""
 
 from __future__ import annotations
 
@@ -6,43 +6,71 @@ import contextlib
 import os
 import signal
 import threading
+from types import FrameType
+from typing import Any, Self
 
-INTERRUPTED = 130
-PATIENCE = 2.0  # seconds that cleaning up may take
+from ui.errors import INTERRUPTED
+
+CLEANUP_TIMEOUT_S = 2.0
 
 
 class Interrupt:
-    """Ctrl-C says its line at once, then gets at most `PATIENCE` seconds to clean up.
+    """Ctrl-C prints its line at once and leaves `CLEANUP_TIMEOUT_S` to clean up.
 
-    Imports and model loads may swallow KeyboardInterrupt or print about it: stderr is closed to
-    them, and a timer ends the process in any case. No file is written after the line.
+    Imports and model loads may swallow KeyboardInterrupt or print a traceback: so stderr is
+    redirected to /dev/null and a timer ends the process in any case. No file is written after the
+    line has been printed.
     """
 
     def __init__(self) -> None:
-        self.said = self.too_late = False
+        self.received = False
+        self.ignored = False
 
     def listen(self) -> None:
-        """From here on Ctrl-C is this."""
+        """Handle SIGINT from now on. Does nothing outside the main thread."""
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, self._caught)
+            signal.signal(signal.SIGINT, self._handle)
 
     def commit(self) -> None:
-        """From here on the command ends by itself, in a moment: a file is being replaced."""
-        if self.said:
+        """Ignore Ctrl-C from now on: a file is about to be replaced and the command to end."""
+        if self.received:
             raise KeyboardInterrupt
-        self.too_late = True
+        self.ignored = True
 
-    def _caught(self, *_: object) -> None:
-        if self.too_late:
+    def _handle(self, *_: object) -> None:
+        if self.ignored:
             return
-        if self.said:
+        if self.received:
             os._exit(INTERRUPTED)
-        self.said = True
-        clean = b"\r\x1b[K\x1b[?25h" if os.isatty(2) else b""  # the live line, the hidden cursor
+        self.received = True
+        clear = b"\r\x1b[K\x1b[?25h" if os.isatty(2) else b""  # the live line; show the cursor
         with contextlib.suppress(OSError):
-            os.write(2, clean + b"draftline: interrupted: no file was changed\n")
+            os.write(2, clear + b"draftline: interrupted: no file was changed\n")
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        timer = threading.Timer(PATIENCE, os._exit, (INTERRUPTED,))
+        timer = threading.Timer(CLEANUP_TIMEOUT_S, os._exit, (INTERRUPTED,))
         timer.daemon = True
         timer.start()
         raise KeyboardInterrupt
+
+
+class AnswerInterrupt:
+    """While a context, the first Ctrl-C only sets `received`, so that the answer written so far can
+    be kept; a second one ends the command."""
+
+    def __init__(self) -> None:
+        self.received = False
+        self._previous: Any = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.received and callable(self._previous):
+            self._previous(number, frame)
+        self.received = True

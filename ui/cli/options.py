@@ -141,12 +141,12 @@ def sampling(args: argparse.Namespace) -> dict[str, Any]:
     """The sampling parameters as keyword arguments of a Request. Raises Failure."""
     from engine import Request, RequestError
 
-    parse_choice = {name: getattr(args, name) for name in SAMPLING}
+    chosen = {name: getattr(args, name) for name in SAMPLING}
     try:
-        Request("chat", **parse_choice)
+        Request("chat", **chosen)
     except RequestError as error:
         raise Failure(USAGE, str(error)) from error
-    return parse_choice
+    return chosen
 
 
 def check_workspace(folder: Path | None) -> None:

@@ -1,8 +1,8 @@
-"""`draftline serve`: the page (ui/web/app.py) and the API (ui/api/app.py) on a port, until Ctrl-C.
+"""`draftline serve`: the web page (ui/web/app.py) and the API (ui/api/app.py) on one port.
 
-The address is taken before the model is loaded, so that a port in use is told at once. Imports are
-lazy. Who may ask is decided in guard.py; here only that other machines never may without a key, and
-that nobody gets round a key by the page.
+The address is bound before the model is loaded, so that a port in use is reported at once. Requests
+are authorized in ui/api/security.py; this module ensures that other machines need a key, and that
+the page does not bypass it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,20 @@ import socket
 import threading
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.api.addresses import is_loopback
-from ui.cli import drafters
-from ui.cli.index import Failure, say
-from ui.cli.options import DEVICE, DTYPES, EXACT, add_embed, device, embedding
+from ui.cli.loading import open_engine, progress_bars
+from ui.cli.options import (
+    add_command,
+    add_drafting,
+    add_embed,
+    add_model,
+    add_workspace,
+    check_workspace,
+    embedding,
+)
+from ui.errors import OK, USAGE, Failure, reason, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,82 +38,81 @@ if TYPE_CHECKING:
     from engine.engine import Engine
     from index.documents.embeddings import Embed
 
-OK, USAGE, NO_MODEL = 0, 2, 3
 EXIT_CODES = """exit codes:
   0    ended by Ctrl-C or SIGTERM
-  2    usage, or an address that cannot be had
-  3    the model could not be had
+  2    usage, or an address that is not available
+  3    the model is not available
 """
-KEY = "DRAFTLINE_API_KEY"
-AUTH = "DRAFTLINE_AUTH"
-SHORTEST = 16  # characters of a key
-SHORTEST_PASSWORD = 8
-ICON = "/favicon.ico"  # browsers ask for it
-PAGES = ("/ui", ICON)
-PLACES = 32
-MOST_PLACES = 1000  # each may take a thread
-ENDING = 2  # seconds that open connections get at the end
-KEPT = 30  # seconds that an idle connection stays: longer than clients keep theirs
+API_KEY_VARIABLE = "DRAFTLINE_API_KEY"
+AUTH_VARIABLE = "DRAFTLINE_AUTH"
+MIN_KEY_CHARS = 16
+MIN_PASSWORD_CHARS = 8
+ICON_PATH = "/favicon.ico"  # browsers request it
+PAGE_PATHS = ("/ui", ICON_PATH)
+DEFAULT_QUEUE = 32
+MAX_QUEUE = 1000  # each request may take a thread
+SHUTDOWN_TIMEOUT_S = 2  # of open connections
+KEEP_ALIVE_S = 30  # longer than clients keep theirs
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the `serve` command. Its `run` default is this file's `run`."""
-    parser = subparsers.add_parser(
+def add_parser(commands: Any) -> None:
+    """Add the `serve` command."""
+    parser = add_command(
+        commands,
         "serve",
-        help="the page for documents, and OpenAI's protocol for programs",
-        description="Serve a web page, and OpenAI's protocol, to this machine alone unless --host\n"
-        "says otherwise. Clients: base URL http://127.0.0.1:8000/v1, any key where none is set.\n"
-        "Where a key is set, people log in at the page: --auth.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        run,
+        "serve a web page, and OpenAI's API to programs",
+        "Serve a web page and OpenAI's API, to this machine only unless --host is given.\n"
+        "Clients: base URL http://127.0.0.1:8000/v1; any key is accepted if none is set.\n"
+        "If a key is set, people log in to the page: --auth.",
+        EXIT_CODES,
     )
     add = parser.add_argument
-    add("--host", default="127.0.0.1", metavar="H", help="listen there; default: 127.0.0.1")
-    add("--port", type=_port, default=8000, metavar="P", help="default: 8000; 0: any, as told")
-    add("--api-key", metavar="KEY", help=f"that clients must send; {KEY} shows it to nobody")
+    add("--host", default="127.0.0.1", metavar="H", help="address to bind; default: 127.0.0.1")
+    add("--port", type=_port, default=8000, metavar="P", help="default: 8000; 0: any free port")
+    add(
+        "--api-key",
+        metavar="KEY",
+        help=f"the key clients must send; {API_KEY_VARIABLE} hides it from other users",
+    )
     add(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a name that clients reach this machine by (again for more)",
+        help="a host name by which clients reach this machine; can be repeated",
     )
     add(
         "--auth",
         action="append",
         default=[],
         metavar="NAME:PASSWORD",
-        help=f"who may log in at the page (again for more); {AUTH} shows one to nobody",
+        help=f"a login for the page; can be repeated; {AUTH_VARIABLE} hides it from other users",
     )
-    add("--no-page", action="store_true", help="the API alone")
-    add("--model", metavar="M", help="a built-in name, a folder, a GGUF file or a hub id")
+    add("--no-page", action="store_true", help="serve the API only")
     add(
         "--alias",
         action="append",
         default=[],
         metavar="NAME",
-        help="another name that clients may call the model by (again for more); *: any",
+        help="another name for the model in requests; can be repeated; *: any name",
     )
     add(
         "--queue",
-        type=_places,
-        default=PLACES,
+        type=_queue_size,
+        default=DEFAULT_QUEUE,
         metavar="N",
-        help=f"requests that run or wait; more are told to come again; default: {PLACES}",
+        help=f"running and waiting requests; more are refused (429); default: {DEFAULT_QUEUE}",
     )
-    add("--device", type=device, metavar="D", help=DEVICE)
-    add("--dtype", choices=DTYPES, help="of the model's weights")
-    add("--exact", action="store_true", help=EXACT)
-    add("--workspace", type=Path, metavar="DIR", help="draft from the files of this folder too")
+    add_model(parser)
+    add_workspace(parser)
     add_embed(parser)
-    drafters.add_options(parser)
-    parser.set_defaults(run=run)
+    add_drafting(parser)
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask. `users`: names and passwords of those who may log in at the page."""
+    """Who may send requests. `users`: the names and passwords that may log in to the page."""
 
     key: str | None = field(repr=False)
     users: list[tuple[str, str]] = field(repr=False)
@@ -114,52 +120,36 @@ class Access:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve as the parsed arguments say; the exit code."""
-    try:
-        if args.workspace and not args.workspace.is_dir():
-            raise Failure(USAGE, f"{args.workspace}: not a folder: name the workspace's folder")
-        family, address = _resolved(args.host)
-        access = _access(args, address)
-        with _listening(family, address, args.port) as listening:
-            if not access.page and not args.no_page:
-                say(f"no page: a key is set: set --auth NAME:PASSWORD or {AUTH} to log in there")
-            _load_and_serve(args, access, listening, embedding(args.embed))
-    except Failure as failure:
-        say(str(failure))
-        return failure.code
+    """Serve until Ctrl-C or SIGTERM."""
+    check_workspace(args.workspace)
+    family, address = _resolve(args.host)
+    access = _access(args, address)
+    with _listening(family, address, args.port) as listening:
+        if not access.page and not args.no_page:
+            say(f"no page: a key is set: add a login with --auth NAME:PASSWORD or {AUTH_VARIABLE}")
+        _load_and_serve(args, access, listening, embedding(args.embed))
     return OK
 
 
 def _load_and_serve(
-    args: argparse.Namespace, access: Access, at: socket.socket, embed: Embed | None
+    args: argparse.Namespace, access: Access, listening: socket.socket, embed: Embed | None
 ) -> None:
-    from engine import Config, Engine
-    from engine.model.hf_model import UnsupportedModel
-    from engine.weights import WeightsError
     from ui.api import app as api
     from ui.api import security
-    from ui.cli import models
 
     logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    names = ("model", "device", "dtype", "drafter", "corpus", "verification", "workspace", "exact")
-    chosen = {name: getattr(args, name) for name in names}
-    config = Config(**{name: value for name, value in chosen.items() if value is not None})
-    if access.page:  # takes seconds, as the model does
+    if access.page:  # imported while the model loads: both take seconds
         threading.Thread(target=import_module, args=("ui.web.app",), daemon=True).start()
-    try:
-        with models.progress_bars() as progress:
-            engine = Engine(config, progress=progress)
-    except (WeightsError, UnsupportedModel, OSError) as error:
-        raise Failure(NO_MODEL, str(error)) from error
-    except ValueError as error:  # a dtype that the device has not
-        raise Failure(USAGE, str(error)) from error
+    with progress_bars() as progress:
+        engine = open_engine(args, progress)
     with engine:
-        rules = security.rules_for(args.host, at.getsockname()[0], access.key, args.allow_host)
-        rules = replace(rules, pages=PAGES if access.page else ())
+        bound = listening.getsockname()[0]
+        rules = security.rules_for(args.host, bound, access.key, args.allow_host)
+        rules = replace(rules, pages=PAGE_PATHS if access.page else ())
         app = api.app(engine, rules, args.alias, args.queue)
         if access.page:
             _add_page(app, engine, access, embed)
-        _serve(app, at, access.page)
+        _serve(app, listening, access.page)
 
 
 def _add_page(app: FastAPI, engine: Engine, access: Access, embed: Embed | None) -> None:
@@ -170,17 +160,17 @@ def _add_page(app: FastAPI, engine: Engine, access: Access, embed: Embed | None)
 
     routes: dict[str, Callable[[], Response]]
     routes = {path: lambda: RedirectResponse(f"{web.AT}/") for path in ("/", web.AT)}
-    routes[ICON] = lambda: FileResponse(web.HERE / "icon.svg")
-    for path, answer in routes.items():
-        app.add_api_route(path, answer, include_in_schema=False)
+    routes[ICON_PATH] = lambda: FileResponse(web.HERE / "icon.svg")
+    for path, respond in routes.items():
+        app.add_api_route(path, respond, include_in_schema=False)
     web.mount(app, engine, app.state.jobs, home() / "documents", access.users, embed)
 
 
-def _serve(app: FastAPI, at: socket.socket, page: bool) -> None:
-    """Until a signal ends it."""
+def _serve(app: FastAPI, listening: socket.socket, page: bool) -> None:
+    """Serve until a signal."""
     import uvicorn
 
-    address, port = at.getsockname()[:2]
+    address, port = listening.getsockname()[:2]
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -190,90 +180,89 @@ def _serve(app: FastAPI, at: socket.socket, page: bool) -> None:
             say(f"{app.state.names[0]} at http://{shown}:{port}{parts}")
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            app.state.jobs.cancel()  # answers end at once, and say so
-            quiet = logging.getLogger("uvicorn.error")
-            quiet.setLevel(logging.CRITICAL)  # what does not end by itself is cut: no news
+            app.state.jobs.cancel()  # running answers end at once
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # about cut connections
             await super().shutdown(sockets)
             if page:
                 app.state.page.close()
 
-    for one in (signal.SIGINT, signal.SIGTERM):  # uvicorn has its own, and raises them again after
-        signal.signal(one, signal.SIG_IGN)
-    Server(uvicorn.Config(app, **options())).run([at])
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn handles and then re-raises them
+        signal.signal(number, signal.SIG_IGN)
+    Server(uvicorn.Config(app, **options())).run([listening])
 
 
 def options() -> dict[str, Any]:
-    """uvicorn's, which show and believe less than its own."""
+    """uvicorn's options: it logs no requests and trusts no headers."""
     return {
         "http": "h11",
         "ws": "none",
         "loop": "asyncio",
         "log_config": None,
-        "access_log": False,  # what is asked for is the user's
-        "proxy_headers": False,  # nobody may say that it is somebody else
+        "access_log": False,  # requests are private
+        "proxy_headers": False,  # a client could forge them
         "server_header": False,
-        "timeout_keep_alive": KEPT,
-        "timeout_graceful_shutdown": ENDING,
+        "timeout_keep_alive": KEEP_ALIVE_S,
+        "timeout_graceful_shutdown": SHUTDOWN_TIMEOUT_S,
     }
 
 
 def _access(args: argparse.Namespace, address: str) -> Access:
-    """Who may ask, as the arguments say. The page is no way round the key."""
+    """Who may send requests. Without a login there is no page if a key is set."""
     key, users = _key(args, address), _users(args)
     return Access(key, users, page=not args.no_page and (key is None or bool(users)))
 
 
 def _users(args: argparse.Namespace) -> list[tuple[str, str]]:
-    """Names and passwords. Failure where one is no good; it is not repeated."""
-    given = args.auth or [one for one in (os.environ.get(AUTH),) if one is not None]
+    """Names and passwords. Raises Failure for bad ones, without repeating them."""
+    given = args.auth or [one for one in (os.environ.get(AUTH_VARIABLE),) if one is not None]
     users = [(name, password) for name, _, password in (one.partition(":") for one in given)]
     for name, password in users:
         if not name or name != name.strip() or not name.isprintable():
             raise Failure(USAGE, "--auth: no name: give NAME:PASSWORD")
-        if len(password) < SHORTEST_PASSWORD:
-            why = (
-                f"--auth: the password is no good: it needs {SHORTEST_PASSWORD} or more characters"
-            )
+        if len(password) < MIN_PASSWORD_CHARS:
+            why = f"--auth: the password needs {MIN_PASSWORD_CHARS} or more characters"
             raise Failure(USAGE, f"{why}: try `openssl rand -base64 12`")
     if len({name for name, _ in users}) < len(users):
-        raise Failure(USAGE, "--auth: a name twice: give each one password")
+        raise Failure(USAGE, "--auth: a name is given twice: give each one password")
     return users
 
 
 def _key(args: argparse.Namespace, address: str) -> str | None:
-    """The key that clients must send. Failure where it is no good, or where one is needed."""
-    key: str | None = args.api_key if args.api_key is not None else os.environ.get(KEY)
+    """The key that clients must send. Raises Failure if it is bad, or missing but needed."""
+    key: str | None = args.api_key
+    if key is None:
+        key = os.environ.get(API_KEY_VARIABLE)
     if key is None:
         if is_loopback(address):
             return None
-        why = f"--host {args.host}: other machines reach it"
-        raise Failure(USAGE, f"{why}: set a key in {KEY}, or leave --host out")
-    if len(key) < SHORTEST or not key.isascii() or not key.isprintable() or " " in key:
-        why = f"the key is no good: it needs {SHORTEST} or more ASCII characters, no blanks"
+        why = f"--host {args.host}: other machines can reach it"
+        raise Failure(USAGE, f"{why}: set a key in {API_KEY_VARIABLE}, or leave --host out")
+    if len(key) < MIN_KEY_CHARS or not key.isascii() or not key.isprintable() or " " in key:
+        why = f"the key needs {MIN_KEY_CHARS} or more ASCII characters without blanks"
         raise Failure(USAGE, f"{why}: try `openssl rand -hex 16`")
     return key
 
 
-def _resolved(host: str) -> tuple[int, str]:
-    """Family and address of a host. Failure where it has none."""
+def _resolve(host: str) -> tuple[int, str]:
+    """Address family and address of a host. Raises Failure if it has none."""
     try:
         if not host:
             raise OSError("empty")
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise Failure(USAGE, f"--host {host}: {why}: name an address of this machine") from error
+        why = f"--host {host}: {reason(error)}: name an address of this machine"
+        raise Failure(USAGE, why) from error
     return found[0], str(found[4][0])
 
 
 def _listening(family: int, address: str, port: int) -> socket.socket:
-    """A socket that listens. Failure where the address cannot be had."""
+    """A listening socket. Raises Failure if the address is not available."""
     try:
         made = socket.create_server((address, port), family=family)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # those it accepts inherit it
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
         return made
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno else str(error)  # without Python's remark
+        why = os.strerror(error.errno) if error.errno else str(error)  # strerror names the address
         where = f"{address}:{port}: {why}"
         raise Failure(USAGE, f"{where}: name another --port, or 0 for any") from error
 
@@ -285,11 +274,11 @@ def _port(text: str) -> int:
     return number
 
 
-def _places(text: str) -> int:
+def _queue_size(text: str) -> int:
     number = int(text)
-    if not 1 <= number <= MOST_PLACES:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 to {MOST_PLACES}")
+    if not 1 <= number <= MAX_QUEUE:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 to {MAX_QUEUE}")
     return number
 
 
-_port.__name__ = _places.__name__ = "whole number"  # argparse's messages use it
+_port.__name__ = _queue_size.__name__ = "whole number"  # argparse's messages show the name

@@ -1,39 +1,27 @@
-"""`draftline train drafter`: fit the drafter's weights on recorded edits, and with --questions on a
-model's own answers. Without them no model is loaded.
+"""`draftline train drafter`: fit the drafter's weights to recorded edits, and with --questions to a
+model's own answers. Without --questions no model is loaded.
 
-What was made goes to stdout; rounds, progress and trouble to stderr. The file is written last, in
-one step: until then, and after Ctrl-C, what was there stays. How weights are fitted is in
-`engine.research.train`; they decide how fast answers come, never what they say.
+The result goes to stdout, progress and problems to stderr. The weights are written last,
+atomically: until then, and after Ctrl-C, the old file stays. Training is in
+`engine.research.train`; it changes how fast answers are, never what they say.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import stat
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ui.cli import train_corpus, train_heads
-from ui.cli.index import (
-    FAILED,
-    NO_MODEL,
-    OK,
-    USAGE,
-    Failure,
-    Trouble,
-    count,
-    say,
-    show,
-    size,
-    tokenizer_of,
-)
+from ui.cli.loading import load_target, load_tokenizer, spinner
+from ui.cli.options import add_command
+from ui.errors import FAILED, OK, USAGE, Failure, reason, say
+from ui.terminal import format_bytes, plural, write_line
 
 if TYPE_CHECKING:
     from engine.drafting._drafting import Ngram, Vocabulary, Weights
@@ -43,151 +31,140 @@ if TYPE_CHECKING:
     from engine.research.train.drafter import Score
     from engine.research.train.edit_records import Edit
 
-ELSEWHERE = Path("drafter.safetensors")  # where the shipped place cannot be written
+FALLBACK_FILE = Path("drafter.safetensors")  # if the weights in use cannot be replaced
 EXIT_CODES = """exit codes:
   0    done
-  1    failed; the file of weights is as it was
+  1    failed; the weights are unchanged
   2    usage or bad input; nothing was trained
-  3    the tokenizer of the model could not be had
-  130  interrupted; the file of weights is as it was
+  3    the model or its tokenizer is not available
+  130  interrupted; the weights are unchanged
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the `train` command. Its `run` default is this file's `run`."""
-    about = "fit what drafting has to learn"
-    parser = subparsers.add_parser("train", help=about, description=f"{about}.")
-    whats = parser.add_subparsers(metavar="WHAT", required=True)
-    drafter = whats.add_parser(
+def add_parser(commands: Any) -> None:
+    """Add the `train` command."""
+    about = "train drafters"
+    parser = commands.add_parser("train", help=about, description=f"{about.capitalize()}.")
+    kinds = parser.add_subparsers(metavar="WHAT", required=True)
+    drafter = add_command(
+        kinds,
         "drafter",
-        help="the drafter's weights: how likely each guess is",
-        description="Fit the drafter's weights on recorded edits. The weights serve any model.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        run,
+        "the drafter's weights, which predict how likely a guess is accepted",
+        "Fit the drafter's weights to recorded edits. The weights serve any model.",
+        EXIT_CODES,
     )
     add = drafter.add_argument
     add(
-        "--edits", type=Path, required=True, metavar="FILE",
+        "--edits",
+        type=Path,
+        required=True,
+        metavar="FILE",
         help="JSONL: before, after, path, package, old_version, new_version in each record",
-    )  # fmt: skip
+    )
     add(
-        "--out", type=Path, metavar="FILE",
-        help=f"default: the weights in use, or {ELSEWHERE} where they cannot be written",
-    )  # fmt: skip
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help=f"default: the weights in use, or {FALLBACK_FILE} if they cannot be written",
+    )
     add(
-        "--questions", type=Path, metavar="FILE",
+        "--questions",
+        type=Path,
+        metavar="FILE",
         help="JSONL: turns or prompt in each record. The model answers them, which takes minutes, "
-        "and what its own table of successors is worth is learnt, too; else that is kept",
-    )  # fmt: skip
+        "to fit the weight of its token recycling table, which is kept otherwise",
+    )
     add("--model", metavar="M", help="whose tokenizer: a built-in name, a folder, a GGUF file")
-    add("--rounds", type=int, metavar="N", help="times that all edits are gone through")
+    add("--rounds", type=int, metavar="N", help="epochs")
     add(
-        "--test", type=packages, default=(), metavar="PACKAGE,PACKAGE",
-        help="train without these, and tell how well their edits are expected, beside the "
-        "shipped weights (which may know them)",
-    )  # fmt: skip
-    drafter.set_defaults(run=run)
-    train_heads.add_parsers(whats)
-    train_corpus.add_parser(whats)
+        "--test",
+        type=packages,
+        default=(),
+        metavar="PACKAGE,PACKAGE",
+        help="hold these out, and compare on their edits with the shipped weights (which may have "
+        "seen them)",
+    )
+    train_heads.add_parsers(kinds)
+    train_corpus.add_parser(kinds)
 
 
 def packages(text: str) -> tuple[str, ...]:
-    """Names between commas."""
+    """The names in a comma-separated list."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the parsed arguments say; the exit code."""
-    trouble = Trouble()
-    logging.getLogger("engine").addHandler(trouble)
-    try:
-        _train(args)
-    except Failure as failure:
-        say(str(failure))
-        return failure.code
-    finally:
-        logging.getLogger("engine").removeHandler(trouble)
-    return OK
-
-
-def _train(args: argparse.Namespace) -> None:
+    """Train, compare with --test, and write the weights."""
     from engine.config import DEFAULT_MODEL
     from engine.drafting.drafter_weights import save_weights
     from engine.drafting.vocabulary import vocabulary
     from engine.research.train import drafter
 
-    rounds = drafter.EPOCHS if args.rounds is None else args.rounds
-    if rounds < 1:
-        raise Failure(USAGE, f"--rounds {rounds}: nothing would be learnt: give 1 or more")
-    edits, left_out = _edits(args.edits, args.test)
+    epochs = drafter.EPOCHS if args.rounds is None else args.rounds
+    if epochs < 1:
+        raise Failure(USAGE, f"--rounds {epochs}: trains nothing: give 1 or more")
+    edits, held_out = _edits(args.edits, args.test)
     questions = _questions(args.questions) if args.questions else []
     out = _out(args.out, args.edits)
-    tokenizer = tokenizer_of(args.model or DEFAULT_MODEL, fetch=True)
-    ngram = _library(tokenizer).ngram
+    model = args.model or DEFAULT_MODEL
+    tokenizer = load_tokenizer(model)
+    ngram = _stdlib_ngram(tokenizer).ngram
     words = vocabulary(tokenizer)
-    say(f"{count(len(edits), 'edit')} of {_names(edits)}; the weights go to {out}")
-    with _working("training"):
-        made = drafter.train(edits, tokenizer, words, ngram, say, rounds)
-    _learn_table(made, questions, args.model or DEFAULT_MODEL, words, ngram)
-    if left_out:
-        rivals = [made, *_shipped()]
-        _table(drafter.score(left_out, tokenizer, words, ngram, rivals), len(rivals))
+    say(f"{plural(len(edits), 'edit')} of {_packages(edits)}; the weights go to {out}")
+    with spinner("training"):
+        trained = drafter.train(edits, tokenizer, words, ngram, say, epochs)
+    _fit_recycling(trained, questions, model, tokenizer, words, ngram)
+    if held_out:
+        rivals = [trained, *_shipped()]
+        _print_scores(drafter.score(held_out, tokenizer, words, ngram, rivals), len(rivals))
     args.interrupt.commit()
     try:
-        save_weights(made, out, drafter.notes(edits, args.edits))
+        save_weights(trained, out, drafter.notes(edits, args.edits))
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise Failure(FAILED, f"{out}: not written ({why}): check the disk") from error
-    weights = sum(one.values.size for one in made.values())
-    show(f"{out}: {size(out.stat().st_size)}, {count(weights, 'weight')}")
+        raise Failure(FAILED, f"{out}: not written ({reason(error)}): check the disk") from error
+    count = sum(weights.values.size for weights in trained.values())
+    write_line(f"{out}: {format_bytes(out.stat().st_size)}, {plural(count, 'weight')}")
+    return OK
 
 
-def _learn_table(
-    made: dict[WeightKind, Weights],
+def _fit_recycling(
+    trained: dict[WeightKind, Weights],
     questions: list[str],
     model: str,
+    tokenizer: Tokenizer,
     words: Vocabulary,
     ngram: Ngram,
 ) -> None:
-    """What the model's own table is worth: by its answers, or as the weights in use say."""
+    """Fit the weight of the token recycling table to the model's answers, or keep the old one."""
     from engine.research.train import recycling_weights
 
     if not questions:
-        for known in _shipped():
-            recycling_weights.keep(made, known)
+        for shipped in _shipped():
+            recycling_weights.keep(trained, shipped)
         return
-    from engine.config import Config
-    from engine.model.torch_target import TorchTarget
-    from engine.prompts.tokenizer import Tokenizer
-    from engine.weights import locate
-
-    with _working("answering"):
-        folder = locate(model)
-        try:
-            target = TorchTarget(folder, Config(model=model))
-        except (ValueError, OSError) as error:
-            raise Failure(NO_MODEL, f"{model}: {error}") from error
-        found = recycling_weights.ask(questions, target, Tokenizer(folder), say)
-    recycling_weights.fit(found, words, ngram, made, target.vocab, say)
+    with spinner("answering"):
+        target = load_target(model)
+        found = recycling_weights.ask(questions, target, tokenizer, say)
+    recycling_weights.fit(found, words, ngram, trained, target.vocab, say)
 
 
-def _table(scores: Iterator[Score], rivals: int) -> None:
-    """Bits a token under each of the weights compared, a line for each package and kind."""
+def _print_scores(scores: Iterator[Score], rivals: int) -> None:
+    """Print the bits per token under each of the rival weights, by package and kind."""
     columns = ("new", "shipped")[:rivals]
-    show(f"{'left out':<16}{'kind':<6}{'tokens':>10}  bits a token: {' beside '.join(columns)}")
-    with _working("testing"):
+    write_line(f"{'held out':<16}{'kind':<6}{'tokens':>10}  bits a token: {' vs '.join(columns)}")
+    with spinner("testing"):
         found = list(scores)
-    for one in found:
-        bits = "".join(f"{each:>9.4f}" for each in one.bits)
-        show(f"{one.package:<16}{one.kind:<6}{one.tokens:>10,}{bits}")
+    for score in found:
+        bits = "".join(f"{value:>9.4f}" for value in score.bits)
+        write_line(f"{score.package:<16}{score.kind:<6}{score.tokens:>10,}{bits}")
 
 
-# -- what is read ------------------------------------------------------------------------------
+# -- input -------------------------------------------------------------------------------------
 
 
 def _edits(file: Path, test: tuple[str, ...]) -> tuple[list[Edit], list[Edit]]:
-    """To train on, and those of the packages left out. Raises Failure."""
+    """The edits to train on, and those of the packages held out. Raises Failure."""
     from engine.research.train.edit_records import EditError, read
 
     try:
@@ -197,23 +174,25 @@ def _edits(file: Path, test: tuple[str, ...]) -> tuple[list[Edit], list[Edit]]:
     except FileNotFoundError as error:
         raise Failure(USAGE, f"{file}: no such file: name a file of recorded edits") from error
     except OSError as error:
-        why = error.strerror or str(error)
-        raise Failure(USAGE, f"{file}: unreadable: {why}: name a file of recorded edits") from error
+        why = f"{file}: unreadable: {reason(error)}: name a file of recorded edits"
+        raise Failure(USAGE, why) from error
     known = {edit.package for edit in found}
     for name in test:
         if name not in known:
-            here = ", ".join(sorted(known))
-            raise Failure(USAGE, f"--test {name}: no such package in {file}: choose from {here}")
+            names = ", ".join(sorted(known))
+            raise Failure(USAGE, f"--test {name}: no such package in {file}: choose from {names}")
     kept = [edit for edit in found if edit.package not in test]
     if not kept:
         raise Failure(USAGE, f"--test {','.join(test)}: nothing is left to train on: name fewer")
     if all(edit.before == edit.after for edit in kept):
-        raise Failure(USAGE, f"{file}: nothing was changed in any edit: record edits that change")
+        raise Failure(
+            USAGE, f"{file}: nothing was changed in any edit: record edits that change text"
+        )
     return kept, [edit for edit in found if edit.package in test]
 
 
 def _questions(file: Path) -> list[str]:
-    """What the model is asked. Raises Failure."""
+    """The questions in a file. Raises Failure."""
     from engine.research.train.recycling_weights import QuestionError, read_questions
 
     try:
@@ -222,30 +201,30 @@ def _questions(file: Path) -> list[str]:
         raise Failure(USAGE, str(error)) from error
 
 
-def _names(edits: list[Edit]) -> str:
+def _packages(edits: list[Edit]) -> str:
     return ", ".join(sorted({edit.package for edit in edits}))
 
 
-def _library(tokenizer: Tokenizer) -> StdlibNgram:
-    """The n-gram of the language's library, counted first where it was not yet. Raises Failure."""
+def _stdlib_ngram(tokenizer: Tokenizer) -> StdlibNgram:
+    """The n-gram model of the standard library, counted first if necessary. Raises Failure."""
     from engine.drafting.stdlib_ngram import StdlibNgram
     from engine.weights import home
 
-    library = StdlibNgram(home(), tokenizer)
-    if library.ready:
-        return library
-    say("counting the standard library for this tokenizer; about a minute, and only once")
-    with _working("counting"):
-        for seconds in library.build():
+    ngram = StdlibNgram(home(), tokenizer)
+    if ngram.ready:
+        return ngram
+    say("counting the standard library for this tokenizer: about a minute, once")
+    with spinner("counting"):
+        for seconds in ngram.build():
             time.sleep(seconds)
-    if not library.ready:
+    if not ngram.ready:
         remedy = "use a Python that has the sources of its library"
-        raise Failure(FAILED, f"{library.sources}: weights need its n-gram: {remedy}")
-    return library
+        raise Failure(FAILED, f"{ngram.sources}: no n-gram model could be counted: {remedy}")
+    return ngram
 
 
 def _shipped() -> list[dict[WeightKind, Weights]]:
-    """The weights in use to compare with; none where they cannot be read, and one line."""
+    """The weights in use as a list of one; empty, with a line on stderr, if unreadable."""
     from engine.drafting.drafter_weights import load_weights
 
     try:
@@ -255,28 +234,16 @@ def _shipped() -> list[dict[WeightKind, Weights]]:
         return []
 
 
-@contextmanager
-def _working(what: str) -> Iterator[None]:
-    """A moving line on a terminal; nothing elsewhere."""
-    from rich.console import Console
-
-    if not sys.stderr.isatty():
-        yield
-        return
-    with Console(stderr=True).status(what):
-        yield
-
-
-# -- where it goes -----------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------
 
 
 def _out(given: Path | None, edits: Path) -> Path:
-    """The file to write, which can be written. Raises Failure."""
+    """The file to write, checked to be writable. Raises Failure."""
     from engine.drafting.drafter_weights import SHIPPED
 
     if given is None:
-        given = ELSEWHERE if refused(SHIPPED) else SHIPPED
-    why = refused(given)
+        given = FALLBACK_FILE if unwritable(SHIPPED) else SHIPPED
+    why = unwritable(given)
     if not why and given.exists() and given.samefile(edits):
         why = "it holds the edits: name another file"
     if why:
@@ -284,8 +251,8 @@ def _out(given: Path | None, edits: Path) -> Path:
     return given
 
 
-def refused(file: Path) -> str:
-    """Why a file cannot be written, and the remedy; "" where it can."""
+def unwritable(file: Path) -> str:
+    """Why a file cannot be written, with the remedy; "" if it can."""
     try:
         mode = file.stat().st_mode
         if stat.S_ISDIR(mode):

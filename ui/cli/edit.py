@@ -1,0 +1,174 @@
+"""`draftline edit`: edit a file, or lines of it, by an instruction. What an edit is lives in
+`engine.editing`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ui.cli.loading import open_engine
+from ui.cli.options import (
+    add_command,
+    add_max_tokens,
+    add_options,
+    add_workspace,
+    check_workspace,
+    text_argument,
+)
+from ui.errors import FAILED, OK, USAGE, Failure, say
+from ui.terminal import write, write_json
+
+if TYPE_CHECKING:
+    from engine.records import Done, Request
+    from ui.cli.answer_view import AnswerView
+
+EXIT_CODES = """exit codes:
+  0    done, even if nothing had to change
+  1    failed or refused; the file is unchanged
+  2    usage or bad input; the file is unchanged
+  3    the model is not available
+  130  interrupted; the file is unchanged
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the `edit` command."""
+    from engine.editing.edits import WHOLE_FILE_LINES
+
+    parser = add_command(
+        commands,
+        "edit",
+        run,
+        "edit a file, or lines of it, by an instruction",
+        "Edit FILE by an instruction. Without --apply nothing is written.",
+        EXIT_CODES,
+    )
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="a UTF-8 text file")
+    add("-i", "--instruction", required=True, help="what to change; - reads it from stdin")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--lines", metavar="10:40", help="edit only these lines (from 1, inclusive)")
+    where.add_argument(
+        "--whole-file",
+        action="store_true",
+        help=f"allow a small model to edit more than {WHOLE_FILE_LINES} lines at once",
+    )
+    output = parser.add_mutually_exclusive_group()
+    for name, text in {
+        "diff": "print a unified diff, to read or for `git apply` (default)",
+        "apply": "write the file, atomically",
+        "json": "print one JSON object: text, diff, edits, figures",
+    }.items():
+        output.add_argument(
+            f"--{name}", dest="output", action="store_const", const=name, default="diff", help=text
+        )
+    add_workspace(parser)
+    add_max_tokens(parser)
+    add_options(parser, verbose="show the text as it is written, coloured by its source")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the file, ask the model, align its answer, and show or write the result."""
+    request = _request(args)
+    from engine.editing.edits import EditRefused, apply
+    from engine.editing.text_file import FileError, write_atomically
+    from ui.cli import edit_view
+    from ui.cli.answer_view import AnswerView, colour_of_source, print_stats
+
+    with AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view:
+        done = _answer(args, request, view)
+    new, refusal = request.text, ""
+    try:
+        new = apply(request, done)
+    except EditRefused as error:
+        refusal = str(error)
+    if args.stats:
+        print_stats(done, view.tally)
+    if args.output == "json":
+        write_json(edit_view.edit_as_json(args.file, request.text, new, done, refusal, view.tally))
+    if refusal:
+        raise Failure(FAILED, f"{args.file}: {refusal}")
+    if new == request.text:
+        say(f"{args.file}: nothing changed: the model repeated the text as it is")
+    elif args.output == "apply":
+        args.interrupt.commit()
+        try:
+            write_atomically(args.file, new, request.text)
+        except FileError as error:
+            raise Failure(FAILED, str(error)) from error
+        write(f"{args.file}: {edit_view.summary(request.text, new)}\n")
+    elif args.output == "diff":
+        difference = edit_view.diff(request.text, new, args.file)
+        if sys.stdout and sys.stdout.isatty():
+            edit_view.print_diff(difference)
+        else:
+            write(difference)
+    return OK
+
+
+def _request(args: argparse.Namespace) -> Request:
+    """The request, checked as far as possible without a model. Raises Failure."""
+    from engine import DEFAULT_MODEL, Request, RequestError
+    from engine.editing.edits import line_count, too_long
+    from engine.editing.text_file import FileError, read_text
+
+    try:
+        text = read_text(args.file)
+        selection = _selection(args.lines, text, args.file)
+        why = too_long(args.model or DEFAULT_MODEL, line_count(text))
+        if why and selection is None and not args.whole_file:
+            message = f"{args.file}: {why}: select lines with --lines, or allow it by --whole-file"
+            raise Failure(USAGE, message)
+        check_workspace(args.workspace)
+        return Request(
+            "edit",
+            text,
+            path=os.fsencode(args.file).decode("utf-8", "replace"),
+            selection=selection,
+            instruction=text_argument(args.instruction, "-i", "say what to change"),
+            max_tokens=args.max_tokens,
+            temperature=args.temperature,
+            top_k=args.top_k,
+            top_p=args.top_p,
+            seed=args.seed,
+        )
+    except (FileError, RequestError) as error:
+        raise Failure(USAGE, str(error)) from error
+
+
+def _selection(lines: str | None, text: str, file: Path) -> tuple[int, int] | None:
+    """The code points of the lines that `10:40`, `10:`, `:40` or `12` names."""
+    if lines is None:
+        return None
+    from engine.editing.edits import line_count, line_span
+
+    found = re.fullmatch(r"([0-9]{1,9})?(:([0-9]{1,9})?)?", lines)
+    if not found or not (found[1] or found[3]):
+        raise Failure(USAGE, f"--lines {lines}: not lines: write 10:40, 10:, :40 or 12")
+    count = line_count(text)
+    first = int(found[1]) if found[1] else 1
+    last = int(found[3]) if found[3] else count if found[2] else first
+    if first < 1 or last > count or first > count:
+        raise Failure(USAGE, f"--lines {lines}: outside {file}: it has {count} lines, from 1")
+    if first > last:
+        raise Failure(USAGE, f"--lines {lines}: ends before it begins: write {last}:{first}")
+    return line_span(text, first, last)
+
+
+def _answer(args: argparse.Namespace, request: Request, view: AnswerView) -> Done:
+    """The model's answer. Raises Failure if there is no model or the request does not fit it."""
+    from engine import RequestError
+
+    view.phase("loading")
+    with open_engine(args, view.progress) as engine:
+        if args.verbose and sys.stderr.isatty():
+            view.legend()
+        try:
+            job = engine.submit(request, speculation=not args.no_speculation)
+        except RequestError as error:
+            raise Failure(USAGE, f"{args.file}: {error}") from error
+        return view.follow(job)

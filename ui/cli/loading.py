@@ -1,0 +1,125 @@
+"""Loading the engine, the model or the tokenizer that a command's options name, with progress."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ui.errors import NO_MODEL, USAGE, Failure, say
+from ui.terminal import format_bytes
+
+if TYPE_CHECKING:
+    from engine import Engine
+    from engine.model.torch_target import TorchTarget
+    from engine.prompts.tokenizer import Tokenizer
+
+Progress = Callable[[str, int, int], None]  # (stage, done, total)
+CONFIG_OPTIONS = (
+    "model", "device", "dtype", "drafter", "corpus", "verification", "workspace", "exact",
+)  # fmt: skip
+
+
+def open_engine(args: argparse.Namespace, progress: Progress) -> Engine:
+    """The engine that the options name. Raises Failure."""
+    from engine import Config, Engine
+    from engine.model.hf_model import UnsupportedModel
+    from engine.weights import WeightsError
+
+    chosen = {name: getattr(args, name, None) for name in CONFIG_OPTIONS}
+    config = Config(**{name: value for name, value in chosen.items() if value is not None})
+    try:
+        return Engine(config, progress=progress)
+    except (WeightsError, UnsupportedModel, OSError) as error:
+        raise Failure(NO_MODEL, str(error)) from error
+    except ValueError as error:  # a dtype that the device lacks, a corpus of another model
+        raise Failure(USAGE, str(error)) from error
+
+
+def load_target(model: str) -> TorchTarget:
+    """A model without an engine, fetched first if necessary. Raises Failure."""
+    from engine.config import Config
+    from engine.model.torch_target import TorchTarget
+    from engine.weights import WeightsError, locate
+
+    try:
+        with progress_bars() as progress:
+            folder = locate(model, progress=progress)
+        return TorchTarget(folder, Config(model=model))
+    except WeightsError as error:
+        raise Failure(NO_MODEL, str(error)) from error
+    except (ValueError, OSError) as error:
+        raise Failure(NO_MODEL, f"{model}: {error}") from error
+
+
+def load_tokenizer(model: str, fetch: bool = True) -> Tokenizer:
+    """A model's tokenizer; `fetch` allows to fetch the model first. Raises Failure."""
+    from engine import weights
+    from engine.prompts.tokenizer import Tokenizer
+
+    try:
+        folder = weights.find(model)
+        if folder is None and fetch:
+            with progress_bars() as progress:
+                folder = weights.locate(model, progress=progress)
+    except (weights.WeightsError, OSError) as error:
+        raise Failure(NO_MODEL, str(error)) from error
+    if folder is None:
+        why = f"{model}: not in {weights.home()}, so its tokenizer is unknown"
+        raise Failure(NO_MODEL, f"{why}: run `draftline models pull {model}`")
+    try:
+        return Tokenizer(folder)
+    except Exception as error:  # `tokenizers` raises plain ones
+        why = f"{folder}: its tokenizer cannot be read: {type(error).__name__}: {error}"
+        raise Failure(NO_MODEL, f"{why}: choose another model") from error
+
+
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """A callback that draws one bar a stage on stderr; without a terminal, one line a stage."""
+    if not sys.stderr.isatty():
+        reported: set[str] = set()
+
+        def report(label: str, done: int, total: int) -> None:
+            stage = label.split(" (part")[0]
+            if stage not in reported:
+                reported.add(stage)
+                say(f"{stage}, {format_bytes(total)}" if total else stage)
+
+        yield report
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def draw(label: str, done: int, total: int) -> None:
+            stage = label.split(" (part")[0]  # the parts of one download share a bar
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(label, total=total or None)
+            bars.update(tasks[stage], description=label, completed=done, total=total or None)
+
+        yield draw
+
+
+@contextmanager
+def spinner(text: str) -> Iterator[None]:
+    """Show `text` with a spinner on stderr, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
