@@ -67,12 +67,12 @@ def actions(
 async def resolve(server: Server, session: Session, action: types.CodeAction) -> types.CodeAction:
     """The action with its edit; refused like any other edit. As it is where it has a command:
     VS Code has these resolved, too."""
-    from lsp_server.protocol.converter import shape
+    from lsp_server.protocol.converter import structure
 
     if action.data is None:
         return action
 
-    params: EditParams = shape(action.data, EditParams, "params.data")
+    params: EditParams = structure(action.data, EditParams, "params.data")
     edited = await rewrite(server, session, params, action.title)
     action.edit = workspace_edit(server, edited.document, edited.text, action.title)
     action.edit = action.edit or types.WorkspaceEdit()
