@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -33,7 +34,8 @@ class Config:
     verification: Verification = "match"
     drafter: str = "auto"  # engine/drafting/registry.py has all; "name:option=value,option=value"
     corpus: Path | None = None  # datastore to draft from, made by `draftline train corpus`
-    workspace: Path | None = None  # folder whose files are indexed to draft from
+    # folder or folders whose files are indexed to draft from
+    workspace: str | Path | Sequence[str | Path] | None = None
     max_context: int = 0  # tokens; 0: the model's own, as far as memory allows
     cached_sequences: int = 4  # recent sequences kept for prefix reuse
     cache_bytes: int = 1 << 30  # of these sequences, at most

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -121,9 +121,11 @@ class Engine:
         """Expected seconds of forward passes over 1, 2, ... `rows` tokens."""
         return [float(seconds) for seconds in self.parts.cost.table(0, rows)]
 
-    def open_workspace(self, root: Path | list[Path], gitignore: bool = True) -> Workspace:
+    def open_workspace(
+        self, roots: str | Path | Sequence[str | Path], gitignore: bool = True
+    ) -> Workspace:
         """An index of a folder, or several, for this model's tokens; the caller closes it."""
-        return Workspace(root, self.parts.tokenizer, home(), gitignore)
+        return Workspace(roots, self.parts.tokenizer, home(), gitignore)
 
     def submit(
         self,

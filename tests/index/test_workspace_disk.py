@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,13 @@ import pytest
 
 from engine.prompts.tokenizer import Tokenizer
 from index import Span, Workspace
-from index.workspace import file_filter
+from index.workspace import file_filter, segment_set
+from index.workspace.segment import Segment, freeze
 from index.workspace.token_cache import Encoder
 from tests.conftest import byte_bpe
 from tests.index.test_workspace import Model, answers
 from tests.support.encoders import Bytes, Composed
+from tests.support.faults import TIMEOUT_S, make_tree, small_segments, starts_warm
 
 
 @pytest.fixture(params=["bytes", "composed", "bpe"])
@@ -302,3 +306,53 @@ def test_without_gitignore_nothing_else_changes(tmp_path: Path) -> None:
         workspace.build()
         workspace.refresh([tmp_path / "out/b.py"])
         assert {Path(path).name for path in workspace.paths} >= {"b.py", "c.py"}
+
+
+@pytest.mark.parametrize("make", [str, Path, lambda root: [str(root)], lambda root: (root, root)])
+def test_roots_are_one_path_or_several(tmp_path: Path, workspaces: Any, make: Any) -> None:
+    (tmp_path / "a").write_text("text")
+    workspace = workspaces(make(tmp_path))
+    workspace.build()
+    assert workspace.roots == (tmp_path,)
+    assert workspace.paths == [str(tmp_path / "a")]
+
+
+def test_closing_does_not_wait_for_a_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The merge is abandoned: what it would have merged is saved as it is."""
+    root, home = tmp_path / "root", tmp_path / "home"
+    make_tree(root, random.Random(1))
+    small_segments(monkeypatch)
+    merging, proceed = threading.Event(), threading.Event()
+    in_time: list[bool] = []
+
+    def freeze_when_allowed(*args: Any) -> Segment:
+        if threading.current_thread().name == "compactor":
+            merging.set()
+            in_time.append(proceed.wait(TIMEOUT_S))
+        return freeze(*args)
+
+    monkeypatch.setattr(segment_set, "freeze", freeze_when_allowed)
+    workspace = Workspace(root, Bytes(), home)
+    workspace.build()
+    assert merging.wait(TIMEOUT_S)
+    (root / "u").write_text("value = 7\n" * 9)  # goes to the active segment
+    workspace.refresh([root / "u"])
+    workspace.close()
+    assert in_time == []
+    saved = workspace._segments.segments
+    proceed.set()
+    workspace._compactor.join()
+    assert in_time == [True]
+    assert workspace._segments.segments == saved and len(saved) > 2
+    starts_warm(root, home)
+
+
+def test_compacting_freezes_and_merges_all_segments(workspaces: Any) -> None:
+    workspace = workspaces()
+    for path in "abc":
+        workspace.update(path, f"text of {path}")
+        workspace._segments.seal()
+    workspace.compact()
+    *frozen, active = workspace._segments.segments
+    assert [one.size for one in frozen] == [workspace.size] and frozen[0].frozen
+    assert active.size == 0
