@@ -91,12 +91,12 @@ def _serve(args: argparse.Namespace) -> int:
         raise _Failure(USAGE, f"--host {error}") from error
     from lsp_server.protocol.protocol import Server
     from lsp_server.server import create
-    from lsp_server.shared_engine import Assistant
+    from lsp_server.shared_engine import SharedEngine
 
-    assistant = Assistant(args.model)
+    shared_engine = SharedEngine(args.model)
 
     def make() -> Server:
-        return create(assistant)
+        return create(shared_engine)
 
     try:
         if args.transport == "stdio":
@@ -107,7 +107,7 @@ def _serve(args: argparse.Namespace) -> int:
         where = f"{args.host}:{args.port}: {error.strerror or error}"
         raise _Failure(USAGE, f"{where}: name another --port, or 0 for any") from error
     finally:
-        assistant.close(CLOSING)
+        shared_engine.close(CLOSING)
 
 
 def _check(model: str | None) -> int:

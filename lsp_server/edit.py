@@ -25,7 +25,7 @@ from lsp_server.protocol.messages import (
 from lsp_server.protocol.protocol import Server
 from lsp_server.protocol.text_sync import Document
 from lsp_server.session import Session
-from lsp_server.shared_engine import NotReady
+from lsp_server.shared_engine import NotReady, Superseded
 
 ANNOTATION = "draftline"
 
@@ -82,8 +82,6 @@ async def run(
     start, stop = request.selection or (0, len(request.text))
     expected = max(1, len(request.text[start:stop]))
     lines = line_count(request.text)
-    if request.selection is None and (why := too_long(session.assistant.model, lines)):
-        raise failed(f"{shown(document)}: {why}: select fewer lines")
     written = 0
     meter = Meter()
 
@@ -100,6 +98,11 @@ async def run(
     progress.begin(f"{title} {shown(document)}", lambda: session.cancel(slot))
     message = None
     try:
+        if session.shared_engine.loaded is None:
+            progress.report("loading the model", 0.0)
+        await session.engine(slot)
+        if request.selection is None and (why := too_long(session.shared_engine.model, lines)):
+            raise failed(f"{shown(document)}: {why}: select fewer lines")
         done = await session.ask(request, slot, on_step)
         now = server.documents.get(document.uri) if document.uri in server.documents else None
         if now is None or now.text.text != document.text.text:
@@ -108,6 +111,8 @@ async def run(
             raise cancelled("the edit was cancelled, or a newer one took its place")
         new = apply(request, done)
         meter.done(done)
+    except Superseded as reason:
+        raise cancelled(str(reason)) from None
     except (NotReady, RequestError, EditRefused) as reason:
         message = str(reason)
         raise failed(reason) from None

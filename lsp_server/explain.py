@@ -19,7 +19,7 @@ from lsp_server.edit import frozen, shown
 from lsp_server.protocol.messages import AskParams, Progress, cancelled, failed
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document
-from lsp_server.shared_engine import NotReady
+from lsp_server.shared_engine import NotReady, Superseded
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -48,16 +48,19 @@ async def ask(server: Server, session: Session, params: AskParams, title: str) -
             progress.report("reading", step.prefill[0] / step.prefill[1])
 
     try:
-        engine = session.engine()
+        progress.begin(f"{title} {shown(document)}", lambda: session.cancel(slot))
+        if session.shared_engine.loaded is None:
+            progress.report("loading the model", 0.0)
+        engine = await session.engine(slot)
         part = server.documents.span(document, params.range) if params.range else None
         request = request_for(engine, document, part, params.question or EXPLAIN)
-        progress.begin(f"{title} {shown(document)}", lambda: session.cancel(slot))
-        try:
-            done = await session.ask(request, slot, on_step)
-        finally:
-            progress.end()
+        done = await session.ask(request, slot, on_step)
+    except Superseded as reason:
+        raise cancelled(str(reason)) from None
     except (NotReady, RequestError) as reason:
         raise failed(reason) from None
+    finally:
+        progress.end()
     if done.reason == "failed":
         raise failed(done.error)
     if done.reason == "cancelled":

@@ -45,7 +45,7 @@ def start(server: Server, session: Session) -> None:
         uris = [folder.uri for folder in params.workspace_folders or []]
         root = params.root_uri or (params.root_path and f"file://{params.root_path}")
         session.index.set_roots(uris or ([root] if root else []))
-        session.assistant.progress.append(loading.told)
+        session.shared_engine.progress.append(loading.told)
         server.on_close.append(loading.close)
 
     @feature(types.INITIALIZED)
@@ -134,7 +134,7 @@ class Loading:
 
     async def close(self) -> None:
         """The client is gone."""
-        self._session.assistant.progress.remove(self.told)
+        self._session.shared_engine.progress.remove(self.told)
 
     def told(self, what: str, done: int, of: int) -> None:
         """From any thread; shown four times a second at most."""
@@ -167,6 +167,6 @@ class Loading:
                 report = types.WorkDoneProgressReport(message=what, percentage=percent)
                 progress.report(token, report)
             await asyncio.sleep(0.25)
-        message = self._session.assistant.message or None
+        message = self._session.shared_engine.message or None
         progress.end(token, types.WorkDoneProgressEnd(message=message))
         progress.tokens.pop(token, None)

@@ -1,6 +1,6 @@
 """What the language server offers: messages in, a call of the feature, its answer out.
 
-One `Server` a client, made by `create`; they share the assistant. Nothing here decides anything.
+One `Server` a client, made by `create`; they share the engine. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lsp_server.protocol.messages import (
 from lsp_server.protocol.protocol import Server
 from lsp_server.protocol.text_sync import Document, path_of
 from lsp_server.session import Session
-from lsp_server.shared_engine import Assistant, NotReady
+from lsp_server.shared_engine import NotReady, SharedEngine
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +34,12 @@ TRIGGERS = [".", "(", " ", "\n", ":", "=", "{", ","]
 NEXT_EDIT_RADIUS_LINES = 40  # around the cursor, in which inline completion shows a next edit
 
 
-def create(assistant: Assistant) -> Server:
+def create(shared_engine: SharedEngine) -> Server:
     """The server of one client that has connected. On the event loop."""
     server = Server()
-    session = Session(assistant, server.documents, server.protocol.notify, f"client {id(server)}")
+    session = Session(
+        shared_engine, server.documents, server.protocol.notify, f"client {id(server)}"
+    )
     server.on_close.append(session.close)
     start(server, session)
     _documents(server, session)
@@ -120,15 +122,15 @@ def _completions(server: Server, session: Session) -> None:
 
     @feature("textDocument/didShowCompletion")
     def shown(params: ShownParams) -> None:
-        session.shown.became(_id(params.item), "shown")
+        session.shown.record_state(_id(params.item), "shown")
 
     @feature("textDocument/didPartiallyAcceptCompletion")
     def partly(params: ShownParams) -> None:
-        session.shown.became(_id(params.item), "partly", params.acceptedLength)
+        session.shown.record_state(_id(params.item), "partly", params.acceptedLength)
 
     @server.command("draftline.accepted")
     def accepted(id: str) -> None:
-        session.shown.became(id, "accepted")
+        session.shown.record_state(id, "accepted")
 
 
 def _accept(one: Completion) -> types.Command:
@@ -264,7 +266,8 @@ def _commands(server: Server, session: Session) -> None:
     @command("draftline.reindex")
     async def reindex() -> dict[str, int]:
         try:
-            await session.engine(("reindex", ""))
+            await session.configured()
+            await session.shared_engine.ready()
             return await session.index.reindex()
         except (NotReady, OSError) as reason:
             raise failed(reason) from None

@@ -19,14 +19,14 @@ from lsprotocol import types
 
 from engine.aio import follow
 from engine.records import Done, Request, Step
-from lsp_server.completion.completion_cache import Shown
-from lsp_server.completion.in_flight import Writing
+from lsp_server.completion.completion_cache import CompletionCache
+from lsp_server.completion.in_flight import CompletionInFlight
 from lsp_server.next_edit.edit_history import EditHistory
 from lsp_server.next_edit.predict import NextEditPredictor
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document, Documents
 from lsp_server.settings import Settings, parse
-from lsp_server.shared_engine import Assistant, NotReady, Superseded
+from lsp_server.shared_engine import NotReady, SharedEngine, Superseded
 from lsp_server.workspace_index import Indexing
 
 if TYPE_CHECKING:
@@ -46,15 +46,22 @@ Slot = tuple[str, str]  # (what for, URI): a newer request takes the older one's
 class Session:
     """State of one client. `tell` sends it a notification."""
 
-    def __init__(self, assistant: Assistant, documents: Documents, tell: Tell, name: str) -> None:
-        self.assistant, self.documents, self.tell, self.name = assistant, documents, tell, name
+    def __init__(
+        self, shared_engine: SharedEngine, documents: Documents, tell: Tell, name: str
+    ) -> None:
+        self.shared_engine, self.documents, self.tell, self.name = (
+            shared_engine,
+            documents,
+            tell,
+            name,
+        )
         self.settings = Settings()
         self.enabled = True
-        self.index = Indexing(assistant, documents, self.spawn, self.tell_status)
+        self.index = Indexing(shared_engine, documents, self.spawn, self.tell_status)
         self.edit_history = EditHistory()
-        self.shown = Shown()
+        self.shown = CompletionCache()
         self.why = "nothing was asked for yet"
-        self.writing: dict[str, Writing] = {}  # completions under way, by URI
+        self.writing: dict[str, CompletionInFlight] = {}  # completions under way, by URI
         self.next_edits = NextEditPredictor()
         self.wants_status = self.has_instruction_box = self.shows_next_inline = False
         self._lately = (0.0, 0.0)  # tokens written and seconds that took, older ones fading
@@ -73,8 +80,8 @@ class Session:
     def begin(self) -> None:
         """The client said hello. On the event loop."""
         self._loop = asyncio.get_running_loop()
-        self.assistant.clients += 1
-        self.assistant.listeners.append(self._on_assistant)
+        self.shared_engine.clients += 1
+        self.shared_engine.listeners.append(self._on_engine_changed)
 
     # -- settings and model ----------------------------------------------------------------
 
@@ -85,7 +92,7 @@ class Session:
         for values in given:
             self.settings, more = parse(values, self.settings)
             warnings += more
-        if refused := self.assistant.load(self.settings.model, self.settings.device):
+        if refused := self.shared_engine.load(self.settings.model, self.settings.device):
             warnings.append(refused)
         self.index.configure(gitignore=self.settings.respectGitignore)
         self._configured.set()
@@ -111,14 +118,14 @@ class Session:
     async def engine(self, slot: Slot) -> Engine:
         """The engine, once the settings are known and the model is loaded. Raises NotReady if it
         cannot be loaded, and Superseded if the slot is cancelled or used by a newer request."""
-        if self._configured.is_set() and self.assistant.loaded is not None:
-            return self.assistant.loaded
+        if self._configured.is_set() and self.shared_engine.loaded is not None:
+            return self.shared_engine.loaded
         for older in [task for task, own in self._waiting.items() if own == slot]:
             older.cancel()
 
         async def wait() -> Engine:
             await self.configured()
-            return await self.assistant.ready()
+            return await self.shared_engine.ready()
 
         waiting = asyncio.get_running_loop().create_task(wait())
         self._waiting[waiting] = slot
@@ -150,17 +157,17 @@ class Session:
 
     def is_starting(self) -> bool:
         """Whether model or index are still being loaded."""
-        return self.assistant.state == "loading" or self.index.is_busy()
+        return self.shared_engine.state == "loading" or self.index.is_busy()
 
-    def _on_assistant(self) -> None:
+    def _on_engine_changed(self) -> None:
         """The model's state changed; from any thread."""
 
         def changed() -> None:
             self.tell_status()
-            if self.assistant.state == "error" and not self.wants_status and not self._closed:
-                kind, message = types.MessageType.Error, f"Draftline: {self.assistant.message}"
+            if self.shared_engine.state == "error" and not self.wants_status and not self._closed:
+                kind, message = types.MessageType.Error, f"Draftline: {self.shared_engine.message}"
                 self.tell("window/showMessage", types.ShowMessageParams(kind, message))
-            if self.assistant.engine is not None:
+            if self.shared_engine.engine is not None:
                 self.spawn(self.index.open())
 
         if self._loop and not self._closed:
@@ -185,7 +192,7 @@ class Session:
             self.edit_history.record(document.uri, before.text, start, stop, change.text, now)
             before = before.change(start, stop, change.text) if len(changes) > 1 else before
         if writing := self.writing.get(document.uri):
-            writing.changed(document.text.text)
+            writing.on_document_change(document.text.text)
         if ("edit", document.uri) in self._jobs.values():
             asyncio.get_running_loop().call_later(UNDO, self._moved_on, document.uri)
         self.touch(document)
@@ -279,17 +286,18 @@ class Session:
 
     def status(self) -> dict[str, Any]:
         """Status, as in the contract."""
-        state, message = self.assistant.state, self.assistant.message
+        state: str = self.shared_engine.state
+        message = self.shared_engine.message
         if state == "ready":
             state = "busy" if self._jobs else "ready"
         if not self.enabled:
             state, message = "off", "turned off: draftline.toggle turns it on"
-        engine, tokens = self.assistant.engine, self.totals["tokens"]
+        engine, tokens = self.shared_engine.engine, self.totals["tokens"]
         written, seconds = self._lately
         return {
             "state": "loading" if state == "idle" else state,
             "message": message,
-            "model": self.assistant.model or self.settings.model,
+            "model": self.shared_engine.model or self.settings.model,
             "device": engine.info.device if engine else self.settings.device,
             "tokensPerSecond": round(written / seconds, 1) if seconds else None,
             "acceptedShare": round(self.totals["accepted"] / tokens, 3) if tokens else None,
@@ -304,7 +312,7 @@ class Session:
 
     def stats(self) -> dict[str, Any]:
         """Figures of this client's answers and index. Nothing of it leaves the machine."""
-        engine = self.assistant.engine
+        engine = self.shared_engine.engine
         return {
             **self.status(),
             "answers": dict(self.totals),
@@ -323,9 +331,9 @@ class Session:
             return
         self._closed = True
         if self._loop:
-            self.assistant.clients -= 1
-            self.assistant.listeners.remove(self._on_assistant)
+            self.shared_engine.clients -= 1
+            self.shared_engine.listeners.remove(self._on_engine_changed)
         self.cancel()
-        if self.assistant.engine:
-            self.assistant.engine.forget(client=self.name)
+        if self.shared_engine.engine:
+            self.shared_engine.engine.forget(client=self.name)
         await asyncio.to_thread(self.index.close)

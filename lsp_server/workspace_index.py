@@ -14,7 +14,7 @@ from typing import Any
 
 from index.workspace.workspace import Workspace
 from lsp_server.protocol.text_sync import Document, Documents, path_of
-from lsp_server.shared_engine import Assistant, NotReady
+from lsp_server.shared_engine import NotReady, SharedEngine
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +27,12 @@ class Indexing:
 
     def __init__(
         self,
-        assistant: Assistant,
+        shared_engine: SharedEngine,
         documents: Documents,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         told: Callable[[], None],
     ) -> None:
-        self._assistant, self._documents = assistant, documents
+        self._shared_engine, self._documents = shared_engine, documents
         self._spawn, self._told = spawn, told
         self._workspace: Workspace | None = None
         self._roots: list[Path] = []
@@ -46,7 +46,7 @@ class Indexing:
     @property
     def workspace(self) -> Workspace | None:
         """The index, where it is one of the tokens of the model in use."""
-        engine, own = self._assistant.engine, self._workspace
+        engine, own = self._shared_engine.engine, self._workspace
         fits = own and engine and own.encoder.fingerprint == engine.encoder.fingerprint
         return own if fits else None
 
@@ -70,7 +70,7 @@ class Indexing:
     async def open(self, anew: bool = False) -> None:
         """An index of the roots for the tokenizer in use."""
         async with self._opening:
-            engine, old = self._assistant.engine, self._workspace
+            engine, old = self._shared_engine.engine, self._workspace
             if engine is None or self._closed:
                 return
             fits = old is not None and old.encoder.fingerprint == engine.encoder.fingerprint
@@ -91,7 +91,7 @@ class Indexing:
     def _build(self, workspace: Workspace) -> None:
         try:
             workspace.watch()
-            workspace.build(self._assistant.report)
+            workspace.build(self._shared_engine.report)
         except OSError as error:
             log.warning("the workspace is not indexed: %s", error)
 
@@ -100,7 +100,9 @@ class Indexing:
         await self.open()
         workspace = self.workspace
         if workspace is None:
-            raise NotReady(self._assistant.message or "no model is loaded, so there is no index")
+            raise NotReady(
+                self._shared_engine.message or "no model is loaded, so there is no index"
+            )
         await asyncio.to_thread(workspace.scan)
         self._told()
         return {"files": len(workspace.documents), "tokens": workspace.size}

@@ -106,10 +106,10 @@ def received(source: str, count: int, lines: int) -> list[float]:
     """Processor seconds that the server's own code takes for each change, in this process, without
     a model. Refused where its text is not the editor's at the end."""
     from lsp_server.server import create
-    from lsp_server.shared_engine import Assistant
+    from lsp_server.shared_engine import SharedEngine
 
     async def run() -> list[float]:
-        server = create(Assistant())
+        server = create(SharedEngine())
         receive, uri = server.protocol.receive, "file:///large.py"
 
         def send(method: str, params: dict[str, Any], **more: Any) -> float:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from engine.prompts.fim import window
 from engine.records import Done, Request, RequestError, Step
-from lsp_server.completion.completion_cache import Completion, around
-from lsp_server.completion.context_snippets import Snippet, snippets
-from lsp_server.completion.in_flight import Writing
-from lsp_server.completion.postprocess import cut, end_of, fitted, wants_lines
+from lsp_server.completion.completion_cache import Completion, context_around
+from lsp_server.completion.context_snippets import Snippet, find_snippets
+from lsp_server.completion.in_flight import CompletionInFlight
+from lsp_server.completion.postprocess import truncate, find_end, fit_to_context, wants_multiline
 from lsp_server.shared_engine import NotReady
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Heads:
             text = document.text.text
             path = workspace.key(document.path)
             sides = text[start:offset], text[offset:stop]
-            self.chosen[uri] = snippets(*sides, path, room, workspace, engine.encoder)
+            self.chosen[uri] = find_snippets(*sides, path, room, workspace, engine.encoder)
             self.places[uri] = place
         return self.chosen[uri]
 
@@ -100,6 +100,7 @@ async def suggest(
     session: Session, document: Document, offset: int, by_hand: bool, heads: Heads
 ) -> list[Completion]:
     """What may be written at a place, best first: one, or several when asked for `by_hand`."""
+    await session.configured()
     began = perf_counter()
     text, settings, uri = document.text.text, session.settings, document.uri
     why = settings.why_not(document.language, document.path)
@@ -109,25 +110,30 @@ async def suggest(
         session.writing.pop(uri, None)
     elif (known := await _known(session, document, offset)) is not None:
         return known
+    is_loading = session.shared_engine.loaded is None
     try:
-        engine = session.engine()
+        engine = await session.engine(("complete", uri))
     except NotReady as reason:
         return _nothing(session, str(reason))
+    if is_loading:
+        if uri not in session.documents or session.documents.get(uri) is not document:
+            return _nothing(session, "the text changed while the model was loading")
+        began = perf_counter()
     request, why = request_for(session, engine, document, offset, heads)
     if request is None:
         return _nothing(session, why)
     before, after = text[max(0, offset - SEEN) : offset], text[offset : offset + SEEN]
-    lines = wants_lines(before, after, settings.multiline)
+    lines = wants_multiline(before, after, settings.multiline)
     asked = Asked(request, document, offset, (before, after), lines, began)
     if by_hand:
         return await _several(session, asked)
-    place = Completion(uri, offset, *around(text, offset), "", lines)
+    place = Completion(uri, offset, *context_around(text, offset), "", lines)
 
     def end() -> None:
         if session.writing.get(uri) is writing:  # not a newer one that took its place
             session.cancel(("complete", uri))
 
-    session.writing[uri] = writing = Writing(place, len(text) - offset, end)
+    session.writing[uri] = writing = CompletionInFlight(place, len(text) - offset, end)
     writing.start(_written(session, asked, writing))
     return await writing.wait() or []
 
@@ -139,7 +145,7 @@ async def _known(session: Session, document: Document, offset: int) -> list[Comp
         if kept := session.shown.find(uri, text, offset):
             return _kept(session, kept)
         writing = session.writing.get(uri)
-        if writing is not None and writing.takes(text, offset):
+        if writing is not None and writing.matches(text, offset):
             made = await writing.wait()
             if kept := session.shown.find(uri, text, offset):
                 return _kept(session, kept)
@@ -173,7 +179,7 @@ async def _several(session: Session, asked: Asked) -> list[Completion]:
     return asked.add(session, answers)
 
 
-async def _written(session: Session, asked: Asked, writing: Writing) -> list[Completion] | None:
+async def _written(session: Session, asked: Asked, writing: CompletionInFlight) -> list[Completion] | None:
     """One candidate, whoever waits for it; None where it was cancelled or failed."""
     try:
         done, answer = await _answer(session, asked, asked.request, writing)
@@ -186,7 +192,7 @@ async def _written(session: Session, asked: Asked, writing: Writing) -> list[Com
 
 
 async def _answer(
-    session: Session, asked: Asked, request: Request, writing: Writing | None = None
+    session: Session, asked: Asked, request: Request, writing: CompletionInFlight | None = None
 ) -> tuple[Done, str]:
     """How the model ended, and what of its text is offered; why there is nothing is said."""
     sides, lines = asked.sides, asked.lines
@@ -195,13 +201,13 @@ async def _answer(
     except (RequestError, NotReady) as reason:
         session.why = str(reason)
         return Done("failed", error=str(reason)), ""
-    answer = fitted(raw, *sides, lines)
+    answer = fit_to_context(raw, *sides, lines)
     session.why = _why(done, raw, answer, session.settings.maxTimeMs)
     return done, answer
 
 
 async def _raw(
-    session: Session, asked: Asked, request: Request, writing: Writing | None
+    session: Session, asked: Asked, request: Request, writing: CompletionInFlight | None
 ) -> tuple[Done, str]:
     """What the model writes, up to where it is complete or the time is over. One that is being
     typed is content with the whole lines that are there after a while: who types does not wait."""
@@ -213,8 +219,8 @@ async def _raw(
         nonlocal text, cut_off
         text += step.text
         if writing:
-            writing.wrote(text)
-        if end_of(text, *sides, lines) is not None:
+            writing.on_text(text)
+        if find_end(text, *sides, lines) is not None:
             return True
         cut_off = bool(writing) and perf_counter() - began > HASTE and "\n" in text.strip()
         return cut_off
@@ -223,7 +229,7 @@ async def _raw(
     done = await session.ask(request, slot, on_step, max(asked.left(session), 0.05))
     if done.reason in ("cancelled", "failed"):
         return done, ""
-    return done, cut(text, *sides, lines, done.reason == "stop" and not cut_off)
+    return done, truncate(text, *sides, lines, done.reason == "stop" and not cut_off)
 
 
 def _why(done: Done, raw: str, answer: str, limit: int) -> str:
