@@ -1,9 +1,8 @@
 """The forward pass of any causal language model of transformers with full attention.
 
-transformers' own module runs; its linear layers, its attention and its cache are replaced by
-ours, so rows do not see each other and the cache is never concatenated. Models that cannot be
-rolled back by forgetting rows (sliding windows, recurrent layers) or whose attention cannot be
-replaced are refused with a reason.
+transformers' own module runs with our row-invariant linear layers and attention and our KV cache.
+Models that cannot be rolled back by dropping cache rows (sliding windows, recurrent layers), or
+whose attention cannot be replaced, are refused with a reason.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from engine.model.ops import Product, Rows, attend, product
 
-REFUSED_KEYS = {  # config keys whose presence changes attention or logits in ways not built here
+UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not supported here
     "final_logit_softcapping": "it caps logits",
     "attn_logit_softcapping": "it caps attention scores",
     "logit_scale": "it rescales logits",
@@ -30,7 +29,7 @@ class UnsupportedModel(ValueError):
 
 
 class PackedLinear(nn.Module):
-    """A `Product` where transformers expects a module; leading dimensions are folded to rows."""
+    """A `Product` as a torch module; leading dimensions are folded into rows."""
 
     def __init__(self, run: Product, weight: Tensor) -> None:
         super().__init__()
@@ -41,8 +40,8 @@ class PackedLinear(nn.Module):
 
 
 class _CacheLayer:
-    """One layer of the cache as transformers sees it: `update` writes into the buffers handed in
-    and returns what is in them so far, as views."""
+    """One layer of our cache in transformers' interface: `update` writes into the given buffers and
+    returns views of what they hold so far."""
 
     is_compileable = False
     is_sliding = False
@@ -71,7 +70,7 @@ class _CacheLayer:
 
 
 class Generic:
-    """A transformers model behind the same two functions as `engine.model.llama.Llama`."""
+    """A transformers model with the interface of `engine.model.llama.Llama`."""
 
     stops_early = False
 
@@ -150,7 +149,7 @@ class Generic:
     def run(
         self, ids: Tensor, rows: Rows, cache: tuple[Tensor, ...], layers: int | None = None
     ) -> Tensor:
-        """As `Llama.run`; `layers` is not offered here: all of them run."""
+        """As `Llama.run`; all layers run whatever `layers` says."""
         from transformers.cache_utils import Cache
 
         keys, values = cache[0]
@@ -178,8 +177,8 @@ class Generic:
 
 
 def refuse(settings: dict[str, Any]) -> None:
-    """UnsupportedModel where speculation over this model (a parsed config.json) could change its
-    answer."""
+    """UnsupportedModel where a model, by its parsed config.json, cannot be decoded speculatively
+    without changing its answers."""
     kind = settings.get("model_type", "model")
     if settings.get("is_encoder_decoder"):
         raise UnsupportedModel(f"{kind}: encoder-decoder models are not supported; use a decoder")
@@ -192,6 +191,6 @@ def refuse(settings: dict[str, Any]) -> None:
             f"{kind}: layers with a sliding window or recurrent state cannot be rolled back; "
             "choose a model with full attention"
         )
-    for key, why in REFUSED_KEYS.items():
+    for key, why in UNSUPPORTED_KEYS.items():
         if settings.get(key) not in (None, False, 1, 1.0):
             raise UnsupportedModel(f"{kind}: {why} ({key}), which is not supported; choose another")

@@ -1,8 +1,9 @@
-"""The forward pass of Llama's family (Llama, Qwen2, Qwen3, Mistral without a window), fused.
+"""The forward pass of Llama's family: Llama, Qwen2, Qwen3, and Mistral without a sliding window.
 
-q, k, v are one product and so are gate and up; rotation is one complex multiplication; keys and
-values are written where they stay. Weights come straight from safetensors, so transformers is not
-even imported: that is most of a second start. Other architectures go through `engine.model.hf_model`.
+q, k, v are one matrix product, and so are gate and up; rotation is one complex multiplication; keys
+and values are written into the cache in place. Weights come straight from safetensors, so
+transformers need not be imported, which would take most of the start-up time. Other architectures
+go through `engine.model.hf_model`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor
 
-from engine.model.llama_q8 import run_q8
 from engine.model.ops import Product, Rows, attend, product
 
 FAMILY = {"llama", "qwen2", "qwen3", "mistral"}
 
 
 def supports(config: dict[str, Any]) -> bool:
-    """Whether `config` (a parsed config.json) is of this family, with nothing it cannot do."""
+    """Whether this forward pass can run a model, given its parsed config.json."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return (
         config.get("model_type") in FAMILY
@@ -34,18 +34,18 @@ def supports(config: dict[str, Any]) -> bool:
     )
 
 
-class Named(Protocol):
-    """Tensors by the names that safetensors files give them; a dict is one."""
+class TensorSource(Protocol):
+    """Tensors by their safetensors names; a dict is one."""
 
     def __contains__(self, name: object, /) -> bool: ...
     def __getitem__(self, name: str, /) -> Tensor: ...
     def get(self, name: str, /) -> Tensor | None:
-        """None: there is none of this name."""
+        """None where there is no such tensor."""
         ...
 
 
 class Weights:
-    """Tensors of a folder's safetensors files by name, read one at a time (memory-mapped)."""
+    """Tensors of a folder's safetensors files by name, memory-mapped and read one at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.files: dict[str, Any] = {}
@@ -66,11 +66,11 @@ class Weights:
 
 @dataclass(slots=True)
 class Layer:
-    """One decoder layer: norms' weights and the four fused products."""
+    """One decoder layer: the weights of its norms and its four fused products."""
 
     norm_in: Tensor
     qkv: Product
-    qk_norm: tuple[Tensor, Tensor] | None  # Qwen3 norms each head of q and k
+    qk_norm: tuple[Tensor, Tensor] | None  # Qwen3 normalises each head of q and k
     out: Product
     norm_mlp: Tensor
     gate_up: Product
@@ -78,7 +78,7 @@ class Layer:
 
 
 class Llama:
-    """Weights and forward pass: `run` gives hidden states, `head` logits. It owns no cache."""
+    """Weights and forward pass: `run` returns hidden states, `head` logits. It owns no cache."""
 
     stops_early = True  # `run` may stop after the first layers
 
@@ -89,17 +89,17 @@ class Llama:
         dtype: torch.dtype,
         q8: bool,
         exact: bool = False,
-        weights: Named | None = None,
+        weights: TensorSource | None = None,
         int8: bool = False,
         places: list[tuple[torch.device, int]] | None = None,
     ) -> None:
-        """`exact`: products that do not round by shape on a GPU either; `int8`: with weights of 8
-        bits there (the embedding keeps `dtype`). `weights` in place of the
-        folder's own, of which only config.json is read then. `places`: the devices in the order of
-        the layers, with how many each has: the first one has the embedding too, the last one,
-        which is `device`, norm and head; None: all lies on `device`."""
+        """`exact`: products that do not round by shape on a GPU; `int8`: 8-bit weights there (the
+        embedding keeps `dtype`). `weights`: used instead of the folder's files, of which only
+        config.json is read then. `places`: devices in the order of the layers, and how many layers
+        each has; the first also has the embedding, the last (`device`) the norm and the head.
+        None: everything is on `device`."""
         config = json.loads((folder / "config.json").read_text("utf-8"))
-        named: Named = Weights(folder) if weights is None else weights
+        named: TensorSource = Weights(folder) if weights is None else weights
         heads = config["num_attention_heads"]
         self.device, self.dtype, self.q8, self.exact = device, dtype, q8, exact
         self.int8 = int8
@@ -120,12 +120,12 @@ class Llama:
         self.turns = rotations(theta, self.head_dim, self.max_positions).to(first)
         embedding = named["model.embed_tokens.weight"]
         self.embedding = embedding.to(first) if q8 else embedding.to(first, dtype)
-        lies = [place for place, count in self.places for _ in range(count)]
-        self.blocks = [self._layer(named, n, place) for n, place in enumerate(lies)]
+        layer_devices = [place for place, count in self.places for _ in range(count)]
+        self.blocks = [self._layer(named, n, place) for n, place in enumerate(layer_devices)]
         self.norm = self._norm(named["model.norm.weight"], device)
         head = named.get("lm_head.weight")
         if head is None or config.get("tie_word_embeddings") or torch.equal(head, embedding):
-            head = self.embedding  # tied, or equal: kept once where the product does not pack
+            head = self.embedding  # tied or equal: one copy, unless the product packs it
         self._head = self._product(device, head)
 
     def _norm(self, weight: Tensor, device: torch.device) -> Tensor:
@@ -139,14 +139,14 @@ class Llama:
         return product(placed_weight, placed, exact=self.exact, int8=self.int8)
 
     def _paired(self, weight: Tensor) -> Tensor:
-        """Rows of a q or k weight (or bias, or norm) reordered within each head from (first half,
-        second half) to neighbours, so that rotation is a complex product. q and k are permuted
-        alike, so their dot products are the same."""
+        """Reorder the rows of a q or k weight (or bias or norm) within each head from (first half,
+        second half) to pairs, so that rotation is a complex product. q and k are permuted alike,
+        so their dot products stay the same."""
         shape = weight.shape
         halves = weight.reshape(-1, 2, self.head_dim // 2, *shape[1:])
         return halves.transpose(1, 2).reshape(shape)
 
-    def _layer(self, weights: Named, n: int, place: torch.device) -> Layer:
+    def _layer(self, weights: TensorSource, n: int, place: torch.device) -> Layer:
         at, mlp = f"model.layers.{n}.self_attn.", f"model.layers.{n}.mlp."
         q, k, v = (weights[f"{at}{name}_proj.weight"] for name in "qkv")
         biases = [weights.get(f"{at}{name}_proj.bias") for name in "qkv"]
@@ -174,11 +174,10 @@ class Llama:
     def run(
         self, ids: Tensor, rows: Rows, cache: tuple[Tensor, ...], layers: int | None = None
     ) -> Tensor:
-        """Final hidden states [rows, width], on `device`, of token `ids` [rows], which lie where
-        the embedding does. Their keys and values are written to cache rows `rows.base ...` of
-        `cache`, a part for each of `places`: [2, its layers, kv heads, capacity, head_dim]."""
-        if self.q8:
-            return torch.from_numpy(run_q8(self, ids, rows, cache[0], layers))
+        """Final hidden states [rows, width], on `device`, of token `ids` [rows] on the embedding's
+        device. Keys and values are written to rows `rows.base ...` of `cache`, one tensor
+        [2, layers, kv heads, capacity, head_dim] for each of `places`. `layers`: run only the first
+        ones."""
         turn = self.turns[rows.positions, None]  # [rows, 1, head_dim / 2]
         x, done = self.embedding[ids].to(self.dtype), 0
         for (place, count), (keys, values) in zip(self.places, cache, strict=True):
@@ -193,7 +192,7 @@ class Llama:
     def _through(
         self, layer: Layer, x: Tensor, turn: Tensor, rows: Rows, keys: Tensor, values: Tensor
     ) -> Tensor:
-        """x [rows, width] behind a layer, whose keys and values [kv heads, capacity, head_dim] are
+        """x [rows, width] after one layer, whose keys and values [kv heads, capacity, head_dim] are
         written."""
         count, heads, both = len(x), self.heads, self.heads + self.kv_heads
         qkv = layer.qkv(self._normed(x, layer.norm_in)).float()
@@ -219,7 +218,7 @@ class Llama:
         return self._head(hidden).float()
 
     def words(self, hidden: Tensor) -> Tensor:
-        """The same in the model's own dtype."""
+        """Logits in the model's own dtype."""
         return self._head(hidden)
 
 

@@ -13,13 +13,15 @@ import torch
 
 from engine.config import Config
 from engine.model import _kernels
+from engine.model.cuda.cuda_graphs import CudaGraphs
 from engine.model.cuda.static_forward import Static
 from engine.model.hf_model import Generic, UnsupportedModel, refuse
-from engine.model.llama import Llama, Named, supports
+from engine.model.llama import Llama, TensorSource, supports
+from engine.model.llama_q8 import LlamaQ8
 from engine.model.placement import (
     choose_devices,
     choose_dtype,
-    memory_told,
+    out_of_memory_is_unsupported,
     placed,
     refuse_several,
     room_on,
@@ -37,6 +39,7 @@ EXACT_CHUNK_TOKENS = 256  # exact attention sums in parts, which take memory
 class LoadedModel:
     """A model that is ready to run."""
 
+    folder: Path
     model: Llama | Generic
     settings: dict[str, Any]  # its config.json
     devices: list[torch.device]  # in the order of the layers
@@ -53,7 +56,7 @@ class LoadedModel:
         return self.devices[-1]
 
 
-def load(folder: Path, config: Config, weights: Named | None = None) -> LoadedModel:
+def load(folder: Path, config: Config, weights: TensorSource | None = None) -> LoadedModel:
     """Load `folder` (config.json, safetensors). `weights`: tensors by name in place of the files,
     for a model of Llama's family. UnsupportedModel, WeightsError, ValueError or OSError with one
     line."""
@@ -78,9 +81,10 @@ def load(folder: Path, config: Config, weights: Named | None = None) -> LoadedMo
         widths = (dtype.itemsize, 1 if int8 else dtype.itemsize)
         places, sizes = placed(folder.name, settings, widths, config.max_context, devices)
     model: Llama | Generic
-    with torch.inference_mode(), memory_told(folder.name, devices):
+    with torch.inference_mode(), out_of_memory_is_unsupported(folder.name, devices):
         if ours:
-            model = Llama(folder, device, dtype, q8, exact, weights, int8, places)
+            kind = LlamaQ8 if q8 else Llama
+            model = kind(folder, device, dtype, q8, exact, weights, int8, places)
         else:
             model = Generic(folder, device, dtype, q8)
     context = min(config.max_context or 1 << 30, model.max_positions)
@@ -91,10 +95,12 @@ def load(folder: Path, config: Config, weights: Named | None = None) -> LoadedMo
     chunk = CPU_CHUNK_TOKENS if several or device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
     if isinstance(model, Llama) and _wants_static(config, devices) and not q8:
-        static = Static(model, config.exact, config.graphs == "auto")
+        static = Static(model, config.exact)
+        if config.graphs == "auto" and device.type == "cuda" and static.fused is not None:
+            static.graphs = CudaGraphs(static)
         chunk = EXACT_CHUNK_TOKENS if exact else chunk
     return LoadedModel(
-        model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static
+        folder, model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static
     )
 
 

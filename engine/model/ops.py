@@ -1,10 +1,9 @@
-"""Matrix products and attention whose rows never see each other.
+"""Row-invariant matrix products and attention.
 
-The law rests on this file: a row of a forward pass gets the same bits whatever rows stand beside
-it, so verifying many tokens at once gives each the logits it would have had alone. On the CPU the
-products are native (`engine.model._kernels`, q8) or oneDNN's on weights packed once (f32, bf16), and
-attention is native; elsewhere both are plain torch, which may round differently by shape.
-Nothing here knows what a model is.
+Exactness rests on this file: a row of a forward pass gets the same bits whatever other rows are in
+the batch, so verifying many tokens at once gives each of them the logits it would have had alone.
+On the CPU, products are native (`engine.model._kernels`, q8) or oneDNN's on weights packed once
+(f32, bf16), and attention is native; elsewhere both are plain torch, which may round by shape.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ Product = Callable[[Tensor], Tensor]  # [rows, in] -> [rows, out]
 
 @dataclass(slots=True)
 class Rows:
-    """The rows of one forward pass: row i goes to cache row `base + i` and sees the committed
-    rows 0 .. base - 1, its ancestors by `parents` (-1: none in this pass) and itself."""
+    """The rows of one forward pass. Row i goes to cache row `base + i` and attends to the committed
+    rows 0 .. base - 1, to its ancestors by `parents` (-1: none in this pass) and to itself."""
 
     base: int
     parents: np.ndarray  # int32 [rows]
     positions: Tensor  # int64 [rows]: base + depth
-    _mask: Tensor | None = field(default=None, repr=False)  # of the device that asked last
+    _mask: Tensor | None = field(default=None, repr=False)  # cached for one device
 
     @classmethod
     def of(cls, base: int, parents: list[int], device: torch.device) -> Rows:
@@ -45,8 +44,7 @@ class Rows:
         return cls(base, np.asarray(parents, np.int32), positions)
 
     def mask(self, device: torch.device) -> Tensor:
-        """Bool [rows, base + rows], True where a row may look. Made once for all layers of a
-        device."""
+        """The attention mask: bool [rows, base + rows], made once for all layers of a device."""
         if self._mask is not None and self._mask.device == device:
             return self._mask
         rows = len(self.parents)
@@ -61,8 +59,8 @@ class Rows:
 
 
 class Q8:
-    """y = x W + b with W in 8-bit blocks and x quantised row by row: integer sums are exact, so
-    every processor gives the same bits. Weights take 1.06 to 1.13 bytes each."""
+    """y = x W + b with W in 8-bit blocks and x quantised row by row. Integer sums are exact, so
+    every processor gives the same bits. A weight takes 1.06 to 1.13 bytes."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         if weight.dtype == torch.bfloat16:
@@ -80,10 +78,10 @@ class Q8:
 
 
 class Packed:
-    """y = x W + b by oneDNN on weights reordered once, as `nn.Linear` would do for every call.
+    """y = x W + b by oneDNN, on weights that are reordered once rather than for every call.
 
-    A single row is padded to two: for one row oneDNN picks another kernel, which rounds
-    differently (facts measured on several processors; `Target` checks it again at load).
+    A single row is padded to two, because oneDNN has another kernel for one row, which rounds
+    differently (seen on several processors; checked again at load).
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -100,7 +98,7 @@ class Packed:
 
 
 class Stock:
-    """`F.linear`. With `alone`, one row a call: slow, and the same bits for any number of rows."""
+    """`F.linear`. `alone`: one row per call, slow but the same bits for any number of rows."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, alone: bool = False) -> None:
         self.weight, self.bias, self.alone = weight, bias, alone
@@ -112,7 +110,7 @@ class Stock:
         return torch.cat([F.linear(x[n : n + 1], self.weight, self.bias) for n in range(len(x))])
 
 
-_packing = True  # set False once, with one log line, where oneDNN's packed product is missing
+_packing = True  # False once oneDNN's packed product turned out to be missing
 
 
 def product(
@@ -122,8 +120,8 @@ def product(
     exact: bool = False,
     int8: bool = False,
 ) -> Product:
-    """The fastest product with `weight` [out, in] on the device where it lies; row-invariant on a
-    CPU, and with `exact` or `int8` on a CUDA card."""
+    """The fastest product with `weight` [out, in] on its device; row-invariant on a CPU, and with
+    `exact` or `int8` on a CUDA card."""
     global _packing
     if q8:
         return Q8(weight, bias)
@@ -139,7 +137,7 @@ def product(
         except (RuntimeError, AttributeError) as error:
             _packing = False
             log.warning(
-                "oneDNN's packed product is missing here (%s): one row at a time, slower",
+                "oneDNN's packed product is missing (%s): one row at a time, which is slower",
                 str(error).splitlines()[0],
             )
     return Stock(weight, bias, alone=True)
@@ -149,7 +147,7 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float) ->
     """Attention of `rows` over the cache: [rows, heads * d] in f32.
 
     q [rows, heads, d] f32, rotated; keys and values [kv heads, capacity, d], whose rows
-    `rows.base ...` hold this pass already. Query heads of one group share a key head.
+    `rows.base ...` hold this pass already. Grouped query heads share a key head.
     """
     if q.device.type == "cpu" and keys.dtype == torch.float32:
         out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
@@ -164,8 +162,8 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float) ->
 
 
 def masked_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """The same in plain torch: groups of query heads folded into rows, sums over keys in f64 so
-    that they do not depend on where the masked rows stand. mask: bool [rows, keys]."""
+    """Attention in plain torch: grouped query heads are folded into rows, and sums over keys are in
+    f64 so that they do not depend on where masked keys are. mask: bool [rows, keys]."""
     count, heads, d = q.shape
     kv = keys.shape[0]
     folded = q.view(count, kv, heads // kv, d).permute(1, 2, 0, 3).reshape(kv, -1, d)

@@ -1,6 +1,6 @@
-"""Which devices and which number format; what of a model a CUDA card has memory for.
+"""Devices, number formats, and whether a model fits into the memory of CUDA cards.
 
-Sizes are told before anything is loaded, and nothing is moved elsewhere when it does not fit.
+Sizes are checked before anything is loaded; a model that does not fit is refused, not offloaded.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from engine.model.hf_model import UnsupportedModel
 
 log = logging.getLogger(__name__)
 
-LEAST = 1024  # tokens of context that a model must have memory for, to be worth loading
-BESIDE = 600 << 20  # bytes for libraries, graphs and what fragments
-A_WORD = 16 * 40 + 64 * 6  # bytes: what a word of the vocabulary takes while tokens are chosen
+MIN_CONTEXT_TOKENS = 1024  # that must fit beside the weights
+OVERHEAD_BYTES = 600 << 20  # libraries, CUDA graphs, fragmentation
+CHOOSING_BYTES = 16 * 40 + 64 * 6  # per token of the vocabulary, while tokens are chosen
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` takes cuda, then mps, then cpu."""
+    """The torch device of a name; `auto` prefers cuda, then mps, then cpu. UnsupportedModel."""
     if name.startswith("cuda"):
         if not torch.cuda.is_available():
             raise UnsupportedModel("device cuda: none is available here; use --device cpu")
         last = torch.cuda.device_count() - 1
         if (torch.device(name).index or 0) > last:
-            raise UnsupportedModel(f"device {name}: the last card here is cuda:{last}: name others")
+            raise UnsupportedModel(f"device {name}: the last card here is cuda:{last}")
     if name != "auto":
         return torch.device(name)
     if torch.cuda.is_available():
@@ -41,15 +41,15 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_devices(text: str) -> list[torch.device]:
-    """Those that a `Config.device` names. As `devices` and `choose_device`."""
+    """The torch devices of a `Config.device`."""
     return [choose_device(name) for name in devices(text)]
 
 
 def refuse_several(
     count: int, settings: dict[str, Any], ours: bool, dtype: str, config: Config
 ) -> None:
-    """UnsupportedModel with one line where the model cannot lie on `count` devices at once. `ours`:
-    it is of Llama's family."""
+    """UnsupportedModel with one line where the model cannot be split across `count` devices.
+    `ours`: it is of Llama's family."""
     layers = settings.get("num_hidden_layers", 0)
     why = ""
     if not ours:
@@ -66,8 +66,8 @@ def refuse_several(
 
 
 def shares(layers: int, free: Sequence[int]) -> list[int]:
-    """How many of `layers` equal layers each device takes, one at least, where `free` bytes are
-    left for them: of all ways the one whose fullest device has the most bytes a layer."""
+    """How many of `layers` equal layers each device gets, at least one, given its `free` bytes:
+    the split whose fullest device has the most bytes per layer."""
     counts = [1] * len(free)
     for _ in range(layers - len(free)):
         counts[max(range(len(free)), key=lambda n: free[n] / (counts[n] + 1))] += 1
@@ -75,9 +75,8 @@ def shares(layers: int, free: Sequence[int]) -> list[int]:
 
 
 def choose_dtype(name: str, device: torch.device, folder: Path) -> str:
-    """`auto`: bf16 on a GPU; on a CPU q8 for a model that was published quantised (its weights
-    have no more than 8 bits of information each), else bf16 where the processor has it, else f32.
-    """
+    """The number format. `auto`: bf16 on a GPU; on a CPU q8 for a model published in 8 bits or
+    fewer, else bf16 where the processor supports it natively, else f32."""
     if name != "auto":
         if name not in {"f32", "bf16", "q8", "int8"}:
             raise ValueError(f"dtype {name!r}: choose auto, f32, bf16, q8 or int8")
@@ -97,19 +96,19 @@ def choose_dtype(name: str, device: torch.device, folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Bytes that a model takes."""
+    """Memory of a model, in bytes."""
 
     weights: int
-    token: int  # keys and values of one token
-    beside: int  # all else, while it runs
+    token: int  # KV cache of one token
+    beside: int  # everything else while it runs
 
 
 def size_of(
     settings: dict[str, Any], width: int, matrix: int = 0, some: range | None = None
 ) -> Size:
-    """Of a model of Llama's family with numbers of `width` bytes, by its config.json; `matrix`:
-    bytes of those of its matrices, where they are others; `some`: only these layers, with the
-    embedding before the first one and the head behind the last one."""
+    """The size of a model of Llama's family, by its config.json, with numbers of `width` bytes and
+    matrices of `matrix` bytes per weight (0: the same). `some`: only these layers, with the
+    embedding before the first and the head after the last."""
     hidden, heads = settings["hidden_size"], settings["num_attention_heads"]
     d = settings.get("head_dim") or hidden // heads
     kv = settings.get("num_key_value_heads") or heads
@@ -125,12 +124,12 @@ def size_of(
     return Size(
         len(some) * layer * matrix + begins + ends,
         2 * len(some) * kv * d * width,
-        BESIDE + A_WORD * vocab * last,
+        OVERHEAD_BYTES + CHOOSING_BYTES * vocab * last,
     )
 
 
 def check_fits(name: str, size: Size, tokens: int, card: str, free: int, total: int) -> None:
-    """UnsupportedModel with the numbers where the card has not the memory for the weights and
+    """UnsupportedModel, with the numbers, where a card lacks the memory for the weights and
     `tokens` tokens of context."""
     need = size.weights + tokens * size.token + size.beside
     if need <= free:
@@ -150,23 +149,25 @@ def placed(
     wanted: int,
     devices: list[torch.device],
 ) -> tuple[list[tuple[torch.device, int]], list[Size]]:
-    """How many layers each device takes, in their order; and what lies on each, for cards, which
-    must have the memory. `widths`: bytes of a number, and of a matrix's; `wanted`: tokens of
-    context that were asked for; 0: none in particular."""
+    """How many layers each device gets, and on cards the size of each part, which must fit
+    (UnsupportedModel). `widths`: bytes of a number and of a matrix weight; `wanted`: requested
+    tokens of context, 0 for none."""
     layers, context = settings["num_hidden_layers"], int(settings["max_position_embeddings"])
     if devices[0].type != "cuda":
         return [*zip(devices, shares(layers, [1] * len(devices)), strict=True)], []
     memory = [torch.cuda.mem_get_info(card) for card in devices]
-    left = [free - BESIDE for free, _ in memory]
+    left = [free - OVERHEAD_BYTES for free, _ in memory]
     head = size_of(settings, *widths, range(layers, layers))
     left[0] -= size_of(settings, *widths, range(0)).weights
-    left[-1] -= head.weights + head.beside - BESIDE
+    left[-1] -= head.weights + head.beside - OVERHEAD_BYTES
     places, sizes, start = [], [], 0
     for card, count, (free, total) in zip(devices, shares(layers, left), memory, strict=True):
         places.append((card, count))
         sizes.append(size_of(settings, *widths, range(start, start + count)))
         part = name if count == layers else f"{name}, layers {start} to {start + count - 1},"
-        check_fits(part, sizes[-1], min(wanted or LEAST, context), _named(card), free, total)
+        check_fits(
+            part, sizes[-1], min(wanted or MIN_CONTEXT_TOKENS, context), _named(card), free, total
+        )
         start += count
     return places, sizes
 
@@ -174,8 +175,8 @@ def placed(
 def room_on(
     cards: list[torch.device], sizes: list[Size], context: int, memory: int
 ) -> tuple[int, int]:
-    """Tokens of context, at most `context`, and bytes of remembered sequences, at most `memory`,
-    that the cards hold once the weights are loaded."""
+    """How many of `context` tokens, and of `memory` bytes of cached sequences, the cards can hold
+    once the weights are loaded."""
     torch.cuda.empty_cache()
     token = sum(size.token for size in sizes)
     for card, size in zip(cards, sizes, strict=True):
@@ -186,21 +187,21 @@ def room_on(
 
 
 def room_left(size: Size, context: int, free: int, card: str = "this card") -> int:
-    """Tokens of context, at most `context`, that `free` bytes hold once the weights are loaded. A
-    context that must be cut is logged."""
+    """How many of `context` tokens `free` bytes can hold once the weights are loaded; logged if not
+    all of them."""
     fits = max(1, (free - size.beside) // size.token)
     if fits < context:
         log.warning(
-            "memory for %d tokens of %d is left on %s: longer prompts are refused", fits, context,
+            "memory for %d of %d tokens is left on %s: longer prompts are refused", fits, context,
             card,
         )  # fmt: skip
     return min(context, fits)
 
 
 @contextmanager
-def memory_told(name: str, cards: Sequence[torch.device]) -> Iterator[None]:
-    """UnsupportedModel with the numbers where a model fills its card while it is loaded: of several
-    the one with the least left."""
+def out_of_memory_is_unsupported(name: str, cards: Sequence[torch.device]) -> Iterator[None]:
+    """Turn running out of memory while loading into UnsupportedModel, with the numbers of the
+    fullest card."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -213,7 +214,7 @@ def memory_told(name: str, cards: Sequence[torch.device]) -> Iterator[None]:
 
 
 def _named(card: torch.device) -> str:
-    """As a person would name it; with its number, where that was given."""
+    """The name of a card, with its number if that was given."""
     name = torch.cuda.get_device_name(card)
     return name if card.index is None else f"{name} ({card})"
 

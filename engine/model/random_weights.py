@@ -1,9 +1,9 @@
-"""Weights that are only noise, for timing a model's shape without its file.
+"""Random weights, for timing a model's shape without its file.
 
-    Target(folder, config, weights=RandomWeights(settings, device, dtype))
+    TorchTarget(folder, config, weights=RandomWeights(settings, device, dtype))
 
-`folder` holds config.json alone; `settings` is what it says. Each tensor is made on the device when
-it is asked for, so no second copy of the model is ever there.
+`folder` has config.json alone, `settings` is its content. Each tensor is made on the device when it
+is requested, so there is never a second copy of the model.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from torch import Tensor
 
 
 class RandomWeights:
-    """Tensors of a model of Llama's family by name. The same seed gives the same tensors on one
-    device."""
+    """The tensors of a model of Llama's family by name, from a seed."""
 
     def __init__(
         self, settings: dict[str, Any], device: torch.device, dtype: torch.dtype, seed: int = 0

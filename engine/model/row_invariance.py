@@ -1,4 +1,4 @@
-"""Whether the rows of a pass see each other, asked of this machine's own kernels at load."""
+"""The self-check at load: do this machine's kernels give a row the same bits in every batch?"""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.model.cuda.cuda_graphs import MOST
+from engine.model.cuda.static_pass import MAX_ROWS
 from engine.model.hf_model import UnsupportedModel
 from engine.model.kv_cache import Sequence, copied
 from engine.model.ops import Rows
-from engine.model.placement import memory_told
+from engine.model.placement import out_of_memory_is_unsupported
 
 if TYPE_CHECKING:
-    from engine.model.torch_target import TorchTarget
+    from engine.model.loading import LoadedModel
 
 log = logging.getLogger(__name__)
 
-MANY = 128  # rows, as in a chunk of a prompt
+PREFILL_ROWS = 128
 
 
-def checked(target: TorchTarget) -> bool:
-    """`rows_are_alone`; UnsupportedModel where a card cannot run exact passes at all."""
-    if target.device.type == "cpu":
-        return rows_are_alone(target)
+def checked(loaded: LoadedModel) -> bool:
+    """`rows_are_independent`; UnsupportedModel where a card cannot run exact passes at all."""
+    if loaded.device.type == "cpu":
+        return rows_are_independent(loaded)
     try:
-        with memory_told(target.folder.name, target.devices):
-            return rows_are_alone(target)
+        with out_of_memory_is_unsupported(loaded.folder.name, loaded.devices):
+            return rows_are_independent(loaded)
     except UnsupportedModel:
         raise
     except Exception as error:  # Triton's, its compiler's and CUDA's have no class in common
@@ -37,27 +37,27 @@ def checked(target: TorchTarget) -> bool:
 
 
 @torch.inference_mode()
-def rows_are_alone(target: TorchTarget) -> bool:
-    """Whether rows get the same bits alone and in passes of 2, 16, 64 and 128 rows (first layer and
-    head; all layers of a `Generic` model, and on a card). Logged once where they do not."""
-    ids = torch.arange(1, MANY + 1) * 7919 % target.vocab
-    scratch = copied(target.model, Sequence(), 0, 2 * MANY, False)
-    run, head = target.model.run, target.model.head
+def rows_are_independent(loaded: LoadedModel) -> bool:
+    """Whether rows get the same bits alone and in passes of 2, 16, 64 and 128 rows: first layer and
+    head, and all layers of a `Generic` model or on a card. Logged once if not."""
+    ids = torch.arange(1, PREFILL_ROWS + 1) * 7919 % loaded.model.vocab
+    scratch = copied(loaded.model, Sequence(), 0, 2 * PREFILL_ROWS, False)
+    run, head = loaded.model.run, loaded.model.head
 
     def states(start: int, stop: int) -> Tensor:
         chain = [-1, *range(stop - start - 1)]
-        if target.static is not None and target.device.type != "cpu":
+        if loaded.static is not None and loaded.device.type != "cpu":
             some, (keys, values) = ids[start:stop].tolist(), scratch.cache[0]
-            if stop - start > MOST:
-                return target.static.read(some, keys, values, start)
-            return target.static.step(some, chain, keys, values, start).states
-        rows = Rows.of(start, chain, target.device)
+            if stop - start > MAX_ROWS:
+                return loaded.static.read(some, keys, values, start)
+            return loaded.static.step(some, chain, keys, values, start).states
+        rows = Rows.of(start, chain, loaded.device)
         return run(ids[start:stop], rows, scratch.cache, layers=1)
 
     alone = torch.cat([states(n, n + 1) for n in range(3)])
     logits = torch.cat([head(alone[n : n + 1]) for n in range(3)])
     same = True
-    for count in (2, 16, 64, MANY):
+    for count in (2, 16, 64, PREFILL_ROWS):
         together, few = states(0, count), min(count, 3)
         same &= torch.equal(together[:few], alone[:few])
         if count <= 16:
@@ -66,6 +66,6 @@ def rows_are_alone(target: TorchTarget) -> bool:
         log.warning(
             "this machine's kernels round by shape (%s): decoding plainly, so that "
             "speculation cannot change the answer",
-            target.dtype_name,
+            loaded.dtype,
         )
     return same

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from engine.config import Config
-from engine.model.cuda.cuda_graphs import BUCKETS, MOST
 from engine.model.cuda.static_forward import Static
+from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS
 from engine.model.kv_cache import Sequence, SequencePool, copied
-from engine.model.llama import Named
+from engine.model.llama import TensorSource
 from engine.model.loading import load
 from engine.model.ops import Rows
 from engine.model.row_invariance import checked
@@ -33,7 +33,7 @@ class TorchTarget:
     """A loaded model, as `engine.model.target.Target`. One thread at a time; the engine's worker
     owns it."""
 
-    def __init__(self, folder: Path, config: Config, weights: Named | None = None) -> None:
+    def __init__(self, folder: Path, config: Config, weights: TensorSource | None = None) -> None:
         """As `engine.model.loading.load`; then check whether the rows of a pass are independent of
         each other on this machine (`exact`)."""
         loaded = load(folder, config, weights)
@@ -47,10 +47,10 @@ class TorchTarget:
         self.turn = 0
         self.pending: tuple[int, Draft] | None = None  # what the last forward ran
         self.keeps_states = False  # keep hidden states beside keys and values, for drafters
-        self.max_rows = MOST  # of a pass of static shape
+        self.max_rows = MAX_ROWS  # of a pass of static shape
         self._warned = False  # that memory is short
         asked = loaded.device.type == "cpu" or loaded.exact
-        self.exact = checked(self) if asked else False
+        self.exact = checked(loaded) if asked else False
 
     @property
     def device(self) -> torch.device:
@@ -117,7 +117,7 @@ class TorchTarget:
             try:
                 states = self._read(chunk)
             except torch.OutOfMemoryError as error:
-                if self.chunk <= MOST:
+                if self.chunk <= MAX_ROWS:
                     raise RuntimeError(MEMORY_FULL) from error
                 self.chunk //= 2
                 self._short(f"prompts are read {self.chunk} tokens at a time")
@@ -131,7 +131,7 @@ class TorchTarget:
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
         """As `Target.forward`. ValueError where the cache has no room; on any error the cache is as
         before."""
-        if self.static is not None and len(draft) < MOST:
+        if self.static is not None and len(draft) < MAX_ROWS:
             return self._step(self.static, last, draft, hidden)
         states = self._run([last, *draft.tokens], [-1, *(parent + 1 for parent in draft.parents)])
         scores = Scores(self.model.head(states), states if hidden else None)
@@ -182,7 +182,7 @@ class TorchTarget:
         self.pending = None
         current, base = self.sequence, len(self.tokens) + 1
         kept = current.cache if current.states is None else (*current.cache, current.states)
-        if self.static is not None and len(path) <= MOST:
+        if self.static is not None and len(path) <= MAX_ROWS:
             for part in kept:
                 self.static.keep(part, base, path)
         elif path != list(range(len(path))):

@@ -15,8 +15,9 @@ torch = pytest.importorskip("torch")
 
 from engine.config import Config  # noqa: E402
 from engine.drafting import chain  # noqa: E402
-from engine.drafting.methods.sdsat import install  # noqa: E402
-from engine.model.cuda.cuda_graphs import BUCKETS, MOST, PATIENCE  # noqa: E402
+from engine.drafting.methods.sdsat import install_embeddings  # noqa: E402
+from engine.model.cuda.cuda_graphs import CAPTURE_AFTER_USES  # noqa: E402
+from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS  # noqa: E402
 from engine.model.hf_model import UnsupportedModel  # noqa: E402
 from engine.model.random_weights import RandomWeights  # noqa: E402
 from engine.model.torch_target import TorchTarget  # noqa: E402
@@ -61,8 +62,8 @@ def test_a_request_captures_what_it_often_uses(tiny: Any) -> None:
     prompt, tree = some_tokens(40, target.vocab), some_tree(3, target.vocab)
     begin(target, prompt)
     first = target.forward(prompt[-1], tree).logits
-    for n in range(1, PATIENCE + 3):
-        assert sorted(graphs.captured) == ([4] if n >= PATIENCE else [])
+    for n in range(1, CAPTURE_AFTER_USES + 3):
+        assert sorted(graphs.captured) == ([4] if n >= CAPTURE_AFTER_USES else [])
         again = target.forward(prompt[-1], tree).logits
         torch.testing.assert_close(again, first, rtol=1e-3, atol=1e-3)
 
@@ -143,7 +144,7 @@ def test_words_put_behind_the_model_s_own_are_read(tiny: Any) -> None:
         logits = []
         for target in (captured, plainly):
             begin(target, prompt)
-            ids = install(target, rows)
+            ids = install_embeddings(target, rows)
             logits.append(target.forward(prompt[-1], chain(ids, "test")).logits)
         torch.testing.assert_close(*logits, rtol=1e-3, atol=1e-3)
         for _ in captured.warm():
@@ -185,10 +186,10 @@ def test_exact_nodes_have_the_bits_that_they_have_alone(tiny: Any, kind: str, dt
     target = load(tiny(kind), dtype, exact=True)
     assert target.exact
     prompt = some_tokens(150, target.vocab)
-    draft = some_tree(MOST - 1, target.vocab)
+    draft = some_tree(MAX_ROWS - 1, target.vocab)
     begin(target, prompt)
     whole = target.forward(prompt[-1], draft).logits
-    for size in range(0, MOST, 5):
+    for size in range(0, MAX_ROWS, 5):
         assert torch.equal(target.forward(prompt[-1], draft.first(size)).logits, whole[: size + 1])
     for node in range(0, len(draft), 5):
         begin(target, prompt)

@@ -21,7 +21,7 @@ from engine.model.placement import (
     Size,
     check_fits,
     choose_dtype,
-    memory_told,
+    out_of_memory_is_unsupported,
     placed,
     room_left,
     room_on,
@@ -213,7 +213,7 @@ def test_every_card_is_asked(free: dict[int, int], caplog: pytest.LogCaptureFixt
 
 
 def test_only_memory_is_translated() -> None:
-    with pytest.raises(KeyError), memory_told("some", []):
+    with pytest.raises(KeyError), out_of_memory_is_unsupported("some", []):
         raise KeyError("other")
 
 

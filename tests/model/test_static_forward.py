@@ -16,8 +16,8 @@ from engine.drafting import NullDrafter, chain
 from engine.drafting._drafting import Recycling
 from engine.drafting.methods.sdsat import install_embeddings
 from engine.generate import Generation, generate
-from engine.model.cuda.cuda_graphs import BUCKETS, MOST, PATIENCE, Graphs
-from engine.model.cuda.static_forward import Pass
+from engine.model.cuda.cuda_graphs import CAPTURE_AFTER_USES, CudaGraphs
+from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, StaticPass
 from engine.model.cuda.torch_ops import visible
 from engine.model.ops import Rows
 from engine.model.torch_target import TorchTarget
@@ -60,9 +60,9 @@ def test_a_row_has_the_same_bits_in_every_bucket(tiny: Any) -> None:
     target = static(tiny("qwen2"), "bf16", exact=True)
     prompt = some_tokens(90, target.vocab)
     begin(target, prompt)
-    tree = some_tree(MOST - 1, target.vocab)
+    tree = some_tree(MAX_ROWS - 1, target.vocab)
     whole = target.forward(prompt[-1], tree).logits
-    for size in range(MOST):
+    for size in range(MAX_ROWS):
         assert torch.equal(target.forward(prompt[-1], tree.first(size)).logits, whole[: size + 1])
 
 
@@ -109,7 +109,7 @@ def test_the_last_rows_of_a_cache_can_be_used(tiny: Any) -> None:
     prompt = some_tokens(200, target.vocab)
     begin(target, prompt, room=40)
     room = target.sequence.capacity - len(prompt)
-    assert 40 <= room < MOST - 1
+    assert 40 <= room < MAX_ROWS - 1
     assert len(target.forward(prompt[-1], some_tree(room, target.vocab)).logits) == room + 1
     with pytest.raises(ValueError, match="rows"):
         target.forward(prompt[-1], some_tree(room + 1, target.vocab))
@@ -229,12 +229,12 @@ def test_what_a_row_sees(seed: int) -> None:
         bits.append((bits[parent] if parent >= 0 else 0) | 1 << row)
     seen = torch.tensor([bit - (1 << 64) if bit >> 63 else bit for bit in bits])
     nothing = torch.empty(0)
-    now = Pass(base, len(parents), rows.parents, nothing, nothing, nothing, rows.positions, seen,
+    now = StaticPass(base, len(parents), rows.parents, nothing, nothing, nothing, rows.positions, seen,
                nothing, True, False)  # fmt: skip
     assert torch.equal(visible(now), rows.mask(torch.device("cpu")))
     chain = [-1, *range(size)]
     rows = Rows.of(base, chain, torch.device("cpu"))
-    now = Pass(base, size + 1, rows.parents, nothing, nothing, nothing, rows.positions, seen,
+    now = StaticPass(base, size + 1, rows.parents, nothing, nothing, nothing, rows.positions, seen,
                nothing, False, False)  # fmt: skip
     assert torch.equal(visible(now), rows.mask(torch.device("cpu")))
 
@@ -262,14 +262,14 @@ def test_where_memory_is_short_drafts_are_cut(tiny: Any, caplog: pytest.LogCaptu
     down = Full(target.model.blocks[1].down, 100)
     target.model.blocks[1].down = down
     for rows in (100, 8, 2, 1):
-        target.max_rows, down.rows = MOST, rows
+        target.max_rows, down.rows = MAX_ROWS, rows
         target._warned, down.refused = False, 0
         caplog.clear()
         target.pool.sequences[:-1] = []
         for name, drafter in few.items():
             _, done = run(target, tokenizer, Prompt(prompt.ids, max_tokens=30), drafter)
             assert answer(done) == answer(expected), (name, rows)
-        assert bool(down.refused) == (rows < MOST)
+        assert bool(down.refused) == (rows < MAX_ROWS)
         assert target.max_rows <= max(rows, 1) or rows == 100
         assert len([one for one in caplog.records if "memory is full" in one.message]) == (
             1 if down.refused else 0
@@ -298,14 +298,14 @@ def test_where_kernels_cannot_be_compiled_steps_are_launched(
 ) -> None:
     target, usual = static(tiny("llama")), load(tiny("llama"))
     assert target.static is not None
-    target.static.graphs = Graphs(target.static)  # without a card
+    target.static.graphs = CudaGraphs(target.static)  # without a card
     assert list(target.warm())[-1] == (0, len(BUCKETS))
     assert not target.static.ready
     assert len([one for one in caplog.records if "cannot be used" in one.message]) == 1
     prompt = some_tokens(30, target.vocab)
     for one in (target, usual):
         begin(one, prompt)
-    for _ in range(PATIENCE + 2):
+    for _ in range(CAPTURE_AFTER_USES + 2):
         rows = [one.forward(prompt[-1], Draft()).logits for one in (target, usual)]
         assert torch.equal(*rows)
 

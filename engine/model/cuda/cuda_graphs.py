@@ -1,9 +1,9 @@
-"""The passes of one model, captured as CUDA graphs: one for each bucket of rows.
+"""The forward passes of one model as CUDA graphs, one for each bucket of rows.
 
-A request never waits for Triton: its kernels are compiled in a thread, on buffers and a stream of
-its own. Then passes are captured while nothing is asked, or by a request that uses a bucket again
-and again (tenths of a second each). Whatever fails here is logged once, and passes that are not
-captured are launched step by step.
+A request never waits for Triton: kernels are compiled in a thread, on buffers and a stream of its
+own. Then passes are captured while the engine is idle, or by a request that uses a bucket often
+(tenths of a second each). A failure is logged once; passes without a graph are launched kernel by
+kernel.
 """
 
 from __future__ import annotations
@@ -18,63 +18,63 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, PassOutput
+
 if TYPE_CHECKING:
-    from engine.model.cuda.static_forward import Said, Static
+    from engine.model.cuda.static_forward import Static
 
 log = logging.getLogger(__name__)
 
-BUCKETS = (1, 2, 4, 8, 16, 32, 64)
-MOST = BUCKETS[-1]
-FIRST = (1, 16, 8, 4, 32, 2, 64)  # the order in which they are captured
-PATIENCE = 8  # passes of a bucket, launched step by step, before a request captures it
-PROMPTS = (1, 2, 4, 8, 16, 32, 64, 256)  # tokens of a prompt that kernels are compiled for
-TURN = 0.05  # seconds that a turn waits for the compiler
+CAPTURE_ORDER = (1, 16, 8, 4, 32, 2, 64)  # the most useful buckets first
+CAPTURE_AFTER_USES = 8  # passes of a bucket, before a request captures it
+PREFILL_SIZES = (1, 2, 4, 8, 16, 32, 64, 256)  # prompt tokens that kernels are compiled for
+WAIT_SECONDS = 0.05  # for the compiler, per turn
 COMPILING = threading.Lock()  # one model's kernels at a time
 
 
-class Graphs:
-    """What is captured, and what makes it. One thread at a time, as the model."""
+class CudaGraphs:
+    """The captured passes. One thread at a time, as for the model."""
 
     def __init__(self, static: Static) -> None:
-        """Compile the small steps in the background, if they are not in use already. (`static` is
-        handed in again and again, not kept: both would go only when garbage is collected.)"""
+        """Compile the fused kernels in the background unless they are compiled. (`static` is passed
+        to every method and not kept, which would be a reference cycle.)"""
         self.on = True  # False: nothing more is captured
-        self.captured: dict[int, tuple[Any, Said]] = {}
+        self.captured: dict[int, tuple[Any, PassOutput]] = {}
         self._uses: Counter[int] = Counter()
-        self._embedding: Tensor | None = None  # that captured passes read
+        self._embedding: Tensor | None = None  # that the captured passes read
         self._pool: Any = None
         self._compiler: threading.Thread | None = None
         if not static.ready:
-            # No daemon: one that is cut off within CUDA would take the process down at its end.
+            # Not a daemon: a thread cut off inside CUDA would crash the process at its end.
             self._compiler = threading.Thread(
                 target=self._compile, args=(static,), name="draftline-compile"
             )
             self._compiler.start()
 
-    def replay(self, bucket: int) -> Said | None:
-        """What the captured pass of a bucket says of the inputs that were sent; None: there is
-        none."""
+    def replay(self, bucket: int) -> PassOutput | None:
+        """Run the captured pass of a bucket on the inputs sent; None where there is none."""
         graph, said = self.captured.get(bucket, (None, None))
         if graph is not None:
             graph.replay()
         return said
 
     def use(self, static: Static, bucket: int) -> None:
-        """A request is about to run a pass of this bucket: captured where it often does. To be
-        called before its inputs are sent."""
+        """Count a use of this bucket and capture it if it is used often. To be called before the
+        inputs are sent."""
         if self._embedding is not static.model.embedding:
             self._forget(static)
         if self.on and static.ready and bucket not in self.captured:
             self._uses[bucket] += 1
-            if self._uses[bucket] >= PATIENCE:
+            if self._uses[bucket] >= CAPTURE_AFTER_USES:
                 self.capture(static, bucket)
 
     def warm(self, static: Static) -> Iterator[tuple[int, int]]:
-        """Capture what is not captured, a bucket or a moment of waiting a turn: (captured, of)."""
+        """Wait for the compiler, then capture the missing buckets, one per turn; yields (captured,
+        total)."""
         while self._compiler is not None and self._compiler.is_alive():
-            self._compiler.join(TURN)
+            self._compiler.join(WAIT_SECONDS)
             yield len(self.captured), len(BUCKETS)
-        for bucket in FIRST:
+        for bucket in CAPTURE_ORDER:
             if self._embedding is not static.model.embedding:
                 self._forget(static)
             if self.on and static.ready and bucket not in self.captured:
@@ -82,71 +82,73 @@ class Graphs:
             yield len(self.captured), len(BUCKETS)
 
     def _forget(self, static: Static) -> None:
-        """Words were put behind the model's own: a graph would go on reading where they are not."""
+        """Drop all graphs: rows were added to the embedding, and they read the old one."""
         self.captured.clear()
         self._embedding = static.model.embedding
 
     @torch.inference_mode()
     def capture(self, static: Static, bucket: int) -> None:
-        """Make the graph of a bucket, on a cache of its own. Where that fails nothing more is
-        captured, which is logged."""
+        """Capture the graph of a bucket on a scratch cache. After a failure, which is logged,
+        nothing more is captured."""
         start, stream = perf_counter(), torch.cuda.current_stream(static.device)
         try:
             self._capture(static, bucket)
         except Exception as error:  # CUDA's, Triton's and cuBLAS's have no class in common
-            torch.cuda.set_stream(stream)  # a capture that breaks off leaves its own in use
-            self._stop(f"steps of {bucket} rows are not captured", error)
+            torch.cuda.set_stream(stream)  # a broken capture leaves its own stream current
+            self._stop(f"passes of {bucket} rows cannot be captured", error)
             return
         log.info(
-            "captured steps of %d rows in %.1f s (%d of %d)",
+            "captured passes of %d rows in %.1f s (%d of %d)",
             bucket, perf_counter() - start, len(self.captured), len(BUCKETS),
         )  # fmt: skip
 
     def _capture(self, static: Static, bucket: int) -> None:
         device = static.device
         keys, values = static.scratch()
-        now = static.filled([0] * bucket, list(range(-1, bucket - 1)), keys, values, MOST, bucket)
+        now = static.filled(
+            [0] * bucket, list(range(-1, bucket - 1)), keys, values, MAX_ROWS, bucket
+        )
         aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(aside):  # lets libraries choose kernels and take their memory
+        with torch.cuda.stream(aside):  # libraries choose kernels and allocate
             for _ in range(2):
                 static.run(now)
         torch.cuda.synchronize(device)
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        # Only this thread must do nothing that a capture forbids; others may use the card.
+        # Thread-local: other threads may use the card meanwhile.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             said = static.run(now)
         self.captured[bucket] = graph, said
 
     @torch.inference_mode()
     def _compile(self, static: Static) -> None:
-        """Every variant of every kernel: seconds each, unless Triton has kept it on disk."""
+        """Compile every variant of every kernel: seconds each unless Triton has them on disk."""
         start, device = perf_counter(), static.device
-        log.info("compiling the steps of a pass in the background")
+        log.info("compiling kernels in the background")
         try:
             aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             with COMPILING, torch.cuda.device(device), torch.cuda.stream(aside):
                 own = static.twin()
                 keys, values = own.scratch()
-                for bucket in FIRST:
+                for bucket in CAPTURE_ORDER:
                     if not threading.main_thread().is_alive():
                         return  # the process ends
-                    own.step([0] * bucket, list(range(-1, bucket - 1)), keys, values, MOST)
-                for count in PROMPTS:
+                    own.step([0] * bucket, list(range(-1, bucket - 1)), keys, values, MAX_ROWS)
+                for count in PREFILL_SIZES:
                     if count <= keys.shape[2]:
                         own.read([0] * count, keys, values, 0)
                 aside.synchronize()
         except Exception as error:  # Triton's, its compiler's and CUDA's have no class in common
             self._stop("Triton's kernels cannot be used", error)
             return
-        log.info("compiled the steps of a pass in %.1f s", perf_counter() - start)
+        log.info("compiled kernels in %.1f s", perf_counter() - start)
         static.ready = True
 
     def _stop(self, what: str, error: Exception) -> None:
         self.on = False
         log.warning(
-            "%s, so steps are launched one by one, slower: %s", what,
+            "%s: kernels are launched one by one, which is slower: %s", what,
             " ".join(str(error).split())[:200] or type(error).__name__,
         )  # fmt: skip

@@ -1,16 +1,15 @@
-"""Passes of static shape: as many rows as the next bucket has, all inputs in one buffer, and what a
-step needs of its outcome in one answer, so that a step waits for the device once.
+"""Forward passes of static shape: rows padded to a bucket, all inputs in one buffer, and one
+transfer back, so that a step waits for the device once.
 
-The rows that fill a bucket up reach neither the cache nor the caller. On a CUDA card each bucket's
-pass is captured as a graph (`engine.model.cuda.cuda_graphs`), so that Python and launches cost nothing; until then,
-and on a CPU for the tests, the same passes are launched step by step.
+Padding rows reach neither the cache nor the caller. On a CUDA card each bucket's pass becomes a
+CUDA graph (`engine.model.cuda.cuda_graphs`), which removes the cost of Python and of launches.
+Until then, and on a CPU for the tests, the same passes are launched kernel by kernel.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +18,13 @@ import torch
 from torch import Tensor
 
 from engine.model.cuda import torch_ops
-from engine.model.cuda.cuda_graphs import BUCKETS, MOST, Graphs
+from engine.model.cuda.static_pass import (
+    BUCKETS,
+    MAX_ROWS,
+    CapturedPasses,
+    PassOutput,
+    StaticPass,
+)
 from engine.model.hf_model import UnsupportedModel
 from engine.model.llama import Llama
 from engine.records import Request
@@ -27,77 +32,51 @@ from engine.sampling.batched import best, drawn
 
 log = logging.getLogger(__name__)
 
-HEAD = 8  # integers before the rows' own: where the cache is, its rows, base, count
-SCRATCH = 4 * MOST  # rows of a cache that passes are tried on
+HEADER_INTS = 8  # of the input buffer: addresses of the cache, its capacity, base, count
+SCRATCH_ROWS = 4 * MAX_ROWS  # of the cache that passes are compiled and captured on
 
 
 Ids = np.ndarray[Any, np.dtype[np.int32]]
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
-@dataclass(slots=True)
-class Pass:
-    """What the small steps of one pass need to know. `parents` are those of the real rows."""
-
-    base: int
-    count: int  # real rows
-    parents: np.ndarray[Any, Any]  # int32 [count]
-    keys: Tensor  # [layers, kv heads, capacity, d]
-    values: Tensor
-    meta: Tensor  # int64: address of keys, of values; capacity, base, count
-    positions: Tensor  # int64 [rows]
-    seen: Tensor  # int64 [rows]: bit i: row i of the pass is an ancestor, or the row itself
-    path: Tensor  # int64 [rows, MOST]: ancestors by depth, the row itself last
-    tree: bool  # False: row i follows row i - 1
-    exact: bool
-
-
-@dataclass(slots=True)
-class Said:
-    """What a pass said; the next one may write over it."""
-
-    states: Tensor  # [rows, width]
-    logits: Tensor  # [rows, vocabulary] in the model's dtype
-    best: Tensor  # int64 [rows]
-
-
 class Static:
-    """The passes of one model."""
+    """The static passes of one model. `graphs`, once set, replays captured passes."""
 
-    def __init__(self, model: Llama, exact: bool = False, graphs: bool = True) -> None:
-        """`exact`: a row gets the same bits in every bucket. UnsupportedModel where that cannot
-        be had."""
+    def __init__(self, model: Llama, exact: bool = False) -> None:
+        """`exact`: a row gets the same bits in every bucket. UnsupportedModel where this device
+        cannot do that."""
         self.model, self.device, self.exact = model, model.device, exact
         cuda = self.device.type == "cuda"
-        self.fused = _fused(self.device)  # None: plain torch does the small steps
+        self.fused = _fused(self.device)  # None: plain torch between the matrix products
         if cuda and exact and self.fused is None:
             raise UnsupportedModel("exact needs Triton on a GPU: install it, or leave --exact out")
-        # Whether they may be used: they are compiled then. An exact model has no other steps.
+        # Whether the fused kernels are compiled. An exact model has no others.
         self.ready = exact and self.fused is not None
-        self._likely: tuple[int, Tensor, Tensor] | None = None  # width, on the device, here
-        self._width = self._ready_width = 0  # likeliest words asked for, and here
-        rows = HEAD + 3 * MOST
-        self._sent = rows + MOST * MOST if exact else rows
-        self.box = torch.zeros(rows + MOST * MOST, dtype=torch.int64, device=self.device)
-        self._host = torch.zeros(rows + MOST * MOST, dtype=torch.int64, pin_memory=cuda)
-        self._moved = torch.zeros(MOST, dtype=torch.int64, device=self.device)
-        self._path = torch.zeros(MOST, dtype=torch.int64, pin_memory=cuda)
-        self._chosen = torch.zeros(MOST, dtype=torch.int64, pin_memory=cuda)
-        self.ids, self.positions, self.seen = self.box[HEAD:rows].view(3, MOST)
-        self.path = self.box[rows:].view(MOST, MOST)
+        self._likely: tuple[int, Tensor, Tensor] | None = None  # width, on the device, on the host
+        self._width = self._ready_width = 0  # most likely tokens: requested, and on the host
+        rows = HEADER_INTS + 3 * MAX_ROWS
+        self._sent = rows + MAX_ROWS * MAX_ROWS if exact else rows
+        self.box = torch.zeros(rows + MAX_ROWS * MAX_ROWS, dtype=torch.int64, device=self.device)
+        self._host = torch.zeros(rows + MAX_ROWS * MAX_ROWS, dtype=torch.int64, pin_memory=cuda)
+        self._moved = torch.zeros(MAX_ROWS, dtype=torch.int64, device=self.device)
+        self._path = torch.zeros(MAX_ROWS, dtype=torch.int64, pin_memory=cuda)
+        self._chosen = torch.zeros(MAX_ROWS, dtype=torch.int64, pin_memory=cuda)
+        self.ids, self.positions, self.seen = self.box[HEADER_INTS:rows].view(3, MAX_ROWS)
+        self.path = self.box[rows:].view(MAX_ROWS, MAX_ROWS)
         self._copied = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         self._norms = [
             None if block.qk_norm is None else torch.stack(block.qk_norm) for block in model.blocks
         ]
-        self.graphs = Graphs(self) if graphs and cuda and self.fused is not None else None
+        self.graphs: CapturedPasses | None = None
 
     # -- passes ------------------------------------------------------------------------------------
 
     def step(
         self, tokens: list[int], parents: list[int], keys: Tensor, values: Tensor, base: int
-    ) -> Said:
-        """Run up to MOST rows; what they said, of the real rows. IndexError for ids that there are
-        not, torch.OutOfMemoryError where the card is full; the cache's live rows stay."""
+    ) -> PassOutput:
+        """Run up to MAX_ROWS rows and return the outputs of the real ones. IndexError for unknown
+        ids, torch.OutOfMemoryError where the card is full; committed rows stay intact."""
         bucket = next(size for size in BUCKETS if size >= len(tokens))
         said = None
         if self.graphs is not None:
@@ -109,37 +88,37 @@ class Static:
             said = self.run(now)
         self._ready_width = 0
         count = len(tokens)
-        return Said(said.states[:count], said.logits[:count], said.best[:count])
+        return PassOutput(said.states[:count], said.logits[:count], said.best[:count])
 
     def read(
         self, tokens: list[int], keys: Tensor, values: Tensor, base: int, layers: int | None = None
     ) -> Tensor:
-        """Hidden states [tokens, width] of tokens that follow each other, any number of them;
-        `layers`: after the first so many."""
+        """Hidden states [tokens, width] of any number of consecutive tokens, after the first
+        `layers` layers (None: all)."""
         self._check(tokens)
         count = len(tokens)
         self._send([keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count], 5)
         places = torch.arange(base, base + count, device=self.device)
         parents = np.arange(-1, count - 1, dtype=np.int32)
-        now = Pass(base, count, parents, keys, values, self.box, places, self.seen, self.path,
+        now = StaticPass(base, count, parents, keys, values, self.box, places, self.seen, self.path,
                    False, self.exact)  # fmt: skip
         ids = torch.tensor(tokens, dtype=torch.int64).to(self.device)
         return self._states(ids, now, layers)
 
     @torch.inference_mode()
-    def choices(self, said: Said, logits: Tensor, request: Request, place: int) -> list[int]:
-        """The model's own token after every row; the first row stands before `place`. This is
-        where a step waits for the device. -1: the logits are no numbers. `logits`: the same in
-        f32, of which the likeliest words come along, where they were asked for before."""
+    def choices(self, said: PassOutput, logits: Tensor, request: Request, place: int) -> list[int]:
+        """The model's token after every row; row 0 precedes position `place`. A step waits for
+        the device here. -1: the logits are not finite. `logits`: the same in f32; their most
+        likely tokens are transferred too if the last pass's were requested."""
         count, found = len(said.best), said.best
         if request.temperature > 0:
             positions = self.positions[:count] - self.positions[:1] + place
             try:
                 found = drawn(said.logits, positions, request)
             except torch.OutOfMemoryError:
-                found = drawn(said.logits, positions, request, together=1)
+                found = drawn(said.logits, positions, request, max_rows=1)
         self._chosen[:count].copy_(found, non_blocking=True)
-        width, self._width = self._width, 0  # to be asked for again behind every pass
+        width, self._width = self._width, 0  # requested anew after every pass
         if width:
             self._fetch(logits, width)
         self._finish()
@@ -148,8 +127,8 @@ class Static:
 
     @torch.inference_mode()
     def likely(self, logits: Tensor, width: int) -> tuple[Ids, Floats]:
-        """The `width` likeliest words of every row, and their logits; good until the next pass.
-        Who asks after every pass does not wait: they have come with the choices."""
+        """The `width` most likely tokens of every row and their logits, valid until the next pass.
+        For callers that ask after every pass they were transferred with the choices."""
         if self._ready_width != width:
             self._fetch(logits, width)
             self._finish()
@@ -160,7 +139,7 @@ class Static:
 
     def _fetch(self, logits: Tensor, width: int) -> None:
         if self._likely is None or self._likely[0] != width:
-            there = torch.zeros(2, MOST, width, dtype=torch.int32, device=self.device)
+            there = torch.zeros(2, MAX_ROWS, width, dtype=torch.int32, device=self.device)
             here = torch.zeros(there.shape, dtype=torch.int32, pin_memory=there.is_cuda)
             self._likely = width, there, here
         _, there, here = self._likely
@@ -187,13 +166,13 @@ class Static:
         start = base + first
         cache[..., start : start + count, :] = cache.index_select(-2, rows)
 
-    def run(self, now: Pass) -> Said:
-        """Launch a pass, step by step."""
+    def run(self, now: StaticPass) -> PassOutput:
+        """Launch a pass, kernel by kernel."""
         states = self._states(self.ids[: len(now.positions)], now)
         logits = self.model.words(states)
-        return Said(states, logits, best(logits))
+        return PassOutput(states, logits, best(logits))
 
-    def _states(self, ids: Tensor, now: Pass, layers: int | None = None) -> Tensor:
+    def _states(self, ids: Tensor, now: StaticPass, layers: int | None = None) -> Tensor:
         model = self.model
         do: Any = self.fused if self.fused is not None and self.ready else torch_ops
         x, delta = model.embedding[ids].to(model.dtype), None
@@ -216,8 +195,8 @@ class Static:
         values: Tensor,
         base: int,
         bucket: int,
-    ) -> Pass:
-        """The buffer filled for a pass. Rows that fill the bucket up stand beside row 0."""
+    ) -> StaticPass:
+        """Fill the input buffer for a pass. Padding rows get the position of row 0."""
         self._check(tokens)
         count = len(tokens)
         depths, bits = [0] * count, [0] * count
@@ -228,25 +207,25 @@ class Static:
                 depths[row], bits[row] = depths[parent] + 1, bits[parent] | 1 << row
         inputs = np.zeros(self._sent, np.int64)
         inputs[:5] = keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count
-        ids, positions, seen = inputs[HEAD : HEAD + 3 * MOST].reshape(3, MOST)
+        ids, positions, seen = inputs[HEADER_INTS : HEADER_INTS + 3 * MAX_ROWS].reshape(3, MAX_ROWS)
         ids[:count] = tokens
         positions[:] = base
         positions[:count] += depths
         seen[:] = 1
         seen[:count] = np.array(bits, np.uint64).view(np.int64)
         if self.exact:
-            places = inputs[HEAD + 3 * MOST :].reshape(MOST, MOST)
+            places = inputs[HEADER_INTS + 3 * MAX_ROWS :].reshape(MAX_ROWS, MAX_ROWS)
             for row, parent in enumerate(parents):
                 places[row] = places[parent] if parent >= 0 else 0
                 places[row, depths[row]] = row
         self._send(inputs, self._sent)
-        return Pass(
+        return StaticPass(
             base, count, np.asarray(parents, np.int32), keys, values, self.box,
             self.positions[:bucket], self.seen[:bucket], self.path, True, self.exact,
         )  # fmt: skip
 
     def _check(self, tokens: list[int]) -> None:
-        """A card that is asked for an embedding that there is not is lost for the whole process."""
+        """IndexError for unknown ids: on a card they would end the whole process."""
         count = len(self.model.embedding)
         if min(tokens) < 0 or max(tokens) >= count:
             raise IndexError(f"the model has tokens 0 to {count - 1} only")
@@ -258,7 +237,7 @@ class Static:
         self._mark()
 
     def _wait(self) -> None:
-        """Until the pinned buffers were read."""
+        """Wait until the pinned buffers have been read."""
         if self._copied is not None:
             self._copied.synchronize()
 
@@ -269,31 +248,33 @@ class Static:
     # -- graphs ------------------------------------------------------------------------------------
 
     def warm(self) -> Iterator[tuple[int, int]]:
-        """Capture what is not captured, one bucket a turn: (captured, of)."""
+        """Capture the missing CUDA graphs, one per turn; yields (captured, total)."""
         if self.graphs is not None:
             yield from self.graphs.warm(self)
 
     def twin(self) -> Static:
-        """The same passes, fused, on buffers of their own."""
-        made = Static(self.model, self.exact, graphs=False)
+        """The same passes with fused kernels, on buffers of their own."""
+        made = Static(self.model, self.exact)
         made.ready = True
         return made
 
     def scratch(self) -> tuple[Tensor, Tensor]:
-        """A small cache that passes are tried on."""
+        """A small cache to compile and capture passes on."""
         model = self.model
-        shape = (2, model.layers, model.kv_heads, SCRATCH, model.head_dim)
+        shape = (2, model.layers, model.kv_heads, SCRATCH_ROWS, model.head_dim)
         keys, values = torch.zeros(shape, dtype=model.cache_dtype, device=self.device)
         return keys, values
 
 
 def _fused(device: torch.device) -> ModuleType | None:
-    """The fused steps, where they run. One log line where they should and do not."""
+    """The fused kernels, where they run; logged once where Triton is missing on a card."""
     if device.type != "cuda":
         return None
     try:
         from engine.model.cuda import triton_ops
     except ImportError as error:
-        log.warning("Triton is missing (%s): steps are launched one by one, slower", error)
+        log.warning(
+            "Triton is missing (%s): kernels are launched one by one, which is slower", error
+        )
         return None
     return triton_ops

@@ -1,5 +1,5 @@
-"""The small steps of a pass, in plain torch: what `engine.model.cuda.triton_ops` means, and what runs where Triton
-is not (on a CPU, in the tests) or is not ready yet."""
+"""Norms, rotation, attention and activation of a static pass in plain torch: the reference for
+`engine.model.cuda.triton_ops`, used on a CPU and until Triton's kernels are compiled."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from engine.model.ops import Rows
 from engine.model.ops import attend as attend_here
 
 if TYPE_CHECKING:
-    from engine.model.cuda.static_forward import Pass
-    from engine.model.llama import Llama
+    from engine.model.cuda.static_pass import AttentionShape, StaticPass
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """x + delta, and the same normed by root mean square. [rows, width]"""
+    """x + delta and its RMS norm, both [rows, width]."""
     x = x if delta is None else x + delta
     return x, F.rms_norm(x.float(), (x.shape[-1],), weight, eps).to(x.dtype)
 
@@ -29,8 +28,10 @@ def gate(both: Tensor) -> Tensor:
     return F.silu(first) * second
 
 
-def turn(model: Llama, n: int, norms: Tensor | None, qkv: Tensor, now: Pass) -> Tensor:
-    """q [rows, heads, d] turned by position; k and v go to the cache."""
+def turn(
+    model: AttentionShape, n: int, norms: Tensor | None, qkv: Tensor, now: StaticPass
+) -> Tensor:
+    """Rotated q [rows, heads, head dim]; k and v are written to the cache."""
     rows, heads, both = len(qkv), model.heads, model.heads + model.kv_heads
     split = qkv.float().view(rows, both + model.kv_heads, model.head_dim)
     qk = split[:, :both]
@@ -46,9 +47,9 @@ def turn(model: Llama, n: int, norms: Tensor | None, qkv: Tensor, now: Pass) -> 
     return qk[:, :heads].to(now.keys.dtype)
 
 
-def attend(model: Llama, n: int, q: Tensor, now: Pass) -> Tensor:
-    """Attention over the live part of the cache: [rows, heads * d]. Rows that only fill a pass up
-    come out as zeros on a CPU."""
+def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
+    """Attention over the committed and new rows of the cache: [rows, heads * head dim]. Padding rows
+    are zeros on a CPU."""
     keys, values = now.keys[n], now.values[n]
     if q.device.type == "cpu":
         rows = Rows(now.base, now.parents, now.positions[: now.count])
@@ -57,7 +58,7 @@ def attend(model: Llama, n: int, q: Tensor, now: Pass) -> Tensor:
         return mixed.to(model.dtype)
     stop, (count, heads, d) = now.base + now.count, q.shape
     kv, group = model.kv_heads, heads // model.kv_heads
-    # Query heads that share a key head are rows of it, since not every kernel of torch shares keys.
+    # Query heads that share a key head become rows: not every torch kernel does grouped queries.
     asked = q.view(count, kv, group, d).permute(1, 2, 0, 3).reshape(kv, group * count, d)
     mixed = F.scaled_dot_product_attention(
         asked[None],
@@ -69,8 +70,8 @@ def attend(model: Llama, n: int, q: Tensor, now: Pass) -> Tensor:
     return mixed.view(kv, group, count, d).permute(2, 0, 1, 3).reshape(count, heads * d)
 
 
-def visible(now: Pass) -> Tensor:
-    """Bool [rows, live keys]: which a row may look at."""
+def visible(now: StaticPass) -> Tensor:
+    """Bool [rows, keys]: which keys a row may attend to."""
     key = torch.arange(now.base + now.count, device=now.positions.device)
     if not now.tree:
         return key <= now.positions[:, None]

@@ -17,8 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from engine.model.cuda.static_forward import Pass
-    from engine.model.llama import Llama
+    from engine.model.cuda.static_pass import AttentionShape, StaticPass
 
 TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 MOST = 64  # rows whose ancestors one integer holds
@@ -249,7 +248,9 @@ def gate(both: Tensor) -> Tensor:
     return out
 
 
-def turn(model: Llama, n: int, norms: Tensor | None, qkv: Tensor, now: Pass) -> Tensor:
+def turn(
+    model: AttentionShape, n: int, norms: Tensor | None, qkv: Tensor, now: StaticPass
+) -> Tensor:
     """q [rows, heads, d] turned by position; k and v go to the cache."""
     rows, d = len(qkv), model.head_dim
     q = torch.empty(rows, model.heads, d, dtype=qkv.dtype, device=qkv.device)
@@ -262,7 +263,7 @@ def turn(model: Llama, n: int, norms: Tensor | None, qkv: Tensor, now: Pass) -> 
     return q
 
 
-def attend(model: Llama, n: int, q: Tensor, now: Pass) -> Tensor:
+def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
     """Attention over the live part of the cache: [rows, heads * d]."""
     rows, heads, d = q.shape
     group = heads // model.kv_heads

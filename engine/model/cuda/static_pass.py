@@ -1,0 +1,68 @@
+"""The data of a forward pass of static shape, and what its kernels need to know of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+BUCKETS = (1, 2, 4, 8, 16, 32, 64)  # rows of a pass
+MAX_ROWS = BUCKETS[-1]
+
+
+@dataclass(slots=True)
+class StaticPass:
+    """The inputs of one pass. `parents` are those of the real rows; further rows are padding."""
+
+    base: int  # committed rows in the cache
+    count: int  # real rows
+    parents: np.ndarray[Any, Any]  # int32 [count]
+    keys: Tensor  # [layers, kv heads, capacity, head dim]
+    values: Tensor
+    meta: Tensor  # int64: addresses of keys and values; capacity, base, count
+    positions: Tensor  # int64 [rows]
+    seen: Tensor  # int64 [rows]: bit i is set where row i is an ancestor or the row itself
+    path: Tensor  # int64 [rows, MAX_ROWS]: ancestors by depth, the row itself last
+    tree: bool  # False: row i follows row i - 1
+    exact: bool
+
+
+@dataclass(slots=True)
+class PassOutput:
+    """The outputs of one pass; the next one may overwrite them."""
+
+    states: Tensor  # [rows, width]
+    logits: Tensor  # [rows, vocabulary] in the model's dtype
+    best: Tensor  # int64 [rows]: the largest logit's token
+
+
+class AttentionShape(Protocol):
+    """The part of a model that the kernels between its matrix products need."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float  # of attention scores
+    eps: float  # of RMS norms
+    turns: Tensor  # rotary embedding: complex [positions, head_dim / 2]
+    dtype: torch.dtype
+
+
+class CapturedPasses(Protocol):
+    """Passes captured as CUDA graphs, by bucket; `CudaGraphs` is the implementation."""
+
+    def use(self, static: Any, bucket: int) -> None:
+        """Announce a pass of this bucket, before its inputs are sent."""
+        ...
+
+    def replay(self, bucket: int) -> PassOutput | None:
+        """Replay the captured pass of a bucket; None where there is none."""
+        ...
+
+    def warm(self, static: Any) -> Iterator[tuple[int, int]]:
+        """Capture the missing passes, one per turn; yields (captured, total)."""
+        ...
