@@ -1,8 +1,8 @@
-"""A little model writes ahead, a big one checks: every function of engine/research/two_models.py once.
+"""Speculative decoding with two models: every function of engine/research/two_models.py once.
 
     python examples/two_models.py [LITTLE [BIG]]
 
-Names of models or folders; both must share a tokenizer.
+LITTLE and BIG are model names or folders with the same tokenizer.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from engine.research.two_models import agreement, generate_and_check, load, spec
 
 little, big = [*sys.argv[1:], *("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")[len(sys.argv) - 1 :]]
 pair = load(little, big)
-prompts = ["def add(left, right):", "for number in range(10):\n"]  # of different lengths: padded
+prompts = [
+    "def add(left, right):",
+    "for number in range(10):\n",
+]  # of different lengths, so they are padded
 
-print("Would both write the next 8 tokens alike?")
+print("Would both models write the same next 8 tokens?")
 print(generate_and_check(pair, prompts, 8) or "Not in every row.")
 
-print("\nFor how many tokens do they agree?")
+print("\nOn how many tokens do they agree?")
 print(agreement(pair, prompts[0], 20, print), "of 20")
 
-print("\nThe big model's own text, in fewer passes of it:")
+print("\nThe big model's own text, in fewer passes:")
 greedy = speculative_decoding(pair, prompts, 40)
 for text in greedy.texts:
     print("---", text, sep="\n")

@@ -1,7 +1,8 @@
-"""Drafting: guessing what the model will write next, from text that exists.
+"""Drafting: proposing the next tokens cheaply, for the model to verify in one pass.
 
-A *drafter* proposes one tree a step and is told what became of it; `next_token` is the one in use.
-Nothing a drafter does can change the answer: verification sees to that.
+A *drafter* proposes one tree of tokens per step and is told which of them were accepted.
+`next_token` holds the default drafter; `registry` lists all of them. A drafter decides how fast an
+answer comes, never what it says: that is the verification's job (`engine.sampling`).
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from index.records import Span
 
 @dataclass(slots=True)
 class DraftContext:
-    """What a drafter may look at: the prompt, the output so far, and what is expected to recur."""
+    """What a drafter may look at. One instance per request; `output` and `room` change per step."""
 
     prompt: list[int]
-    predictions: list[list[int]] = field(default_factory=list)
-    output: list[int] = field(default_factory=list)
-    room: int = 0  # nodes that this step may draft at most
-    path: str = ""  # of the text that is edited or completed, if it has one
-    whole: bool = False  # the answer repeats all of predictions[0], a file
-    start: int = 0  # in predictions[0], where the answer starts to repeat it
-    span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its place
-    documents: Callable[[int], Span | None] | None = None  # token of the prompt -> its place
-    history: list[list[int]] = field(default_factory=list)  # what was written before, newest last
-    request: Request = field(default_factory=lambda: Request("complete"))  # how it is sampled
-    verification: Verification = "match"  # how drafts are judged: drafters that draw must know
-    eos_ids: frozenset[int] = frozenset()  # ids that end the answer: nothing is drafted behind one
+    predictions: list[list[int]] = field(default_factory=list)  # texts the answer may repeat
+    output: list[int] = field(default_factory=list)  # committed tokens so far
+    room: int = 0  # maximum number of nodes in this step's draft
+    path: str = ""  # file being edited or completed, if any
+    whole: bool = False  # the answer is a new version of all of predictions[0]
+    start: int = 0  # token of predictions[0] at which the answer starts to repeat it
+    span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> source location
+    documents: Callable[[int], Span | None] | None = None  # prompt token -> source location
+    history: list[list[int]] = field(default_factory=list)  # earlier answers, newest last
+    request: Request = field(default_factory=lambda: Request("complete"))  # sampling parameters
+    verification: Verification = "match"
+    eos_ids: frozenset[int] = frozenset()  # tokens that end the answer; drafts stop at them
 
     @property
     def last(self) -> int:
@@ -39,7 +40,7 @@ class DraftContext:
         return self.output[-1] if self.output else self.prompt[-1]
 
     def tail(self, count: int) -> list[int]:
-        """The last `count` committed tokens."""
+        """The last `count` tokens of prompt and output."""
         if len(self.output) >= count:
             return self.output[-count:]
         missing = count - len(self.output)
@@ -47,30 +48,33 @@ class DraftContext:
 
 
 class Drafter(Protocol):
-    """Proposes trees and learns from their fate. One instance serves one request."""
+    """Proposes trees and learns from their verification. One instance serves one request."""
 
-    needs_prompt_states: bool  # whether it is to be told how the prompt is read
+    needs_prompt_states: bool  # whether `observe_prompt` is called
 
     def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
-        """Before `begin`, of each chunk of the prompt that is not in the cache yet: its tokens and
-        hidden states, whose logits `target.logits` computes. Only where `needs_prompt_states` is set."""
+        """Receive each chunk of the prompt that is prefilled (not the cached part): its tokens and
+        hidden states, from which `target.logits` computes logits. Called before `begin`."""
 
     def begin(self, context: DraftContext) -> None:
-        """Once, after the prompt was read."""
+        """Start a request, after prefill."""
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        """At most `context.room` nodes that may follow the committed tokens; may be empty."""
+        """A tree of at most `context.room` nodes that may follow the committed tokens; may be
+        empty."""
         ...
 
     def observe(
         self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
     ) -> None:
-        """After every verification: the accepted path, the tokens committed (the path's and the
-        model's own, cut where the answer ends), the pass's Scores, and the whole step's time."""
+        """Receive the result of a step.
+
+        `path`: the accepted nodes. `committed`: their tokens and the model's own next token, cut
+        where the answer ends. `scores`: the Scores of the pass. `seconds`: duration of the step."""
 
 
 class NullDrafter:
-    """The drafter that drafts nothing: plain decoding."""
+    """Drafts nothing: plain autoregressive decoding. Base class of the other drafters."""
 
     needs_prompt_states = False
 
@@ -90,6 +94,6 @@ class NullDrafter:
 
 
 def chain(tokens: list[int], source: str) -> Draft:
-    """A draft without branches, each token as good as certain."""
+    """A draft without branches, every token with probability 1."""
     count = len(tokens)
     return Draft(tokens, list(range(-1, count - 1)), [1.0] * count, [source] * count)

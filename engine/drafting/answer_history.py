@@ -1,8 +1,8 @@
-"""Memory: what this session wrote, so that later answers may copy it. It is not kept on disk.
+"""In-memory history of a session's answers, so that later answers may copy from them.
 
-An answer belongs to a client and to the file it was written for; it is forgotten with either. What
-was written for a file that is gone from the disk is never offered. What the model itself held
-likely (engine/drafting/methods/token_recycling.py) belongs to a client, too.
+An answer belongs to a client and to the file it was written for, and is forgotten with either.
+Answers for a file that has since been deleted are never offered. The Token Recycling tables
+(`methods/token_recycling.py`) are kept here per client, too. Nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -15,56 +15,58 @@ from pathlib import Path
 from engine.drafting._drafting import Recycling
 from engine.drafting.methods.token_recycling import WIDTH
 
-MAX_HISTORY_TOKENS = 2048  # tokens of one client's answers that are offered
-MAX_TABLES = 4  # clients with a table of the model's own, which takes 40 bytes for each id
+MAX_HISTORY_TOKENS = 2048  # offered to one client
+MAX_ANSWERS = 64  # of all clients together
+MAX_TABLES = 4  # Token Recycling tables; each takes 40 bytes per token of the vocabulary
 
 
 @dataclass(frozen=True, slots=True)
 class PastAnswer:
-    """What was written, for whom and for which file."""
+    """An answer, and the client and file it was written for."""
 
     client: str
     path: str
     tokens: list[int]
-    file: bool  # there was such a file then
+    file_existed: bool  # when the answer was written
 
     @property
-    def lives(self) -> bool:
-        return not self.file or Path(self.path).is_file()
+    def is_current(self) -> bool:
+        return not self.file_existed or Path(self.path).is_file()
 
 
 class AnswerHistory:
-    """The last answers of each client. Any thread may call."""
+    """The most recent answers of each client. Thread-safe."""
 
     def __init__(self, vocabulary: int = 0) -> None:
-        """`vocabulary`: how many ids the model has."""
+        """`vocabulary`: the number of token ids of the model."""
         self._lock = threading.Lock()
-        self._answers: deque[PastAnswer] = deque(maxlen=64)
+        self._answers: deque[PastAnswer] = deque(maxlen=MAX_ANSWERS)
         self._vocabulary = vocabulary
-        self._tables: dict[tuple[str, int], Recycling] = {}  # the last one used is last
+        self._tables: dict[tuple[str, int], Recycling] = {}  # least recently used first
 
     def add(self, client: str, path: str, tokens: list[int]) -> None:
-        """An answer for the file `path` was written."""
-        file = bool(path) and Path(path).is_file()
+        """Remember an answer that was written for the file `path` ("" for none)."""
+        file_existed = bool(path) and Path(path).is_file()
         if tokens:
+            answer = PastAnswer(client, path, tokens[-MAX_HISTORY_TOKENS:], file_existed)
             with self._lock:
-                self._answers.append(PastAnswer(client, path, tokens[-MAX_HISTORY_TOKENS:], file))
+                self._answers.append(answer)
 
     def of(self, client: str) -> list[list[int]]:
-        """The client's answers, newest last, MOST tokens at most."""
+        """The client's answers, newest last, MAX_HISTORY_TOKENS tokens at most."""
         found: list[list[int]] = []
         room = MAX_HISTORY_TOKENS
         with self._lock:
             answers = list(self._answers)
-        for one in reversed(answers):
-            if one.client == client and len(one.tokens) <= room and one.lives:
-                found.insert(0, one.tokens)
-                room -= len(one.tokens)
+        for answer in reversed(answers):
+            if answer.client == client and len(answer.tokens) <= room and answer.is_current:
+                found.insert(0, answer.tokens)
+                room -= len(answer.tokens)
         return found
 
     def recycling(self, client: str, width: int = WIDTH) -> Recycling:
-        """The client's table of what the model held likely, `width` successors of a token; the one
-        longest unused makes room."""
+        """The client's Token Recycling table with `width` successors per token. Beyond MAX_TABLES
+        the least recently used table is dropped."""
         key = (client, width)
         with self._lock:
             table = self._tables.pop(key, None) or Recycling(self._vocabulary, width)
@@ -80,9 +82,13 @@ class AnswerHistory:
             self._tables.clear()
 
     def forget(self, path: str | None = None, client: str | None = None) -> None:
-        """Drop what was written for a file, or for a client."""
+        """Forget what was written for a file, or for a client."""
         with self._lock:
-            kept = [one for one in self._answers if one.path != path and one.client != client]
+            kept = [
+                answer
+                for answer in self._answers
+                if answer.path != path and answer.client != client
+            ]
             self._answers.clear()
             self._answers.extend(kept)
             if client is not None:

@@ -1,9 +1,9 @@
-"""What makes the drafters of an engine, by name in `names.py`.
+"""Builders of the drafters in `registry.py`.
 
-Each function here is called once, with the engine's parts and the options given, all of them; it
-loads what is needed or refuses in one line (ValueError, OSError), and returns a function that makes
-the drafter of one answer. What a drafter needs of its own is imported there, so that choosing one
-stays light.
+Each builder runs once per engine, with the engine's parts and the values of all options. It loads
+what the drafter needs, or raises ValueError or OSError with a one-line message, and returns a
+factory that makes the drafter of one answer. Modules are imported inside the builders so that
+choosing one drafter does not import the others.
 """
 
 from __future__ import annotations
@@ -26,22 +26,20 @@ if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
     from index.workspace.workspace import Workspace
 
-TYPICAL_CONTEXT_TOKENS = 1024  # tokens in the cache, where passes of different sizes are compared
+TYPICAL_CONTEXT_TOKENS = 1024  # at which the costs of passes of different sizes are compared
 
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """What the drafters of an engine are made of."""
+    """What an engine's drafters are built from."""
 
     config: Config
-    target: Any  # engine.model.target.Target
+    target: Any  # engine.model.torch_target.TorchTarget
     tokenizer: Tokenizer
     cost: Cost
     model: NextTokenModel
     history: AnswerHistory
-    lengths: list[ConstantLength] = field(
-        default_factory=list
-    )  # that drafters share between answers
+    lengths: list[ConstantLength] = field(default_factory=list)  # schedules shared by answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +47,11 @@ class RequestParts:
     """What belongs to one answer."""
 
     workspace: Workspace | None
-    table: Callable[[int], Recycling]  # the client's own, by how many successors a token has
+    table: Callable[[int], Recycling]  # row width -> the client's Token Recycling table
 
 
 DrafterFactory = Callable[[RequestParts], Drafter]
+Builder = Callable[[EngineParts, Mapping[str, Any]], DrafterFactory]
 
 
 def auto(
@@ -62,22 +61,22 @@ def auto(
     from engine.drafting.next_token import NextTokenDrafter
 
     budget = parts.config.budget
-    return lambda asked: NextTokenDrafter(
-        parts.model, parts.cost, budget, asked.workspace, asked.table(WIDTH)
+    return lambda request: NextTokenDrafter(
+        parts.model, parts.cost, budget, request.workspace, request.table(WIDTH)
     )
 
 
 def prompt_lookup(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     from engine.drafting.methods.prompt_lookup import PromptLookupDrafter
 
-    return lambda asked: PromptLookupDrafter(**options)
+    return lambda request: PromptLookupDrafter(**options)
 
 
 def sam(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     from engine.drafting.methods.sam import SamDrafter
 
-    static = _static(parts)
-    return lambda asked: SamDrafter(static(asked), **options)
+    datastore = _datastore(parts)
+    return lambda request: SamDrafter(datastore(request), **options)
 
 
 def recycling(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
@@ -86,27 +85,27 @@ def recycling(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
 
     shape, width = template(options["template"]), options["width"]
     if not 1 <= width <= 64:
-        raise ValueError(f"width {width}: a token has 1 to 64 successors: choose one of these")
-    size, cold, prompt = parts.target.vocab, options["cold"], options["prompt"]
+        raise ValueError(f"width {width}: choose 1 to 64 successors per token")
+    vocabulary, cold, prompt = parts.target.vocab, options["cold"], options["prompt"]
 
-    def make(asked: RequestParts) -> Drafter:
-        table = Recycling(size, width) if cold else asked.table(width)
+    def make(request: RequestParts) -> Drafter:
+        table = Recycling(vocabulary, width) if cold else request.table(width)
         return RecyclingDrafter(table, shape, prompt)
 
     return make
 
 
-def sam_and(other: Callable[[EngineParts, Mapping[str, Any]], DrafterFactory], *taken: str) -> Any:
-    """SAM-Decoding combined with another drafter, which takes the options `taken`."""
+def sam_and(other: Builder, *other_options: str) -> Builder:
+    """SAM-Decoding combined with another drafter, which receives `other_options`."""
 
-    def load(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
+    def build(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
         from engine.drafting.methods.sam import SamHybridDrafter
 
-        make, static = other(parts, options), _static(parts)
-        own = {name: value for name, value in options.items() if name not in taken}
-        return lambda asked: SamHybridDrafter(make(asked), static(asked), **own)
+        make_other, datastore = other(parts, options), _datastore(parts)
+        own = {name: value for name, value in options.items() if name not in other_options}
+        return lambda request: SamHybridDrafter(make_other(request), datastore(request), **own)
 
-    return load
+    return build
 
 
 def rest(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
@@ -114,15 +113,15 @@ def rest(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
 
     if parts.config.corpus is None and parts.config.workspace is None:
         raise ValueError(
-            "drafter rest: there is nothing to copy from: name a corpus (`draftline train corpus` "
-            "makes one) or a workspace"
+            "drafter rest: nothing to copy from: give a corpus (`draftline train corpus` makes "
+            "one) or a workspace"
         )
-    static = _static(parts)
+    datastore = _datastore(parts)
 
-    def make(asked: RequestParts) -> Drafter:
-        texts = static(asked)
-        assert texts is not None
-        return RestDrafter(texts, **options)
+    def make(request: RequestParts) -> Drafter:
+        source = datastore(request)
+        assert source is not None
+        return RestDrafter(source, **options)
 
     return make
 
@@ -132,7 +131,7 @@ def draft_model(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactor
 
     model = load_draft(options["model"], parts.config, parts.tokenizer)
     lengths = _lengths(parts, options)
-    return lambda asked: draft_model(model, lengths)
+    return lambda request: draft_model(model, lengths)
 
 
 def auto_and_model(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
@@ -141,10 +140,10 @@ def auto_and_model(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFac
     from engine.drafting.hybrid import HybridDrafter
 
     model = load_draft(options["model"], parts.config, parts.tokenizer)
-    copied, lengths = auto(parts, {}), AdaptiveLength(options["most"])
+    make_auto, lengths = auto(parts, {}), AdaptiveLength(options["most"])
     parts.lengths.append(lengths)
-    return lambda asked: HybridDrafter(
-        copied(asked), draft_model(model, lengths), lengths, parts.cost
+    return lambda request: HybridDrafter(
+        make_auto(request), draft_model(model, lengths), lengths, parts.cost
     )
 
 
@@ -153,11 +152,11 @@ def self_draft(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory
 
     layers = options["layers"] or parts.target.model.layers // 2
     lengths = _lengths(parts, options)
-    return lambda asked: self_draft(layers, lengths)
+    return lambda request: self_draft(layers, lengths)
 
 
 def _lengths(parts: EngineParts, options: Mapping[str, Any]) -> ConstantLength:
-    """How long drafts are; learnt over all answers, until the engine forgets."""
+    """The schedule of draft lengths; it learns across answers until the engine forgets."""
     from engine.drafting.draft_length import (
         AdaptiveLength,
         ConfidenceStop,
@@ -182,8 +181,8 @@ def specdec(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     model = load_draft(options["model"], parts.config, parts.tokenizer)
     head = AcceptanceHead.load(Path(options["head"]), model.folder, model.model.width)
     bounds = (options["least"], options["most"])
-    specdec(model, head, options["threshold"], bounds)  # refuses what cannot be
-    return lambda asked: specdec(model, head, options["threshold"], bounds)
+    specdec(model, head, options["threshold"], bounds)  # validates the options
+    return lambda request: specdec(model, head, options["threshold"], bounds)
 
 
 def eagle(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
@@ -194,29 +193,29 @@ def eagle(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     head = EagleHead.load(Path(options["head"]), target.folder, target.settings)
     total = options["total"] or auto_total(lambda rows: parts.cost(rows, TYPICAL_CONTEXT_TOKENS))
     sizes = (total, options["depth"], options["width"])
-    eagle(target, head, *sizes)  # refuses what cannot be
-    return lambda asked: eagle(target, head, *sizes)
+    eagle(target, head, *sizes)  # validates the options
+    return lambda request: eagle(target, head, *sizes)
 
 
 def sdsat(parts: EngineParts, options: Mapping[str, Any]) -> DrafterFactory:
     from engine.drafting.methods.sdsat import SdsatDrafter, install_embeddings, load
 
     target = parts.target
-    learnt = load(Path(options["tokens"]), target.folder, target.model.width)
+    embeddings = load(Path(options["tokens"]), target.folder, target.model.width)
     slots, tree = options["slots"], options["tree"]
-    SdsatDrafter([0], slots, tree)  # refuses what cannot be
-    ids = install_embeddings(target, learnt)
-    return lambda asked: SdsatDrafter(ids, slots, tree)
+    SdsatDrafter([0], slots, tree)  # validates the options
+    ids = install_embeddings(target, embeddings)
+    return lambda request: SdsatDrafter(ids, slots, tree)
 
 
-def _static(parts: EngineParts) -> Callable[[RequestParts], Datastore | None]:
-    """What is copied from beside prompt and answer: the corpus, else the workspace, if any."""
+def _datastore(parts: EngineParts) -> Callable[[RequestParts], Datastore | None]:
+    """What is copied from besides prompt and answer: the corpus, else the workspace, if any."""
     from engine.drafting.methods.datastore import WorkspaceDatastore, load
 
     if parts.config.corpus is not None:
         file, made_for = parts.config.corpus, parts.tokenizer.fingerprint
         corpus = load(file, made_for, parts.target.vocab, parts.config.model)
-        return lambda asked: corpus
-    return lambda asked: (
-        WorkspaceDatastore(asked.workspace) if asked.workspace is not None else None
+        return lambda request: corpus
+    return lambda request: (
+        WorkspaceDatastore(request.workspace) if request.workspace is not None else None
     )

@@ -1,68 +1,70 @@
-"""How many tokens a smaller model drafts before they are verified, and what that is worth.
+"""Draft length schedules: how many tokens a draft model proposes per round.
 
-Constant, heuristic and oracle are SpecDec++'s names for the usual schedules; SpecDec++'s own rule,
-which stops where a refusal has become likely, is `Likely`, by the draft model's own confidence or
-by an acceptance head (`specdec.py`). `Adaptive` weighs that confidence against time as measured.
-Nothing here can change the answer.
+Constant, heuristic and oracle schedules are named as in SpecDec++ (Huang et al., 2024,
+arXiv 2405.19715), whose own rule is `ConfidenceStop`: stop once a rejection has become likely,
+judged by the draft model's own probability or by an acceptance head (`methods/specdec.py`).
+`AdaptiveLength` weighs that probability against measured times. The formulas are those of
+Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2022,
+arXiv 2211.17192).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import astuple, dataclass
+from typing import Any, TypeVar
 
-INITIAL_TOKENS = 5  # tokens of a first draft
-STEP_UP, STEP_DOWN = 2, 1  # of the heuristic schedule
-DECAY_PER_ROUND = 0.98  # of what was measured before, at each round
-PRIOR_TOKENS = 10  # tokens that a guess counts for
-RETRY_ROUNDS = 64  # rounds until drafting is tried again where it did not pay
-AcceptanceEstimate = Callable[
-    [float, Any], float
-]  # (draft probability, hidden state) -> P(accepted)
+INITIAL_TOKENS = 5  # length of a first draft
+STEP_UP, STEP_DOWN = 2, 1  # of the heuristic schedule, in tokens
+DECAY_PER_ROUND = 0.98  # weight of earlier measurements
+PRIOR_TOKENS = 10  # tokens that a guessed speed counts for
+RETRY_ROUNDS = 64  # rounds without drafting after which it is tried again
+AcceptanceEstimate = Callable[[float, Any], float]  # (draft probability, hidden state) -> P(accept)
+S = TypeVar("S")
 
 
 class ConstantLength:
-    """Always so many tokens. The other schedules differ where they say so."""
+    """Always the same number of tokens. Base class of the other schedules."""
 
     def __init__(self, count: int = INITIAL_TOKENS) -> None:
         if count < 0:
-            raise ValueError(f"draft length {count}: give 0 or more")
+            raise ValueError(f"draft length {count}: must be 0 or more")
         self.count = count
 
     def begin(self) -> int:
-        """A round begins: the tokens that it may draft at most."""
+        """Start a round. Returns the maximum number of tokens to draft."""
         return self.count
 
     def should_continue(self, drafted: int, prob: float, hidden: Any) -> bool:
-        """Whether to draft another one, after `drafted` (1 or more). The draft model gave the last
-        one `prob`, from the hidden state [width] that stands at the one before."""
+        """Whether to draft another token after `drafted` (1 or more) of them. `prob`: the draft
+        model's probability of the last one; `hidden` [width]: the state it was predicted from."""
         return True
 
     def record(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
-        """A round has ended: how many tokens, and how many seconds each part took."""
+        """End a round: token counts, and the seconds that each part took."""
 
     def forget(self) -> None:
-        """Go on as if nothing had been seen."""
+        """Reset everything learned."""
 
 
 class HeuristicLength(ConstantLength):
-    """Two more after a round in which all were accepted, else one less. Shared by requests."""
+    """Two tokens more after a fully accepted round, else one less. Shared by requests."""
 
     def __init__(self, count: int = INITIAL_TOKENS) -> None:
         super().__init__(count)
-        self.first = count
+        self.initial = count
 
     def forget(self) -> None:
-        self.count = self.first
+        self.count = self.initial
 
     def record(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
         if drafted:
-            up = accepted == drafted
-            self.count = self.count + STEP_UP if up else max(1, self.count - STEP_DOWN)
+            all_accepted = accepted == drafted
+            self.count = self.count + STEP_UP if all_accepted else max(1, self.count - STEP_DOWN)
 
 
 class OracleLength(ConstantLength):
-    """The lengths of one answer's rounds, known before; plain decoding behind the last one."""
+    """Known lengths for the rounds of one answer, then plain decoding."""
 
     def __init__(self, lengths: list[int]) -> None:
         super().__init__(0)
@@ -74,14 +76,15 @@ class OracleLength(ConstantLength):
 
 
 class ConfidenceStop(ConstantLength):
-    """SpecDec++'s stop: once P(some token was refused) is above `threshold`, within `bounds`.
+    """SpecDec++'s stopping rule: stop once P(some token is rejected) exceeds `threshold`, after at
+    least bounds[0] and at most bounds[1] tokens.
 
-    With `lag`, as published, a belief is about the token before the one just drafted, on whose
-    hidden state it rests, and the first one counts as accepted."""
+    With `lag`, as published, an estimate is about the token before the one just drafted, whose
+    hidden state it is computed from, and the first token counts as accepted."""
 
     def __init__(
         self,
-        belief: AcceptanceEstimate = lambda prob, hidden: prob,
+        estimate: AcceptanceEstimate = lambda prob, hidden: prob,
         threshold: float = 0.7,
         bounds: tuple[int, int] = (2, 20),
         lag: bool = False,
@@ -90,9 +93,9 @@ class ConfidenceStop(ConstantLength):
         if not 0 < least <= most:
             raise ValueError(f"bounds {least} {most}: give 1 or more, the smaller one first")
         if not 0 <= threshold <= 1:
-            raise ValueError(f"stop threshold {threshold}: give 0 to 1")
+            raise ValueError(f"stop threshold {threshold}: must be between 0 and 1")
         super().__init__(most)
-        self.belief, self.threshold, self.least, self.lag = belief, threshold, least, lag
+        self.estimate, self.threshold, self.least, self.lag = estimate, threshold, least, lag
         self.all_accepted = 1.0
 
     def begin(self) -> int:
@@ -101,55 +104,77 @@ class ConfidenceStop(ConstantLength):
 
     def should_continue(self, drafted: int, prob: float, hidden: Any) -> bool:
         if drafted > 1 or not self.lag:
-            self.all_accepted *= self.belief(prob, hidden)
+            self.all_accepted *= self.estimate(prob, hidden)
         return drafted < self.least or 1 - self.all_accepted <= self.threshold
 
 
+@dataclass(frozen=True, slots=True)
+class _Acceptance:
+    """Decayed counts of drafted tokens. They start at 1, so that drafting is tried first."""
+
+    accepted: float = 1.0
+    tested: float = 1.0
+    claimed: float = 1.0  # accepted tokens expected by the draft model's probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class _Timing:
+    """Decayed counts of tokens and seconds."""
+
+    written: float = 0.0  # tokens
+    drafting: float = 0.0  # seconds
+    drafted: float = 0.0  # tokens
+    verifying: float = 0.0  # seconds
+    rounds: float = 0.0
+
+
 class AdaptiveLength(ConstantLength):
-    """Drafts on while the next token is likely to bring more than its time would bring elsewhere:
-    by the draft model's own probabilities, as far as they came true, and by what was measured so
-    far. None where drafting does not pay, and a try again now and then. Shared by requests."""
+    """Drafts while the next token is expected to be worth its time.
+
+    The draft model's probabilities, corrected by how often they came true, are weighed against
+    measured times. Where drafting does not pay nothing is drafted, except for a retry every
+    RETRY_ROUNDS rounds. Shared by requests."""
 
     def __init__(self, most: int = 12) -> None:
         super().__init__(most)
         self.forget()
 
     def forget(self) -> None:
-        # tokens accepted, tested, accepted by the draft model's word; so it begins with drafting
-        self.tests = (1.0, 1.0, 1.0)
-        # tokens written, seconds of drafting, tokens drafted, seconds of verifying, rounds: like
-        # `tests` replaced together, for an engine may be told to forget while it drafts
-        self.times = (0.0, 0.0, 0.0, 0.0, 0.0)
-        self.probs: list[float] = []  # of this round
-        self.reach = 1.0  # P(all of this round's tokens are accepted)
-        self.idle = 0
+        # Immutable and replaced as a whole: another thread may call this while a round is drafted.
+        self.acceptance = _Acceptance()
+        self.timing = _Timing()
+        self.probs: list[float] = []  # draft probabilities of this round
+        self.reach = 1.0  # P(all tokens of this round are accepted)
+        self.idle = 0  # rounds since the last draft
 
     @property
     def alpha(self) -> float:
         """Share of the tested tokens that were accepted."""
-        accepted, tested, _ = self.tests
-        return accepted / tested
+        return self.acceptance.accepted / self.acceptance.tested
 
     @property
     def cost(self) -> float:
-        """A drafted token's time, beside a verification's."""
-        _, drafting, drafted, verifying, rounds = self.times
-        return (drafting / drafted) / (verifying / rounds) if drafting and verifying else 0.0
+        """Time to draft a token relative to a verification pass; 0 while unknown."""
+        t = self.timing
+        if not t.drafting or not t.verifying:
+            return 0.0
+        return (t.drafting / t.drafted) / (t.verifying / t.rounds)
 
     @property
-    def pace(self) -> float:
-        """Seconds a token took; 0 while that is not known."""
-        written, drafting, _, verifying, _ = self.times
-        return (drafting + verifying) / written if written else 0.0
+    def seconds_per_token(self) -> float:
+        """Measured time per written token; 0 while unknown."""
+        t = self.timing
+        return (t.drafting + t.verifying) / t.written if t.written else 0.0
 
-    def expected_pace(self, guess: float) -> float:
-        """The same, where `guess` is what GUESSED more tokens would have taken."""
-        written, drafting, _, verifying, _ = self.times
-        return (drafting + verifying + PRIOR_TOKENS * guess) / (written + PRIOR_TOKENS)
+    def expected_seconds_per_token(self, guess: float) -> float:
+        """The same, with `guess` as a prior worth PRIOR_TOKENS tokens."""
+        t = self.timing
+        seconds = t.drafting + t.verifying + PRIOR_TOKENS * guess
+        return seconds / (t.written + PRIOR_TOKENS)
 
     def skip_round(self) -> None:
-        """Something else drafted this round: what was measured is a round older."""
-        self.times = _decayed(self.times, (0.0,) * len(self.times))
+        """Another drafter drafted this round: let the measured times decay."""
+        self.timing = _decayed(self.timing, _Timing())
 
     def begin(self) -> int:
         self.probs, self.reach = [], 1.0
@@ -163,44 +188,44 @@ class AdaptiveLength(ConstantLength):
         return min(2, self.count)
 
     def should_continue(self, drafted: int, prob: float, hidden: Any) -> bool:
-        """The marginal value: one more token is accepted with P(all before) * alpha; the time that
-        it takes to draft must not write more than that otherwise."""
-        accepted, _, claimed = self.tests
+        """Compare marginal values: one more token is accepted with probability reach * alpha, and
+        the time it takes to draft would write so many tokens otherwise."""
+        acceptance, t = self.acceptance, self.timing
         self.probs.append(prob)
-        self.reach *= min(1.0, prob * accepted / claimed)
-        _, drafting, tokens, _, _ = self.times
-        if not tokens:
+        self.reach *= min(1.0, prob * acceptance.accepted / acceptance.claimed)
+        if not t.drafted:
             return drafted < INITIAL_TOKENS
-        return self.reach * self.alpha * self.pace >= drafting / tokens
+        return self.reach * self.alpha * self.seconds_per_token >= t.drafting / t.drafted
 
     def record(self, drafted: int, accepted: int, drafting: float, verifying: float) -> None:
         if not drafted:
             return
         tested = min(accepted + 1, drafted)
-        found = (accepted, tested, sum(self.probs[:tested]) or tested)
-        self.tests = _decayed(self.tests, found)
-        self.times = _decayed(self.times, (accepted + 1, drafting, drafted, verifying, 1))
+        claimed = sum(self.probs[:tested]) or tested
+        self.acceptance = _decayed(self.acceptance, _Acceptance(accepted, tested, claimed))
+        self.timing = _decayed(self.timing, _Timing(accepted + 1, drafting, drafted, verifying, 1))
 
 
-def _decayed(known: tuple[float, ...], found: tuple[float, ...]) -> Any:
-    """What is known, with what was found now."""
-    return tuple(DECAY_PER_ROUND * one + other for one, other in zip(known, found, strict=True))
+def _decayed(known: S, new: S) -> S:
+    """Field by field: the decayed known value plus the new one."""
+    pairs: Any = zip(astuple(known), astuple(new), strict=True)  # type: ignore[call-overload]
+    return type(known)(*(DECAY_PER_ROUND * old + value for old, value in pairs))
 
 
 def expected_tokens(alpha: float, length: int) -> float:
-    """Tokens a round, where each of `length` drafted ones is accepted with probability `alpha`
-    (Leviathan et al., equation 1)."""
+    """Expected tokens per round where each of `length` drafted tokens is accepted with probability
+    `alpha` (Leviathan et al., equation 1)."""
     if alpha >= 1:
         return length + 1.0
     return (1 - alpha ** (length + 1)) / (1 - alpha)
 
 
-def gain(alpha: float, length: int, cost: float) -> float:
-    """How many times as fast that is as plain decoding, where drafting a token takes `cost` times
-    a verification's time (Leviathan et al., theorem 3.8)."""
+def expected_speedup(alpha: float, length: int, cost: float) -> float:
+    """Expected speedup over plain decoding where drafting a token takes `cost` times as long as a
+    verification pass (Leviathan et al., theorem 3.8)."""
     return expected_tokens(alpha, length) / (length * cost + 1)
 
 
 def best_length(alpha: float, cost: float, most: int) -> int:
-    """The length of the largest gain, the shortest of equal ones; 0 where no length gains."""
-    return max(range(most + 1), key=lambda length: (gain(alpha, length, cost), -length))
+    """The length up to `most` with the largest expected speedup, the shortest of equal ones."""
+    return max(range(most + 1), key=lambda length: (expected_speedup(alpha, length, cost), -length))

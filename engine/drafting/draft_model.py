@@ -1,11 +1,11 @@
-"""A smaller model of the same tokenizer writes ahead, a token at a time; the model verifies.
+"""Drafting with a smaller model, or with the first layers of the model itself.
 
-Leviathan et al. and Chen et al. Where the answer is sampled, both models choose their tokens with
-the same noise (`engine.sampling.verify`), so they agree as often as they can and the law holds; with
-verification "rejection" the draft is drawn from the smaller model's own distribution instead. The
-smaller model has a cache of its own, which is taken back to the committed text at every round, or
-it is the first layers of the model itself, on the model's own cache. How long drafts are is
-`lengths.py`'s.
+Leviathan et al., "Fast Inference from Transformers via Speculative Decoding" (2022, arXiv
+2211.17192) and Chen et al., "Accelerating Large Language Model Decoding with Speculative Sampling"
+(2023, arXiv 2302.01318). When sampling, both models choose their tokens with the same noise
+(`engine.sampling.verify`), so that they agree as often as possible and the answer is exact; with
+verification "rejection" the draft is drawn from the smaller model's own distribution. Draft lengths
+are decided by `draft_length`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_CATCH_UP_TOKENS = 16  # committed tokens at most that are read with the next one
+MAX_CATCH_UP_TOKENS = 16  # committed tokens that are read in the same pass as the next draft token
 
 
 class PairError(ValueError):
-    """A draft model that cannot draft for a model: one line that names both, and the remedy."""
+    """Two models cannot work together. The message is one line: both names and the remedy."""
 
 
 class DraftSource(Protocol):
-    """Whatever can write ahead: it reads the committed text, then what it wrote itself."""
+    """What a chain is drafted with: it reads the committed text, then its own tokens."""
 
-    def ready(self, text: list[int], room: int, target: Any) -> int:
-        """Take up the committed `text`, whose last token is yet to be read: how many tokens may be
-        drafted, `room` at most; 0 while it is still reading."""
+    def prepare(self, text: list[int], room: int, target: Any) -> int:
+        """Synchronise with the committed `text`, whose last token is not read yet. Returns how many
+        tokens may be drafted: `room` at most, 0 while still prefilling."""
         ...
 
     def step(self, token: int) -> tuple[Tensor, Tensor]:
@@ -51,36 +51,37 @@ class DraftSource(Protocol):
 
 
 class SeparateModel:
-    """A model with a cache of its own, which holds what is common with the last round's text: a
-    refused draft's rows are forgotten, and the last token of a wholly accepted one is read now."""
+    """A model with a KV cache of its own.
+
+    Rows of rejected tokens are dropped from the cache; the last token of a fully accepted draft is
+    read in the next round."""
 
     def __init__(self, model: TorchTarget) -> None:
         self.model = model
-        self.unread: list[int] = []  # committed tokens that go into the next pass
-        self.said = ""
+        self.unread: list[int] = []  # committed tokens to read in the next pass
+        self.warning = ""  # the last one, so that it is logged once
 
-    def ready(self, text: list[int], room: int, target: Any) -> int:
-        """Reads one chunk a round, so that a long prompt does not hold up cancelling."""
+    def prepare(self, text: list[int], room: int, target: Any) -> int:
+        """Prefill one chunk per round, so that a long prompt does not delay cancellation."""
         left = min(room, self.model.context - len(text))
         if left <= 0:
-            return self._plainly(f"its context of {self.model.context} tokens is full")
+            return self._give_up(f"its context of {self.model.context} tokens is full")
         cached = self.model.begin(text, left)
         if max(text[cached:]) >= self.model.vocab:
-            return self._plainly(f"it has only {self.model.vocab} tokens")
+            return self._give_up(f"it has only {self.model.vocab} tokens")
         self.unread = text[cached:-1]
         if len(self.unread) > MAX_CATCH_UP_TOKENS:
             self.unread = []
             next(self.model.prefill(text, left), None)
         return left if len(self.model.tokens) + len(self.unread) == len(text) - 1 else 0
 
-    def _plainly(self, why: str) -> int:
-        if self.said != why:
-            log.warning("the draft model cannot read on, %s: decoding plainly", why)
-            self.said = why
+    def _give_up(self, why: str) -> int:
+        if self.warning != why:
+            log.warning("the draft model cannot continue: %s; decoding without it", why)
+            self.warning = why
         return 0
 
     def step(self, token: int) -> tuple[Tensor, Tensor]:
-        """With what was committed beside this model's own draft: that is not worth a pass."""
         first, *rest = *self.unread, token
         self.unread = []
         scores = self.model.forward(first, chain(rest, "committed"), hidden=True)
@@ -89,85 +90,88 @@ class SeparateModel:
 
 
 class EarlyExit:
-    """The first layers of the model itself, then its norm and head. What it reads is in the model's
-    cache already, and what it writes there stands behind the committed text, where the
-    verification writes next; so nothing is read twice and no memory is taken."""
+    """The first layers of the target, followed by its norm and head (early exit).
 
-    def __init__(self, count: int) -> None:
-        self.count, self.ahead = count, 0
+    It shares the target's KV cache: drafted rows are written behind the committed ones, where the
+    verification pass overwrites them. Nothing is read twice and no memory is needed."""
+
+    def __init__(self, layers: int) -> None:
+        self.layers, self.ahead = layers, 0
         self.target: Any = None
 
-    def ready(self, text: list[int], room: int, target: Any) -> int:
-        """PairError where the model has no more layers than that, or cannot stop early."""
-        layers = target.model.layers
+    def prepare(self, text: list[int], room: int, target: Any) -> int:
+        """Raises PairError if the target has no more layers than that, or cannot exit early."""
+        available = target.model.layers
         if not target.model.stops_early:
             raise PairError(
-                "self-draft: this model cannot stop early: name a draft model, or choose a model "
-                "of Llama's family"
+                "self-draft: this model cannot exit early: choose a draft model, or a model of the "
+                "Llama family"
             )
-        if not 0 < self.count < layers:
+        if not 0 < self.layers < available:
             raise PairError(
-                f"self-draft of {self.count} layers: the model has {layers}: "
-                f"choose 1 to {layers - 1}"
+                f"self-draft with {self.layers} layers: the model has {available}: "
+                f"choose 1 to {available - 1}"
             )
         self.target, self.ahead = target, 0
         return room
 
     def step(self, token: int) -> tuple[Tensor, Tensor]:
-        hidden = self.target.skim(token, self.ahead, self.count)
+        hidden = self.target.skim(token, self.ahead, self.layers)
         self.ahead += 1
         return self.target.model.head(hidden)[0], hidden[0]
 
 
 class DraftModel(NullDrafter):
-    """Drafts one answer: a chain a round."""
+    """Drafts one chain per round. Serves one answer."""
 
     def __init__(
         self,
-        reader: DraftSource,
+        source: DraftSource,
         lengths: ConstantLength | None = None,
-        source: str = "draft model",
+        label: str = "draft model",
     ) -> None:
-        """`lengths` may be shared by requests, which then learn from each other."""
-        self.reader, self.lengths, self.source = reader, lengths or ConstantLength(), source
-        self.drafting = 0.0  # seconds of this round
+        """`lengths` may be shared by requests, which then learn from each other. `label`: the
+        source named in drafts."""
+        self.source, self.lengths, self.label = source, lengths or ConstantLength(), label
+        self.drafting = 0.0  # seconds spent drafting this round
 
     def begin(self, context: DraftContext) -> None:
         self.dice = Dice(context.request.seed, DRAFTING)
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        """A chain of as many tokens as `lengths` says, to an end token at most."""
-        began = perf_counter()
+        """A chain as long as `lengths` allows; it stops at an end token."""
+        start = perf_counter()
         draft, most = Draft(), min(self.lengths.begin(), context.room)
         if most > 0:
             text = [*context.prompt, *context.output]
-            most = min(most, self.reader.ready(text, context.room, target))
+            most = min(most, self.source.prepare(text, context.room, target))
             token = context.last
             while len(draft) < most and token not in context.eos_ids:
-                logits, hidden = self.reader.step(token)
+                logits, hidden = self.source.step(token)
                 token = self._add(draft, logits[: target.vocab], len(text), context)
                 if not self.lengths.should_continue(len(draft), draft.probs[-1], hidden):
                     break
-        self.drafting = perf_counter() - began
+        self.drafting = perf_counter() - start
         return draft
 
     def observe(
         self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
     ) -> None:
-        """What became of the round decides how long the next ones are."""
         self.lengths.record(len(draft), len(path), self.drafting, seconds - self.drafting)
 
     def _add(self, draft: Draft, logits: Tensor, position: int, context: DraftContext) -> int:
-        """The next token of the chain, which it returns."""
+        """Append the next token of the chain and return it."""
         dice = self.dice if context.verification == "rejection" else None
-        return extend(draft, logits, position + len(draft), context.request, dice, self.source)
+        return extend(draft, logits, position + len(draft), context.request, dice, self.label)
 
 
 def extend(
     draft: Draft, logits: Tensor, position: int, request: Request, dice: Dice | None, source: str
 ) -> int:
-    """Add the next token of a chain, which is returned: as a model chooses it at that position; or,
-    where the answer is sampled and there are `dice`, drawn with them."""
+    """Append the next token of a chain and return it.
+
+    The token is chosen as a model chooses it at `position`. With `dice`, and a temperature above 0,
+    it is drawn with them and its distribution is recorded."""
     node = len(draft)
     if dice is not None and request.temperature > 0:
         drawn = probabilities(logits, request)
@@ -182,29 +186,29 @@ def extend(
 
 
 def draft_model(model: TorchTarget, lengths: ConstantLength | None = None) -> DraftModel:
-    """The drafter of one answer; `model` (of `load_draft`) and `lengths` serve many."""
+    """A drafter for one answer; `model` (from `load_draft`) and `lengths` are shared."""
     return DraftModel(SeparateModel(model), lengths)
 
 
 def self_draft(layers: int, lengths: ConstantLength | None = None) -> DraftModel:
-    """The same with the model's own first layers."""
+    """A drafter for one answer that uses the target's first layers."""
     return DraftModel(EarlyExit(layers), lengths, "self-draft")
 
 
 def load_draft(name: str, config: Config, tokenizer: Tokenizer) -> TorchTarget:
-    """The draft model `name` for the model of `config`, whose tokenizer that is. PairError where
-    they read different tokens; else as `Target` and `locate`."""
+    """Load the draft model `name` for the model of `config`, whose tokenizer is given. Raises
+    PairError if their tokenizers differ, else whatever `locate` and `TorchTarget` raise."""
     from engine.model.torch_target import TorchTarget
-    from engine.prompts.tokenizer import Tokenizer as Reading
+    from engine.prompts.tokenizer import Tokenizer as DraftTokenizer
     from engine.weights import locate
 
     folder = locate(name)
-    check_pair(config.model, tokenizer, name, Reading(folder))
+    check_pair(config.model, tokenizer, name, DraftTokenizer(folder))
     return TorchTarget(folder, replace(config, model=name))
 
 
 def check_pair(model: str, tokenizer: Tokenizer, draft: str, other: Tokenizer) -> None:
-    """PairError, with the first difference, unless both tokenizers have the same words."""
+    """Raises PairError, naming the first difference, unless both vocabularies are equal."""
     ours, theirs = tokenizer.words, other.words
     if ours == theirs:
         return

@@ -1,4 +1,4 @@
-"""The drafter's weights as a file: shipped with the package, made by `draftline train drafter`."""
+"""Loading and saving the default drafter's weights, which `draftline train drafter` makes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ WEIGHT_KINDS: tuple[WeightKind, ...] = ("file", "hunk")
 INITIAL_SQUARES = (
     10.0,
     100.0,
-)  # what was learnt before counts so much: AdaGrad's sums, of hashed features
+)  # AdaGrad sums that stand for the training: of plain features, of hashed ones
 
 
 def load_weights(file: Path = SHIPPED) -> dict[WeightKind, Weights]:
-    """By kind of answer. ValueError with one line where the file is none of this version's."""
+    """Weights by kind of answer. Raises ValueError if the file is damaged or of another version."""
     from safetensors import SafetensorError, safe_open
 
     arrays: dict[WeightKind, NDArray[Any]] = {}
@@ -36,19 +36,21 @@ def load_weights(file: Path = SHIPPED) -> dict[WeightKind, Weights]:
         with safe_open(str(file), "numpy") as opened:
             about = json.loads((opened.metadata() or {}).get("draftline", "{}"))
             if not isinstance(about, dict) or about.get("layout") != layout():
-                raise ValueError(f"{file}: weights of another version: train them again")
+                raise ValueError(
+                    f"{file}: made for another version of the drafter: train the weights again"
+                )
             for kind in WEIGHT_KINDS:
                 arrays[kind] = opened.get_tensor(kind)
     except (OSError, SafetensorError, TypeError, json.JSONDecodeError) as error:
-        # TypeError: values of a type that numpy has not
+        # TypeError: a data type that numpy does not have
         why = " ".join(str(error).split())
-        raise ValueError(f"{file}: no weights can be read ({why}): train them again") from error
+        raise ValueError(f"{file}: cannot read weights ({why}): train them again") from error
     for kind, values in arrays.items():
         shaped = values.dtype == np.float16 and values.shape == (weight_count(),)
         if not shaped or not np.isfinite(values).all():
-            raise ValueError(f"{file}: {kind!r} is damaged: train it again")
+            raise ValueError(f"{file}: {kind!r} is damaged: train the weights again")
     if about.get("crc32") != checksum(arrays):
-        raise ValueError(f"{file}: damaged, its checksum is another: train it again")
+        raise ValueError(f"{file}: damaged (checksum mismatch): train the weights again")
     found = {kind: Weights(values.astype(np.float32)) for kind, values in arrays.items()}
     for weights in found.values():
         weights.reset(*INITIAL_SQUARES)
@@ -56,34 +58,36 @@ def load_weights(file: Path = SHIPPED) -> dict[WeightKind, Weights]:
 
 
 def load_weights_or_default(file: Path = SHIPPED) -> dict[WeightKind, Weights]:
-    """The same; where they cannot be read, weights that have learnt nothing, and one log line."""
+    """The same; if they cannot be read, untrained weights and a warning."""
     try:
         return load_weights(file)
     except ValueError as error:
-        log.warning("%s; drafting starts without them", error)
+        log.warning("%s; drafting starts with untrained weights", error)
         return {kind: Weights() for kind in WEIGHT_KINDS}
 
 
 def save_weights(weights: dict[WeightKind, Weights], file: Path, notes: dict[str, str]) -> None:
-    """Write them in half precision, whole or not at all. OSError where that is impossible,
-    ValueError where they are not finite."""
+    """Write the weights atomically in half precision. Raises OSError, or ValueError if they are
+    not finite."""
     from safetensors.numpy import save
 
     arrays: dict[WeightKind, NDArray[Any]] = {}
     for kind in WEIGHT_KINDS:
-        with np.errstate(over="ignore"):  # what is too large is found below
+        with np.errstate(over="ignore"):  # overflow is reported below
             arrays[kind] = np.asarray(weights[kind].values, np.float16)
     for kind, values in arrays.items():
         if not np.isfinite(values).all():
-            raise ValueError(f"{file}: not written, {kind!r} is not finite: train it again")
+            raise ValueError(
+                f"{file}: not written: {kind!r} weights are not finite: train them again"
+            )
     about = {"layout": layout(), "crc32": checksum(arrays), **notes}
-    # one entry: several stand in another order each time
+    # a single metadata entry: the order of several is not deterministic
     named: dict[str, NDArray[Any]] = {kind: arrays[kind] for kind in WEIGHT_KINDS}
     data = save(named, {"draftline": json.dumps(about, sort_keys=True)})
-    file = file.resolve()  # a link stays
+    file = file.resolve()  # write through a symbolic link
     write_atomically(file, data)
 
 
 def checksum(arrays: dict[WeightKind, NDArray[Any]]) -> str:
-    """CRC-32 of both kinds' weights as they are stored."""
+    """CRC-32 of the stored weights of both kinds."""
     return f"{crc32(b''.join(arrays[kind].tobytes() for kind in WEIGHT_KINDS)):08x}"

@@ -1,8 +1,8 @@
-"""What exists is copied where that pays more; elsewhere a smaller model writes ahead.
+"""Hybrid drafting: copy existing text where that pays more, else let a smaller model draft.
 
-Both are asked for what a round brings in its time: the copied tree by its path probabilities, as
-far as they come true in this answer, and by what passes cost on this machine; the smaller model by
-what it brought so far.
+Each round compares the expected seconds per token of both. For the copied tree they follow from its
+path probabilities, corrected by how often they came true in this answer, and from the cost model;
+for the smaller model they are its measured average (`AdaptiveLength`).
 """
 
 from __future__ import annotations
@@ -16,57 +16,63 @@ from engine.drafting.next_token import NextTokenDrafter
 from engine.model.cost_model import Cost
 from engine.records import Draft
 
-ASSUMED_SPEEDUP = 1.5  # times as fast as plain decoding: a smaller model that was not measured yet
-PRIOR_TOKENS = 20.0  # tokens for which a copied tree is believed before anything is seen
+ASSUMED_SPEEDUP = 1.5  # over plain decoding, of a smaller model that was not measured yet
+PRIOR_TOKENS = 20.0  # tokens for which the path probabilities of copied trees are trusted
 
 
 class HybridDrafter(NullDrafter):
     """Drafts one answer."""
 
     def __init__(
-        self, copied: NextTokenDrafter, written: DraftModel, lengths: AdaptiveLength, cost: Cost
+        self,
+        copier: NextTokenDrafter,
+        model: DraftModel,
+        lengths: AdaptiveLength,
+        cost: Cost,
     ) -> None:
-        """`lengths`: those of `written`."""
-        self.copied, self.written, self.lengths, self.cost = copied, written, lengths, cost
-        self.writes = False  # this round's draft is the smaller model's
-        self.drafting = 0.0  # seconds that the smaller model took of this round
-        self.expected = 0.0  # tokens of this round's copied tree
-        self.came = self.claimed = PRIOR_TOKENS  # tokens of copied trees: accepted, and expected
+        """`lengths`: the schedule of `model`."""
+        self.copier, self.model, self.lengths, self.cost = copier, model, lengths, cost
+        self.uses_model = False  # whether this round's draft is the smaller model's
+        self.drafting = 0.0  # seconds that the smaller model took this round
+        self.expected = 0.0  # expected accepted tokens of this round's copied tree
+        self.accepted = self.claimed = PRIOR_TOKENS  # tokens of copied trees: actual, expected
 
     def begin(self, context: DraftContext) -> None:
-        self.copied.begin(context)
-        self.written.begin(context)
+        self.copier.begin(context)
+        self.model.begin(context)
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        """One of the two. While the smaller model still reads, what is copied."""
-        copied = self.copied.propose(context, target)
-        self.writes, self.drafting, self.expected = False, 0.0, expected_accepted(copied)
-        plain, pace = self._seconds(1, context), self._seconds(1 + len(copied), context)
-        pace /= 1 + self.expected * self.came / self.claimed
-        if pace <= self.lengths.expected_pace(plain / ASSUMED_SPEEDUP):
+        """The draft of one of the two; the copied tree while the smaller model still prefills."""
+        copied = self.copier.propose(context, target)
+        self.uses_model, self.drafting = False, 0.0
+        self.expected = expected_accepted(copied)
+        plain, seconds = self._seconds(1, context), self._seconds(1 + len(copied), context)
+        per_token = seconds / (1 + self.expected * self.accepted / self.claimed)
+        if per_token <= self.lengths.expected_seconds_per_token(plain / ASSUMED_SPEEDUP):
             self.lengths.skip_round()
             return copied
-        written = self.written.propose(context, target)
-        self.writes, self.drafting = len(written) > 0, self.written.drafting
-        return written if self.writes else copied
+        draft = self.model.propose(context, target)
+        self.uses_model, self.drafting = len(draft) > 0, self.model.drafting
+        return draft if self.uses_model else copied
 
     def observe(
         self, draft: Draft, path: list[int], committed: list[int], scores: Any, seconds: float
     ) -> None:
-        self.copied.observe(draft, path, committed, scores, seconds - self.drafting)
-        if self.writes:
-            self.written.observe(draft, path, committed, scores, seconds)
+        self.copier.observe(draft, path, committed, scores, seconds - self.drafting)
+        if self.uses_model:
+            self.model.observe(draft, path, committed, scores, seconds)
         else:
-            self.came, self.claimed = self.came + len(path), self.claimed + self.expected
+            self.accepted += len(path)
+            self.claimed += self.expected
 
     def _seconds(self, rows: int, context: DraftContext) -> float:
-        """A pass over so many tokens, as fast as the machine is now."""
+        """Expected time of a pass over `rows` tokens at the machine's current speed."""
         return self.cost(rows, len(context.prompt) + len(context.output)) * self.cost.pace
 
 
 def expected_accepted(draft: Draft) -> float:
-    """Tokens that are accepted of a tree, on average: the sum of its path probabilities."""
-    reached: list[float] = []
+    """Expected number of accepted tokens: the sum of the tree's path probabilities."""
+    reach: list[float] = []
     for parent, prob in zip(draft.parents, draft.probs, strict=True):
-        reached.append(prob * (reached[parent] if parent >= 0 else 1.0))
-    return sum(reached)
+        reach.append(prob * (reach[parent] if parent >= 0 else 1.0))
+    return sum(reach)

@@ -1,8 +1,8 @@
-"""How code of a language usually goes on: an n-gram of this Python's standard library.
+"""An n-gram model of the installed Python standard library: how code usually continues.
 
-Counted once for each tokenizer, when its first model is fetched or while nothing is asked, from the
-sources that are installed, and kept in the cache as a file that is mapped. No request waits for it:
-until it is ready the n-gram is empty. It reads no files of the user.
+It is counted once per tokenizer, when a model is downloaded or while the engine is idle, and stored
+in the cache as a memory-mapped file. Requests never wait for it: the n-gram is empty until it is
+ready. No files of the user are read.
 """
 
 from __future__ import annotations
@@ -34,35 +34,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Of encodings and pydoc_data: tables and help texts; drafts of code are better without them.
+# encodings and pydoc_data hold tables and help texts, which make drafts of code worse.
 EXCLUDED_FOLDERS = ("__pycache__", "dist-packages", "encodings", "pydoc_data", "site-packages")
-MIN_COUNTS = (2, 3, 6)  # times that one, two or three tokens were seen, or they are left out
-COUNTING_SLICES = 128  # slices of counting
-BATCH_CHARS = 1 << 15  # characters tokenised in a slice
-BORDER = np.array([-1], np.int32)  # ends a text
-SAVE_POLL_S = 0.05  # seconds between two looks at whether the file is written
-FOLDER = "library"  # in the cache
-STALE_TEMP_FILE_S = 3600.0  # seconds after which a half-written file is nobody's
+MIN_COUNTS = (2, 3, 6)  # rarer contexts of one, two and three tokens are dropped
+COUNTING_SLICES = 128  # slices of some 50 ms
+BATCH_CHARS = 1 << 15  # tokenised in one slice
+BORDER = np.array([-1], np.int32)  # after each text
+SAVE_POLL_S = 0.05
+FOLDER = "library"  # below the cache folder
+STALE_TEMP_FILE_S = 3600.0  # age from which a temporary file counts as left over
 
 
 class StdlibNgram:
-    """The n-gram, and the work of making it."""
+    """The n-gram of one tokenizer, and how it is built."""
 
     def __init__(self, home: Path, tokenizer: Tokenizer, sources: Path | None = None) -> None:
-        """`home`: the cache. `sources`: a folder with *.py files in place of the standard library.
-        A file that cannot be used is logged, and made again by `build`."""
+        """`home`: the cache folder. `sources`: a folder of *.py files, by default the standard
+        library. A cached file that cannot be used is logged, and `build` replaces it."""
         self.tokenizer = tokenizer
         self.sources = Path(sources or sysconfig.get_path("stdlib"))
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         recipe = (tokenizer.fingerprint, version, str(sources or ""), EXCLUDED_FOLDERS, MIN_COUNTS)
         self.fingerprint = sha256(repr(recipe).encode()).hexdigest()
         self.file = home / FOLDER / f"{tokenizer.fingerprint[:16]}-python{version}.ngram"
-        self.ngram = Ngram()  # the one to use now; another one takes its place when it is ready
+        self.ngram = Ngram()  # empty until ready, then replaced
         self.ready = self._load()
 
     def build(self, progress: Progress | None = None) -> Generator[float, None, None]:
-        """Make what is missing, a slice of some 50 ms a turn. Yields the seconds to wait before
-        the next one. Stopped halfway, nothing is kept. `progress` is called with bytes."""
+        """Build and save the n-gram if it is missing, in slices of some 50 ms.
+
+        Yields the seconds to wait before the next slice. If the generator is closed early, nothing
+        is saved. `progress` is called with bytes."""
         if self.ready:
             return
         report = progress or (lambda label, done, total: None)
@@ -77,7 +79,7 @@ class StdlibNgram:
             yield 0.0
         if not tokens:
             log.warning(
-                "%s: no Python sources; drafts go without the language's library", self.sources
+                "%s: no Python sources found; drafting continues without the n-gram", self.sources
             )
             return
         counted = np.concatenate(tokens)
@@ -91,62 +93,63 @@ class StdlibNgram:
             yield 0.0
         ngram.finish()
         self.ngram, self.ready = ngram, True
-        saving = threading.Thread(target=self._save, args=(len(counted),), name="draftline-library")
-        saving.start()  # putting it on disk takes longer than a slice
+        saving = threading.Thread(target=self._save, args=(len(counted),), name="draftline-ngram")
+        saving.start()  # writing takes longer than a slice
         try:
             while saving.is_alive():
                 yield SAVE_POLL_S
         finally:
-            saving.join()  # half a file would be left
+            saving.join()  # else a partial file would be left
 
     def _load(self) -> bool:
-        """Use the file, if it is there and right."""
+        """Map the cached file if it exists and is valid."""
         try:
             file = ArrayFile(self.file)
             file.check()
             if file.fingerprint != self.fingerprint:
-                raise file.damaged("made of other sources or by another version")
+                raise file.damaged("made from other sources or by another version")
             self.ngram = Ngram.mapped(file.arrays["table"])
         except FileNotFoundError:
             return False
         except (OSError, KeyError, TypeError, ValueError) as error:
-            log.warning("the library's n-gram is counted again: %s", error)
+            log.warning("rebuilding the n-gram of the standard library: %s", error)
             return False
         return True
 
     def _save(self, tokens: int) -> None:
-        """Put the n-gram on disk and use that file from now on. A failure is only logged."""
+        """Write the n-gram to the cache and map it. A failure is only logged."""
         folder = self.file.parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for old in folder.glob("*.tmp"):  # of a process that was killed
-                with suppress(FileNotFoundError):  # another process was first
+            for old in folder.glob("*.tmp"):  # left by killed processes
+                with suppress(FileNotFoundError):  # another process removed it
                     if time.time() - old.stat().st_mtime > STALE_TEMP_FILE_S:
                         old.unlink()
             about = {"python": sys.version, "tokens": tokens}
             write(self.file, self.fingerprint, about, {"table": np.asarray(self.ngram.table)})
             sync(folder)
         except OSError as error:
-            log.warning("the library's n-gram is not kept for the next start: %s", error)
+            log.warning("the n-gram of the standard library could not be saved: %s", error)
             return
         self._load()
 
 
 def ngram_files(home: Path, fingerprint: str) -> list[Path]:
-    """The files in the cache that were counted with a tokenizer, by any Python."""
+    """The cached files of a tokenizer, of any Python version."""
     return sorted((home / FOLDER).glob(f"{fingerprint[:16]}-*.ngram"))
 
 
 def batches(folder: Path) -> Iterator[list[str]]:
-    """The texts of a folder's *.py files in pieces, "" after each text: about SLICE characters at
-    once. Where a tokenizer does not split between two pieces, a token or two are not the text's."""
+    """The texts of a folder's *.py files in batches of pieces of about BATCH_CHARS characters, with
+    "" after each text. Where a tokenizer would not split between two pieces, a token or two differ
+    from those of the whole text."""
     batch: list[str] = []
     size = 0
     for path in python_files(folder):
         try:
             text = plain(read(path))
         except Skipped:
-            continue  # the library has sources in other encodings, for tests
+            continue  # the library has test files in other encodings
         for piece in (*chunks(text), ""):
             batch.append(piece)
             size += len(piece)
@@ -158,7 +161,7 @@ def batches(folder: Path) -> Iterator[list[str]]:
 
 
 def python_files(folder: Path) -> Iterator[Path]:
-    """*.py files below a folder, but for what is LEFT_OUT."""
+    """The *.py files below a folder, without EXCLUDED_FOLDERS."""
     for top, folders, names in os.walk(folder):
         folders[:] = sorted(set(folders).difference(EXCLUDED_FOLDERS))
         yield from (Path(top, name) for name in sorted(names) if name.endswith(".py"))

@@ -1,6 +1,6 @@
-"""What the drafter knows of each token: a hash of its bytes and how it looks, whatever its id is.
+"""Features of tokens that do not depend on their ids: a hash of the bytes, and a class.
 
-Weights fitted with one tokenizer serve another one by it. It says nothing of what tokens mean.
+They let weights fitted with one tokenizer serve another.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ from numpy.typing import NDArray
 from engine.drafting._drafting import Vocabulary
 from engine.prompts.tokenizer import Tokenizer
 
-BLANK, LINE_END, PUNCTUATION, SPACED_WORD, WORD, OTHER = range(
-    6
-)  # looks; as in core/vocabulary.hpp
-STARTS_LINE = 8  # added to the look of a token after which a line starts
+# Token classes, as in core/vocabulary.hpp. A spaced word starts with whitespace.
+BLANK, LINE_END, PUNCTUATION, SPACED_WORD, WORD, OTHER = range(6)
+STARTS_LINE = 8  # flag: a new line starts after the token
 
 
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    """The tokenizer's, for the drafter."""
+    """The tokenizer's vocabulary for the native drafter."""
     return Vocabulary(*token_features(tokenizer))
 
 
 def token_features(tokenizer: Tokenizer) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """By id: CRC-32 of the UTF-8 bytes, and the look. 0 and OTHER where there are no bytes."""
+    """By token id: CRC-32 of the UTF-8 bytes, and the class. Ids without bytes get 0 and OTHER."""
     known = tokenizer.token_bytes
-    hashes = [0 if one is None else crc32(one) for one in known]
-    looks = [OTHER if one is None else token_class(one.decode("utf-8", "replace")) for one in known]
-    return np.array(hashes, np.uint32), np.array(looks, np.uint8)
+    hashes = [0 if data is None else crc32(data) for data in known]
+    classes = [
+        OTHER if data is None else token_class(data.decode("utf-8", "replace")) for data in known
+    ]
+    return np.array(hashes, np.uint32), np.array(classes, np.uint8)
 
 
 def token_class(text: str) -> int:
-    """How a token looks: by its first character that is not blank."""
+    """The class of a token by its first non-blank character, with STARTS_LINE where it applies."""
     bare = text.lstrip()
     if not bare:
         if not text:

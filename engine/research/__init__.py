@@ -1,1 +1,1 @@
-"""Experiments beside the product: two-model decoding and training of heads."""
+"""Experiments with speculative decoding, and the training of drafters (`train`)."""

@@ -1,7 +1,7 @@
-"""A list worked on by several processes, each with models of its own; results in the list's order.
+"""A parallel map over processes that each load their own models.
 
-The processes find each other by the environment that `start`, torchrun or `accelerate launch`
-sets; accelerate shares the list out. Results travel as JSON.
+The processes find each other through the environment variables that `launch`, torchrun or
+`accelerate launch` sets; accelerate splits the list. Results are exchanged as JSON.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-POLL = 0.05  # seconds
+POLL_S = 0.05
 
 
-def inside() -> bool:
-    """Whether this process is one of several."""
+def is_worker() -> bool:
+    """Whether this process is one of several workers."""
     size = os.environ.get("WORLD_SIZE", "")
     return size.isdecimal() and int(size) > 1
 
 
-def possible() -> bool:
+def is_available() -> bool:
     """Whether accelerate is installed."""
     return find_spec("accelerate") is not None
 
 
-def spread(
+def distributed_map(
     items: Sequence[T], make: Callable[[str], Callable[[T], R]], cpu: bool
 ) -> list[R] | None:
-    """What work makes of each item, in order; None in all processes but the first. `make` is given
-    this process's device and returns the work, whose results JSON can hold."""
+    """Apply a function to every item. Returns the results in order in the first process, None in
+    the others. `make` receives this process's device and returns the function; results must be
+    JSON."""
     import torch
     from accelerate import PartialState
     from accelerate.utils import gather, pad_across_processes
@@ -52,9 +53,10 @@ def spread(
     return found if state.is_main_process else None
 
 
-def start(command: Sequence[str], count: int) -> int:
-    """Run a command `count` times at once, each told its place. The exit code: the first that is
-    not 0, at which the others are ended."""
+def launch(command: Sequence[str], count: int) -> int:
+    """Run `count` copies of a command with the variables that `distributed_map` needs.
+
+    Returns 0, or the first other exit code, upon which the remaining processes are terminated."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -63,19 +65,19 @@ def start(command: Sequence[str], count: int) -> int:
     shared["OMP_NUM_THREADS"] = max(1, (os.cpu_count() or 1) // count)
     group = []
     try:
-        for place in range(count):
-            told = shared | {"RANK": place, "LOCAL_RANK": place}
-            env = os.environ | {name: str(value) for name, value in told.items()}
+        for rank in range(count):
+            variables = shared | {"RANK": rank, "LOCAL_RANK": rank}
+            env = os.environ | {name: str(value) for name, value in variables.items()}
             env["MASTER_ADDR"] = "127.0.0.1"
             if sys.platform == "linux":
-                env.setdefault("GLOO_SOCKET_IFNAME", "lo")  # no other machine takes part
+                env.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all processes run on this machine
             group.append(subprocess.Popen(command, env=env))
         while True:
             codes = [one.poll() for one in group]
             bad = next((code for code in codes if code), 0)
             if bad or None not in codes:
                 return bad
-            time.sleep(POLL)
+            time.sleep(POLL_S)
     finally:
         for one in group:
             one.terminate()

@@ -1,6 +1,6 @@
-"""Two causal models of transformers that share a tokenizer: found, checked, loaded.
+"""Loading a pair of causal transformers models that share a tokenizer.
 
-`engine.research.two_models` writes with them; `engine.model.target` is how Draftline itself loads a model.
+`engine.research.two_models` decodes with them. Draftline itself loads models with `engine.model`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from engine.drafting.draft_model import check_pair
 from engine.prompts.tokenizer import Tokenizer
 from engine.weights.integrity import settings_of
 
-DeviceMemory = dict[
-    int | str, str
-]  # of a device (a GPU's number, or "cpu") -> what may be used of it
+DeviceMemory = dict[int | str, str]  # GPU number or "cpu" -> maximum memory, such as "4GB"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPair:
-    """Two causal models of transformers that share a tokenizer."""
+    """Two causal models that share a tokenizer."""
 
     little: Any
     big: Any
@@ -38,8 +36,10 @@ def load(
     memory: DeviceMemory | None = None,
     little_memory: DeviceMemory | None = None,
 ) -> ModelPair:
-    """Two models by name or folder. Where `memory` is given, that model is spread over devices by
-    accelerate. ValueError with one line where they do not fit each other, or the memory."""
+    """Load two models by name or folder.
+
+    With `memory` or `little_memory`, accelerate splits that model across devices. Raises ValueError
+    if the models do not match each other, or do not fit into memory."""
     from transformers.utils import logging
 
     folders, tokenizer = locate_pair(little, big)
@@ -49,8 +49,8 @@ def load(
 
 
 def locate_pair(little: str, big: str) -> tuple[list[Path], Tokenizer]:
-    """Where both models are, fetched first where they must be, and their tokenizer. Nothing is
-    loaded. ValueError with one line where they cannot work together."""
+    """Locate both models, downloading them if necessary, and load their tokenizer. Raises
+    ValueError if they cannot be used together."""
     from transformers import AutoConfig
 
     from engine.weights import locate
@@ -61,8 +61,8 @@ def locate_pair(little: str, big: str) -> tuple[list[Path], Tokenizer]:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         if config.is_encoder_decoder:
             raise ValueError(
-                f"{name}: {config.model_type} has an encoder beside its decoder, which is not "
-                "supported: choose a causal model, such as a Llama or a Qwen"
+                f"{name}: encoder-decoder models such as {config.model_type} are not supported: "
+                "choose a causal model, such as a Llama or a Qwen"
             )
     first, second = (Tokenizer(folder) for folder in folders)
     check_pair(big, second, little, first)
@@ -78,11 +78,11 @@ def _model(name: str, folder: Path, device: str, dtype: str, memory: DeviceMemor
         return AutoModelForCausalLM.from_pretrained(folder, **options).to(device).eval()
     if find_spec("accelerate") is None:
         raise ValueError(
-            f"{name}: to spread it over devices needs accelerate: `pip install accelerate`"
+            f"{name}: splitting it across devices needs accelerate: `pip install accelerate`"
         )
     gpus = torch.cuda.device_count()
     if missing := [one for one in memory if isinstance(one, int) and one >= gpus]:
-        raise ValueError(f"{name}: no GPU {missing[0]}: this machine has {gpus}: name others")
+        raise ValueError(f"{name}: no GPU {missing[0]}: this machine has {gpus}: choose others")
     options |= {"device_map": "auto", "max_memory": memory}
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, **options).eval()
@@ -90,12 +90,12 @@ def _model(name: str, folder: Path, device: str, dtype: str, memory: DeviceMemor
         why = " ".join(str(error).split())
         raise ValueError(f"{name}: does not fit {memory} ({why}): allow more memory") from error
     if "disk" in getattr(model, "hf_device_map", {}).values():
-        raise ValueError(f"{name}: does not fit {memory}: allow more memory, or name more devices")
+        raise ValueError(f"{name}: does not fit {memory}: allow more memory, or add devices")
     return model
 
 
 def max_context(pair: ModelPair) -> int | None:
-    """Tokens that both models can read; None where nothing limits them."""
+    """The context size of both models; None if unlimited."""
     known = [
         getattr(one.config, "max_position_embeddings", None) for one in (pair.little, pair.big)
     ]

@@ -1,18 +1,18 @@
-"""A little model writes ahead, a big one checks: the functions to try that out with, in batches.
+"""Speculative decoding of batches with two transformers models, for experiments.
 
     from engine.research.two_models import agreement, load, speculative_decoding
 
     pair = load("smollm2-135m", "smollm2-360m")
-    agreement(pair, "def add(left, right):", 20)      # tokens that both would write alike
+    agreement(pair, "def add(left, right):", 20)      # leading tokens on which both agree
     speculative_decoding(pair, ["One, two,", "To be"], 40).texts
     speculative_decoding(pair, ["One, two,"], 40, temperature=0.8, seed=1)
 
-`examples/two_models.py` is all of it. Prompts of one batch are padded on their left, end where each
-one ends, and are checked a row at a time. Texts are the big model's own: greedily, and sampled with
-one seed, they are what it writes without a little one (row n of a batch: with seed + n). That holds
-up to rounding, as transformers' kernels have it; `engine.Engine` is exact, and much faster.
-With verification="rejection" sampled texts are only distributed as the big model's.
-`engine.research.comparison` has these and other ways side by side.
+See `examples/two_models.py`. A little model drafts and a big one verifies. Prompts of a batch are
+left-padded; rows end and are verified independently. Greedy texts, and texts sampled with a fixed
+seed, equal what the big model writes alone (row n of a batch uses seed + n), up to the rounding of
+transformers' kernels; `engine.Engine` is exact and much faster. With verification="rejection"
+sampled texts only follow the big model's distribution. `engine.research.comparison` compares
+methods.
 """
 
 from __future__ import annotations
@@ -33,23 +33,30 @@ from engine.research.model_pair import ModelPair, load, max_context
 from engine.sampling.rejection_sampling import DRAFTING, Dice
 from engine.sampling.verify import Verdict, cut
 
-__all__ = ["DRAFT_TOKENS", "ModelPair", "agreement", "generate_and_check", "load", "speculative_decoding"]
-DRAFT_TOKENS = 5  # tokens written ahead
+__all__ = [
+    "DRAFT_TOKENS",
+    "ModelPair",
+    "agreement",
+    "generate_and_check",
+    "load",
+    "speculative_decoding",
+]
+DRAFT_TOKENS = 5  # per round
 
 
 class Round(NamedTuple):
-    """What one pass of the big model gave a row."""
+    """What one pass of the big model committed to a row."""
 
     drafted: int
     accepted: int
-    tokens: list[int]  # those accepted, then the big model's own, unless the text ended before
+    tokens: list[int]  # accepted ones, then the big model's own unless the text ended
 
 
 class BatchResult(NamedTuple):
-    """What was written, prompts included, and what it took. Lists have an entry a row."""
+    """The texts and their statistics. Lists have one entry per row."""
 
-    texts: list[str]
-    passes: int  # of the big model, over all rows at once
+    texts: list[str]  # with the prompts
+    passes: int  # of the big model, each over all rows
     tokens: list[list[int]]  # without the prompt and the end token
     reasons: list[str]  # "eos" or "length"
     drafted: list[int]
@@ -57,14 +64,14 @@ class BatchResult(NamedTuple):
     rounds: list[list[Round]]
 
 
-# -- the notebook's functions --------------------------------------------------------------------
+# -- functions -----------------------------------------------------------------------------------
 
 
 def generate_and_check(
     pair: ModelPair, prompts: Sequence[str], new_tokens: int
 ) -> list[str] | None:
-    """The little model writes, the big one reads it all in one pass: prompts with what was written,
-    where the big model would have written the same in every row; else None."""
+    """Draft greedily and verify in one pass. Returns prompts and drafts if the big model would have
+    written the same in every row, else None."""
     rows = [pair.tokenizer.encode(prompt) for prompt in prompts]
     drafts, paths = _checked(pair, rows, new_tokens)
     if any(agreed < len(draft) for draft, agreed in zip(drafts, paths, strict=True)):
@@ -75,8 +82,8 @@ def generate_and_check(
 def agreement(
     pair: ModelPair, prompt: str, most: int, show: Callable[[str], None] = lambda line: None
 ) -> int:
-    """How many tokens both models would write alike after `prompt`, of `most`, an end token
-    included; `show` is given a line for each."""
+    """The number of leading tokens, up to `most`, on which both models agree after `prompt`, an end
+    token included. `show` receives a line for each."""
     row = pair.tokenizer.encode(prompt)
     ((draft,), (agreed,)) = _checked(pair, [row], most)
     for count in range(1, agreed + 1):
@@ -91,8 +98,8 @@ def speculative_decoding(
     draft: int = DRAFT_TOKENS,
     **options: Any,
 ) -> BatchResult:
-    """The big model's texts, in fewer passes of it. `options`: temperature, top_k, top_p and seed,
-    greedy where left out; verification and cached, as `Speculation` takes them."""
+    """The big model's texts in fewer passes. `options`: temperature, top_k, top_p and seed (greedy
+    by default), verification and cached, as in `BatchSpeculation`."""
     rows = [pair.tokenizer.encode(prompt) for prompt in prompts]
     batch = BatchSpeculation(pair, rows, max_new_tokens, draft, **options)
     while batch.round():
@@ -103,8 +110,8 @@ def speculative_decoding(
 def _checked(
     pair: ModelPair, rows: list[list[int]], count: int
 ) -> tuple[list[list[int]], list[int]]:
-    """What the little model writes greedily, an end token included, and with how many tokens of
-    each row the big one agrees."""
+    """Greedy drafts of the little model and, per row, how many of their tokens the big one
+    accepts."""
     batch = BatchSpeculation(pair, rows, count + 1, count)
     drafts = batch.drafts()
     return [one.tokens for one in drafts], [len(path) for path, _ in batch.verdicts(drafts)]
@@ -115,19 +122,19 @@ def _checked(
 
 @dataclass(slots=True)
 class BatchRow:
-    """One prompt and what follows it."""
+    """One prompt and its continuation."""
 
     prompt: list[int]
-    request: Request  # how its tokens are chosen
+    request: Request  # sampling parameters
     judge: Verdict
-    dice: Dice | None  # that drafts are drawn with
+    dice: Dice | None  # random numbers for drafts
     tokens: list[int] = field(default_factory=list)
-    reason: str = ""  # it has ended
+    reason: str = ""  # why it ended; "" while it continues
     rounds: list[Round] = field(default_factory=list)
 
 
 class BatchSpeculation:
-    """A batch being written, a round at a time: draft, check, keep."""
+    """Decodes a batch round by round: draft, verify, commit."""
 
     def __init__(
         self,
@@ -140,17 +147,17 @@ class BatchSpeculation:
         cached: bool = True,
         **sampling: Any,
     ) -> None:
-        """Without `cached` all is read anew at each step. ValueError with one line where a prompt
-        has no token, or too many."""
+        """Without `cached` everything is recomputed at each step. Raises ValueError if a prompt is
+        empty or too long."""
         if not prompts or not all(prompts):
-            raise ValueError("a prompt is empty: there is nothing to continue")
+            raise ValueError("a prompt is empty: give at least one token")
         if draft < 0 or max_new_tokens < 0:
             raise ValueError(f"draft {draft}, max_new_tokens {max_new_tokens}: give 0 or more")
         longest, most = max(map(len, prompts)) + max_new_tokens, max_context(pair)
         if most is not None and longest > most:
             raise ValueError(
-                f"prompt and text take {longest} tokens, these models read {most}: shorten the "
-                "prompt, or ask for fewer tokens"
+                f"prompt and text need {longest} tokens, the models' context has "
+                f"{most}: shorten the prompt, or ask for fewer tokens"
             )
         self.pair, self.most, self.ahead = pair, max_new_tokens, draft
         self.rows = []
@@ -161,14 +168,14 @@ class BatchSpeculation:
         self.little, self.big = (
             CachedModel(one, len(prompts), cached) for one in (pair.little, pair.big)
         )
-        self.ids = pair.big.get_input_embeddings().num_embeddings  # the little one may have more
+        self.ids = pair.big.get_input_embeddings().num_embeddings  # the little model may have more
         self.passes = 0
         for row in self.rows:
             row.reason = "" if max_new_tokens else "length"
 
     def round(self) -> bool:
-        """One pass of the big model; False where every row has ended. A row that has not gets one
-        token at least."""
+        """One pass of the big model, which commits at least one token per unfinished row. Returns
+        False if all rows have ended."""
         if all(row.reason for row in self.rows):
             return False
         drafts = self.drafts()
@@ -184,7 +191,7 @@ class BatchSpeculation:
         return True
 
     def drafts(self) -> list[Draft]:
-        """What the little model writes ahead in each row: up to an end token, nothing behind it."""
+        """Draft for every unfinished row, stopping at an end token."""
         drafts = [Draft() for _ in self.rows]
         room = [
             0 if row.reason else min(self.ahead, self.most - len(row.tokens) - 1)
@@ -204,8 +211,8 @@ class BatchSpeculation:
         return drafts
 
     def verdicts(self, drafts: list[Draft]) -> list[tuple[list[int], int]]:
-        """How much of each row's draft is kept, and the big model's token behind that. Rows that
-        have ended are not looked at."""
+        """Verify the drafts: accepted nodes and the big model's next token, per row. Ended rows are
+        skipped."""
         texts = self._texts(drafts)
         going = [not row.reason for row in self.rows]
         self.passes += 1
@@ -220,7 +227,7 @@ class BatchSpeculation:
         return [[*row.prompt, *row.tokens, *draft.tokens] for row, draft in pairs]
 
     def written(self) -> BatchResult:
-        """All rows as they stand."""
+        """The result so far."""
         decode = self.pair.tokenizer.decode
         return BatchResult(
             [decode([*row.prompt, *row.tokens]) for row in self.rows],
@@ -234,25 +241,29 @@ class BatchSpeculation:
 
 
 class CachedModel:
-    """A model and its cache of a batch. What was read and is no longer wanted is masked, not moved:
-    rows of a batch are taken back by different lengths."""
+    """A model with the KV cache of a batch. Rejected tokens are masked rather than removed, since
+    rows are rolled back by different lengths."""
 
     def __init__(self, model: Any, rows: int, cached: bool = True) -> None:
         self.model, self.rows, self.cached = model, rows, cached
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self.cache: Any = None
-        self.read: list[list[int]] = [[] for _ in range(self.rows)]  # of each row, what counts
-        self.columns: list[list[int]] = [[] for _ in range(self.rows)]  # of the cache, where it is
-        self.width = 0  # columns in all
+        self.read: list[list[int]] = [
+            [] for _ in range(self.rows)
+        ]  # tokens per row, without rejected ones
+        self.columns: list[list[int]] = [
+            [] for _ in range(self.rows)
+        ]  # per row: their columns in the cache
+        self.width = 0  # columns of the cache
 
     @torch.inference_mode()
     def after(self, texts: list[list[int]], going: list[bool]) -> dict[int, Tensor]:
-        """By row that is `going`: logits [n, vocabulary] behind the last n tokens of its text,
-        which were not read yet; the last one is always read."""
+        """For each row that is `going`: logits [n, vocabulary] after the last n tokens of its text,
+        those that were not read yet. The last one is always read."""
         if not self.cached:
-            self._forget()
+            self._reset()
         fresh: list[list[int]] = [[] for _ in texts]
         for n, text in enumerate(texts):
             if going[n]:
@@ -264,7 +275,7 @@ class CachedModel:
         return {n: logits[n, -len(fresh[n]) :] for n in range(len(texts)) if going[n]}
 
     def _run(self, fresh: list[list[int]]) -> Tensor:
-        """Read these tokens, padded on the left; logits [rows, width, vocabulary]."""
+        """Read left-padded tokens. Returns logits [rows, width, vocabulary]."""
         width = max(map(len, fresh))
         device = next(one.device for one in self.model.parameters() if not one.is_meta)
         ids = torch.zeros(len(fresh), width, dtype=torch.int64)
@@ -289,8 +300,8 @@ class CachedModel:
         return logits.float()
 
     def _crop(self) -> None:
-        """Give back the last columns, where they count in no row."""
+        """Crop trailing columns that no row uses."""
         last = max((columns[-1] + 1 for columns in self.columns if columns), default=0)
         if last < self.width:
-            self.cache.crop(last - self.width)  # below 0: so many columns less
+            self.cache.crop(last - self.width)  # a negative length removes columns
             self.width = last

@@ -268,4 +268,4 @@ def test_weights_that_are_none_are_refused_in_one_line(tmp_path: Path, run_bench
     place = make_place(tmp_path)
     done = run_bench(replay.main, *options(place), "--weights", str(place / "edits.jsonl"))
     assert done.code != 0 and "Traceback" not in done.err
-    assert "no weights can be read" in done.err.splitlines()[-1]
+    assert "cannot read weights" in done.err.splitlines()[-1]

@@ -79,7 +79,7 @@ def test_an_eagle_head_and_adaptive_tokens_are_made(place: Path) -> None:
     assert made.returncode == 0, made.stderr.decode()
     assert made.stdout.decode().startswith("eagle: an EAGLE head for ./model; report.json says")
     EagleHead.load(place / "eagle", place / "model", settings)
-    with pytest.raises(CheckpointError, match="holds 'eagle head', not 'acceptance head'"):
+    with pytest.raises(CheckpointError, match="contains 'eagle head', expected 'acceptance head'"):
         AcceptanceHead.load(place / "eagle", place / "model", 32)
     made = draftline(
         place, "train", "adaptive-tokens", "--out", "tokens", "--model", "./model", "--epochs", "1",

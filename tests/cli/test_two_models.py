@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.research import two_models
-from engine.research.comparison import WAYS
+from engine.research.comparison import METHODS
 from tests.conftest import byte_bpe, tiny_model
 from tests.support.command import draftline, one_line
 from tests.support.questions import Terminal, run
@@ -44,7 +44,7 @@ def test_all_ways_side_by_side(models: list[str], capfd: pytest.CaptureFixture[s
     out, err = capfd.readouterr()
     assert err == ""
     texts = dict(re.findall(r"== (\w+): [^\n]+\n(.*?)\n\n", out, re.DOTALL))
-    assert [*texts] == [*WAYS]
+    assert [*texts] == [*METHODS]
     assert texts["ours"] == texts["target"] != texts["draft"]
     assert texts["leviathan"] == texts["chen"]
     assert all(text.startswith(PROMPT) for text in texts.values())
@@ -152,7 +152,7 @@ def test_a_bad_prompt_of_a_list_is_its_own_error(
     assert err == "draftline: 4 of 6 prompts were not answered: see their errors\n"
     errors = [one["error"] for one in bad]
     assert [error.split(":")[0] for error in errors[:3]] == ["line 3", "line 4", "line 5"]
-    assert "these models read 512: shorten the prompt" in errors[3]
+    assert "the models' context has 512: shorten the prompt" in errors[3]
 
 
 @pytest.mark.full
@@ -174,7 +174,7 @@ def test_a_process_that_fails_ends_all(place: Path, models: list[str]) -> None:
         (["--draft-model", "./other"], 2, "./other cannot draft for ./big: their tokenizers"),
         (["--model", "./gone"], 3, "gone"),
         (["--processes", "2"], 2, "--processes 2: shares --prompts out: name a file"),
-        (["-i", "x " * 600], 2, "these models read 512: shorten the prompt"),
+        (["-i", "x " * 600], 2, "the models' context has 512: shorten the prompt"),
         (["-i", " "], 2, "-i: empty"),
         (["--top-p", "2"], 2, "top_p 2.0: must be above 0 and at most 1"),
         (["--max-memory", "999=1GB"], 2, "./big: no GPU 999: this machine has"),

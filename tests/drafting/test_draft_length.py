@@ -18,8 +18,8 @@ from engine.drafting.draft_length import (
     HeuristicLength,
     OracleLength,
     best_length,
+    expected_speedup,
     expected_tokens,
-    gain,
 )
 from tests.oracles.probability import Enumerated, distribution
 
@@ -27,9 +27,9 @@ from tests.oracles.probability import Enumerated, distribution
 def test_golden_vectors() -> None:
     """SPEC.md section 10."""
     assert expected_tokens(0.8, 4) == pytest.approx(3.3616)
-    assert gain(0.8, 4, 0.05) == pytest.approx(2.8013, abs=1e-4)
+    assert expected_speedup(0.8, 4, 0.05) == pytest.approx(2.8013, abs=1e-4)
     assert expected_tokens(0.6, 5) == pytest.approx(2.3834, abs=1e-4)
-    assert gain(0.6, 5, 0.1) == pytest.approx(1.5889, abs=1e-4)
+    assert expected_speedup(0.6, 5, 0.1) == pytest.approx(1.5889, abs=1e-4)
 
 
 @given(st.integers(0, 6), st.integers(0, 10))
@@ -49,7 +49,10 @@ def test_expected_tokens_are_what_chance_gives(length: int, tenths: int) -> None
 @given(st.floats(0, 1), st.floats(0, 2), st.integers(0, 20))
 def test_no_length_gains_more_than_the_best(alpha: float, cost: float, most: int) -> None:
     best = best_length(alpha, cost, most)
-    assert all(gain(alpha, best, cost) >= gain(alpha, n, cost) for n in range(most + 1))
+    assert all(
+        expected_speedup(alpha, best, cost) >= expected_speedup(alpha, n, cost)
+        for n in range(most + 1)
+    )
     if cost > alpha + 1e-6:  # the first token already costs what it brings
         assert best == 0
 
@@ -168,7 +171,7 @@ def test_adaptive_stops_where_the_next_token_is_unlikely() -> None:
         lengths.record(4, 3, 4 * 0.3, 1.0)
     assert lengths.alpha == pytest.approx(0.75, rel=0.01)
     assert lengths.cost == pytest.approx(0.3)
-    assert lengths.pace == pytest.approx(2.2 / 4, rel=0.01)
+    assert lengths.seconds_per_token == pytest.approx(2.2 / 4, rel=0.01)
     assert rounds(lengths, [0.2] * 12) == 1
     # 3 of 3.2 came true; .73 (so far) * .75 (the next one) * .55 s a token is the .3 s it takes
     assert rounds(lengths, [0.99, 0.9, 0.85, 0.99]) == 3
@@ -177,13 +180,13 @@ def test_adaptive_stops_where_the_next_token_is_unlikely() -> None:
 
 def test_a_bad_start_counts_less_while_something_else_drafts() -> None:
     lengths = AdaptiveLength()
-    assert lengths.expected_pace(0.5) == 0.5
+    assert lengths.expected_seconds_per_token(0.5) == 0.5
     lengths.record(5, 0, 1.0, 1.0)  # two seconds for a token
-    assert lengths.expected_pace(0.5) == pytest.approx((2 + 10 * 0.5) / (1 + 10))
+    assert lengths.expected_seconds_per_token(0.5) == pytest.approx((2 + 10 * 0.5) / (1 + 10))
     cost, found = lengths.cost, list[float]()
     for _ in range(300):
         lengths.skip_round()
-        found.append(lengths.expected_pace(0.5))
+        found.append(lengths.expected_seconds_per_token(0.5))
     assert found == sorted(found, reverse=True) and found[-1] == pytest.approx(0.5, rel=0.01)
     assert lengths.cost == pytest.approx(cost), "what a token costs stays known"
 
@@ -200,9 +203,9 @@ def test_what_was_seen_is_forgotten(kind: type[ConstantLength]) -> None:
 
 
 def test_bad_numbers_are_one_line() -> None:
-    with pytest.raises(ValueError, match="draft length -1: give 0 or more"):
+    with pytest.raises(ValueError, match="draft length -1: must be 0 or more"):
         ConstantLength(-1)
     with pytest.raises(ValueError, match="bounds 3 2"):
         ConfidenceStop(bounds=(3, 2))
-    with pytest.raises(ValueError, match=r"stop threshold 1\.5: give 0 to 1"):
+    with pytest.raises(ValueError, match=r"stop threshold 1\.5: must be between 0 and 1"):
         ConfidenceStop(threshold=1.5)

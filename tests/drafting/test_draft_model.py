@@ -267,7 +267,7 @@ def test_a_draft_models_context_may_be_shorter(
     assert answer(done) == answer(expected) and 10 <= done.usage.accepted <= 20
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == (
-        "the draft model cannot read on, its context of 24 tokens is full: decoding plainly"
+        "the draft model cannot continue: its context of 24 tokens is full; decoding without it"
     )
 
 
@@ -291,7 +291,7 @@ def test_a_draft_model_may_have_fewer_rows_for_tokens(
             _, expected = run(target, endless, prompt, NullDrafter(), **options)
             _, done = run(target, endless, prompt, draft_model(narrow), **options)
             assert answer(done) == answer(expected)
-    assert "it has only 200 tokens: decoding plainly" in caplog.text
+    assert "it has only 200 tokens; decoding without it" in caplog.text
     *_, done = generate(Generation(Request("complete", temperature=1.0), Prompt(PROMPT, max_tokens=30), endless, target.context, verification="rejection"), target, draft_model(narrow))  # fmt: skip
     assert isinstance(done, Done) and done.usage.completion_tokens == 30
 
@@ -346,5 +346,5 @@ def test_layers_that_are_not_there_are_one_line(target: TorchTarget, tiny: Any) 
     for count in (0, 2, 9):
         with pytest.raises(PairError, match="the model has 2: choose 1 to 1"):
             EarlyExit(count).ready(PROMPT, 5, target)
-    with pytest.raises(PairError, match="cannot stop early"):
+    with pytest.raises(PairError, match="cannot exit early"):
         EarlyExit(1).ready(PROMPT, 5, load(tiny("gpt2")))

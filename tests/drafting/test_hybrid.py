@@ -33,7 +33,7 @@ class Paced(AdaptiveLength):
         super().__init__()
         self.seconds = seconds
 
-    def expected_pace(self, guess: float) -> float:
+    def expected_seconds_per_token(self, guess: float) -> float:
         return self.seconds
 
 
@@ -91,7 +91,7 @@ def test_a_smaller_model_is_tried_until_it_is_known(
     target, smaller, tokenizer = pair
     lengths = AdaptiveLength()
     steps, _ = run(target, tokenizer, Prompt(PROMPT, max_tokens=20), either(smaller, lengths))
-    assert "draft model" in sources(steps) and lengths.pace > 0
+    assert "draft model" in sources(steps) and lengths.seconds_per_token > 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), max_size=6))

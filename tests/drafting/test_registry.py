@@ -107,7 +107,7 @@ def test_no_name_changes_an_answer(
 ) -> None:
     """On layers in f32, several requests in a row on one engine."""
     name = text.format(**trained)
-    file = store if DRAFTERS[parse_choice(name).name].copies else None
+    file = store if DRAFTERS[parse_choice(name).name].uses_corpus else None
     config = Config(str(tiny()), dtype="f32", threads=2, drafter=name, corpus=file, library=False)
     drafted = 0
     with Engine(config) as engine:
@@ -207,9 +207,9 @@ def test_forgetting_lets_lengths_begin_again(tiny: Any, home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "drafter '': there is none: choose from auto, prompt-lookup, "),
-        ("same", "drafter 'same': there is none: choose from auto, prompt-lookup, "),
-        ("auto:budget=3", "drafter auto: no option 'budget': choose from: it has none"),
+        ("", "unknown drafter '': choose from auto, prompt-lookup, "),
+        ("same", "unknown drafter 'same': choose from auto, prompt-lookup, "),
+        ("auto:budget=3", "drafter auto: no option 'budget': it has no options"),
         ("sam:alpha=3", "drafter sam: no option 'alpha': choose from: most, factor, across, bias"),
         ("sam:most", "drafter sam: most: write a number, such as 60"),
         ("sam:most=-1", "drafter sam: most=-1: write a number, such as 60"),
@@ -251,12 +251,16 @@ def test_options_are_read_as_their_defaults_are() -> None:
         (
             "auto",
             "texts",
-            "auto does not copy from one: try sam, sam\\+recycling, sam\\+eagle2, rest",
+            "auto does not use a corpus: try sam, sam\\+recycling, sam\\+eagle2, rest",
         ),
-        ("prompt-lookup", "gone", "prompt-lookup does not copy from one"),
+        ("prompt-lookup", "gone", "prompt-lookup does not use a corpus"),
         ("sam", "gone", "gone: no such corpus"),
-        ("draft-model", None, "drafter draft-model: it needs a model: write draft-model:model="),
-        ("specdec++:model=x", None, "it needs a head: write"),
+        (
+            "draft-model",
+            None,
+            "drafter draft-model: option model is required: write draft-model:model=",
+        ),
+        ("specdec++:model=x", None, "option head is required: write"),
         ("eagle2:head=gone", None, "gone"),
         ("self-draft:lengths=long", None, "lengths long: choose from constant, heuristic"),
         ("recycling:width=65", None, "width 65: a token has 1 to 64 successors"),
@@ -299,7 +303,7 @@ def test_unknown_drafters_are_one_line(command: str, tmp_path: Path) -> None:
     more = {"edit": ["a.py", "-i", "x"], "ask": ["a.py", "-q", "x"], "summarize": ["a.py"]}
     result = draftline(tmp_path, command, *more.get(command, []), "--drafter", "same")
     assert result.returncode == 2
-    assert "drafter 'same': there is none: choose from auto, " in one_line(result)
+    assert "unknown drafter 'same': choose from auto, " in one_line(result)
 
 
 @pytest.mark.full

@@ -179,7 +179,7 @@ def test_nothing_stands_behind_an_end_token() -> None:
 
 def test_ids_of_words_are_refused(target: TorchTarget, endless: Tokenizer, tiny: Any) -> None:
     words = {number: word for word, number in endless.words.items()}
-    with pytest.raises(ValueError, match=r"adaptive token 70 is .* in model: choose ids"):
+    with pytest.raises(ValueError, match=r"adaptive token 70 is .* in model: choose unused ids"):
         check_reserved([70], endless, target)
     with pytest.raises(ValueError, match="adaptive token 9999: model has 300 ids: choose others"):
         check_reserved([9999], endless, target)
@@ -189,7 +189,7 @@ def test_ids_of_words_are_refused(target: TorchTarget, endless: Tokenizer, tiny:
         SdsatDrafter([1], 6, tree=True)
     with pytest.raises(ValueError, match="SDSAT with -1 slots"):
         SdsatDrafter([1], -1)
-    with pytest.raises(CheckpointError, match="models of Llama's family only"):
+    with pytest.raises(CheckpointError, match="Llama family only"):
         install_embeddings(load(tiny("gpt2")), torch.zeros(1, 32))
 
 
@@ -242,7 +242,9 @@ def test_trained_tokens_beat_untrained_ones(
     assert sum(record["accuracy"]) > sum(record["accuracy_untrained"])
     assert record["losses"][-1] < record["losses"][0]
     assert torch.equal(sdsat.load(tmp_path, folder, 32), found)
-    with pytest.raises(CheckpointError, match="no adaptive tokens of 64 values, as model has"):
+    with pytest.raises(
+        CheckpointError, match="not adaptive tokens of hidden size 64, as model needs"
+    ):
         sdsat.load(tmp_path, folder, 64)
 
 
@@ -282,5 +284,5 @@ def test_what_training_refuses(target: TorchTarget, tiny: Any, tmp_path: Path) -
         train([TrainingText([1], [2])] * 5, target, tmp_path)
     with pytest.raises(SampleError, match="token 9999: made with another tokenizer"):
         train([TrainingText([1], [9999, 1, 2])] * 2, target, tmp_path)
-    with pytest.raises(CheckpointError, match="models of Llama's family only"):
+    with pytest.raises(CheckpointError, match="Llama family only"):
         train([TrainingText([1], [1, 2, 3])] * 2, load(tiny("gpt2")), tmp_path)

@@ -148,12 +148,12 @@ def test_heads_that_do_not_fit_are_one_line(place: Path, tmp_path: Path, models:
         assert str(folder) in line and "\n" not in line
         return line
 
-    assert "no config.json in it: name the folder of a trained acceptance head" in complaint(
+    assert "contains no config.json: give the folder of a trained acceptance head" in complaint(
         tmp_path / "none"
     )
     line = complaint(good, place / "model")
     assert "trained for other, not for model" in line and "train one for model" in line
-    assert "for states of 32 values, those of other have 64" in complaint(good, width=64)
+    assert "trained for hidden size 32, other has 64" in complaint(good, width=64)
 
     def changed(name: str, **values: Any) -> Path:
         folder = tmp_path / name
@@ -163,9 +163,9 @@ def test_heads_that_do_not_fit_are_one_line(place: Path, tmp_path: Path, models:
         return folder
 
     assert "'eagle head', not 'acceptance head'" in complaint(changed("kind", kind="eagle head"))
-    assert "not such a head" in complaint(changed("layers", num_layers=7))
+    assert "not an acceptance head" in complaint(changed("layers", num_layers=7))
     assert "lacks hidden_size, num_layers" in complaint(changed("words", num_layers="3"))
-    assert "do not fit each other" in complaint(changed("sum", crc32="00000000"))
+    assert "do not match" in complaint(changed("sum", crc32="00000000"))
     cut = changed("cut")
     data = (cut / "model.safetensors").read_bytes()
     (cut / "model.safetensors").write_bytes(data[:100])
@@ -178,7 +178,7 @@ def test_heads_that_do_not_fit_are_one_line(place: Path, tmp_path: Path, models:
     (cut / "config.json").write_text("{}")
     assert "config.json lacks hidden_size, num_layers" in complaint(cut)
     head_of("broken").save(tmp_path / "broken", place / "other")
-    assert "weights that are not numbers" in complaint(tmp_path / "broken")
+    assert "weights are not finite" in complaint(tmp_path / "broken")
 
 
 def test_fingerprints_tell_models_apart(place: Path, tmp_path: Path, models: Any) -> None:

@@ -122,12 +122,12 @@ def test_a_draft_model_that_there_is_not(capfd: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("drafter", "why"),
     [
-        ("draft-model", "it needs a model: write draft-model:model=..."),
-        ("specdec++:model=./small", "it needs a head: write specdec++:head=..."),
-        ("eagle2", "it needs a head: write eagle2:head=..."),
-        ("sdsat", "it needs a tokens: write sdsat:tokens=..."),
+        ("draft-model", "option model is required: write draft-model:model=..."),
+        ("specdec++:model=./small", "option head is required: write specdec++:head=..."),
+        ("eagle2", "option head is required: write eagle2:head=..."),
+        ("sdsat", "option tokens is required: write sdsat:tokens=..."),
         ("draft-model:model=./small,lengths=oracle", "lengths oracle: choose from constant"),
-        ("same", "there is none: choose from auto, "),
+        ("same", "unknown drafter 'same': choose from auto, "),
         ("eagle2:heads=x", "no option 'heads': choose from: head, total"),
     ],
 )
@@ -155,7 +155,7 @@ def test_heads_of_another_kind(kind: str, capfd: pytest.CaptureFixture[str]) -> 
     wrong = {"stop": "slots", "eagle": "stop", "slots": "eagle"}[kind]
     code, line = edit(capfd, HEADS[kind].format(wrong))
     assert code == 2
-    assert f"{wrong}: holds '{KINDS[wrong]}', not '{KINDS[kind]}'" in line
+    assert f"{wrong}: contains '{KINDS[wrong]}', expected '{KINDS[kind]}'" in line
 
 
 def cut(file: Path) -> None:
@@ -172,10 +172,10 @@ def flipped(file: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "harm", "why"),
     [
-        ("model.safetensors", Path.unlink, "no model.safetensors in it: name the folder of"),
-        ("config.json", Path.unlink, "no config.json in it: name the folder of"),
+        ("model.safetensors", Path.unlink, "contains no model.safetensors: give the folder of"),
+        ("config.json", Path.unlink, "contains no config.json: give the folder of"),
         ("model.safetensors", cut, ": train it again"),
-        ("model.safetensors", flipped, "do not fit each other: train it again"),
+        ("model.safetensors", flipped, "do not match: train it again"),
         ("config.json", cut, "cannot be read"),
         ("config.json", lambda file: file.write_text("[]"), ": train it again"),
         ("config.json", lambda file: file.write_bytes(b"\xff"), "cannot be read"),
@@ -198,7 +198,7 @@ def test_a_folder_that_is_gone(kind: str, capfd: pytest.CaptureFixture[str]) -> 
     code, line = edit(capfd, HEADS[kind].format("gone"))
     assert (
         code == 2
-        and f"gone: no config.json in it: name the folder of a trained {KINDS[kind]}" in line
+        and f"gone: contains no config.json: give the folder of a trained {KINDS[kind]}" in line
     )
 
 
@@ -245,7 +245,7 @@ def test_models_that_are_not_whole(
         ("rest", "cut", "cut: "),
         ("sam+recycling", "a.py", "a.py: "),
         ("sam", "foreign", "foreign: made for the tokenizer of gpt5, not of ./big: make it"),
-        ("recycling", "texts", "drafter recycling does not copy from one: try sam"),
+        ("recycling", "texts", "drafter recycling does not use a corpus: try sam"),
         ("recycling:template=gone.json", None, "template gone.json: No such file"),
         ("rest", None, "there is nothing to copy from: name a corpus"),
     ],

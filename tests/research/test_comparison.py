@@ -15,13 +15,13 @@ import torch
 from engine.records import Request
 from engine.research import two_models
 from engine.research.comparison import (
-    WAYS,
-    Timed,
+    METHODS,
+    TimedRun,
     benchmark,
     counters,
     profiled,
-    rate,
-    worth,
+    median_rate,
+    expected_gain,
     write,
 )
 from engine.research.model_pair import ModelPair, locate_pair, max_context
@@ -31,7 +31,7 @@ from tests.conftest import tiny_model
 from tests.oracles.probability import least_likely
 
 PROMPTS = ["def add(left", "x", "class Point:\n    def"]
-SPECULATING = [name for name, way in WAYS.items() if way.speculates]
+SPECULATING = [name for name, way in METHODS.items() if way.speculates]
 
 
 @pytest.fixture(scope="module")
@@ -154,19 +154,19 @@ def test_counters_by_hand() -> None:
 def test_worth_by_leviathans_formulas() -> None:
     """SPEC's golden vector: alpha 0.8, gamma 4, c 0.05."""
     rounds = [Round(4, 4, [0] * 5)] * 2 + [Round(4, 0, [0])] * 2
-    found = worth(rounds, draft_rate=20, target_rate=1, gamma=4)
+    found = expected_gain(rounds, draft_rate=20, target_rate=1, gamma=4)
     assert found.alpha == pytest.approx(0.8) and found.cost == 0.05
     assert found.gain == pytest.approx(2.8013, abs=1e-4)
     assert found.best_gain >= found.gain
-    slow = worth(rounds, draft_rate=1, target_rate=2, gamma=4)
+    slow = expected_gain(rounds, draft_rate=1, target_rate=2, gamma=4)
     assert slow.gain < 1 and (slow.best, slow.best_gain) == (0, 1)
-    assert worth([Round(0, 0, [1])], 1, 1, 4).alpha == 0
+    assert expected_gain([Round(0, 0, [1])], 1, 1, 4).alpha == 0
 
 
 def test_a_benchmark_runs_by_turns_and_counts_only_what_was_written(pair: ModelPair) -> None:
     order: list[str] = []
 
-    def run(way: str) -> Timed:
+    def run(way: str) -> TimedRun:
         order.append(way)
         return write(pair, way, PROMPTS, 3, 2, temperature=0)
 
@@ -175,7 +175,7 @@ def test_a_benchmark_runs_by_turns_and_counts_only_what_was_written(pair: ModelP
     assert [len(one) for one in found.values()] == [2, 2]
     one = found["ours"][0]
     assert one.rate == pytest.approx(9 / one.seconds)
-    assert rate([one._replace(seconds=s) for s in (1.0, 2.0, 9.0)]) == 4.5
+    assert median_rate([one._replace(seconds=s) for s in (1.0, 2.0, 9.0)]) == 4.5
 
 
 def test_a_profile_is_a_trace(pair: ModelPair, tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_model_with_an_encoder_is_refused(tiny: Any, tmp_path: Path) -> None:
         (tmp_path / file).write_bytes((tiny() / file).read_bytes())
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
     (tmp_path / "model.safetensors").write_bytes(b"\2" + bytes(7) + b"{}")
-    with pytest.raises(ValueError, match="t5 has an encoder beside its decoder") as caught:
+    with pytest.raises(ValueError, match="encoder-decoder models such as t5") as caught:
         locate_pair(str(tiny()), str(tmp_path))
     assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
 
@@ -208,7 +208,7 @@ def test_texts_longer_than_the_models_read_are_refused(pair: ModelPair) -> None:
         return
     count = most - len(pair.tokenizer.encode("x"))
     BatchSpeculation(pair, [pair.tokenizer.encode("x")], count)
-    with pytest.raises(ValueError, match=f"take {most + 1} tokens, these models read {most}"):
+    with pytest.raises(ValueError, match=f"need {most + 1} tokens, the models' context has {most}"):
         speculative_decoding(pair, ["x"], count + 1)
 
 

@@ -168,10 +168,10 @@ def test_a_corpus_by_command(tmp_path: Path, folder: Path, tokenizer: Tokenizer)
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ([], "nothing to make it of: give --files DIR or --prompts FILE"),
+        ([], "no texts: give --files DIR or --prompts FILE"),
         (["--files", "gone"], "gone: not a folder: name"),
         (["--prompts", "gone"], "gone: unreadable (No such file or directory): name"),
-        (["--files", ".", "--max-tokens", "0"], "--max-tokens 0: no answer: give 1 or more"),
+        (["--files", ".", "--max-tokens", "0"], "--max-tokens 0: no answers: give 1 or more"),
         (["--files", ".", "--out", "."], ".: a folder: name a file in it"),
     ],
 )
@@ -185,5 +185,5 @@ def test_a_folder_without_text_makes_none(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "src").mkdir()
     line = ["train", "corpus", "--out", "made", "--files", "src", "--model", folder]
     result = draftline(tmp_path, *line)
-    assert result.returncode == 2 and "src: no text in it" in one_line(result)
+    assert result.returncode == 2 and "src: no usable text in it" in one_line(result)
     assert not (tmp_path / "made").exists()

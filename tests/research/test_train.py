@@ -122,12 +122,11 @@ def test_lessons_show_what_the_drafter_would_be_shown(
 
 def check_files(lesson: EditLesson, workspace: Workspace) -> None:
     """Against the call that the drafter makes."""
-    nodes, width, limit, most, least = WORKSPACE_QUERY
     assert lesson.files.shape == lesson.probs.shape == (len(lesson.output), MAX_FILE_TOKENS)
     assert (lesson.files[0] == -1).all() and lesson.matches[0] == 0, "nothing stands before it"
     for at in range(1, len(lesson.output)):
-        tail = lesson.output[max(0, at - limit) : at]
-        tree = workspace.tree(tail, nodes, width, limit=limit, most=most, least=least)
+        tail = lesson.output[max(0, at - WORKSPACE_QUERY.limit) : at]
+        tree = WORKSPACE_QUERY.tree(workspace, tail)
         first = [n for n, parent in enumerate(tree.parents) if parent == -1]
         tokens = [tree.tokens[n] for n in first]
         assert lesson.files[at].tolist() == tokens + [-1] * (MAX_FILE_TOKENS - len(tokens))

@@ -243,7 +243,7 @@ def real(
 
 # -- the drafters that can be chosen by name -------------------------------------------------------
 
-TOYS = [name for name, one in DRAFTERS.items() if not one.runs]  # those that a hash can try
+TOYS = [name for name, one in DRAFTERS.items() if not one.runs_model]  # those that a hash can try
 VARIANTS = (
     "prompt-lookup:longest=2,tokens=3,whole=no",
     "sam:bias=0,across=2",
@@ -269,7 +269,7 @@ def maker(text: str, vocab: int, documents: tuple[tuple[int, ...], ...]) -> Draf
     weights: dict[Any, Weights] = {one: weights_of("trained") for one in ("file", "hunk")}
     model = NextTokenModel(made_up(), NoLibrary(), weights)  # type: ignore[arg-type]
     with TemporaryDirectory() as folder:
-        file = Path(folder) / "corpus" if DRAFTERS[choice.name].copies else None
+        file = Path(folder) / "corpus" if DRAFTERS[choice.name].uses_corpus else None
         if file is not None:
             made = datastore.build([ids(one) for one in documents])
             datastore.save(made, file, toy_tokenizer().fingerprint, {})

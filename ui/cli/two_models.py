@@ -22,7 +22,7 @@ from ui.errors import FAILED, NO_MODEL, OK, USAGE, Failure, reason, say
 from ui.terminal import write_json
 
 if TYPE_CHECKING:
-    from engine.research.comparison import Timed
+    from engine.research.comparison import TimedRun
     from engine.research.model_pair import ModelPair
 
 DEFAULT_RUNS = 10  # of a benchmark
@@ -105,7 +105,7 @@ def _compare(
     args: argparse.Namespace, pair: ModelPair, prompt: str, choices: dict[str, Any]
 ) -> int:
     """Continue one text by several methods."""
-    from engine.research.comparison import WAYS, benchmark, profiled, write
+    from engine.research.comparison import METHODS, benchmark, profiled, write
     from ui.cli.answer_view import AnswerView
     from ui.cli.two_models_view import (
         ORIGIN_COLOURS,
@@ -115,15 +115,15 @@ def _compare(
         show_text,
     )
 
-    ways = args.ways or [*WAYS]
+    ways = args.ways or [*METHODS]
 
-    def once(way: str) -> Timed:
+    def once(way: str) -> TimedRun:
         return write(pair, way, [prompt], args.max_tokens, args.gamma, **choices)
 
     with AnswerView(silent=args.json) as view:
         if args.verbose and not args.json:
             view.legend(ORIGIN_COLOURS)
-        found: dict[str, list[Timed]] = {}
+        found: dict[str, list[TimedRun]] = {}
         for way in ways:
             view.phase(f"writing: {way}")
             with ExitStack() as stack:
@@ -147,7 +147,7 @@ def _compare(
     return OK
 
 
-def _checked(once: Callable[[str], Timed], way: str) -> Timed:
+def _checked(once: Callable[[str], TimedRun], way: str) -> TimedRun:
     """Run one method. Raises Failure for a prompt that is too long, or logits that are NaN."""
     try:
         return once(way)
@@ -160,7 +160,7 @@ def _checked(once: Callable[[str], Timed], way: str) -> Timed:
 
 def _continue_prompts(args: argparse.Namespace, choices: dict[str, Any]) -> int:
     """Continue many texts; print each as a JSON line, in the order of the file."""
-    from engine.research.distributed_map import inside, possible, spread, start
+    from engine.research.distributed_map import distributed_map, is_available, is_worker, launch
 
     for name in ("benchmark", "profile"):
         if getattr(args, name) is not None:
@@ -169,13 +169,13 @@ def _continue_prompts(args: argparse.Namespace, choices: dict[str, Any]) -> int:
     if len(ways) > 1:
         raise Failure(USAGE, f"--ways {','.join(ways)}: --prompts takes one method: choose one")
     items = _items(args.prompts)
-    several = inside() or args.processes > 1
-    if several and not possible():
+    several = is_worker() or args.processes > 1
+    if several and not is_available():
         why = f"--processes {args.processes}: needs accelerate: `pip install accelerate`"
         raise Failure(USAGE, why)
-    if several and not inside():
+    if several and not is_worker():
         _locate(args)  # fetch once, and report errors once
-        code = start([sys.executable, "-P", "-m", "ui.cli", *args.argv], args.processes)
+        code = launch([sys.executable, "-P", "-m", "ui.cli", *args.argv], args.processes)
         if code < 0:
             why = f"a process was killed (signal {-code})"
             raise Failure(FAILED, f"{why}: try fewer --processes, which need less memory")
@@ -186,7 +186,7 @@ def _continue_prompts(args: argparse.Namespace, choices: dict[str, Any]) -> int:
         return lambda item: _continue_one(pair, item, ways[0], args, choices)
 
     if several:
-        found = spread(items, make, _device(args) == "cpu")
+        found = distributed_map(items, make, _device(args) == "cpu")
     else:
         work = make()
         found = [work(item) for item in items]

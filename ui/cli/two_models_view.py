@@ -7,7 +7,14 @@ from typing import Any
 
 from engine.prompts.detokenizer import Detokenizer
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.comparison import WAYS, Timed, Worth, counters, rate, worth
+from engine.research.comparison import (
+    METHODS,
+    ExpectedGain,
+    TimedRun,
+    counters,
+    expected_gain,
+    median_rate,
+)
 from engine.research.two_models import Round
 from ui.cli.answer_view import AnswerView
 
@@ -17,12 +24,12 @@ RoundText = list[tuple[str, str]]  # the text and the origin of each token of a 
 
 
 def show_text(
-    view: AnswerView, way: str, timed: Timed, prompt: str, tokenizer: Tokenizer, verbose: bool
+    view: AnswerView, way: str, timed: TimedRun, prompt: str, tokenizer: Tokenizer, verbose: bool
 ) -> None:
     """Show a method's text under its name; `verbose`: by origin, with rounds and counters."""
     view.end_line()
-    view.write(f"== {way}: {WAYS[way].line}\n", "bold")
-    if not (verbose and WAYS[way].speculates):
+    view.write(f"== {way}: {METHODS[way].summary}\n", "bold")
+    if not (verbose and METHODS[way].speculates):
         view.write(timed.written.texts[0].rstrip("\n") + "\n\n")
         return
     (rounds,) = timed.written.rounds
@@ -66,21 +73,21 @@ def _origin(round_: Round, n: int) -> str:
     return "corrected" if round_.accepted < round_.drafted else "own"
 
 
-def show_table(view: AnswerView, found: Mapping[str, Sequence[Timed]]) -> None:
+def show_table(view: AnswerView, found: Mapping[str, Sequence[TimedRun]]) -> None:
     """Show a line for each method: its median run."""
     view.end_line()
-    base = rate(found["target"]) if "target" in found else 0.0
+    base = median_rate(found["target"]) if "target" in found else 0.0
     view.write(f"{'':<11}{'tokens/s':>9}{'passes':>8}{'a pass':>8}{'x target':>10}\n")
     for way, runs in found.items():
-        speedup = f"{rate(runs) / base:.2f}" if base else "-"
+        speedup = f"{median_rate(runs) / base:.2f}" if base else "-"
         written = runs[0].written
         tokens = sum(map(len, written.tokens)) / max(written.passes, 1)
-        line = f"{way:<11}{rate(runs):>9.1f}{written.passes:>8}{tokens:>8.2f}{speedup:>10}"
+        line = f"{way:<11}{median_rate(runs):>9.1f}{written.passes:>8}{tokens:>8.2f}{speedup:>10}"
         view.write(line + "\n")
     view.write("\n")
 
 
-def show_gains(view: AnswerView, found: Mapping[str, Sequence[Timed]], gamma: int) -> None:
+def show_gains(view: AnswerView, found: Mapping[str, Sequence[TimedRun]], gamma: int) -> None:
     """Show the expected speedup of each method, if both models were timed alone."""
     for way, gain in _gains(found, gamma):
         advice = (
@@ -94,17 +101,24 @@ def show_gains(view: AnswerView, found: Mapping[str, Sequence[Timed]], gamma: in
         )
 
 
-def _gains(found: Mapping[str, Sequence[Timed]], gamma: int) -> Iterator[tuple[str, Worth]]:
+def _gains(
+    found: Mapping[str, Sequence[TimedRun]], gamma: int
+) -> Iterator[tuple[str, ExpectedGain]]:
     """The expected speedup of each method; nothing if a model was not timed alone."""
     if not {"target", "draft"} <= set(found):
         return
     for way, runs in found.items():
-        if WAYS[way].speculates:
+        if METHODS[way].speculates:
             (rounds,) = runs[0].written.rounds
-            yield way, worth(rounds, rate(found["draft"]), rate(found["target"]), gamma)
+            yield (
+                way,
+                expected_gain(
+                    rounds, median_rate(found["draft"]), median_rate(found["target"]), gamma
+                ),
+            )
 
 
-def record(runs: Sequence[Timed]) -> dict[str, Any]:
+def record(runs: Sequence[TimedRun]) -> dict[str, Any]:
     """A text with its counters, for JSON; the speed is the median run's."""
     written = runs[0].written
     (rounds,) = written.rounds
@@ -114,11 +128,11 @@ def record(runs: Sequence[Timed]) -> dict[str, Any]:
         "passes": written.passes,
         **counters(rounds)._asdict(),
         "seconds": round(runs[0].seconds, 6),
-        "tokens_per_second": round(rate(runs), 3),
+        "tokens_per_second": round(median_rate(runs), 3),
     }
 
 
-def as_json(found: Mapping[str, Sequence[Timed]], gamma: int) -> dict[str, Any]:
+def as_json(found: Mapping[str, Sequence[TimedRun]], gamma: int) -> dict[str, Any]:
     """All methods with their expected speedups, for JSON."""
     gains = {way: gain._asdict() for way, gain in _gains(found, gamma)}
     return {

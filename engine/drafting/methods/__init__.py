@@ -1,1 +1,1 @@
-"""Published drafting methods, one file each."""
+"""Published drafting methods, one module each, and what they share."""

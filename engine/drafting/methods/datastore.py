@@ -1,8 +1,9 @@
-"""Static corpora: texts that are there before the first request, to draft from.
+"""Datastores to draft from: a static corpus, or a workspace's files.
 
-What SAM-Decoding calls its static automaton and REST its datastore. Held as a frozen segment of the
-index (a suffix array, 12 bytes a token, mapped), which finds the same matches and counts; nothing
-crosses the end of a document. `engine.research.train.datastore` makes them. A workspace can stand in for one.
+SAM-Decoding calls them static automata, REST datastores. A corpus is stored as a frozen segment of
+the index (a memory-mapped suffix array, 12 bytes per token), which finds the same matches and
+counts; matches never cross the end of a document. Corpora are made by
+`engine.research.train.datastore`.
 """
 
 from __future__ import annotations
@@ -22,32 +23,31 @@ from index.workspace.workspace import Workspace
 
 KIND = "corpus"
 ARRAYS = ("text", "starts", "order", "ranks")
-MAX_MATCH_TOKENS = 256  # tokens that a match has at most
-MAX_OCCURRENCES = (
-    4096  # occurrences among which the first one is looked for, and which a tree counts
-)
-MAX_OVERSAMPLING = 16  # so many times the nodes that are kept are looked at
+MAX_MATCH_TOKENS = 256
+MAX_OCCURRENCES = 4096  # searched for the first one, and counted in a tree
+MAX_OVERSAMPLING = 16  # nodes requested per node kept, at most
 Ids = NDArray[np.int32]
 
 
 class Datastore(Protocol):
-    """What can be copied from and does not grow with the answer."""
+    """Texts to copy from that do not grow with the answer."""
 
-    name: str  # of the source in drafts
+    name: str  # the source named in drafts
 
     def after(self, tail: list[int], count: int) -> tuple[int, list[int]]:
-        """How many of the tail's last tokens were found, and what follows them at one place."""
+        """Length of the longest matching suffix of `tail`, and `count` tokens that follow it at one
+        occurrence."""
         ...
 
     def tree(
         self, tail: list[int], nodes: int, width: int, *, limit: int, most: int, least: int
     ) -> Tree:
-        """What follows them at `most` places, as index._core.Segments.tree."""
+        """The continuations at up to `most` occurrences; see index._core.Segments.tree."""
         ...
 
 
 class Corpus:
-    """Texts of one tokenizer, read-only. Any thread may ask."""
+    """A static corpus of one tokenizer. Read-only and thread-safe."""
 
     name = "corpus"
 
@@ -55,13 +55,13 @@ class Corpus:
         self.core, self.segments = core, Segments([core])
 
     def after(self, tail: list[int], count: int) -> tuple[int, list[int]]:
-        """The first place, as published; where there are more than MANY, the first of the last."""
+        """Uses the first occurrence, as published, among the last MAX_OCCURRENCES."""
         ids = np.array(tail[-MAX_MATCH_TOKENS:], np.int32)
         length, places, _ = self.segments.match(ids, 1, MAX_MATCH_TOKENS)
         if not length:
             return 0, []
         _, _, found = self.segments.match(ids[-length:], min(places, MAX_OCCURRENCES), length)
-        _, document, end, _ = found[-1]  # they come newest first
+        _, document, end, _ = found[-1]  # newest first
         return length, self.core.continuation(document, end, count).tolist()
 
     def tree(
@@ -72,7 +72,7 @@ class Corpus:
 
 
 class WorkspaceDatastore:
-    """A workspace's files as they are this second; the place that changed last counts."""
+    """The current files of a workspace; the most recently changed occurrence is used."""
 
     name = "workspace"
 
@@ -92,37 +92,41 @@ class WorkspaceDatastore:
 
 @dataclass(frozen=True, slots=True)
 class TreeShape:
-    """Which trees are drafted from a corpus."""
+    """Limits of the trees drafted from a datastore."""
 
-    width: int = 8  # nodes under one parent
-    across: int = 1 << 30  # nodes of one depth
-    deep: int = 1 << 30  # depths
-    limit: int = MAX_MATCH_TOKENS  # tokens of the end that may match
-    least: int = 1  # and must
-    most: int = MAX_OCCURRENCES  # places that are counted
+    width: int = 8  # children of a node
+    across: int = 1 << 30  # nodes at one depth
+    deep: int = 1 << 30  # levels
+    limit: int = MAX_MATCH_TOKENS  # matching tokens at most
+    least: int = 1  # and at least
+    most: int = MAX_OCCURRENCES  # occurrences that are counted
 
 
 def best_first_tree(
-    static: Datastore, tail: list[int], nodes: int, shape: TreeShape
+    datastore: Datastore, tail: list[int], nodes: int, shape: TreeShape
 ) -> tuple[int, Draft]:
-    """How many tokens matched, and the tree of the `nodes` likeliest that `shape` allows; what is
-    left out takes what is below it along. Likelier first, of equals the smaller token."""
-    asked = nodes
+    """The number of matching tokens, and the tree of the `nodes` most likely nodes within `shape`.
+
+    Nodes are ordered by probability, then by token. A node that is pruned takes its subtree along.
+    """
+    requested = nodes
     while True:
-        tree = static.tree(
-            tail, asked, shape.width, limit=shape.limit, most=shape.most, least=shape.least
+        tree = datastore.tree(
+            tail, requested, shape.width, limit=shape.limit, most=shape.most, least=shape.least
         )
-        draft = prune_tree(tree, nodes, shape, static.name)
-        if len(draft) >= nodes or len(tree) < asked or asked >= nodes * MAX_OVERSAMPLING:
+        draft = prune_tree(tree, nodes, shape, datastore.name)
+        if len(draft) >= nodes or len(tree) < requested or requested >= nodes * MAX_OVERSAMPLING:
             return tree.length, draft
-        asked *= 4
+        requested *= 4
 
 
 def prune_tree(tree: Tree, nodes: int, shape: TreeShape, name: str) -> Draft:
-    """The first `nodes` of a tree, at most `across` of one depth and `deep` depths."""
+    """The first `nodes` nodes of a tree with at most `across` nodes per depth and `deep` levels."""
     draft = Draft()
-    place: dict[int, tuple[int, int]] = {-1: (-1, 0)}  # by node of the tree: its own here, depth
-    counts: dict[int, int] = {}  # by depth
+    place: dict[int, tuple[int, int]] = {
+        -1: (-1, 0)
+    }  # node of `tree` -> (node of the draft, depth)
+    counts: dict[int, int] = {}  # depth -> nodes
     columns = (tree.tokens.tolist(), tree.parents.tolist(), tree.probs.tolist())
     for node, (token, parent, prob) in enumerate(zip(*columns, strict=True)):
         if len(draft) >= nodes:
@@ -137,20 +141,22 @@ def prune_tree(tree: Tree, nodes: int, shape: TreeShape, name: str) -> Draft:
     return draft
 
 
-# -- on disk -----------------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------------------
 
 
 class CorpusError(ValueError):
-    """A file that cannot be drafted from; the message is one line."""
+    """A corpus file cannot be used. The message is one line."""
 
 
 def build(documents: Sequence[Ids]) -> Corpus:
-    """From documents' token ids, the one that counts as first first."""
+    """Build a corpus from the token ids of documents. Earlier documents hold earlier
+    occurrences."""
     return Corpus(Frozen(list(documents)))
 
 
 def save(corpus: Corpus, file: Path, fingerprint: str, about: dict[str, object]) -> None:
-    """Write it whole or not at all. `fingerprint`: the tokenizer's. OSError names the file."""
+    """Write a corpus atomically. `fingerprint`: of the tokenizer; `about`: extra metadata. Raises
+    OSError."""
     core = corpus.core
     arrays = {name: np.ascontiguousarray(getattr(core, name)) for name in ARRAYS}
     write(file, fingerprint, {"kind": KIND, "documents": core.documents, **about}, arrays)
@@ -158,26 +164,29 @@ def save(corpus: Corpus, file: Path, fingerprint: str, about: dict[str, object])
 
 
 def load(file: Path, fingerprint: str, vocabulary: int, model: str = "this model") -> Corpus:
-    """Map a saved one, for `model`. BadCorpus where it is none, or of another tokenizer."""
-    again = "make it with `draftline train corpus`"
+    """Map a saved corpus for use with `model`. Raises CorpusError if the file is not a corpus, or
+    of another tokenizer."""
+    remedy = "make it with `draftline train corpus`"
     try:
         opened = ArrayFile(file)
         opened.check()
         if opened.about.get("kind") != KIND:
-            raise opened.damaged("no corpus")
+            raise opened.damaged("not a corpus")
         core = Frozen.mapped(*(opened.arrays[name] for name in ARRAYS))
     except FileNotFoundError as error:
-        raise CorpusError(f"{file}: no such corpus: {again}") from error
+        raise CorpusError(f"{file}: no such corpus: {remedy}") from error
     except OSError as error:
-        raise CorpusError(f"{file}: unreadable ({error.strerror}): {again}") from error
+        raise CorpusError(f"{file}: unreadable ({error.strerror}): {remedy}") from error
     except (Damaged, KeyError, TypeError, ValueError) as error:
         why = str(error).removeprefix(f"{file}: ")
-        raise CorpusError(f"{file}: no corpus can be read ({why}): {again} again") from error
+        raise CorpusError(f"{file}: cannot read the corpus ({why}): {remedy}") from error
     if opened.fingerprint != fingerprint:
         made = opened.about.get("model", "another model")
         raise CorpusError(
-            f"{file}: made for the tokenizer of {made}, not of {model}: {again} for {model}"
+            f"{file}: made for the tokenizer of {made}, not of {model}: {remedy} for {model}"
         )
     if core.size and int(core.text.max()) >= vocabulary:
-        raise CorpusError(f"{file}: has ids that {model} has not: {again} for {model}")
+        raise CorpusError(
+            f"{file}: contains token ids beyond the vocabulary of {model}: {remedy} for {model}"
+        )
     return Corpus(core)

@@ -1,10 +1,10 @@
-"""EAGLE-2: a tree from the model's own hidden states, grown where the head is confident.
+"""EAGLE-2: a draft tree from the model's own hidden states, expanded where the head is confident.
 
-Li et al., "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees". Each round the
-head reads the committed tokens that it has not read yet, with the model's true states (never with
-its own guesses: its cache holds committed text only). Then it expands, `depth` times, the `width`
-most likely nodes by `width` successors each, and of all these the `total - 1` best are verified.
-What it takes is the model's own top tokens without chance, so any verification is exact.
+Li et al., "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees" (2024, arXiv
+2406.16858). Each round the head first reads the newly committed tokens with the model's true hidden
+states; its cache holds committed text only. It then expands, `depth` times, the `width` most likely
+nodes by `width` successors each, and the `total - 1` best nodes are verified. The tree is built
+from top-k tokens without sampling, so any verification rule stays exact.
 """
 
 from __future__ import annotations
@@ -24,10 +24,16 @@ from engine.records import Draft
 if TYPE_CHECKING:
     from engine.model.torch_target import TorchTarget
 
-TOTAL, DEPTH, WIDTH = 60, 7, 10  # as published; `total` counts the last committed token
-PREFILL_CHUNK_TOKENS = 256  # committed tokens that the head reads at once
-TREE_SIZES = {40: 1.0, 48: 1.05, 50: 1.07, 56: 1.1, 60: 1.13}  # total -> what it must be worth
-MIN_LOGIT = -1e30  # of a logit: heads may give anything
+TOTAL, DEPTH, WIDTH = 60, 7, 10  # as published; `total` includes the root
+PREFILL_CHUNK_TOKENS = 256
+TREE_SIZES = {
+    40: 1.0,
+    48: 1.05,
+    50: 1.07,
+    56: 1.1,
+    60: 1.13,
+}  # total -> relative value, as published
+MIN_LOGIT = -1e30  # replaces non-finite logits, which a bad head may produce
 
 
 class Eagle(NullDrafter):
@@ -43,7 +49,7 @@ class Eagle(NullDrafter):
 
     def begin(self, context: DraftContext) -> None:
         self.past = self.head.empty()
-        self.state: Any = None  # [1, width]: what the head says stands at the last token
+        self.state: Any = None  # [1, width]: predicted hidden state at the last token
 
     @torch.inference_mode()
     def propose(self, context: DraftContext, target: TorchTarget) -> Draft:
@@ -52,14 +58,14 @@ class Eagle(NullDrafter):
         if room <= 0:
             return Draft()
         self._read([*context.prompt, *context.output], target)
-        if self.state is None:  # a prompt of one token: there is no state to continue
+        if self.state is None:  # a one-token prompt has no state to continue
             return Draft()
         return self._expanded(target, context.eos_ids).reranked(room)
 
     def _read(self, text: list[int], target: TorchTarget) -> None:
-        """The pairs (state of a token, the next token) that were not read yet."""
+        """Feed the head with the pairs (state of a token, next token) it has not read yet."""
         states = target.sequence.states
-        assert states is not None, "eagle() tells the target to keep its states"
+        assert states is not None, "eagle() makes the target keep its states"
         start = self.past[0].shape[1]
         while start < len(text) - 1:
             stop = min(start + PREFILL_CHUNK_TOKENS, len(text) - 1)
@@ -73,12 +79,14 @@ class Eagle(NullDrafter):
             start = stop
 
     def _expanded(self, target: TorchTarget, ends: frozenset[int]) -> EagleTree:
-        """All nodes that were looked at. Their rows stand behind the committed ones in a cache
-        that is thrown away; what a node follows is the state that the head gave at its parent."""
+        """Every node that was considered.
+
+        A node is read with the state predicted at its parent. Rows of drafted nodes go into a copy
+        of the cache that is discarded."""
         tree, base, past = EagleTree(), self.past[0].shape[1], self.past
         frontier = tree.grow([-1], self._best(target, self.state))
         after = {-1: self.state[0]}
-        seen: list[int] = []  # nodes whose rows are in the cache, in their order
+        seen: list[int] = []  # nodes in the cache, in order
         for level in range(self.depth):
             frontier = [node for node in frontier if tree.tokens[node] not in ends]
             if not frontier:
@@ -95,8 +103,7 @@ class Eagle(NullDrafter):
         return tree
 
     def _best(self, target: TorchTarget, states: Tensor) -> list[list[tuple[int, float]]]:
-        """The likeliest tokens behind each of `states` [rows, width], with their log
-        probabilities."""
+        """The most likely tokens after each of `states` [rows, width], with log probabilities."""
         logits = target.model.head(states.to(target.model.dtype)).float()
         said = logits.nan_to_num(MIN_LOGIT, -MIN_LOGIT, MIN_LOGIT).log_softmax(-1)
         found = said.topk(min(self.width, said.shape[-1]))
@@ -107,16 +114,16 @@ class Eagle(NullDrafter):
 
 
 class EagleTree:
-    """Nodes in the order of their creation, so parents come first and never score less."""
+    """Nodes in order of creation: parents precede children and never score less."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self.parents: list[int] = []
-        self.chances: list[float] = []  # log probability behind the parent
-        self.scores: list[float] = []  # and of the whole path
+        self.chances: list[float] = []  # log probability given the parent
+        self.scores: list[float] = []  # log probability of the path
 
     def grow(self, parents: list[int], best: list[list[tuple[int, float]]]) -> list[int]:
-        """Give each parent its successors; the new nodes."""
+        """Add successors to each parent. Returns the new nodes."""
         first = len(self.tokens)
         for parent, successors in zip(parents, best, strict=True):
             above = self.scores[parent] if parent >= 0 else 0.0
@@ -128,8 +135,8 @@ class EagleTree:
         return list(range(first, len(self.tokens)))
 
     def mask(self, nodes: list[int], seen: list[int], base: int) -> Tensor:
-        """What the rows of `nodes` may look at: bool [nodes, base + seen]; everything committed,
-        their ancestors and themselves."""
+        """Attention mask [nodes, base + seen] of `nodes`: committed rows, ancestors and the node
+        itself are True."""
         place = {node: base + n for n, node in enumerate(seen)}
         found = torch.zeros(len(nodes), base + len(seen), dtype=torch.bool)
         found[:, :base] = True
@@ -140,7 +147,7 @@ class EagleTree:
         return found
 
     def reranked(self, count: int) -> Draft:
-        """The `count` best nodes; of equal ones the first, so none is without its parent."""
+        """The `count` best nodes. Ties go to the earlier node, so parents are always included."""
         best = sorted(range(len(self.tokens)), key=lambda node: -self.scores[node])[:count]
         draft, place = Draft(), {-1: -1}
         for node in sorted(best):
@@ -151,7 +158,7 @@ class EagleTree:
 
 
 def embed(target: TorchTarget, tokens: list[int]) -> Tensor:
-    """The model's own embeddings of tokens: f32 [tokens, width]."""
+    """The model's embeddings of tokens: float32 [tokens, width]."""
     model: Any = target.model
     ids = torch.tensor(tokens, dtype=torch.int64, device=target.device)
     found: Tensor = model.embedding[ids.to(model.embedding.device)].float()
@@ -159,20 +166,20 @@ def embed(target: TorchTarget, tokens: list[int]) -> Tensor:
 
 
 def auto_total(seconds: Callable[[int], float]) -> int:
-    """The published choice of a tree's size: the time of a pass over so many rows, beside what so
-    many are worth."""
+    """The published choice of the tree size: the least time of a pass over `total` rows relative to
+    the value of such a tree."""
     return min(TREE_SIZES, key=lambda total: seconds(total) / TREE_SIZES[total])
 
 
 def eagle(
     target: TorchTarget, head: EagleHead, total: int = TOTAL, depth: int = DEPTH, width: int = WIDTH
 ) -> Eagle:
-    """The drafter of one answer of `target`, which keeps its states from now on. CheckpointError
-    for a model of another kind."""
+    """A drafter for one answer of `target`, which keeps its hidden states from now on. Raises
+    CheckpointError for unsupported models."""
     if not hasattr(target.model, "embedding"):
         raise CheckpointError(
-            f"{target.folder.name}: EAGLE heads continue models of Llama's family only: choose "
-            "such a model, or another drafter"
+            f"{target.folder.name}: EAGLE heads support the Llama family only: choose such a "
+            "model, or another drafter"
         )
     target.keeps_states = True
     return Eagle(head.to(target.device), total, depth, width)

@@ -1,11 +1,11 @@
-"""EAGLE's head: one decoder layer that continues the model's own hidden states.
+"""EAGLE's draft head: one decoder layer that predicts the model's own hidden states.
 
-Li et al., "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty". Row i reads the
-model's last hidden state at token i (after the final norm) and the embedding of token i + 1, and
-gives the hidden state at token i + 1, whose logits are the model's own head's. The layer is of the
-model's kind, without a norm before its attention (and without Qwen3's norms of q and k); tensors
-have the published names. Embedding and head are the model's and are not stored. Whatever this
-computes, answers do not change.
+Li et al., "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty" (2024, arXiv
+2401.15077). Row i reads the model's hidden state at token i (after the final norm) and the
+embedding of token i + 1, and predicts the hidden state at token i + 1, from which the model's own
+LM head computes logits. The layer has the model's shape, without a norm before its attention (and
+without Qwen3's norms of q and k); tensors have the published names. Embedding and LM head belong to
+the model and are not stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KIND = "eagle head"
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """Of the layer; that of the model's own ones."""
+    """Dimensions of the decoder layer, the same as the model's own layers."""
 
     hidden_size: int
     heads: int
@@ -35,11 +35,11 @@ class HeadShape:
     rms_norm_eps: float
     rope_theta: float
     qkv_bias: bool
-    bias: bool = True  # of the layer that joins state and embedding
+    bias: bool = True  # of `fc`, which combines hidden state and embedding
 
 
 def shape_of(settings: dict[str, Any]) -> HeadShape:
-    """From a model's config.json."""
+    """From the contents of a model's config.json."""
     heads = settings["num_attention_heads"]
     rope = settings.get("rope_parameters") or {}
     return HeadShape(
@@ -68,8 +68,8 @@ class Attention(nn.Module):
         self, x: Tensor, positions: Tensor, past: tuple[Tensor, Tensor], mask: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         shape, count = self.shape, len(x)
-        q = self._turned(self.q_proj(x).view(count, shape.heads, -1), positions)
-        k = self._turned(self.k_proj(x).view(count, shape.kv_heads, -1), positions)
+        q = self._rotated(self.q_proj(x).view(count, shape.heads, -1), positions)
+        k = self._rotated(self.k_proj(x).view(count, shape.kv_heads, -1), positions)
         v = self.v_proj(x).view(count, shape.kv_heads, -1).transpose(0, 1)
         keys, values = torch.cat([past[0], k], 1), torch.cat([past[1], v], 1)
         group = shape.heads // shape.kv_heads
@@ -79,8 +79,8 @@ class Attention(nn.Module):
         out: Tensor = self.o_proj(mixed.transpose(0, 1).reshape(count, -1))
         return out, (keys, values)
 
-    def _turned(self, heads: Tensor, positions: Tensor) -> Tensor:
-        """Rotated by their positions, however large: [heads, rows, d]."""
+    def _rotated(self, heads: Tensor, positions: Tensor) -> Tensor:
+        """Apply rotary position embeddings: [rows, heads, d] -> [heads, rows, d]."""
         d = self.shape.head_dim
         powers = torch.arange(0, d, 2, dtype=torch.float32, device=heads.device) / d
         angles = positions[:, None].float() / self.shape.rope_theta**powers
@@ -112,7 +112,7 @@ class DecoderLayer(nn.Module):
 
 
 class EagleHead(nn.Module):
-    """`forward` is a pure function: caches are handed in and returned longer."""
+    """The trainable part of EAGLE. `forward` is pure: it returns an extended copy of the cache."""
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class EagleHead(nn.Module):
         self.layers = nn.ModuleList([DecoderLayer(shape)])
 
     def empty(self) -> tuple[Tensor, Tensor]:
-        """Keys and values of no rows: [kv heads, rows, d]."""
+        """An empty cache: keys and values [kv heads, rows, d]."""
         none = self.fc.weight.new_empty(self.shape.kv_heads, 0, self.shape.head_dim)
         return none, none
 
@@ -133,8 +133,9 @@ class EagleHead(nn.Module):
         past: tuple[Tensor, Tensor],
         mask: Tensor,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """States [rows, width] one token on, and the cache with these rows. embedded and states
-        are [rows, width], mask is True where a row may look: [rows, past + rows]."""
+        """Predict the hidden states [rows, width] one token later; also returns the cache with
+        these rows. `embedded`, `states`: [rows, width]. `mask` [rows, past + rows]: True where a
+        row may attend."""
         layer: Any = self.layers[0]
         x = self.fc(torch.cat([embedded, states], -1))
         mixed, cache = layer.self_attn(x, positions, past, mask)
@@ -142,13 +143,13 @@ class EagleHead(nn.Module):
         return x + layer.mlp(layer.post_attention_layernorm(x)), cache
 
     def save(self, folder: Path, model: Path) -> None:
-        """For the model in the folder `model`."""
+        """Save for the model in the folder `model`."""
         save_head(folder, KIND, asdict(self.shape), self.state_dict(), model)
 
     @classmethod
     def load(cls, folder: Path, model: Path, settings: dict[str, Any]) -> EagleHead:
-        """Of the model in the folder `model`, whose config.json says `settings`. CheckpointError
-        with one line. Of published ones only the tensors of the head are taken."""
+        """Load a head for the model in the folder `model` with the config `settings`. Raises
+        CheckpointError. Other tensors of published checkpoints are ignored."""
         config, weights = load_head(folder, KIND, model)
         shape = shape_of(settings)
         shape = HeadShape(**(asdict(shape) | {"bias": config.get("bias", True)}))
@@ -158,13 +159,13 @@ class EagleHead(nn.Module):
         except (KeyError, RuntimeError) as error:
             why = " ".join(str(error).split())[:200]
             raise CheckpointError(
-                f"{folder}: no head for {model.name} ({why}): train one for {model.name}"
+                f"{folder}: does not fit {model.name} ({why}): train a head for {model.name}"
             ) from error
         return head.eval()
 
 
 def untrained_head(shape: HeadShape, seed: int) -> EagleHead:
-    """An untrained head, the same one for the same seed."""
+    """A randomly initialised head; equal seeds give equal heads."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return EagleHead(shape).eval()

@@ -1,7 +1,7 @@
-"""Trained heads on disk: a folder with model.safetensors and config.json, checked and saved whole.
+"""Checkpoints of trained heads: a folder with model.safetensors and config.json.
 
-config.json says what kind of head it is and for which model it was trained; a head for another
-model is refused. What a head computes is not known here.
+config.json records the kind of head, the model it was trained for and a checksum; heads for another
+model are rejected.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 class CheckpointError(ValueError):
-    """A head that cannot be used; the message is one line: what is wrong and the remedy."""
+    """A head cannot be used. The message is one line: what is wrong and the remedy."""
 
 
 def fingerprint(folder: Path) -> str:
-    """Of the model in `folder`: its norms and biases, which no training leaves as they are."""
+    """Identifies the model in `folder` by its norms and biases, which any training changes."""
     import torch
     from safetensors import safe_open
 
@@ -42,8 +42,9 @@ def fingerprint(folder: Path) -> str:
 def save_head(
     folder: Path, kind: str, about: dict[str, Any], weights: dict[str, Tensor], model: Path
 ) -> None:
-    """Write a head of the model in the folder `model`. Interrupted, it leaves what was there, or
-    two files that do not fit and are refused. OSError where it cannot be written."""
+    """Save a head for the model in the folder `model`. Raises OSError.
+
+    If interrupted, it leaves the old files, or a mismatch that the checksum detects."""
     from safetensors.torch import save
 
     data = save({name: one.contiguous() for name, one in weights.items()}, {"format": "pt"})
@@ -62,8 +63,10 @@ def save_head(
 def load_head(
     folder: Path, kind: str, model: Path, needed: tuple[str, ...] = ()
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Config and weights of a head of that kind for the model in the folder `model`.
-    CheckpointError otherwise. A published head, whose config says neither, is taken as it is."""
+    """Load config and weights, checking the kind of head and the model in the folder `model`.
+
+    `needed`: integers that config.json must have. Raises CheckpointError. Published heads, whose
+    config names neither kind nor model, are accepted."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -73,23 +76,23 @@ def load_head(
         data = (folder / WEIGHTS).read_bytes()
         weights = load(data)
         if not isinstance(config, dict):
-            raise ValueError(f"{CONFIG} holds no object")
+            raise ValueError(f"{CONFIG} is not a JSON object")
     except FileNotFoundError as error:
         missing = Path(error.filename).name
         raise CheckpointError(
-            f"{folder}: no {missing} in it: name the folder of a trained {kind}"
+            f"{folder}: contains no {missing}: give the folder of a trained {kind}"
         ) from error
     except (OSError, ValueError, SafetensorError) as error:
         why = " ".join(str(error).split())
         raise CheckpointError(f"{folder}: cannot be read ({why}): {remedy}") from error
     if config.get("kind", kind) != kind:
         raise CheckpointError(
-            f"{folder}: holds {config['kind']!r}, not {kind!r}: name another folder"
+            f"{folder}: contains {config['kind']!r}, expected {kind!r}: give another folder"
         )
     if not all(type(config.get(name)) is int for name in needed):
         raise CheckpointError(f"{folder}: {CONFIG} lacks {', '.join(needed)}: {remedy}")
     if "crc32" in config and config["crc32"] != f"{crc32(data):08x}":
-        raise CheckpointError(f"{folder}: {CONFIG} and {WEIGHTS} do not fit each other: {remedy}")
+        raise CheckpointError(f"{folder}: {CONFIG} and {WEIGHTS} do not match: {remedy}")
     made_for = config.get("model_fingerprint")
     if made_for is not None and made_for != fingerprint(model):
         raise CheckpointError(
@@ -97,19 +100,19 @@ def load_head(
             f"model, or train one for {model.name}"
         )
     if not all(bool(one.isfinite().all()) for one in weights.values()):
-        raise CheckpointError(f"{folder}: weights that are not numbers: {remedy}")
+        raise CheckpointError(f"{folder}: weights are not finite: {remedy}")
     return config, weights
 
 
 def write_atomically(file: Path, data: bytes) -> None:
-    """Write a file whole or not at all; it survives the machine's end."""
+    """Write a file atomically and durably."""
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as out:
             out.write(data)
             out.flush()
-            os.fchmod(out.fileno(), 0o644)  # mkstemp's own mode would hide it from other users
+            os.fchmod(out.fileno(), 0o644)  # mkstemp creates it unreadable for others
             os.fsync(out.fileno())
         temporary.replace(file)
     finally:

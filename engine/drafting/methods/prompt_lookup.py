@@ -1,8 +1,9 @@
-"""Prompt lookup: what followed the last tokens where they stood first.
+"""Prompt lookup decoding: what followed the first occurrence of the last tokens.
 
-Saxena, github.com/apoorvumang/prompt-lookup-decoding. The last 3, 2 or 1 tokens are searched in
-prompt and answer; the first place that has the whole draft behind it is copied, always so many
-tokens, whatever they cost. transformers takes 2 or 1 and also places with fewer tokens behind them.
+Saxena, "Prompt Lookup Decoding" (2023, github.com/apoorvumang/prompt-lookup-decoding). The last 3,
+2 or 1 tokens are searched in prompt and answer; the first occurrence that has a whole draft behind
+it is copied. Drafts always have the same length. The version in transformers uses n-grams of 2 or 1
+tokens and also takes occurrences with fewer tokens behind them.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from engine.drafting import DraftContext, NullDrafter, chain
 from engine.drafting.methods.suffix_lookup import SuffixLookup
 from engine.records import Draft
 
-LONGEST, TOKENS = 3, 10
+MAX_NGRAM, DRAFT_TOKENS = 3, 10
 
 
 class PromptLookupDrafter(NullDrafter):
-    """One run of tokens a step. Serves one request."""
+    """Drafts one chain per step. Serves one request."""
 
-    def __init__(self, longest: int = LONGEST, tokens: int = TOKENS, whole: bool = True) -> None:
-        """`whole`: only places with `tokens` tokens behind them count."""
+    def __init__(
+        self, longest: int = MAX_NGRAM, tokens: int = DRAFT_TOKENS, whole: bool = True
+    ) -> None:
+        """`longest`: of the n-gram. `whole`: only occurrences followed by `tokens` tokens count."""
         self.longest, self.count, self.whole = longest, tokens, whole
 
     def begin(self, context: DraftContext) -> None:
@@ -29,8 +32,8 @@ class PromptLookupDrafter(NullDrafter):
     def propose(self, context: DraftContext, target: Any) -> Draft:
         size = len(self.text.tokens)
         for length in range(min(self.longest, size - 1), 0, -1):
-            stop = size  # where it may start at most
-            if self.whole:  # the draft ends in the text, and starts before the last n tokens
+            stop = size  # exclusive limit of where the occurrence starts
+            if self.whole:  # the draft must fit into the text and start before the last n tokens
                 stop = size - length - max(self.count - 1, length)
             place = self.text.first(length, stop) if stop > 0 else -1
             if place >= 0:

@@ -1,8 +1,9 @@
-"""REST: what followed the last tokens in a datastore, its 64 most frequent beginnings as a tree.
+"""REST: the most frequent continuations of the last tokens in a datastore, as a tree.
 
-He et al., "REST: Retrieval-Based Speculative Decoding" (arXiv 2311.08252). The longest end of 16 to
-2 tokens that is found counts, at 5000 places at most, 10 tokens each; prompt and answer are not
-searched. Where nothing is found nothing is drafted (the original drafts one dummy token).
+He et al., "REST: Retrieval-Based Speculative Decoding" (2023, arXiv 2311.08252). The longest suffix
+of 16 to 2 tokens that occurs in the datastore is used, at 5000 occurrences at most, with 10 tokens
+each; prompt and answer are not searched. Without a match nothing is drafted, where the original
+drafts one dummy token.
 """
 
 from __future__ import annotations
@@ -13,24 +14,25 @@ from engine.drafting import DraftContext, NullDrafter
 from engine.drafting.methods.datastore import Datastore, TreeShape, best_first_tree
 from engine.records import Draft
 
-NODES, DEEP, LONGEST, LEAST, PLACES = 64, 10, 16, 2, 5000
+NODES, MAX_DEPTH, MAX_SUFFIX, MIN_SUFFIX = 64, 10, 16, 2
+MAX_OCCURRENCES = 5000
 
 
 class RestDrafter(NullDrafter):
-    """A tree a step. Serves one request."""
+    """Drafts one tree per step. Serves one request."""
 
     def __init__(
         self,
-        static: Datastore,
+        datastore: Datastore,
         nodes: int = NODES,
-        deep: int = DEEP,
-        longest: int = LONGEST,
-        least: int = LEAST,
+        deep: int = MAX_DEPTH,
+        longest: int = MAX_SUFFIX,
+        least: int = MIN_SUFFIX,
     ) -> None:
-        self.static, self.nodes = static, nodes
-        self.shape = TreeShape(nodes, deep=deep, limit=longest, least=least, most=PLACES)
+        """`longest`, `least`: tokens of the suffix that is looked up."""
+        self.datastore, self.nodes = datastore, nodes
+        self.shape = TreeShape(nodes, deep=deep, limit=longest, least=least, most=MAX_OCCURRENCES)
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        return best_first_tree(self.static, context.tail(self.shape.limit), self.nodes, self.shape)[
-            1
-        ]
+        tail = context.tail(self.shape.limit)
+        return best_first_tree(self.datastore, tail, self.nodes, self.shape)[1]

@@ -1,13 +1,14 @@
-"""SDSAT: adaptive tokens, behind which the model itself says several tokens at once.
+"""SDSAT: the model itself predicts several tokens at once behind adaptive tokens.
 
-Liu, Wang et al., "SDSAT: Accelerating LLM Inference through Speculative Decoding with Semantic
-Adaptive Tokens". A round is two passes of the model: one over the last token and k adaptive tokens,
-whose rows say what may follow, and the verification. The first row is the model's own, so the token
-after the last one is certain. Adaptive tokens are rows behind the model's own embeddings, learnt
-with all else frozen (`engine.research.train.adaptive_tokens`), so the model itself stays bit for bit what it was;
-or unused ids of a model that was tuned for them. Greedy text, and texts sampled with shared noise,
-are exact for any embeddings; published acceptance of sampled trees was not (a fresh draw for every
-cell), and is replaced by `engine.sampling.verify`'s and `engine.sampling.rejection_sampling`'s.
+Liu et al., "SDSAT: Accelerating LLM Inference through Speculative Decoding with Semantic Adaptive
+Tokens" (2024, arXiv 2403.18647). A round takes two passes of the model: one over the last token and
+k adaptive tokens, whose rows predict the tokens to come, and the verification. The first row is the
+model's own, so the first drafted token is certain.
+
+Adaptive tokens are extra rows of the embedding, trained with all else frozen
+(`engine.research.train.adaptive_tokens`), so the model itself stays bit-identical; or unused ids of
+a model that was fine-tuned for them. The published acceptance of sampled trees was not exact (it
+draws afresh for every cell) and is replaced by `engine.sampling`'s rules.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 KIND = "adaptive tokens"
 SLOTS = 5  # k, as published for the small model
-TEMPLATES = {  # k -> nodes of each level behind the certain token, as published
+TEMPLATES = {  # k -> nodes per level behind the certain token, as published
     5: (4, 8, 8, 5, 3),
     7: (4, 8, 8, 6, 5, 3, 2),
     9: (4, 8, 8, 6, 6, 5, 4, 3, 2),
@@ -41,10 +42,10 @@ TEMPLATES = {  # k -> nodes of each level behind the certain token, as published
 
 
 class SdsatDrafter(NullDrafter):
-    """Drafts one answer: chains where it is greedy, or one of the published trees."""
+    """Drafts chains, or trees of a published shape. Serves one answer."""
 
     def __init__(self, ids: Sequence[int], slots: int = SLOTS, tree: bool = False) -> None:
-        """`ids`: the adaptive tokens, of which the last one is repeated as often as it takes."""
+        """`ids`: the adaptive tokens; the last one is repeated to fill the slots."""
         if slots < 0 or not ids:
             raise ValueError(f"SDSAT with {slots} slots and {len(ids)} adaptive tokens: give 0 or "
                              "more slots, and a token")  # fmt: skip
@@ -57,24 +58,24 @@ class SdsatDrafter(NullDrafter):
         self.dice = Dice(context.request.seed, DRAFTING)
 
     def propose(self, context: DraftContext, target: TorchTarget) -> Draft:
-        """One pass of the model, then what its rows say."""
+        """One pass of the model, then the tokens its rows predict."""
         slots = min(self.slots, context.room - 1)
         if slots <= 0:
             return Draft()
         places = [self.ids[min(n, len(self.ids) - 1)] for n in range(slots)]
         blank = Draft(places, list(range(-1, slots - 1)), [0.0] * slots, [""] * slots)
-        logits = target.forward(context.last, blank).logits  # nothing of it is kept
+        logits = target.forward(context.last, blank).logits  # not committed to the cache
         draft = Draft(passes=1)
         token = self._certain(draft, logits[0], context)
         if token in context.eos_ids:
             return draft
         widths = TEMPLATES[self.slots][:slots] if self.tree else (1,) * slots
-        grow_levels(draft, [self._best(row, n, context) for n, row in enumerate(logits[1:])], widths,
-             context.eos_ids)  # fmt: skip
+        levels = [self._best(row, n, context) for n, row in enumerate(logits[1:])]
+        grow_levels(draft, levels, widths, context.eos_ids)
         return draft
 
     def _certain(self, draft: Draft, logits: Tensor, context: DraftContext) -> int:
-        """The token after the last one: the model's own."""
+        """Add the model's own next token to the draft and return it."""
         request, position = context.request, len(context.prompt) + len(context.output)
         if context.verification == "rejection" and request.temperature > 0:
             drawn = probabilities(logits, request)
@@ -86,8 +87,8 @@ class SdsatDrafter(NullDrafter):
         return token
 
     def _best(self, logits: Tensor, slot: int, context: DraftContext) -> list[tuple[int, float]]:
-        """Tokens for one level and their probabilities, best first: by logits, or drawn without
-        replacement with the noise that the model itself will choose with."""
+        """Tokens for one level and their probabilities, best first. When sampling, they are drawn
+        without replacement with the noise that verification will use."""
         count = min(max(TEMPLATES[self.slots]) if self.tree else 1, logits.shape[-1])
         request = context.request
         if request.temperature == 0:
@@ -105,8 +106,8 @@ class SdsatDrafter(NullDrafter):
 def grow_levels(
     draft: Draft, levels: list[list[tuple[int, float]]], widths: Sequence[int], ends: frozenset[int]
 ) -> None:
-    """Levels behind the draft's first node. Each parent takes the first ones of the same list, the
-    likelier parents more of them: a level's nodes are its pairs of the smallest ranks together."""
+    """Add levels below the draft's first node. A level consists of the (parent, token) pairs with
+    the smallest sum of ranks, so likelier parents get more children."""
     parents = [0]
     for best, width in zip(levels, widths, strict=True):
         pairs = sorted(
@@ -124,13 +125,13 @@ def grow_levels(
 
 
 def install_embeddings(target: TorchTarget, embeddings: Tensor) -> list[int]:
-    """Put adaptive tokens [tokens, width] behind the model's own; their ids. Nothing that the model
-    says changes. CheckpointError for a model of another kind."""
+    """Append adaptive tokens [tokens, width] to the model's embedding. Returns their ids. The
+    model's own outputs do not change. Raises CheckpointError for unsupported models."""
     model: Any = target.model
     if not hasattr(model, "embedding"):
         raise CheckpointError(
-            f"{target.folder.name}: adaptive tokens are for models of Llama's family only: choose "
-            "such a model, or another drafter"
+            f"{target.folder.name}: adaptive tokens support the Llama family only: choose such a "
+            "model, or another drafter"
         )
     first = len(model.embedding)
     rows = embeddings.to(model.embedding.device, model.embedding.dtype)
@@ -139,14 +140,13 @@ def install_embeddings(target: TorchTarget, embeddings: Tensor) -> list[int]:
 
 
 def check_reserved(ids: Sequence[int], tokenizer: Tokenizer, target: TorchTarget) -> list[int]:
-    """`ids` of a tuned model's own vocabulary that stand for no word. ValueError names one that
-    does, or that there is not."""
+    """Check ids of a fine-tuned model that are to serve as adaptive tokens. Raises ValueError for
+    an id that is a word, or outside the vocabulary."""
     words = {number: word for word, number in tokenizer.words.items()}
     for one in ids:
         if one in words:
             raise ValueError(
-                f"adaptive token {one} is {words[one]!r} in {target.folder.name}: choose ids that "
-                "stand for no word"
+                f"adaptive token {one} is {words[one]!r} in {target.folder.name}: choose unused ids"
             )
         if not 0 <= one < target.vocab:
             raise ValueError(
@@ -156,18 +156,19 @@ def check_reserved(ids: Sequence[int], tokenizer: Tokenizer, target: TorchTarget
 
 
 def save(folder: Path, embeddings: Tensor, model: Path) -> None:
-    """Adaptive tokens [tokens, width] of the model in the folder `model`."""
+    """Save adaptive tokens [tokens, width] for the model in the folder `model`."""
     count, width = embeddings.shape
     about = {"hidden_size": width, "tokens": count}
     save_head(folder, KIND, about, {"embedding": embeddings}, model)
 
 
 def load(folder: Path, model: Path, width: int) -> Tensor:
-    """The same. CheckpointError with one line where they are not of the model in `model`."""
+    """Load adaptive tokens [tokens, width]. Raises CheckpointError unless they are for `model`."""
     config, weights = load_head(folder, KIND, model, ("hidden_size", "tokens"))
     found = weights.get("embedding", torch.empty(0))
     if found.shape != (config["tokens"], width) or not len(found):
         raise CheckpointError(
-            f"{folder}: no adaptive tokens of {width} values, as {model.name} has: train them again"
+            f"{folder}: not adaptive tokens of hidden size {width}, as {model.name} needs: "
+            "train them again"
         )
     return found

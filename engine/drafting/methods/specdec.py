@@ -1,10 +1,10 @@
-"""SpecDec++: a draft model with a head that says when its tokens will be refused.
+"""SpecDec++: a draft model with an acceptance head that decides when to stop drafting.
 
-Huang et al., "SpecDec++: Boosting Speculative Decoding via Adaptive Candidate Lengths". The head
-reads the draft model's last hidden state of a token and says how likely that token is accepted;
-a round ends once P(some token was refused) is above a threshold (`lengths.Likely`, with the lag of
-one token that the paper's rule has). `engine.research.train.acceptance` makes the head. What it says decides
-how long drafts are, never the answer.
+Huang et al., "SpecDec++: Boosting Speculative Decoding via Adaptive Candidate Lengths" (2024, arXiv
+2405.19715). The head predicts from the draft model's last hidden state of a token how likely that
+token is to be accepted; drafting stops once P(some token is rejected) exceeds a threshold
+(`draft_length.ConfidenceStop`, with the published rule's lag of one token). Heads are trained by
+`engine.research.train.acceptance`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ THRESHOLD, BOUNDS = 0.7, (2, 20)  # as published
 
 
 class AcceptanceHead(nn.Module):
-    """`layers` blocks x + silu(W x + b), then logits [rows, 2] of (refused, accepted). `tied`: all
-    blocks are the same one, as in the published code; else each has weights of its own, as in the
-    paper."""
+    """`layers` blocks x + silu(W x + b), then logits [rows, 2] of (rejected, accepted).
+
+    `tied`: all blocks share their weights, as in the published code; else each has its own, as in
+    the paper."""
 
     def __init__(self, width: int, layers: int = LAYERS, tied: bool = False) -> None:
         super().__init__()
@@ -49,12 +50,11 @@ class AcceptanceHead(nn.Module):
 
     @torch.inference_mode()
     def accepted(self, hidden: Tensor) -> Tensor:
-        """Probability [rows] that the token is accepted at whose place `hidden` [rows, width]
-        stands."""
+        """P(accepted) [rows] of the tokens whose hidden states [rows, width] are given."""
         return self.forward(hidden).softmax(-1)[..., 1]
 
     def _published(self) -> dict[str, str]:
-        """Names of tensors here and in published checkpoints."""
+        """Tensor names: ours -> those of published checkpoints."""
         names = {}
         for part in ("weight", "bias"):
             names[f"out.{part}"] = f"model.{self.layers}.{part}"
@@ -63,8 +63,7 @@ class AcceptanceHead(nn.Module):
         return names
 
     def save(self, folder: Path, model: Path) -> None:
-        """For the draft model in the folder `model`, with the published names of tensors."""
-        weights = {}
+        """Save for the draft model in the folder `model`, with the published tensor names."""
         mine = self.state_dict()
         weights = {theirs: mine[name] for name, theirs in self._published().items()}
         about = {
@@ -74,13 +73,13 @@ class AcceptanceHead(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, model: Path, width: int) -> AcceptanceHead:
-        """Of a draft model in the folder `model`, whose states have `width`. CheckpointError with
-        one line. A published head, which does not say it, is tied."""
+        """Load a head for the draft model in the folder `model`, whose hidden states have `width`
+        values. Raises CheckpointError. Heads that do not say otherwise are tied, as published."""
         config, weights = load_head(folder, KIND, model, ("hidden_size", "num_layers"))
         if config["hidden_size"] != width:
             raise CheckpointError(
-                f"{folder}: for states of {config['hidden_size']} values, those of {model.name} "
-                f"have {width}: train a head for {model.name}"
+                f"{folder}: trained for hidden size {config['hidden_size']}, {model.name} has "
+                f"{width}: train a head for {model.name}"
             )
         head = cls(width, config["num_layers"], config.get("tie_blocks", True))
         names = head._published().items()
@@ -88,7 +87,9 @@ class AcceptanceHead(nn.Module):
             head.load_state_dict({mine: weights[theirs] for mine, theirs in names})
         except (KeyError, RuntimeError) as error:
             why = " ".join(str(error).split())
-            raise CheckpointError(f"{folder}: not such a head ({why}): train it again") from error
+            raise CheckpointError(
+                f"{folder}: not an acceptance head ({why}): train it again"
+            ) from error
         return head.eval()
 
 
@@ -98,12 +99,12 @@ def specdec(
     threshold: float = THRESHOLD,
     bounds: tuple[int, int] = BOUNDS,
 ) -> DraftModel:
-    """The drafter of one answer."""
+    """A drafter for one answer."""
     head = head.to(model.device)
 
-    def belief(prob: float, hidden: Any) -> float:
+    def estimate(prob: float, hidden: Any) -> float:
         return float(head.accepted(hidden))
 
     return DraftModel(
-        SeparateModel(model), ConfidenceStop(belief, threshold, bounds, lag=True), "specdec++"
+        SeparateModel(model), ConfidenceStop(estimate, threshold, bounds, lag=True), "specdec++"
     )

@@ -1,8 +1,8 @@
-"""A text that grows, and where its end stood before: what lookup and SAM-Decoding draft from.
+"""Suffix lookup in a growing text, for prompt lookup and SAM-Decoding.
 
-The longest match comes from the index's automaton, its first place from a search in the tokens'
-bytes. An automaton that keeps first places in its states says the same (SPEC.md 1.1), but one for
-every request, in Python, would be slower and much larger. It drafts nothing itself.
+The longest match comes from the index's suffix automaton, its first occurrence from a byte search.
+The published automaton stores first occurrences in its states; the results are the same, but one
+automaton per request in Python would be slower and much larger.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import numpy as np
 
 from index._core import Automaton
 
-BORDER = -1  # between two texts
-TOKEN_BYTES = 4  # bytes of a token
-INITIAL_TAIL_TOKENS = (
-    64  # tokens of the end that are looked up first; more, where all of them match
-)
+BORDER = -1  # pseudo token between two texts
+TOKEN_BYTES = 4
+INITIAL_TAIL_TOKENS = 64  # looked up first; more if all of them match
 
 
 class SuffixLookup:
-    """One text behind others, which are expected to recur. Nothing crosses a border."""
+    """The text of a request, preceded by other texts. Matches never cross a border."""
 
     def __init__(self, others: list[list[int]], text: list[int]) -> None:
         self.tokens: list[int] = []
@@ -35,12 +33,12 @@ class SuffixLookup:
         self.extend(text)
 
     def extend(self, tokens: list[int]) -> None:
-        """The text goes on."""
+        """Append to the text."""
         self.automaton.extend(tokens)
         self._append(tokens)
 
     def longest(self) -> int:
-        """How many tokens at the end stood somewhere before, where another token follows them."""
+        """Length of the longest suffix that also occurs earlier, followed by a token."""
         size, limit = len(self.tokens) - self.start, INITIAL_TAIL_TOKENS
         while True:
             tail = np.array(self.tokens[self.start + max(size - limit, 0) :], np.int32)
@@ -50,8 +48,8 @@ class SuffixLookup:
             limit *= 4
 
     def first(self, length: int, stop: int | None = None) -> int:
-        """What place follows the first occurrence of the last `length` tokens that a token follows
-        and that starts before `stop`; -1: there is none. The text itself is as long or longer."""
+        """The position after the first occurrence of the last `length` tokens that is followed by a
+        token and starts before `stop`; -1 if there is none. `length` <= length of the text."""
         size = len(self.tokens)
         run = array("i", self.tokens[size - length :]).tobytes()
         last = min((size if stop is None else stop) + length - 1, size - 1)
@@ -61,9 +59,9 @@ class SuffixLookup:
         return at // TOKEN_BYTES + length if at >= 0 else -1
 
     def first_before(self, length: int, count: int) -> int:
-        """The same for the longest end, of `length` tokens at most, whose first occurrence has
-        `count` tokens behind it; where none has, for the last token (SPEC.md 1.2, to_anc)."""
-        low, high = 1, length  # shorter ends occur earlier, or at the same place
+        """The same for the longest suffix, up to `length`, whose first occurrence is followed by at
+        least `count` tokens; for the last token if no suffix qualifies."""
+        low, high = 1, length  # shorter suffixes occur earlier, or at the same position
         while low < high:
             middle = (low + high + 1) // 2
             if len(self.tokens) - self.first(middle) >= count:
@@ -73,7 +71,7 @@ class SuffixLookup:
         return self.first(low)
 
     def after(self, place: int, count: int) -> list[int]:
-        """So many tokens from `place` on, up to the text's border."""
+        """Up to `count` tokens from `place` on, to the next border."""
         found = self.tokens[place : place + count]
         return found[: found.index(BORDER)] if BORDER in found else found
 

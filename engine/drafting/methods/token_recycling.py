@@ -1,10 +1,10 @@
-"""Token Recycling: what the model itself last held likely after each token is offered again.
+"""Token Recycling: the model's own most likely successors of each token are drafted again.
 
-Luo et al., "Turning Trash into Treasure: Accelerating Inference of LLMs with Token Recycling":
-each row of logits that a verification computed, of accepted and of refused nodes alike, overwrites
-its token's row. The table is one of ids; no text is kept. The prompt's own rows are only computed
-where that is asked for, as SAM-Decoding does. `Recycler` drafts from the table as published: a tree
-of one shape, whatever it costs. `next_token` has the table's rows as one of its sources.
+Luo et al., "Turning Trash into Treasure: Accelerating Inference of Large Language Models with Token
+Recycling" (2024, arXiv 2408.08696). Each row of logits that a verification pass computes, of
+accepted and rejected nodes alike, overwrites the table row of its token. The table holds token ids
+only. Logits of the prompt are computed only on request, as SAM-Decoding does. `RecyclingDrafter`
+drafts a tree of a fixed shape, as published; `next_token` uses the table as one of its sources.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from engine.drafting import DraftContext, NullDrafter
 from engine.drafting._drafting import Recycling
 from engine.records import Draft
 
-WIDTH = 8  # successors of a token
-MAX_TEMPLATE_NODES = 1024  # nodes of a template
+WIDTH = 8  # successors stored per token
+MAX_TEMPLATE_NODES = 1024
 TopLogits = Callable[[int], tuple[Any, Any]] | None
-Template = list[tuple[int, int]]  # of each node: its parent (-1: the root), its rank in that row
+Template = list[tuple[int, int]]  # per node: (parent or -1 for the root, rank in its row)
 
 
 class RecyclingDrafter(NullDrafter):
-    """Fills a template from the table, level by level. Serves one request; the table goes on."""
+    """Fills a tree template from the table. Serves one request; the table is shared."""
 
     def __init__(self, table: Recycling, template: Template, prompt: bool = False) -> None:
-        """`prompt`: learn from the prompt's rows, too, which takes the time of their logits."""
+        """`prompt`: learn from the prompt, too, whose logits must then be computed."""
         self.table, self.template, self.needs_prompt_states = table, template, prompt
         self.last = -1  # the token before the draft
 
@@ -40,16 +40,16 @@ class RecyclingDrafter(NullDrafter):
     def propose(self, context: DraftContext, target: Any) -> Draft:
         self.last = context.last
         draft, rows = Draft(), self.table.table
-        rooms = [self._row(rows, self.last)]  # of the root, then of each node that was added
-        placed = {-1: -1}  # by node of the template; no token, no node, and none below it
+        successors = [self._row(rows, self.last)]  # of the root, then of each node of the draft
+        placed = {-1: -1}  # node of the template -> node of the draft
         for node, (parent, rank) in enumerate(self.template):
             if parent not in placed or len(draft) >= context.room:
                 continue
             above = placed[parent]
-            row = rooms[above + 1]
+            row = successors[above + 1]
             if rank < len(row) and row[rank] >= 0:
                 placed[node] = draft.add(row[rank], above, 1.0, "recycling")
-                rooms.append(self._row(rows, row[rank]))
+                successors.append(self._row(rows, row[rank]))
         return draft
 
     def observe(
@@ -65,9 +65,9 @@ class RecyclingDrafter(NullDrafter):
 def update_table(
     table: Recycling, tokens: list[int], logits: Any, likely: TopLogits = None
 ) -> None:
-    """Overwrite the rows of `tokens` with the likeliest of `logits` (torch.Tensor [tokens,
-    vocabulary]), which followed them; where a token is there twice, the last one counts. `likely`:
-    `Scores.likely` of the same rows."""
+    """Overwrite the rows of `tokens` with the most likely tokens of `logits`, a torch.Tensor
+    [tokens, vocabulary]. Of duplicate tokens the last one counts. `likely`: `Scores.likely` of the
+    rows."""
     ids = np.array(tokens, np.int32)
     width = min(table.table.shape[1], logits.shape[1])
     if likely is not None:
@@ -81,7 +81,7 @@ def update_table(
 
 # -- templates ---------------------------------------------------------------------------------
 
-# How many children a node has, by the ranks on its path; nodes that are not named have none.
+# Number of children by the path of ranks; other nodes are leaves.
 RECYCLING_TEMPLATE = {
     "": 8, "0": 8, "1": 4, "2": 3, "3": 2, "4": 1, "5": 1, "6": 1, "7": 1,
     "00": 8, "01": 3, "02": 2, "03": 1, "04": 1, "05": 1, "06": 1, "07": 1,
@@ -100,21 +100,21 @@ SAMD_TEMPLATE = {
 TEMPLATES = {
     "2.2.2": RECYCLING_TEMPLATE,
     "samd": SAMD_TEMPLATE,
-}  # Token Recycling's own; SAM-Decoding's
+}  # published by Token Recycling and by SAM-Decoding
 
 
 def template(name: str) -> Template:
-    """A published one, or one from a JSON file: a list of paths, each a list of ranks. ValueError
-    with one line for others."""
+    """A published template by name, or one from a JSON file: a list of paths, each a list of ranks.
+    Raises ValueError."""
     if name in TEMPLATES:
         counts = TEMPLATES[name]
         paths = [[*map(int, above), rank] for above in counts for rank in range(counts[above])]
         return flatten(paths)
-    wanted = f"choose {' or '.join(TEMPLATES)}, or a JSON file of lists of ranks, as [[0], [0, 1]]"
+    wanted = f"choose {' or '.join(TEMPLATES)}, or a JSON file of rank paths, such as [[0], [0, 1]]"
     try:
         found = json.loads(Path(name).read_text("utf-8"))
         if not isinstance(found, list) or not 0 < len(found) <= MAX_TEMPLATE_NODES:
-            raise ValueError(f"not a list of 1 to {MAX_TEMPLATE_NODES} paths")
+            raise ValueError(f"expected a list of 1 to {MAX_TEMPLATE_NODES} paths")
         return flatten(found)
     except (OSError, ValueError, TypeError, RecursionError) as error:
         why = getattr(error, "strerror", None) or error
@@ -122,14 +122,15 @@ def template(name: str) -> Template:
 
 
 def flatten(paths: Iterable[list[int]]) -> Template:
-    """Level by level, by rank; every path needs the one above it. ValueError for other lists."""
+    """Convert paths of ranks to a template, sorted by level and rank. Raises ValueError unless
+    every path is unique and its parent is present."""
     places: dict[tuple[int, ...], int] = {(): -1}
     out: Template = []
     for path in sorted(map(tuple, paths), key=lambda path: (len(path), path)):
         if not path or any(type(rank) is not int or rank < 0 for rank in path):
-            raise ValueError(f"{list(path)} is no path of ranks")
+            raise ValueError(f"{list(path)} is not a path of ranks")
         if path[:-1] not in places or path in places:
-            raise ValueError(f"{list(path)} is there twice, or the path above it is missing")
+            raise ValueError(f"{list(path)} is a duplicate, or its parent path is missing")
         places[path] = len(out)
         out.append((places[path[:-1]], path[-1]))
     return out

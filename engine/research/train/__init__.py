@@ -1,0 +1,1 @@
+"""Training of drafters: heads, weights and corpora."""

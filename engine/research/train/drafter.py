@@ -25,7 +25,7 @@ from index.workspace.workspace import Workspace
 EPOCHS = 3
 LEARNING_RATE, FINAL_LEARNING_RATE = 0.1, 0.04  # of the first rounds, of the last
 INITIAL_SQUARES = (0.01, 100.0)  # AdaGrad's sums at the start: hashed features learn slowly
-MAX_FILE_TOKENS = WORKSPACE_QUERY[1]  # tokens at most that other files offer at each place
+MAX_FILE_TOKENS = WORKSPACE_QUERY.width  # tokens at most that other files offer at each place
 Report = Callable[[str], None]
 
 
@@ -62,10 +62,9 @@ def lesson(replay: Replay, workspace: Workspace) -> EditLesson:
     files = np.full((len(output), MAX_FILE_TOKENS), -1, np.int32)
     probs = np.zeros((len(output), MAX_FILE_TOKENS), np.float32)
     matches = np.zeros(len(output), np.int32)
-    nodes, _, limit, most, least = WORKSPACE_QUERY
     for at in range(1, len(output)):
-        tail = output[max(0, at - limit) : at]
-        tree = workspace.tree(tail, nodes, MAX_FILE_TOKENS, limit=limit, most=most, least=least)
+        tail = output[max(0, at - WORKSPACE_QUERY.limit) : at]
+        tree = WORKSPACE_QUERY.tree(workspace, tail)
         first = np.flatnonzero(tree.parents == -1)
         files[at, : len(first)] = tree.tokens[first]
         probs[at, : len(first)] = tree.probs[first]
