@@ -38,7 +38,7 @@ help:
 	make test-gpu    the tests that need a CUDA device
 	make vscode      editors/vscode/draftline.vsix
 	make lint        ruff and mypy
-	make bench       bench/index/index.py, bench/latency/latency.py and bench/decode/decode.py
+	make bench       the index, latency and decode benchmarks (python -m bench lists all)
 	make wheel       dist/draftline-*.whl
 	make clean       remove what was built (downloaded models stay)
 	Variables: PYTHON=python3.12  TORCH=auto|cpu|cuda  TORCH_INDEX=URL  ARGS="-k name" (tests)
@@ -85,9 +85,9 @@ lint: $(VENV)/dev.ok
 	$(BIN)/mypy
 
 bench: $(VENV)/bench.ok
-	@$(BIN)/python bench/index/index.py
-	$(BIN)/python bench/latency/latency.py
-	$(BIN)/python bench/decode/decode.py
+	@$(BIN)/python -m bench index
+	$(BIN)/python -m bench latency
+	$(BIN)/python -m bench decode
 
 wheel: $(VENV)/pip.ok
 	@$(PIP) wheel --no-deps --build-constraint constraints.txt --wheel-dir dist .

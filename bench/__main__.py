@@ -1,4 +1,4 @@
-"""Start a benchmark: `python -m bench NAME [options]`. Without a name the benchmarks are listed."""
+"""Start a benchmark: `python -m bench NAME [options]`. Without a name, list the benchmarks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from importlib import import_module
 BENCHES = {  # name: (module, what it measures)
     "decode": ("bench.decode.decode", "decoding speed: plain, Draftline, transformers, llama.cpp"),
     "index": ("bench.index.index", "the workspace index beside other indexes"),
-    "index-plot": ("bench.index.plot", "draw the growth that `index --growth` measured"),
-    "latency": ("bench.latency.latency", "the language server as a typist feels it"),
-    "replay": ("bench.replay.replay", "recorded edits drafted again, without a model"),
-    "replay-collect": ("bench.replay.collect", "make records of edits from two releases"),
-    "replay-sample": ("bench.replay.sample", "make records of edits from this repository"),
+    "index-plot": ("bench.index.plot", "draw the results of `index --growth`"),
+    "latency": ("bench.latency.latency", "what a user of an editor waits for"),
+    "replay": ("bench.replay.replay", "how well recorded edits are drafted, without a model"),
+    "replay-collect": ("bench.replay.collect", "record the edits between two releases"),
+    "replay-sample": ("bench.replay.sample", "record edits from this repository's history"),
     "specbench": ("bench.specbench.specbench", "all drafting methods on Spec-Bench's questions"),
     "quality": ("bench.quality.quality", "how often edits are right: EditEval, CanItEdit"),
-    "qa": ("bench.qa.qa", "questions about documents: retrieval, citations, speed"),
+    "qa": ("bench.qa.qa", "questions about documents: retrieval, answers, speed"),
     "serving": ("bench.serving.serving", "the HTTP server under load"),
     "gpu": ("bench.gpu.gpu", "steps and edits on a CUDA device"),
     "gpu-sample": ("bench.gpu.sample", "make the recorded edits that `gpu` replays"),
@@ -25,17 +25,24 @@ BENCHES = {  # name: (module, what it measures)
 }
 
 
-def main() -> int:
-    name = sys.argv[1] if len(sys.argv) > 1 else ""
+def main(argv: list[str] | None = None) -> int:
+    name, *options = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name not in BENCHES:
-        if name not in ("", "-h", "--help"):
-            print(f"bench: no benchmark is called {name!r}; there are:", file=sys.stderr)
+        asked = name in ("-h", "--help")
+        out = sys.stdout if asked else sys.stderr
         width = max(map(len, BENCHES))
         lines = [f"  {key:<{width}}  {what}" for key, (_, what) in BENCHES.items()]
-        print("usage: python -m bench NAME [options]\n", *lines, sep="\n")
-        return 0 if name in ("", "-h", "--help") else 2
-    sys.argv = [f"python -m bench {name}", *sys.argv[2:]]
-    code: int = import_module(BENCHES[name][0]).main()
+        print("usage: python -m bench NAME [options]\n", *lines, sep="\n", file=out)
+        if not asked:
+            print(f"\npython -m bench: unknown benchmark {name!r}: choose from these", file=out)
+        return 0 if asked else 2
+    try:
+        module = import_module(BENCHES[name][0])
+    except ModuleNotFoundError as error:
+        missing = f"{error.name} is not installed: pip install 'draftline[bench]'"
+        print(f"python -m bench {name}: {missing}", file=sys.stderr)
+        return 2
+    code: int = module.main(options)
     return code
 
 

@@ -1,6 +1,6 @@
-"""docs/demo.svg: what `draftline demo` prints, as a picture for the README.
+"""Draw docs/demo.svg, the README's picture of what `draftline demo` prints.
 
-usage: python bench/picture.py [OUT]
+python -m bench demo-picture [OUT]
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-OUT = Path(__file__).resolve().parent.parent / "docs" / "demo.svg"
+from bench.common.cli import argument_parser
+from bench.common.environment import ROOT
+
+OUT = ROOT / "docs" / "demo.svg"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the demo, keep its colours, draw it."""
-    arguments = sys.argv[1:] if argv is None else argv
-    out = Path(arguments[0]) if arguments else OUT
+    parser = argument_parser("demo-picture", __doc__)
+    parser.add_argument("out", nargs="?", type=Path, default=OUT, help="default: docs/demo.svg")
+    out: Path = parser.parse_args(argv).out
     command = [sys.executable, "-m", "ui.cli", "demo"]
     environment = os.environ | {"FORCE_COLOR": "1", "COLUMNS": "88"}
     shown = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True).stdout

@@ -1,7 +1,7 @@
-"""What benches ask: Spec-Bench's questions, HumanEval's heads of functions, CanItEdit's edits.
+"""Prompts from public data sets: Spec-Bench, HumanEval, CanItEdit, and middles to fill in.
 
-All are read by path, nothing of them is kept here. Samples are always the same. Says nothing about
-whether an answer is right.
+The files are named by path; none of them ships with this repository. Samples are always the same.
+Whether an answer is right is not judged here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from index.workspace.file_filter import Skipped, read
 MT_BENCH = (
     "writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities",
 )  # fmt: skip
-KINDS = {  # bench/decode/decode.py's -> Spec-Bench's
+KINDS = {  # kinds of `python -m bench decode` -> Spec-Bench's categories
     "summarization": ("summarization",),
     "chat": MT_BENCH,
     "translation": ("translation",),
@@ -195,9 +195,11 @@ def sample(every: list[Question], count: int) -> list[Question]:
 
 
 def tasks(path: Path, kinds: list[str], count: int, limit: int) -> list[Task]:
-    """`count` questions of each of `kinds` for bench/decode/decode.py, answered in `limit` tokens at most;
-    of a conversation the first turn only. ValueError with one line where the file is of another
-    form or lacks a category."""
+    """`count` questions of each of `kinds` as tasks of at most `limit` tokens each.
+
+    Of a conversation only the first turn is asked. Raises ValueError with a one-line message if the
+    file has another form or lacks a category.
+    """
     known = spec_bench(path)
     found = []
     for kind in kinds:

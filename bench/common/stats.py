@@ -1,4 +1,4 @@
-"""Medians of paired runs and what chance leaves of them. Numbers in, numbers out.
+"""Medians of paired runs and their bootstrap confidence intervals.
 
 A pair is one repeat of one prompt, run by two methods one after the other: what slows the machine
 down for a while slows both, so the ratio of a pair is steadier than the ratio of two averages.

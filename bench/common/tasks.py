@@ -1,7 +1,7 @@
-"""What bench/decode/decode.py asks: edits of shipped files, whole or in part, summaries, tasks by path.
+"""The prompts of `python -m bench decode`: edits of shipped files, summaries, edits from a file.
 
-Every edit has a check that its answer does what was asked and nothing else. The checks compare
-meaning (syntax trees), so line breaks and blanks are the model's own business.
+Every edit has a check that its answer does what the instruction says and nothing else. The checks
+compare syntax trees, so that line breaks and blanks do not matter.
 """
 
 from __future__ import annotations

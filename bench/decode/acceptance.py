@@ -1,5 +1,6 @@
-"""How much is accepted at several temperatures, and whether the text stays what it is without
-speculation. Counts, no times: one run of each is enough.
+"""Acceptance at several temperatures, and whether the text equals that without speculation.
+
+These are counts, not times: one run of each is enough.
 """
 
 from __future__ import annotations

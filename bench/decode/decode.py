@@ -1,50 +1,51 @@
-"""How fast answers are decoded: plainly, by Draftline, by transformers and by llama.cpp.
+"""Measure decoding speed: plain decoding, Draftline, transformers and llama.cpp.
 
-    python bench/decode/decode.py [--repeats 5] [--methods plain,draftline] [--kinds file,edit,summary]
-    python bench/decode/decode.py --spec-bench spec_bench.jsonl --kinds translation --limit 96
+    python -m bench decode [--repeats 5] [--methods plain,draftline] [--kinds file,edit,summary]
+    python -m bench decode --spec-bench spec_bench.jsonl --kinds translation --limit 96
 
-Edits of whole files and of selections, whose answers are checked, and summaries (bench/common/tasks.py);
-tasks by path; Spec-Bench's questions by path (bench/common/questions.py). Every method has one short
-warm-up a prompt; then, in each repeat, all methods take turns, in an order that rotates. Ratios are
-medians over pairs of one repeat, with a bootstrap interval (bench/common/stats.py). Decoding excludes the
-prompt (bench/decode/methods.py says how); end to end is the prompt's time, read once, and the time of the
-whole answer at the measured speed. "cost" is free of noise: what all passes cost by this machine's
-measured table (engine/model/cost_model.py), beside passes of one token for the same text.
+The prompts are edits of whole files and of selections, whose answers are checked, and summaries
+(bench/common/tasks.py), edits from a file (--tasks), and Spec-Bench's questions
+(bench/common/questions.py). Each method gets one short warm-up per prompt; then, in each repeat,
+the methods take turns in a rotating order. Ratios are medians over pairs from the same repeat, with
+a bootstrap confidence interval (bench/common/stats.py). Decoding speed excludes the prompt
+(bench/decode/methods.py); end-to-end speed adds the prompt's time, measured once. "cost" is free of
+noise: the cost of all passes by this machine's measured table (engine/model/cost_model.py),
+relative to one-token passes for the same text.
 
-To end in time, plain decoding by others, and ours in a second dtype, is timed over PLAIN_TOKENS
-only (its speed hardly depends on what is written), and the second dtype and transformers get
---slow-prompts of each kind. A method that would not fit into memory is left out and named.
---temperatures: what is accepted there (bench/decode/acceptance.py); --second-edit: what of its prompt is
-read again (bench/decode/prefix_reuse.py). Until OUT is there, its twin .runs has a JSON line for each run.
-Exit code 1: some plain text and Draftline's differ; the results are written all the same.
+To bound the run time, other programs' plain decoding, and ours in a second dtype, is timed over
+PLAIN_TOKENS only (its speed hardly depends on the text), and the second dtype and transformers get
+--slow-prompts prompts of each kind. A method that would not fit into memory is left out and named.
+--temperatures measures acceptance (bench/decode/acceptance.py), --second-edit reuse of the prompt
+(bench/decode/prefix_reuse.py). Until OUT is written, OUT.runs has a JSON line per run.
+
+Exit code 1: Draftline's text differs from plain decoding's; the results are written all the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
-# This folder must not come first: it has an index.py too.
 from bench.common import questions, report, tasks
+from bench.common.cli import argument_parser, complain
+from bench.common.environment import gpu_name, results_path, run_record
 from bench.common.stats import bootstrap, pairs
 from bench.common.tasks import Task
+from bench.decode import tables
 from bench.decode.acceptance import acceptance
 from bench.decode.methods import Ours, Run, floor_of, relative_cost
 from bench.decode.prefix_reuse import second_edits
 from bench.decode.runners import LLAMA, METHODS, Runners
 from engine.weights import WeightsError
 
-ROOT = Path(__file__).resolve().parents[2]
-
 PLAIN_TOKENS, WARM_UP = 96, 24
 SHIPPED = ("file", "edit", "summary")
-COMPARED = (  # what is claimed: (ours, theirs)
+COMPARED = (  # (ours, theirs)
     ("plain", "llama.cpp"),
     *(("draftline", name) for name in LLAMA[1:]),
     ("draftline", "lookup"),
@@ -55,13 +56,13 @@ Runs = dict[tuple[str, str], list[Run]]  # (task, method) -> one a repeat
 
 
 def limit_of(method: str, runners: Runners) -> int | None:
-    """Tokens that a timed run may take; None: the whole answer."""
+    """The token limit of a timed run; None for the whole answer."""
     capped = method in ("hf", "llama.cpp") or method == f"plain-{runners.slow}"
     return PLAIN_TOKENS if capped else None
 
 
-def chosen(method: str, todo: list[Task], slow_prompts: int, runners: Runners) -> set[str]:
-    """Names of the tasks that a method gets."""
+def tasks_of(method: str, todo: list[Task], slow_prompts: int, runners: Runners) -> set[str]:
+    """The names of the tasks that a method runs."""
     if not (method.startswith("hf") or method.endswith(f"-{runners.slow}")):
         return {task.name for task in todo}
     names: set[str] = set()
@@ -72,17 +73,20 @@ def chosen(method: str, todo: list[Task], slow_prompts: int, runners: Runners) -
 
 
 def kinds_of(todo: list[Task]) -> list[str]:
-    """In the order that they come."""
+    """The kinds of tasks, in order of first appearance."""
     return list(dict.fromkeys(task.kind for task in todo))
 
 
 def measure(
     options: argparse.Namespace, runners: Runners, todo: list[Task], notes: Path
 ) -> tuple[Runs, Any]:
-    """All runs, and of each engine the floors seen, one a prompt. Runs are also noted at once."""
+    """All runs, and for each engine the floors measured, one per prompt.
+
+    Each run is also appended to `notes` as it ends.
+    """
     runs: Runs = {}
     floors: dict[str, list[dict[str, float]]] = {}
-    gets = {m: chosen(m, todo, options.slow_prompts, runners) for m in runners.methods}
+    gets = {m: tasks_of(m, todo, options.slow_prompts, runners) for m in runners.methods}
     notes.parent.mkdir(parents=True, exist_ok=True)
     with notes.open("w", encoding="utf-8") as out:
         for place, task in enumerate(todo):
@@ -109,14 +113,14 @@ def measure(
 
 
 def plain_of(method: str, runners: Runners) -> str:
-    """The plain decoding of ours that a method is compared with: in its own dtype, if it ran."""
+    """Our plain decoding that a method is compared with: in the same dtype if that was run."""
     same = f"plain-{runners.slow}"
     slow = method.startswith("hf") or method.endswith(f"-{runners.slow}")
     return same if slow and same in runners.methods else "plain"
 
 
 def result(task: Task, method: str, runs: Runs, runners: Runners) -> dict[str, Any]:
-    """One line of the results: medians over the repeats."""
+    """One line of the results: medians over the repeats of a task."""
     mine = runs[task.name, method]
     base = plain_of(method, runners)
     plain = runs.get((task.name, base))
@@ -154,7 +158,7 @@ def speeds(runs: list[Run]) -> list[float]:
 
 
 def equal(fast: list[Run], plain: list[Run], capped: bool) -> bool:
-    """Whether every run wrote one text; of a capped plain run, as far as it goes."""
+    """Whether all runs wrote the same text; a capped plain run is compared as far as it goes."""
     texts = {run.text for run in fast}
     if capped:
         return len(texts) == 1 and all(fast[0].text.startswith(run.text) for run in plain)
@@ -162,7 +166,7 @@ def equal(fast: list[Run], plain: list[Run], capped: bool) -> bool:
 
 
 def groups(todo: list[Task], runs: Runs, runners: Runners) -> list[dict[str, Any]]:
-    """Ratios over all prompts of a kind: every method to plain, and what is claimed."""
+    """Ratios over all prompts of a kind: every method to plain decoding, and the pairs COMPARED."""
     wanted = [(m, plain_of(m, runners)) for m in runners.methods if m != plain_of(m, runners)]
     wanted += [(one.format(slow=runners.slow), other) for one, other in COMPARED]
     found = []
@@ -188,7 +192,7 @@ def groups(todo: list[Task], runs: Runs, runners: Runners) -> list[dict[str, Any
 
 
 def floor(floors: dict[str, list[dict[str, float]]], runs: Runs) -> dict[str, Any]:
-    """Of each plain method: bytes a step reads, bandwidth, and a step's time over their ratio."""
+    """For each plain method: bytes read per step, bandwidth, and step time over the floor."""
     found = {}
     for method, seen in floors.items():
         steps = [run.seconds / run.forwards for (_, m), many in runs.items() for run in many
@@ -206,24 +210,26 @@ def floor(floors: dict[str, list[dict[str, float]]], runs: Runs) -> dict[str, An
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argument_parser("decode", __doc__)
     parser.add_argument("--model", default=None, help="default: the engine's own")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtypes", help="default: auto and f32 (bf16 where the processor has it)")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--threads", type=int, default=0, help="0: one a core")
+    parser.add_argument("--threads", type=int, default=0, help="0: one per core")
     parser.add_argument("--tasks", type=Path, help="JSONL: id, instruction, context, before")
-    parser.add_argument("--sample", type=int, default=20, help="of --tasks")
-    parser.add_argument("--kinds", default=",".join(SHIPPED), help="also Spec-Bench's")
-    parser.add_argument("--prompts", type=int, default=4, help="shipped ones of each kind")
-    parser.add_argument("--spec-bench", type=Path, help="JSONL: question_id, category, turns")
-    parser.add_argument("--questions", type=int, default=10, help="of each of its kinds")
-    parser.add_argument("--limit", type=int, default=96, help="tokens of an answer to them")
-    parser.add_argument("--temperatures", default="", help="such as 0,0.2,0.8: what is accepted")
-    parser.add_argument("--second-edit", action="store_true", help="what it reads again")
+    parser.add_argument("--sample", type=int, default=20, help="how many of --tasks")
     parser.add_argument(
-        "--slow-prompts", type=int, default=1, help="of each kind, for slow methods"
+        "--kinds", default=",".join(SHIPPED), help="kinds of prompts, including Spec-Bench's"
+    )
+    parser.add_argument("--prompts", type=int, default=4, help="built-in prompts of each kind")
+    parser.add_argument("--spec-bench", type=Path, help="JSONL: question_id, category, turns")
+    parser.add_argument("--questions", type=int, default=10, help="of each of Spec-Bench's kinds")
+    parser.add_argument("--limit", type=int, default=96, help="token limit of their answers")
+    parser.add_argument("--temperatures", default="", help="such as 0,0.2,0.8: measure acceptance")
+    parser.add_argument("--second-edit", action="store_true", help="measure reuse of the prompt")
+    parser.add_argument(
+        "--slow-prompts", type=int, default=1, help="prompts of each kind for slow methods"
     )
     parser.add_argument("--out", type=Path, help="default: bench/results/decode-MODEL-HOST.json")
     options = parser.parse_args(argv)
@@ -249,8 +255,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def asked(options: argparse.Namespace) -> list[Task]:
-    """The tasks of all kinds that are wanted. ValueError or OSError with one line."""
+def load_tasks(options: argparse.Namespace) -> list[Task]:
+    """The tasks of all requested kinds. Raises ValueError or OSError with a one-line message."""
     every = [*tasks.whole_files(), *tasks.shipped()]
     todo: list[Task] = []
     for kind in options.kinds:
@@ -261,8 +267,8 @@ def asked(options: argparse.Namespace) -> list[Task]:
     return todo + (tasks.from_file(options.tasks, options.sample) if options.tasks else [])
 
 
-def besides(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> dict[str, Any]:
-    """What is asked for beside the speed."""
+def extras(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> dict[str, Any]:
+    """The optional measurements: acceptance and reuse of the prompt."""
     plain, ours = (runners.methods.get(name) for name in ("plain", "draftline"))
     found: dict[str, Any] = {"acceptance": [], "second_edit": []}
     if options.temperatures and isinstance(plain, Ours) and isinstance(ours, Ours):
@@ -272,34 +278,41 @@ def besides(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> 
     return found
 
 
+def default_out(options: argparse.Namespace, runners: Runners) -> Path:
+    """The results file, named by prompts, model and hardware."""
+    name = "decode" if options.kinds == list(SHIPPED) else "-".join(["decode", *options.kinds])
+    hardware = gpu_name() if runners.device == "cuda" else None
+    return results_path(name, Path(runners.model).name, hardware=hardware)
+
+
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     began = perf_counter()
     try:
-        todo = asked(options)
+        todo = load_tasks(options)
         runners = Runners(options)
     except (ValueError, OSError, RuntimeError, WeightsError) as error:
-        print(f"bench/decode/decode.py: {error}", file=sys.stderr)
+        complain("decode", error)
         return 2
-    options.out = report.place(options, runners)
+    options.out = options.out or default_out(options, runners)
     notes = options.out.with_suffix(".runs")
     with runners:
         runs, floors = measure(options, runners, todo, notes)
-        more = besides(options, runners, todo)
+        more = extras(options, runners, todo)
         kinds = groups(todo, runs, runners)
     pairs_seen = [(t, m) for t in todo for m in runners.methods if (t.name, m) in runs]
     results = [result(task, method, runs, runners) for task, method in pairs_seen]
     different = sum(line.get("equal") is False for line in results)
     different += sum(line["prompts"] - line["equal"] for line in more["acceptance"])
-    record = report.about(options, runners, perf_counter() - began) | {
+    record = run_record(runners, options.repeats, perf_counter() - began) | {
         "results": results,
         "groups": kinds,
         "floor": floor(floors, runs),
         **more,
         "different": different,
     }
-    report.show(record)
-    report.write(options, record)
+    tables.show(record)
+    report.write_json(options.out, record)
     notes.unlink()
-    report.last_line(record)
+    report.print_json_line(record)
     return 1 if record["different"] else 0

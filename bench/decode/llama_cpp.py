@@ -1,8 +1,9 @@
-"""llama.cpp beside Draftline: the wheel `xllamacpp` in a process of its own, where it is installed.
+"""llama.cpp, by the wheel `xllamacpp`, in a process of its own.
 
-Its threads (OpenMP) would wait for torch's in one process; a process that waits for a line on stdin
-takes no processor time, so runs can still take turns. Same GGUF, same prompt tokens, greedy. The
-prompt's tokens stay in its cache between runs: only the warm-up's time for the prompt is real.
+In one process its OpenMP threads would contend with torch's. A process that waits for a line on
+stdin takes no processor time, so runs can still take turns. It runs the same GGUF on the same
+prompt tokens, greedily. The prompt stays in its cache between runs, so that only the warm-up
+measures prefill.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.common.report import ROOT
+from bench.common.environment import ROOT
 
 # Its modes that copy from the prompt and the answer, by what we call them.
 NGRAMS = {"map": "NGRAM_MAP_K", "cache": "NGRAM_CACHE", "mod": "NGRAM_MOD"}

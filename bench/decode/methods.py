@@ -1,9 +1,9 @@
-"""The ways to decode a prompt that bench/decode/decode.py compares, each behind `run(task, limit)`.
+"""The decoding methods that `python -m bench decode` compares, each behind `run(task, limit)`.
 
-Decoding is timed without the prompt, everywhere by tokens / time from the moment the prompt is in
-the cache: ours by the engine's own count of what it decodes after the prompt; of transformers and
-llama.cpp the first token comes with the prompt's own pass, so it counts neither as token nor as
-time. A pass is a forward that produced tokens.
+Decoding is timed without the prompt: tokens divided by the time since the prompt is in the KV
+cache. Ours is the engine's own count of what it decodes after the prompt. In transformers and
+llama.cpp the prompt's own pass yields the first token, so it counts neither as a token nor as time.
+A pass is a forward that produced tokens.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The second edit of a file: how much of its prompt is read again, beside the first edit's.
+"""How much of the prompt of a file's second edit is prefilled, compared with the first edit's.
 
-Only prompts are read here; one token is written.
+Only prompts are processed; each answer has one token.
 """
 
 from __future__ import annotations

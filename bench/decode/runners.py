@@ -1,4 +1,4 @@
-"""Loads what bench/decode/decode.py compares, side by side, and says what is left out and why."""
+"""Load the methods that `python -m bench decode` compares, side by side."""
 
 from __future__ import annotations
 

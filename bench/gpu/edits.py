@@ -105,7 +105,7 @@ def read(path: Path) -> dict[str, Any]:
         if not kinds or len(record["ids"]) != len(record["bytes"]):
             raise ValueError("no answers")
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not made by bench/gpu/sample.py ({error!r})") from error
+        raise ValueError(f"{path}: not made by `python -m bench gpu-sample` ({error!r})") from error
     return record
 
 

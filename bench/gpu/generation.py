@@ -1,4 +1,4 @@
-"""The ways to decode a recorded edit that bench/gpu/gpu.py compares, each a function of an Answer.
+"""Decode a recorded edit on a GPU: Draftline and transformers, forced to write the recorded answer.
 
 Ours runs the engine's own loop with the product's drafter and shipped weights, without counts of
 the language's library (these need a tokenizer). Decoding is timed without the prompt: ours by the

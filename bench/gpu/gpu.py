@@ -1,47 +1,47 @@
-"""How close a step comes to what the card's memory allows, and what that makes of edits.
+"""Measure how close a step comes to the memory bandwidth of a CUDA device, and the speed of edits.
 
-    python bench/gpu/gpu.py [--shapes qwen2.5-coder-7b,...] [--exact] [--compiled] [--built-in]
-        [--nodes N] [--edits FILE]      # bench/gpu/sample.py makes it from any file of edits
-    python bench/gpu/gpu.py --device cpu --shapes tiny      # the same code, in seconds
+    python -m bench gpu [--shapes qwen2.5-coder-7b,...] [--exact] [--compiled] [--built-in]
+        [--nodes N] [--edits FILE]      # made by `python -m bench gpu-sample`
+    python -m bench gpu --device cpu --shapes tiny      # the same code, in seconds
 
-Needs no network, no weights and no tokenizer: models of real shapes get random weights on the card,
-and the choices behind a pass are those of recorded edits (bench/gpu/edits.py), so every pass is
-real and what is accepted is what real edits accept. Ends in --budget-s seconds: shapes share what
-is left, and what was not measured is listed, as is what did not fit, with the numbers.
+Needs no network, weights or tokenizer: models of real shapes get random weights, and the choices
+after each pass are those of recorded edits (bench/gpu/edits.py). So every pass is real, and what is
+accepted is what real edits accept. The run ends within --budget-s seconds: shapes share the time
+that is left, and what was not measured or did not fit into memory is listed with the reason.
 
-Steps: medians of 20 or more, each waited for. `context` is the live cache behind the pass; the
-floor is the bytes of weights and live cache over the card's own *copy* bandwidth, measured here;
-what it reaches when it only reads is printed beside (bench/gpu/steps.py).
-Edits: the product's loop, drafter and shipped weights; whole files, and selections ("-hunk").
-`plain` and transformers' `hf` write PLAIN_TOKENS and HF_TOKENS from the middle of an answer, since
-their speed hardly depends on the text, `hf-lookup` (prompt lookup) LOOKUP_TOKENS, `draftline` all
-of it; `hf-compiled`: with a static cache, under torch.compile (reduce-overhead). Methods take turns
-in each repeat; ratios are medians of pairs, their geometric mean over edits. Decoding excludes the
-prompt. transformers gets --slow-edits of the whole files.
-Exit code 1: something failed that had memory and time; the rest is written all the same.
+Steps: medians of 20 or more, each synchronized. `context` is the number of cached tokens; the floor
+is the bytes of weights and live KV cache divided by the device's *copy* bandwidth, measured here;
+its read bandwidth is printed as well (bench/gpu/steps.py).
+Edits: the product's decoding loop, drafter and shipped weights on whole files and on selections
+("-hunk"). `plain` and transformers' `hf` write PLAIN_TOKENS and HF_TOKENS from the middle of an
+answer, since their speed hardly depends on the text; `hf-lookup` (prompt lookup) writes
+LOOKUP_TOKENS, `draftline` the whole answer; `hf-compiled` uses a static cache under torch.compile
+(reduce-overhead). Methods take turns in each repeat; ratios are medians of pairs and their
+geometric mean over edits. Decoding excludes the prompt. transformers gets --slow-edits of the whole
+files.
+
+Exit code 1: a case failed for another reason than memory or time; the rest is written all the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-# This folder must not come first: it has an index.py too.
 import torch
 
 from bench.common import report
+from bench.common.cli import argument_parser, complain
+from bench.common.environment import results_path
 from bench.gpu import edits, tables
 from bench.gpu.models import REAL, SHAPES, random_hf, random_target
 from bench.gpu.run import Bench, measure
 from engine import Config
 from engine.model.torch_target import TorchTarget
-
-ROOT = Path(__file__).resolve().parents[2]
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS = (512, 2048, 8192, 32768)
@@ -83,7 +83,7 @@ def real_hf(folder: Path, bench: Bench, dtype: torch.dtype) -> Any:
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argument_parser("gpu", __doc__)
     add = parser.add_argument
     add("--device", default="cuda", help="cuda; cpu to try it")
     add("--dtype", default="auto", help="of weights: auto, bf16, int8, f32")
@@ -95,7 +95,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--exact", action="store_true", help="the exact mode, too")
     add("--compiled", action="store_true", help="transformers under torch.compile, too: a minute")
     add("--built-in", action="store_true", help="real models, too, where they are in the cache")
-    add("--edits", type=Path, default=edits.SAMPLE, help="made by bench/gpu/sample.py")
+    add("--edits", type=Path, default=edits.SAMPLE, help="made by `python -m bench gpu-sample`")
     add("--slow-edits", type=int, default=2, help="edits that transformers gets; 0: none")
     add("--nodes", type=int, default=Config().budget, help="that a step may draft")
     add("--repeats", type=int, default=5, help="of edits, as far as there is time")
@@ -138,9 +138,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         bench = Bench(options)
     except (ValueError, OSError) as error:
-        print(f"bench/gpu/gpu.py: {error}", file=sys.stderr)
+        complain("gpu", error)
         return 2
-    options.out = options.out or tables.place(bench.card)
+    out = options.out or results_path("gpu", hardware=bench.card)
     left = len(options.shapes) + (len(BUILT_IN) if options.built_in else 0)
     for name, settings, ours, theirs in shapes(bench):
         bench.allow(max(left, 1))
@@ -148,9 +148,9 @@ def main(argv: list[str] | None = None) -> int:
         report.say(f"{name}: {bench.until - perf_counter():.0f} s")
         measure(bench, name, settings, ours, theirs)
         bench.free()
-        report.write(options, tables.record(options, bench))  # what is done is not lost
+        report.write_json(out, tables.record(options, bench))  # a stopped run leaves what it has
     record = tables.record(options, bench)
-    report.write(options, record)
+    report.write_json(out, record)
     tables.show(record)
-    report.last_line(record)
+    report.print_json_line(record)
     return 1 if bench.failed else 0

@@ -1,7 +1,7 @@
-"""What bench/gpu/gpu.py does with each shape: steps, their parts, the exact mode, edits.
+"""What `python -m bench gpu` measures of each shape: steps, their parts, the exact mode, edits.
 
-A case that fails, or that the card has no memory for, is listed with its reason, and the rest goes
-on. Nothing here prints results.
+A case that fails, or that the device has no memory for, is listed with its reason, and the rest
+continues. No results are printed here.
 """
 
 from __future__ import annotations

@@ -1,21 +1,22 @@
-"""Makes bench/common/samples/gpu_edits.json: recorded edits as token ids, which bench/gpu/gpu.py replays.
+"""Make bench/common/samples/gpu_edits.json: recorded edits as token ids, for `python -m bench gpu`.
 
-    python bench/gpu/sample.py [EDITS] [--model NAME] [--files 6] [--hunks 8] [--out FILE]
+    python -m bench gpu-sample [EDITS] [--model NAME] [--files 6] [--hunks 8] [--out FILE]
 
-A machine that is measured may have neither a tokenizer nor a network. So the edits are written down
-as numbers: prompts as the engine writes them, what they expect to be repeated, the answers. Beside
-them is what a drafter may know of a token, its bytes. Ids are numbered densely, the commonest
-first, so that models of any vocabulary can take them; a tokenizer's own ids are kept beside.
+A machine with a GPU may have neither a tokenizer nor a network, so the edits are stored as ids: the
+engine's prompts, the predictions, the answers, and the bytes of each token for the drafter. Ids are
+renumbered densely, the most frequent first, so that models of any vocabulary can take them; the
+tokenizer's own ids are stored as well.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from bench.common.cli import argument_parser, complain
 
 # This folder must not come first: it has an index.py too.
 from engine import DEFAULT_MODEL, Request
@@ -23,8 +24,6 @@ from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.edit_records import Edit, EditError, Mode, cut, read
 from engine.weights import WeightsError, locate
-
-ROOT = Path(__file__).resolve().parents[2]
 
 EDITS = Path(__file__).parents[1] / "replay" / "sample_edits.jsonl"
 OUT = Path(__file__).parents[1] / "common" / "samples" / "gpu_edits.json"
@@ -97,7 +96,7 @@ def record(edits: list[Edit], tokenizer: Tokenizer, name: str, counts: dict[Mode
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argument_parser("gpu-sample", __doc__)
     parser.add_argument("edits", nargs="?", type=Path, default=EDITS, help="JSONL; our own")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="whose tokenizer")
     parser.add_argument("--files", type=int, default=6, help="edits of whole files")
@@ -109,7 +108,7 @@ def main(argv: list[str] | None = None) -> int:
         counts: dict[Mode, int] = {"file": options.files, "hunk": options.hunks}
         made = record(read(options.edits), tokenizer, Path(options.model).name, counts)
     except (EditError, WeightsError, OSError) as error:
-        print(f"bench/gpu/sample.py: {error}", file=sys.stderr)
+        complain("gpu-sample", error)
         return 2
     options.out.write_text(json.dumps(made, separators=(",", ":")) + "\n", "utf-8")
     size = options.out.stat().st_size

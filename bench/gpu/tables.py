@@ -1,17 +1,15 @@
-"""What bench/gpu/gpu.py says: tables and one JSON line on stdout, a file in results/."""
+"""The record of `python -m bench gpu` and the tables that it prints."""
 
 from __future__ import annotations
 
 import argparse
-import re
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench.common import report
-from bench.common.report import ROOT, table
+from bench.common.environment import cpu_name, run_record
+from bench.common.report import console, table
 
 if TYPE_CHECKING:
     from bench.gpu.run import Bench
@@ -20,21 +18,15 @@ Record = dict[str, Any]
 
 
 def card(device: torch.device) -> str:
-    """Its name; of a CPU the processor's."""
+    """The name of a CUDA device, or of the processor."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
-    return str(report.machine()["cpu"])
-
-
-def place(name: str) -> Path:
-    """The results file of a card."""
-    short = re.sub(r"\W+", "-", name).strip("-").lower()
-    return ROOT / "bench" / "results" / f"gpu-{short}.json"
+    return cpu_name()
 
 
 def record(options: argparse.Namespace, bench: Bench) -> Record:
-    """The last line: what was measured first, then what a reader needs to judge it."""
-    known = report.about(options, bench, perf_counter() - bench.began)  # type: ignore[arg-type]
+    """The last line: the measurements first, then what a reader needs to judge them."""
+    known = run_record(bench, options.repeats, perf_counter() - bench.began)
     known["versions"]["cuda"] = torch.version.cuda
     made: Record = {
         "card": bench.card,
@@ -53,20 +45,20 @@ def record(options: argparse.Namespace, bench: Bench) -> Record:
 
 
 def show(made: Record) -> None:
-    """Tables on stdout."""
-    console = report.tables(140)
-    console.print(
+    """Print the tables."""
+    out = console(140)
+    out.print(
         f"{made['card']}: copies {made['copy_gb_s']:.1f} GB/s, which the floor uses; reads "
         f"{made['read_gb_s']:.1f} GB/s; medians, {made['seconds']} s in all",
         highlight=False,
     )
     for shape in dict.fromkeys(one["shape"] for one in made["results"]):
-        console.print(steps_table(shape, [r for r in made["results"] if r["shape"] == shape]))
+        out.print(steps_table(shape, [r for r in made["results"] if r["shape"] == shape]))
     if made["parts"]:
         names = [name for name in made["parts"][0] if name not in ("shape", "bucket", "context")]
         heads = " ".join(["shape", "bucket", "context", *names])
         lines = [[str(value) for value in one.values()] for one in made["parts"]]
-        console.print(table("Where a step's milliseconds go", heads, lines))
+        out.print(table("Where a step's milliseconds go", heads, lines))
     if made["edits"]:
         lines = [
             [
@@ -78,19 +70,19 @@ def show(made: Record) -> None:
             ]
             for one in made["edits"]
         ]
-        console.print(table("Edits", "shape method tokens/s tokens/pass ratio_to_plain", lines))
+        out.print(table("Edits", "shape method tokens/s tokens/pass ratio_to_plain", lines))
     if made["exact"]:
         heads = "shape bucket context fast_ms exact_ms ratio same_bits(fast/exact) flips"
-        console.print(table("The exact mode", heads, [exact_line(one) for one in made["exact"]]))
+        out.print(table("The exact mode", heads, [exact_line(one) for one in made["exact"]]))
     if made["memory"]:
         lines = [[str(value) for value in one.values()] for one in made["memory"]]
-        console.print(table("Memory", "shape weights/GB peak/GB", lines))
+        out.print(table("Memory", "shape weights/GB peak/GB", lines))
     for one in made["left_out"]:
-        console.print(f"left out: {one}", highlight=False, markup=False)
+        out.print(f"left out: {one}", highlight=False, markup=False)
 
 
 def steps_table(shape: str, lines: list[Record]) -> Any:
-    """Milliseconds, and times the floor, by bucket and context."""
+    """Milliseconds, and their ratio to the floor, by bucket and context."""
     contexts = list(dict.fromkeys(one["context"] for one in lines))
     by_place = {(one["bucket"], one["context"]): one for one in lines}
     rows = []
@@ -108,7 +100,7 @@ def steps_table(shape: str, lines: list[Record]) -> Any:
 
 
 def per_pass(runs: list[Record], line: Record) -> str:
-    """Tokens of a pass, over the runs of a line of edits."""
+    """Tokens per pass over the runs behind a line of `edits`."""
     hunks = line["method"].endswith("-hunk")
     method = line["method"].removesuffix("-hunk")
     mine = [
@@ -120,7 +112,7 @@ def per_pass(runs: list[Record], line: Record) -> str:
 
 
 def exact_line(one: Record) -> list[str]:
-    """A bucket's cells."""
+    """The cells of one bucket."""
     fast, slow = one["fast"], one["exact"]
     return [
         one["shape"],

@@ -1,7 +1,7 @@
-"""What bench/index/index.py measures, as rows of plain data: by token ids, by a workspace, by folder.
+"""The measurements of `python -m bench index`: on token ids, in a workspace, in a folder.
 
-Indexes take turns, so that what slows the machine for a while slows all of them. Nothing is printed
-but progress.
+Indexes take turns, so that what slows the machine down for a while slows all of them. Rows are
+plain data; nothing but progress is printed.
 """
 
 from __future__ import annotations

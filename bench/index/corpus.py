@@ -1,4 +1,4 @@
-"""The text that bench/index/index.py indexes and asks for, as token ids. Nothing is timed here."""
+"""The corpus of `python -m bench index`, and the tails to look up, as token ids."""
 
 from __future__ import annotations
 

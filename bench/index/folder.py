@@ -1,11 +1,11 @@
-"""One timed job of bench/index/index.py with a workspace, in a fresh process; a JSON line on stdout.
+"""One timed job of `python -m bench index` on a workspace, in a fresh process.
 
     python -m bench.index.folder prepared|alone|cold|warm|checkout FOLDER HOME [TOKENIZER]
 
-prepared: FOLDER/corpus.npz gives the tokens, so that tokenising costs nothing: updates, matches,
-memory, disk. alone: the tokenizer on the files of FOLDER. cold: until the first answer, HOME empty.
-warm: the same again. checkout: git changes all files of FOLDER. Imports and the loading of the
-tokenizer are never part of a time; `alone` and `cold` read the files from the system's cache.
+prepared: updates, matches, memory and disk, with the token ids of FOLDER/corpus.npz. alone: only
+the tokenizer, on the files of FOLDER. cold: until the first answer, with HOME empty. warm: the
+same again. checkout: git changes all files of FOLDER. Imports and the loading of the tokenizer are
+never timed; `alone` and `cold` read files from the page cache. Prints one JSON line.
 """
 
 from __future__ import annotations

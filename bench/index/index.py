@@ -1,63 +1,57 @@
-"""How fast the index is built, changed and asked, and what memory it takes, beside other indexes.
+"""Measure how fast the index is built, updated and queried, and its memory, beside other indexes.
 
-    python bench/index/index.py [--tokenizer tokenizer.json] [--tokens 1000000,5000000] [--growth]
+    python -m bench index [--tokenizer tokenizer.json] [--tokens 1000000,5000000] [--growth]
 
-Real source: Python files of this Python's standard library and site-packages, in an order drawn
-once. Without --tokenizer a token is a word, a run of blanks or a sign, by its checksum, so nothing
-is downloaded. Compared, each in a process of its own, by turns, medians of --repeats:
+The corpus is real source: the Python files of this Python's standard library and site-packages, in
+a fixed random order. Without --tokenizer a token is a word, a run of blanks or a sign, numbered by
+its checksum, so that nothing is downloaded. Each index runs in a process of its own, they take
+turns, and figures are medians of --repeats:
 
-draftline     ours: Frozen and Segments of index._core, and by the workspace what is marked so
+draftline     Frozen and Segments of index._core, and where marked the workspace
 arctic        the suffix tree of arctic-inference, which holds strings of at most 64 tokens
-python        a suffix automaton with dicts, as SAM-Decoding's: at most 1M tokens, built less often
-suffix-array  pydivsufsort, the floor for an index that never changes
+python        a suffix automaton of dicts as in SAM-Decoding (arXiv 2411.10666): at most 1M tokens
+suffix-array  pydivsufsort, the lower bound of an index that never changes
 
-Where a library is missing, one line says so and the rest goes on. Both install without CUDA, into
-the environment that runs this. It must be active, for arctic-inference's CMake to find its Python,
-and have torch, which setup.py asks for a folder:
+An index whose library is missing is left out with a line that says so. Both install without CUDA,
+into the active environment, which must have torch; arctic-inference's CMake finds its Python there:
 
     . .venv/bin/activate
     pip install pydivsufsort setuptools wheel cmake ninja nanobind
     pip install --no-deps --no-build-isolation --no-binary arctic-inference arctic-inference==0.3.0
 
-Every tail has 64 tokens, half of them seen and half from files that no index holds. Then a folder:
-cold start against the tokenizer alone, warm start, a git checkout. --growth measures sizes from
-0.1M to 10M tokens instead and draws them. Ends with one JSON line, which is also in a file that is
-written again after each part, so that a stopped run leaves what it has.
+Every tail has 64 tokens; half of them occur in the index, half come from files that no index holds.
+Then a folder is measured: cold start against the tokenizer alone, warm start, a git checkout.
+--growth measures sizes from 0.1M to 10M tokens instead and draws a chart. The run ends with one
+JSON line; the same record is written to a file after each part, so that a stopped run leaves it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import re
 import sys
 import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
 
-# This file is called index too: its folder must not come before the package.
 from bench.common import report
+from bench.common.charts import save
+from bench.common.cli import argument_parser
+from bench.common.environment import environment, results_path
 from bench.index import corpus as index_corpus
 from bench.index import plot
 from bench.index.compare import Amounts, Row, by_folder, by_workspace, compare, targets
 from bench.index.folder import load_encoder
 
-ROOT = Path(__file__).resolve().parents[2]
-
-SIZES, GROWTH = "1000000,5000000", "100000,300000,1000000,3000000,10000000"
+SIZES, GROWTH_SIZES = "1000000,5000000", "100000,300000,1000000,3000000,10000000"
 QUICK = Amounts(repeats=2, tails=20, changes=3, unseen=10_000, folder=100_000, checkout=20)
-LITTLE = Amounts(repeats=3, tails=500)  # for --growth
+GROWTH_AMOUNTS = Amounts(repeats=3, tails=500)
 PACKAGES = ("arctic_inference", "pydivsufsort", "tokenizers")
-COLUMNS = (  # of the table: heading, key, unit, digits
+COLUMNS = (  # column title, key, unit, digits
     ("tokens/M", "tokens", 1e6, 2),
     ("build_M/s", "build_tokens_per_s", 1e6, 2),
     ("bytes/token", "bytes_per_token", 1, 1),
@@ -78,7 +72,7 @@ COLUMNS = (  # of the table: heading, key, unit, digits
 def measure(
     options: argparse.Namespace, amounts: Amounts, record: Row, work: Path
 ) -> Iterator[None]:
-    """Fills the record; yields after each part."""
+    """Fill the record; yields after each part."""
     report.say("tokenising")
     stream = index_corpus.texts(options.source)
     encoder = load_encoder(options.tokenizer)
@@ -87,9 +81,11 @@ def measure(
     real = sum(map(len, documents))
     if real < min(options.tokens):
         need = min(options.tokens) + amounts.unseen
-        sys.exit(f"--source: {real:,} tokens left of {need:,} needed: name more, or fewer --tokens")
+        sys.exit(
+            f"--source: {real:,} tokens, {need:,} needed: name more folders, or smaller --tokens"
+        )
     if real < max(options.tokens):
-        record["repeated"] = f"tokens above {real:,} are the same again, with other ids"
+        record["repeated"] = f"tokens beyond {real:,} repeat the same text with other ids"
         report.say(record["repeated"])
     for tokens in options.tokens:
         corpus, place = work / f"{tokens}.npz", work / str(tokens)
@@ -113,8 +109,8 @@ def measure(
 
 
 def show(record: Row) -> None:
-    """The indexes, ours against each, ours by segments, and what was asked for."""
-    console = report.tables(160)
+    """The indexes, draftline against each, draftline by segments, and the targets."""
+    console = report.console(160)
     console.print(record["title"] + f"; {record['seconds']} s in all")
     for why in [*record["left_out"], *filter(None, [record.get("repeated")])]:
         console.print(why, markup=False)
@@ -151,44 +147,31 @@ def show(record: Row) -> None:
 
 
 def write(out: Path, record: Row) -> None:
-    """The record as a file, and a drawing of growth beside it."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    _replace(out, json.dumps(record, indent=1) + "\n")
+    """Write the record, and a chart of growth beside it."""
+    report.write_json(out, record)
     if record["growth"]:
-        _replace(out.with_suffix(".svg"), plot.draw(record["results"], record["title"]))
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_text(text, "utf-8")
-    temporary.replace(path)
+        save(plot.draw(record["results"], record["title"]), out.with_suffix(".svg"))
 
 
 def _interval(ratio: list[float]) -> str:
     return "{:.2f} [{:.2f}, {:.2f}]".format(*ratio)
 
 
-def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
-
-
 def read_options(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--tokens", help=f"sizes; {SIZES}, with --growth {GROWTH}")
+    parser = argument_parser("index", __doc__)
+    parser.add_argument("--tokens", help=f"sizes; {SIZES}, with --growth {GROWTH_SIZES}")
     parser.add_argument("--tokenizer", type=Path, help="a tokenizer.json")
-    parser.add_argument("--source", type=Path, action="append", help="folders, for Python's own")
+    parser.add_argument(
+        "--source", type=Path, action="append", help="folders in place of Python's own"
+    )
     parser.add_argument("--repeats", type=int, help="rounds; 5, with --growth 3")
-    parser.add_argument("--growth", action="store_true", help="sizes up to 10M tokens, and a plot")
-    parser.add_argument("--quick", action="store_true", help="a trial: little of everything")
+    parser.add_argument("--growth", action="store_true", help="sizes up to 10M tokens, and a chart")
+    parser.add_argument("--quick", action="store_true", help="a trial run: little of everything")
     parser.add_argument("--out", type=Path, help="the results; bench/results/index-...json")
     options = parser.parse_args(argv)
-    sizes = options.tokens or ("20000" if options.quick else GROWTH if options.growth else SIZES)
+    sizes = options.tokens or (
+        "20000" if options.quick else GROWTH_SIZES if options.growth else SIZES
+    )
     try:
         options.tokens = sorted(int(size) for size in sizes.split(","))
     except ValueError:
@@ -211,33 +194,27 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     options = read_options(argv)
-    amounts = QUICK if options.quick else LITTLE if options.growth else Amounts()
+    amounts = QUICK if options.quick else GROWTH_AMOUNTS if options.growth else Amounts()
     if options.repeats:
         amounts = replace(amounts, repeats=options.repeats)
     began = time.perf_counter()
-    machine = report.machine()
+    known = environment(packages=PACKAGES)
+    machine = known["machine"]
     tokenizer = options.tokenizer.parent.name if options.tokenizer else "words by checksum"
     record: Row = {
         "title": f"{machine['cpu']}, {machine['cores']} cores; tokens: {tokenizer}",
-        "machine": machine,
+        **known,
         "growth": options.growth,
-        "versions": _versions(),
-        "commit": report.commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "repeats": amounts.repeats,
         "left_out": [],
         "results": [],
     }
-    if options.out is None:
-        name = re.sub(r"\W+", "-", machine["cpu"]).strip("-").lower()
-        kind = "index-growth" if options.growth else "index"
-        options.out = ROOT / "bench" / "results" / f"{kind}-{name}.json"
+    out = options.out or results_path("index-growth" if options.growth else "index")
     with tempfile.TemporaryDirectory(prefix="bench-index-") as work:
         for _ in measure(options, amounts, record, Path(work)):
             record["targets"] = targets(record)
             record["seconds"] = round(time.perf_counter() - began)
-            write(options.out, record)
-    report.say(f"written: {options.out}")
+            write(out, record)
     show(record)
-    print(json.dumps(record), flush=True)
+    report.print_json_line(record)
     return 0

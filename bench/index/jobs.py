@@ -1,10 +1,9 @@
-"""Processes that hold one index each, and the timed jobs that they do by turns.
+"""Processes that hold one index each, and the timed jobs that they run in turns.
 
     python -m bench.index.jobs NAME CORPUS.npz FOLDER
 
-is such a process. It reads jobs from stdin, as [name, arguments], and answers on stdout, a JSON
-line each; FOLDER is for what an index saves. Which jobs are done, and how often, is up to
-bench/index/index.py.
+is such a process. It reads jobs, [name, arguments], from stdin and answers each with a JSON line on
+stdout; FOLDER is for what an index saves.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import numpy as np
 import psutil
 
 from bench.common import report
+from bench.common.environment import ROOT
 from bench.index.peers import PEERS, TAIL, Draftline, Peer
 
 
@@ -106,7 +106,7 @@ class Process:
         folder.mkdir()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "bench.index.jobs", name, str(corpus), str(folder)],
-            cwd=report.ROOT,
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -180,7 +180,7 @@ def main() -> int:
         jobs = Jobs(PEERS[name], Path(corpus), Path(folder))
         jobs.peer.build([])  # whatever it imports is there from now on
     except ImportError as error:
-        why = f"{error}; the head of bench/index/index.py says how to install it"
+        why = f"{error}; see bench/index/index.py for how to install it"
         print(json.dumps({"missing": why}), flush=True)
         return 0
     print(json.dumps({"missing": None}), flush=True)

@@ -1,7 +1,7 @@
-"""What bench/index/index.py compares: other people's indexes and ours, behind the same few methods.
+"""The indexes that `python -m bench index` compares, behind one protocol.
 
-Every index keeps documents apart: no match crosses a border. Nothing is timed here, and files and
-tokenizers are unknown: that is bench/index/folder.py's.
+Every index keeps documents apart: no match crosses a border. Nothing is timed here; files and
+tokenizers belong to bench/index/folder.py.
 """
 
 from __future__ import annotations

@@ -1,43 +1,39 @@
-"""What a person waits for in an editor: the language server, asked over its own protocol.
+"""Measure what a user of an editor waits for, through the language server's own protocol.
 
-    python bench/latency/latency.py [--model qwen2.5-coder-0.5b] [--workspace .] [--only typist,edit]
+    python -m bench latency [--model qwen2.5-coder-0.5b] [--workspace .] [--only typist,edit]
 
-A real server process with a real model and a real workspace. The parts, in this order:
+A real server process runs a real model on a real workspace. The parts, in this order:
 
-typist   bodies of --file are typed again, 60 and then 300 keystrokes a minute, none accepted
-cancel   from $/cancelRequest to idle, while an edit is written and while a question is read; idle
-         is when the answer came, nothing runs (draftline.stats) and the process computes nothing
-prefix   time to the first token in a place, and again after one more keystroke
-edit     60 lines edited with speculation and without, by turns; the answers must be equal
-change   10,000 random edits of a 10,000-line file: what didChange costs, over pipes, and the
-         processor time of the server's own code; the memory that stays
+typist   retypes functions of --file at 60 and then 300 keystrokes a minute, accepting nothing
+cancel   from $/cancelRequest to idle, while an edit is decoded and while a prompt is prefilled;
+         idle means: the response arrived, nothing runs (draftline.stats), no processor time is used
+prefix   time to first token at a position, and again after one more keystroke
+edit     60 lines edited with and without speculation, in turns; the answers must be equal
+change   10,000 random edits of a 10,000-line file: the cost of didChange over pipes, the processor
+         time of the server's own code, and the memory that stays allocated
 clients  eight clients over --ws at the same moment: waiting times, and whether answers are mixed
          up; then again while one of them floods the server
 
-The machine should do nothing else. Ends with one JSON line, which is also in a file that is written
-again after each part, so that a stopped run leaves what it has. What a model or machine cannot do
-is left out, with a line that says why.
+The machine should be otherwise idle. The run ends with one JSON line; the same record is written to
+a file after each part, so that a stopped run leaves it. What a model or machine cannot do is left
+out, with a line that says why.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import platform
-import re
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-# A file beside this one is called index: its folder must not come before the package.
 from bench.common import report
+from bench.common.cli import argument_parser, complain
+from bench.common.environment import ROOT, environment, results_path
 from bench.latency.lsp_client import Refused, Served
 from bench.latency.parts import (
     NAMES,
@@ -50,11 +46,9 @@ from bench.latency.parts import (
 )  # fmt: skip
 from engine.config import DEFAULT_MODEL
 
-ROOT = Path(__file__).resolve().parents[2]
-
 PACKAGES = ("draftline", "torch", "pygls", "lsprotocol", "websockets")
 TYPED = ROOT / "index" / "workspace" / "token_db.py"  # about 300 lines
-TARGETS = (  # part, figure, at most or at least, how much
+TARGETS = (  # part, figure, comparison, target
     ("typist", "first_suggestion_s_p50_60", "<=", 1.0),
     ("typist", "first_suggestion_s_p95_60", "<=", 2.5),
     ("cancel", "cancel_decoding_idle_ms_max", "<=", 200),
@@ -68,11 +62,8 @@ TARGETS = (  # part, figure, at most or at least, how much
 )
 
 
-# -- the whole ---------------------------------------------------------------------------------
-
-
 def measure(options: argparse.Namespace, amounts: Amounts, record: Figures) -> None:
-    """Fills the record, and writes it after each part."""
+    """Fill the record, writing it after each part."""
     figures = record["figures"]
 
     def run(name: str, part: Callable[[], Figures]) -> None:
@@ -83,7 +74,7 @@ def measure(options: argparse.Namespace, amounts: Amounts, record: Figures) -> N
             report.say(record["left_out"][-1])
         record["targets"] = targets(figures, options.only)
         record["seconds"] = round(time.perf_counter() - record["began"])
-        report.write(options, {key: value for key, value in record.items() if key != "began"})
+        report.write_json(options.out, {k: v for k, v in record.items() if k != "began"})
 
     if wanted := [name for name in options.only if name in PARTS]:
         began = time.perf_counter()
@@ -106,7 +97,7 @@ def rounded(figures: Figures) -> Figures:
 
 
 def targets(figures: Figures, parts: list[str]) -> list[Figures]:
-    """What is asked for, of the parts that were to be measured."""
+    """The targets of the requested parts, and whether they were met."""
     found = []
     for part, name, sign, limit in TARGETS:
         if part in parts:
@@ -118,8 +109,8 @@ def targets(figures: Figures, parts: list[str]) -> list[Figures]:
 
 
 def show(record: Figures) -> None:
-    """All figures, and what was asked for."""
-    console = report.tables(120)
+    """Print all figures and the targets."""
+    console = report.console(120)
     machine = record["machine"]
     console.print(
         f"{record['model']} on {machine['cpu']}, {machine['cores']} cores; load before: "
@@ -143,14 +134,16 @@ def shown(value: Any) -> str:
 
 
 def read_options(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser("latency", __doc__)
     add = parser.add_argument
     add("--model", default=DEFAULT_MODEL, help="a built-in name, or a folder")
-    add("--workspace", type=Path, default=ROOT, help="what is indexed; this repository")
-    add("--file", type=Path, default=TYPED, help="Python that is typed; about 300 lines")
-    add("--only", default=",".join(NAMES), help=f"parts, of {','.join(NAMES)}")
-    add("--repeats", type=int, help="of all but the typist; 5")
-    add("--quick", action="store_true", help="a trial: little of everything")
+    add(
+        "--workspace", type=Path, default=ROOT, help="the folder to index; default: this repository"
+    )
+    add("--file", type=Path, default=TYPED, help="the Python file to retype, about 300 lines")
+    add("--only", default=",".join(NAMES), help=f"parts to measure: {','.join(NAMES)}")
+    add("--repeats", type=int, help="of all parts but typist; default: 5")
+    add("--quick", action="store_true", help="a trial run: little of everything")
     add("--out", type=Path, help="the results; bench/results/latency-...json")
     options = parser.parse_args(argv)
     options.only = options.only.split(",")
@@ -172,11 +165,8 @@ def main(argv: list[str] | None = None) -> int:
     if options.repeats:
         amounts = replace(amounts, repeats=options.repeats)
     record: Figures = {
-        "machine": report.machine(),
+        **environment(packages=PACKAGES),
         "model": Path(options.model).name,
-        "versions": versions(),
-        "commit": report.commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "load_before": round(os.getloadavg()[0], 2),
         "quick": options.quick,
         "parts": options.only,
@@ -185,26 +175,13 @@ def main(argv: list[str] | None = None) -> int:
         "targets": [],
         "began": time.perf_counter(),
     }
-    if options.out is None:
-        short = re.sub(r"\W+", "-", record["machine"]["cpu"]).strip("-").lower()
-        name = f"latency-{record['model']}-{short}.json"
-        options.out = ROOT / "bench" / "results" / name
+    options.out = options.out or results_path("latency", record["model"])
     try:
         measure(options, amounts, record)
     except Refused as why:
-        print(f"bench: {options.model}: {why}", file=sys.stderr)
+        complain("latency", f"{options.model}: {why}")
         return 1
     del record["began"]
     show(record)
-    report.last_line(record)
+    report.print_json_line(record)
     return 0
-
-
-def versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found

@@ -1,7 +1,7 @@
-"""A small client of the language server, for benches: a process over pipes, or WebSockets.
+"""A small client of the language server for benchmarks, over pipes or WebSockets.
 
-When an answer came is noted by the thread that reads it. It keeps no documents, and answers what
-the server asks with null.
+The reading thread notes when an answer arrives. The client keeps no documents, and answers the
+server's own requests with null.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 
 import psutil
 
+from bench.common.environment import ROOT
 from lsp_server.protocol.framing import Frames, framed
 
-ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 300.0  # s for any answer
 CANCELLED = -32800
 Told = dict[str, Any]  # a notification, and "at": when it came

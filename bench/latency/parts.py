@@ -1,4 +1,4 @@
-"""The parts of bench/latency/latency.py: each measures one thing and gives its figures by name."""
+"""The parts of `python -m bench latency`; each returns its figures by name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from statistics import median
 from typing import Any
 
 from bench.common import report
+from bench.common.environment import ROOT
 from bench.latency import load
 from bench.latency import model as latency_model
 from bench.latency.lsp_client import Client, Refused, Served
 from bench.latency.model import EDIT, Stopped
 from bench.latency.typist import Typist, chosen, intervals, spread, summary, wasted
 
-ROOT = Path(__file__).resolve().parents[2]
 Figures = dict[str, Any]
 
 
@@ -121,7 +121,7 @@ def prefix(bench: Bench) -> Figures:
     report.say("prefix cache")
     bench.client.configure(maxTokens=1, debounceMs=0)
     try:
-        sources = [path for path in sorted((ROOT / "index").glob("*.py")) if suits(path)]
+        sources = [path for path in sorted((ROOT / "index").rglob("*.py")) if suits(path)]
         some = sources[: max(2, bench.amounts.repeats) + 1]  # the first is to warm up
         found = latency_model.prefix(bench.served, bench.client, some, bench.workspace)[1:]
     finally:

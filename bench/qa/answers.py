@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.common import report
 from bench.common.stats import bootstrap
-from engine.rag.answer import Answer, answered, prepare
+from engine.rag.answer import CitedAnswer, cite_answer, prepare
 from engine.rag.citations import Citation
-from engine.rag.summarize import Choices, Summary, summarize
+from engine.rag.summarize import Summary, summarize
+from engine.rag.summary_plan import SummaryOptions
 from engine.records import Step
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Answered(NamedTuple):
     """One question; without an answer where the documents are said to hold none."""
 
     name: str
-    answer: Answer | None
+    answer: CitedAnswer | None
     right: bool  # it has the words of the known passage
     ratios: list[float]  # of the plain time to ours, by repeat
     whole: list[float]  # the same of whole answers, the reading of the prompt with them
@@ -87,7 +88,7 @@ def answers(
         passage = documents[one.document][1][one.start : one.stop]
         right = contains(done.text, passage)
         tokens = done.usage.completion_tokens
-        said = answered(prepared, done.text)
+        said = cite_answer(prepared, done.text)
         rows.append(Answered(one.name, said, right, ratios, whole, tokens, took))
     return figures(rows, {one.id: one.text for one in added.values()})
 
@@ -157,7 +158,7 @@ def ratio_of(ratios: Sequence[list[float]]) -> float | None:
     return round(bootstrap(usable).value, 4) if usable else None
 
 
-def summaries(documents: Sequence[Document], engine: Engine, choices: Choices) -> dict[str, Any]:
+def summaries(documents: Sequence[Document], engine: Engine, options: SummaryOptions) -> dict[str, Any]:
     """Each document summarized plainly and with speculation: one after the other, once."""
     ratios, cited, right, whole = [], 0, 0, 0
     for number, one in enumerate(documents):
@@ -166,7 +167,7 @@ def summaries(documents: Sequence[Document], engine: Engine, choices: Choices) -
         for speculation in (False, True):
             report.progress("", number, len(documents), one.name, "summary")
             engine.forget()
-            for event in summarize(engine, one, choices, speculation=speculation):
+            for event in summarize(engine, one, options, speculation=speculation):
                 if isinstance(event, Summary):
                     found[speculation] = event
                 elif isinstance(event, Step) and event.prefill is None:

@@ -1,37 +1,31 @@
-"""How well questions about documents are served: is the passage that answers found, does the answer
-hold it, is what is cited there, and how much sooner does it come than by plain decoding?
+"""Measure question answering over documents: retrieval, answers, citations and speed.
 
-    python bench/qa/qa.py doc_qa.jsonl
-    python bench/qa/qa.py doc_qa.jsonl --model qwen2.5-coder-0.5b [--repeats 5] [--summaries 3]
+    python -m bench qa doc_qa.jsonl
+    python -m bench qa doc_qa.jsonl --model qwen2.5-coder-0.5b [--repeats 5] [--summaries 3]
 
-The public questions, and as many generated ones: sentences of the same documents, asked for by
-their rarest words. With a model the public ones are answered, too (bench/qa/answers.py). Ends with
-one JSON line. FILE is JSONL; a record has id, doc_id, source_path, document, question, answer and
-answer_start.
+The questions are the public ones of FILE and as many generated ones: sentences of the same
+documents, queried by their rarest words. With --model the public ones are answered as well
+(bench/qa/answers.py): does the answer contain the passage, is what it cites in the document, and
+how much faster is it than plain decoding? The run ends with one JSON line. FILE is JSONL; a record
+has id, doc_id, source_path, document, question, answer and answer_start.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import platform
-import re
 import sqlite3
-import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-# A file beside this one is called index: its folder must not come before the package.
 from bench.common import report
+from bench.common.cli import argument_parser, complain
+from bench.common.environment import environment, results_path
 from bench.qa.retrieval import Asked, generated, load, measure, refusals
 from index.documents.documents import Documents
 
-ROOT = Path(__file__).resolve().parents[2]
-
-# Of the last line, whatever was measured.
+# First keys of the last line, whatever was measured.
 HEADS = (
     "hit@1",
     "hit@3",
@@ -50,12 +44,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         documents, asked = load(options.file)
     except (OSError, ValueError) as error:
-        print(f"bench/qa/qa.py: {error}", file=sys.stderr)
+        complain("qa", error)
         return 2
-    record: Figures = {"bench": "qa", "machine": report.machine(), "commit": report.commit()}
+    record: Figures = {"bench": "qa"} | environment(packages=PACKAGES)
+    record["versions"]["sqlite"] = sqlite3.sqlite_version
     record |= {
-        "versions": versions(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "load_before": round(os.getloadavg()[0], 2),
     }
     with Documents() as library:
@@ -69,23 +62,23 @@ def main(argv: list[str] | None = None) -> int:
             try:
                 record |= answer(options, documents, asked, library)
             except (ValueError, OSError, RuntimeError) as error:
-                print(f"bench/qa/qa.py: {options.model}: {error}", file=sys.stderr)
+                complain("qa", f"{options.model}: {error}")
                 return 1
             show_answers(record)
-            write(options, record)
-    report.last_line({name: record.get(name) for name in HEADS} | record)
+            report.write_json(options.out or results_path("qa", record["model"]), record)
+    report.print_json_line({name: record.get(name) for name in HEADS} | record)
     return 0
 
 
 def read_options(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argument_parser("qa", __doc__)
     add = parser.add_argument
     add("file", type=Path, help="the questions, as JSONL")
-    add("--generated", type=int, default=200, help="how many more are made")
-    add("--model", help="answer the questions, too: a built-in name, or a folder")
-    add("--repeats", type=int, default=5, help="of each answer, with and without speculation")
-    add("--summaries", type=int, default=0, help="documents that are summarized, too; once")
-    add("--out", type=Path, help="with a model; bench/results/qa-MODEL-PROCESSOR.json")
+    add("--generated", type=int, default=200, help="how many questions to generate")
+    add("--model", help="answer the questions with this model: a built-in name or a folder")
+    add("--repeats", type=int, default=5, help="answers per question, with and without speculation")
+    add("--summaries", type=int, default=0, help="how many documents to summarize")
+    add("--out", type=Path, help="results of --model; default: bench/results/qa-MODEL-CPU.json")
     options = parser.parse_args(argv)
     for name in ("generated", "repeats"):
         if getattr(options, name) < 1:
@@ -93,20 +86,8 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     if options.summaries < 0:
         parser.error(f"--summaries {options.summaries}: must be 0 or more")
     if options.summaries and not options.model:
-        parser.error("--summaries: needs a model; name one with --model")
+        parser.error("--summaries: needs a model: name one with --model")
     return options
-
-
-def versions() -> dict[str, str | None]:
-    """Of what the figures depend on."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    found["sqlite"] = sqlite3.sqlite_version
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
 
 
 def answer(
@@ -118,18 +99,18 @@ def answer(
     """The public questions, and some summaries, with the model."""
     from bench.qa.answers import answers, summaries
     from engine import Config, Engine
-    from engine.rag.summarize import Choices
+    from engine.rag.summary_plan import SummaryOptions
 
     with Engine(Config(model=options.model)) as engine:
         found: Figures = {"model": Path(options.model).name, "repeats": options.repeats}
         found |= answers(documents, asked, library, engine, options.repeats)
         if options.summaries:
             some = library.list()[: options.summaries]
-            found["summaries"] = summaries(some, engine, Choices("short"))
+            found["summaries"] = summaries(some, engine, SummaryOptions("short"))
     return found
 
 
-# -- what is said ----------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------
 
 
 def show_found(record: Figures) -> None:
@@ -159,13 +140,4 @@ def show_answers(record: Figures) -> None:
 
 
 def _print(title: str, heads: str, lines: list[list[str]]) -> None:
-    console = report.tables(120)
-    console.print(report.table(title, heads, lines))
-
-
-def write(options: argparse.Namespace, record: Figures) -> None:
-    """The record as a file, named by what was measured, on what."""
-    if options.out is None:
-        short = re.sub(r"\W+", "-", record["machine"]["cpu"]).strip("-").lower()
-        options.out = ROOT / "bench" / "results" / f"qa-{record['model']}-{short}.json"
-    report.write(options, record)
+    report.console(120).print(report.table(title, heads, lines))

@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from engine.rag.answer import HITS, may_answer
-from engine.rag.query_terms import content
+from engine.rag.answer import SEARCH_HITS, may_answer
+from engine.rag.query_terms import content_words
 from index.documents.documents import Chunk, Documents
 
 DEPTHS = (1, 3, 10)
@@ -108,7 +108,7 @@ def refusals(asked: Sequence[Asked], library: Documents) -> dict[str, Any]:
 
 def _refused(question: str, library: Documents) -> bool:
     """As engine.rag.answer does."""
-    wanted, hits = content(question), library.search(question, HITS)
+    wanted, hits = content_words(question), library.search(question, SEARCH_HITS)
     return bool(wanted) and not any(may_answer(wanted, hit) for hit in hits)
 
 

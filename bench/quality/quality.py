@@ -1,21 +1,22 @@
-"""How useful the edits are: EditEval and CanItEdit by path, with the engine's own prompts.
+"""Measure how often edits are right: EditEval and CanItEdit, with the engine's own prompts.
 
-    python bench/quality/quality.py FOLDER [--model NAME ...] [--sample 24] [--modes file,selection]
+    python -m bench quality FOLDER [--model NAME ...] [--sample 24] [--modes file,selection]
 
-FOLDER holds editeval.jsonl and canitedit.jsonl. Each edit is asked for in both modes: the whole
-file, and a selection: the lines that differ with the functions around them. It is decoded with and
-without speculation; both must write the same. Reported are the shares of edits that are accepted
-(not refused by the engine), that pass the record's tests, and of the bytes of lines that must not
-change those that did not (of accepted edits).
+FOLDER holds editeval.jsonl and canitedit.jsonl. Each edit is requested in both modes: the whole
+file, and a selection of the lines that differ with the functions around them. It is decoded with
+and without speculation, and both texts must be equal. The figures are the shares of edits that the
+engine accepts, that pass the record's tests, and, of accepted edits, the share of bytes in lines
+outside the change that stay as they were.
 
-The sample is the same every time: --sample odd records of EditEval and half as many of CanItEdit,
-which has two instructions each, evenly over the set. A record whose own answer fails its tests here
-is left out and named. --tune takes EditEval's even records instead: prompts are tuned on these
-alone, and --answers writes down what the model made of them.
+The sample is fixed: --sample odd records of EditEval, and half as many of CanItEdit, which has two
+instructions each, spread evenly. A record whose reference answer fails its own tests here is left
+out and named. --tune takes EditEval's even records instead; prompts are tuned on these alone, and
+--answers saves what the model made of them.
 
-The tests are foreign code (quality_run.py says what holds it). Every edit is written down when it
-is done; --resume goes on where a stopped run was. Exit code 1: an answer differed with speculation;
-the results are written all the same. Says nothing about speed: bench/decode/decode.py does.
+The tests are foreign code and run in a sandbox (bench/quality/run.py). Each edit is saved as it is
+done; --resume continues a stopped run. Speed is measured by `python -m bench decode`.
+
+Exit code 1: an answer differed with speculation; the results are written all the same.
 """
 
 from __future__ import annotations
@@ -23,17 +24,16 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-# A file beside this one is called index: its folder must not come before the package.
 from bench.common import report
+from bench.common.cli import argument_parser, complain
+from bench.common.environment import ROOT, environment, results_path
 from bench.quality import run as quality_run
 from bench.quality import tasks
 from bench.quality.tables import show, summary
@@ -43,9 +43,9 @@ from engine.editing.edits import EditRefused, apply, line_count, too_long
 from engine.prompts.builder import prompt_of
 from engine.weights import WeightsError
 
-ROOT = Path(__file__).resolve().parents[2]
-
-ASKED_BY = [ROOT / "engine" / name for name in ("prompts.py", "edits.py")]
+PROMPT_SOURCES = [
+    *sorted((ROOT / "engine" / "prompts").glob("*.py")), ROOT / "engine" / "editing" / "edits.py"
+]  # fmt: skip
 Row = dict[str, Any]
 Answers = dict[tuple[int, ...], tuple[Done, Done]]  # prompt -> with and without speculation
 
@@ -123,7 +123,9 @@ def run(model: str, options: argparse.Namespace) -> Row:
     """The record of one model, which is also written to its file. A stopped run leaves the rows in
     a file beside it."""
     began = time.perf_counter()
-    out: Path = options.out or default_out(model, options)
+    out: Path = options.out or results_path(
+        "quality-tune" if options.tune else "quality", Path(model).name
+    )
     part = out.with_suffix(".part.jsonl")
     head = settings(model, options)
     rows = resumed(part, head) if options.resume else []
@@ -145,17 +147,15 @@ def run(model: str, options: argparse.Namespace) -> Row:
             )
         device = engine.parts.target.device_name
     record = head | {
-        "commit": report.commit(),
-        "machine": report.machine(),
+        **environment(options.device),
         "on": device,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - began),
         "resumed": options.resume,
         "no_network": bool(quality_run.apart()),
         **summary(rows),
         "rows": rows,
     }
-    report.write(argparse.Namespace(out=out), record)
+    report.write_json(out, record)
     with suppress(FileNotFoundError):
         part.unlink()
     return record
@@ -169,7 +169,7 @@ def settings(model: str, options: argparse.Namespace) -> Row:
         "tune": options.tune,
         "sample": options.sample,
         "modes": options.modes,
-        "asked_by": sha256(b"".join(path.read_bytes() for path in ASKED_BY)).hexdigest()[:12],
+        "asked_by": sha256(b"".join(path.read_bytes() for path in PROMPT_SOURCES)).hexdigest()[:12],
     }
 
 
@@ -197,14 +197,8 @@ def note(options: argparse.Namespace, row: Row, new: str) -> None:
             file.write(json.dumps(row | {"new": new}) + "\n")
 
 
-def default_out(model: str, options: argparse.Namespace) -> Path:
-    short = re.sub(r"\W+", "-", report.machine()["cpu"]).strip("-").lower()
-    kind = "quality-tune" if options.tune else "quality"
-    return ROOT / "bench" / "results" / f"{kind}-{Path(model).name}-{short}.json"
-
-
 def read_options(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser("quality", __doc__)
     add = parser.add_argument
     add("folder", type=Path, help="with editeval.jsonl and canitedit.jsonl")
     add("--model", action="append", help="a built-in name, or a folder; may be given again")
@@ -241,11 +235,11 @@ def main(argv: list[str] | None = None) -> int:
         try:
             records.append(run(model, options))
         except (ValueError, OSError, RuntimeError, WeightsError) as error:
-            print(f"bench/quality/quality.py: {model}: {error}", file=sys.stderr)
+            complain("quality", f"{model}: {error}")
             return 2
         except KeyboardInterrupt:
-            print("bench/quality/quality.py: stopped; --resume goes on from here", file=sys.stderr)
+            complain("quality", "stopped: continue with --resume")
             return 130
         show(records[-1])
-    report.last_line({"bench": "quality", "models": records})
+    report.print_json_line({"bench": "quality", "models": records})
     return 1 if any(record["different"] for record in records) else 0

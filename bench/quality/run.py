@@ -1,10 +1,9 @@
-"""Whether code passes its tests, in a process of its own. The code is nobody's friend: a model
-wrote it, and strangers its tests.
+"""Run untrusted code against its tests, in a process of its own.
 
-Each program gets an empty temporary folder, ten seconds, limits of memory and processor time
-(sandbox.py), no input, a small environment and no shell; then its whole process group is
-killed. Where Linux lets a user make namespaces it has no network either, and no process outlives
-it. It can still read and write this user's files: run the bench where that does not matter.
+Each program gets an empty temporary folder, ten seconds, limits on memory and processor time
+(sandbox.py), no input, a small environment and no shell; then its process group is killed. Where
+Linux allows unprivileged namespaces it has no network either, and no process outlives it. It can
+still read and write this user's files: run the benchmark where that does not matter.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Runs one program with little of the machine: python quality_child.py PROGRAM CODE
+"""Run one program with limited resources: python sandbox.py PROGRAM CODE
 
-The child of bench/quality/run.py. The process ends with CODE where the program came to its end by
-itself; what leaves earlier, also by sys.exit(0), ends with another. Limits memory and processor
-time, and what can be written into one file; not the rest of the disk. Imports nothing of the
-project, and nor can the program.
+bench/quality/run.py starts this file by path, in a new process. The process exits with CODE if the
+program runs to its end; any earlier exit, also by sys.exit(0), has another code. Memory, processor
+time and the size of a written file are limited, the rest of the disk is not. This file imports
+nothing of the project, and the program cannot either.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What bench/quality/quality.py says of its edits: shares and a table. Rows in, figures out."""
+"""Figures and tables of `python -m bench quality`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What bench/quality/quality.py asks: records of EditEval and CanItEdit by path, whole and by selection.
+"""Records of EditEval and CanItEdit as edits of whole files and of selections.
 
-CanItEdit's licence forbids training on it: it is evaluated, nothing is fitted on it, and none of
-its text leaves these records. Of EditEval, records with an even index are for tuning only.
+CanItEdit's licence forbids training on it: it is only evaluated, nothing is fitted on it, and its
+text stays in its files. EditEval's records with an even index are for tuning only.
 """
 
 from __future__ import annotations

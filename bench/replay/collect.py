@@ -1,21 +1,20 @@
-"""Edits between two releases of a package, for bench/replay/replay.py: a record a changed text file.
+"""Record the edits between two releases of a package, for `python -m bench replay`.
 
-    python bench/replay/collect.py OLDER NEWER NAME OLD_VERSION NEW_VERSION LICENCE OUT
+    python -m bench replay-collect OLDER NEWER NAME OLD_VERSION NEW_VERSION LICENCE OUT
         [--language LANGUAGE ...] [--most N]
 
-OLDER and NEWER are folders: both releases, unpacked by you, each the folder that holds the files.
-Archives are not opened and nothing is fetched. Records are added to OUT (engine/research/train/edit_records.py);
-those that it has already are not added again. `package` is "language:NAME", so that packages of
-several languages in one file of edits are told apart.
+OLDER and NEWER are the unpacked folders of both releases; no archive is opened and nothing is
+fetched. Each changed text file becomes a record (engine/research/train/edit_records.py) that is
+appended to OUT unless it is there. `package` is "language:NAME", so that packages of several
+languages can share a file.
 
-Left out are files of no language below, unchanged ones, those that index/workspace/file_filter.py does not count
-as text, copies of other projects, what a program wrote, large files, and those of which more than
-two fifths changed. The licence is what you say: nothing checks it.
+Left out are files of other languages than those below, unchanged files, what the index does not
+accept as text (index/workspace/file_filter.py), vendored and generated code, large files, and files
+of which more than two fifths changed. The licence is recorded as given, unchecked.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -23,9 +22,9 @@ from collections import Counter
 from difflib import SequenceMatcher
 from pathlib import Path
 
+from bench.common.cli import argument_parser
 from engine.research.train.edit_records import EditError, read
 from index.workspace.file_filter import FileEntry, Skipped, load, walk
-
 
 # fmt: off
 SUFFIXES = {

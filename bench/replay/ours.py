@@ -1,7 +1,7 @@
-"""Our drafter for bench/replay/replay.py, as the engine makes it: library, weights, folds.
+"""Draftline's drafter for `python -m bench replay`, as the engine makes it.
 
-Weights are the shipped ones, those of a file, or with folds those that were fitted on the other
-half of the packages. No model is loaded, and nothing is written but the library's cache.
+Its weights are the shipped ones, those of a file, or, with folds, those fitted on the other half of
+the packages. No model is loaded, and only the library's cache is written.
 """
 
 from __future__ import annotations

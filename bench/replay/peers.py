@@ -1,8 +1,7 @@
-"""What bench/replay/replay.py compares: other systems' rules, an oracle, and ours.
+"""The drafters that `python -m bench replay` compares: other systems' rules, a bound, and ours.
 
-Each is written down plainly, from its publication. All see the same texts: the prediction, the
-output so far, other files. All but arctic's tree and ours draft one run of tokens a step. Counting
-is bench/replay/run.py's.
+Each rule is a plain implementation of its publication. All see the same texts: the prediction, the
+output so far, other files. All but arctic's tree and ours draft a single sequence per step.
 """
 
 from __future__ import annotations

@@ -1,25 +1,26 @@
-"""How well edits are drafted, without a model: recorded edits, replayed by every drafter.
+"""Measure how well edits are drafted, without a model, by replaying recorded edits.
 
-    python bench/replay/replay.py [EDITS] [--mode file|hunk] [--drafter NAME ...] [--budget N ...]
+    python -m bench replay [EDITS] [--mode file|hunk] [--drafter NAME ...] [--budget N ...]
         [--beta B ...] [--weights FILE | --folds [--train FILE]] [--without PART ...]
         [--session] [--package NAME ...] [--small-diffs] [--limit N] [--every N] [--by-language]
         [--index FOLDER ...] [--library FOLDER] [--model NAME] [--json] [--out FILE]
 
-EDITS is JSONL (engine/research/train/edit_records.py). Without it some of this project's own edits are taken, from
-bench/replay/sample_edits.jsonl, which `python bench/replay/sample.py` made from its git history.
+EDITS is JSONL (engine/research/train/edit_records.py); by default edits of this project,
+bench/replay/sample_edits.jsonl, which `python -m bench replay-sample` made from its git history.
 
-A step that drafts n nodes, a budget at most, costs 1 + beta x n, where plain decoding costs 1 a
-token. So with beta 0, tokens a step are the speed-up. Averages are of all tokens over all steps.
-With --folds each half of the packages is replayed by weights that were fitted on the other half (of
---train's edits, where they are named; only `draftline` has weights): "all" is then the mean of both
-halves' figures, of every rule, and "pooled" is all tokens over all steps.
+A step that drafts n nodes, at most --budget, costs 1 + beta x n, where plain decoding costs 1 per
+token; with beta 0, tokens per step are the speedup. Averages are all tokens over all steps. With
+--folds each half of the packages is replayed with weights fitted on the other half (on --train's
+edits if given; only `draftline` has weights): "all" is then the mean of both halves' figures, for
+every rule, and "pooled" is all tokens over all steps.
 
-What is drafted by beta is ours alone; every other rule is counted once for all betas. The table
-names families of rules: in each column the best rule of the family, and for a beta above 0 the best
-budget (ours always has the largest); "best automaton rule" is the best of SAM-Decoding's, first and
-last occurrence. Packages are shown with the rule that is best for all. With --json stdout has one
-object a line, every rule, and the best ones with the `rule` that they are; the table then goes to
-stderr. Equal but for the times in every run. Microseconds are those of propose and observe, a step.
+Only draftline adapts its drafts to beta; every other rule is counted once for all betas. The table
+shows families of rules: in each column the best rule of the family, and for a beta above 0 the best
+budget (draftline always has the largest); "best automaton rule" is the best of SAM-Decoding's first
+and last occurrence. Packages are shown with the rule that is best over all of them. With --json
+stdout gets one object per line: every rule, and the best ones with the `rule` that they are; the
+table goes to stderr. All but the times are deterministic. Microseconds are those of propose and
+observe, per step.
 """
 
 from __future__ import annotations
@@ -48,7 +49,6 @@ from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.edit_records import Edit, EditError, read, replays
 from engine.weights import WeightsError, home, locate
 from index.workspace.workspace import Workspace
-
 
 SAMPLE = Path(__file__).with_name("sample_edits.jsonl")
 BUDGETS, BETAS = [16, 32, 64], [0.0, 0.02, 0.05, 0.1]

@@ -1,8 +1,8 @@
-"""Recorded edits through the engine's own protocol, without a model: steps, nodes, time.
+"""Replay recorded edits through the engine's drafter protocol, without a model.
 
 A drafter's `begin`, `propose` and `observe`, and `engine.sampling.verify.accept`, are called as
-`engine.generate` calls them; the recorded output stands in for the model. A step that drafts n
-nodes costs 1 + beta x n. Which drafters there are is bench/replay/peers.py's.
+`engine.generate` calls them; the recorded output stands in for the model's. A step that drafts n
+nodes costs 1 + beta x n.
 """
 
 from __future__ import annotations

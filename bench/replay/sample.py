@@ -1,21 +1,23 @@
-"""Makes bench/replay/sample_edits.jsonl from this project's git history; bench/replay/replay.py replays it.
+"""Make bench/replay/sample_edits.jsonl from this repository's git history, for `replay`.
 
-    python bench/replay/sample.py [--until COMMIT]
+    python -m bench replay-sample [--until COMMIT]
 
-Python files that a commit changed, neither a little nor beyond recognition, of a few kilobytes;
-from all of the history, several of a commit where it has them, so that they are each other's files.
+Takes Python files of a few kilobytes that a commit changed neither trivially nor beyond
+recognition, from all of the history, and several of a commit where possible, so that they serve as
+each other's workspace.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 from difflib import SequenceMatcher
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from bench.common.cli import argument_parser
+from bench.common.environment import ROOT
+
 OUT = Path(__file__).with_name("sample_edits.jsonl")
 COMMITS, FILES = 13, 3  # of the history, of each
 LEAST, MOST = 1_500, 9_000  # characters of a file
@@ -54,7 +56,7 @@ def edits_of(commit: str) -> list[dict[str, str]]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argument_parser("replay-sample", __doc__)
     parser.add_argument("--until", default="HEAD", help="the last commit that is looked at")
     until = parser.parse_args(argv).until
     commits = git("log", "--reverse", "--format=%h", "--abbrev=10", until).split()[1:]

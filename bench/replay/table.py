@@ -1,4 +1,4 @@
-"""What bench/replay/replay.py prints: tallies as rows, the best rule of each family, the tables."""
+"""Rows and tables of `python -m bench replay`, and the best rule of each family."""
 
 from __future__ import annotations
 

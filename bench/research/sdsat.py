@@ -1,30 +1,31 @@
-"""SDSAT's evaluation: how many adaptive tokens a round pays, 0 to 13, and its plots.
+"""SDSAT's evaluation (arXiv 2403.18647): how many adaptive tokens per round pay, from 0 to 13.
 
-    python bench/research/sdsat.py --tokens FOLDER --human-eval FILE --share 0.5 --length 512 --out FOLDER
-    python bench/research/sdsat.py --tokens FOLDER --infilling FILE --share 0.03 --length 50 --out FOLDER
+    python -m bench sdsat --tokens FOLDER --human-eval FILE --share 0.5 --length 512 --out FOLDER
+    python -m bench sdsat --tokens FOLDER --infilling FILE --share 0.03 --length 50 --out FOLDER
 
-On each prompt plain decoding (k = 0) comes first, then all k in an order that rotates; by the law
-they write the same text, which is checked. With --trees (k of 5, 7, 9, 11, 13) or --temperature the
-published nucleus runs: 0.2 or 1, --top-k 50, --top-p 0.95. --devices cuda:0,cuda:1 runs a process
-on each, which takes every second prompt; their figures are put together.
+On each prompt plain decoding (k = 0) comes first, then all other k in a rotating order; the texts
+must be equal. --trees (k of 5, 7, 9, 11, 13) and --temperature give the published runs with nucleus
+sampling: 0.2 or 1, --top-k 50, --top-p 0.95. --devices cuda:0,cuda:1 runs a process per device,
+each on its share of the prompts, and merges their figures.
 
-OUT has the published files: kN.tsv (time, rounds and text of each prompt), meanvar.tsv with the
-best k, raw_data.json, and plots by k with 95 % intervals (1.96 standard errors). A table on stderr,
-one JSON line last. Times are of decoding, without the prompt. Exit code 1: a text differs.
+OUT gets the published files: kN.tsv (time, rounds and text of each prompt), meanvar.tsv with the
+best k, raw_data.json, and charts by k with 95 % intervals (1.96 standard errors). The run prints a
+table on stderr and one JSON line. Times exclude the prompt. Exit code 1: a text differs.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-# This folder must not come first: it has an index.py too.
-from bench.common import questions, report
+from bench.common import questions
+from bench.common.cli import argument_parser, complain
+from bench.common.environment import ROOT, environment
+from bench.common.report import print_json_line
 from bench.research.sdsat_figures import Found, One, answers_of, results, write
 from bench.specbench.run import apart
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
@@ -32,8 +33,6 @@ from engine.drafting.methods.sdsat import TEMPLATES, SdsatDrafter, install_embed
 from engine.generate import Generation, generate
 from engine.prompts.builder import prompt_of
 from engine.weights import WeightsError
-
-ROOT = Path(__file__).resolve().parents[2]
 
 CHAINS, WARM_UP = tuple(range(14)), 16
 
@@ -110,7 +109,7 @@ def launched(argv: list[str], devices: list[str], out: Path) -> Found:
             [sys.executable, "-m", "bench", "sdsat", *argv, "--device", device, "--devices", "",
              "--part", f"{n}/{len(devices)}", "--out", str(parts[n])],
             stdout=subprocess.DEVNULL,
-            cwd=report.ROOT,
+            cwd=ROOT,
         )
         for n, device in enumerate(devices)
     ]  # fmt: skip
@@ -131,7 +130,7 @@ def merged(parts: Sequence[Found]) -> Found:
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argument_parser("sdsat", __doc__)
     add = parser.add_argument
     add("--tokens", type=Path, required=True, help="of `draftline train adaptive-tokens`")
     add("--questions", type=Path, help="JSONL: question_id, category, turns (the first is asked)")
@@ -202,10 +201,10 @@ def main(argv: list[str] | None = None) -> int:
         else:
             found = measured(args)
     except (ValueError, OSError, RuntimeError, WeightsError) as problem:
-        print(f"bench/research/sdsat.py: {problem}", file=sys.stderr)
+        complain("sdsat", problem)
         return 2
     if not found[0]:
-        print("bench/research/sdsat.py: no answer has a token: nothing to compare", file=sys.stderr)
+        complain("sdsat", "no answer has a token: name other prompts")
         return 2
     best, lines = write(args.out, found, args.length), results(found)
     print(f"{'k':>3}{'tok/s':>9}{'accepted':>10}{'a round':>9}{'ms':>9}  speed-up", file=sys.stderr)
@@ -217,6 +216,6 @@ def main(argv: list[str] | None = None) -> int:
             f"{'' if one['equal'] else ' DIFFERENT'}",
             file=sys.stderr,
         )
-    record = {"model": Path(args.model).name, **report.where(args.devices or args.device)}
-    print(json.dumps({**record, "best": best, "results": lines}))
+    record = {"model": Path(args.model).name, **environment(args.devices or args.device)}
+    print_json_line({**record, "best": best, "results": lines})
     return 0 if all(one["equal"] for one in lines) else 1

@@ -1,7 +1,4 @@
-"""What bench/research/sdsat.py makes of its answers: figures by k, the published files, plots.
-
-Nothing is measured here.
-"""
+"""Figures by k, the published files and charts of `python -m bench sdsat`."""
 
 from __future__ import annotations
 
@@ -13,8 +10,8 @@ from pathlib import Path
 from statistics import mean, stdev, variance
 from typing import Any
 
+from bench.common.charts import Estimate, interval_chart, save
 from bench.common.stats import ratio_of_sums
-from engine.research.train.plot import draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +128,15 @@ def write(folder: Path, found: Found, length: int) -> int:
     (folder / "meanvar.tsv").write_text("\n".join(rows) + "\n", "utf-8")
     (folder / "raw_data.json").write_text(json.dumps(raw(found, length), indent=1), "utf-8")
     for name, (title, value) in PLOTS.items():
-        (folder / f"{name}.svg").write_text(draw(title, by_k(found, value)), "utf-8")
+        save(interval_chart(title, by_k(found, value), "k"), folder / f"{name}.svg")
     return best
 
 
-def by_k(found: Found, value: Callable[[One], float]) -> dict[str, list[tuple[float, float]]]:
-    """A mean of each k, and its 95 % interval."""
-    lines: dict[str, list[tuple[float, float]]] = {"95 %, low": [], "mean": [], "95 %, high": []}
+def by_k(found: Found, value: Callable[[One], float]) -> dict[float, Estimate]:
+    """The mean of a value for each k, with its 95 % confidence interval."""
+    means = {}
     for k, every in found.items():
         values = [value(one) for one in every]
-        middle, spread = mean(values), error(values)
-        for name, at in zip(lines, (middle - spread, middle, middle + spread), strict=True):
-            lines[name].append((float(k), at))
-    return lines
+        middle, margin = mean(values), error(values)
+        means[float(k)] = Estimate(middle, middle - margin, middle + margin)
+    return means

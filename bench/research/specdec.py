@@ -1,15 +1,14 @@
-"""SpecDec++'s evaluation: schedules of draft lengths side by side, and their Pareto front.
+"""SpecDec++'s evaluation (arXiv 2405.19715): schedules of draft lengths, and their Pareto front.
 
-    python bench/research/specdec.py QUESTIONS.jsonl --model M --draft-model D [--head FOLDER]
+    python -m bench specdec QUESTIONS.jsonl --model M --draft-model D [--head FOLDER]
 
-For each constant length, each stop threshold of the head (and of the draft model's own confidence,
-which needs no head) and the heuristic one: how many drafted tokens were discarded, how many passes
-of the model were needed, each a token written, and the speed. The oracle, which drafts in each
-round just what will be accepted (a run before it says that), is what no schedule can beat; it
-stands beside the front. Either model alone decodes plainly, question by question. A table on
-stderr, one JSON line last; with --out also the published file of each method, results_0toN.json in
-a folder of its own. --plot draws passes by discarded tokens, where SpecDec++'s thresholds are to
-lie below the constant lengths.
+Compares constant lengths, stop thresholds of the acceptance head (and of the draft model's own
+confidence, which needs no head) and the heuristic schedule, by discarded tokens per token written,
+verification passes per token written, and speed. The oracle drafts in each round exactly what will
+be accepted, known from an earlier run: a bound that no schedule can beat, left out of the front.
+Both models also decode plainly, question by question. The run prints a table on stderr and one
+JSON line; --out also gets the published file of each method, results_0toN.json, in a folder per
+method. --plot draws passes by discarded tokens.
 """
 
 from __future__ import annotations
@@ -23,8 +22,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
-# This folder must not come first: it has an index.py too.
-from bench.common import report
+from matplotlib.figure import Figure
+
+from bench.common.charts import line_chart, save
+from bench.common.cli import argument_parser, complain
+from bench.common.environment import environment
+from bench.common.report import print_json_line
 from bench.common.stats import bootstrap
 from bench.specbench.run import apart
 from engine import Config, Done, Engine, Request
@@ -40,11 +43,8 @@ from engine.drafting.methods.specdec import AcceptanceHead, specdec
 from engine.generate import Generation, generate
 from engine.model.placement import choose_device
 from engine.prompts.builder import prompt_of
-from engine.research.train.plot import draw
 from engine.research.train.recycling_weights import read_questions
 from engine.weights import WeightsError
-
-ROOT = Path(__file__).resolve().parents[2]
 
 CONSTANTS = (2, 4, 6, 8, 10, 14)
 THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -124,12 +124,14 @@ def pareto(points: dict[str, tuple[float, float]]) -> list[str]:
     return sorted(name for name, one in points.items() if not beaten(one))
 
 
-def lines(figures: dict[str, Rates]) -> dict[str, list[tuple[float, float]]]:
-    """What is plotted: (discarded, passes) a token, a line for each kind of schedule."""
-    found: dict[str, list[tuple[float, float]]] = {}
+def pareto_chart(figures: dict[str, Rates]) -> Figure:
+    """Passes by discarded tokens, both per token written, a line per kind of schedule."""
+    kinds: dict[str, list[tuple[float, float]]] = {}
     for name, one in figures.items():
-        found.setdefault(name.split()[0], []).append((one.discard, one.verification))
-    return {name: sorted(points) for name, points in found.items()}
+        kinds.setdefault(name.split()[0], []).append((one.discard, one.verification))
+    points = {name: sorted(some) for name, some in kinds.items()}
+    title = "verification passes by discarded tokens"
+    return line_chart(title, points, "discarded per token", "passes per token")
 
 
 def schedules(draft: Any, head: AcceptanceHead | None) -> dict[str, Make]:
@@ -160,8 +162,7 @@ def asked(question: str, length: int, seed: int) -> Request:
 
 
 def run(engine: Engine, model: Any, request: Request, drafter: Drafter) -> tuple[Done, float]:
-    """One answer of `model` (engine.model.target.Target), in the engine's own thread, which else measures
-    passes meanwhile; and the seconds of its decoding."""
+    """One answer of `model` and its decode seconds, in the engine's thread."""
     prompt = prompt_of(request, engine.parts.tokenizer)
 
     def work() -> tuple[Done, float]:
@@ -237,7 +238,7 @@ def measured(args: argparse.Namespace, questions: list[str]) -> dict[str, list[R
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argument_parser("specdec", __doc__)
     parser.add_argument("questions", type=Path)
     parser.add_argument("--model", required=True)
     parser.add_argument("--draft-model", required=True)
@@ -253,7 +254,7 @@ def main(argv: list[str] | None = None) -> int:
         questions = read_questions(args.questions)[: args.limit]
         found = measured(args, questions)
     except (ValueError, OSError, RuntimeError, WeightsError) as problem:
-        print(f"bench/research/specdec.py: {problem}", file=sys.stderr)
+        complain("specdec", problem)
         return 2
     figures = {name: rates(results) for name, results in found.items() if results}
     front = pareto(
@@ -276,10 +277,9 @@ def main(argv: list[str] | None = None) -> int:
             file = folder / f"results_0to{len(questions)}.json"
             file.write_text(json.dumps([asdict(one) for one in results], indent=1))
     if args.plot:
-        title = "passes by discarded tokens, each a token written"
-        args.plot.write_text(draw(title, lines(figures)), "utf-8")
+        save(pareto_chart(figures), args.plot)
     models = {"model": Path(args.model).name, "draft_model": Path(args.draft_model).name}
     every = {name: asdict(one) for name, one in figures.items()}
-    place = report.where(choose_device("auto").type)
-    print(json.dumps({**models, **place, "pareto": front, "rates": every}))
+    known = environment(choose_device("auto").type)
+    print_json_line({**models, **known, "pareto": front, "rates": every})
     return 0

@@ -1,4 +1,4 @@
-"""Clients of the API who all ask at once, half of whom hang up midway: for bench/serving/serving.py.
+"""Clients of the HTTP server that ask at the same time, half of whom hang up midway.
 
 Each answer is compared with what the same request got alone; of one that was left, the part that
 came. It starts no server and measures nothing of it.

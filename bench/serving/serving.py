@@ -1,12 +1,14 @@
-"""`draftline serve` under load: many clients, half of whom hang up midway, and what it leaves.
+"""Measure `draftline serve` under load: many clients, half of whom hang up midway.
 
-    python bench/serving/serving.py [--model qwen2.5-coder-0.5b] [--clients 20] [--seconds 300]
+    python -m bench serving [--model qwen2.5-coder-0.5b] [--clients 20] [--seconds 300]
 
-A real server process. Every answer must be the text that its request gets alone, beyond the queue
-there must be a clear 429, and memory, threads and file handles must be at the end what they were
-near the start. Then, on the idle server: how soon one that a client hung up on is idle again, while
-it reads the prompt and while it writes. The machine should do nothing else. Prints a table and one
-JSON line last, and writes the same to bench/results; exit code 1 where an answer was wrong.
+A real server process is used. Every answer must equal the text that the same request gets alone, a
+full queue must reply with status 429, and memory, threads and file handles must return to what they
+were near the start. Then, on the idle server, the time is measured until it is idle again after a
+client hangs up, during prefill and during decoding. The machine should be otherwise idle. The run
+prints a table and one JSON line, and writes the same record to bench/results.
+
+Exit code 1: an answer was wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,6 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,12 +30,11 @@ from typing import Any
 import httpx
 import psutil
 
-# A file beside this one is called index: its folder must not come before the package.
 from bench.common import report
+from bench.common.cli import argument_parser
+from bench.common.environment import ROOT, environment, results_path
 from bench.serving.load import CHAT, Tally, alone, load, plan
 from engine.config import DEFAULT_MODEL
-
-ROOT = Path(__file__).resolve().parents[2]
 
 Figures = dict[str, Any]
 HANG_UPS = 10  # of either kind, on the idle server
@@ -72,8 +71,8 @@ def server_of(options: argparse.Namespace) -> Any:
     def running() -> Any:
         command = [sys.executable, "-m", "ui.cli", "serve", "--port", "0", "--no-page"]
         command += ["--model", options.model, "--queue", str(options.queue)]
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        process = psutil.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        variables = os.environ | {"PYTHONPATH": str(ROOT)}
+        process = psutil.Popen(command, stderr=subprocess.PIPE, text=True, env=variables)
         said: list[str] = []
         for line in process.stderr:
             said.append(line)
@@ -196,13 +195,18 @@ def hung_up(server: Server) -> Figures:
 
 
 def read_options(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argument_parser("serving", __doc__)
     add = parser.add_argument
     add("--model", default=DEFAULT_MODEL, help="a built-in name or a folder")
     add("--clients", type=int, default=20)
-    add("--seconds", type=float, default=300, help="of load")
-    add("--tokens", type=int, default=48, help="of an answer, at most")
-    add("--queue", type=int, default=16, help="of the server: fewer than clients, for 429s")
+    add("--seconds", type=float, default=300, help="how long the load lasts")
+    add("--tokens", type=int, default=48, help="token limit of an answer")
+    add(
+        "--queue",
+        type=int,
+        default=16,
+        help="the server's queue; fewer than clients, to see status 429",
+    )
     add("--out", type=Path, help="the results; bench/results/serving-...json")
     return parser.parse_args(argv)
 
@@ -210,17 +214,13 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     options = read_options(argv)
     record: Figures = {
-        "machine": report.machine(),
+        **environment(),
         "model": Path(options.model).name,
-        "commit": report.commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "clients": options.clients,
         "seconds": options.seconds,
         "queue": options.queue,
     }
-    if options.out is None:
-        short = re.sub(r"\W+", "-", record["machine"]["cpu"]).strip("-").lower()
-        options.out = ROOT / "bench" / "results" / f"serving-{record['model']}-{short}.json"
+    options.out = options.out or results_path("serving", record["model"])
     report.say(f"{options.clients} clients for {options.seconds:g} s")
     with server_of(options) as server:
         tally, figures = under_load(server, options)
@@ -231,6 +231,6 @@ def main(argv: list[str] | None = None) -> int:
     record["figures"] = figures
     for name, value in figures.items():
         print(f"{name.replace('_', ' '):40} {value}")
-    report.write(options, record)
-    report.last_line(record)
+    report.write_json(options.out, record)
+    report.print_json_line(record)
     return 1 if tally.wrong else 0

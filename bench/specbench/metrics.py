@@ -1,12 +1,12 @@
-"""Spec-Bench's figures of the lines that bench/specbench/specbench.py wrote. Lines in, plain data out.
+"""Spec-Bench's figures (arXiv 2401.07851) from the saved answers of `python -m bench specbench`.
 
-As Spec-Bench defines them: a question's speed is the tokens of its turns by their time, prompts
-included; a method's is the mean of its questions'; its speed-up is the ratio of two such means (not
-the mean of ratios, nor that of all tokens by all time, which stands beside it); mean accepted is
-over all steps of all questions, the model's own token included, so plain decoding has 1. Spec-Bench
-counts the baseline's tokens again from its text, and all others' from their ids: `speedup` counts
-ids on both sides, `speedup_recounted` is the published way. Questions that a method could not
-answer are left out and named.
+As Spec-Bench defines them, a question's speed is the tokens of its turns divided by their time,
+prompts included; a method's speed is the mean over its questions; its speedup is the ratio of two
+such means, not the mean of ratios (`speedup_total`, all tokens by all time, is given as well). Mean
+accepted tokens are over all steps of all questions and include the model's own token, so plain
+decoding has 1. Spec-Bench recounts the baseline's tokens from its text, and all others' from their
+ids: `speedup` counts ids on both sides, `speedup_recounted` is the published way. Questions that a
+method could not answer are left out and named.
 """
 
 from __future__ import annotations

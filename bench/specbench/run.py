@@ -1,7 +1,7 @@
-"""What bench/specbench/specbench.py compares, loaded once, and one answer of each.
+"""The methods that `python -m bench specbench` compares, loaded once, and one answer of each.
 
-Ours are one engine; what drafts is chosen by the request. The cache is empty at each turn, so every
-time has the whole prompt in it. What was written for one question is forgotten before the next.
+Ours share one engine; the request chooses the drafter. The KV cache is empty at each turn, so that
+every time includes the whole prompt. The answer history is cleared before each question.
 """
 
 from __future__ import annotations
@@ -197,7 +197,9 @@ class Methods:
                 # the number of threads that torch has now
                 started = perf_counter()
                 drafter = "" if method == PLAIN else method
-                self.engine.submit(tiny, method != PLAIN, drafter=drafter).result()
+                done = self.engine.submit(tiny, method != PLAIN, drafter=drafter).result()
+                if done.reason == "failed":
+                    raise ValueError(done.error)
                 self.load_s[label] = perf_counter() - started
         deadline = perf_counter() + MEASURING
         while not self.engine.worker.idle() and perf_counter() < deadline:

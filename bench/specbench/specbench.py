@@ -1,31 +1,30 @@
-"""All ways to draft side by side, on Spec-Bench's questions, HumanEval and CanItEdit.
+"""Compare all drafting methods on Spec-Bench's questions, HumanEval and CanItEdit.
 
-    python bench/specbench/specbench.py --questions spec_bench.jsonl [--sample 10] [--max-tokens 256]
+    python -m bench specbench --questions spec_bench.jsonl [--sample 10] [--max-tokens 256]
         [--methods plain,hf,hf-lookup,sam,recycling,eagle2:head=FOLDER,auto] [--runs 3 [--best 3]]
 
-One loaded engine drafts in all ways that `draftline drafters` lists, with their options; `hf` and
-`hf-lookup` are transformers. On each question all methods take turns, in an order that
-rotates; each answers a conversation's turns by itself, from an empty cache, after three short
-answers to warm up. Figures are those of Spec-Bench (bench/specbench/metrics.py says what they are),
-a table a category, with 95 % intervals over questions. Texts must be plain decoding's, exactly;
-where one is not, the gap between the model's two best tokens there says whether it was a near tie
-(--tie), which numbers of 16 bits may turn round.
+One engine runs every method that `draftline drafters` lists, with its options; `hf` and `hf-lookup`
+are transformers. On each question the methods take turns in a rotating order; each answers the
+turns of a conversation from an empty cache, after three short answers to warm up. The figures are
+Spec-Bench's (arXiv 2401.07851; bench/specbench/metrics.py), a table per category, with 95 %
+confidence intervals over questions. Texts must equal plain decoding's; where one does not, the gap
+between the model's two best logits there shows whether it was a near tie (--tie), which 16-bit
+arithmetic may decide either way.
 
-Every answer is written down at once, beside OUT, in the form of Spec-Bench's answer files; --resume
-goes on where such a run was stopped, also with more --runs. --answers FOLDER has a file a method
-and run, as Spec-Bench's own scripts read them. --best N: from the second run on, only plain
-decoding and the N fastest methods of the first. What a question taught is forgotten before the
-next one; with --hot it stays, as Token Recycling was published.
+Every answer is saved as it is made, beside OUT, in the form of Spec-Bench's answer files; --resume
+continues a stopped run, also with more --runs. --answers FOLDER gets a file per method and run that
+Spec-Bench's own scripts read. With --best N, runs after the first measure only plain decoding and
+the N fastest methods of the first. What a question taught is forgotten before the next one; --hot
+keeps it, as in the paper on Token Recycling (arXiv 2408.08696).
 
-A table on stdout, one JSON line last, charts beside OUT. Exit code 1: a text of ours differs, and
-not by a near tie. Says nothing about whether answers are right.
+The run prints tables and one JSON line, and draws charts beside OUT. Whether answers are right is
+not measured. Exit code 1: one of our texts differs, and not by a near tie.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -33,13 +32,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-# This folder must not come first: it has an index.py too.
 from bench.common import questions, report
+from bench.common.cli import argument_parser, complain
+from bench.common.environment import results_path, run_record
 from bench.specbench import metrics, tables
 from bench.specbench.run import PLAIN, Methods, Row, gap, short, wanted
 from engine.weights import WeightsError
-
-ROOT = Path(__file__).resolve().parents[2]
 
 METHODS = "plain,hf,hf-lookup,prompt-lookup,sam,recycling,sam+recycling,auto"
 WARM_UPS, WARM_UP = 3, 32  # generations of the first question, and tokens of each
@@ -177,10 +175,9 @@ def gaps(options: argparse.Namespace, methods: Methods, rows: metrics.Rows) -> d
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """The record of a whole run. ValueError, OSError, RuntimeError or WeightsError, one line."""
     began = perf_counter()
-    options.repeats = options.runs
     with Methods(options) as methods:
         head = settings(options, methods)
-        options.out = options.out or tables.place(head["model"])
+        options.out = options.out or results_path("specbench", head["model"])
         lines = begun(options, head)
         with notes(options).open("a", encoding="utf-8") as file:
 
@@ -193,7 +190,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         near = gaps(options, methods, rows)
         labels = list(methods.methods)
         found = metrics.results(rows, labels, options.asked, near, options.tie)
-        record = report.about(options, methods, perf_counter() - began) | head
+        record = run_record(methods, options.runs, perf_counter() - began) | head
     if options.answers:
         answer_files(options.answers, lines)
     return record | {
@@ -211,7 +208,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argument_parser("specbench", __doc__)
     add = parser.add_argument
     add("--questions", type=Path, help="JSONL: question_id, category, turns")
     add("--human-eval", type=Path, help="JSONL: task_id, prompt")
@@ -267,14 +264,14 @@ def main(argv: list[str] | None = None) -> int:
     try:
         record = run(options)
     except (ValueError, OSError, RuntimeError, WeightsError) as error:
-        print(f"bench/specbench/specbench.py: {error}", file=sys.stderr)
+        complain("specbench", error)
         return 2
     except KeyboardInterrupt:
-        print("bench/specbench/specbench.py: stopped; --resume goes on from here", file=sys.stderr)
+        complain("specbench", "stopped: continue with --resume")
         return 130
     tables.show(record)
-    report.write(options, record)
+    report.write_json(options.out, record)
     tables.draw(options.out, record)
-    report.last_line(record)
+    report.print_json_line(record)
     ours = [one for one in record["different"] if one["gap"] is None or one["gap"] >= options.tie]
     return 1 if ours else 0

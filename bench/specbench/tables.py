@@ -1,22 +1,22 @@
-"""What bench/specbench/specbench.py says: a table for each category, two charts. Nothing is measured here."""
+"""The tables that `python -m bench specbench` prints, one per category, and its two charts."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 from bench.common import report
-from bench.specbench.plot import bars
+from bench.common.charts import Estimate, bar_chart, save
 
-ROOT = Path(__file__).resolve().parents[2]
 HEADS = "method tokens/s median runs ratio recounted total decoding accepted tokens/pass text"
 
 
 def show(record: dict[str, Any]) -> None:
     """The tables, what `auto` is beside the best, and what failed."""
     took = f"{record['seconds']} s in this session"
-    console = report.begun(record, 152, f"{record['max_tokens']} tokens at most; {took}")
+    console = report.console_with_header(
+        record, 152, f"{record['max_tokens']} tokens at most; {took}"
+    )
     for label, dtype in record["dtypes"].items():
         console.print(f"{label}: {record['methods'][label]}, {dtype}", markup=False)
     for category in dict.fromkeys(one["category"] for one in record["results"]):
@@ -63,23 +63,18 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def place(model: str) -> Path:
-    """Where the results are written: named by what was measured, on what."""
-    short = re.sub(r"\W+", "-", report.machine()["cpu"]).strip("-").lower()
-    return ROOT / "bench" / "results" / f"specbench-{model}-{short}.json"
-
-
 def draw(out: Path, record: dict[str, Any]) -> None:
     """Speed-ups and accepted tokens by category, beside `out`."""
-    for name, label, start in (
-        ("speedup", "times plain decoding's tokens a second, with 95 % intervals", 1.0),
-        ("mean_accepted", "tokens accepted a step, with 95 % intervals", 1.0),
+    for name, label in (
+        ("speedup", "speedup over plain decoding, with 95 % intervals"),
+        ("mean_accepted", "mean accepted tokens per step, with 95 % intervals"),
     ):
         points = {
-            (one["category"], one["method"]): (one[name], one[f"{name}_low"], one[f"{name}_high"])
+            (one["category"], one["method"]): Estimate(
+                one[name], one[f"{name}_low"], one[f"{name}_high"]
+            )
             for one in record["results"]
             if one[name] is not None
         }
         path = out.with_name(f"{out.stem}-{name.replace('_', '-')}.svg")
-        path.write_text(bars(f"{record['model']}: {label}", points, start), "utf-8")
-        report.say(f"written: {path}")
+        save(bar_chart(f"{record['model']}: {label}", points, baseline=1.0), path)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.index import corpus as index_corpus
-from bench.index import index, plot
+from bench.index import index
 from bench.index.compare import ratio, same_length
 from bench.index.folder import Hashed, Prepared
 from bench.index.jobs import Compared
@@ -170,37 +170,6 @@ def test_lengths_are_compared_as_far_as_an_index_can_go() -> None:
     }
     assert same_length(matches, "arctic") == 1.0
     assert same_length(matches, "python") == 0.5
-
-
-@given(st.lists(st.floats(1e-6, 1e9), min_size=1))
-def test_an_axis_holds_all_its_values(values: list[float]) -> None:
-    low, high = plot.decades(values)
-    near = 1 + 1e-9
-    assert low < high and 10.0**low <= min(values) * near and max(values) <= 10.0**high * near
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([*PEERS]), st.integers(1, 10**7), TIMES.map(max)),
-        min_size=1,
-        unique_by=lambda one: one[:2],
-    )
-)
-def test_the_plot_has_a_point_for_each_result(results: list[tuple[str, int, float]]) -> None:
-    rows = [
-        {"index": name, "tokens": tokens, "build_s": time, "match_us_p50": time}
-        for name, tokens, time in results
-    ]
-    forms = [{"frozen": n, "young_tokens": n - 1, "match_us_p50": n / 7} for n in (1, 2, 9)]
-    rows[0]["forms"] = forms
-    drawn = ElementTree.fromstring(plot.draw(rows, "a < b & c"))
-    kinds = [element.tag.rpartition("}")[2] for element in drawn.iter()]
-    assert kinds.count("circle") == 2 * len(rows) + len(forms)
-    for circle in drawn.iter("{http://www.w3.org/2000/svg}circle"):
-        assert 0 <= float(circle.attrib["cx"]) <= plot.WIDTH
-        assert 0 <= float(circle.attrib["cy"]) <= plot.HEIGHT
-    text = "".join(drawn.itertext())
-    assert "a < b & c" in text and all(row["index"] in text for row in rows)
 
 
 # -- a run -------------------------------------------------------------------------------------

