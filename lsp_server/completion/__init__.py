@@ -1,1 +1,1 @@
-"""Inline completions."""
+"""Inline completions: prompts, post-processing and caching."""

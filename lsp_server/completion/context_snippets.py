@@ -1,7 +1,8 @@
-"""Text of other files that a completion is shown: where the names used near the cursor are defined.
+"""Context from other files for a completion's prompt: definitions of the names near the cursor.
 
-The index finds "def name" as fast as any other text, so that no file is read or parsed for it. A
-snippet is what follows in the index, up to the end of its block.
+The workspace index finds "def name" as fast as any other text, so no file is read or parsed. A
+snippet is the text that follows in the index, up to the end of its block. The index returns tokens
+that may break off anywhere, which is why blocks are found by indentation and not by a parser.
 """
 
 from __future__ import annotations
@@ -13,23 +14,33 @@ from textwrap import dedent, indent
 from typing import TYPE_CHECKING
 
 from engine.editing.edits import plain
-from lsp_server.completion.brackets import PAIRS, scan
-from lsp_server.completion.indentation import OPENS, width
+from lsp_server.completion.brackets import OPENER_OF, scan
+from lsp_server.completion.indentation import BLOCK_OPENER, indent_width
 
 if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
     from index.workspace.workspace import Workspace
 
 WORD = re.compile(r"[^\W\d]\w{2,}")
-BEFORE = ("def", "class", "function", "func", "fn", "type", "struct", "interface", "const")
-SCRIPT = ("function", "class", "const", "type", "interface")
-BY_SUFFIX = {  # other files: all of BEFORE
+DEFINITION_KEYWORDS = (
+    "def",
+    "class",
+    "function",
+    "func",
+    "fn",
+    "type",
+    "struct",
+    "interface",
+    "const",
+)
+SCRIPT_KEYWORDS = ("function", "class", "const", "type", "interface")
+KEYWORDS_BY_SUFFIX = {  # other suffixes: all of DEFINITION_KEYWORDS
     ".py": ("def", "class"), ".go": ("func", "type"), ".rs": ("fn", "struct", "type", "const"),
-    ".js": SCRIPT, ".jsx": SCRIPT, ".mjs": SCRIPT, ".ts": SCRIPT, ".tsx": SCRIPT,
+    **dict.fromkeys((".js", ".jsx", ".mjs", ".ts", ".tsx"), SCRIPT_KEYWORDS),
 }  # fmt: skip
-OTHER = {
+IGNORED_NAMES = {
     *kwlist,
-    *BEFORE,
+    *DEFINITION_KEYWORDS,
     "self",
     "this",
     "str",
@@ -41,27 +52,27 @@ OTHER = {
     "var",
     "new",
 }
-FOLLOWS = re.compile(r"[ \t]*[(\[<:={]|[ \t]+(?:struct|interface|extends|implements)\b")
-NAMES = 24  # looked up, the nearest to the cursor first
-LONGEST = 96  # tokens of a snippet
-PLACES = 4  # of a definition that are looked at
+AFTER_DEFINED_NAME = re.compile(r"[ \t]*[(\[<:={]|[ \t]+(?:struct|interface|extends|implements)\b")
+MAX_NAMES = 24  # looked up, those nearest to the cursor first
+MAX_SNIPPET_TOKENS = 96
+MAX_MATCHES = 4  # considered for one name
 
-Snippet = tuple[str, str]  # path as shown, text
+Snippet = tuple[str, str]  # path relative to its root, text
 
 
-def snippets(
+def find_snippets(
     before: str, after: str, path: str, room: int, workspace: Workspace, tokenizer: Tokenizer
 ) -> tuple[Snippet, ...]:
-    """Definitions of names on either side of the cursor that other files than `path` hold, at most
-    `room` tokens, the one for the nearest name last."""
+    """Definitions, in files other than `path`, of names around the cursor: at most `room` tokens,
+    the definition of the nearest name last."""
     found: list[Snippet] = []
-    own = set(re.findall(rf"\b(?:{'|'.join(BEFORE)})\s+(\w+)", f"{before}\n{after}"))
+    own = set(re.findall(rf"\b(?:{'|'.join(DEFINITION_KEYWORDS)})\s+(\w+)", f"{before}\n{after}"))
     names = dict.fromkeys([*reversed(WORD.findall(before)), *WORD.findall(after)])
-    for name in [one for one in names if one not in own and one not in OTHER][:NAMES]:
+    for name in [one for one in names if one not in own and one not in IGNORED_NAMES][:MAX_NAMES]:
         snippet = _definition(name, path, workspace, tokenizer)
         if snippet is None or snippet in found:
             continue
-        cost = len(tokenizer.encode("\n".join(snippet))) + 4  # marks and line ends
+        cost = len(tokenizer.encode("\n".join(snippet))) + 4  # separators
         if cost <= room:
             room -= cost
             found.append(snippet)
@@ -69,49 +80,55 @@ def snippets(
 
 
 def _definition(name: str, path: str, workspace: Workspace, tokenizer: Tokenizer) -> Snippet | None:
-    """The best place that defines a name; None where `path` itself does, or nothing."""
-    heads = [f"{word} {name}" for word in BY_SUFFIX.get(PurePath(path).suffix, BEFORE)]
+    """The best definition of a name; None if `path` itself defines it, or nothing does."""
+    heads = [
+        f"{word} {name}"
+        for word in KEYWORDS_BY_SUFFIX.get(PurePath(path).suffix, DEFINITION_KEYWORDS)
+    ]
     at_margin = [(head, tokenizer.encode(f"\n{head}")[1:]) for head in heads]
     for head, ids in at_margin + [(head, tokenizer.encode(f" {head}")) for head in heads]:
-        for match in workspace.match(ids, PLACES, near=path):
+        for match in workspace.match(ids, MAX_MATCHES, near=path):
             if match.length < len(ids):
                 break
-            follow = tokenizer.decode(match.continuation(LONGEST).tolist())
-            if not FOLLOWS.match(follow):
+            follow = tokenizer.decode(match.continuation(MAX_SNIPPET_TOKENS).tolist())
+            if not AFTER_DEFINED_NAME.match(follow):
                 continue  # a longer name, or prose
             if match.path == path:
                 return None
-            return shown_path(match.path, workspace), definition(head + plain(follow))
+            return shown_path(match.path, workspace), truncate_to_block(head + plain(follow))
     return None
 
 
-def definition(text: str) -> str:
-    """The definition that a text starts with, up to the end of its block; of a text that breaks off
-    inside, its whole lines. The first line has lost its indentation: the others are set by it."""
+def truncate_to_block(text: str) -> str:
+    """The definition at the start of a text, up to the end of its block, or its complete lines if
+    the text breaks off inside. The first line has lost its indentation; the others are dedented
+    to match."""
     lines = text.rstrip("\ufffd").split("\n")
     head = [lines.pop(0)]
     while lines and any(head[0][at] != "{" for at in scan(head[0]).open):
-        head[0] += "\n" + lines.pop(0)  # a head of several lines
+        head[0] += "\n" + lines.pop(0)  # a head on several lines
     first = next((one for one in lines if one.strip()), "")
-    if not OPENS.search(head[0]) or not first:
+    if not BLOCK_OPENER.search(head[0]) or not first:
         return head[0].rstrip()
     body: list[str] = []
     for number, line in enumerate(lines):
-        if line.strip() and width(line) < width(first):
-            if line.strip()[0] in PAIRS:
+        if line.strip() and indent_width(line) < indent_width(first):
+            if line.strip()[0] in OPENER_OF:
                 body.append(line)
             break
-        if number == len(lines) - 1 and body:  # it may be cut off
+        if number == len(lines) - 1 and body:  # possibly truncated
             break
         body.append(line)
     block = dedent("\n".join(body)).rstrip()
-    if block.split("\n")[-1][:1] not in PAIRS:  # no line stands as far left as the first one
-        block = indent(block, "\t" if first[0] == "\t" else " " * (2 if width(first) % 4 else 4))
+    if block.split("\n")[-1][:1] not in OPENER_OF:  # no closing line at the head's own indentation
+        block = indent(
+            block, "\t" if first[0] == "\t" else " " * (2 if indent_width(first) % 4 else 4)
+        )
     return f"{head[0]}\n{block}"
 
 
 def shown_path(path: str, workspace: Workspace) -> str:
-    """A path as the model sees it: from its root on."""
+    """A path relative to its workspace root, as it appears in prompts."""
     for root in workspace.roots:
         if PurePath(path).is_relative_to(root):
             return PurePath(path).relative_to(root).as_posix()

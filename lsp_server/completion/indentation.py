@@ -1,5 +1,5 @@
-"""Lines around a cursor and their indentation. `before` and `after` are the text on either side, or
-as much of it as is needed."""
+"""The lines around a cursor and their indentation. `before` and `after` are the text on either side
+of the cursor, or as much of it as matters."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from itertools import islice, pairwise
 
-OPENS = re.compile(r"(?:[\[({:]|\b(?:do|then|begin)|=>|->)[ \t]*$")
-FAR = 400  # lines looked at on either side
+BLOCK_OPENER = re.compile(r"(?:[\[({:]|\b(?:do|then|begin)|=>|->)[ \t]*$")
+MAX_LINES = 400  # scanned on either side
 
 
-def indented(answer: str, before: str) -> str:
-    """Without what repeats the end of the cursor's line: its indentation, a blank, or the beginning
-    of a word that the answer begins anew."""
+def reindent(answer: str, before: str) -> str:
+    """The answer without what repeats the end of the cursor's line: indentation, a blank, or the
+    start of a word that the answer writes again."""
     line = line_before(before)
     text = answer.lstrip(" \t")
     blanks = answer[: len(answer) - len(text)]
@@ -22,43 +22,43 @@ def indented(answer: str, before: str) -> str:
         if word and blanks and re.match(rf"{word[0]}\w", text):
             return text[len(word[0]) :]
         return text if line[-1] in " \t" else answer
-    most, kept = deepest(before), blanks
-    while kept and width(line + kept) > most:
+    most, kept = max_indent(before), blanks
+    while kept and indent_width(line + kept) > most:
         kept = kept[1:]
     first, *others = text.split("\n")
     return "\n".join([kept + first, *_moved(others, line, blanks, len(blanks) - len(kept), first)])
 
 
 def _moved(lines: list[str], line: str, blanks: str, less: int, first: str) -> list[str]:
-    """The lines below a first one that stood `less` blanks too deep, as far to the left as that
-    where they stood with it."""
+    """The lines below a first line that was indented `less` blanks too deep, dedented with it."""
     full = [one for one in lines if one.strip()]
-    deep = width(line + blanks) + (OPENS.search(first) is not None)
-    if not less or not full or width(full[0]) < deep:
+    deep = indent_width(line + blanks) + (BLOCK_OPENER.search(first) is not None)
+    if not less or not full or indent_width(full[0]) < deep:
         return lines
     if any(not one.startswith(line + blanks) for one in full):
         return lines
     return [line + one[len(line) + less :] if one.strip() else one for one in lines]
 
 
-def deepest(before: str) -> int:
-    """How deep a line may stand at the cursor: as the line above, or one step deeper where that
-    opens a block; never less than the cursor itself."""
-    above = list(islice(lines_above(before), FAR))
+def max_indent(before: str) -> int:
+    """The deepest indentation allowed at the cursor: that of the line above, plus one level if it
+    opens a block; at least the cursor's own column."""
+    above = list(islice(lines_above(before), MAX_LINES))
     if not above:
-        return width(line_before(before))
-    depths = sorted({0, *map(width, above)})
+        return indent_width(line_before(before))
+    depths = sorted({0, *map(indent_width, above)})
     step = min((deep - each for each, deep in pairwise(depths)), default=4)
     step = step if step > 1 else 4
     return max(
-        width(line_before(before)), width(above[0]) + (step if OPENS.search(above[0]) else 0)
+        indent_width(line_before(before)),
+        indent_width(above[0]) + (step if BLOCK_OPENER.search(above[0]) else 0),
     )
 
 
-def around(before: str) -> int:
-    """The indentation of the line that begins the block around the cursor's line; -1: of none."""
-    own = width(line_before(before))
-    above = (width(one) for one in islice(lines_above(before), FAR))
+def enclosing_indent(before: str) -> int:
+    """The indentation of the line that opens the block around the cursor; -1 if there is none."""
+    own = indent_width(line_before(before))
+    above = (indent_width(one) for one in islice(lines_above(before), MAX_LINES))
     return next((each for each in above if each < own), -1)
 
 
@@ -73,21 +73,21 @@ def line_after(after: str) -> str:
     return after[: found.start()] if found else after
 
 
-def width(line: str) -> int:
-    """Columns of the indentation; a tab counts to the next multiple of 4."""
+def indent_width(line: str) -> int:
+    """Columns of indentation; a tab advances to the next multiple of 4."""
     blanks = line[: len(line) - len(line.lstrip(" \t"))]
     return len(blanks.expandtabs(4))
 
 
 def lines_below(after: str) -> Iterator[tuple[int, str]]:
-    """The lines below the cursor's that are not empty, from above: indentation and text."""
-    for line in re.split(r"\r\n|\r|\n", after, maxsplit=FAR)[1:FAR]:
+    """The non-empty lines below the cursor, top to bottom: (indentation, text)."""
+    for line in re.split(r"\r\n|\r|\n", after, maxsplit=MAX_LINES)[1:MAX_LINES]:
         if line.strip():
-            yield width(line), line.strip()
+            yield indent_width(line), line.strip()
 
 
 def lines_above(before: str) -> Iterator[str]:
-    """The lines above the cursor's that are not empty, from below."""
+    """The non-empty lines above the cursor, bottom to top."""
     stop = len(before) - len(line_before(before))
     while stop > 0:
         start = max(before.rfind("\n", 0, stop - 1), before.rfind("\r", 0, stop - 1)) + 1

@@ -16,7 +16,7 @@ from engine.records import Done, Request, RequestError, Step
 from lsp_server.completion.completion_cache import Completion, context_around
 from lsp_server.completion.context_snippets import Snippet, find_snippets
 from lsp_server.completion.in_flight import CompletionInFlight
-from lsp_server.completion.postprocess import truncate, find_end, fit_to_context, wants_multiline
+from lsp_server.completion.postprocess import find_end, fit_to_context, truncate, wants_multiline
 from lsp_server.shared_engine import NotReady
 
 if TYPE_CHECKING:
@@ -179,7 +179,9 @@ async def _several(session: Session, asked: Asked) -> list[Completion]:
     return asked.add(session, answers)
 
 
-async def _written(session: Session, asked: Asked, writing: CompletionInFlight) -> list[Completion] | None:
+async def _written(
+    session: Session, asked: Asked, writing: CompletionInFlight
+) -> list[Completion] | None:
     """One candidate, whoever waits for it; None where it was cancelled or failed."""
     try:
         done, answer = await _answer(session, asked, asked.request, writing)
@@ -257,8 +259,8 @@ def request_for(
     room = int(min(readable, LARGEST, engine.context - settings.maxTokens))
     if room < LEAST:
         return None, (
-            f"this machine reads {engine.info.prefill_tokens_per_s:.0f} tokens/s, too few for a prompt in "
-            f"half of draftline.maxTimeMs ({settings.maxTimeMs}): raise it"
+            f"this machine reads {engine.info.prefill_tokens_per_s:.0f} tokens/s, too few "
+            f"for a prompt in half of draftline.maxTimeMs ({settings.maxTimeMs}): raise it"
         )
     room = heads.steady(room)
     fills = engine.info.fills_middle

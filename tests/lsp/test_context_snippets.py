@@ -1,4 +1,5 @@
-"""Definitions of names near the cursor: only of other files, as they are now, within the room."""
+"""Context snippets: definitions of names near the cursor, from other files as they are now, within
+the token budget."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.prompts.tokenizer import Tokenizer
-from lsp_server.completion.context_snippets import definition, snippets
+from lsp_server.completion.context_snippets import find_snippets, truncate_to_block
 from tests.conftest import byte_bpe
 
 SHAPES = '''"""Shapes."""
@@ -53,15 +54,15 @@ def workspace(tmp_path: Path, workspaces: Any, bpe: Tokenizer) -> Any:
 def found(
     workspace: Any, bpe: Tokenizer, text: str, room: int = 10_000, name: str = "use.py"
 ) -> dict[str, str]:
-    """What is shown for `text`, with the cursor at its `|`: by head of the definition."""
+    """The snippets for `text` with the cursor at its `|`, by head of the definition."""
     before, _, after = text.partition("|")
     path = workspace.key(Path(workspace.roots[0], name))
-    shown = snippets(before, after, path, room, workspace, bpe)
+    shown = find_snippets(before, after, path, room, workspace, bpe)
     assert all(where == "shapes.py" for where, _ in shown)
     return {text.split("(")[0].strip(): text for _, text in shown}
 
 
-def test_a_definition_is_found_to_the_end_of_its_block(workspace: Any, bpe: Tokenizer) -> None:
+def test_a_definition_ends_with_its_block(workspace: Any, bpe: Tokenizer) -> None:
     shown = found(workspace, bpe, "x = area(1, 2)\ny = circle.perimeter()|")
     assert shown == {
         "def area": 'def area(width, height):\n    """Of a rectangle."""\n'
@@ -70,7 +71,7 @@ def test_a_definition_is_found_to_the_end_of_its_block(workspace: Any, bpe: Toke
     }
 
 
-def test_the_nearest_name_comes_last_and_first_gets_the_room(
+def test_the_nearest_name_comes_last_and_has_priority_in_the_budget(
     workspace: Any, bpe: Tokenizer
 ) -> None:
     text = "area(unrelated)\nperimeter(|)\narea_of"
@@ -86,15 +87,15 @@ def test_the_nearest_name_comes_last_and_first_gets_the_room(
     assert [*found(workspace, bpe, text, nearest)] == ["def perimeter"]
 
 
-def test_names_of_the_own_file_are_none(workspace: Any, bpe: Tokenizer) -> None:
+def test_names_defined_in_the_same_file_are_skipped(workspace: Any, bpe: Tokenizer) -> None:
     assert found(workspace, bpe, "area|", name="shapes.py") == {}
     assert found(workspace, bpe, "def area():\n    pass\narea|") == {}
     own = Path(workspace.roots[0], "use.py")
-    workspace.update(own, "def area(x):\n    return x\n", 1)  # above what is shown
+    workspace.update(own, "def area(x):\n    return x\n", 1)  # above the prompt's window
     assert found(workspace, bpe, "area|") == {}
 
 
-def test_only_living_text(workspace: Any, bpe: Tokenizer) -> None:
+def test_only_current_text_is_used(workspace: Any, bpe: Tokenizer) -> None:
     path = Path(workspace.roots[0], "shapes.py")
     workspace.update(path, "def area(side):\n    return side\n", 1)
     assert found(workspace, bpe, "area circle perimeter|") == {
@@ -104,13 +105,13 @@ def test_only_living_text(workspace: Any, bpe: Tokenizer) -> None:
     assert found(workspace, bpe, "area perimeter|") == {}
 
 
-def test_prose_and_longer_names_are_no_definitions(workspace: Any, bpe: Tokenizer) -> None:
+def test_prose_and_longer_names_are_not_definitions(workspace: Any, bpe: Tokenizer) -> None:
     path = Path(workspace.roots[0], "shapes.py")
     workspace.update(path, "the class where of type where, const where*, def where_else(): 1\n", 1)
     assert found(workspace, bpe, "where|") == {}
 
 
-def test_nothing_to_look_for(workspace: Any, bpe: Tokenizer) -> None:
+def test_texts_without_known_names_have_no_snippets(workspace: Any, bpe: Tokenizer) -> None:
     for text in ("|", "return self|", "x = 1|", "no_such_name|", "<|end|> area_|"):
         assert found(workspace, bpe, text) == {}
 
@@ -133,4 +134,4 @@ def test_nothing_to_look_for(workspace: Any, bpe: Tokenizer) -> None:
     ],
 )
 def test_where_a_definition_ends(text: str, block: str) -> None:
-    assert definition(text) == block
+    assert truncate_to_block(text) == block

@@ -1,4 +1,4 @@
-"""A completion under way is kept while what it writes is typed, and only as long as that."""
+"""A completion being generated is kept exactly while the typed text agrees with it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,25 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.completion.completion_cache import Completion, around
-from lsp_server.completion.in_flight import ESCAPED, TYPING, Writing
+from lsp_server.completion.completion_cache import Completion, context_around
+from lsp_server.completion.in_flight import (
+    ABANDON_AFTER_S,
+    ABANDON_AFTER_TYPING_S,
+    CompletionInFlight,
+)
 
 BEFORE, AFTER = "x = ", "\ny\n"
 ANSWER = st.text("ab(", min_size=1, max_size=6)
 
 
-class Under:
-    """A completion under way in BEFORE|AFTER, whose answer comes when `answer` is called."""
+class Harness:
+    """A completion being generated between BEFORE and AFTER, which ends when `made` is set."""
 
     def __init__(self) -> None:
         text, place = BEFORE + AFTER, len(BEFORE)
         self.ended = 0
-        made = Completion("u", place, *around(text, place), "", False)
-        self.writing = Writing(made, len(AFTER), self._end)
+        made = Completion("u", place, *context_around(text, place), "", False)
+        self.writing = CompletionInFlight(made, len(AFTER), self._end)
         self.made: asyncio.Future[list[Completion] | None] = asyncio.Future()
 
         async def work() -> list[Completion] | None:
@@ -37,15 +41,15 @@ class Under:
             self.made.set_result(None)
 
     def type(self, typed: str, closed: str = "") -> None:
-        self.writing.changed(BEFORE + typed + closed + AFTER)
+        self.writing.on_document_change(BEFORE + typed + closed + AFTER)
 
     def takes(self, typed: str, closed: str = "") -> bool:
-        return self.writing.takes(BEFORE + typed + closed + AFTER, len(BEFORE + typed))
+        return self.writing.matches(BEFORE + typed + closed + AFTER, len(BEFORE + typed))
 
 
-class Clockwork(asyncio.SelectorEventLoop):
-    """A loop whose clock stands while anything is to be done and then leaps to what is due: a busy
-    machine changes no order."""
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop with a virtual clock that jumps to the next timer when nothing else is ready,
+    so the machine's load cannot change the order of events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,92 +67,92 @@ class Clockwork(asyncio.SelectorEventLoop):
         return self.now
 
 
-def run(body: Callable[[Under], Awaitable[None]]) -> None:
+def run(body: Callable[[Harness], Awaitable[None]]) -> None:
     async def whole() -> None:
-        under = Under()
-        await body(under)
-        under._end()
+        harness = Harness()
+        await body(harness)
+        harness._end()
 
-    with asyncio.Runner(loop_factory=Clockwork) as runner:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(whole())
 
 
 @given(ANSWER, st.lists(st.tuples(st.booleans(), st.sampled_from("ab(")), max_size=12))
-def test_it_goes_on_exactly_while_one_text_begins_with_the_other(
+def test_generation_continues_exactly_while_typed_and_generated_text_agree(
     answer: str, events: list[tuple[bool, str]]
 ) -> None:
-    async def body(under: Under) -> None:
+    async def body(harness: Harness) -> None:
         typed = written = ""
         for types, char in events:
             if types:
                 typed += char
-                under.type(typed)
+                harness.type(typed)
             else:
                 written = answer[: len(written) + 1]
-                under.writing.wrote(written)
+                harness.writing.on_text(written)
             agree = typed.startswith(written) or written.startswith(typed)
-            assert under.takes(typed) == agree and (under.ended > 0) == (not agree)
+            assert harness.matches(typed) == agree and (harness.ended > 0) == (not agree)
             if not agree:
                 return
 
     run(body)
 
 
-def test_brackets_that_the_editor_closes_are_not_typed() -> None:
-    async def body(under: Under) -> None:
-        under.writing.wrote("f(a, b)")
-        under.type("f(", ")")
-        assert under.takes("f(", ")") and not under.ended
-        under.type("f(c", ")")
-        assert under.ended and not under.takes("f(c", ")")
+def test_closing_brackets_from_the_editor_do_not_count_as_typed() -> None:
+    async def body(harness: Harness) -> None:
+        harness.writing.on_text("f(a, b)")
+        harness.type("f(", ")")
+        assert harness.matches("f(", ")") and not harness.ended
+        harness.type("f(c", ")")
+        assert harness.ended and not harness.matches("f(c", ")")
 
     run(body)
 
 
-def test_a_change_elsewhere_ends_it() -> None:
-    async def body(under: Under) -> None:
-        under.writing.wrote("ab")
-        under.writing.changed("#" + BEFORE + "a" + AFTER)
-        assert under.ended
+def test_a_change_elsewhere_stops_generation() -> None:
+    async def body(harness: Harness) -> None:
+        harness.writing.on_text("ab")
+        harness.writing.on_document_change("#" + BEFORE + "a" + AFTER)
+        assert harness.ended
 
     run(body)
 
 
-async def gone(waiting: asyncio.Task[list[Completion] | None]) -> None:
-    """The editor cancels its request."""
+async def cancel(waiting: asyncio.Task[list[Completion] | None]) -> None:
+    """Cancel a request, as an editor does."""
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
 
 
-def test_it_ends_soon_after_nobody_waits_and_later_where_it_is_typed_into() -> None:
-    async def body(under: Under) -> None:
-        await gone(asyncio.create_task(under.writing.wait()))
-        assert not under.ended
-        await asyncio.sleep(3 * ESCAPED)
-        assert under.ended == 1
-        typed = Under()
-        typed.writing.wrote("ab")
-        await gone(asyncio.create_task(typed.writing.wait()))
+def test_generation_stops_after_the_last_request_and_later_while_it_is_typed() -> None:
+    async def body(harness: Harness) -> None:
+        await cancel(asyncio.create_task(harness.writing.wait()))
+        assert not harness.ended
+        await asyncio.sleep(3 * ABANDON_AFTER_S)
+        assert harness.ended == 1
+        typed = Harness()
+        typed.writing.on_text("ab")
+        await cancel(asyncio.create_task(typed.writing.wait()))
         typed.type("a")
-        await asyncio.sleep(3 * ESCAPED)
+        await asyncio.sleep(3 * ABANDON_AFTER_S)
         assert not typed.ended
-        await asyncio.sleep(2 * TYPING)
+        await asyncio.sleep(2 * ABANDON_AFTER_TYPING_S)
         assert typed.ended == 1
 
     run(body)
 
 
-def test_all_who_wait_get_the_same_and_one_that_leaves_takes_it_from_none() -> None:
-    async def body(under: Under) -> None:
-        first, second, third = (asyncio.create_task(under.writing.wait()) for _ in range(3))
-        await gone(first)
-        await asyncio.sleep(3 * ESCAPED)
-        assert not under.ended
-        made = [under.writing.place]
-        under.made.set_result(made)
-        assert await second is made and await third is made and await under.writing.wait() is made
-        under.writing.stop()
-        assert not under.ended  # there was nothing to stop
+def test_all_requests_get_the_same_answer_and_one_may_be_cancelled() -> None:
+    async def body(harness: Harness) -> None:
+        first, second, third = (asyncio.create_task(harness.writing.wait()) for _ in range(3))
+        await cancel(first)
+        await asyncio.sleep(3 * ABANDON_AFTER_S)
+        assert not harness.ended
+        made = [harness.writing.completion]
+        harness.made.set_result(made)
+        assert await second is made and await third is made and await harness.writing.wait() is made
+        harness.writing.stop()
+        assert not harness.ended  # it had ended already
 
     run(body)

@@ -1,5 +1,5 @@
-"""A completion's shape: it does not depend on the model's steps, repeats nothing that stands there,
-leaves brackets balanced, and never leaves its scope."""
+"""Post-processing of completions: the end does not depend on how the answer was streamed; nothing
+after the cursor is repeated; brackets stay balanced; the completion stays in its block."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lsp_server.completion.brackets import PAIRS, scan
-from lsp_server.completion.indentation import line_after, line_before, width
-from lsp_server.completion.postprocess import cut, end_of, fitted, wants_lines
+from lsp_server.completion.brackets import OPENER_OF, scan
+from lsp_server.completion.indentation import indent_width, line_after, line_before
+from lsp_server.completion.postprocess import find_end, fit_to_context, truncate, wants_multiline
 
 SIGNS = [*"()[]{}:;,=ab \"'`\\\n\té😋", "\n\n", "    ", "        ", "\n    ", "\n        ", "\r\n"]
 PIECES = st.sampled_from(
@@ -23,10 +23,10 @@ SIDES = st.lists(PIECES, max_size=8).map("".join)
 @example('a, "x)"', "f(", ")", False)
 @example("\n    x\nend\n", "while y do", "", True)
 @example("x\n    end)\n", "    ", ")", True)
-def test_where_an_answer_ends_does_not_depend_on_what_follows(
+def test_the_end_of_an_answer_does_not_depend_on_what_follows(
     answer: str, before: str, after: str, lines: bool
 ) -> None:
-    ends = [end_of(answer[:n], before, after, lines) for n in range(len(answer) + 1)]
+    ends = [find_end(answer[:n], before, after, lines) for n in range(len(answer) + 1)]
     known = [(n, end) for n, end in enumerate(ends) if end is not None]
     assert all(end <= n for n, end in known)
     assert len({end for _, end in known}) <= 1
@@ -36,26 +36,26 @@ def test_where_an_answer_ends_does_not_depend_on_what_follows(
 
 @given(ANSWERS, SIDES, SIDES, st.booleans())
 @example("a;;", "", ";", False)
-def test_what_is_inserted_is_a_part_of_the_answer_and_fits_once(
+def test_the_inserted_text_is_part_of_the_answer_and_fitting_is_idempotent(
     answer: str, before: str, after: str, lines: bool
 ) -> None:
-    text = fitted(answer, before, after, lines)
+    text = fit_to_context(answer, before, after, lines)
     assert len(text) <= len(answer)
     assert text == "" or text.strip()
     letters = iter(answer)
     assert all(char in letters for char in text)  # in the answer's order
-    assert fitted(text, before, after, lines) == text
+    assert fit_to_context(text, before, after, lines) == text
     if not line_after(after).strip():
         assert text == text.rstrip()
 
 
 @given(ANSWERS, SIDES, SIDES, st.booleans(), st.booleans())
-def test_the_complete_part_is_a_beginning_and_complete(
+def test_truncation_keeps_a_prefix_up_to_the_end(
     answer: str, before: str, after: str, lines: bool, ended: bool
 ) -> None:
-    text = cut(answer, before, after, lines, ended)
+    text = truncate(answer, before, after, lines, ended)
     assert answer.startswith(text)
-    stop = end_of(answer, before, after, lines)
+    stop = find_end(answer, before, after, lines)
     assert stop is None or text == answer[:stop]
     if not lines and stop is None and not ended and text != answer:
         assert text.strip()
@@ -78,18 +78,18 @@ def nested(depth: int) -> st.SearchStrategy[str]:
 
 
 @given(nested(3), st.sampled_from([("f(", ")"), ("f(g(", "))"), ("x = [", "]"), ("if (", ") {")]))
-def test_closing_what_the_editor_closed_leaves_brackets_balanced(
+def test_closing_brackets_from_the_editor_are_not_doubled(
     inner: str, sides: tuple[str, str]
 ) -> None:
     before, after = sides
-    whole = fitted(inner, before, after, False)
+    whole = fit_to_context(inner, before, after, False)
     assert whole == inner
-    for end in range(len(after) + 1):  # the model closes none, some or all of it
+    for end in range(len(after) + 1):  # the model closes none, some or all of them
         said = inner + after[:end] + ("\nnext()" if end == len(after) else "")
-        text = fitted(cut(said, before, after, False, True), before, after, False)
+        text = fit_to_context(truncate(said, before, after, False, True), before, after, False)
         assert text.rstrip() == inner
         left = scan(before + text + after)
-        assert not left.outer and len(left.open) == after.count("{")
+        assert not left.unmatched_closers and len(left.open) == after.count("{")
 
 
 @pytest.mark.parametrize(
@@ -121,18 +121,23 @@ def test_closing_what_the_editor_closed_leaves_brackets_balanced(
         ("    return", "", " value", " value"),
     ],
 )
-def test_one_line_repeats_nothing(before: str, after: str, answer: str, inserted: str) -> None:
+def test_a_single_line_repeats_nothing_after_the_cursor(
+    before: str, after: str, answer: str, inserted: str
+) -> None:
     if before == "x = ":
-        inserted = inserted.lstrip()  # the blank stands there already
-    assert fitted(cut(answer, before, after, False, True), before, after, False) == inserted
+        inserted = inserted.lstrip()  # the line has the blank already
+    assert (
+        fit_to_context(truncate(answer, before, after, False, True), before, after, False)
+        == inserted
+    )
 
 
 def complete(text: str, answer: str, ended: bool = True) -> str:
-    """The text with what is inserted at its `|`."""
+    """The text with the completion inserted at its `|`."""
     before, after = text.split("|")
-    lines = wants_lines(before, after, "auto")
-    whole = cut(answer, before, after, lines, ended)
-    return before + fitted(whole, before, after, lines) + after
+    lines = wants_multiline(before, after, "auto")
+    whole = truncate(answer, before, after, lines, ended)
+    return before + fit_to_context(whole, before, after, lines) + after
 
 
 METHOD = "class A:\n    def f(self):\n        |\n"
@@ -168,31 +173,31 @@ SCOPES = [
      "\tswitch x {\n\tcase 1:\n\t\ta()\n\t}\n"),
     ("while x do|\n", "\n  y()\nend\nz()\n", "while x do\n  y()\nend\n"),
     ("while x do|\nend\n", "\n  y()\nend\nz()\n", "while x do\n  y()\nend\n"),
-    # a block that is too deep as a whole
+    # a block indented too deeply as a whole
     ("\tfor {\n\t\t|\n\t}\n", "\tif a {\n\t\t\t\tb()\n\t\t\t}\n",
      "\tfor {\n\t\tif a {\n\t\t\tb()\n\t\t}\n\t}\n"),
     (METHOD, "    if a:\n            b\n", METHOD.replace("|", "if a:\n            b")),
-    # two lines that stand below together are not written again
+    # two lines that occur together below the cursor are not repeated
     ('def f():\n    """One\n    |\n    three\n    """\n    return 1\n',
      'two\n    """\n    return 1\n',
      'def f():\n    """One\n    two\n    three\n    """\n    return 1\n'),
-    # a block that is opened and left empty is half a statement
+    # an empty block at the end is dropped
     (METHOD, "a()\n        if b:\n    def g(self):\n", METHOD.replace("|", "a()")),
     (METHOD, "if b:\n    def g(self):\n", METHOD.replace("|", "")),
     ("|\n    a()\n", "if b:\n", "if b:\n    a()\n"),
     ("if (|\n", "a) {\n", "if (a) {\n"),
-    # Windows' line ends around
+    # CRLF around the cursor
     ("if (a) {\r\n  |\r\n}\r\n", "b();\n}\n", "if (a) {\r\n  b();\r\n}\r\n"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "answer", "result"), SCOPES)
-def test_an_answer_stays_in_its_scope(text: str, answer: str, result: str) -> None:
+def test_a_completion_stays_in_its_block(text: str, answer: str, result: str) -> None:
     assert complete(text, answer) == result
     before, after = text.split("|")
-    lines = wants_lines(before, after, "auto")
-    for stop in range(len(answer)):  # whatever the steps were
-        if end_of(answer[:stop], before, after, lines) is not None:
+    lines = wants_multiline(before, after, "auto")
+    for stop in range(len(answer)):  # however it was streamed
+        if find_end(answer[:stop], before, after, lines) is not None:
             assert complete(text, answer[:stop]) == result
 
 
@@ -200,16 +205,18 @@ def test_an_answer_stays_in_its_scope(text: str, answer: str, result: str) -> No
     st.lists(st.sampled_from(["a()", "b = 1", "if c:", "    d()"]), min_size=1, max_size=5),
     st.sampled_from(["\n\n    def g(self):\n        pass", "\ndef g():\n    pass", "\n\nx = 1"]),
 )
-def test_a_method_never_writes_what_follows_it(body: list[str], follows: str) -> None:
+def test_a_completion_in_a_method_does_not_write_what_follows_it(
+    body: list[str], follows: str
+) -> None:
     answer = "\n        ".join(body) + follows
     written = complete(METHOD, answer)
     assert "def g" not in written and "x = 1" not in written
-    assert all(width(line) >= 8 for line in written.split("\n")[2:] if line.strip())
+    assert all(indent_width(line) >= 8 for line in written.split("\n")[2:] if line.strip())
 
 
 @given(st.lists(WORDS, min_size=1, max_size=6, unique=True), st.data())
-def test_lines_that_stand_below_are_not_repeated(own: list[str], data: st.DataObject) -> None:
-    """The answer writes some new lines, then the ones that stand below already."""
+def test_lines_below_the_cursor_are_not_repeated(own: list[str], data: st.DataObject) -> None:
+    """The answer continues with the lines that are already below."""
     count = data.draw(st.integers(0, len(own) - 1))
     below = "\n".join(f"    {line}" for line in own[count:])
     text = f"def f():\n    |\n{below}\n"
@@ -218,50 +225,52 @@ def test_lines_that_stand_below_are_not_repeated(own: list[str], data: st.DataOb
     assert complete(text, answer) == f"def f():\n{wanted}{below}\n"
 
 
-def test_when_several_lines_are_asked_for() -> None:
+def test_when_several_lines_are_completed() -> None:
     for before, after, wanted in [
         ("", "", True), ("    ", "\nx", True), ("x = 1\n", "", True), ("def f():", "", True),
         ("if (a) {", "", True), ("if (a) {", "}", True), ("f(", ")", True), ("f(", "", True),
         ("f = () =>", "", True), ("x do", "", True), ("redo", "", False), ("x = ", "", False),
         ("f(", "a)", False), ("    ", "x", False), ("x: ", '"', False), ("# text", "", False),
     ]:  # fmt: skip
-        assert wants_lines(before, after, "auto") is wanted, (before, after)
-        assert wants_lines(before, after, "always") and not wants_lines(before, after, "never")
+        assert wants_multiline(before, after, "auto") is wanted, (before, after)
+        assert wants_multiline(before, after, "always") and not wants_multiline(
+            before, after, "never"
+        )
 
 
-def test_what_was_cut_off_ends_with_a_whole_statement() -> None:
+def test_a_cut_off_answer_ends_with_a_complete_statement() -> None:
     def left(answer: str, lines: bool = True) -> str:
-        return cut(answer, "    " if lines else "x = ", "", lines, ended=False)
+        return truncate(answer, "    " if lines else "x = ", "", lines, ended=False)
 
     assert left("a = 1\n    b = 2\n    c = f(") == "a = 1\n    b = 2"
     assert left("a = 1\n    b = f(\n        1,\n        2") == "a = 1"
     assert left("a = 1\n    if b:\n        c") == "a = 1"
     assert left("a();\n    if (b) {\n        c();\n        d") == "a();"
     assert left("if (b) {\n        c();\n        d") == "if (b) {\n        c();"
-    assert left("a = 1") == "a = 1"  # there is nothing better
+    assert left("a = 1") == "a = 1"  # nothing in it is complete
     assert left("total + coun", lines=False) == "total +"
     assert left("total", lines=False) == "total"
 
 
-def test_no_trailing_junk() -> None:
-    assert fitted("a   \n\n", "", "", True) == "a"
-    assert fitted("a \ufffd", "", "", False) == "a"
-    assert fitted(" \n \n", "", "", True) == ""
+def test_trailing_white_space_is_dropped() -> None:
+    assert fit_to_context("a   \n\n", "", "", True) == "a"
+    assert fit_to_context("a \ufffd", "", "", False) == "a"
+    assert fit_to_context(" \n \n", "", "", True) == ""
     assert line_before("a\rb") == "b" and line_after("a\r\nb") == "a"
 
 
 @given(st.lists(PIECES, max_size=12).map("".join))
-def test_brackets(text: str) -> None:
+def test_matched_brackets_stay_matched_as_the_text_grows(text: str) -> None:
     found = scan(text)
     places = [at for at, _ in found.closed] + [at for _, at in found.closed if at >= 0] + found.open
     assert len(set(places)) == len(places)
-    assert all(text[at] in PAIRS for at, _ in found.closed)
-    assert all(text[one] == PAIRS[text[at]] for at, one in found.closed if one >= 0)
-    growing = scan(text, whole=False)
-    assert growing.closed == scan(text + 'a"b\n)', whole=False).closed[: len(growing.closed)]
+    assert all(text[at] in OPENER_OF for at, _ in found.closed)
+    assert all(text[one] == OPENER_OF[text[at]] for at, one in found.closed if one >= 0)
+    growing = scan(text, complete=False)
+    assert growing.closed == scan(text + 'a"b\n)', complete=False).closed[: len(growing.closed)]
 
 
-def test_brackets_in_strings_are_none() -> None:
-    assert scan("f(')', \")\", `)`)").outer == []
-    assert scan("don't)").outer == [5] and scan("&'a str)").outer == [7]
-    assert scan("f'(' f'('").open == [] and scan('"\\")"').outer == []
+def test_brackets_in_strings_are_ignored() -> None:
+    assert scan("f(')', \")\", `)`)").unmatched_closers == []
+    assert scan("don't)").unmatched_closers == [5] and scan("&'a str)").unmatched_closers == [7]
+    assert scan("f'(' f'('").open == [] and scan('"\\")"').unmatched_closers == []
