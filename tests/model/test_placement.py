@@ -117,7 +117,7 @@ def test_a_shorter_context_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
     assert room_left(Size(0, 10, 0), 50, 300) == 30
     assert [one.message for one in caplog.records] == [
-        "memory for 30 tokens of 50 is left on this card: longer prompts are refused"
+        "memory for 30 of 50 tokens is left on this card: longer prompts are refused"
     ]
 
 

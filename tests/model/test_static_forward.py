@@ -229,13 +229,17 @@ def test_what_a_row_sees(seed: int) -> None:
         bits.append((bits[parent] if parent >= 0 else 0) | 1 << row)
     seen = torch.tensor([bit - (1 << 64) if bit >> 63 else bit for bit in bits])
     nothing = torch.empty(0)
-    now = StaticPass(base, len(parents), rows.parents, nothing, nothing, nothing, rows.positions, seen,
-               nothing, True, False)  # fmt: skip
+    now = StaticPass(
+        base, len(parents), rows.parents, nothing, nothing, nothing, rows.positions, seen, nothing,
+        True, False,
+    )  # fmt: skip
     assert torch.equal(visible(now), rows.mask(torch.device("cpu")))
     chain = [-1, *range(size)]
     rows = Rows.of(base, chain, torch.device("cpu"))
-    now = StaticPass(base, size + 1, rows.parents, nothing, nothing, nothing, rows.positions, seen,
-               nothing, False, False)  # fmt: skip
+    now = StaticPass(
+        base, size + 1, rows.parents, nothing, nothing, nothing, rows.positions, seen, nothing,
+        False, False,
+    )  # fmt: skip
     assert torch.equal(visible(now), rows.mask(torch.device("cpu")))
 
 

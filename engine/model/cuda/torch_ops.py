@@ -48,8 +48,8 @@ def turn(
 
 
 def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
-    """Attention over the committed and new rows of the cache: [rows, heads * head dim]. Padding rows
-    are zeros on a CPU."""
+    """Attention over the committed and new rows of the cache: [rows, heads * head dim]. Padding
+    rows are zeros on a CPU."""
     keys, values = now.keys[n], now.values[n]
     if q.device.type == "cpu":
         rows = Rows(now.base, now.parents, now.positions[: now.count])
