@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command import draftline, environment, one_line
+from tests.support.command import draftline_process, environment, one_line
 from tests.support.server import ANSWER, HELLO, PATIENCE, endless, http, until
 from ui.cli import serve
 from ui.errors import Failure
@@ -143,14 +143,14 @@ def test_addresses_that_cannot_be_had(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_options_that_are_none_and_models_that_cannot_be_had(tmp_path: Path) -> None:
-    result = draftline(tmp_path, "serve", "--queue", "0")
+    result = draftline_process(tmp_path, "serve", "--queue", "0")
     assert result.returncode == 2 and "0 is not 1 to 1000: see `" in one_line(result)
     parser = argparse.ArgumentParser()
     serve.add_parser(parser.add_subparsers())
     for wrong in (["--port", "70000"], ["--port", "x"], ["--queue", "1001"], ["--ports", "1"]):
         with pytest.raises(SystemExit):
             parser.parse_args(["serve", *wrong])
-    result = draftline(tmp_path, "serve", "--port", "0", "--model", tmp_path)
+    result = draftline_process(tmp_path, "serve", "--port", "0", "--model", tmp_path)
     assert result.returncode == 3 and result.stdout == b""
     assert b"config" in result.stderr.splitlines()[-1]
 

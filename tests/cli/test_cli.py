@@ -1,5 +1,4 @@
-"""The `draftline` command on its own: help, bad input, Ctrl-C. Each is one process, one line and
-an exit code, and the file as it was."""
+"""The `draftline` command as a whole: help, bad input, missing models, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import (
+    READY_COMMAND,
     chain_model,
     draftline,
+    draftline_process,
     environment,
     make_file,
     one_line,
     untouched,
 )
-
-CODE = "import sys\nfrom ui.cli.main import main\nprint('ready', flush=True)\nsys.exit(main())"
 
 
 @pytest.fixture
@@ -28,35 +27,56 @@ def file(tmp_path: Path) -> Path:
     return make_file(tmp_path)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["edit", "--help"]])
-def test_help_needs_no_torch_and_tells_the_exit_codes(tmp_path: Path, arguments: list[str]) -> None:
-    result = draftline(tmp_path, *arguments)
-    assert result.returncode == 0
-    assert b"130  interrupted" in result.stdout
-    assert result.stderr == b""
-
-
 @pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(["--help"], 0), (["--version"], None), (["edit", "missing", "-i", "x"], 2)],
+    "arguments",
+    [
+        [],
+        ["edit"],
+        ["ask"],
+        ["summarize"],
+        ["chat"],
+        ["serve"],
+        ["index"],
+        ["train", "drafter"],
+        ["train", "corpus"],
+        ["train", "eagle-head"],
+        ["two-models"],
+    ],
 )
-def test_what_needs_no_model_loads_no_torch(
-    tmp_path: Path, arguments: list[str], code: int | None
-) -> None:
+def test_help_lists_the_exit_codes(tmp_path: Path, arguments: list[str]) -> None:
+    result = draftline(tmp_path, *arguments, "--help")
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert b"exit codes:\n  0    " in result.stdout
+
+
+def test_commands_without_a_model_import_no_torch(tmp_path: Path) -> None:
+    """In one process: each command must leave torch to the next."""
+    commands = [
+        ["--help"], ["--version"], ["edit", "missing", "-i", "x"], ["ask", "--help"],
+        ["summarize", "--help"], ["chat", "--help"], ["drafters", "-v"],
+    ]  # fmt: skip
     script = (
         "import sys\nfrom ui.cli.main import main\n"
-        f"code = main({arguments!r})\n"
-        "print([name for name in ('torch', 'transformers') if name in sys.modules], code)"
+        f"codes = [main(command) for command in {commands!r}]\n"
+        "heavy = ('torch', 'transformers', 'tokenizers')\n"
+        "print(codes[:1] + codes[2:], [name for name in heavy if name in sys.modules])"
     )
-    command = [sys.executable, "-c", script]
-    result = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), capture_output=True)
-    loaded, said = result.stdout.splitlines()[-1].decode().rsplit(" ", 1)
-    assert loaded == "[]"
-    assert code is None or said == str(code)
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment(tmp_path), capture_output=True
+    )
+    assert result.stdout.splitlines()[-1] == b"[0, 2, 0, 0, 0, 0] []"
+
+
+def test_a_process_ends_with_the_exit_code_and_one_line(tmp_path: Path) -> None:
+    result = draftline_process(tmp_path, "edit", "missing.py", "-i", "x")
+    assert (result.returncode, one_line(result)) == (
+        2,
+        "draftline: missing.py: no such file: check the name\n",
+    )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ([], "required"),
         (["frobnicate"], "invalid choice"),
@@ -69,10 +89,10 @@ def test_what_needs_no_model_loads_no_torch(
         (["edit", "binary", "-i", "x"], "a binary file"),
         (["edit", "latin", "-i", "x"], "latin: not UTF-8 (byte 3 is 0xe9)"),
         (["edit", "/proc/self/mem", "-i", "x"], "Input/output error"),
-        (["edit", "my file.py", "-i", ""], "the instruction is empty"),
-        (["edit", "my file.py", "-i", " \n"], "the instruction is empty"),
-        (["edit", "my file.py", "-i", "-"], "the instruction is empty"),
-        (["edit", "my file.py", "-i", b"\xff"], "the instruction is not text"),
+        (["edit", "my file.py", "-i", ""], "-i: empty: say what to change"),
+        (["edit", "my file.py", "-i", " \n"], "-i: empty"),
+        (["edit", "my file.py", "-i", "-"], "-i: empty"),
+        (["edit", "my file.py", "-i", b"\xff"], "-i: not text"),
         (["edit", "my file.py", "-i", "x", "--lines", "5"], "outside my file.py: it has 4 lines"),
         (["edit", "my file.py", "-i", "x", "--lines", "0:2"], "it has 4 lines"),
         (["edit", "my file.py", "-i", "x", "--lines", "2:5"], "it has 4 lines"),
@@ -89,64 +109,88 @@ def test_what_needs_no_model_loads_no_torch(
         (["edit", "my file.py", "-i", "x", "--top-p", "0"], "top_p 0.0: must be above 0"),
         (["edit", "my file.py", "-i", "x", "--top-k", "-2"], "top_k -2: must be 0"),
         (["edit", "my file.py", "-i", "x", "--top-k", "few"], "few"),
-        (["edit", "my file.py", "-i", "x", "--max-tokens", "0"], "0 is not 1 or more"),
+        (
+            ["edit", "my file.py", "-i", "x", "--max-tokens", "0"],
+            "0: give a whole number of 1 or more",
+        ),
         (["edit", "my file.py", "-i", "x", "--device", "abacus"], "abacus"),
-        (["edit", "my file.py", "-i", "x", "--device", "cuda:0,cpu"], "several are cards"),
+        (["edit", "my file.py", "-i", "x", "--device", "cuda:0,cpu"], "numbered cards only"),
         (["edit", "my file.py", "-i", "x", "--dtype", "f8"], "f8"),
         (["edit", "my file.py", "-i", "x", "--workspace", "latin"], "latin: not a folder"),
         (["edit", "long.py", "-i", "x"], "81 lines"),
     ],
 )
-def test_bad_input_gets_one_line_and_code_2(
-    tmp_path: Path, file: Path, arguments: list[str], says: str
+def test_bad_input_is_one_line_and_code_2(
+    tmp_path: Path, file: Path, arguments: list[str], message: str
 ) -> None:
     (tmp_path / "binary").write_bytes(b"ab\0c")
     (tmp_path / "latin").write_bytes(b"caf\xe9\n")
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "long.py").write_bytes(b"x = 1\n" * 81)
     result = draftline(tmp_path, *arguments)
-    assert says in one_line(result)
+    assert message in one_line(result)
     assert result.returncode == 2
     assert untouched(file)
     assert not (tmp_path / "home").exists()
 
 
-def test_an_instruction_that_is_not_utf8_on_stdin(tmp_path: Path, file: Path) -> None:
+def test_an_instruction_on_stdin_that_is_not_utf8(tmp_path: Path, file: Path) -> None:
     result = draftline(tmp_path, "edit", file, "-i", "-", stdin=b"ab\xff")
     assert "not UTF-8 (byte 2)" in one_line(result)
     assert result.returncode == 2
 
 
-@pytest.mark.parametrize("name", ["qwen2.5-coder-0.5", "no/such/folder", "my file.py"])
-def test_a_model_that_cannot_be_had_is_code_3(tmp_path: Path, file: Path, name: str) -> None:
-    offline = environment(tmp_path) | {"HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "ui.cli", "edit", file.name, "-i", "x", "--model", name]
-    result = subprocess.run(command, cwd=tmp_path, env=offline, capture_output=True)
-    assert name.split("/")[0].split(" ")[0] in one_line(result)
+@pytest.mark.parametrize("name", ["qwen2.5-coder-0.5", "./no/such/folder", "my file.py"])
+def test_a_missing_model_is_code_3(tmp_path: Path, file: Path, name: str) -> None:
+    result = draftline(tmp_path, "edit", file.name, "-i", "x", "--model", name)
+    assert name in one_line(result)
     assert result.returncode == 3
     assert untouched(file)
 
 
+@pytest.mark.full
+def test_a_hub_id_without_a_network_is_code_3(tmp_path: Path, file: Path) -> None:
+    """In a process: the hub's client reads HF_HUB_OFFLINE when it is imported."""
+    result = draftline_process(
+        tmp_path,
+        *("edit", file.name, "-i", "x", "--model", "no/such-model"),
+        env=environment(tmp_path, HF_HUB_OFFLINE="1"),
+    )
+    assert "no/such-model" in one_line(result)
+    assert result.returncode == 3
+
+
+# -- Ctrl-C ------------------------------------------------------------------------------------
+
+
 @pytest.fixture(scope="session")
 def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that writes the same line again and again."""
+    """A model that repeats one line."""
     return chain_model(tmp_path_factory.mktemp("endless") / "model", "ab", "\n", context=30000)
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.05, 0.2, 0.5, 1.0, 2.0, "writing"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        0.0,
+        *(pytest.param(seconds, marks=pytest.mark.full) for seconds in (0.05, 0.2, 0.5, 1.0, 2.0)),
+        "writing",
+    ],
+)
 def test_ctrl_c_at_any_moment(file: Path, endless: Path, moment: float | str) -> None:
-    """Imports, load, reading and writing: one of the moments falls into each."""
+    """During imports, loading, prefill or writing: the outcome is the same."""
     arguments = ("edit", file.name, "-i", "x", "--lines", "2", "--apply", "--model", str(endless))
+    more = ("--max-tokens", "29000", "--no-speculation", "-v")
     process = subprocess.Popen(
-        [sys.executable, "-c", CODE, *arguments, "--max-tokens", "29000", "--no-speculation", "-v"],
+        [sys.executable, "-c", READY_COMMAND, *arguments, *more],
         cwd=file.parent,
         env=environment(file.parent),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert process.stdout and process.stdout.readline() == b"ready\n"
-    assert process.stderr
+    assert process.stdout and process.stderr
+    assert process.stdout.readline() == b"ready\n"
     if isinstance(moment, float):
         time.sleep(moment)
     else:

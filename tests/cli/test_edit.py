@@ -1,20 +1,17 @@
-"""Edits by the `draftline` command as a user runs it: two streams, an exit code, the file.
+"""`draftline edit`: the file, what is printed, and the exit code.
 
-The model is a chain: after each token comes one other, so it answers every edit with `x=9` and a
-closing fence. Real models and real edits are tested elsewhere.
+The model is a chain: each token determines the next, so it answers every edit with `x=9` and a
+closing fence.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,18 +20,23 @@ from tests.support.command import (
     EOS,
     FENCE,
     SOURCE,
+    Result,
     chain_model,
     draftline,
-    environment,
+    draftline_process,
     make_file,
     one_line,
     untouched,
 )
+from tests.support.questions import Terminal
+
+Chain = Callable[..., Path]
+SECOND_LINE = ("-i", "make it nine", "--lines", "2", "--dtype", "f32")
 
 
 @pytest.fixture(scope="session")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """chain(answer, end) -> folder of a chain model, made once a session."""
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    """chain(answer, end) -> the folder of a chain model, made once a session."""
     root = tmp_path_factory.mktemp("chains")
     made: dict[tuple[str, str], Path] = {}
 
@@ -52,16 +54,17 @@ def file(tmp_path: Path) -> Path:
     return make_file(tmp_path)
 
 
-def edit(file: Path, model: Path, *more: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+def edit(file: Path, model: Path, *more: str, stdin: bytes = b"") -> Result:
     """Edit the second line."""
-    arguments = ("-i", "make it nine", "--lines", "2", "--model", model, "--dtype", "f32", *more)
-    return draftline(file.parent, "edit", file.name, *arguments, **options)
+    return draftline(
+        file.parent, "edit", file.name, "--model", model, *SECOND_LINE, *more, stdin=stdin
+    )
 
 
 @pytest.mark.parametrize(
     "tool", [["git", "apply", "-"], ["patch", "-p1", "--binary"]], ids=["git", "patch"]
 )
-def test_the_diff_can_be_applied(file: Path, chain: Callable[..., Path], tool: list[str]) -> None:
+def test_the_diff_can_be_applied(file: Path, chain: Chain, tool: list[str]) -> None:
     result = edit(file, chain())
     assert (result.returncode, result.stderr) == (0, b"")
     assert untouched(file)
@@ -71,7 +74,7 @@ def test_the_diff_can_be_applied(file: Path, chain: Callable[..., Path], tool: l
 
 @pytest.mark.parametrize("more", [("--no-speculation",), ("--workspace", ".")])
 def test_apply_changes_the_line_and_nothing_else(
-    file: Path, chain: Callable[..., Path], more: tuple[str, ...]
+    file: Path, chain: Chain, more: tuple[str, ...]
 ) -> None:
     file.chmod(0o750)
     result = edit(file, chain(), "--apply", *more)
@@ -82,7 +85,7 @@ def test_apply_changes_the_line_and_nothing_else(
     assert sorted(path.name for path in file.parent.iterdir()) == ["home", "my file.py"]
 
 
-def test_json_holds_everything(file: Path, chain: Callable[..., Path]) -> None:
+def test_json_holds_everything(file: Path, chain: Chain) -> None:
     result = edit(file, chain(), "--json", "--stats")
     assert result.returncode == 0
     got = json.loads(result.stdout)
@@ -101,15 +104,12 @@ def test_json_holds_everything(file: Path, chain: Callable[..., Path]) -> None:
     assert untouched(file)
 
 
-def test_the_instruction_comes_from_stdin(file: Path, chain: Callable[..., Path]) -> None:
-    arguments = ("-i", "-", "--lines", "2", "--model", chain(), "--apply")
-    result = draftline(file.parent, "edit", file.name, *arguments, stdin=b"make it nine\n")
+def test_an_instruction_on_stdin(file: Path, chain: Chain) -> None:
+    result = edit(file, chain(), "-i", "-", "--apply", stdin=b"make it nine\n")
     assert (result.returncode, file.read_bytes()) == (0, EDITED)
 
 
-def test_nothing_to_change_is_said_and_is_no_failure(
-    file: Path, chain: Callable[..., Path]
-) -> None:
+def test_an_answer_without_changes_is_reported_and_is_code_0(file: Path, chain: Chain) -> None:
     for more in ((), ("--apply",)):
         result = edit(file, chain("x=1"), *more)
         assert "nothing changed" in one_line(result)
@@ -118,7 +118,7 @@ def test_nothing_to_change_is_said_and_is_no_failure(
 
 
 @pytest.mark.parametrize(
-    ("answer", "end", "more", "says"),
+    ("answer", "end", "more", "message"),
     [
         ("x=9", EOS, (), "without closing the code block"),
         ("x=9", FENCE, ("--max-tokens", "2"), "cut off after 2 tokens"),
@@ -126,17 +126,15 @@ def test_nothing_to_change_is_said_and_is_no_failure(
     ],
 )
 def test_a_bad_answer_is_refused(
-    file: Path, chain: Callable[..., Path], answer: str, end: str, more: tuple[str, ...], says: str
+    file: Path, chain: Chain, answer: str, end: str, more: tuple[str, ...], message: str
 ) -> None:
     result = edit(file, chain(answer, end), "--apply", *more)
-    assert says in one_line(result)
+    assert message in one_line(result)
     assert result.returncode == 1
     assert untouched(file)
 
 
-def test_a_refused_edit_as_json_has_an_error_and_no_text(
-    file: Path, chain: Callable[..., Path]
-) -> None:
+def test_a_refused_edit_as_json_has_an_error_and_no_text(file: Path, chain: Chain) -> None:
     result = edit(file, chain("x=9", EOS), "--json")
     got = json.loads(result.stdout)
     assert result.returncode == 1
@@ -144,9 +142,7 @@ def test_a_refused_edit_as_json_has_an_error_and_no_text(
     assert (got["text"], got["diff"], got["edits"], got["changed"]) == (None, "", [], False)
 
 
-def test_a_prompt_longer_than_the_context_is_bad_input(
-    file: Path, chain: Callable[..., Path]
-) -> None:
+def test_a_prompt_longer_than_the_context_is_bad_input(file: Path, chain: Chain) -> None:
     file.write_bytes(b"y=1\n" * 2000)
     result = edit(file, chain(), "--lines", "1:2000")
     assert "context" in one_line(result)
@@ -154,9 +150,7 @@ def test_a_prompt_longer_than_the_context_is_bad_input(
 
 
 @pytest.mark.full
-def test_a_whole_short_file_and_a_long_one_with_insistence(
-    file: Path, chain: Callable[..., Path]
-) -> None:
+def test_a_whole_file_that_is_short_or_allowed(file: Path, chain: Chain) -> None:
     for text, more in (("x=1\n", ()), ("x=1\n" * 81, ("--whole-file",))):
         file.write_text(text)
         arguments = ("-i", "nine", "--model", chain(), "--apply", *more)
@@ -165,19 +159,40 @@ def test_a_whole_short_file_and_a_long_one_with_insistence(
         assert file.read_bytes() == b"x=9\n"
 
 
+def test_a_process_prints_the_diff(file: Path, chain: Chain) -> None:
+    """The one end-to-end run in a process of its own."""
+    arguments = ("edit", file.name, "--model", chain(), *SECOND_LINE)
+    result = draftline_process(file.parent, *arguments)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout == edit(file, chain()).stdout
+
+
 @pytest.mark.full
-def test_a_reader_that_has_seen_enough(file: Path, chain: Callable[..., Path]) -> None:
+def test_a_closed_pipe_is_code_0(file: Path, chain: Chain) -> None:
+    """As of `draftline edit ... | head`."""
     reading, writing = os.pipe()
     os.close(reading)
-    result = edit(file, chain(), capture_output=False, stdout=writing, stderr=subprocess.PIPE)
+    result = draftline_process(
+        file.parent,
+        *("edit", file.name, "--model", chain(), *SECOND_LINE),
+        capture_output=False,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+    )
     os.close(writing)
     assert (result.returncode, result.stderr) == (0, b"")
 
 
 @pytest.mark.full
-def test_a_full_disk_under_stdout_is_one_line(file: Path, chain: Callable[..., Path]) -> None:
+def test_a_full_disk_under_stdout_is_one_line(file: Path, chain: Chain) -> None:
     with Path("/dev/full").open("wb") as full:
-        result = edit(file, chain(), capture_output=False, stdout=full, stderr=subprocess.PIPE)
+        result = draftline_process(
+            file.parent,
+            *("edit", file.name, "--model", chain(), *SECOND_LINE),
+            capture_output=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+        )
     assert result.returncode == 1
     assert result.stderr.count(b"\n") == 1 and b"No space left" in result.stderr
 
@@ -185,31 +200,16 @@ def test_a_full_disk_under_stdout_is_one_line(file: Path, chain: Callable[..., P
 # -- on a terminal -----------------------------------------------------------------------------
 
 
-def on_terminal(file: Path, model: Path, *more: str, **extra: str) -> tuple[int, str]:
-    """Exit code and what a terminal gets, stdout and stderr together."""
-    command = [sys.executable, "-m", "ui.cli", "edit", file.name, "-i", "nine", "--lines", "2"]
-    command += ["--model", str(model), *more]
-    ours, theirs = pty.openpty()
-    env = environment(file.parent) | extra
-    process = subprocess.Popen(
-        command, cwd=file.parent, env=env, stdin=theirs, stdout=theirs, stderr=theirs
+def on_terminal(file: Path, model: Path, *more: str, **variables: str) -> tuple[int, str]:
+    """The exit code, and what a terminal shows of stdout and stderr."""
+    terminal = Terminal(
+        file.parent, "edit", file.name, "--model", model, *SECOND_LINE, *more, **variables
     )
-    os.close(theirs)
-    seen = b""
-    while True:
-        try:
-            part = os.read(ours, 4096)
-        except OSError:  # the other side is closed
-            break
-        seen += part
-    os.close(ours)
-    return process.wait(timeout=180), seen.decode()
+    return terminal.end(), terminal.seen
 
 
 @pytest.mark.full
-def test_a_terminal_gets_colours_and_progress_unless_no_color(
-    file: Path, chain: Callable[..., Path]
-) -> None:
+def test_a_terminal_gets_colours_and_progress_unless_no_color(file: Path, chain: Chain) -> None:
     code, seen = on_terminal(file, chain(), "-v")
     assert code == 0
     assert "\x1b[32m+x=9" in seen and "\x1b[31m-x=1" in seen
@@ -219,7 +219,7 @@ def test_a_terminal_gets_colours_and_progress_unless_no_color(
     assert "+x=9" in seen and not re.search(r"\x1b\[[0-9;]*3[0-9]m", seen)
 
 
-def test_control_characters_do_not_reach_a_terminal(file: Path, chain: Callable[..., Path]) -> None:
+def test_control_characters_do_not_reach_a_terminal(file: Path, chain: Chain) -> None:
     file.write_bytes(b"# \x1b]0;title\x07\nx=1\n")
     code, seen = on_terminal(file, chain())
     assert code == 0

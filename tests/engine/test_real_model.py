@@ -13,7 +13,7 @@ from engine.model.torch_target import TorchTarget
 from engine.records import Draft
 from engine.weights import locate
 from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
-from tests.support.command import draftline
+from tests.support.command import draftline_process
 from ui.demo import INSTRUCTION, LINES, SAMPLE
 
 SMALL, DEFAULT = "smollm2-135m", "qwen2.5-coder-0.5b"
@@ -97,7 +97,7 @@ def test_the_demo_s_edit_is_right_through_the_command(tmp_path: Path) -> None:
     for option in ([], ["--no-speculation"]):
         file = tmp_path / "sample.py"
         file.write_text(TEXT, "utf-8")
-        found = draftline(
+        found = draftline_process(
             tmp_path, "edit", file.name, "-i", INSTRUCTION, "--model", model,
             "--lines", "{}:{}".format(*LINES), "--apply", "--stats", *option,
         )  # fmt: skip
@@ -110,7 +110,7 @@ def test_the_demo_s_edit_is_right_through_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_the_demo_compares_and_exits_well(tmp_path: Path) -> None:
-    found = draftline(tmp_path, "demo", "--model", str(locate(DEFAULT)))
+    found = draftline_process(tmp_path, "demo", "--model", str(locate(DEFAULT)))
     assert found.returncode == 0
     assert "both texts are equal" in found.stdout.decode()
 

@@ -1,47 +1,144 @@
-"""Running the `draftline` command in a process, on a file with all that is easily lost."""
+"""Run the `draftline` command, in this process or in one of its own, and the models and files that
+its tests use."""
 
 from __future__ import annotations
 
+import io
 import itertools
+import logging
 import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = b"\xef\xbb\xbfa = 'e\xcc\x81'\r\nx=1\r\nb = 2\nend"
-FENCE, EOS = "\n```", "<|end|>"  # how a chain may end
+FENCE, EOS = "\n```", "<|end|>"  # ends of a chain model's answers
 EDITED = SOURCE.replace(b"x=1", b"x=9")
-# The command, which says "ready" once Ctrl-C is its own.
-CODE = """import sys
+Result = subprocess.CompletedProcess[bytes]
+
+# The command, which prints "ready" as soon as it handles Ctrl-C.
+READY_COMMAND = """import sys
 from ui.cli import interrupt, main
 listen = interrupt.Interrupt.listen
-def told(self):
+def listen_and_report(self):
     listen(self)
     print("ready", flush=True)
-interrupt.Interrupt.listen = told
+interrupt.Interrupt.listen = listen_and_report
 sys.exit(main.main())
 """
 
 
-def environment(folder: Path) -> dict[str, str]:
-    quiet = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "TERM"}}
-    paths = os.pathsep.join([str(ROOT), quiet.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    return quiet | {"PYTHONPATH": paths, "DRAFTLINE_HOME": str(folder / "home"), "TERM": "xterm"}
+def environment(folder: Path, **variables: str) -> dict[str, str]:
+    """The environment of a command whose cache is `folder / "home"`."""
+    ours = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "TERM"}}
+    paths = os.pathsep.join([str(ROOT), ours.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    own = {"PYTHONPATH": paths, "DRAFTLINE_HOME": str(folder / "home"), "TERM": "xterm"}
+    return ours | own | variables
 
 
 def draftline(
+    folder: Path,
+    *arguments: str | Path | bytes,
+    stdin: bytes = b"",
+    cache: Path | None = None,
+    **variables: str,
+) -> Result:
+    """Run the command in this process, with `folder` as its current folder. Its cache is `home` in
+    `cache`, by default in `folder`; `variables` are added to the environment."""
+    from ui.cli.main import main
+
+    argv = [os.fsdecode(argument) for argument in arguments]
+    before = Path.cwd()
+    with (
+        _environment(environment(cache or folder, **variables)),
+        _process_state(),
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        os.chdir(folder)
+        try:
+            with _redirected(stdin, out.fileno(), err.fileno()):
+                code = main(argv)
+        finally:
+            os.chdir(before)
+        out.seek(0)
+        err.seek(0)
+        return Result(argv, code, out.read(), err.read())
+
+
+def draftline_process(
     folder: Path, *arguments: str | Path | bytes, stdin: bytes = b"", **options: Any
-) -> subprocess.CompletedProcess[bytes]:
-    """Run the command in `folder`."""
+) -> Result:
+    """Run the command in a process of its own, with `folder` as its current folder."""
     command = [sys.executable, "-m", "ui.cli", *arguments]
     given = {"input": stdin, "capture_output": True, "timeout": 300} | options
-    return subprocess.run(command, cwd=folder, env=environment(folder), **given)
+    return subprocess.run(command, **{"cwd": folder, "env": environment(folder)} | given)
 
 
-def one_line(result: subprocess.CompletedProcess[bytes]) -> str:
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _process_state() -> Iterator[None]:
+    """Restore what commands change in their process: signal handlers, logging, torch's threads."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    root, transformers = logging.getLogger(), logging.getLogger("transformers")
+    loggers = [(root, root.level, root.handlers[:]), (transformers, transformers.level, None)]
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if torch else 0
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for logger, level, before in loggers:
+            logger.setLevel(level)
+            if before is not None:
+                logger.handlers[:] = before
+        if torch:
+            torch.set_num_threads(threads)
+
+
+@contextmanager
+def _redirected(stdin: bytes, out: int, err: int) -> Iterator[None]:
+    """Redirect file descriptors 1 and 2, which child processes inherit, and `sys`'s streams."""
+    streams = sys.stdin, sys.stdout, sys.stderr
+    saved = {number: os.dup(number) for number in (1, 2)}
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        sys.stdin, sys.stdout, sys.stderr = streams
+        for number, copy in saved.items():
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+def one_line(result: Result) -> str:
     """The only line of stderr, `draftline: what: remedy`; nothing on stdout."""
     assert result.stdout == b""
     line = result.stderr.decode()
@@ -50,7 +147,7 @@ def one_line(result: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def make_file(folder: Path) -> Path:
-    """A small file with a BOM, NFD, mixed line ends and no final one; its time is 1."""
+    """A file with a BOM, NFD, mixed line ends and no final one; its modification time is 1."""
     path = folder / "my file.py"
     path.write_bytes(SOURCE)
     os.utime(path, (1, 1))
@@ -58,6 +155,7 @@ def make_file(folder: Path) -> Path:
 
 
 def untouched(file: Path) -> bool:
+    """Whether a file of `make_file` was never written."""
     return file.read_bytes() == SOURCE and file.stat().st_mtime == 1
 
 

@@ -1,5 +1,5 @@
 """What the tests of `draftline ask`, `summarize` and `chat` share: a model that answers one word,
-files to ask about, the command in this process and in another one."""
+files to ask about, and the command on a terminal."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.command import CODE, EOS, chain_model, environment
+from tests.support.command import EOS, READY_COMMAND, chain_model, environment
 
-WORD = "FLASK_DEBUG"  # what the model says to everything; no letter comes twice
+TIMEOUT_S = 180.0
+WORD = "FLASK_DEBUG"  # the answer to everything; no letter occurs twice
 GUIDE = (
     "# Guide\n\nThe variable `FLASK_DEBUG` turns the debugger on.\n\n"
     "## Other\n\nA table has rows and columns, as many as there is room for.\n"
@@ -26,12 +27,12 @@ GUIDE = (
 
 
 def make_model(folder: Path, word: str = WORD) -> Path:
-    """A model whose every answer is that word; a prompt without a template ends in a blank."""
+    """A model that always answers `word`; a prompt without a template ends in a blank."""
     return chain_model(folder, f" {word}", EOS, context=8192)
 
 
 def make_files(folder: Path) -> Path:
-    """guide.md, and next to it others that are read or refused."""
+    """guide.md, and beside it files that can and cannot be read."""
     (folder / "guide.md").write_text(GUIDE, "utf-8")
     (folder / "other.txt").write_text("Nothing but prose.\n", "utf-8")
     (folder / "empty.txt").write_text("", "utf-8")
@@ -39,7 +40,7 @@ def make_files(folder: Path) -> Path:
 
 
 def make_embedder(folder: Path, topics: Sequence[str]) -> Path:
-    """A real model of model2vec, as small as can be: one dimension for the words of each topic."""
+    """A tiny model2vec model: one dimension for the words of each topic."""
     model2vec = pytest.importorskip("model2vec")
     from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -55,26 +56,16 @@ def make_embedder(folder: Path, topics: Sequence[str]) -> Path:
     return folder
 
 
-def run(*arguments: str | Path) -> int:
-    """The command in this process, as ui/cli/main.py starts it; its exit code."""
-    from ui.cli.main import _parser
-
-    args = _parser().parse_args([str(one) for one in arguments])
-    code: int = args.run(args)
-    return code
-
-
 class Terminal:
     """The command in a process of its own, on a terminal that can be typed into."""
 
-    def __init__(self, folder: Path, *arguments: str | Path, **extra: str) -> None:
-        command = [sys.executable, "-c", CODE, *map(str, arguments)]
-        self.ours, theirs = pty.openpty()
-        env = environment(folder) | extra
+    def __init__(self, folder: Path, *arguments: str | Path, **variables: str) -> None:
+        command = [sys.executable, "-c", READY_COMMAND, *map(str, arguments)]
+        self._ours, theirs = pty.openpty()
         self.process: subprocess.Popen[bytes] = subprocess.Popen(
             command,
             cwd=folder,
-            env=env,
+            env=environment(folder, **variables),
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -82,39 +73,34 @@ class Terminal:
         )
         os.close(theirs)
         self.seen = ""
-        self.at = 0  # what was waited for ends there
+        self._position = 0  # `until` searches from here
 
-    def until(self, text: str, seconds: float = 180) -> None:
-        """Wait until this was shown, after what was waited for before."""
-        deadline = time.monotonic() + seconds
-        while (found := self.seen.find(text, self.at)) < 0:
+    def until(self, text: str) -> None:
+        """Wait until `text` is shown behind what was waited for before."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while (found := self.seen.find(text, self._position)) < 0:
             assert time.monotonic() < deadline, f"no {text!r} in {self.seen[-999:]!r}"
-            waiting = bool(select.select([self.ours], [], [], 1)[0])
-            assert not waiting or self._read(), f"no {text!r} in {self.seen[-999:]!r}"
-        self.at = found + len(text)
+            readable = bool(select.select([self._ours], [], [], 1)[0])
+            assert not readable or self._read(), f"no {text!r} in {self.seen[-999:]!r}"
+        self._position = found + len(text)
 
     def type(self, text: str) -> None:
-        os.write(self.ours, text.encode())
+        os.write(self._ours, text.encode())
 
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
 
     def end(self) -> int:
-        """Everything that is still shown; the exit code."""
+        """Wait for the end of the output; the exit code."""
         while self._read():
             pass
-        os.close(self.ours)
-        return self.process.wait(timeout=180)
+        os.close(self._ours)
+        return self.process.wait(TIMEOUT_S)
 
     def _read(self) -> bool:
         try:
-            part = os.read(self.ours, 4096)
+            part = os.read(self._ours, 4096)
         except OSError:  # the other side is closed
             return False
         self.seen += part.decode("utf-8", "replace")
         return bool(part)
-
-
-def lines(data: bytes) -> list[str]:
-    """Captured output as text."""
-    return data.decode().splitlines()

@@ -114,11 +114,13 @@ class AnswerView:
 
     def progress(self, stage: str, done: int, total: int) -> None:
         """Show an engine's progress while it fetches and loads; safe to call from any thread.
-        Without a terminal each stage that takes long, which has a total, is printed once."""
+        Without a terminal each stage that takes long, which has a total, is printed once, unless
+        stderr is for the text."""
         name = stage.split(" (part")[0]
         if total and not self._stderr.is_terminal and name not in self._reported:
             self._reported.add(name)
-            say(name)
+            if not self.on_stderr:
+                say(name)
         self.phase(f"{stage}: {done / total:.0%}" if total else stage)
 
     def legend(self, colours: Mapping[str, str] = SOURCE_COLOURS) -> None:
