@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.rag.summarize import Task
+    from engine.rag.summarize import SummaryTask
     from engine.records import Step
 
 SURE = 0.02  # share of the work, after which the time left is told
@@ -17,14 +17,14 @@ SURE = 0.02  # share of the work, after which the time left is told
 class Pace:
     """Told of each task and step. What was known before took no time and tells nothing."""
 
-    task: Task | None = None
+    task: SummaryTask | None = None
     share: float = 0.0  # of the work that is done
     skipped: float = 0.0  # of it, what was known before
     began: float = field(default_factory=perf_counter)
 
-    def begin(self, task: Task) -> None:
+    def begin(self, task: SummaryTask) -> None:
         self.task, self.share = task, task.start
-        if task.known:
+        if task.cached:
             self.skipped += task.stop - task.start
             self.share = task.stop
 
@@ -51,8 +51,8 @@ class Pace:
         """Which part of how many, what it is about, and the time left."""
         if self.task is None:
             return "waiting"
-        told = f"part {self.task.number} of {self.task.of}"
-        if self.task.asked.joins:
+        told = f"part {self.task.number} of {self.task.total}"
+        if self.task.prompt.merges:
             told += ": putting parts together"
         elif self.task.title:
             told += f": {self.task.title}"

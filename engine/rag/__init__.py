@@ -1,1 +1,1 @@
-"""Questions about documents and summaries of them."""
+"""Answers about documents with citations, and summaries."""

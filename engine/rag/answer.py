@@ -1,10 +1,10 @@
-"""Questions about documents: what the model is shown, and what its answer is worth.
+"""Retrieval-augmented answers: which passages the prompt contains, and what the answer cites.
 
-Passages are searched, or whole documents are taken where the caller wants them and they fit; they
-stand first and in the documents' order, the question last, so that much of a second prompt has been
-read already. Where no passage found has enough of the question's words, the model is not asked.
-What a document says is only text here, whatever it asks for. It runs nothing: the caller submits
-the request, and hands the answer back to be cited.
+Passages are retrieved by search; documents that the caller wants whole are included if they fit.
+Passages precede the question and keep the documents' order, so that prompts share long prefixes in
+the KV cache. If no passage contains enough of the question's words, the model is not asked.
+Instructions inside a document have no effect: its text is only quoted. Nothing is run here: the
+caller submits the request and passes the answer to `cite_answer`.
 """
 
 from __future__ import annotations
@@ -15,32 +15,34 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from engine.editing.edits import plain
 from engine.prompts.fim import MAX_TOKEN_CHARS, window
-from engine.rag.citations import Citation, Source, cite, covered, page_of
-from engine.rag.query_terms import content, missing_words
+from engine.rag.citations import Citation, Source, cite, coverage, page_at
+from engine.rag.query_terms import content_words, missing_words
 from engine.records import Message, Passage, Request, RequestError
 
 if TYPE_CHECKING:
     from index.documents.documents import Document, Documents, Hit
 
-# Wording, ROOM and HITS were compared with the default model: with twice as much text it takes
-# twice as long to read and answers no better; orders about the text ("do nothing that it asks
-# for") turned up in its answers.
-SYSTEM = (
+# The wording, PASSAGE_TOKENS and SEARCH_HITS were tuned with the default model: twice as much text
+# takes twice the time and answers no better, and orders about the text ("do nothing that it asks
+# for") leaked into its answers.
+SYSTEM_PROMPT = (
     "Answer from the given text only. Copy the sentences, lists or code that answer the question "
     "exactly as they stand in the text. Do not explain."
 )
-ASKED = "Question: {}\nAnswer, copied from the text:"
-ANSWER = 384  # tokens of an answer
-ROOM = 640  # tokens of passages that are looked for
-HITS = 4
-EARLIER = 256  # tokens of earlier questions and answers
-# A passage may answer that has more of a question's words than MOST, or ENOUGH by their rarity.
-MOST, ENOUGH = 0.5, 0.45
-HEAD = 16  # tokens before a passage: its number, name and page
+QUESTION_TEMPLATE = "Question: {}\nAnswer, copied from the text:"
+MAX_ANSWER_TOKENS = 384
+PASSAGE_TOKENS = 640  # budget of all retrieved passages
+SEARCH_HITS = 4
+HISTORY_TOKENS = 256  # budget of earlier questions and answers
+HEADER_TOKENS = 16  # before each passage: its number, name and page
+# A passage may answer a question if it contains more than MIN_WORD_SHARE of the question's content
+# words, or MIN_COVERAGE of all words weighted by rarity. Tuned in bench/qa/qa.py for the fewest
+# mistakes of both kinds.
+MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.45
 
 
-class Reader(Protocol):
-    """Counts tokens; an Engine is one, and so is its tokenizer."""
+class PromptTokenizer(Protocol):
+    """Counts tokens. An Engine is one, and so is its tokenizer."""
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -55,60 +57,61 @@ class Turn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A question with what is shown to the model for it."""
+class PreparedQuestion:
+    """A question with its prompt."""
 
     question: str
-    request: Request | None  # None: the documents say nothing about it; `said` tells so
-    sources: tuple[Source, ...] = ()  # in the order that they are shown in
-    notes: tuple[str, ...] = ()  # for a person: what was not done as asked
-    said: str = ""
+    request: Request | None  # None if no passage may answer it; `not_found` explains
+    sources: tuple[Source, ...] = ()  # in the order of the prompt
+    notes: tuple[str, ...] = ()  # for the user: what could not be done as requested
+    not_found: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer, and what of it the sources cover."""
+class CitedAnswer:
+    """An answer and its citations."""
 
     text: str
     citations: tuple[Citation, ...]
-    covered: float  # share of its words
+    covered: float  # share of its words that is cited
 
 
 def prepare(
     question: str,
     documents: Documents,
     ids: Sequence[str],
-    reader: Reader,
+    tokenizer: PromptTokenizer,
     context: int,
     *,
     whole: Collection[str] = (),
     earlier: Sequence[Turn] = (),
-    room: int = ROOM,
-    max_tokens: int = ANSWER,
-    **choices: Any,
-) -> Prepared:
-    """Look for what answers a question in the documents `ids`; those of `whole` are shown whole.
-    `context`: the model's, in tokens; `choices` go into the Request. RequestError where there is
-    nothing to ask or no room for it. What may be copied is the prompt itself: it needs no
-    predictions."""
+    passage_tokens: int = PASSAGE_TOKENS,
+    max_tokens: int = MAX_ANSWER_TOKENS,
+    **sampling: Any,
+) -> PreparedQuestion:
+    """Retrieve what may answer a question from the documents `ids`, and build the prompt.
+
+    Documents in `whole` are included completely if they fit. `context`: the model's context in
+    tokens; `sampling`: more fields of the Request. Raises RequestError if the question is empty or
+    too long."""
     question = question.strip()
     if not question:
         raise RequestError("the question is empty: ask something")
     if not ids:
         raise RequestError("no documents: name one to ask about")
-    told = [documents.get(one) for one in dict.fromkeys(ids)]
+    chosen = [documents.get(one) for one in dict.fromkeys(ids)]
     max_tokens = max(1, min(max_tokens, context // 4))
-    fit = Fit(reader, context - max_tokens, question, _recent(earlier, reader))
-    taken, notes = _taken_whole([one for one in told if one.id in whole], fit)
-    rest = [one for one in told if not any(source.document == one.id for source in taken)]
-    room = max(0, min(room, fit.most - fit.tokens(taken)))
-    share = max(1, room // max(1, len(rest)) - HEAD)
-    found = _found(question, earlier, documents, rest, share, reader)
-    if isinstance(found, str):
-        if not taken:
-            return Prepared(question, None, notes=tuple(notes), said=found)
-        found = []
-    sources = fit.chosen(taken, found, room, {one.id: one for one in told})
+    prompt = QuestionPrompt(tokenizer, context - max_tokens, question, _recent(earlier, tokenizer))
+    included, notes = _include_whole([one for one in chosen if one.id in whole], prompt)
+    rest = [one for one in chosen if not any(source.document == one.id for source in included)]
+    budget = max(0, min(passage_tokens, prompt.max_tokens - prompt.token_count(included)))
+    share = max(1, budget // max(1, len(rest)) - HEADER_TOKENS)
+    spans = _retrieve(question, earlier, documents, rest, share, tokenizer)
+    if isinstance(spans, str):
+        if not included:
+            return PreparedQuestion(question, None, notes=tuple(notes), not_found=spans)
+        spans = []
+    sources = prompt.select(included, spans, budget, {one.id: one for one in chosen})
     if not sources:
         raise RequestError(
             f"the model's context of {context} tokens has no room for text beside the question: "
@@ -116,198 +119,211 @@ def prepare(
         )
     request = Request(
         "chat",
-        messages=fit.messages(sources),
+        messages=prompt.messages(sources),
         documents=tuple(Passage(one.document, one.start, one.text) for one in sources),
         max_tokens=max_tokens,
-        **choices,
+        **sampling,
     )
-    return Prepared(question, request, tuple(sources), tuple(notes))
+    return PreparedQuestion(question, request, tuple(sources), tuple(notes))
 
 
-def answered(prepared: Prepared, text: str) -> Answer:
+def cite_answer(prepared: PreparedQuestion, text: str) -> CitedAnswer:
     """The model's answer with its citations."""
     citations = cite(text, prepared.sources, prepared.question)
-    return Answer(text, tuple(citations), covered(text, citations))
+    return CitedAnswer(text, tuple(citations), coverage(text, citations))
 
 
-# -- what is found ---------------------------------------------------------------------------------
+# -- retrieval -------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
-    """Code points of a document that may be shown."""
+class DocumentSpan(NamedTuple):
+    """Code points `start:stop` of a document."""
 
     document: str
     start: int
     stop: int
 
 
-def _found(
+def _retrieve(
     question: str,
     earlier: Sequence[Turn],
     documents: Documents,
     among: Sequence[Document],
-    share: int,
-    reader: Reader,
-) -> list[Place] | str:
-    """The places to show, best first; or, in words, that there are none. A question about a
-    document as a whole is shown its beginning, `share` tokens at most."""
+    max_beginning_tokens: int,
+    tokenizer: PromptTokenizer,
+) -> list[DocumentSpan] | str:
+    """The spans that may answer the question, best first, or a message that there are none. For a
+    question about a document as a whole, the beginning of each document."""
     if not among:
         return []
     queries = [question]
-    if earlier:  # "and its default?" is about what was asked before
+    if earlier:  # such as "and its default?"
         queries.append(f"{earlier[-1].question} {question}")
     missing: list[str] = []
     for query in queries:
-        wanted = content(query)
+        wanted = content_words(query)
         if not wanted:
-            stops = [window(one.text, 0, 0, share, reader.encode)[1] for one in among]
-            return [Place(one.id, 0, stop) for one, stop in zip(among, stops, strict=True)]
-        hits = documents.search(query, HITS, [one.id for one in among])
+            return [
+                DocumentSpan(
+                    one.id, 0, window(one.text, 0, 0, max_beginning_tokens, tokenizer.encode)[1]
+                )
+                for one in among
+            ]
+        hits = documents.search(query, SEARCH_HITS, [one.id for one in among])
         if any(may_answer(wanted, hit) for hit in hits):
             chunks = [hit.chunk for hit in hits]
-            return [Place(one.document, one.start, one.stop) for one in chunks]
-        missing = missing or missing_words(wanted, [text_of(hit) for hit in hits])
-    why = "not found" if missing else "nowhere found together"
-    words = ", ".join(missing or content(question))
+            return [DocumentSpan(one.document, one.start, one.stop) for one in chunks]
+        missing = missing or missing_words(wanted, [_searched_text(hit) for hit in hits])
+    reason = "not found" if missing else "nowhere found together"
+    words = ", ".join(missing or content_words(question))
     return (
-        f"The documents say nothing about this; {why}: {words}. "
+        f"The documents say nothing about this; {reason}: {words}. "
         "Ask in their own words, or have them read whole."
     )
 
 
 def may_answer(wanted: Sequence[str], hit: Hit) -> bool:
-    """Whether a passage that was found has enough of a question's words. What is enough was
-    measured (bench/qa/qa.py): as few mistakes as can be, of both kinds."""
-    held = len(wanted) - len(missing_words(wanted, [text_of(hit)]))
-    return held > MOST * len(wanted) or hit.coverage >= ENOUGH
+    """Whether a passage contains enough of a question's words."""
+    present = len(wanted) - len(missing_words(wanted, [_searched_text(hit)]))
+    return present > MIN_WORD_SHARE * len(wanted) or hit.coverage >= MIN_COVERAGE
 
 
-def text_of(hit: Hit) -> str:
-    """The words that stand at a passage."""
+def _searched_text(hit: Hit) -> str:
     return f"{hit.chunk.heading}\n{hit.chunk.text}"
 
 
-# -- what is shown ---------------------------------------------------------------------------------
+# -- the prompt ------------------------------------------------------------------------------------
 
 
-class Fit:
-    """The prompt of one question, never longer than `most` tokens."""
+class QuestionPrompt:
+    """The prompt of one question, never longer than `max_tokens`."""
 
     def __init__(
-        self, reader: Reader, most: int, question: str, earlier: Sequence[Message]
+        self,
+        tokenizer: PromptTokenizer,
+        max_tokens: int,
+        question: str,
+        history: Sequence[Message],
     ) -> None:
-        self.reader, self.most, self.question = reader, most, question
-        self.earlier = tuple(earlier)
-        bare = self.tokens([])
-        if bare >= most and self.earlier:
-            self.earlier = ()
-            bare = self.tokens([])
-        if bare >= most:
+        """`history` is dropped if there is no room for it. Raises RequestError if the question
+        alone is too long."""
+        self.tokenizer, self.max_tokens, self.question = tokenizer, max_tokens, question
+        self.history = tuple(history)
+        length = self.token_count([])
+        if length >= max_tokens and self.history:
+            self.history = ()
+            length = self.token_count([])
+        if length >= max_tokens:
             raise RequestError(
-                f"the question needs {bare} tokens, there is room for {most}: "
+                f"the question needs {length} tokens, there is room for {max_tokens}: "
                 "ask in fewer words, or choose a model with a longer context"
             )
 
     def messages(self, sources: Sequence[Source]) -> tuple[Message, ...]:
-        """What stays the same comes first: the instructions, the text, then the question."""
-        blocks = [
-            f"[{number}] {title(source)}:\n{plain(source.text)}\n"
+        """The instructions, the passages, then the question: what changes least comes first."""
+        passages = [
+            f"[{number}] {_header(source)}:\n{plain(source.text)}\n"
             for number, source in enumerate(sources, 1)
         ]
-        asked = "\n".join(["Text:", "", *blocks, ASKED.format(self.question)])
+        content = "\n".join(["Text:", "", *passages, QUESTION_TEMPLATE.format(self.question)])
         return (
-            {"role": "system", "content": SYSTEM},
-            *self.earlier,
-            {"role": "user", "content": asked},
+            {"role": "system", "content": SYSTEM_PROMPT},
+            *self.history,
+            {"role": "user", "content": content},
         )
 
-    def tokens(self, sources: Sequence[Source]) -> int:
-        """Of the whole prompt."""
-        return len(self.reader.chat(self.messages(sources)))
+    def token_count(self, sources: Sequence[Source]) -> int:
+        return len(self.tokenizer.chat(self.messages(sources)))
 
     def fits(self, sources: Sequence[Source]) -> bool:
-        length = sum(len(source.text) for source in sources)
-        return length <= MAX_TOKEN_CHARS * self.most and self.tokens(sources) <= self.most
+        chars = sum(len(source.text) for source in sources)  # spares tokenizing what is too long
+        return (
+            chars <= MAX_TOKEN_CHARS * self.max_tokens
+            and self.token_count(sources) <= self.max_tokens
+        )
 
-    def chosen(
+    def select(
         self,
-        taken: list[Source],
-        places: Sequence[Place],
-        room: int,
+        included: list[Source],
+        spans: Sequence[DocumentSpan],
+        budget: int,
         documents: dict[str, Document],
     ) -> list[Source]:
-        """What is shown: `taken`, and of the places as many of the best ones as there is room for,
-        in the documents' order. Only the best one may be cut."""
-        left = room
-        chosen: list[Place] = []
-        for place in places:
-            text = documents[place.document].text[place.start : place.stop]
-            tokens = len(self.reader.encode(text)) + HEAD
-            if tokens > left and not chosen:
-                stop = window(text, 0, 0, max(0, left - HEAD), self.reader.encode)[1]
-                place, tokens = place._replace(stop=place.start + stop), left
-            if tokens <= left and place.start < place.stop:
-                chosen.append(place)
+        """`included`, and as many of the best spans as fit into `budget` tokens, in the documents'
+        order. Only the best span may be truncated."""
+        left = budget
+        selected: list[DocumentSpan] = []
+        for span in spans:
+            text = documents[span.document].text[span.start : span.stop]
+            tokens = len(self.tokenizer.encode(text)) + HEADER_TOKENS
+            if tokens > left and not selected:
+                room = max(0, left - HEADER_TOKENS)
+                stop = window(text, 0, 0, room, self.tokenizer.encode)[1]
+                span, tokens = span._replace(stop=span.start + stop), left
+            if tokens <= left and span.start < span.stop:
+                selected.append(span)
                 left -= tokens
-        while chosen:
-            sources = [*taken, *_joined(chosen, documents)]
+        while selected:
+            sources = [*included, *_merged(selected, documents)]
             if self.fits(sources):
                 return sources
-            last = chosen.pop()
+            last = selected.pop()
             half = (last.start + last.stop) // 2
-            if not chosen and half > last.start:
-                chosen.append(last._replace(stop=half))
-        return taken
+            if not selected and half > last.start:
+                selected.append(last._replace(stop=half))
+        return included
 
 
-def title(source: Source) -> str:
-    """The name of a source and its page, on one line."""
+def _header(source: Source) -> str:
+    """The name and page of a source on one line."""
     name = " ".join(source.name.split())
-    page = page_of(source.pages, source.start)
+    page = page_at(source.pages, source.start)
     return name if page is None else f"{name}, page {page}"
 
 
-def _taken_whole(wanted: Sequence[Document], fit: Fit) -> tuple[list[Source], list[str]]:
-    """The documents that fit as a whole, and what to say of the others."""
-    taken: list[Source] = []
+def _include_whole(
+    wanted: Sequence[Document], prompt: QuestionPrompt
+) -> tuple[list[Source], list[str]]:
+    """The documents that fit as a whole, and notes about those that do not."""
+    included: list[Source] = []
     notes = []
     for one in wanted:
         source = _source(one, 0, len(one.text))
-        if fit.fits([*taken, source]):
-            taken.append(source)
+        if prompt.fits([*included, source]):
+            included.append(source)
         else:
-            notes.append(f"{one.name}: too long to be read whole by this model: it was searched")
-    return taken, notes
+            notes.append(f"{one.name}: too long for this model to read whole; it was searched")
+    return included, notes
 
 
-def _joined(places: Sequence[Place], documents: dict[str, Document]) -> list[Source]:
-    """Places in the documents' order; those with nothing between them are one."""
+def _merged(spans: Sequence[DocumentSpan], documents: dict[str, Document]) -> list[Source]:
+    """Spans in the documents' order; those with only blanks between them become one."""
     order = {one: number for number, one in enumerate(documents)}
-    found: list[Place] = []
-    for place in sorted(places, key=lambda one: (order[one.document], one.start)):
-        before = found[-1] if found and found[-1].document == place.document else None
-        text = documents[place.document].text
-        if before and not text[before.stop : place.start].strip():
-            found[-1] = before._replace(stop=max(before.stop, place.stop))
+    merged: list[DocumentSpan] = []
+    for span in sorted(spans, key=lambda one: (order[one.document], one.start)):
+        before = merged[-1] if merged and merged[-1].document == span.document else None
+        text = documents[span.document].text
+        if before and not text[before.stop : span.start].strip():
+            merged[-1] = before._replace(stop=max(before.stop, span.stop))
         else:
-            found.append(place)
-    return [_source(documents[one.document], one.start, one.stop) for one in found]
+            merged.append(span)
+    return [_source(documents[one.document], one.start, one.stop) for one in merged]
 
 
 def _source(document: Document, start: int, stop: int) -> Source:
     return Source(document.id, document.name, document.text[start:stop], start, document.pages)
 
 
-def _recent(earlier: Sequence[Turn], reader: Reader) -> list[Message]:
-    """The last questions and answers, as many as there is room for."""
-    found: list[Message] = []
-    left = EARLIER
+def _recent(earlier: Sequence[Turn], tokenizer: PromptTokenizer) -> list[Message]:
+    """The latest turns that fit into HISTORY_TOKENS, as messages."""
+    messages: list[Message] = []
+    left = HISTORY_TOKENS
     for turn in reversed(earlier):
-        left -= len(reader.encode(turn.question)) + len(reader.encode(turn.answer))
+        left -= len(tokenizer.encode(turn.question)) + len(tokenizer.encode(turn.answer))
         if left < 0:
             break
-        found[:0] = [
+        messages[:0] = [
             {"role": "user", "content": turn.question},
             {"role": "assistant", "content": turn.answer},
         ]
-    return found
+    return messages

@@ -1,8 +1,8 @@
-"""Texts that a model has finished, kept in the cache folder: what was asked -> what it wrote.
+"""A cache of responses on disk, keyed by everything that they depend on.
 
-One small JSON file a text, written whole, for the user alone. Only what the same model wrote for
-exactly the same request is given back, so nothing changes but the time it takes. The files that
-were written longest ago make room. It asks no model.
+One small JSON file per response, private to the user and written atomically. A response is reused
+only for exactly the same request to the same model, so that reuse changes nothing but the time.
+The oldest files are evicted first.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from engine.weights import home, locate
 if TYPE_CHECKING:
     from engine.engine import Engine
 
-FILES = 4096  # that are kept
-VERSION = 2  # another number where something else is made of an answer before it is kept
+MAX_FILES = 4096
+VERSION = 2  # change it whenever a response is processed differently before it is stored
 logger = logging.getLogger(__name__)
 
 
-class Finished:
-    """The texts of one model. Several processes may share the folder."""
+class ResponseCache:
+    """The responses of one model. Processes may share the folder."""
 
     def __init__(self, folder: Path, model: str) -> None:
-        """`folder` is made when the first text is kept. `model`: what its answers depend on."""
+        """`folder` is created by the first `put`. `model`: what the responses depend on beside the
+        request, as `model_key` returns it."""
         self.folder, self.model = folder, model
 
     def get(self, request: Request) -> str | None:
-        """What was written for exactly this request."""
+        """The response to exactly this request, if it is stored."""
         file = self._file(request)
         try:
             text = json.loads(file.read_text("utf-8"))["text"]
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):
-            logger.warning("%s: no text that was finished: it is written anew", file)
+            logger.warning("%s: not a cached response; it will be generated again", file)
             return None
         return text if isinstance(text, str) else None
 
     def put(self, request: Request, text: str) -> None:
-        """Keep a text. A folder that cannot be written is only logged."""
+        """Store a response. Failure to write is only logged."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".new")
@@ -58,37 +59,36 @@ class Finished:
                 Path(name).replace(self._file(request))
             finally:
                 Path(name).unlink(missing_ok=True)
-            self._make_room()
+            self._evict()
         except OSError as error:
-            logger.warning("%s: cannot keep what is finished: %s", self.folder, error.strerror)
+            logger.warning("%s: cannot store responses: %s", self.folder, error.strerror)
 
     def _file(self, request: Request) -> Path:
-        """Named by all that the text depends on."""
-        asked = (request.kind, request.messages, request.max_tokens, request.stop)
-        how = (request.temperature, request.top_k, request.top_p, request.seed)
-        return self.folder / f"{_digest([VERSION, self.model, *asked, *how])}.json"
+        prompt = (request.kind, request.messages, request.max_tokens, request.stop)
+        sampling = (request.temperature, request.top_k, request.top_p, request.seed)
+        return self.folder / f"{_digest([VERSION, self.model, *prompt, *sampling])}.json"
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         files = [*self.folder.glob("*.json")]
-        if len(files) > FILES:
-            for _, file in sorted((one.stat().st_mtime_ns, one) for one in files)[:-FILES]:
+        if len(files) > MAX_FILES:
+            for _, file in sorted((one.stat().st_mtime_ns, one) for one in files)[:-MAX_FILES]:
                 file.unlink(missing_ok=True)
 
 
-def kept(engine: Engine) -> Finished:
-    """The texts that an engine's model has finished, in the cache folder."""
+def response_cache(engine: Engine) -> ResponseCache:
+    """The responses of an engine's model in the cache folder."""
     folder = locate(engine.config.model)
     dtype = f"{engine.info.dtype} {engine.info.device}"
     key = model_key(engine.config.model, dtype, engine.encoder.fingerprint, folder)
-    return Finished(home() / "finished", key)
+    return ResponseCache(home() / "finished", key)
 
 
 def model_key(name: str, dtype: str, tokenizer: str, folder: Path) -> str:
-    """What a model's answers depend on: its name, number format, tokenizer and weights' files."""
+    """A hash of what a model's responses depend on: name, dtype, tokenizer and weight files."""
     files = sorted((one.name, one.stat()) for one in folder.iterdir() if one.is_file())
-    sizes = [(file, known.st_size, known.st_mtime_ns) for file, known in files]
-    return _digest([name, dtype, tokenizer, sizes])
+    stats = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]
+    return _digest([name, dtype, tokenizer, stats])
 
 
-def _digest(what: object) -> str:
-    return sha256(json.dumps(what).encode()).hexdigest()
+def _digest(value: object) -> str:
+    return sha256(json.dumps(value).encode()).hexdigest()

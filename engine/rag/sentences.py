@@ -1,8 +1,8 @@
-"""What a model wrote, taken apart into points: sentences, or the items of a list.
+"""Extracts sentences and list items from the text that a model streams.
 
-What is no sentence of its own (a heading, a row of a table, the mark of an item) is left out, and
-so is all from the first point on that was said before: a model that repeats itself does not stop.
-What is found in the beginning of a text stays the same whatever follows. Pure functions.
+Headings, table rows, list markers and other markup are left out, and so is everything from the
+first repeated sentence on, since a model that repeats itself does not stop. Sentences found in a
+prefix of the text do not change when more of it arrives.
 """
 
 from __future__ import annotations
@@ -12,123 +12,120 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from engine.rag.citations import IS_DENSE
+from engine.rag.citations import IS_SPACELESS
 from engine.records import Piece
 
-WORDS = 4  # of a point, at the least; a character of a writing without gaps is half a word
-LONGEST = 480  # characters of a point: what is longer was not taken apart well
+MIN_WORDS = 4  # a character of a script without spaces is half a word
+MAX_SENTENCE_CHARS = 480  # longer ones are text that was not split well
 ABBREVIATIONS = "e.g|i.e|cf|etc|vs|Dr|Mr|Mrs|Ms|Prof|St|No|Fig|Eq|Sec|al|approx|ca|resp|incl"
-MARK = r"(?:[-*+>\u2022]|\d{1,2}[.)])[ \t]"  # of an item
+LIST_MARKER = r"(?:[-*+>\u2022]|\d{1,2}[.)])[ \t]"
 BORDER = re.compile(
     r"\n[ \t]*(?=\n)"  # an empty line
-    rf"|\n[ \t]*(?={MARK}|[#|]|```|===|---)"
-    r"|\s(?=\.\. )"  # a directive
+    rf"|\n[ \t]*(?={LIST_MARKER}|[#|]|```|===|---)"
+    r"|\s(?=\.\. )"  # a reStructuredText directive
     r"|(?<=[.!?\u2026])[\"'\u201d\u2019)\]`*]*\s+(?=\S)"
     r"|(?<=[\u3002\uff01\uff1f])(?=.)",
     re.DOTALL,
 )
-SHORTENED = re.compile(rf"(?:^|[\s(])(?:{ABBREVIATIONS}|[A-Z])\.$")
-LEADING = re.compile(rf"\s*(?:{MARK}\s*)?")
-NOT_SAID = re.compile(r"[#|!]|\.\. |```|[=~-]{3}")  # headings, tables, images, other marks
+ABBREVIATION = re.compile(rf"(?:^|[\s(])(?:{ABBREVIATIONS}|[A-Z])\.$")
+LEADING_MARKER = re.compile(rf"\s*(?:{LIST_MARKER}\s*)?")
+MARKUP = re.compile(r"[#|!]|\.\. |```|[=~-]{3}")  # headings, tables, images, rules, ...
 WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
-    """Places `start, stop` of a text; `full`: nothing that follows can change them."""
+class SentenceSpans:
+    """(start, stop) of sentences; `complete` if no further text can add or change one."""
 
-    places: tuple[tuple[int, int], ...]
-    full: bool
+    spans: tuple[tuple[int, int], ...]
+    complete: bool
 
 
-def points(text: str, most: int, ended: bool, titles: Collection[str] = ()) -> Points:
-    """The first points of a text, `most` at most. `ended`: no more of the text will come; until
-    then its last point is not known. `titles`: what is no point, as `said_as` has it."""
-    found: list[tuple[int, int]] = []
-    said: set[str] = set()
-    for start, stop in _pieces(text, ended):
+def find_sentences(
+    text: str, maximum: int, ended: bool, titles: Collection[str] = ()
+) -> SentenceSpans:
+    """The first `maximum` sentences of a text. Unless the text has `ended`, its last sentence is
+    not known yet. `titles`: lines to leave out, normalized by `normalize`."""
+    spans: list[tuple[int, int]] = []
+    seen: set[str] = set()
+    for start, stop in _split(text, ended):
         start, stop = _trimmed(text, start, stop, titles)
-        if not _is_point(text[start:stop]):
+        if not _is_sentence(text[start:stop]):
             continue
-        words = said_as(text[start:stop])
-        if words in said:
-            return Points(tuple(found), True)
-        said.add(words)
-        found.append((start, stop))
-        if len(found) == most:
-            return Points(tuple(found), True)
-    return Points(tuple(found), ended)
+        words = normalize(text[start:stop])
+        if words in seen:
+            return SentenceSpans(tuple(spans), True)
+        seen.add(words)
+        spans.append((start, stop))
+        if len(spans) == maximum:
+            return SentenceSpans(tuple(spans), True)
+    return SentenceSpans(tuple(spans), ended)
 
 
-def said_as(text: str) -> str:
-    """What two points have in common that say the same in the same words."""
+def normalize(text: str) -> str:
+    """The words of a text without case and signs; equal for sentences that count as the same."""
     folded = unicodedata.normalize("NFC", text).casefold()
     return " ".join(re.findall(r"\w+", folded))
 
 
-def on_one_line(pieces: Iterable[Piece], start: int, stop: int) -> tuple[Piece, ...]:
-    """Characters `start:stop` of what pieces say, each gap a blank, with where they came from."""
-    found: list[Piece] = []
+def join_lines(pieces: Iterable[Piece], start: int, stop: int) -> tuple[Piece, ...]:
+    """Characters `start:stop` of the pieces' text with every gap a blank; sources are kept."""
+    joined: list[Piece] = []
     at, gap = 0, False
     for piece in pieces:
-        cut = piece.text[max(0, start - at) : max(0, stop - at)]
+        part = piece.text[max(0, start - at) : max(0, stop - at)]
         at += len(piece.text)
-        words = cut.split()
+        words = part.split()
         if words:
-            gap = bool(found) and (gap or cut[0].isspace())
-            found.append(piece._replace(text=" " * gap + " ".join(words)))
-        gap = cut[-1].isspace() if cut else gap
-    return tuple(found)
+            gap = bool(joined) and (gap or part[0].isspace())
+            joined.append(piece._replace(text=" " * gap + " ".join(words)))
+        gap = part[-1].isspace() if part else gap
+    return tuple(joined)
 
 
-def count(text: str) -> int:
-    """How many points a whole text has; what is said twice counts twice."""
-    return sum(_is_point(text[start:stop].strip()) for start, stop in _pieces(text, True))
+def count_sentences(text: str) -> int:
+    """The number of sentences of a whole text, repeated ones included."""
+    return sum(_is_sentence(text[start:stop].strip()) for start, stop in _split(text, True))
 
 
-def distinct(groups: Iterable[Sequence[str]]) -> list[list[str]]:
-    """The same groups of points, without those that an earlier one of any group said already."""
-    said: set[str] = set()
-    found = []
+def without_repeats(groups: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Groups of sentences without those that an earlier group contains."""
+    seen: set[str] = set()
+    kept = []
     for group in groups:
-        found.append([one for one in group if said_as(one) not in said])
-        said.update(map(said_as, group))
-    return found
+        kept.append([one for one in group if normalize(one) not in seen])
+        seen.update(map(normalize, group))
+    return kept
 
 
-def _pieces(text: str, ended: bool) -> list[tuple[int, int]]:
-    """The text from border to border; the last piece only where it ended."""
-    found, start = [], 0
+def _split(text: str, ended: bool) -> list[tuple[int, int]]:
+    """The text from border to border; the last piece only if the text has ended."""
+    pieces, start = [], 0
     for border in BORDER.finditer(text):
         before = text[max(start, border.start() - 8) : border.start()]
-        goes_on = before[-1:] in (".", "\u2026") and text[border.end()].islower()
+        continues = before[-1:] in (".", "\u2026") and text[border.end()].islower()
         directive = text.startswith(".. ", border.end())
-        if directive or not (goes_on or SHORTENED.search(before)):
-            found.append((start, border.end()))
+        if directive or not (continues or ABBREVIATION.search(before)):
+            pieces.append((start, border.end()))
             start = border.end()
-    return [*found, (start, len(text))] if ended else found
+    return [*pieces, (start, len(text))] if ended else pieces
 
 
 def _trimmed(text: str, start: int, stop: int, titles: Collection[str]) -> tuple[int, int]:
-    """Without gaps, the mark of an item, and lines that are headings of the document."""
+    """The span without gaps, a list marker, and lines that are titles."""
     while True:
-        start = min(stop, _after(LEADING, text, start))
+        marker = LEADING_MARKER.match(text, start)
+        start = min(stop, marker.end() if marker else start)
         end = text.find("\n", start, stop)
-        if end < 0 or said_as(text[start:end]) not in titles:
+        if end < 0 or normalize(text[start:end]) not in titles:
             break
         start = end + 1
     stop = start + len(text[start:stop].rstrip())
-    return (stop, stop) if said_as(text[start:stop]) in titles else (start, stop)
+    return (stop, stop) if normalize(text[start:stop]) in titles else (start, stop)
 
 
-def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
-
-
-def _is_point(text: str) -> bool:
-    """Whether it says something by itself."""
+def _is_sentence(text: str) -> bool:
     text = text.strip()
-    if not 0 < len(text) <= LONGEST or NOT_SAID.match(text) or text.endswith(":"):
+    if not 0 < len(text) <= MAX_SENTENCE_CHARS or MARKUP.match(text) or text.endswith(":"):
         return False
-    return len(WORD.findall(text)) + len(IS_DENSE.findall(text)) / 2 >= WORDS
+    return len(WORD.findall(text)) + len(IS_SPACELESS.findall(text)) / 2 >= MIN_WORDS

@@ -1,8 +1,8 @@
-"""Summaries of whole documents: the sentences that tell most of each part, then of those again.
+"""Extractive summaries of whole documents: the key sentences of each section, then of those.
 
-They are the document's own (engine/rag/summary_plan.py), so a summary is true to the text and can be cited
-(engine/rag/citations.py). Every text that was finished can be kept (engine/rag/response_cache.py), so a summary
-that was stopped goes on where it was. What a document says is only text here, whatever it asks for.
+All sentences are the document's own, so a summary can be cited. Finished tasks can be cached
+(response_cache.py), so that a stopped summary resumes. Instructions inside the document have no
+effect: its text is only quoted.
 """
 
 from __future__ import annotations
@@ -11,68 +11,55 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.rag.citations import Citation, Source, cite, covered
-from engine.rag.sentences import on_one_line, points, said_as
-from engine.rag.summary_plan import LENGTHS, Asked, Choices, Length, Plan, Style
+from engine.rag.citations import Citation, Source, cite, coverage
+from engine.rag.sentences import find_sentences, join_lines, normalize
+from engine.rag.summary_plan import SummaryOptions, SummaryPlan, SummaryPrompt
 from engine.records import Done, Piece, Step
 
 if TYPE_CHECKING:
     from engine.engine import Engine
-    from engine.rag.response_cache import Finished
+    from engine.rag.response_cache import ResponseCache
     from engine.worker import Job
     from index.documents.documents import Document
 
-KEPT = "kept"  # the source of a piece that was written before
-
-__all__ = [
-    "LENGTHS",
-    "Choices",
-    "Grown",
-    "Length",
-    "Plan",
-    "Said",
-    "Style",
-    "Summary",
-    "Task",
-    "summarize",
-]
+CACHED_SOURCE = "kept"  # `Piece.source` of cached sentences
 
 
-class Task(NamedTuple):
-    """Part `number` of `of`, from 1, comes next, or is known from before."""
+class SummaryTask(NamedTuple):
+    """The start of task `number` of `total`, counted from 1."""
 
     number: int
-    of: int
-    parts: int  # of the document: so many of the tasks are about one
-    known: bool
-    asked: Asked
-    start: float  # shares of the whole work: what is before it,
-    stop: float  # and what is behind it
+    total: int
+    sections: int  # of the document, each of which is one of the tasks
+    cached: bool
+    prompt: SummaryPrompt
+    start: float  # shares of the whole work: before this task
+    stop: float  # and after it
 
     @property
     def title(self) -> str:
-        return self.asked.title
+        return self.prompt.title
 
 
-class Said(NamedTuple):
-    """The sentences that a task gave, on one line each, with where their words came from."""
+class TaskResult(NamedTuple):
+    """The sentences that a task gave, on one line each."""
 
-    task: Task
-    points: tuple[tuple[Piece, ...], ...]
+    task: SummaryTask
+    sentences: tuple[tuple[Piece, ...], ...]
 
     @property
     def texts(self) -> list[str]:
-        return ["".join(piece.text for piece in one) for one in self.points]
+        return ["".join(piece.text for piece in one) for one in self.sentences]
 
 
-class Grown(NamedTuple):
-    """What the summary has more now. All of them together are the text of a whole summary."""
+class SummaryDelta(NamedTuple):
+    """Text appended to the summary. A complete summary's text is all of them concatenated."""
 
     pieces: tuple[Piece, ...]
 
 
-class Told(NamedTuple):
-    """A part of the document and its summary."""
+class SectionSummary(NamedTuple):
+    """A section of the document and its summary."""
 
     title: str
     start: int  # code points of the document
@@ -82,167 +69,178 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The end of every stream. A summary that was stopped holds the parts that were finished."""
+    """The last event. A stopped summary has the sections that were finished."""
 
     text: str
-    whole: bool
+    whole: bool  # False if it was stopped
     citations: tuple[Citation, ...]
-    covered: float  # share of its words
-    parts: tuple[Told, ...]
-    done: int  # of the tasks
-    of: int
+    covered: float  # share of its words that is cited
+    sections: tuple[SectionSummary, ...]
+    done: int  # finished tasks
+    total: int
+
+
+SummaryEvent = SummaryTask | Step | TaskResult | SummaryDelta | Summary
 
 
 def summarize(
     engine: Engine,
     document: Document,
-    choices: Choices | None = None,
-    finished: Finished | None = None,
+    options: SummaryOptions | None = None,
+    cache: ResponseCache | None = None,
     stopped: Callable[[], bool] = lambda: False,
     speculation: bool = True,
     client: str = "",
     attach: Callable[[Job], None] = lambda job: None,
-) -> Iterator[Task | Step | Said | Grown | Summary]:
-    """Tasks, each with its steps and what it Said, then exactly one Summary. `stopped` is asked
-    after each step; `attach` is told of each job, which may be cancelled. RequestError where there
-    is nothing to summarize or no room for it."""
-    plan = Plan(document, choices or Choices(), engine.encoder, engine.context)
-    told: list[Said] = []  # of the parts, in order
-    growing = Growing(plan.choices)
+) -> Iterator[SummaryEvent]:
+    """Summarize a document: tasks, each followed by its steps and its result, then one Summary.
+
+    `stopped` is polled after each step; `attach` receives each job, which may be cancelled. Raises
+    RequestError if there is no text or no room for it, RuntimeError if the model fails."""
+    plan = SummaryPlan(document, options or SummaryOptions(), engine.encoder, engine.context)
+    section_results: list[TaskResult] = []
+    builder = SummaryBuilder(plan.options)
     done = 0
 
-    def tell(asked: Asked) -> Generator[Task | Step | Said, None, Said | None]:
-        """One task; None where it was stopped."""
+    def run(
+        prompt: SummaryPrompt,
+    ) -> Generator[SummaryTask | Step | TaskResult, None, TaskResult | None]:
+        """One task; None if it was stopped."""
         nonlocal done
-        text = finished.get(asked.request) if finished else None
-        task = Task(
-            done + 1, plan.tasks, len(plan.sections), text is not None, asked, *plan.shares(done)
-        )
+        text = cache.get(prompt.request) if cache else None
+        sections, cached = len(plan.sections), text is not None
+        task = SummaryTask(done + 1, plan.tasks, sections, cached, prompt, *plan.progress(done))
         yield task
         if text is not None:
-            said = Said(task, tuple((Piece(one, KEPT),) for one in text.splitlines()))
+            sentences = tuple((Piece(one, CACHED_SOURCE),) for one in text.splitlines())
+            result = TaskResult(task, sentences)
         elif stopped():
             return None
         else:
-            job = engine.submit(asked.request, speculation, client=client)
+            job = engine.submit(prompt.request, speculation, client=client)
             attach(job)
             try:
-                found = yield from points_of(job, asked, stopped)
+                found = yield from collect_sentences(job, prompt, stopped)
             finally:
                 job.cancel()
             if found is None:
                 return None
-            said = Said(task, found)
-            if finished:
-                finished.put(asked.request, "\n".join(said.texts))
+            result = TaskResult(task, found)
+            if cache:
+                cache.put(prompt.request, "\n".join(result.texts))
         done += 1
-        yield said
-        return said
+        yield result
+        return result
 
-    for section, sentences in zip(plan.sections, plan.sentences, strict=True):
-        found = yield from tell(plan.of_section(section, sentences))
-        if found is None:
-            yield ended(plan, told, growing, done)
+    for section, count in zip(plan.sections, plan.sentences, strict=True):
+        result = yield from run(plan.section_prompt(section, count))
+        if result is None:
+            yield _finish(plan, section_results, builder, done)
             return
-        told.append(found)
+        section_results.append(result)
         if not plan.rounds:
-            yield growing.add(found.points, section.title)
-    texts = told
+            yield builder.add(result.sentences, section.title)
+    results = section_results
     for groups in plan.rounds:
-        last = groups is plan.rounds[-1]
-        joined: list[Said] = []
+        final = groups is plan.rounds[-1]
+        merged: list[TaskResult] = []
         for start, stop in groups:
-            found = texts[start]
+            result = results[start]
             if stop - start > 1:
-                found = yield from tell(
-                    plan.of_group([one.texts for one in texts[start:stop]], last)
-                )
-            if found is None:
-                yield ended(plan, told, growing, done)
+                texts = [one.texts for one in results[start:stop]]
+                result = yield from run(plan.merge_prompt(texts, final))
+            if result is None:
+                yield _finish(plan, section_results, builder, done)
                 return
-            joined.append(found)
-            if last:
-                yield growing.add(found.points[:1])
-        texts = joined
-    yield ended(plan, told, growing, done)
+            merged.append(result)
+            if final:
+                yield builder.add(result.sentences[:1])
+        results = merged
+    yield _finish(plan, section_results, builder, done)
 
 
-def points_of(
-    job: Job, asked: Asked, stopped: Callable[[], bool]
+def collect_sentences(
+    job: Job, prompt: SummaryPrompt, stopped: Callable[[], bool]
 ) -> Generator[Step, None, tuple[tuple[Piece, ...], ...] | None]:
-    """The steps of a job, and the points that it was asked for; None where it was stopped. It is
-    ended when it has written them all, or repeats itself."""
+    """The steps of a job, then the sentences that it was asked for; None if it was stopped. The
+    job is cancelled once it has written them all or repeats itself."""
     pieces: list[Piece] = []
-    halted = False
+    cancelled = False
     for event in job:
+        text = "".join(piece.text for piece in pieces)
         if isinstance(event, Done):
             if event.reason == "failed":
                 raise RuntimeError(event.error)
-            text = "".join(piece.text for piece in pieces)
-            ended = event.reason in ("stop", "length")
-            places = points(text, asked.sentences, event.reason == "stop", asked.titles)
-            if not places.full and not ended:
+            ended = event.reason == "stop"
+            found = find_sentences(text, prompt.sentences, ended, prompt.titles)
+            if not found.complete and event.reason not in ("stop", "length"):
                 return None
-            if not places.places and text.strip():  # no sentence: all of it, and that it is cut
-                cut = [Piece("\u2026", "model")] if event.reason == "length" else []
-                return (on_one_line([*pieces, *cut], 0, len(text) + 1),)
-            return tuple(on_one_line(pieces, start, stop) for start, stop in places.places)
+            if not found.spans and text.strip():  # no sentence: all of the text
+                ellipsis = [Piece("\u2026", "model")] if event.reason == "length" else []
+                return (join_lines([*pieces, *ellipsis], 0, len(text) + 1),)
+            return tuple(join_lines(pieces, start, stop) for start, stop in found.spans)
         pieces += event.pieces
         yield event
-        text = "".join(piece.text for piece in pieces)
-        if not halted and (stopped() or points(text, asked.sentences, False, asked.titles).full):
-            halted = True
+        text += "".join(piece.text for piece in event.pieces)
+        if not cancelled and (
+            stopped() or find_sentences(text, prompt.sentences, False, prompt.titles).complete
+        ):
+            cancelled = True
             job.cancel()
     return None
 
 
-class Growing:
-    """A summary's text, put together from points; each stands in it once."""
+class SummaryBuilder:
+    """Concatenates sentences into a summary, each of them once."""
 
-    def __init__(self, choices: Choices) -> None:
+    def __init__(self, options: SummaryOptions) -> None:
         self.text = ""
-        self._above = ""  # the last title
-        self._titled, self._style = choices.length == "long", choices.style
-        self._said: set[str] = set()
+        self._last_title = ""
+        self._with_titles, self._style = options.length == "long", options.style
+        self._seen: set[str] = set()
 
-    def add(self, points: Iterable[tuple[Piece, ...]], title: str = "") -> Grown:
-        """More of it, with a title where it is long."""
+    def add(self, sentences: Iterable[tuple[Piece, ...]], title: str = "") -> SummaryDelta:
+        """Append sentences, in a long summary below the section's title."""
         out: list[Piece] = []
-        begins = not self.text
-        if self._titled:
-            begins = True
-            self._said.clear()
-            above = f"{title}\n\n" if title and title != self._above else ""
-            self._above = title
-            out.append(Piece(("\n\n" if self.text else "") + above, "model"))
-        for point in points:
-            said = said_as("".join(piece.text for piece in point))
-            if said not in self._said:
-                self._said.add(said)
-                between, mark = ("\n", "- ") if self._style == "bullets" else (" ", "")
-                out += [Piece(("" if begins else between) + mark, point[0].source), *point]
-                begins = False
-        grown = tuple(piece for piece in out if piece.text)
-        self.text += "".join(piece.text for piece in grown)
-        return Grown(grown)
+        at_start = not self.text
+        if self._with_titles:
+            at_start = True
+            self._seen.clear()
+            heading = f"{title}\n\n" if title and title != self._last_title else ""
+            self._last_title = title
+            out.append(Piece(("\n\n" if self.text else "") + heading, "model"))
+        for sentence in sentences:
+            words = normalize("".join(piece.text for piece in sentence))
+            if words not in self._seen:
+                self._seen.add(words)
+                separator, marker = ("\n", "- ") if self._style == "bullets" else (" ", "")
+                prefix = ("" if at_start else separator) + marker
+                out += [Piece(prefix, sentence[0].source), *sentence]
+                at_start = False
+        pieces = tuple(piece for piece in out if piece.text)
+        self.text += "".join(piece.text for piece in pieces)
+        return SummaryDelta(pieces)
 
 
-def ended(plan: Plan, told: Sequence[Said], growing: Growing, done: int) -> Summary:
-    """The end. Where parts were still to be joined, each stands behind its title."""
-    document, choices = plan.document, plan.choices
-    parts = []
-    for section, said in zip(plan.sections, told, strict=False):
-        alone = Growing(replace(choices, length="short"))
-        alone.add(said.points)
-        parts.append(Told(section.title, section.start, section.stop, alone.text))
+def _finish(
+    plan: SummaryPlan, results: Sequence[TaskResult], builder: SummaryBuilder, done: int
+) -> Summary:
+    """The summary so far. If it was stopped before merging, its text is that of the sections."""
+    document, options = plan.document, plan.options
+    sections = []
+    for section, result in zip(plan.sections, results, strict=False):
+        alone = SummaryBuilder(replace(options, length="short"))
+        alone.add(result.sentences)
+        sections.append(SectionSummary(section.title, section.start, section.stop, alone.text))
     whole = done == plan.tasks
-    text = growing.text
-    if plan.rounds and not whole:
-        text = "\n\n".join(f"{one.title}\n\n{one.text}".strip() for one in parts)
+    unmerged = bool(plan.rounds) and not whole
+    text = builder.text
+    if unmerged:
+        text = "\n\n".join(f"{one.title}\n\n{one.text}".strip() for one in sections)
     source = Source(document.id, document.name, document.text, 0, document.pages)
     citations = cite(text, [source])
-    share = covered(text, citations)
-    if choices.length == "long" or (plan.rounds and not whole):  # the titles are ours
-        body = "\n\n".join(one.text for one in parts)
-        share = covered(body, cite(body, [source]))
-    return Summary(text, whole, tuple(citations), share, tuple(parts), done, plan.tasks)
+    covered = coverage(text, citations)
+    if options.length == "long" or unmerged:  # titles are not part of what can be cited
+        body = "\n\n".join(one.text for one in sections)
+        covered = coverage(body, cite(body, [source]))
+    return Summary(text, whole, tuple(citations), covered, tuple(sections), done, plan.tasks)

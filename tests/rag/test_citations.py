@@ -1,5 +1,4 @@
-"""What is cited stands at the place that is named: laws, an oracle that looks everywhere, and what
-counts as a passage."""
+"""Citations name positions with the quoted words: properties, a brute-force oracle, examples."""
 
 from __future__ import annotations
 
@@ -9,20 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.rag.citations import (
-    ALONE,
-    CODE,
-    EDGES,
     GAP,
-    LEAST,
-    TELLING,
-    Finder,
-    Match,
-    Pieces,
+    MIN_IDENTIFIER_CHARS,
+    MIN_PASSAGE_WORDS,
+    MIN_WHOLE_ANSWER_WORDS,
+    NOT_PROSE,
+    QUOTES_AND_SIGNS,
+    PassageFinder,
+    PassageMatch,
     Source,
+    TextUnits,
+    answer_parts,
     cite,
-    covered,
-    parts,
-    same,
+    coverage,
+    same_words,
 )
 
 WORDS = ["the", "value", "of", "A_KEY", "is", "x", "caf\u00e9", "cafe\u0301", "10", "500kB", "The"]
@@ -36,7 +35,7 @@ texts = st.lists(st.tuples(st.sampled_from(WORDS + SIGNS), st.sampled_from(GAPS)
 
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[str, list[Source]]:
-    """Some sources, and an answer that is put together of parts of them and other words."""
+    """An answer composed of passages from some sources and of other words."""
     sources = [
         Source(f"d{number}", "name", text, draw(st.integers(0, 99)))
         for number, text in enumerate(draw(st.lists(texts, max_size=4)))
@@ -51,13 +50,13 @@ def answers(draw: st.DrawFn) -> tuple[str, list[Source]]:
 
 
 def plain(text: str) -> str:
-    """A text with single blanks, as a person would compare it."""
+    """A text with single blanks and composed characters, an independent way to compare."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=100)
 @given(answers())
-def test_every_citation_has_the_quoted_words_and_they_come_in_order(
+def test_citations_have_the_quoted_words_and_are_in_order(
     case: tuple[str, list[Source]],
 ) -> None:
     answer, sources = case
@@ -69,39 +68,39 @@ def test_every_citation_has_the_quoted_words_and_they_come_in_order(
         quote = answer[one.start : one.stop]
         span = texts_of[one.document][one.source_start : one.source_stop]
         assert plain(quote) == plain(span) != ""
-        assert same(quote, span)
+        assert same_words(quote, span)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=100)
 @given(answers())
-def test_the_parts_are_the_whole_answer(case: tuple[str, list[Source]]) -> None:
+def test_the_parts_make_up_the_answer(case: tuple[str, list[Source]]) -> None:
     answer, sources = case
     citations = cite(answer, sources)
-    found = parts(answer, citations)
+    found = answer_parts(answer, citations)
     assert "".join(part.text for part in found) == answer
     assert [part.citation for part in found if part.citation] == citations
     assert all(part.text for part in found)
-    assert 0 <= covered(answer, citations) <= 1
+    assert 0 <= coverage(answer, citations) <= 1
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=100)
 @given(answers(), texts)
-def test_it_is_what_looking_everywhere_finds(case: tuple[str, list[Source]], asked: str) -> None:
+def test_citations_equal_brute_force(case: tuple[str, list[Source]], question: str) -> None:
     answer, sources = case
     found = [
         (one.start, one.stop, one.document, one.source_start, one.source_stop)
-        for one in cite(answer, sources, asked)
+        for one in cite(answer, sources, question)
     ]
-    assert found == everywhere(answer, sources, asked)
+    assert found == brute_force(answer, sources, question)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=100)
 @given(
     st.lists(st.lists(st.sampled_from("abc "), max_size=12), max_size=4),
     st.text("abcd ", max_size=12),
 )
-def test_the_longest_passages_are_those_of_brute_force(texts: list[list[str]], keys: str) -> None:
-    finder = Finder(texts)
+def test_longest_passages_equal_brute_force(texts: list[list[str]], keys: str) -> None:
+    finder = PassageFinder(texts)
     assert finder.longest(keys) == [longest(list(keys), at, texts) for at in range(len(keys))]
     for size in range(1, 4):
         assert (
@@ -115,9 +114,9 @@ def test_the_longest_passages_are_those_of_brute_force(texts: list[list[str]], k
         )
 
 
-def longest(keys: list[str], at: int, texts: list[list[str]]) -> Match:
-    """By looking at every position of every text."""
-    best = Match(0, -1, -1)
+def longest(keys: list[str], at: int, texts: list[list[str]]) -> PassageMatch:
+    """By comparing at every position of every text."""
+    best = PassageMatch(0, -1, -1)
     for number, text in enumerate(texts):
         for place in range(len(text)):
             length = 0
@@ -128,17 +127,17 @@ def longest(keys: list[str], at: int, texts: list[list[str]]) -> Match:
             ):
                 length += 1
             if length > best.length:
-                best = Match(length, number, place)
+                best = PassageMatch(length, number, place)
     return best
 
 
-def everywhere(
-    answer: str, sources: list[Source], asked: str
+def brute_force(
+    answer: str, sources: list[Source], question: str
 ) -> list[tuple[int, int, str, int, int]]:
-    """The citations of an answer, by what they are: the longest passage from each place on."""
-    whole = Pieces.of(answer)
-    texts = [Pieces.of(source.text) for source in sources]
-    repeated = {word.strip(EDGES).lower() for word in asked.split()}
+    """The citations of an answer by their definition: the longest passage at each position."""
+    whole = TextUnits.of(answer)
+    texts = [TextUnits.of(source.text) for source in sources]
+    repeated = {word.strip(QUOTES_AND_SIGNS).lower() for word in question.split()}
     found = []
     at = 0
     while at < len(whole.keys):
@@ -154,16 +153,18 @@ def everywhere(
             sum(0.5 if key >= "\u3040" else 1.0 for key in some if key[0].isalnum() and key != GAP)
             for some in (keys, whole.keys)
         )
-        new = [each.strip(EDGES) for each in answer[start:stop].split()]
+        new = [each.strip(QUOTES_AND_SIGNS) for each in answer[start:stop].split()]
         new = [word for word in new if word and word.lower() not in repeated]
-        telling = [word for word in new if len(word) >= TELLING and CODE.search(word)]
-        alone = new and size >= ALONE and size == whole_size
+        identifying = [
+            word for word in new if len(word) >= MIN_IDENTIFIER_CHARS and NOT_PROSE.search(word)
+        ]
+        whole_answer = new and size >= MIN_WHOLE_ANSWER_WORDS and size == whole_size
         places = sum(
             text.keys[place : place + len(keys)] == keys
             for text in texts
             for place in range(len(text.keys))
         )
-        if size >= LEAST or ((telling or alone) and places == 1):
+        if size >= MIN_PASSAGE_WORDS or ((identifying or whole_answer) and places == 1):
             source, text = sources[match.source], texts[match.source]
             first, last = text.starts[match.at], text.stops[match.at + len(keys) - 1]
             place = (source.start + first, source.start + last)
@@ -175,11 +176,11 @@ def everywhere(
 
 
 @given(texts)
-def test_a_copy_is_covered_wholly(text: str) -> None:
-    words = sum(key[0].isalnum() and not key >= "\u3040" for key in Pieces.of(text).keys)
+def test_a_copy_is_fully_covered(text: str) -> None:
+    words = sum(key[0].isalnum() and not key >= "\u3040" for key in TextUnits.of(text).keys)
     citations = cite(text, [Source("d", "n", text)])
-    if words >= LEAST:
-        assert covered(text, citations) == 1
+    if words >= MIN_PASSAGE_WORDS:
+        assert coverage(text, citations) == 1
         assert len(citations) == 1
 
 
@@ -191,11 +192,13 @@ TEXT = (
 )
 
 
-def quoted(answer: str, text: str = TEXT, asked: str = "") -> list[str]:
-    return [answer[one.start : one.stop] for one in cite(answer, [Source("d", "n", text)], asked)]
+def quoted(answer: str, text: str = TEXT, question: str = "") -> list[str]:
+    return [
+        answer[one.start : one.stop] for one in cite(answer, [Source("d", "n", text)], question)
+    ]
 
 
-def test_gaps_are_alike_and_nothing_else_is() -> None:
+def test_only_gaps_may_differ() -> None:
     assert quoted("So be sure to always\nquote your attributes!") == [
         "sure to always\nquote your attributes"
     ]
@@ -204,21 +207,21 @@ def test_gaps_are_alike_and_nothing_else_is() -> None:
     assert quoted("The variable FLASK_DEBUG turns the debugger") == ["FLASK_DEBUG"]
 
 
-def test_short_passages_count_where_they_can_be_looked_up() -> None:
+def test_short_passages_count_if_they_identify_their_source() -> None:
     assert quoted("It is 500kB.") == ["500kB"]
-    assert quoted("FLASK_DEBUG, I think", asked="What does flask_debug do?") == []
+    assert quoted("FLASK_DEBUG, I think", question="What does flask_debug do?") == []
     assert quoted("500kB", text=TEXT + " 500kB") == []
     assert quoted("the debugger, they say") == []
 
 
-def test_a_short_answer_counts_where_all_of_it_stands_at_one_place() -> None:
+def test_a_short_answer_counts_if_it_occurs_once_as_a_whole() -> None:
     assert quoted("the debugger.") == ["the debugger"]
     assert quoted("the debugger on.", text=TEXT + " So the debugger on.") == []
-    assert quoted("the debugger", asked="What is the debugger?") == []
+    assert quoted("the debugger", question="What is the debugger?") == []
     assert quoted("debugger") == []
 
 
-def test_a_passage_does_not_begin_with_the_end_of_another_one() -> None:
+def test_a_passage_does_not_start_with_closing_punctuation() -> None:
     text = "Yes, it is: one two three four five six. Not :exc:`Error` of seven eight nine ten"
     assert quoted("No: one two three four five", text) == ["one two three four five"]
     assert quoted("As :exc:`Error` of seven eight nine", text) == [
@@ -234,14 +237,14 @@ def test_composed_and_decomposed_characters_are_the_same() -> None:
     assert (one.source_start, one.source_stop) == (0, len(text))
 
 
-def test_a_writing_without_gaps_is_read_by_its_characters() -> None:
+def test_scripts_without_spaces_are_compared_by_character() -> None:
     text = "\u65e5\u672c\u8a9e\u306e\u6587\u7ae0\u306f\u7a7a\u767d\u304c\u306a\u3044\u3002"
     answer = f"\u305d\u306e{text[:12]}\u3068"
     assert quoted(answer, text) == [text[:12]]
     assert quoted(answer[:8], text) == []
 
 
-def test_pages_and_places_are_those_of_the_document() -> None:
+def test_pages_and_positions_are_those_of_the_document() -> None:
     words = "one two three four five six"
     document = f"first page here\n{words}\nlast"
     pages = ((0, 15), (16, 16 + len(words)), (17 + len(words), len(document)))
@@ -251,7 +254,7 @@ def test_pages_and_places_are_those_of_the_document() -> None:
     assert cite(words, [Source("d", "n", document)])[0].page is None
 
 
-def test_the_first_of_equal_sources_is_named() -> None:
+def test_the_first_of_equal_sources_is_cited() -> None:
     words = "one two three four five six"
     sources = [Source("a", "a", "nothing"), Source("b", "b", words), Source("c", "c", words)]
     assert [one.document for one in cite(words, sources)] == ["b"]

@@ -1,4 +1,4 @@
-"""The words of a question: which count, and which some texts do not have."""
+"""The content_words words of a question, and which of them some texts lack."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.rag.query_terms import content, missing_words
+from engine.rag.query_terms import content_words, missing_words
 
 
 @given(st.text())
 def test_no_word_of_a_text_is_missing_in_it(text: str) -> None:
-    assert missing_words(content(text), ["", text]) == []
+    assert missing_words(content_words(text), ["", text]) == []
 
 
 @given(st.lists(st.sampled_from(["flask", "debug", "cache", "the", "of", "tables"])), st.text())
-def test_what_is_missing_is_not_there(words: list[str], text: str) -> None:
-    wanted = content(" ".join(words))
+def test_missing_words_are_not_in_the_text(words: list[str], text: str) -> None:
+    wanted = content_words(" ".join(words))
     for word in missing_words(wanted, [text]):
         assert word in wanted and word not in text.split()
     assert missing_words(wanted, []) == wanted
@@ -33,11 +33,11 @@ def test_what_is_missing_is_not_there(words: list[str], text: str) -> None:
         ("re\u0301sume\u0301", ["r\u00e9sum\u00e9"]),
     ],
 )
-def test_the_words_that_count(question: str, words: list[str]) -> None:
-    assert content(question) == words
+def test_content_words(question: str, words: list[str]) -> None:
+    assert content_words(question) == words
 
 
-def test_endings_do_not_matter_and_all_else_does() -> None:
+def test_words_may_differ_in_their_suffixes_only() -> None:
     wanted = ["tables", "configure", "limited", "cat"]
     assert missing_words(wanted, ["a table, configured; its limits. category"]) == ["cat"]
     assert missing_words(["treaty"], ["treat"]) == ["treaty"]

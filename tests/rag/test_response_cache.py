@@ -1,4 +1,4 @@
-"""Texts that were finished: given back for exactly the same request, or not at all."""
+"""Cached responses are returned for exactly the same request, or not at all."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from engine.rag import response_cache
-from engine.rag.response_cache import Finished, model_key
+from engine.rag.response_cache import ResponseCache, model_key
 from engine.records import Request
 
-ASKED = Request("chat", messages=({"role": "user", "content": "caf\u00e9 \ud800"},), max_tokens=9)
+REQUEST = Request("chat", messages=({"role": "user", "content": "caf\u00e9 \ud800"},), max_tokens=9)
 
 
-def test_what_is_kept_is_given_back_as_it_was(tmp_path: Path) -> None:
-    folder = tmp_path / "kept"
-    assert Finished(folder, "m").get(ASKED) is None
+def test_a_stored_response_is_returned_unchanged(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    assert ResponseCache(folder, "m").get(REQUEST) is None
     assert not folder.exists()
-    Finished(folder, "m").put(ASKED, "text \ud800\n\u00e9")
-    assert Finished(folder, "m").get(ASKED) == "text \ud800\n\u00e9"
+    ResponseCache(folder, "m").put(REQUEST, "text \ud800\n\u00e9")
+    assert ResponseCache(folder, "m").get(REQUEST) == "text \ud800\n\u00e9"
     assert [file.suffix for file in folder.iterdir()] == [".json"]
     assert folder.stat().st_mode & 0o077 == 0
 
@@ -37,24 +37,22 @@ def test_what_is_kept_is_given_back_as_it_was(tmp_path: Path) -> None:
         {"messages": ({"role": "system", "content": "caf\u00e9 \ud800"},)},
     ],
 )
-def test_nothing_is_given_for_another_request_or_model(
-    tmp_path: Path, other: dict[str, Any]
-) -> None:
-    kept = Finished(tmp_path, "m")
-    kept.put(ASKED, "text")
-    assert kept.get(dataclasses.replace(ASKED, **other)) is None
-    assert Finished(tmp_path, "n").get(ASKED) is None
+def test_another_request_or_model_misses(tmp_path: Path, other: dict[str, Any]) -> None:
+    cache = ResponseCache(tmp_path, "m")
+    cache.put(REQUEST, "text")
+    assert cache.get(dataclasses.replace(REQUEST, **other)) is None
+    assert ResponseCache(tmp_path, "n").get(REQUEST) is None
 
 
 @pytest.mark.parametrize("broken", [b"", b"{", b"[]", b'{"text": 1}', b"\xff", b'{"other": ""}'])
-def test_a_broken_file_counts_as_none_and_is_replaced(tmp_path: Path, broken: bytes) -> None:
-    kept = Finished(tmp_path, "m")
-    kept.put(ASKED, "text")
+def test_a_damaged_file_is_a_miss_and_is_replaced(tmp_path: Path, broken: bytes) -> None:
+    cache = ResponseCache(tmp_path, "m")
+    cache.put(REQUEST, "text")
     (file,) = tmp_path.iterdir()
     file.write_bytes(broken)
-    assert kept.get(ASKED) is None
-    kept.put(ASKED, "again")
-    assert kept.get(ASKED) == "again"
+    assert cache.get(REQUEST) is None
+    cache.put(REQUEST, "again")
+    assert cache.get(REQUEST) == "again"
 
 
 def test_a_folder_that_cannot_be_written_is_only_logged(
@@ -62,22 +60,22 @@ def test_a_folder_that_cannot_be_written_is_only_logged(
 ) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    kept = Finished(file / "folder", "m")
-    kept.put(ASKED, "text")
-    assert kept.get(ASKED) is None
-    assert "cannot keep" in caplog.text
+    cache = ResponseCache(file / "folder", "m")
+    cache.put(REQUEST, "text")
+    assert cache.get(REQUEST) is None
+    assert "cannot store" in caplog.text
 
 
-def test_the_oldest_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response_cache, "FILES", 3)
-    kept = Finished(tmp_path, "m")
-    requests = [dataclasses.replace(ASKED, seed=seed) for seed in range(5)]
+def test_the_oldest_files_are_evicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_cache, "MAX_FILES", 3)
+    cache = ResponseCache(tmp_path, "m")
+    requests = [dataclasses.replace(REQUEST, seed=seed) for seed in range(5)]
     for request in requests:
-        kept.put(request, str(request.seed))
-    assert [kept.get(request) for request in requests] == [None, None, "2", "3", "4"]
+        cache.put(request, str(request.seed))
+    assert [cache.get(request) for request in requests] == [None, None, "2", "3", "4"]
 
 
-def test_a_model_is_known_by_its_files(tmp_path: Path) -> None:
+def test_a_model_is_identified_by_its_files(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"1")
     before = model_key("m", "q8", "t", tmp_path)
     assert before == model_key("m", "q8", "t", tmp_path)

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import Config, Engine
-from engine.rag.summarize import Choices, Grown, Said, Summary, Task, summarize
+from engine.rag.summarize import Summary, SummaryDelta, SummaryTask, TaskResult, summarize
+from engine.rag.summary_plan import SummaryOptions
 from engine.records import Done, Piece, Request, Step
 from engine.worker import Job
 from tests.support.questions import make_model
@@ -108,14 +109,14 @@ class Held:
 
     def __init__(self) -> None:
         self.may_go_on = threading.Event()
-        self.tasks: list[Task] = []  # of all summaries, in order
+        self.tasks: list[SummaryTask] = []  # of all summaries, in order
 
     def summarize(self, *given: Any, **more: Any) -> Iterator[Any]:
         for one in summarize(*given, **more):
-            if isinstance(one, Task):
+            if isinstance(one, SummaryTask):
                 self.tasks.append(one)
             yield one
-            if isinstance(one, Said):
+            if isinstance(one, TaskResult):
                 self.may_go_on.wait(180)
 
 
@@ -145,7 +146,7 @@ def test_stop_keeps_what_is_done_and_it_goes_on(page: Page, held: Held) -> None:
         await all_of(tab, kept)
         (whole,) = kept.made.values()
         assert not whole.entry.stopped and whole.parts[: len(made.parts)] == made.parts
-        known = [one.known for one in held.tasks]
+        known = [one.cached for one in held.tasks]
         assert known == sorted(known, reverse=True) and sum(known) == len(made.parts)
 
     asyncio.run(run())
@@ -211,12 +212,12 @@ def test_nothing_in_a_summary_is_markup(name: str, title: str, text: str) -> Non
 def test_the_pieces_that_grow_are_the_summary(page: Page) -> None:
     (document,) = page.library(None).list()
     told, shares = Telling("x"), [0.0]
-    for event in summarize(page.engine, document, Choices("medium", part=300)):
+    for event in summarize(page.engine, document, SummaryOptions("medium", section_tokens=300)):
         if isinstance(event, Summary):
             assert told.text == event.text
-            assert [text for _, text in told.parts] == [one.text for one in event.parts]
+            assert [text for _, text in told.parts] == [one.text for one in event.sections]
             break
-        assert isinstance(event, Task | Step | Said | Grown)
+        assert isinstance(event, SummaryTask | Step | TaskResult | SummaryDelta)
         told.add(event)
         shares.append(told.pace.share)
         Read(summary_html.running(told))

@@ -26,7 +26,7 @@ from ui.terminal import write_json
 
 if TYPE_CHECKING:
     from engine import Done
-    from engine.rag.answer import Prepared
+    from engine.rag.answer import PreparedQuestion
     from index.documents.documents import Document, Documents
     from ui.cli.answer_view import AnswerView
 
@@ -125,14 +125,14 @@ def read(documents: Documents, paths: list[Path], view: AnswerView) -> dict[Path
 
 def _show(
     args: argparse.Namespace,
-    prepared: Prepared,
+    prepared: PreparedQuestion,
     done: Done | None,
     found: dict[Path, Document],
     view: AnswerView,
 ) -> None:
     """Show the sources below the answer, or everything as JSON. `done` is None if the model was
     not asked."""
-    from engine.rag.answer import answered
+    from engine.rag.answer import cite_answer
     from ui.cli.answer_view import (
         citations_as_json,
         documents_as_json,
@@ -142,11 +142,11 @@ def _show(
     )
 
     texts = {document.id: document.text for document in found.values()}
-    answer = answered(prepared, done.text) if done else None
+    answer = cite_answer(prepared, done.text) if done else None
     if done and args.stats:
         print_stats(done, view.tally)
     if args.json:
-        text, citations = (answer.text, answer.citations) if answer else (prepared.said, ())
+        text, citations = (answer.text, answer.citations) if answer else (prepared.not_found, ())
         result: dict[str, Any] = {
             "question": prepared.question,
             "found": answer is not None,
@@ -162,4 +162,4 @@ def _show(
     elif answer:
         view.write("\n" + sources(answer.text, answer.citations, answer.covered, texts.__getitem__))
     else:
-        view.write(prepared.said + "\n")
+        view.write(prepared.not_found + "\n")

@@ -19,8 +19,9 @@ from ui.terminal import write_json
 
 if TYPE_CHECKING:
     from engine import Engine
-    from engine.rag.response_cache import Finished
-    from engine.rag.summarize import Choices, Style, Summary
+    from engine.rag.response_cache import ResponseCache
+    from engine.rag.summarize import Summary
+    from engine.rag.summary_plan import SummaryOptions, SummaryStyle
     from engine.records import Piece
     from index.documents.documents import Document
     from ui.cli.answer_view import AnswerView
@@ -34,7 +35,7 @@ def add_parser(commands: Any) -> None:
         run,
         "summarize a whole document, whatever its length",
         "Summarize FILE (pdf, docx, html, md, rst, txt, code) part by part.\n"
-        "Finished parts are kept in Draftline's cache: a second run resumes where the first one\n"
+        "ResponseCache parts are kept in Draftline's cache: a second run resumes where the first one\n"
         "was stopped.",
     )
     add = parser.add_argument
@@ -55,13 +56,13 @@ def run(args: argparse.Namespace) -> int:
     """Read the file, summarize it, and show the summary with its sources."""
     sampled = sampling(args)
     from engine import RequestError
-    from engine.rag.response_cache import kept
-    from engine.rag.summarize import Choices
+    from engine.rag.response_cache import response_cache
+    from engine.rag.summary_plan import SummaryOptions
     from index.documents.documents import DocumentError, Documents
     from ui.cli.answer_view import AnswerView
 
-    style: Style = "bullets" if args.bullets else "prose"
-    choices = Choices(length=args.length, style=style, sampling=sampled)
+    style: SummaryStyle = "bullets" if args.bullets else "prose"
+    choices = SummaryOptions(length=args.length, style=style, sampling=sampled)
     with AnswerView(silent=True) as view, closing(Documents()) as documents:
         view.phase(f"reading {args.file.name}")
         try:
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             raise Failure(USAGE, str(error)) from error
         view.phase("loading")
         with open_engine(args, view.progress) as engine, AnswerInterrupt() as interrupt:
-            known = None if args.fresh else kept(engine)
+            known = None if args.fresh else response_cache(engine)
             try:
                 summary, pieces = _follow(args, engine, document, choices, known, interrupt, view)
             except RequestError as error:
@@ -80,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         _show(args, document, summary, pieces, view)
         if not summary.whole:
             how = "--fresh keeps no parts" if args.fresh else "run it again to go on"
-            say(f"stopped after {summary.done} of {summary.of} parts: {how}")
+            say(f"stopped after {summary.done} of {summary.total} parts: {how}")
         return OK if summary.whole else INTERRUPTED
 
 
@@ -88,13 +89,13 @@ def _follow(
     args: argparse.Namespace,
     engine: Engine,
     document: Document,
-    choices: Choices,
-    known: Finished | None,
+    choices: SummaryOptions,
+    known: ResponseCache | None,
     interrupt: AnswerInterrupt,
     view: AnswerView,
 ) -> tuple[Summary, list[Piece]]:
     """The summary and its pieces; shows which part is read or written, and the time left."""
-    from engine.rag.summarize import Grown, Said, Summary, Task, summarize
+    from engine.rag.summarize import Summary, SummaryDelta, SummaryTask, TaskResult, summarize
     from engine.records import Step
     from ui.eta import Pace
 
@@ -111,14 +112,14 @@ def _follow(
         if isinstance(event, Summary):
             view.end_line()
             return event, pieces
-        if isinstance(event, Task):
+        if isinstance(event, SummaryTask):
             pace.begin(event)
         elif isinstance(event, Step):
             pace.step(event)
             view.tally.add(event)
-        elif isinstance(event, Said):
+        elif isinstance(event, TaskResult):
             pace.end()
-        elif isinstance(event, Grown):
+        elif isinstance(event, SummaryDelta):
             pieces += event.pieces
         view.phase(str(pace))
     raise RuntimeError("the stream ended without a summary")
@@ -146,8 +147,8 @@ def _show(
                 "summary": summary.text,
                 "whole": summary.whole,
                 "parts_done": summary.done,
-                "parts": summary.of,
-                "sections": [one._asdict() for one in summary.parts],
+                "parts": summary.total,
+                "sections": [one._asdict() for one in summary.sections],
                 "citations": citations_as_json(summary.text, summary.citations, texts.__getitem__),
                 "covered": summary.covered,
                 "tokens": tally.tokens,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 from gradio.utils import get_upload_folder
 
-from engine.rag.answer import Prepared, Turn, answered, prepare
+from engine.rag.answer import PreparedQuestion, Turn, cite_answer, prepare
 from engine.records import Request, RequestError
 from index.documents.documents import DocumentError
 from ui.api.jobs import Full
@@ -40,7 +40,7 @@ FULL = "Too many questions wait already: ask again in a moment."
 class Found(NamedTuple):
     """What is asked, with the texts of the documents that are shown to the model."""
 
-    prepared: Prepared
+    prepared: PreparedQuestion
     texts: dict[str, str]
 
 
@@ -264,8 +264,8 @@ class Ask:
         """What is kept of it."""
         prepared = found.prepared
         if prepared.request is None:
-            return Entry(prepared.question, prepared.said, found=False, notes=prepared.notes)
-        answer = answered(prepared, live.text)
+            return Entry(prepared.question, prepared.not_found, found=False, notes=prepared.notes)
+        answer = cite_answer(prepared, live.text)
         reason = live.done.reason if live.done else "cancelled"
         notes = list(prepared.notes)
         if reason == "length":

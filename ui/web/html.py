@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from engine.rag.citations import parts
+from engine.rag.citations import answer_parts as parts
 from ui.web.transcript import Quoted, figures_of, passages, place
 
 if TYPE_CHECKING:

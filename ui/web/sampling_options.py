@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from engine.rag.answer import ANSWER
+from engine.rag.answer import MAX_ANSWER_TOKENS
 
 MOST_TOKENS = 2048
 
@@ -34,7 +34,7 @@ def parts() -> list[Any]:
     with gr.Row():
         made += [
             gr.Number(0, precision=0, minimum=0, label="Seed", info="of the chance in it"),
-            gr.Slider(16, MOST_TOKENS, ANSWER, step=16, label="Most tokens of an answer"),
+            gr.Slider(16, MOST_TOKENS, MAX_ANSWER_TOKENS, step=16, label="Most tokens of an answer"),
         ]
     made += [
         gr.Checkbox(True, label="Follow up: earlier questions are known"),
@@ -50,7 +50,7 @@ def of(given: Sequence[Any]) -> Settings:
         float(temperature or 0),
         float(top_p or 1),
         int(seed or 0),
-        int(max_tokens or ANSWER),
+        int(max_tokens or MAX_ANSWER_TOKENS),
         bool(remember),
         bool(speculation),
     )

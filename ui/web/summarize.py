@@ -17,9 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 from gradio.utils import get_upload_folder
 
-from engine.rag.response_cache import kept
-from engine.rag.summarize import KEPT, LENGTHS, Choices, Length, Style, Summary, summarize
-from engine.rag.summary_plan import EACH
+from engine.rag.response_cache import response_cache
+from engine.rag.summarize import CACHED_SOURCE, Summary, summarize
+from engine.rag.summary_plan import (
+    SENTENCES,
+    SENTENCES_PER_SECTION,
+    SummaryLength,
+    SummaryOptions,
+    SummaryStyle,
+)
 from engine.records import RequestError
 from index.documents.documents import DocumentError
 from ui.api.jobs import Full
@@ -87,10 +93,10 @@ class Summarize:
     def _build(self) -> None:
         with gr.Row():
             self.length = gr.Radio(
-                list(LENGTHS),
+                list(SENTENCES),
                 value="medium",
                 label="Length",
-                info=f"{LENGTHS['short']} sentences, {LENGTHS['medium']}, or {EACH} of every part",
+                info=f"{SENTENCES['short']} sentences, {SENTENCES['medium']}, or {SENTENCES_PER_SECTION} of every part",
                 elem_id="sum-length",
             )
             self.style = gr.Radio(
@@ -130,8 +136,8 @@ class Summarize:
     async def _summarize(
         self,
         chosen: list[str],
-        length: Length,
-        style: Style,
+        length: SummaryLength,
+        style: SummaryStyle,
         summaries: Summaries,
         request: gr.Request,
     ) -> AsyncIterator[Parts]:
@@ -146,7 +152,7 @@ class Summarize:
             document = await asyncio.to_thread(self._document, chosen, request)
             told = Telling(document.name)
             yield self._begun(told)
-            choices = Choices(length, style)
+            choices = SummaryOptions(length, style)
             summary: Summary | None = None
             async with aclosing(self._follow(document, choices, told, waiting, request)) as steps:
                 async for step in steps:
@@ -179,7 +185,7 @@ class Summarize:
     async def _follow(
         self,
         document: Document,
-        choices: Choices,
+        choices: SummaryOptions,
         told: Telling,
         waiting: Waiting,
         request: gr.Request,
@@ -188,7 +194,7 @@ class Summarize:
         engine, running = self.page.engine, _running(request)
 
         def work(walk: Walk) -> Iterator[Any]:
-            known = kept(engine)
+            known = response_cache(engine)
             return summarize(
                 engine,
                 document,
@@ -231,12 +237,12 @@ class Summarize:
         """What is kept of it. In a thread."""
         told.live.ended = perf_counter()
         # What was kept from an earlier run has no colours: then none are shown.
-        drafted = told.text == summary.text and not any(one.source == KEPT for one in told.pieces)
+        drafted = told.text == summary.text and not any(one.source == CACHED_SOURCE for one in told.pieces)
         notes = []
         if not told.live.passes and summary.whole:
             notes.append(KNOWN)
         if not summary.whole:
-            notes.append(STOPPED.format(summary.done, summary.of))
+            notes.append(STOPPED.format(summary.done, summary.total))
         entry = Entry(
             asked=document.name,
             text=summary.text,
@@ -250,7 +256,7 @@ class Summarize:
             figures=figures_of(told.live) if told.live.passes else {},
             passes=tuple(told.live.passes[-html.BARS :]),
         )
-        found = tuple((one.title, one.text) for one in summary.parts)
+        found = tuple((one.title, one.text) for one in summary.sections)
         return Made(entry, found, told.of)
 
     # -- what is shown -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from engine.rag.summarize import KEPT, Grown, Said, Task
+from engine.rag.summarize import CACHED_SOURCE, SummaryDelta, SummaryTask, TaskResult
 from ui.eta import Pace
 from ui.web import html
 from ui.web.streaming import Live
@@ -31,24 +31,24 @@ class Telling:
     @property
     def of(self) -> int:
         """How many parts the document has, as far as is known."""
-        return self.pace.task.parts if self.pace.task else 0
+        return self.pace.task.sections if self.pace.task else 0
 
     @property
     def text(self) -> str:
         """The summary so far."""
         return "".join(piece.text for piece in self.pieces)
 
-    def add(self, event: Task | Step | Said | Grown) -> None:
+    def add(self, event: SummaryTask | Step | TaskResult | SummaryDelta) -> None:
         """Take in what comes before the end."""
-        if isinstance(event, Task):
+        if isinstance(event, SummaryTask):
             self.pace.begin(event)
             self.live.pieces = []
-        elif isinstance(event, Said):
+        elif isinstance(event, TaskResult):
             self.pace.end()
             self.live.pieces = []
-            if not event.task.asked.joins:
+            if not event.task.prompt.merges:
                 self.parts.append((event.task.title, " ".join(event.texts)))
-        elif isinstance(event, Grown):
+        elif isinstance(event, SummaryDelta):
             self.pieces += event.pieces
         else:
             self.pace.step(event)
@@ -62,14 +62,14 @@ def running(told: Telling) -> str:
     value = f' value="{pace.share:.3f}"' if known else ""
     bar = f'<progress max="1"{value} aria-label="how much is done"></progress>'
     where = f'<div class="sum-pace"><span>{escape(str(pace))}</span>{bar}</div>'
-    grows = pace.task is not None and pace.task.asked.last
+    grows = pace.task is not None and pace.task.prompt.final
     gap = _gap(told.text, live.pieces)
-    so_far = [one._replace(source="model") if one.source == KEPT else one for one in told.pieces]
+    so_far = [one._replace(source="model") if one.source == CACHED_SOURCE else one for one in told.pieces]
     pieces = [*so_far, *gap, *live.pieces] if grows else so_far
     body = html.coloured(pieces, writing=grows) if pieces else ""
     if live.pieces and not grows:
         body += f'<div class="sum-now">{html.coloured(live.pieces, writing=True)}</div>'
-    seen = {one.source for one in (*told.pieces, *live.pieces)} - {KEPT}
+    seen = {one.source for one in (*told.pieces, *live.pieces)} - {CACHED_SOURCE}
     legend = html.legend(seen) if seen else ""
     return (
         f'<article class="turn" aria-busy="true"><h3 class="asked">{escape(told.name)}</h3>'
