@@ -84,7 +84,7 @@ def perform(automaton: Any, name: str, tokens: list[int], living: list[bool]) ->
             automaton.extend([token])
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(programs(), st.integers(0, 9), st.integers(0, 30), st.integers(1, 8))
 def test_answers_are_those_of_brute_force_after_every_operation(
     program: tuple[list[tuple[str, list[int]]], list[list[int]]], k: int, limit: int, most: int
@@ -109,7 +109,7 @@ def test_answers_are_those_of_brute_force_after_every_operation(
             assert_equal_trees(fast, slow, fast.tokens(fast.documents - 1).tolist(), 9, 3, most=99)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=4))
 def test_every_substring_is_found_and_nothing_else(documents: list[list[int]]) -> None:
     automaton = Automaton()
@@ -129,7 +129,7 @@ def test_every_substring_is_found_and_nothing_else(documents: list[list[int]]) -
 
 
 @pytest.mark.parametrize("alphabet", [1, 2, 3, 50])
-@pytest.mark.parametrize("sizes", [[900], [3, 400, 0, 300, 1, 200]])
+@pytest.mark.parametrize("sizes", [[500], [3, 200, 0, 150, 1, 100]])
 def test_common_text_is_counted_exactly(alphabet: int, sizes: list[int]) -> None:
     """Counts beyond what the automaton walks to."""
     chance = random.Random(alphabet)

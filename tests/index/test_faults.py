@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from tests.support.faults import (
     tiny_disk,
     warnings_of_index,
 )
+from tests.support.folder_mirror import wait_for
 from tests.support.segment_store import end_of, fork
 
 
@@ -44,7 +46,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_deaths_at_random_moments(tmp_path: Path) -> None:
-    lives_and_deaths(tmp_path, range(15), fork)
+    lives_and_deaths(tmp_path, range(5), fork)
 
 
 # -- disks and files of the store ----------------------------------------------------------------
@@ -188,19 +190,20 @@ def test_two_processes_at_once(tmp_path: Path, root: Path, monkeypatch: pytest.M
     for half in halves:
         make_tree(half, random.Random(5))
 
+    def wait_for_both(step: str, seed: int) -> None:
+        (tmp_path / f"{step}{seed}").touch()
+        wait_for(lambda: all((tmp_path / f"{step}{each}").exists() for each in (0, 1)))
+
     def work(mine: Path, seed: int) -> None:
-        chance, until = random.Random(seed), time.monotonic() + 1
+        chance = random.Random(seed)
         with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
             workspace.build()
-            while time.monotonic() < until:
+            wait_for_both("built", seed)
+            for _ in range(40):
                 workspace.refresh(change(mine, chance))
                 if chance.random() < 0.2:
                     workspace.compact()
-            (tmp_path / f"done{seed}").touch()
-            deadline = time.monotonic() + TIMEOUT_S
-            while not all((tmp_path / f"done{each}").exists() for each in (0, 1)):
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_for_both("changed", seed)
             workspace.scan()
             check(workspace)
         assert lines == []
@@ -231,10 +234,7 @@ def test_the_one_that_saved_is_killed_and_the_other_saves(tmp_path: Path, root: 
     child = fork(work)
     with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
         try:
-            deadline = time.monotonic() + TIMEOUT_S
-            while not (tmp_path / "ready").exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_for((tmp_path / "ready").exists)
             workspace.build()
             (root / "u").write_text("value = 10\n" * 2000)
             workspace.scan()
@@ -283,7 +283,7 @@ def test_everything_at_once(
             ):
                 act()
 
-        def tend(chance: random.Random, step: int) -> None:
+        def maintain(chance: random.Random, step: int) -> None:
             chance.choice((workspace.scan, workspace.compact, workspace.refresh))()
 
         def ask(chance: random.Random, step: int) -> None:
@@ -300,21 +300,26 @@ def test_everything_at_once(
             assert workspace.stats().tokens >= 0 and workspace.paths is not workspace.skipped
 
         def run(work: Callable[..., None], number: int) -> None:
-            chance, step = random.Random(100 * seed + number), 0
+            """40 edits a thread; the other threads go on until all edits are done."""
+            chance = random.Random(100 * seed + number)
             try:
-                while time.monotonic() < until or not step:
-                    work(chance, step := step + 1)
+                for step in count(1):
+                    work(chance, step)
+                    if step == 40 if work is edit else edited.is_set():
+                        break
             except BaseException as error:
                 errors.append(error)
 
-        works = (edit, edit, edit, tend, ask, ask)
-        until = time.monotonic() + 0.8
+        works = (edit, edit, edit, maintain, ask, ask)
+        edited = threading.Event()
         threads = [threading.Thread(target=run, args=each[::-1]) for each in enumerate(works)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(TIMEOUT_S)
-            assert not thread.is_alive(), "it hangs"
+            assert not thread.is_alive(), "deadlock"
+            if thread is threads[2]:
+                edited.set()
         if errors:
             raise errors[0]
         for name in NAMES:

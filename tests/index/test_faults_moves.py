@@ -108,14 +108,13 @@ def test_a_file_that_grows_while_it_is_read(root: Path) -> None:
 
         def grow(_: int) -> None:
             nonlocal written
-            if written < min(20_000, 6000 * (len(seen) + 1)):  # it was seen often before its end
+            if written < 2000 * (len(seen) + 1):  # never so far ahead that it is seen only once
                 file.write(f"line {written}\n")
                 file.flush()
                 written += 1
 
         with meanwhile(grow):
-            until = time.monotonic() + 0.6
-            while time.monotonic() < until or len(seen) < 3:
+            while len(seen) < 4:
                 workspace.scan()
                 seen.add(text_of(workspace, path))
         whole = path.read_text()
@@ -151,14 +150,16 @@ def test_a_path_that_is_always_something_else(
     path.touch()
     monkeypatch.chdir(tmp_path)  # the address of a socket is short
     with Workspace(root, Bytes()) as workspace:
+        flips = 0
 
         def flip(number: int) -> None:
+            nonlocal flips
             with suppress(FileNotFoundError):
                 replaced(path, chance.choice(KINDS))
+            flips = number
 
         def read() -> None:
-            until = time.monotonic() + 0.6
-            while time.monotonic() < until:
+            while flips < 100:
                 workspace.scan()
                 workspace.refresh([path])
                 assert text_of(workspace, path) in (None, "", "value = 1\n")
@@ -295,7 +296,7 @@ def test_two_files_change_places(root: Path) -> None:
 
 def test_a_checkout_that_is_followed(tmp_path: Path) -> None:
     root, home = tmp_path / "root", tmp_path / "home"
-    two_branches(root, 200, 1000)
+    two_branches(root, 100, 1000)
     with Workspace(root, Bytes(), home) as workspace:
         workspace._watch = Watch([root], workspace.refresh, rescan_s=1e6)  # which would heal
         workspace._watch.start()
@@ -303,8 +304,8 @@ def test_a_checkout_that_is_followed(tmp_path: Path) -> None:
         for branch in ("two", "one"):
             git(root, "checkout", "-q", branch)
             becomes_fresh(workspace)
-            tokenised = workspace.stats().misses
-        assert tokenised == 401, "what was on a branch before is known"
+            tokenized = workspace.stats().misses
+        assert tokenized == 201, "what was on a branch before is known"
         workspace.compact()
         assert workspace.stats().dead < 0.5
         assert found(workspace, list(b"two_")) != found(workspace, list(b"one_"))

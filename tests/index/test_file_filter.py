@@ -268,7 +268,7 @@ def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
         list(file_filter.walk(tmp_path / "missing"))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(alphabet="ab*/!.\\[] #\n", max_size=30), st.booleans())
 def test_no_gitignore_breaks_the_walk(
     tmp_path_factory: pytest.TempPathFactory, rules: str, nested: bool
@@ -312,7 +312,7 @@ PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4)
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(
     paths=st.lists(PATHS, min_size=1, max_size=12),
     top=RULES,

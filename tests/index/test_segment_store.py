@@ -69,7 +69,7 @@ SAVED = st.builds(
 
 
 @given(SAVED, SAVED)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_what_is_saved_is_loaded(first: SavedState, second: SavedState) -> None:
     kept = {part.name for part in first.parts}
     second = SavedState(second.meta, second.table, first.parts[1:] + [
@@ -300,7 +300,7 @@ def test_hostile_headers_are_refused(tmp_path: Path, lines: Callable[[], list[st
     lambda inner: st.lists(inner, max_size=5),
 ))  # fmt: skip
 @example([["a", "|u1", [0], 0]])
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_any_header_is_refused_or_loaded(entries: Any) -> None:
     with tempfile.TemporaryDirectory() as place:
         bare = forged(header(entries))

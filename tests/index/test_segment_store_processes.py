@@ -145,7 +145,7 @@ def test_names_are_given_only_to_what_is_on_disk(tmp_path: Path) -> None:
 def test_deaths_at_any_moment(tmp_path: Path) -> None:
     folder, rng = tmp_path / "index", random.Random(3)
     reached = 0
-    for turn in range(50):
+    for turn in range(15):
 
         def work(start: int = reached + 1) -> None:
             store = SegmentStore(folder, OURS)

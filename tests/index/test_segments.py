@@ -71,7 +71,7 @@ def indexes(draw: st.DrawFn) -> tuple[list[tuple[str, Documents]], list[list[int
     return parts, draw(st.lists(st.one_of(text, st.sampled_from(known)), min_size=1, max_size=4))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200)
 @given(
     indexes(), st.integers(0, 9), st.integers(0, 30), st.integers(-1, 3), st.integers(-1, 2),
     st.integers(0, 4),
@@ -110,7 +110,7 @@ def test_answers_are_those_of_brute_force(
             assert enough.probs.tolist() == tree.probs.tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(indexes())
 def test_ranks_are_positions_ordered_by_what_ends_there(
     index: tuple[list[tuple[str, Documents]], list[list[int]]],

@@ -110,7 +110,7 @@ def may_cut(text: str, at: int) -> bool:
     return "\n" in text[:at] and after in " \t" and len(line.split()) == 1 == line.count(before)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(text=TEXTS)
 def test_chunks_are_the_text_cut_where_tokenizers_split(short_chunks: None, text: str) -> None:
     parts = chunks(text)
@@ -146,7 +146,7 @@ def test_an_inserted_line_changes_a_few_chunks(seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15)
 @given(rounds=st.lists(st.tuples(st.lists(TEXTS, max_size=4), st.booleans()), max_size=4))
 def test_ids_are_the_encoder_s_with_and_without_the_caches(
     short_chunks: None,
@@ -172,7 +172,7 @@ def test_ids_are_the_encoder_s_with_and_without_the_caches(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(text=TEXTS, edits=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 30), TEXTS)))
 def test_a_buffer_s_ids_are_the_file_s_after_any_edits(
     short_chunks: None,
@@ -215,7 +215,7 @@ def test_a_real_tokenizer_splits_where_chunks_are_cut(short_chunks: None) -> Non
         assert same(encoder, text, tokens.encode_buffer(text))
     assert tokens._chunks_tokenize_alike
 
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=500)
     @given(TEXTS | st.text("a1'. \n\r\t/\u00a0\u2003\u0301\x1c\x85\u3000\u65e5", max_size=80))
     def anything(text: str) -> None:
         assert same(encoder, text, tokens.encode_buffer(text))

@@ -121,7 +121,7 @@ def perform(workspace: Workspace, model: Model, root: Path, step: int, operation
 
 
 @pytest.mark.parametrize(("young", "few", "bulk"), [(20, 5, 30), (60, 1000, 30), (1 << 16,) * 3])
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=70)
 @given(
     operations=st.lists(OPERATION, max_size=14),
     tails=st.lists(TEXT, min_size=1, max_size=3),
@@ -160,7 +160,7 @@ def test_after_any_changes_the_living_text_is_found_and_no_other(
     shutil.rmtree(root)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     text=st.text(alphabet="ab e\u0301é日🙂\n", min_size=2, max_size=30),
     data=st.data(),
