@@ -43,7 +43,7 @@ class Harness:
     def type(self, typed: str, closed: str = "") -> None:
         self.writing.on_document_change(BEFORE + typed + closed + AFTER)
 
-    def takes(self, typed: str, closed: str = "") -> bool:
+    def matches(self, typed: str, closed: str = "") -> bool:
         return self.writing.matches(BEFORE + typed + closed + AFTER, len(BEFORE + typed))
 
 
