@@ -1,1 +1,1 @@
-"""Answers to edited texts, and text files."""
+"""Applies edits to text files."""

@@ -1,11 +1,11 @@
-"""From the model's answer to the file's new text: align, and accept or refuse.
+"""Turns the model's answer into the file's new text, or refuses it.
 
 The model reads and writes `plain` text (no BOM, "\\n" line ends) and its tokenizer may compose
-characters (NFC). An edit changes what was asked and nothing else, so the answer is aligned with the
-original, and what is equal after that normalisation keeps the original's exact characters.
+characters (NFC). An edit must not change anything else, so the answer is aligned with the original,
+and whatever is equal after that normalization keeps the original's exact characters.
 
 Line ends are "\\n", "\\r\\n" and "\\r", as for an editor; U+2028, NEL and form feeds are ordinary
-characters. No torch, no tokenizer, and no opinion on whether the edit does what was asked.
+characters. Whether the edit does what was asked is not judged.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from engine.records import Done, Request
 
 BOM = "\ufeff"
-LONG = 4000  # pieces; beyond it the alignment gives up seeds that are very common, to stay fast
+MAX_EXACT_PIECES = 4000  # of longer texts, difflib ignores very common pieces (autojunk)
 
-WEAK_MODELS = ("qwen2.5-coder-0.5b", "smollm2")  # seen to lose or change parts of whole files
-WHOLE_FILE_LINES = 80  # that a weak model is trusted with
+WEAK_MODELS = ("qwen2.5-coder-0.5b", "smollm2")  # these drop or change parts of whole files
+WHOLE_FILE_LINES = 80  # that a weak model may edit at once
 
-END = re.compile(r"\r\n|\r|\n")
+LINE_END = re.compile(r"\r\n|\r|\n")
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\ufe20-\ufe2f"
-WORD = re.compile(rf"\r\n|[\w{MARKS}]+|[^\S\r\n]+|.", re.DOTALL)
+COMBINING_MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\ufe20-\ufe2f"
+WORD = re.compile(rf"\r\n|[\w{COMBINING_MARKS}]+|[^\S\r\n]+|.", re.DOTALL)
 
 
 class EditRefused(ValueError):
-    """An answer that must not reach the file; the message is one line: what and the remedy."""
+    """An answer that must not reach the file; the message is one line with the remedy."""
 
 
 class Change(NamedTuple):
@@ -48,27 +48,32 @@ class Change(NamedTuple):
 
 
 def plain(text: str) -> str:
-    """`text` as the model sees it: without BOM, every line end "\\n". Idempotent."""
-    return END.sub("\n", text.lstrip(BOM))
+    """`text` as the model sees it: without a BOM, with "\\n" line ends. Idempotent."""
+    return LINE_END.sub("\n", text.lstrip(BOM))
 
 
 def preserve(original: str, answer: str, newline: str = "\n") -> str:
     """`answer` with the original's exact characters wherever both are canonically equal.
 
-    New lines end as the lines around them do, or in `newline` where there are none. Whether the
-    text ends in a line end is the original's choice.
+    New lines end like the lines around them, or with `newline` if there are none. The result ends
+    with a line end if the original does.
     """
     body = original.lstrip(BOM)
     answer = _ended_like(plain(answer), body)
-    kept = _kept(body, answer, _commonest_end(body, newline), (_lines, WORD.findall, _characters))
-    return original[: len(original) - len(body)] + _joined(kept)
+    pieces = _preserve(
+        body, answer, _commonest_end(body, newline), (_lines, WORD.findall, _characters)
+    )
+    return original[: len(original) - len(body)] + _join(pieces)
 
 
 def _ended_like(answer: str, body: str) -> str:
-    """An answer usually lacks its final line end, since the closing fence follows it."""
+    """`answer` with as many final line ends as `body`: the model usually omits the last one, since
+    the closing fence follows it."""
     if not body:
         return answer
-    ends, wanted = (len(text) - len(text.rstrip("\n")) for text in (answer, END.sub("\n", body)))
+    ends, wanted = (
+        len(text) - len(text.rstrip("\n")) for text in (answer, LINE_END.sub("\n", body))
+    )
     if not wanted:
         return answer.rstrip("\n")
     return answer + "\n" if ends in (0, wanted - 1) else answer
@@ -77,8 +82,9 @@ def _ended_like(answer: str, body: str) -> str:
 Split = Callable[[str], list[str]]
 
 
-def _kept(old: str, new: str, end: str, levels: tuple[Split, ...]) -> Iterator[str]:
-    """Pieces of `new`: those that `old` has too as they stand in `old`, others ending in `end`."""
+def _preserve(old: str, new: str, end: str, levels: tuple[Split, ...]) -> Iterator[str]:
+    """Pieces of `new`: those equal in `old` as they are there, the others with line end `end`.
+    `levels`: how to split the texts, coarsest first."""
     if not levels or not old or not new or _is_regular(old, new, end):
         yield new.replace("\n", end)
         return
@@ -89,13 +95,13 @@ def _kept(old: str, new: str, end: str, levels: tuple[Split, ...]) -> Iterator[s
             yield from ours[i:j]
         else:
             near = _commonest_end("".join(ours[max(i - 3, 0) : j + 3]), end)
-            yield from _kept("".join(ours[i:j]), "".join(theirs[k:m]), near, tuple(finer))
+            yield from _preserve("".join(ours[i:j]), "".join(theirs[k:m]), near, tuple(finer))
 
 
 def _is_regular(old: str, new: str, end: str) -> bool:
-    """Whether nothing of `old` could be lost by taking `new` as it is."""
+    """Whether `old` has no characters or line ends that `new` could lose."""
     composed = all(unicodedata.is_normalized("NFC", text) for text in (old, new))
-    return composed and all(found == end for found in END.findall(old))
+    return composed and all(found == end for found in LINE_END.findall(old))
 
 
 def _align(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[bool, int, int, int, int]]:
@@ -104,13 +110,15 @@ def _align(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[bool, int, 
     tail = _common(old[head:][::-1], new[head:][::-1])
     a, b = old[head : len(old) - tail], new[head : len(new) - tail]
     yield True, 0, head, 0, head
-    for tag, i, j, k, m in difflib.SequenceMatcher(None, a, b, len(b) > LONG).get_opcodes():
+    for tag, i, j, k, m in difflib.SequenceMatcher(
+        None, a, b, len(b) > MAX_EXACT_PIECES
+    ).get_opcodes():
         yield tag == "equal", head + i, head + j, head + k, head + m
     yield True, len(old) - tail, len(old), len(new) - tail, len(new)
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many leading elements are the same."""
+    """The length of the common prefix."""
     count = 0
     for x, y in zip(a, b, strict=False):
         if x != y:
@@ -120,7 +128,7 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def line_count(text: str) -> int:
-    """Lines as an editor counts them, but that an empty last one is none."""
+    """The number of lines as an editor counts them, without an empty last one."""
     return len(_lines(text))
 
 
@@ -131,7 +139,7 @@ def line_span(text: str, first: int, last: int) -> tuple[int, int]:
 
 
 def _key(piece: str) -> str:
-    return unicodedata.normalize("NFC", END.sub("\n", piece))
+    return unicodedata.normalize("NFC", LINE_END.sub("\n", piece))
 
 
 def _lines(text: str) -> list[str]:
@@ -139,7 +147,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _characters(text: str) -> list[str]:
-    """Cut where composition (NFC) cannot reach across; "\\r\\n" is one."""
+    """Pieces that NFC composition does not reach across; "\\r\\n" is one piece."""
     pieces: list[str] = []
     for char in text:
         if pieces and (pieces[-1] + char == "\r\n" or _composes(pieces[-1], char)):
@@ -154,17 +162,18 @@ def _composes(before: str, char: str) -> bool:
 
 
 def _commonest_end(text: str, default: str) -> str:
-    """The most frequent line end of `text`; the earlier one of two as frequent."""
-    ends = Counter(END.findall(text)).most_common(1)
+    """The most frequent line end of `text`; the earlier one of equally frequent ones."""
+    ends = Counter(LINE_END.findall(text)).most_common(1)
     return ends[0][0] if ends else default
 
 
-def _joined(pieces: Iterable[str]) -> str:
-    """Two line ends that meet must not melt into one "\\r\\n": the second becomes a "\\r"."""
+def _join(pieces: Iterable[str]) -> str:
+    """Concatenate; where "\\r" and "\\n" of two pieces would merge into one line end, the second
+    becomes "\\r"."""
     out: list[str] = []
     for piece in filter(None, pieces):
-        melts = out and out[-1].endswith("\r") and piece.startswith("\n")
-        out.append("\r" + piece[1:] if melts else piece)
+        merges = out and out[-1].endswith("\r") and piece.startswith("\n")
+        out.append("\r" + piece[1:] if merges else piece)
     return "".join(out)
 
 
@@ -172,7 +181,7 @@ def _joined(pieces: Iterable[str]) -> str:
 
 
 def too_long(model: str, lines: int) -> str | None:
-    """Why a whole file of so many lines is not handed to a model; None where it may be."""
+    """Why a model should not edit a whole file of so many lines; None if it may."""
     if lines > WHOLE_FILE_LINES and any(name in model.lower() for name in WEAK_MODELS):
         return (
             f"{lines} lines, and {model.lower()} is unreliable on whole files of more than "
@@ -181,9 +190,9 @@ def too_long(model: str, lines: int) -> str | None:
     return None
 
 
-def inner(text: str, start: int, stop: int) -> tuple[int, int]:
-    """`text[start:stop]` without the blank lines around it, and without its last line end: models
-    drop these, so they are neither shown nor rewritten. A blank selection stays whole."""
+def strip_blank_lines(text: str, start: int, stop: int) -> tuple[int, int]:
+    """The span without blank lines around it and without its last line end, which models drop: so
+    they are not part of the prompt. A blank span is returned unchanged."""
     if not text[start:stop].replace(BOM, "").strip():
         return start, stop
     if found := re.match(r"(?:[ \t\ufeff]*(?:\r\n|\r|\n))+", text[start:stop]):
@@ -192,17 +201,17 @@ def inner(text: str, start: int, stop: int) -> tuple[int, int]:
 
 
 def apply(request: Request, done: Done) -> str:
-    """The file's new text. Raises EditRefused where the answer must not reach the file."""
+    """The file's new text. Raises EditRefused if the answer must not reach the file."""
     text = request.text
-    start, stop = inner(text, *(request.selection or (0, len(text))))
-    if start > 0 and text[start - 1 : start + 1] == "\r\n":  # a line end is never cut in two
+    start, stop = strip_blank_lines(text, *(request.selection or (0, len(text))))
+    if start > 0 and text[start - 1 : start + 1] == "\r\n":  # never split a line end
         start -= 1
     if stop and text[stop - 1 : stop + 1] == "\r\n":
         stop += 1
     original, answer = text[start:stop], plain(done.text)
     _refuse(request, done, original)
     if original.strip():
-        first, last = inner(answer, 0, len(answer))
+        first, last = strip_blank_lines(answer, 0, len(answer))
         answer = answer[first:last]
     if request.selection:
         answer = _reindented(plain(original), answer)
@@ -210,13 +219,13 @@ def apply(request: Request, done: Done) -> str:
     if not original and starts_line and answer and not answer.endswith("\n"):
         answer += "\n"
     new = preserve(original, answer, _commonest_end(text, "\n"))
-    return _joined((text[:start], new, text[stop:]))
+    return _join((text[:start], new, text[stop:]))
 
 
 def _refuse(request: Request, done: Done, original: str) -> None:
     """Raise EditRefused unless the answer is one whole code block of clean text."""
     if done.reason == "failed":
-        raise EditRefused(done.error or "the model failed without saying why")
+        raise EditRefused(done.error or "the model failed without an error message")
     if done.reason == "cancelled":
         raise EditRefused("the edit was cancelled")
     if done.reason == "length":
@@ -227,21 +236,23 @@ def _refuse(request: Request, done: Done, original: str) -> None:
     if done.matched is None or done.matched in request.stop:
         raise EditRefused(
             "the model ended its answer without closing the code block: "
-            "say more exactly what to change, or try a larger model"
+            "describe the change more precisely, or try a larger model"
         )
     if plain(original).strip() and not done.text.strip():
-        raise EditRefused("the answer would delete everything: delete the lines yourself if meant")
+        raise EditRefused(
+            "the answer would delete everything: if that is intended, delete the lines yourself"
+        )
     for char, what in (("\ufffd", "broken characters (U+FFFD)"), ("\0", "NUL characters")):
         if char in done.text and char not in request.text + request.instruction:
             raise EditRefused(f"the answer contains {what}: ask again or try another model")
 
 
 def _reindented(original: str, answer: str) -> str:
-    """Give back the indentation that all of a selection has and the answer's first line lost.
+    """Restore the common indentation of a selection if the answer's first line lost it.
 
-    Small models often start a method at the margin. Of the two readings (every line lost it; only
-    the first did) the one that keeps more of the original's lines, then of their indentations, is
-    taken. An answer that is nothing but the original dedented was meant, and stays.
+    Small models often start a method at column 0. Of the two hypotheses (every line lost the
+    indentation, or only the first) the one that preserves more of the original's lines, then of
+    their indentations, wins. An answer that is exactly the dedented original is intended.
     """
     lines = answer.split("\n")
     indents = [_indent(line) for line in original.split("\n") if line.strip()] or [""]
@@ -252,7 +263,7 @@ def _reindented(original: str, answer: str) -> str:
         return answer
     every = [margin + line.removeprefix(left) if line.strip() else line for line in lines]
     only = [*lines[:first], every[first], *lines[first + 1 :]]
-    best = "\n".join(max(every, only, key=lambda reading: _likeness(reading, original)))
+    best = "\n".join(max(every, only, key=lambda candidate: _similarity(candidate, original)))
     return answer if best.rstrip("\n") == original.rstrip("\n") else best
 
 
@@ -260,18 +271,16 @@ def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def _likeness(lines: Iterable[str], original: str) -> tuple[int, int]:
-    """How many lines, and how many indentations, also stand in the original."""
+def _similarity(lines: Iterable[str], original: str) -> tuple[int, int]:
+    """How many lines, and how many indentations, the original has too."""
     ours, theirs = (Counter(filter(str.strip, each)) for each in (lines, original.split("\n")))
     indents = [Counter(map(_indent, count.elements())) for count in (ours, theirs)]
     return (ours & theirs).total(), (indents[0] & indents[1]).total()
 
 
 def changes(old: str, new: str) -> list[Change]:
-    """Few and small replacements, in order and apart, that make `old` into `new`.
-
-    None begins or ends inside a "\\r\\n", where an editor has no position.
-    """
+    """Few and small replacements, ordered and disjoint, that turn `old` into `new`. None starts or
+    ends inside a "\\r\\n", where an editor has no position."""
     ours, theirs = _lines(old), _lines(new)
     starts = _offsets(ours)
     found = []
@@ -289,9 +298,9 @@ def changes(old: str, new: str) -> list[Change]:
 
 
 def _back_off(before: str, after: str, head: int) -> int:
-    """`head`, or one less where it would part a "\\r\\n"."""
-    parts = any(text[head - 1 : head + 1] == "\r\n" for text in (before, after)) and head
-    return head - 1 if parts else head
+    """`head`, or one less if it would split a "\\r\\n"."""
+    splits = any(text[head - 1 : head + 1] == "\r\n" for text in (before, after)) and head
+    return head - 1 if splits else head
 
 
 def _offsets(pieces: list[str]) -> list[int]:

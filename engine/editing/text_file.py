@@ -1,4 +1,4 @@
-"""One text file: read strictly, replaced atomically. Nothing here guesses an encoding."""
+"""Reads text files strictly as UTF-8, and replaces them atomically."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ import stat
 import tempfile
 from pathlib import Path
 
-MAX_BYTES = 8 << 20  # of a file; far more than any local model can read
+MAX_FILE_BYTES = 8 << 20  # far more than a local model's context
 
 
 class FileError(ValueError):
-    """A file that cannot be read or written; the message is one line: what and the remedy."""
+    """A file that cannot be read or written; the message is one line with the remedy."""
 
 
 def read_text(path: Path) -> str:
-    """The file's exact text (BOM as U+FEFF, line ends as they are). Raises FileError.
-
-    Decoding is strict UTF-8, so `text.encode()` gives the file's bytes back.
-    """
+    """The file's exact text, with BOM and line ends, so that `text.encode()` restores its bytes.
+    Raises FileError."""
     data = _read_bytes(path)
     if b"\0" in data:
         raise FileError(f"{path}: a binary file (NUL at byte {data.index(0)}): choose a text file")
@@ -32,32 +30,34 @@ def read_text(path: Path) -> str:
 
 
 def _read_bytes(path: Path) -> bytes:
-    """A regular file's bytes; a pipe or device is refused before it is opened."""
+    """A regular file's bytes; pipes and devices are refused without opening them."""
     try:
         mode = path.stat()
         if stat.S_ISDIR(mode.st_mode):
-            raise FileError(f"{path}: a folder: name a file")
+            raise FileError(f"{path}: a folder: choose a file")
         if not stat.S_ISREG(mode.st_mode):
-            raise FileError(f"{path}: not a regular file: name a text file")
-        if mode.st_size > MAX_BYTES:
-            raise FileError(f"{path}: {mode.st_size} bytes, more than {MAX_BYTES}: split it first")
+            raise FileError(f"{path}: not a regular file: choose a text file")
+        if mode.st_size > MAX_FILE_BYTES:
+            raise FileError(
+                f"{path}: {mode.st_size} bytes, more than {MAX_FILE_BYTES}: split it first"
+            )
         return path.read_bytes()
     except FileNotFoundError as error:
         raise FileError(f"{path}: no such file: check the name") from error
     except PermissionError as error:
-        raise FileError(f"{path}: not readable by you: check its permissions") from error
+        raise FileError(f"{path}: not readable: check its permissions") from error
     except OSError as error:
         raise FileError(f"{path}: {error.strerror}: check the name and the disk") from error
     except ValueError as error:
         if isinstance(error, FileError):
             raise
-        raise FileError(f"{str(path)!r}: not a file name: {error}") from error
+        raise FileError(f"{str(path)!r}: not a valid file name: {error}") from error
 
 
 def write_atomically(path: Path, text: str, was: str) -> None:
-    """Replace the file by `text` in one step, if it still holds `was`. Raises FileError.
+    """Replace the file's text if it still is `was`. Raises FileError.
 
-    Keeps the mode, and the owner where allowed; a symbolic link stays and its target is replaced;
+    Keeps the mode, and the owner if allowed. A symbolic link is kept and its target replaced;
     other hard links keep the old text.
     """
     target = path.resolve()
@@ -73,7 +73,7 @@ def write_atomically(path: Path, text: str, was: str) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(text.encode())
             file.flush()
-            _take_on(file.fileno(), before)
+            _copy_owner_and_mode(file.fileno(), before)
             os.fsync(file.fileno())
         temporary.replace(target)
         temporary = None
@@ -86,8 +86,8 @@ def write_atomically(path: Path, text: str, was: str) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _take_on(file: int, before: os.stat_result) -> None:
-    """The old file's owner where that is allowed, and its mode (after: chown clears bits of it)."""
+def _copy_owner_and_mode(file: int, before: os.stat_result) -> None:
+    """The mode comes last, since chown clears some of its bits."""
     if (os.fstat(file).st_uid, os.fstat(file).st_gid) != (before.st_uid, before.st_gid):
         with contextlib.suppress(PermissionError):  # only root may give files away
             os.fchown(file, before.st_uid, before.st_gid)
@@ -95,7 +95,7 @@ def _take_on(file: int, before: os.stat_result) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """The rename itself must reach the disk."""
+    """Make the rename durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

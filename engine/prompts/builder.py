@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.editing.edits import inner, plain
+from engine.editing.edits import plain, strip_blank_lines
 from engine.prompts.fim import ends, infill_ids
 from engine.prompts.prompt_spans import places
 from engine.prompts.tokenizer import Tokenizer
@@ -80,7 +80,7 @@ def edit_prompt(request: Request, tokenizer: Tokenizer, predictions: list[list[i
     start, stop = request.selection or (0, len(request.text))
     if not 0 <= start <= stop <= len(request.text):
         raise RequestError(f"selection {start}:{stop} is outside the text (0:{len(request.text)})")
-    first, last = inner(request.text, start, stop)
+    first, last = strip_blank_lines(request.text, start, stop)
     chosen = plain(request.text[first:last])
     fence = "`" * max(3, 1 + longest_run(request.text, "`"))
     language = LANGUAGES.get(Path(request.path).suffix.lower(), "")

@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple
 
-from engine.editing.edits import END, MARKS
+from engine.editing.edits import COMBINING_MARKS, LINE_END
 
 MAX_EDITS = 20
 MAX_EDIT_CHARS = 4000  # a larger change is new text rather than an edit
@@ -25,7 +25,7 @@ MAX_COMPARED_LINES = 60  # in an edit, beyond which its lines are not paired
 MAX_COMPARED_TOKENS = 400  # in a line, beyond which it is not compared by tokens
 MIN_LINE_SIMILARITY = 0.5  # share of equal tokens for a line to count as the new form of another
 
-TOKEN = re.compile(rf"[\w${MARKS}]+|[^\S\r\n]+|.", re.DOTALL)
+TOKEN = re.compile(rf"[\w${COMBINING_MARKS}]+|[^\S\r\n]+|.", re.DOTALL)
 COARSE_TOKEN = re.compile(
     rf"""(?:[\w$]*)(?:"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*')|{TOKEN.pattern}""", re.DOTALL
 )
@@ -89,7 +89,7 @@ class EditHistory:
         """Whether the edit only added lines, and did so a while or another edit ago. A change in
         these lines is then an edit of its own rather than part of the addition."""
         settled = edit is not self._edits[-1] or now - edit.touched > SETTLED_AFTER_S
-        old, new = (END.sub("\n", text) for text in (edit.before, edit.after))
+        old, new = (LINE_END.sub("\n", text) for text in (edit.before, edit.after))
         added = not old.strip() or new.startswith(old + "\n") or new.endswith("\n" + old)
         return settled and added and new != old
 
@@ -227,7 +227,7 @@ def _alike(old: str, new: str) -> bool:
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield (offset, text without its line end) of each line."""
     at = 0
-    for end in END.finditer(text):
+    for end in LINE_END.finditer(text):
         yield at, text[at : end.start()]
         at = end.end()
     yield at, text[at:]

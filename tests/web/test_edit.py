@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine import Config, Engine, Request, RequestError
-from engine.editing.edits import END, plain
+from engine.editing.edits import LINE_END, plain
 from engine.editing.text_file import FileError
 from engine.records import Done
 from tests.support.command import EDITED, EOS, FENCE, SOURCE, chain_model
@@ -84,7 +84,7 @@ def test_what_the_marks_stand_in_is_the_line(old: str, new: str) -> None:
     said = re.findall("<ins>(.*?)</ins>", shown, re.DOTALL)
     bare = [html.unescape(re.sub('<mark class="end">.*?</mark>|</?mark>', "", one)) for one in said]
     theirs = lines(new)
-    meant = [END.sub("", theirs[n]) for one in found for n in range(one.first, one.last)]
+    meant = [LINE_END.sub("", theirs[n]) for one in found for n in range(one.first, one.last)]
     assert bare == meant
 
 

@@ -246,10 +246,10 @@ def _read(path: str) -> str:
 
 def _match(path: str, text: str, start: int, stop: int) -> tuple[Match, str]:
     """The match, and its first line without the line end."""
-    from engine.editing.edits import END
+    from engine.editing.edits import LINE_END
 
     number, first, last = 1, 0, len(text)
-    for end in END.finditer(text):
+    for end in LINE_END.finditer(text):
         if end.end() > start:
             last = end.start()
             break

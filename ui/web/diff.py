@@ -14,7 +14,7 @@ from html import escape
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
-from engine.editing.edits import BOM, END, LINE, LONG, WORD, plain
+from engine.editing.edits import BOM, LINE, LINE_END, MAX_EXACT_PIECES, WORD, plain
 from ui.terminal import visible
 
 CONTEXT = 3  # lines that are shown around a hunk
@@ -47,7 +47,7 @@ def hunks(old: str, new: str) -> list[Hunk]:
     head = _common(ours, theirs)
     tail = _common(ours[head:][::-1], theirs[head:][::-1])
     a, b = ours[head : len(ours) - tail], theirs[head : len(theirs) - tail]
-    codes = SequenceMatcher(None, a, b, len(b) > LONG).get_opcodes()
+    codes = SequenceMatcher(None, a, b, len(b) > MAX_EXACT_PIECES).get_opcodes()
     return [
         Hunk(head + i, head + j, head + k, head + m) for tag, i, j, k, m in codes if tag != "equal"
     ]
@@ -90,7 +90,7 @@ def typed_over(exact: str, typed: str) -> str:
 
 def line_end(text: str) -> str:
     """The most frequent line end; "\\n" where there is none."""
-    found = Counter(END.findall(text)).most_common(1)
+    found = Counter(LINE_END.findall(text)).most_common(1)
     return found[0][0] if found else "\n"
 
 
@@ -200,12 +200,12 @@ def _line(kind: str, row: int, number: int, tag: str, html: str) -> str:
 
 def _text(line: str) -> str:
     """A line without its end, escaped; control characters are made visible."""
-    return escape(visible(END.sub("", line)))
+    return escape(visible(LINE_END.sub("", line)))
 
 
 def _marked(old: str, new: str) -> tuple[str, str]:
     """Two versions of a line, the words that differ marked; and its end, if only that differs."""
-    a, b = (END.sub("", text) for text in (old, new))
+    a, b = (LINE_END.sub("", text) for text in (old, new))
     if a == b and old != new:
         sides = [
             f'{_text(text)}<mark class="end">{ENDS[text[len(a) :]]}</mark>' for text in (old, new)
