@@ -294,7 +294,9 @@ def test_a_suffix_asks_for_what_stands_between(writes: Served, recites: Served) 
     count += len(writes.engine.parts.tokenizer.encode("return a + b"))
     assert answer.usage and answer.usage.prompt_tokens == count + 3  # its marks
     assert create(model="writer", prompt="", suffix="x", max_tokens=3).choices[0].finish_reason
-    with pytest.raises(openai.BadRequestError, match="suffix: this model knows no filling in"):
+    with pytest.raises(
+        openai.BadRequestError, match="suffix: this model cannot fill in the middle"
+    ):
         recites.client().completions.create(model="reciter", prompt="a", suffix="b")
 
 

@@ -25,7 +25,7 @@ from tests.support.server import (
     serving,
     until,
 )
-from ui.api.security import Rules
+from ui.api.security import AccessRules
 
 CHAT, TEXT, PREDICT = "/v1/chat/completions", "/v1/completions", "/predict"
 SMALL = 20_000  # bytes of a body at most, here
@@ -38,7 +38,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     patch = pytest.MonkeyPatch()
     patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
     model = reciter(tmp_path_factory.mktemp("models") / "reciter")
-    with served_model(model, rules=Rules(max_body=SMALL)) as served:
+    with served_model(model, rules=AccessRules(max_body=SMALL)) as served:
         yield served
     patch.undo()
 
@@ -244,7 +244,7 @@ def test_a_large_body_is_not_read(served: Served) -> None:
 @pytest.fixture
 def busy(home: Any, tmp_path: Path) -> Iterator[Served]:
     """A server whose answers take seconds, and of which two may be open."""
-    with served_model(endless(tmp_path / "endless"), places=2) as served:
+    with served_model(endless(tmp_path / "endless"), queue_size=2) as served:
         yield served
 
 

@@ -32,7 +32,7 @@ from tests.support.server import (
 )
 from ui.api import requests
 from ui.api import schemas as types
-from ui.api.jobs import CLIENTS, Jobs
+from ui.api.jobs import MAX_CLIENTS, Jobs
 from ui.cli import serve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def writes(tiny: Any) -> Iterator[Served]:
     """Its answers depend on all that it is asked."""
-    with served_model(tiny("llama"), places=PLACES) as served:
+    with served_model(tiny("llama"), queue_size=PLACES) as served:
         yield served
 
 
@@ -247,15 +247,15 @@ def test_nothing_waits_for_the_other_sides_receipt() -> None:
 def test_few_names_of_clients_are_kept(busy: Served) -> None:
     """The one that asked longest ago makes room, and the engine forgets what it wrote for it."""
     jobs = Jobs(busy.engine, 1)
-    names = [jobs._name(f"client {n}") for n in range(CLIENTS)]
-    assert len(set(names)) == CLIENTS
+    names = [jobs._client_name(f"client {n}") for n in range(MAX_CLIENTS)]
+    assert len(set(names)) == MAX_CLIENTS
     busy.engine.parts.history.add(names[0], "", [1, 2, 3])
-    assert jobs._name("client 0") == names[0]
-    later = [jobs._name(f"later {n}") for n in range(CLIENTS - 1)]
+    assert jobs._client_name("client 0") == names[0]
+    later = [jobs._client_name(f"later {n}") for n in range(MAX_CLIENTS - 1)]
     assert later == names[1:]
-    assert jobs._name("client 0") == names[0] and busy.engine.parts.history.of(names[0])
-    for n in range(CLIENTS):
-        jobs._name(f"last {n}")
+    assert jobs._client_name("client 0") == names[0] and busy.engine.parts.history.of(names[0])
+    for n in range(MAX_CLIENTS):
+        jobs._client_name(f"last {n}")
     assert not busy.engine.parts.history.of(names[0])
     jobs.close()
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.records import Done, Piece, Step, Usage
-from ui.api.errors import explained
-from ui.api.jobs import drafted_from_prediction
-from ui.api.requests import blocks_first, chat_request, completion_request
-from ui.api.responses import Form, event_of, timings
+from ui.api.errors import describe_validation_errors
+from ui.api.requests import chat_request, code_first, completion_request
+from ui.api.responses import ResponseBuilder, event_of, timings, tokens_from_prediction
 from ui.api.schemas import ChatRequest, CompletionRequest
 
 TEXTS = st.lists(
@@ -28,7 +27,7 @@ TEXTS = st.lists(
 @given(TEXTS)
 def test_what_is_expected_is_all_of_the_prompt_its_newest_code_first(texts: list[str]) -> None:
     """The oracle reads lines: a block begins at one of fences; nothing is lost or said twice."""
-    expected = blocks_first(texts)
+    expected = code_first(texts)
     fences = [
         (number, line)
         for number, text in enumerate(texts)
@@ -48,7 +47,7 @@ def test_what_is_expected_is_all_of_the_prompt_its_newest_code_first(texts: list
 
 @pytest.mark.parametrize("text", ["`" * 1_000_000, " " * 1_000_000, "\n \t" * 300_000])
 def test_a_block_is_looked_for_in_one_go(text: str) -> None:
-    assert blocks_first([text, "a\n```py\nx"])[0] in (text, "```py\nx")
+    assert code_first([text, "a\n```py\nx"])[0] in (text, "```py\nx")
 
 
 def chat(**more: Any) -> ChatRequest:
@@ -91,8 +90,8 @@ def test_every_number_that_is_taken_can_be_sampled_with(
 @given(st.text())
 def test_events_are_ascii_and_hold_no_line_end_but_their_own(text: str) -> None:
     """Whatever a reader takes for the end of a line or cuts in two is escaped."""
-    form = Form(True, "model", "print", encode=lambda text: [])
-    event = event_of(form.piece(text))
+    form = ResponseBuilder(True, "model", "print", encode=lambda text: [])
+    event = event_of(form.chunk(text))
     assert event.isascii() and event.startswith(b"data: ") and event.endswith(b"\n\n")
     assert len(event.decode().splitlines()) == 2
     assert json.loads(event[6:])["choices"][0]["delta"] == {"content": text}
@@ -114,13 +113,15 @@ def words(text: str) -> list[int]:
 )
 def test_what_came_from_the_prediction(pieces: Any, accepted: int, counted: int) -> None:
     step = Step(pieces, drafted=9, accepted=accepted)
-    assert drafted_from_prediction(step, words) == counted
+    assert tokens_from_prediction(step, words) == counted
 
 
 @given(st.integers(0, 50), st.lists(st.text("ab ", max_size=5), max_size=9))
 def test_accepted_and_rejected_are_the_prediction(copied: int, parts: list[str]) -> None:
     prediction = " ".join(parts)
-    form = Form(True, "model", "print", words, prediction, copied=copied)
+    form = ResponseBuilder(
+        True, "model", "print", words, prediction, accepted_prediction_tokens=copied
+    )
     found = form.usage(Usage(prompt_tokens=3, completion_tokens=60)).completion_tokens_details
     both = found.accepted_prediction_tokens + found.rejected_prediction_tokens
     assert both == len(words(prediction)) and 0 <= found.accepted_prediction_tokens <= copied
@@ -138,5 +139,5 @@ def test_an_error_names_the_field_and_not_the_types_that_it_may_have() -> None:
     with pytest.raises(ValueError) as caught:
         chat(stop=list("abcde"))
     errors = [one | {"loc": ("body", *one["loc"])} for one in caught.value.errors()]  # type: ignore[attr-defined]
-    message, param = explained(errors)
-    assert param == "stop" and message.startswith("stop: a text, or a list of up to 4")
+    message, param = describe_validation_errors(errors)
+    assert param == "stop" and message.startswith("stop: must be a string, or a list of up to 4")

@@ -19,7 +19,7 @@ from engine import Config, Engine
 from tests.support.server import ANSWER, HELLO, Served, raw, reciter, running, serving
 from ui.api import app as api
 from ui.api import security
-from ui.api.security import Rules, rules_for
+from ui.api.security import AccessRules, rules_for
 
 KEY = "correct-horse-battery-staple"
 CLOSE = b"Connection: close\r\n\r\n"
@@ -68,7 +68,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 @pytest.fixture(scope="module")
 def served(engine: Engine) -> Iterator[Served]:
     """As without options: on loopback, without a key, and a page mounted on it."""
-    app = with_page(api.app(engine, Rules(pages=("/ui",))))
+    app = with_page(api.app(engine, AccessRules(pages=("/ui",))))
     with running(app) as port:
         yield Served(engine, app, port)
 
@@ -76,7 +76,7 @@ def served(engine: Engine) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def locked(engine: Engine) -> Iterator[Served]:
     """Needs a key; its page does not, for it has its own."""
-    app = with_page(api.app(engine, Rules(key=KEY, pages=("/ui",), max_body=1000)))
+    app = with_page(api.app(engine, AccessRules(key=KEY, pages=("/ui",), max_body=1000)))
     with running(app) as port:
         yield Served(engine, app, port)
 
@@ -112,7 +112,7 @@ def test_other_hosts_and_origins_get_nothing(served: Served, method: str, path: 
             assert answer.status_code == 403 and "error" in answer.json()
             assert not [name for name in answer.headers if name.startswith("access-control")]
         own = http.request(method, path, headers={"origin": served.url})
-        assert own.status_code != 403 and "goes by that name" not in own.text
+        assert own.status_code != 403 and "unknown host name" not in own.text
         assert not [name for name in own.headers if name.startswith("access-control")]
 
 
@@ -141,7 +141,7 @@ def test_this_machine_has_these_names(served: Served, host: str) -> None:
 @given(st.from_regex(r"[a-zA-Z0-9.:\[\]-]{0,30}", fullmatch=True))
 def test_only_loopback_is_known(host: str) -> None:
     name = security.without_port(host)
-    if Rules().knows(name) and name != "localhost":
+    if AccessRules().accepts_host(name) and name != "localhost":
         assert ipaddress.ip_address(name).is_loopback
 
 
@@ -149,21 +149,21 @@ def test_only_loopback_is_known(host: str) -> None:
 def test_what_else_is_known_where_others_may_ask(address: Any, name: str) -> None:
     """Everywhere: by any address, which no name can stand for, and by names that were given."""
     everywhere = rules_for("0.0.0.0", "0.0.0.0", KEY)
-    assert everywhere.knows(str(address))
+    assert everywhere.accepts_host(str(address))
     own = {"0.0.0.0", "localhost", security.socket.gethostname().lower()}
-    assert everywhere.knows(name) == (name in own)
-    assert rules_for("::", "::", KEY, [name.upper()]).knows(name)
+    assert everywhere.accepts_host(name) == (name in own)
+    assert rules_for("::", "::", KEY, [name.upper()]).accepts_host(name)
     one = rules_for("192.168.7.7", "192.168.7.7", KEY)
-    assert one.knows(str(address)) == (address.is_loopback or str(address) == "192.168.7.7")
-    assert not rules_for("localhost", "127.0.0.1", None).knows("0.0.0.0")
+    assert one.accepts_host(str(address)) == (address.is_loopback or str(address) == "192.168.7.7")
+    assert not rules_for("localhost", "127.0.0.1", None).accepts_host("0.0.0.0")
 
 
 @given(st.sampled_from(["localhost:80", "127.0.0.1", "[::1]:9"]), st.text(max_size=30))
 def test_an_origin_is_the_host_that_was_asked(host: str, other: str) -> None:
-    assert security.same_place(f"http://{host}", host) and security.same_place(
+    assert security.same_origin(f"http://{host}", host) and security.same_origin(
         f"HTTPS://{host}", host
     )
-    assert security.same_place(other, host) == (
+    assert security.same_origin(other, host) == (
         other.lower() in (f"http://{host}", f"https://{host}")
     )
 
@@ -221,18 +221,18 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> 
         return compare(one, other)
 
     monkeypatch.setattr("hmac.compare_digest", watched)
-    rules = Rules(key=KEY)
+    rules = AccessRules(key=KEY)
     for sent, right in {None: False, "Bearer x": False, "é": False, f"Bearer {KEY}": True}.items():
-        assert rules.opens(sent) == right
+        assert rules.accepts_key(sent) == right
     assert len(seen) == 4 and {len(one) for pair in seen for one in pair} == {32}
     assert len({other for _, other in seen}) == 1
 
 
 @given(st.text(max_size=40) | st.sampled_from([KEY, f" {KEY} ", KEY.upper(), KEY[:-1]]))
 def test_only_the_key_opens(given: str) -> None:
-    assert Rules(key=KEY).opens(f"Bearer {given}") == (given.strip() == KEY)
-    assert Rules(key=KEY).opens(given) is False
-    assert Rules().opens(given), "where there is no key"
+    assert AccessRules(key=KEY).accepts_key(f"Bearer {given}") == (given.strip() == KEY)
+    assert AccessRules(key=KEY).accepts_key(given) is False
+    assert AccessRules().accepts_key(given), "where there is no key"
 
 
 def test_keys_and_texts_are_never_logged(locked: Served, caplog: pytest.LogCaptureFixture) -> None:

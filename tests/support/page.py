@@ -13,7 +13,7 @@ import pytest
 from engine import Config, Engine
 from tests.support.server import Served, reciter, running
 from ui.api import app as api
-from ui.api.security import Rules
+from ui.api.security import AccessRules
 from ui.web import app as web
 from ui.web import gradio_guard
 
@@ -51,7 +51,7 @@ def reciting(factory: pytest.TempPathFactory) -> Iterator[Engine]:
 @contextlib.contextmanager
 def page(engine: Engine, *users: tuple[str, str]) -> Iterator[Served]:
     """A server with the page."""
-    app = api.app(engine, Rules(pages=("/ui",)))
+    app = api.app(engine, AccessRules(pages=("/ui",)))
     web.mount(app, engine, app.state.jobs, None, users)
     with running(app) as port:
         yield Served(engine, app, port)
@@ -69,15 +69,15 @@ def paged(*users: tuple[str, str]) -> Any:
     return served
 
 
-def the_door(served: Served) -> gradio_guard.Door:
+def guard_of(served: Served) -> gradio_guard.GradioGuard:
     [mounted] = [one for one in served.app.routes if getattr(one, "path", "") == "/ui"]
-    found: gradio_guard.Door = mounted.app
+    found: gradio_guard.GradioGuard = mounted.app
     return found
 
 
 def gradio_routes(served: Served) -> list[tuple[str, str]]:
     """Method and path of all that Gradio would answer; parameters are filled in."""
-    inner: Any = the_door(served).app
+    inner: Any = guard_of(served).app
     return [
         (method.upper(), "/ui" + re.sub(r"{[^}]*}", "x", path))
         for path, methods in inner.openapi()["paths"].items()

@@ -17,9 +17,16 @@ from engine import Config, Engine
 from tests.support.questions import GUIDE, WORD, make_model
 from tests.support.server import endless, until
 from ui.api.jobs import Jobs
-from ui.web.ask import CUT, FIRST, FULL, NONE, SAME, Ask
-from ui.web.documents import panel
-from ui.web.state import Page
+from ui.web.ask import (
+    NO_DOCUMENTS,
+    NONE_SELECTED,
+    QUEUE_FULL,
+    TRUNCATED,
+    UNCHANGED,
+    AskTab,
+)
+from ui.web.documents import DocumentPanel
+from ui.web.state import PageState
 
 QUESTION = "Which variable turns the debugger on?"
 BROWSER = "b" * 32
@@ -54,9 +61,9 @@ class Browser:
     """One browser's session with the tab, as Gradio keeps it."""
 
     def __init__(self, engine: Engine, places: int = 4, user: str | None = None) -> None:
-        self.page = Page(engine, Jobs(engine, places))
+        self.page = PageState(engine, Jobs(engine, places))
         with gr.Blocks():
-            self.tab = Ask(self.page)
+            self.tab = AskTab(self.page)
         self.request = gr.Request(username=user, session_hash="s1")
         self.seen: dict[Any, Any] = {}
 
@@ -82,7 +89,7 @@ class Browser:
         return asyncio.run(self.run("_ask", question, *choice))
 
     def again(self, *choice: Any) -> list[dict[Any, Any]]:
-        return asyncio.run(self.run("_again", "", *choice))
+        return asyncio.run(self.run("_regenerate", "", *choice))
 
     @property
     def answer(self) -> str:
@@ -111,11 +118,11 @@ def test_an_answer_streams_and_is_cited(engine: Engine) -> None:
     phases = [step[browser.tab.answer] for step in steps if browser.tab.answer in step]
     assert "searching" in phases[0] and "waiting" in phases[1]
     assert f">{WORD}<sup>1</sup>" in browser.answer and "guide.md" in browser.answer
-    assert f"<mark>{WORD}</mark>" in browser.answer and "All of its words" in browser.answer
+    assert f"<mark>{WORD}</mark>" in browser.answer and "All words" in browser.answer
     assert browser.at_rest()
     (kept,) = browser.entries()
     assert kept.text == WORD == "".join(piece.text for piece in kept.pieces)
-    assert kept.figures["tokens"] == sum(kept.passes) > 0
+    assert kept.figures["tokens"] == sum(kept.tokens_per_pass) > 0
     paths = [Path(browser.seen[button]["value"]) for button in browser.tab.files]
     assert WORD in paths[0].read_text() and json.loads(paths[1].read_text())["entries"]
 
@@ -125,11 +132,11 @@ def test_it_is_there_after_a_reload_for_this_browser_only(engine: Engine) -> Non
     browser.add()
     browser.ask()
     again = gr.Request(session_hash="s2")
-    shown = browser.tab._open(BROWSER, again)
+    shown = browser.tab._load(BROWSER, again)
     assert shown[browser.tab.answer] == browser.answer
-    assert browser.tab._open("c" * 32, again)[browser.tab.answer] == ""
+    assert browser.tab._load("c" * 32, again)[browser.tab.answer] == ""
     assert (
-        browser.tab._open(BROWSER, gr.Request(username="ben", session_hash="s2"))[
+        browser.tab._load(BROWSER, gr.Request(username="ben", session_hash="s2"))[
             browser.tab.answer
         ]
         == ""
@@ -151,14 +158,14 @@ def test_where_nothing_is_found_the_model_is_not_asked(engine: Engine) -> None:
 
 def test_what_to_do_is_said(engine: Engine) -> None:
     browser = Browser(engine)
-    assert FIRST in browser.tab._hint(browser.request)
+    assert NO_DOCUMENTS in browser.tab._hint(browser.request)
     browser.ask()
-    assert FIRST in browser.note and browser.seen[browser.tab.question] == QUESTION
+    assert NO_DOCUMENTS in browser.note and browser.seen[browser.tab.question] == QUESTION
     browser.add()
-    assert FIRST not in browser.tab._hint(browser.request)
+    assert NO_DOCUMENTS not in browser.tab._hint(browser.request)
     browser.ids = lambda: []  # type: ignore[method-assign]
     browser.ask()
-    assert NONE in browser.note and browser.at_rest() and not browser.entries()
+    assert NONE_SELECTED in browser.note and browser.at_rest() and not browser.entries()
 
 
 def test_a_question_that_nobody_can_answer_is_refused_and_kept_in_the_box(engine: Engine) -> None:
@@ -166,9 +173,9 @@ def test_a_question_that_nobody_can_answer_is_refused_and_kept_in_the_box(engine
     browser.add()
     browser.ask("   ")
     assert "empty" in browser.note
-    browser.page.jobs.places = 0
+    browser.page.jobs.queue_size = 0
     browser.ask()
-    assert FULL in browser.note and browser.seen[browser.tab.question] == QUESTION
+    assert QUEUE_FULL in browser.note and browser.seen[browser.tab.question] == QUESTION
     assert browser.at_rest() and not browser.entries()
 
 
@@ -192,11 +199,11 @@ def test_regenerating_takes_the_place_of_the_answer(engine: Engine) -> None:
     browser.ask()
     first = browser.answer
     browser.again()
-    assert SAME in browser.note and len(browser.entries()) == 2
+    assert UNCHANGED in browser.note and len(browser.entries()) == 2
     assert browser.answer != first and browser.tab.question not in browser.again()[0]
     steps = browser.again(0.5, *CHOICE[1:])
     assert steps[0] == {browser.tab.settings[2]: 1}
-    assert SAME not in browser.note and len(browser.entries()) == 2
+    assert UNCHANGED not in browser.note and len(browser.entries()) == 2
 
 
 def test_a_limit_is_told(engine: Engine) -> None:
@@ -204,7 +211,7 @@ def test_a_limit_is_told(engine: Engine) -> None:
     browser.add()
     browser.ask(QUESTION, 0.0, 1.0, 0, 3, True, False)
     (kept,) = browser.entries()
-    assert kept.text == WORD[:3] and CUT.format(3) in browser.answer
+    assert kept.text == WORD[:3] and TRUNCATED.format(3) in browser.answer
 
 
 def test_speculation_does_not_change_the_answer(engine: Engine) -> None:
@@ -279,18 +286,18 @@ def test_one_broken_file_does_not_take_the_others_with_it(engine: Engine, upload
         (uploads / str(number)).mkdir()
         (uploads / str(number) / name).write_bytes(data)
         files.append({"name": name, "path": str(uploads / str(number) / name)})
-    arriving = shelf._arriving.value
+    arriving = shelf._batch.value
 
     async def taken() -> list[dict[Any, Any]]:
         event = gr.EventData(None, {"files": files})
-        return [one async for one in shelf._take([], arriving, event, browser.request)]
+        return [one async for one in shelf._add([], arriving, event, browser.request)]
 
     last = asyncio.run(taken())[-1]
     names = [one.name for one in browser.page.library("ann").list()]
     assert sorted(names) == ["guide.md", "other.txt"] and not browser.page.library("ben").list()
-    assert "2 added, 2 not" in last[shelf._arrived]
-    assert "late.md: over 64 MiB" in last[shelf._arrived] and "bad.pdf: " in last[shelf._arrived]
-    assert last[shelf.chosen] == browser.ids() and "2 of 2 asked" in last[shelf._list]
+    assert "2 added, 2 not" in last[shelf._uploads]
+    assert "late.md: over 64 MiB" in last[shelf._uploads] and "bad.pdf: " in last[shelf._uploads]
+    assert last[shelf.selected] == browser.ids() and "2 of 2 selected" in last[shelf._list]
     assert [*uploads.iterdir()] == []
     assert shelf._dismiss(arriving) == ""
 
@@ -305,20 +312,20 @@ def test_what_is_picked_chosen_and_removed(engine: Engine) -> None:
     def event(**data: Any) -> gr.EventData:
         return gr.EventData(None, data)
 
-    parts = shelf._pick([], event(id=guide, on=False), request)
-    assert parts[shelf.chosen] == [notes]
-    parts = shelf._pick(parts[shelf._left_out], event(id=guide, on=True), request)
-    assert parts[shelf.chosen] == [guide, notes]
-    parts = shelf._pick_all(parts[shelf._left_out], event(on=False), request)
-    assert parts[shelf.chosen] == []
+    parts = shelf._select([], event(id=guide, on=False), request)
+    assert parts[shelf.selected] == [notes]
+    parts = shelf._select(parts[shelf._deselected], event(id=guide, on=True), request)
+    assert parts[shelf.selected] == [guide, notes]
+    parts = shelf._select_all(parts[shelf._deselected], event(on=False), request)
+    assert parts[shelf.selected] == []
     browser.add("# New\n\nwords", "new.md")
     new = browser.ids()[-1]
-    assert shelf._reload(parts[shelf._left_out], request)[shelf.chosen] == [new]
-    shelf._choose([], event(id=guide, whole=True), request)
+    assert shelf._refresh(parts[shelf._deselected], request)[shelf.selected] == [new]
+    shelf._set_whole([], event(id=guide, whole=True), request)
     assert [one.whole for one in browser.page.library(None).list()] == [True, False, False]
     parts = shelf._remove([], event(id=notes), request)
-    assert parts[shelf.chosen] == browser.ids() == [guide, new]
-    for handler in (shelf._pick, shelf._pick_all, shelf._choose, shelf._remove):
+    assert parts[shelf.selected] == browser.ids() == [guide, new]
+    for handler in (shelf._select, shelf._select_all, shelf._set_whole, shelf._remove):
         handler([], event(id=["no", "text"]), request)
     assert browser.ids() == [guide, new]
 
@@ -326,13 +333,13 @@ def test_what_is_picked_chosen_and_removed(engine: Engine) -> None:
 def test_where_one_is_chosen_it_is_the_one_that_was_picked(engine: Engine) -> None:
     browser = Browser(engine)
     with gr.Blocks():
-        shelf = panel(browser.page, "sum", one=True)
+        shelf = DocumentPanel(browser.page, "sum", single=True)
     browser.add()
     browser.add("# Notes\n\nwords", "notes.md")
     guide, notes = browser.ids()
-    assert shelf._reload([], browser.request)[shelf.chosen] == [notes]
-    parts = shelf._pick([], gr.EventData(None, {"id": guide, "on": True}), browser.request)
-    assert parts[shelf.chosen] == [guide]
+    assert shelf._refresh([], browser.request)[shelf.selected] == [notes]
+    parts = shelf._select([], gr.EventData(None, {"id": guide, "on": True}), browser.request)
+    assert parts[shelf.selected] == [guide]
     browser.add("# New\n\nwords", "new.md")
-    parts = shelf._reload(parts[shelf._left_out], browser.request)
-    assert parts[shelf.chosen] == browser.ids()[-1:]
+    parts = shelf._refresh(parts[shelf._deselected], browser.request)
+    assert parts[shelf.selected] == browser.ids()[-1:]

@@ -22,10 +22,17 @@ from engine.records import Done
 from tests.support.command import EDITED, EOS, FENCE, SOURCE, chain_model
 from ui.api.jobs import Jobs
 from ui.web import edit, edit_state
-from ui.web.diff import beside, hunks, lines, side_by_side, typed_over, with_hunks
-from ui.web.edit_state import Sheet
-from ui.web.state import Page
-from ui.web.streaming import Live
+from ui.web.diff import (
+    apply_hunks,
+    apply_typing,
+    find_hunks,
+    pair_lines,
+    side_by_side,
+    split_lines,
+)
+from ui.web.edit_state import EditState
+from ui.web.state import PageState
+from ui.web.streaming import AnswerProgress
 
 PIECES = ["\n", "\n", "\r\n", "\r", "a", "b", "foo", "(x)", " ", "\ufeff", "\u2028", "<b>", "&amp;"]
 texts = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
@@ -39,9 +46,9 @@ TEXT = SOURCE.decode()  # with a BOM, NFD, mixed line ends and no final one
 @given(texts, texts)
 @example("a\r", "\n")
 def test_all_hunks_make_the_new_text_and_none_the_old(old: str, new: str) -> None:
-    found = hunks(old, new)
-    assert with_hunks(old, new, found, range(len(found))) == new
-    assert with_hunks(old, new, found, ()) == old
+    found = find_hunks(old, new)
+    assert apply_hunks(old, new, found, range(len(found))) == new
+    assert apply_hunks(old, new, found, ()) == old
     assert (found == []) == (old == new)
 
 
@@ -49,28 +56,32 @@ def test_all_hunks_make_the_new_text_and_none_the_old(old: str, new: str) -> Non
 def test_lines_outside_the_hunks_stay_and_each_hunk_is_as_chosen(
     old: str, new: str, taken: set[int]
 ) -> None:
-    found = hunks(old, new)
-    rest = with_hunks(old, new, found, taken)
-    ours, theirs = lines(old), lines(new)
+    found = find_hunks(old, new)
+    rest = apply_hunks(old, new, found, taken)
+    ours, theirs = split_lines(old), split_lines(new)
     at = begin = 0
     for number, one in enumerate(found):
-        kept = "".join(ours[begin : one.start])
-        assert kept == "".join(theirs[one.first - (one.start - begin) : one.first])
-        chosen = theirs[one.first : one.last] if number in taken else ours[one.start : one.stop]
+        kept = "".join(ours[begin : one.old_start])
+        assert kept == "".join(theirs[one.new_start - (one.old_start - begin) : one.new_start])
+        chosen = (
+            theirs[one.new_start : one.new_stop]
+            if number in taken
+            else ours[one.old_start : one.old_stop]
+        )
         part = kept + "".join(chosen)
         assert rest[at : at + len(part)] == part
-        at, begin = at + len(part), one.stop
+        at, begin = at + len(part), one.old_stop
     assert rest[at:] == "".join(ours[begin:])
-    assert all(b.start > a.stop for a, b in itertools.pairwise(found))
+    assert all(b.old_start > a.old_stop for a, b in itertools.pairwise(found))
 
 
 @given(texts, texts)
 def test_the_diff_shows_every_changed_line_once_as_text(old: str, new: str) -> None:
-    found = hunks(old, new)
+    found = find_hunks(old, new)
     shown = side_by_side(old, new, found)
     assert shown.count('type="checkbox"') == len(found)
-    for tag, count in (("del", sum(h.stop - h.start for h in found)),
-                       ("ins", sum(h.last - h.first for h in found))):  # fmt: skip
+    for tag, count in (("del", sum(h.old_stop - h.old_start for h in found)),
+                       ("ins", sum(h.new_stop - h.new_start for h in found))):  # fmt: skip
         said = re.findall(f"<{tag}>(.*?)</{tag}>", shown, re.DOTALL)
         assert len(said) == count
     made = "div span button label input del ins mark details summary".split()  # noqa: SIM905
@@ -79,40 +90,47 @@ def test_the_diff_shows_every_changed_line_once_as_text(old: str, new: str) -> N
 
 @given(texts, texts)
 def test_what_the_marks_stand_in_is_the_line(old: str, new: str) -> None:
-    found = hunks(old, new)
+    found = find_hunks(old, new)
     shown = side_by_side(old, new, found).replace("\u2400", "\0")
     said = re.findall("<ins>(.*?)</ins>", shown, re.DOTALL)
     bare = [html.unescape(re.sub('<mark class="end">.*?</mark>|</?mark>', "", one)) for one in said]
-    theirs = lines(new)
-    meant = [LINE_END.sub("", theirs[n]) for one in found for n in range(one.first, one.last)]
+    theirs = split_lines(new)
+    meant = [
+        LINE_END.sub("", line)
+        for hunk in found
+        for line in theirs[hunk.new_start : hunk.new_stop]
+    ]
     assert bare == meant
 
 
 @given(st.lists(st.sampled_from(["a b c", "a b d", "x", "", "q"]), max_size=6),
        st.lists(st.sampled_from(["a b c", "a c", "x y", "", "z"]), max_size=6))  # fmt: skip
 def test_every_line_has_one_place_in_order(old: list[str], new: list[str]) -> None:
-    rows = beside(old, new)
+    rows = pair_lines(old, new)
     assert [a for a, _ in rows if a is not None] == list(range(len(old)))
     assert [b for _, b in rows if b is not None] == list(range(len(new)))
 
 
 def test_changed_words_are_marked_and_versions_of_a_line_stand_side_by_side() -> None:
     old, new = "def load(self, path):\n    pass\n", "# new\ndef load(self, source):\n    pass\n"
-    shown = side_by_side(old, new, hunks(old, new))
+    shown = side_by_side(old, new, find_hunks(old, new))
     assert "<mark>path</mark>" in shown
     assert "<mark>source</mark>" in shown
-    assert beside(lines(old), lines(new)) == [(None, 0), (0, 1), (1, 2)]
+    assert pair_lines(split_lines(old), split_lines(new)) == [(None, 0), (0, 1), (1, 2)]
 
 
 def test_a_changed_line_end_is_told() -> None:
-    shown = side_by_side("a\nb", "a\nb\n", hunks("a\nb", "a\nb\n"))
+    shown = side_by_side("a\nb", "a\nb\n", find_hunks("a\nb", "a\nb\n"))
     assert "no line end" in shown
     assert "LF" in shown
 
 
 def test_script_in_a_text_stays_text() -> None:
     evil = "<script>alert(1)</script><img src=x onerror=alert(1)>${1}{{2}}\n"
-    for shown in (side_by_side("", evil, hunks("", evil)), edit.resulting(evil, '"><script>.py')):
+    for shown in (
+        side_by_side("", evil, find_hunks("", evil)),
+        edit.result_html(evil, '"><script>.py'),
+    ):
         assert "<script" not in shown
         assert "<img" not in shown
 
@@ -123,13 +141,13 @@ def test_script_in_a_text_stays_text() -> None:
 @given(texts, texts)
 @example("a\r\n\r", "a\n\nb\n")
 def test_what_was_typed_stands_there_and_untouched_texts_are_exact(exact: str, box: str) -> None:
-    assert plain(typed_over(exact, box)) == plain(box)
-    assert typed_over(exact, plain(exact)) == exact
+    assert plain(apply_typing(exact, box)) == plain(box)
+    assert apply_typing(exact, plain(exact)) == exact
 
 
 def test_lines_that_were_not_touched_keep_their_ends() -> None:
-    assert typed_over("\ufeffa\r\nb\nc\r\nd", "a\nb\nnew\nc\nd") == "\ufeffa\r\nb\nnew\r\nc\r\nd"
-    assert typed_over("a\r\nb\r\n", "something\nelse\n") == "something\nelse\n"
+    assert apply_typing("\ufeffa\r\nb\nc\r\nd", "a\nb\nnew\nc\nd") == "\ufeffa\r\nb\nnew\r\nc\r\nd"
+    assert apply_typing("a\r\nb\r\n", "something\nelse\n") == "something\nelse\n"
 
 
 # -- the sheet -------------------------------------------------------------------------------------
@@ -149,7 +167,7 @@ def test_lines_are_understood(given_: str, meant: tuple[int, int] | None) -> Non
         {"text": " \n"},
         {"text": "a\0b"},
         {"text": "a\ud800"},
-        {"text": "a" * (edit_state.LARGEST + 1)},
+        {"text": "a" * (edit_state.MAX_TEXT_BYTES + 1)},
         {"instruction": " "},
         {"instruction": "\0"},
         *({"lines": one} for one in ("0", "9", "3:2", "x", ":", "1:9", "1,2", "-")),
@@ -158,29 +176,29 @@ def test_lines_are_understood(given_: str, meant: tuple[int, int] | None) -> Non
 )
 def test_what_cannot_be_edited_is_one_line(wrong: dict[str, str]) -> None:
     good = {"text": "a\nb\nc\n", "name": "", "lines": "", "instruction": "do", "model": "smollm2"}
-    edit_state.asked(**good)
+    edit_state.make_request(**good)
     with pytest.raises(RequestError) as error:
-        edit_state.asked(**good | wrong)
+        edit_state.make_request(**good | wrong)
     assert re.fullmatch(r"[^\n]{1,200}: [^\n]+", str(error.value))
 
 
 def test_many_lines_can_be_insisted_on() -> None:
     text = "line\n" * 81
-    assert edit_state.asked(text, "", "", "do", "smollm2", whole=True).selection is None
-    assert edit_state.asked(text, "", "2:3", "do", "smollm2").selection == (5, 15)
-    assert edit_state.asked(text, "", "", "do", "a larger one").selection is None
+    assert edit_state.make_request(text, "", "", "do", "smollm2", whole=True).selection is None
+    assert edit_state.make_request(text, "", "2:3", "do", "smollm2").selection == (5, 15)
+    assert edit_state.make_request(text, "", "", "do", "a larger one").selection is None
 
 
 @pytest.mark.parametrize(
-    "data", [b"a\0b", b"\xff\xfe", b"a" * (1 + edit_state.LARGEST), b" \n", b""]
+    "data", [b"a\0b", b"\xff\xfe", b"a" * (1 + edit_state.MAX_TEXT_BYTES), b" \n", b""]
 )
 def test_a_file_that_cannot_be_edited_leaves_everything_as_it_was(
     tmp_path: Path, data: bytes
 ) -> None:
     path = tmp_path / "odd.py"
     path.write_bytes(data)
-    before = Sheet("text")
-    now, name, said = edit.opened(str(path), before, "text", "")
+    before = EditState("text")
+    now, name, said = edit.open_upload(str(path), before, "text", "")
     assert (now, name) == (before, "")
     assert "odd.py" in said
     assert str(tmp_path) not in said
@@ -190,10 +208,10 @@ def test_a_file_that_cannot_be_edited_leaves_everything_as_it_was(
 def test_an_opened_file_is_exact_and_named(tmp_path: Path) -> None:
     path = tmp_path / "my file.py"
     path.write_bytes(SOURCE)
-    now, name, said = edit.opened(str(path), Sheet("before"), "before", "2")
+    now, name, said = edit.open_upload(str(path), EditState("before"), "before", "2")
     assert (now.text, name) == (TEXT, "my file.py")
     assert "4 lines; line ends CRLF" in said
-    assert edit_state.undone(now) == (Sheet("before"), "2")
+    assert edit_state.undo(now) == (EditState("before"), "2")
 
 
 @pytest.mark.parametrize(
@@ -207,26 +225,26 @@ def test_a_name_is_a_file_name(given_: str, name: str) -> None:
 
 def test_a_file_that_is_no_file_is_told() -> None:
     with pytest.raises(FileError, match=r"^gone\.py: no such file"):
-        edit_state.opened(Path("/nowhere/gone.py"), "gone.py")
+        edit_state.read_upload(Path("/nowhere/gone.py"), "gone.py")
 
 
 def test_going_on_and_back() -> None:
     request = Request("edit", "a\nb\nc\n", selection=(2, 4), instruction="do")
-    now = edit_state.proposed(Sheet("a\nb\nc\n"), request, Done("stop", "x\ny", "\n```"), (2, 2))
+    now = edit_state.propose(EditState("a\nb\nc\n"), request, Done("stop", "x\ny", "\n```"), (2, 2))
     assert now.proposal is not None
     assert now.proposal.text == "a\nx\ny\nc\n"
-    none = edit_state.taken(now, [])
+    none = edit_state.accept_hunks(now, [])
     assert none.proposal is not None
     assert none.proposal.text == "a\nb\nc\n"
-    assert edit_state.taken(now, [0, 7, -1, "0", None]) == now
-    on, lines_ = edit_state.gone_on(now, "a\nb\nc\n", "2")
+    assert edit_state.accept_hunks(now, [0, 7, -1, "0", None]) == now
+    on, lines_ = edit_state.continue_from_result(now, "a\nb\nc\n", "2")
     assert (on.text, lines_) == ("a\nx\ny\nc\n", "2:3")
-    assert edit_state.undone(on) == (Sheet("a\nb\nc\n"), "2")
-    assert edit_state.undone(Sheet()) == (Sheet(), "")
+    assert edit_state.undo(on) == (EditState("a\nb\nc\n"), "2")
+    assert edit_state.undo(EditState()) == (EditState(), "")
 
 
 def test_the_download_is_the_text_byte_for_byte() -> None:
-    link = edit.resulting(TEXT, "my file.py")
+    link = edit.result_html(TEXT, "my file.py")
     data = re.search(r'base64,([^"]+)"', link)
     assert data
     assert base64.b64decode(data[1]) == SOURCE
@@ -245,12 +263,14 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 def run(
     engine: Engine, text: str, lines_: str = "2", instruction: str = "make it nine"
-) -> tuple[list[Live | None], Sheet, str]:
+) -> tuple[list[AnswerProgress | None], EditState, str]:
     """All that an edit says: the answer each time, and the last sheet and message."""
 
-    async def all_of_it() -> tuple[list[Live | None], Sheet, str]:
-        page = Page(engine, Jobs(engine, 2))
-        steps = edit.edited(page, Sheet(text), "f.py", lines_, instruction, False, "session")
+    async def all_of_it() -> tuple[list[AnswerProgress | None], EditState, str]:
+        page = PageState(engine, Jobs(engine, 2))
+        steps = edit.stream_edit(
+            page, EditState(text), "f.py", lines_, instruction, False, "session"
+        )
         seen = [step async for step in steps]
         assert page.running == {}
         page.jobs.close()
@@ -267,7 +287,7 @@ def test_an_edit_keeps_everything_else(engine: Engine) -> None:
     assert now.proposal.lines == (2, 2)
     assert seen[-1] is not None
     assert seen[-1].text == "x=9"
-    assert "x=9" in re.sub("<[^>]*>", "", edit.written(seen[-1], True))
+    assert "x=9" in re.sub("<[^>]*>", "", edit.answer_html(seen[-1], True))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +305,7 @@ def test_what_is_wrong_is_said_and_nothing_is_proposed(
     _, now, said = run(engine, text, lines_, instruction)
     assert why in said
     assert 'class="error"' in said
-    assert now == Sheet(text)
+    assert now == EditState(text)
 
 
 def test_an_answer_that_must_not_be_used_is_told(tmp_path: Path) -> None:
@@ -299,17 +319,17 @@ def test_an_answer_that_must_not_be_used_is_told(tmp_path: Path) -> None:
 
 
 def test_a_full_house_is_told(engine: Engine) -> None:
-    async def turned_away() -> tuple[Sheet, str]:
-        page = Page(engine, Jobs(engine, 1))
-        first = page.jobs.ask(lambda: Request("chat", messages=HELLO), "another")
-        steps = edit.edited(page, Sheet(TEXT), "", "2", "do", False, "session")
+    async def turned_away() -> tuple[EditState, str]:
+        page = PageState(engine, Jobs(engine, 1))
+        first = page.jobs.submit(lambda: Request("chat", messages=HELLO), "another")
+        steps = edit.stream_edit(page, EditState(TEXT), "", "2", "do", False, "session")
         seen = [step async for step in steps]
         await first.result()
         page.jobs.close()
         return seen[-1][1:]
 
     now, said = asyncio.run(turned_away())
-    assert "too many requests" in said
+    assert "Too many requests" in said
     assert now.proposal is None
 
 
@@ -317,10 +337,10 @@ def test_a_stopped_edit_leaves_the_text(tmp_path: Path) -> None:
     folder = chain_model(tmp_path / "model", "x=9", "\n", context=32768)  # goes on and on
     text = "x=1\n" * 2000
 
-    async def stopped(engine: Engine) -> tuple[Sheet, str]:
-        page = Page(engine, Jobs(engine, 1))
+    async def stopped(engine: Engine) -> tuple[EditState, str]:
+        page = PageState(engine, Jobs(engine, 1))
         seen = []
-        async for step in edit.edited(page, Sheet(text), "", "", "do", True, "session"):
+        async for step in edit.stream_edit(page, EditState(text), "", "", "do", True, "session"):
             seen.append(step)
             if step[0] is not None and step[0].tokens > 5:
                 page.stop("session-edit")
@@ -330,5 +350,5 @@ def test_a_stopped_edit_leaves_the_text(tmp_path: Path) -> None:
     config = Config(model=str(folder), dtype="f32", threads=1, library=False)
     with Engine(config) as engine:
         now, said = asyncio.run(stopped(engine))
-    assert now == Sheet(text)
+    assert now == EditState(text)
     assert "Stopped" in said

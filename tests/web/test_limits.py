@@ -34,7 +34,7 @@ def test_too_much_is_refused_while_it_is_read(
     served: Served, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no header says how much it will be. Nothing of it is kept."""
-    monkeypatch.setattr(gradio_guard, "MOST_UPLOADED", 9 << 20)
+    monkeypatch.setattr(gradio_guard, "MAX_UPLOAD_BYTES", 9 << 20)
     is_upload = path.endswith("upload")
     kind = "application/json" if not is_upload else LOOSE["content-type"]
     if path.endswith("login"):

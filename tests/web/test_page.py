@@ -20,10 +20,10 @@ from index.records import Span
 from tests.support.sample_documents import pdf
 from ui.web import export, history, uploads
 from ui.web import html as shown
-from ui.web.documents import chosen_of, listing
-from ui.web.streaming import Live, joint
-from ui.web.transcript import Entry, passages
-from ui.web.uploads import Arrived, Arriving
+from ui.web.documents import document_list, selection
+from ui.web.streaming import AnswerProgress, merge
+from ui.web.transcript import Entry, quotes
+from ui.web.uploads import UploadBatch, UploadedFile
 
 HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{alert}} </div><script>x</script> & \"' `"
 TEXTS = st.text(st.sampled_from("ab <>&\"'`${}\n#*[]()|") | st.characters(codec="utf-8"))
@@ -72,7 +72,7 @@ def citation(answer: str, text: str, name: str = "notes.md") -> list[Citation]:
 def entry(text: str = "one two three four five six", **more: Any) -> Entry:
     """An answer whose every word is cited."""
     found = citation(text, f"before {text} after")
-    told = passages(found, lambda id: f"before {text} after")
+    told = quotes(found, lambda id: f"before {text} after")
     return Entry("what?", text, tuple(found), told, 1.0, (Piece(text, "model"),), **more)
 
 
@@ -82,7 +82,7 @@ def entry(text: str = "one two three four five six", **more: Any) -> Entry:
 @given(st.lists(st.tuples(TEXTS, st.sampled_from(["documents", "model", "eagle", HOSTILE]))))
 def test_the_pieces_are_shown_as_they_are(found: list[tuple[str, str]]) -> None:
     pieces = [Piece(text, source) for text, source in found]
-    assert Read(shown.coloured(pieces)).shown == "".join(text for text, _ in found)
+    assert Read(shown.colored(pieces)).shown == "".join(text for text, _ in found)
     Read(shown.legend(source for _, source in found))
 
 
@@ -102,10 +102,10 @@ def test_the_answer_is_shown_as_it_is_with_its_numbers(before: str, after: str) 
 @given(TEXTS, TEXTS, TEXTS)
 def test_nothing_of_an_entry_is_markup(asked: str, text: str, name: str) -> None:
     kept = Entry(asked, text, notes=(name,), pieces=(Piece(text, "model"),), model=name)
-    Read(shown.written(kept, "ask-1"))
-    Read(shown.earlier([(1, kept)], "ask"))
-    Read(shown.written(Entry(asked, text, found=False), "ask-2"))
-    Read(shown.writing(asked, Live(detail=name)))
+    Read(shown.finished_answer(kept, "ask-1"))
+    Read(shown.collapsed_entries([(1, kept)], "ask"))
+    Read(shown.finished_answer(Entry(asked, text, found=False), "ask-2"))
+    Read(shown.streaming_answer(asked, AnswerProgress(detail=name)))
     Read(shown.note(text, "error"))
 
 
@@ -121,7 +121,7 @@ def test_what_was_drafted_from_a_cited_passage_leads_there() -> None:
     found = citation("one two three four five", "one two three four five")
     inside = Piece("two", "documents", Span("d", 4, 7))
     elsewhere = [Piece("two", "documents", Span("d", 100, 103)), Piece("two", "documents")]
-    html = shown.coloured([inside, *elsewhere], False, found, "ask-1")
+    html = shown.colored([inside, *elsewhere], False, found, "ask-1")
     assert html.count('data-source="ask-1-1"') == 1 and html.count("two") == 3
 
 
@@ -141,25 +141,25 @@ PIECES = st.builds(Piece, st.text(max_size=3), st.sampled_from(["documents", "mo
 
 @given(st.lists(PIECES), st.integers(0, 40))
 def test_pieces_are_joined_without_loss(pieces: list[Piece], stop: int) -> None:
-    live = Live()
+    live = AnswerProgress()
     for piece in pieces:
         live.add(Step((piece,), seconds=0.1))
     whole = "".join(piece.text for piece in pieces)
     assert live.text == "".join(piece.text for piece in live.pieces) == whole
     for one, other in zip(live.pieces, live.pieces[1:], strict=False):
-        assert joint(one, other) is None
-    live.end(Done("stop", whole[:stop]))
+        assert merge(one, other) is None
+    live.finish(Done("stop", whole[:stop]))
     assert live.text == "".join(piece.text for piece in live.pieces) == whole[:stop]
 
 
 def test_the_ratio_to_plain_is_one_without_drafts() -> None:
-    live = Live(costs=[1.0, 1.5, 2.0])
+    live = AnswerProgress(pass_seconds=[1.0, 1.5, 2.0])
     live.add(Step(prefill=(3, 7)))
     assert live.phase == "reading" and live.detail == "3 of 7 tokens"
     live.add(Step((Piece("a", "model"),), seconds=0.2))
-    assert live.ratio == pytest.approx(1.0) and live.speed == pytest.approx(5.0)
+    assert live.speedup == pytest.approx(1.0) and live.tokens_per_second == pytest.approx(5.0)
     live.add(Step((Piece("bcd", "documents"),), drafted=2, accepted=2, seconds=0.4))
-    assert live.tokens == 4 and live.plain == pytest.approx(0.2 + 3 * 0.2)
+    assert live.tokens == 4 and live.plain_s == pytest.approx(0.2 + 3 * 0.2)
 
 
 # -- what is kept ----------------------------------------------------------------------------------
@@ -179,16 +179,18 @@ def test_a_history_is_of_one_user_and_browser() -> None:
 
 def test_a_history_is_bounded_and_an_entry_can_be_written_anew() -> None:
     kept = history.History()
-    for number in range(history.MOST + 3):
+    for number in range(history.MAX_ENTRIES + 3):
         kept.add(entry(f"answer number {number} of very many words"))
     entries = kept.list()
-    assert len(entries) == history.MOST and entries[0].entry.text.startswith("answer number 3 ")
-    assert len({one.number for one in entries}) == history.MOST
-    made = kept.add(entry("another one"), instead=entries[-1].number)
+    assert len(entries) == history.MAX_ENTRIES and entries[0].entry.text.startswith(
+        "answer number 3 "
+    )
+    assert len({one.number for one in entries}) == history.MAX_ENTRIES
+    made = kept.add(entry("another one"), replaces=entries[-1].number)
     assert [*kept.list()] == [*entries[:-1], made]
     found = history.Histories()
     first = found.of(None, "first" * 9, None)
-    for number in range(history.BROWSERS):
+    for number in range(history.MAX_BROWSERS):
         found.of(None, f"browser number {number}", None)
     assert found.of(None, "first" * 9, None) is not first
 
@@ -227,9 +229,9 @@ def test_an_export_is_written_where_nobody_guesses(tmp_path: Path) -> None:
     first = export.write(tmp_path, "a.md", "old", "secret")
     assert export.write(tmp_path, "a.md", "new", "secret") == first
     assert Path(first).read_text() == "new" and len([*Path(first).parent.iterdir()]) == 1
-    export.forget(tmp_path, "secret")
+    export.remove(tmp_path, "secret")
     assert not Path(first).parent.exists() and one.exists()
-    export.forget(tmp_path, "secret")
+    export.remove(tmp_path, "secret")
 
 
 # -- what is dropped -------------------------------------------------------------------------------
@@ -237,7 +239,7 @@ def test_an_export_is_written_where_nobody_guesses(tmp_path: Path) -> None:
 
 @given(JSON)
 def test_a_browser_may_say_anything(said: Any) -> None:
-    for one in uploads.arrived(said):
+    for one in uploads.files_of(said):
         assert one.state in ("waiting", "failed") and one.name
 
 
@@ -249,11 +251,11 @@ def test_only_uploaded_copies_are_read_and_deleted(tmp_path: Path) -> None:
     paths = [str(secret), str(folder / "../secret.md"), str(folder / "link.md"), str(folder), ""]
     with Documents() as library:
         for path in [*paths, "a\0b", "/etc/passwd", "x" * 9999]:
-            file = Arrived("notes.md", path)
-            assert uploads.read(file, folder.resolve(), library) == []
-            assert file.state == "failed" and "notes.md: not uploaded" in file.told
+            file = UploadedFile("notes.md", path)
+            assert uploads.add_to_library(file, folder.resolve(), library) is None
+            assert file.state == "failed" and "notes.md: not uploaded" in file.message
             with pytest.raises(DocumentError):
-                uploads.uploaded(file, folder.resolve())
+                uploads.copy_of(file, folder.resolve())
         assert library.list() == []
     assert secret.read_text() == "secret words"
 
@@ -268,16 +270,16 @@ def test_a_copy_is_gone_once_it_is_read(tmp_path: Path) -> None:
             copy = tmp_path / "hash" / "copy"
             copy.parent.mkdir()
             copy.write_bytes(data)
-            file = Arrived(name, str(copy))
-            uploads.read(file, tmp_path.resolve(), library)
+            file = UploadedFile(name, str(copy))
+            uploads.add_to_library(file, tmp_path.resolve(), library)
             assert file.state == state and not copy.parent.exists()
-            assert str(tmp_path) not in uploads.arriving_html(Arriving([file]))
+            assert str(tmp_path) not in uploads.uploads_html(UploadBatch([file]))
 
 
 @given(st.lists(st.sampled_from(["waiting", "reading", "added", "failed"]), min_size=1))
 def test_each_file_is_told_and_in_the_end_those_that_failed(states: list[str]) -> None:
-    files = [Arrived(f"{HOSTILE}{number}", state=state) for number, state in enumerate(states)]
-    html = uploads.arriving_html(Arriving(files))
+    files = [UploadedFile(f"{HOSTILE}{number}", state=state) for number, state in enumerate(states)]
+    html = uploads.uploads_html(UploadBatch(files))
     text = Read(html).shown
     busy = bool({"waiting", "reading"} & {*states})
     for file in files:
@@ -292,10 +294,10 @@ IDS = st.lists(st.sampled_from("abcdef"), unique=True)
 
 @given(IDS, st.sets(st.sampled_from("abcdefg")))
 def test_what_is_new_is_chosen(ids: list[str], left_out: set[str]) -> None:
-    assert chosen_of(ids, left_out, one=False) == [one for one in ids if one not in left_out]
-    single = chosen_of(ids, left_out, one=True)
+    assert selection(ids, left_out, single=False) == [one for one in ids if one not in left_out]
+    single = selection(ids, left_out, single=True)
     assert len(single) == bool(ids) and set(single) <= set(ids)
-    assert chosen_of([*ids, "new"], left_out, one=True) == ["new"]
+    assert selection([*ids, "new"], left_out, single=True) == ["new"]
 
 
 def test_the_list_says_what_each_document_is() -> None:
@@ -304,18 +306,18 @@ def test_the_list_says_what_each_document_is() -> None:
         notes = library.add_data("notes.md", b"words " * 6000)
         library.set_whole(notes.id, True)
         documents = library.list()
-    html = listing(documents, [paper.id], "ask", one=False)
+    html = document_list(documents, [paper.id], "ask", single=False)
     text = Read(html).shown
-    assert "1 of 2 asked" in text and "pdf, 2 pages" in text and "md, about 6k words" in text
+    assert "1 of 2 selected" in text and "pdf, 2 pages" in text and "md, about 6k words" in text
     rows = html.split("<li ")[1:]
     assert [" checked" in row for row in rows] == [True, False]
     assert ['value="whole" selected' in row for row in rows] == [False, True]
-    assert "<select" not in listing(documents, [], "sum", one=True)
-    assert listing([], [], "ask", one=False) == ""
+    assert "<select" not in document_list(documents, [], "sum", single=True)
+    assert document_list([], [], "ask", single=False) == ""
 
 
 @given(TEXTS.filter(str.strip))
 def test_no_name_is_markup(name: str) -> None:
     document = Document("d", name, "md", "words", (), ())
-    text = Read(listing([document], ["d"], "ask", one=False)).shown
+    text = Read(document_list([document], ["d"], "ask", single=False)).shown
     assert " ".join(name.split()) in text

@@ -14,9 +14,9 @@ from engine.records import Done, Piece, Step, Usage
 from tests.support.command import EOS, chain_model
 from ui.api.jobs import Jobs
 from ui.web import comparison, speed
-from ui.web.comparison import Race, Run
-from ui.web.speed_examples import KINDS, MOST_TOKENS, request_of
-from ui.web.state import Page
+from ui.web.comparison import Benchmark, BenchmarkRun
+from ui.web.speed_examples import EXAMPLES, MAX_ANSWER_TOKENS, make_request
+from ui.web.state import PageState
 
 WORD = "abcdefghij"
 
@@ -33,21 +33,21 @@ def asked(most: int = 64) -> Request:
     return Request("chat", messages=({"role": "user", "content": "hello"},), max_tokens=most)
 
 
-def finished(text: str, seconds: float, speculation: bool) -> Run:
+def finished(text: str, seconds: float, speculation: bool) -> BenchmarkRun:
     """A run that ended, a pass for each two letters."""
-    run = Run(speculation=speculation)
+    run = BenchmarkRun(speculation=speculation)
     for at in range(0, len(text), 2):
         piece = Piece(text[at : at + 2], "context" if at % 4 else "model")
         run.add(Step((piece,), 1, 1, seconds * 2 / len(text)))
     usage = Usage(9, 4, len(text), len(text) // 2, decode_seconds=seconds, prefill_seconds=0.5)
-    run.end(Done("stop", text, usage=usage))
+    run.finish(Done("stop", text, usage=usage))
     return run
 
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("repeats", [1, 3, 5])
 def test_pairs_take_turns_in_who_is_first(first: bool, repeats: int) -> None:
-    order = comparison.order(first, repeats)
+    order = comparison.run_order(first, repeats)
     assert order[0] is first
     assert order.count(True) == order.count(False) == repeats
     pairs = list(zip(order[::2], order[1::2], strict=True))
@@ -59,13 +59,13 @@ def test_pairs_take_turns_in_who_is_first(first: bool, repeats: int) -> None:
 def test_both_runs_give_the_same_text_and_nothing_is_remembered(
     engine: Engine, repeats: int
 ) -> None:
-    async def run() -> tuple[Race, list[int]]:
-        page = Page(engine, Jobs(engine, 1))
+    async def run() -> tuple[Benchmark, list[int]]:
+        page = PageState(engine, Jobs(engine, 1))
         seen = []
-        async for one in comparison.raced(page, asked(), True, repeats, "session"):
-            seen.append(len(one.drafted) + len(one.plain))
+        async for one in comparison.run_benchmark(page, asked(), True, repeats, "session"):
+            seen.append(len(one.speculative) + len(one.plain))
         assert page.running == {}
-        (name,) = page.jobs._clients.values()
+        (name,) = page.jobs._client_names.values()
         assert engine.parts.history.of(name) == []
         page.jobs.close()
         return one, seen
@@ -75,16 +75,16 @@ def test_both_runs_give_the_same_text_and_nothing_is_remembered(
     assert len(ended.pairs) == repeats
     assert ended.equal
     assert not ended.stopped
-    assert {run.text for run in ended.drafted} == {WORD}
+    assert {run.text for run in ended.speculative} == {WORD}
     assert all(run.drafted == 0 for run in ended.plain)
-    assert ended.ratio > 0
-    assert "equal, letter for letter" in speed.pictures(ended)[0]
+    assert ended.speedup > 0
+    assert "equal, letter for letter" in speed.render(ended)[0]
 
 
 def test_what_is_not_raced_is_still_remembered(engine: Engine) -> None:
     async def run() -> int:
         jobs = Jobs(engine, 1)
-        answer = jobs.ask(asked, "somebody")
+        answer = jobs.submit(asked, "somebody")
         await answer.result()
         jobs.close()
         return len(engine.parts.history.of(answer.client))
@@ -93,9 +93,9 @@ def test_what_is_not_raced_is_still_remembered(engine: Engine) -> None:
 
 
 def test_stop_ends_both(engine: Engine) -> None:
-    async def run() -> Race:
-        page = Page(engine, Jobs(engine, 1))
-        async for one in comparison.raced(page, asked(), True, 5, "session"):
+    async def run() -> Benchmark:
+        page = PageState(engine, Jobs(engine, 1))
+        async for one in comparison.run_benchmark(page, asked(), True, 5, "session"):
             if one.plain:
                 page.stop("session-speed")
         page.jobs.close()
@@ -103,17 +103,17 @@ def test_stop_ends_both(engine: Engine) -> None:
 
     ended = asyncio.run(run())
     assert ended.stopped
-    assert (len(ended.drafted), len(ended.plain)) == (1, 1)
+    assert (len(ended.speculative), len(ended.plain)) == (1, 1)
 
 
 def test_the_ratio_is_of_the_medians() -> None:
-    one = Race(3)
+    one = Benchmark(3)
     for ours, theirs in ((1.0, 2.0), (4.0, 8.0), (2.0, 9.0)):
-        one.drafted.append(finished("ab" * 8, ours, True))
+        one.speculative.append(finished("ab" * 8, ours, True))
         one.plain.append(finished("ab" * 8, theirs, False))
-    assert one.ratio == pytest.approx(8.0 / 2.0)
-    assert comparison.table(one.pairs).count("<tr>") == 4
-    head, left, right = speed.pictures(one)
+    assert one.speedup == pytest.approx(8.0 / 2.0)
+    assert comparison.table_html(one.pairs).count("<tr>") == 4
+    head, left, right = speed.render(one)
     assert "4.00\u00d7" in head
     assert "medians of 3" in head
     assert "5 of 9 tokens read in 0.50 s, not counted" in left
@@ -121,9 +121,9 @@ def test_the_ratio_is_of_the_medians() -> None:
 
 
 def test_texts_that_differ_are_told() -> None:
-    one = Race(1, [finished("abab", 1.0, True)], [finished("abac", 2.0, False)])
+    one = Benchmark(1, [finished("abab", 1.0, True)], [finished("abac", 2.0, False)])
     assert not one.equal
-    assert "The texts differ" in speed.pictures(one)[0]
+    assert "The texts differ" in speed.render(one)[0]
 
 
 def test_a_run_can_be_seen_as_it_was() -> None:
@@ -131,16 +131,16 @@ def test_a_run_can_be_seen_as_it_was() -> None:
     for seconds, text in ((0.0, ""), (0.9, ""), (1.1, "ab"), (3.5, "abcdef"), (9.0, "abcdefgh")):
         then = run.at(seconds)
         assert "".join(piece.text for piece in then.pieces) == text
-        assert sum(then.passes) == len(text)
+        assert sum(then.tokens_per_pass) == len(text)
     assert run.at(4.1) is run
 
 
 def test_nothing_is_raced_twice_where_it_is_replayed(engine: Engine) -> None:
     async def run(stop: bool) -> int:
-        page = Page(engine, Jobs(engine, 1))
-        sides = Race(1, [finished("abcd", 0.1, True)], [finished("abcd", 0.3, False)])
+        page = PageState(engine, Jobs(engine, 1))
+        sides = Benchmark(1, [finished("abcd", 0.1, True)], [finished("abcd", 0.3, False)])
         count = 0
-        async for _ in speed.replayed(page, sides, "session"):
+        async for _ in speed.replay(page, sides, "session"):
             count += 1
             if stop:
                 page.stop("session-speed")
@@ -152,26 +152,26 @@ def test_nothing_is_raced_twice_where_it_is_replayed(engine: Engine) -> None:
     assert asyncio.run(run(stop=True)) == 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EXAMPLES)
 def test_every_example_is_a_request(kind: str, engine: Engine) -> None:
-    one = KINDS[kind]
-    request = request_of(kind, one.text, one.asked, one.lines, 10**9)
+    one = EXAMPLES[kind]
+    request = make_request(kind, one.text, one.prompt, one.lines, 10**9)
     assert (request.kind == "edit") == (kind == "edit")
-    assert request.max_tokens in (None, MOST_TOKENS)
+    assert request.max_tokens in (None, MAX_ANSWER_TOKENS)
     assert engine.submit(request).result().reason == "stop"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EXAMPLES)
 def test_an_empty_field_is_one_line(kind: str) -> None:
-    one = KINDS[kind]
+    one = EXAMPLES[kind]
     if one.text:
         with pytest.raises(RequestError, match="the text is empty"):
-            request_of(kind, " ", one.asked, "", 64)
-    if one.asks:
-        with pytest.raises(RequestError, match=f"the {one.asks.lower()} is empty"):
-            request_of(kind, one.text, "", "", 64)
+            make_request(kind, " ", one.prompt, "", 64)
+    if one.prompt_label:
+        with pytest.raises(RequestError, match=f"the {one.prompt_label.lower()} is empty"):
+            make_request(kind, one.text, "", "", 64)
 
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(RequestError, match="no such example"):
-        request_of("<script>", "text", "question", "", 64)
+        make_request("<script>", "text", "question", "", 64)

@@ -22,13 +22,13 @@ from engine.records import Done, Piece, Request, Step
 from engine.worker import Job
 from tests.support.questions import make_model
 from tests.web.test_page import HOSTILE, Read
-from ui.api.jobs import Full, Jobs
+from ui.api.jobs import Jobs, QueueFull
 from ui.eta import Pace, duration
 from ui.web import summarize as tab_of
 from ui.web import summary_html
-from ui.web.state import Page
-from ui.web.summarize import Summaries, Summarize
-from ui.web.summary_html import Telling
+from ui.web.state import PageState
+from ui.web.summarize import SessionSummaries, SummarizeTab
+from ui.web.summary_html import SummaryProgress
 
 SAID = "FLASK_DEBUG"
 TEXT = f"The variable {SAID} is told once.\n\n" + "\n\n".join(
@@ -47,8 +47,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def page(engine: Engine, tmp_path: Path, home: Path) -> Iterator[Page]:
-    page = Page(engine, Jobs(engine, 2))
+def page(engine: Engine, tmp_path: Path, home: Path) -> Iterator[PageState]:
+    page = PageState(engine, Jobs(engine, 2))
     path = tmp_path / f"{tmp_path.name}.md"
     path.write_text(TEXT + f"\n\n{tmp_path}\n")
     page.library(None).add(path, path.name)
@@ -57,47 +57,47 @@ def page(engine: Engine, tmp_path: Path, home: Path) -> Iterator[Page]:
     page.close()
 
 
-def built(page: Page) -> Summarize:
+def built(page: PageState) -> SummarizeTab:
     with gr.Blocks(), gr.Tab("Summarize"):
-        return Summarize(page)
+        return SummarizeTab(page)
 
 
-def started(tab: Summarize, kept: Summaries, style: Any = "prose") -> AsyncIterator[Any]:
+def started(tab: SummarizeTab, kept: SessionSummaries, style: Any = "prose") -> AsyncIterator[Any]:
     chosen = [one.id for one in tab.page.library(None).list()]
     return tab._summarize(chosen, "long", style, kept, ME)
 
 
-async def all_of(tab: Summarize, kept: Summaries, style: Any = "prose") -> list[Any]:
+async def all_of(tab: SummarizeTab, kept: SessionSummaries, style: Any = "prose") -> list[Any]:
     return [shown async for shown in started(tab, kept, style)]
 
 
-def test_a_summary_grows_and_is_cited_in_the_end(page: Page) -> None:
+def test_a_summary_grows_and_is_cited_in_the_end(page: PageState) -> None:
     async def run() -> None:
-        tab, kept = built(page), Summaries()
+        tab, kept = built(page), SessionSummaries()
         first, *_, last = await all_of(tab, kept)
         assert first[tab.start]["interactive"] is False and first[tab.stop]["visible"] is True
         assert last[tab.start]["interactive"] is True and last[tab.stop]["visible"] is False
         assert last[tab.note] == ""
-        (made,) = kept.made.values()
+        (made,) = kept.by_id.values()
         assert SAID in made.entry.text and made.entry.citations and not made.entry.stopped
-        assert made.of == len(made.parts) > 2
+        assert made.part_count == len(made.parts) > 2
         assert last[tab.answer].count('class="cite"') == len(made.entry.citations)
-        assert last[tab.parts].count("<details") == made.of
+        assert last[tab.parts].count("<details") == made.part_count
         for button, name in zip(tab.files, (".md", ".json"), strict=True):
             path = Path(last[button]["value"])
             assert path.suffix == name and SAID in path.read_text()
         assert not page.running
         await freed(page)
         await all_of(tab, kept, "bullets")
-        (listed,) = kept.made.values()
-        assert listed.entry.text.count("\n- ") + 1 >= made.of
+        (listed,) = kept.by_id.values()
+        assert listed.entry.text.count("\n- ") + 1 >= made.part_count
         assert listed.entry.figures == {}, "nothing was written anew"
-        assert listed.entry.notes == (tab_of.KNOWN,)
+        assert listed.entry.notes == (tab_of.CACHED,)
 
     asyncio.run(run())
 
 
-async def freed(page: Page) -> None:
+async def freed(page: PageState) -> None:
     """Wait until the work's thread has given its place back: a moment after the tab's end."""
     async with asyncio.timeout(180):
         while page.jobs.open:
@@ -122,29 +122,29 @@ class Held:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Held:
-    """Summaries on the page do not end before they are asked to, however fast the model is."""
+    """Summaries on the page wait for an event, however fast the model is."""
     held = Held()
     monkeypatch.setattr(tab_of, "summarize", held.summarize)
-    monkeypatch.setattr(tab_of, "EVERY", 0.0)  # each event is shown
+    monkeypatch.setattr(tab_of, "MIN_REFRESH_S", 0.0)  # each event is shown
     return held
 
 
-def test_stop_keeps_what_is_done_and_it_goes_on(page: Page, held: Held) -> None:
+def test_stop_keeps_what_is_done_and_it_goes_on(page: PageState, held: Held) -> None:
     async def run() -> None:
-        tab, kept = built(page), Summaries()
+        tab, kept = built(page), SessionSummaries()
         last: Any = None
         async for last in started(tab, kept):
             if last.get(tab.parts):
                 tab._stop(ME)
                 held.may_go_on.set()
-        (made,) = kept.made.values()
-        assert made.entry.stopped and 0 < len(made.parts) < made.of
+        (made,) = kept.by_id.values()
+        assert made.entry.stopped and 0 < len(made.parts) < made.part_count
         assert "go on" in last[tab.answer] and SAID in last[tab.answer]
         assert not page.running
         await freed(page)
         held.tasks.clear()
         await all_of(tab, kept)
-        (whole,) = kept.made.values()
+        (whole,) = kept.by_id.values()
         assert not whole.entry.stopped and whole.parts[: len(made.parts)] == made.parts
         known = [one.cached for one in held.tasks]
         assert known == sorted(known, reverse=True) and sum(known) == len(made.parts)
@@ -152,50 +152,50 @@ def test_stop_keeps_what_is_done_and_it_goes_on(page: Page, held: Held) -> None:
     asyncio.run(run())
 
 
-def test_a_tab_that_is_closed_frees_its_place(page: Page, held: Held) -> None:
+def test_a_tab_that_is_closed_frees_its_place(page: PageState, held: Held) -> None:
     async def run() -> None:
-        tab, kept = built(page), Summaries()
+        tab, kept = built(page), SessionSummaries()
         steps = started(tab, kept)
         for _ in range(3):
             await anext(steps)
         assert page.jobs.open == len(page.running) == 1
         await steps.aclose()  # type: ignore[attr-defined]
         held.may_go_on.set()
-        assert not page.running and not kept.made
+        assert not page.running and not kept.by_id
         await freed(page)
 
     asyncio.run(run())
 
 
-def test_what_cannot_be_done_is_one_line(page: Page) -> None:
+def test_what_cannot_be_done_is_one_line(page: PageState) -> None:
     async def run() -> None:
-        tab, kept = built(page), Summaries()
+        tab, kept = built(page), SessionSummaries()
         *_, last = [one async for one in tab._summarize([], "short", "prose", kept, ME)]
-        assert tab_of.NONE in last[tab.note] and last[tab.start]["interactive"] is True
-        page.jobs.places = 0
+        assert tab_of.NONE_SELECTED in last[tab.note] and last[tab.start]["interactive"] is True
+        page.jobs.queue_size = 0
         last = (await all_of(tab, kept))[-1]
-        assert tab_of.FULL in last[tab.note] and 'class="error"' in last[tab.note]
+        assert tab_of.QUEUE_FULL in last[tab.note] and 'class="error"' in last[tab.note]
         assert last[tab.stop]["visible"] is False and not page.running
 
     asyncio.run(run())
 
 
-def test_another_document_shows_its_own_last_summary(page: Page) -> None:
+def test_another_document_shows_its_own_last_summary(page: PageState) -> None:
     async def run() -> None:
-        tab, kept = built(page), Summaries()
+        tab, kept = built(page), SessionSummaries()
         await all_of(tab, kept)
-        (id,) = kept.made
-        assert SAID in tab._chosen([id], kept, ME)[tab.answer]
-        assert tab_of.NEXT in tab._chosen(["other"], kept, ME)[tab.answer]
+        (id,) = kept.by_id
+        assert SAID in tab._on_select([id], kept, ME)[tab.answer]
+        assert tab_of.HAS_DOCUMENTS in tab._on_select(["other"], kept, ME)[tab.answer]
 
     asyncio.run(run())
 
 
 def test_only_the_last_summaries_are_kept() -> None:
-    kept = Summaries()
-    for number in range(tab_of.MOST + 3):
+    kept = SessionSummaries()
+    for number in range(tab_of.MAX_SUMMARIES + 3):
         kept.put(str(number), None)  # type: ignore[arg-type]
-    assert list(kept.made) == [str(number) for number in range(3, tab_of.MOST + 3)]
+    assert list(kept.by_id) == [str(number) for number in range(3, tab_of.MAX_SUMMARIES + 3)]
 
 
 # -- how it looks ----------------------------------------------------------------------------------
@@ -203,15 +203,15 @@ def test_only_the_last_summaries_are_kept() -> None:
 
 @given(TEXTS, TEXTS, TEXTS)
 def test_nothing_in_a_summary_is_markup(name: str, title: str, text: str) -> None:
-    told = Telling(name, pieces=[Piece(text, "model")])
-    assert text in Read(summary_html.running(told)).shown
+    told = SummaryProgress(name, pieces=[Piece(text, "model")])
+    assert text in Read(summary_html.streaming_summary(told)).shown
     shown = Read(summary_html.parts([(title, text), ("", text)])).shown
     assert text in shown and title in shown
 
 
-def test_the_pieces_that_grow_are_the_summary(page: Page) -> None:
+def test_the_pieces_that_grow_are_the_summary(page: PageState) -> None:
     (document,) = page.library(None).list()
-    told, shares = Telling("x"), [0.0]
+    told, shares = SummaryProgress("x"), [0.0]
     for event in summarize(page.engine, document, SummaryOptions("medium", section_tokens=300)):
         if isinstance(event, Summary):
             assert told.text == event.text
@@ -220,7 +220,7 @@ def test_the_pieces_that_grow_are_the_summary(page: Page) -> None:
         assert isinstance(event, SummaryTask | Step | TaskResult | SummaryDelta)
         told.add(event)
         shares.append(told.pace.share)
-        Read(summary_html.running(told))
+        Read(summary_html.streaming_summary(told))
     assert all(after > before - 1e-9 for before, after in pairwise(shares)) and shares[-1] == 1
     assert told.pace.left is not None and "part " in str(told.pace)
 
@@ -237,21 +237,21 @@ def test_a_work_holds_a_place_and_its_error_is_told(engine: Engine) -> None:
     async def run() -> None:
         jobs = Jobs(engine, 1)
 
-        def work(walk: Any) -> Iterator[int]:
+        def work(stream: Any, client: str) -> Iterator[int]:
             yield 1
-            while not walk.stopped():
+            while not stream.cancelled:
                 pass
             yield 2
             raise RuntimeError("it broke")
 
-        walk = jobs.walk(work, "me")
-        with pytest.raises(Full):
-            jobs.walk(work, "me")
-        with pytest.raises(Full):
-            jobs.ask(lambda: Request("chat"), "me")
+        stream = jobs.submit_batch(work, "me")
+        with pytest.raises(QueueFull):
+            jobs.submit_batch(work, "me")
+        with pytest.raises(QueueFull):
+            jobs.submit(lambda: Request("chat"), "me")
         seen = []
         with pytest.raises(RuntimeError, match="it broke"):
-            async for one in walk:
+            async for one in stream:
                 seen.append(one)
                 jobs.cancel()
         assert seen == [1, 2] and jobs.open == 0
@@ -275,18 +275,18 @@ def test_a_cancelled_work_does_not_wait_for_its_turn(engine: Engine) -> None:
     async def run() -> None:
         jobs = Jobs(engine, 2)
 
-        def work(walk: Any) -> Iterator[str]:
+        def work(stream: Any, client: str) -> Iterator[str]:
             for _ in range(2):
                 free = threading.Event()
                 busy(free)
-                job = engine.submit(request, client=walk.client)
-                walk.attach(job)
+                job = engine.submit(request, client=client)
+                stream.attach(job)
                 free.set()
                 yield job.result().reason
 
-        walk = jobs.walk(work, "me")
-        walk.cancel()
-        assert [one async for one in walk] == ["cancelled", "cancelled"]
+        stream = jobs.submit_batch(work, "me")
+        stream.cancel()
+        assert [one async for one in stream] == ["cancelled", "cancelled"]
         jobs.close()
 
     asyncio.run(run())

@@ -18,11 +18,11 @@ from tests.support.page import (
     SECRET,
     fitting,
     gradio_routes,
+    guard_of,
     join,
     login,
     named,
     paged,
-    the_door,
     upload,
 )
 from tests.support.server import Served
@@ -42,10 +42,10 @@ def test_without_a_login_nothing_of_the_page_is_told(locked: Served) -> None:
             assert word not in first.text, word
         for cookie in ("", "x", "None", "null"):
             http.cookies.clear()
-            http.cookies.set(the_door(locked).cookie, cookie)
+            http.cookies.set(guard_of(locked).cookie, cookie)
             for method, path in [*gradio_routes(locked), *ROUTES[1:]]:
-                free = gradio_guard.FREE.get("GET" if method == "HEAD" else method, ())
-                if not gradio_guard.listed(path.removeprefix("/ui"), free) and path != "/ui":
+                free = gradio_guard.PUBLIC_ROUTES.get("GET" if method == "HEAD" else method, ())
+                if not gradio_guard.is_listed(path.removeprefix("/ui"), free) and path != "/ui":
                     status = http.request(method, path).status_code
                     assert status in (401, 404), (method, path, status)
         assert http.get("/ui/config").status_code == 401
@@ -66,7 +66,7 @@ def test_only_a_name_with_its_password_opens(locked: Served) -> None:
     with login(locked, ANN) as http:
         config = http.get("/ui/config")
         assert config.status_code == 200 and config.json()["username"] == "ann"
-        cookies = [one for one in http.cookies.jar if one.name == the_door(locked).cookie]
+        cookies = [one for one in http.cookies.jar if one.name == guard_of(locked).cookie]
         assert [one.has_nonstandard_attr("HttpOnly") for one in cookies] == [True]
         http.get("/ui/logout")
         assert http.get("/ui/config").status_code == 401
@@ -101,7 +101,7 @@ def test_passwords_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch
         return compare(one, other)
 
     monkeypatch.setattr("hmac.compare_digest", watched)
-    right = gradio_guard.right([ANN, BEN])
+    right = gradio_guard.password_check([ANN, BEN])
     asked = {ANN: True, BEN: True, (ANN[0], BEN[1]): False, ("", ""): False, ("é", "x" * 99): False}
     for (name, password), expected in asked.items():
         seen.clear()
@@ -111,10 +111,10 @@ def test_passwords_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch
 
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_only_these_are_right(name: str, password: str) -> None:
-    assert gradio_guard.right([(name, password)])(name, password)
-    assert not gradio_guard.right([])(name, password)
-    assert gradio_guard.right([ANN])(name, password) == ((name, password) == ANN)
-    assert not gradio_guard.right([(name + "x", password)])(name, password)
+    assert gradio_guard.password_check([(name, password)])(name, password)
+    assert not gradio_guard.password_check([])(name, password)
+    assert gradio_guard.password_check([ANN])(name, password) == ((name, password) == ANN)
+    assert not gradio_guard.password_check([(name + "x", password)])(name, password)
 
 
 def test_passwords_and_texts_are_never_logged(

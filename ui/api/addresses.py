@@ -1,4 +1,4 @@
-"""Which addresses are this machine's alone. Imports nothing heavy."""
+"""Loopback addresses. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens at `host`."""
+    """Whether only this machine can reach a server that listens at `host`."""
     if host == "localhost":
         return True
     try:

@@ -1,15 +1,16 @@
 """The HTTP API, OpenAI's protocol: `app(engine)` is the whole application.
 
-What a request means stands in asked.py, what is sent back in answers.py, who may ask in guard.py.
-A page is mounted on what `app` returns (`rules.pages` says where): it is guarded like the rest.
+requests.py translates bodies to engine requests, responses.py translates events to answers, and
+security.py decides who gets in. The web page is mounted on the application that `app` returns, so
+security.py covers it as well (`AccessRules.pages`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,163 +19,190 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
-from engine.records import Request as Asking
+from engine.records import Request as EngineRequest
 from engine.records import RequestError
 from ui.api import requests, responses
 from ui.api import schemas as types
 from ui.api.errors import ApiError, add_handlers
-from ui.api.jobs import Answer, Full, Jobs, held
-from ui.api.metrics import TYPE, Counted, Metrics
-from ui.api.security import Guard, Receive, Rules, Scope, Send
+from ui.api.jobs import Jobs, JobStream, QueueFull
+from ui.api.metrics import CONTENT_TYPE, Metrics, MetricsMiddleware
+from ui.api.security import AccessGuard, AccessRules, Receive, Scope, Send
 
 if TYPE_CHECKING:
     from engine.engine import Engine
 
-PLACES = 32  # requests that run or wait
-ANY = "*"  # an alias: every name is answered
-TOO_LONG = "the model's context is"  # in the message of what does not fit (engine/generate.py)
+QUEUE_SIZE = 32  # requests that are running or waiting
+ANY_MODEL = "*"  # an alias that matches every name
+CONTEXT_ERROR = "the model's context is"  # part of the engine's message for too long a prompt
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": types.Error, "description": text}
     for status, text in {
-        400: "what was sent cannot be answered",
-        401: "the key is missing or wrong",
-        403: "asked by a page of another server",
-        404: "no such model or address",
+        400: "the request is invalid",
+        401: "the API key is missing or wrong",
+        403: "the request comes from a page of another server",
+        404: "no such model or path",
         413: "the body is too large",
-        429: "too many requests wait: come again",
+        429: "too many requests are waiting: retry later",
         500: "the model failed",
-        503: "the server ends",
+        503: "the server is shutting down",
     }.items()
 }
-EVENT = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
-STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": EVENT}}}
+SSE_SCHEMA = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
+STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": SSE_SCHEMA}}}
 
 
 @dataclass
-class Served:
+class ApiState:
     """What the routes share."""
 
     engine: Engine
     jobs: Jobs
-    names: list[str]  # of the model; the first is its own
+    model_names: list[str]  # the first is the model's own name, the others are aliases
     metrics: Metrics
-    since: int = field(default_factory=lambda: int(time.time()))
+    started: int = field(default_factory=lambda: int(time.time()))
 
-    def named(self, name: str | None) -> str:
-        """The model's name for an answer. ApiError where another model is asked for."""
+    def resolve_model(self, name: str | None) -> str:
+        """The model name for a response. Raises ApiError for any other model."""
         if name is None:
-            return self.names[0]
-        if name in self.names or ANY in self.names:
+            return self.model_names[0]
+        if name in self.model_names or ANY_MODEL in self.model_names:
             return name
-        message = f"this server has no such model: it serves {', '.join(self.names)}"
+        message = f"unknown model: this server serves {', '.join(self.model_names)}"
         raise ApiError(404, message, "model", "model_not_found")
 
-    def form(self, chat: bool, body: types.Asked, echo: str = "") -> responses.Form:
-        return responses.Form(
+    def response_builder(
+        self, chat: bool, body: types.GenerationRequest, echo: str = ""
+    ) -> responses.ResponseBuilder:
+        return responses.ResponseBuilder(
             chat,
-            self.named(body.model),
+            self.resolve_model(body.model),
             f"draftline-{self.engine.info.dtype}",
             self.engine.encode,
-            requests.predicted(body),
+            requests.predicted_text(body),
             echo,
         )
 
-    def ask(self, make: Callable[[], Asking], http: Request, user: str | None = None) -> Answer:
-        """Hand over what `make` gives. ApiError where too many wait."""
+    def submit(
+        self, make: Callable[[], EngineRequest], http: Request, user: str | None = None
+    ) -> JobStream:
+        """Submit the request that `make` returns. Raises ApiError if the queue is full."""
         address = http.client.host if http.client else ""
         client = "\n".join((address, http.headers.get("user-agent", ""), user or ""))
         try:
-            return self.jobs.ask(make, client)
-        except Full:
-            text = f"{self.jobs.places} requests run or wait here: try again in a moment"
+            return self.jobs.submit(make, client)
+        except QueueFull:
+            message = f"{self.jobs.queue_size} requests are running or waiting: retry in a moment"
             headers = {"retry-after": "1"}
-            raise ApiError(429, text, code="rate_limit_exceeded", headers=headers) from None
+            raise ApiError(429, message, code="rate_limit_exceeded", headers=headers) from None
 
-    async def reply(
-        self, answer: Answer, form: responses.Form, body: types.Asked, http: Request
+    async def respond(
+        self,
+        stream: JobStream,
+        builder: responses.ResponseBuilder,
+        body: types.GenerationRequest,
+        http: Request,
     ) -> Response:
-        """The answer to one of OpenAI's requests."""
+        """The response to one of OpenAI's requests."""
         if body.stream:
-            await accepted(answer)
-            with_usage = bool(body.stream_options and body.stream_options.include_usage)
-            return Events(answer, form, with_usage)
-        async with held(answer, http.receive):
-            await accepted(answer)
-            return JSONResponse((await responses.whole(answer, form)).model_dump())
+            await wait_until_accepted(stream)
+            include_usage = bool(body.stream_options and body.stream_options.include_usage)
+            return EventStreamResponse(stream, builder, include_usage)
+        async with cancel_on_disconnect(stream, http.receive):
+            await wait_until_accepted(stream)
+            return JSONResponse((await responses.whole(stream, builder)).model_dump())
 
 
-async def accepted(answer: Answer) -> None:
-    """Wait until the engine took a request. ApiError where it does not."""
+async def wait_until_accepted(stream: JobStream) -> None:
+    """Wait until the engine has the request. Raises ApiError if it rejects it."""
     try:
-        await answer.submitted()
+        await stream.accepted()
     except RequestError as error:
-        code = "context_length_exceeded" if TOO_LONG in str(error) else None
+        code = "context_length_exceeded" if CONTEXT_ERROR in str(error) else None
         raise ApiError(400, str(error), code=code) from error
     except RuntimeError as error:
         raise ApiError(503, str(error)) from error
 
 
-class Events(Response):
-    """An answer as server-sent events, broken off when its client hangs up."""
+@contextlib.asynccontextmanager
+async def cancel_on_disconnect(stream: JobStream, receive: Receive) -> AsyncIterator[None]:
+    """Cancel the job when its client disconnects, or at the end of the block."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        stream.cancel()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watcher.cancel()
+        stream.cancel()
+
+
+class EventStreamResponse(Response):
+    """An answer as server-sent events. The job is cancelled if the client disconnects."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, answer: Answer, form: responses.Form, with_usage: bool) -> None:
+    def __init__(
+        self, stream: JobStream, builder: responses.ResponseBuilder, include_usage: bool
+    ) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self.answer, self.form, self.with_usage = answer, form, with_usage
+        self.stream, self.builder, self.include_usage = stream, builder, include_usage
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with held(self.answer, receive) as answer:
+        async with cancel_on_disconnect(self.stream, receive):
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
-            async for event in responses.pieces(answer, self.form, self.with_usage):
+            async for event in responses.chunks(self.stream, self.builder, self.include_usage):
                 await send({"type": "http.response.body", "body": event, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def app(
     engine: Engine,
-    rules: Rules | None = None,
+    rules: AccessRules | None = None,
     aliases: Sequence[str] = (),
-    places: int = PLACES,
+    queue_size: int = QUEUE_SIZE,
 ) -> FastAPI:
-    """The application; `state.jobs` and `state.names` are what it runs and serves. `aliases`:
-    further names of the model, `*`: any. `places`: requests that run or wait; more get 429."""
+    """The application. `aliases`: further model names, `*` for any. `queue_size`: requests that may
+    run or wait; further ones get 429. `state.jobs` and `state.names` are its queue and names."""
     metrics = Metrics()
-    jobs = Jobs(engine, places, metrics.ended)
-    own = Path(engine.config.model).name  # of a folder or a file, its name alone
-    served = Served(engine, jobs, list(dict.fromkeys((own, *aliases))), metrics)
+    jobs = Jobs(engine, queue_size, metrics.answer_ended)
+    own_name = Path(engine.config.model).name
+    state = ApiState(engine, jobs, list(dict.fromkeys((own_name, *aliases))), metrics)
 
-    @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         jobs.close()
 
-    metrics.gauge("open", "requests that run or wait", lambda: jobs.open)
-    made = FastAPI(
+    metrics.gauge("open", "requests that are running or waiting", lambda: jobs.open)
+    application = FastAPI(
         title="Draftline",
         version="1",
-        description="OpenAI's protocol; answers drafted from text that exists.",
-        docs_url=None,  # these load code from elsewhere
+        description="OpenAI's protocol, served with speculative decoding from existing text.",
+        docs_url=None,  # these load scripts from a CDN
         redoc_url=None,
         redirect_slashes=False,
-        lifespan=life,
+        lifespan=lifespan,
         responses=ERRORS,
     )
-    add_handlers(made)
-    add_openai(made, served)
-    add_others(made, served)
-    document(made)
-    made.add_middleware(Guard, rules=rules or Rules())
-    made.add_middleware(Counted, metrics=metrics)
-    made.state.jobs, made.state.names = jobs, served.names
-    return made
+    add_handlers(application)
+    add_openai_routes(application, state)
+    add_other_routes(application, state)
+    build_schema(application)
+    application.add_middleware(AccessGuard, rules=rules or AccessRules())
+    application.add_middleware(MetricsMiddleware, metrics=metrics)
+    application.state.jobs, application.state.names = jobs, state.model_names
+    return application
 
 
-def document(made: FastAPI) -> None:
-    """Make the schema, without FastAPI's own 422: what it stands for is 400 here."""
-    schema = made.openapi()
+def build_schema(application: FastAPI) -> None:
+    """Build the OpenAPI schema without FastAPI's 422: validation errors are 400 here."""
+    schema = application.openapi()
     for operations in schema["paths"].values():
         for operation in operations.values():
             operation["responses"].pop("422", None)
@@ -182,67 +210,70 @@ def document(made: FastAPI) -> None:
         schema["components"]["schemas"].pop(name, None)
 
 
-def add_openai(made: FastAPI, served: Served) -> None:
-    """The routes of OpenAI's protocol."""
-
-    @made.post("/v1/chat/completions", response_model=types.ChatAnswer, responses={200: STREAM})
+def add_openai_routes(application: FastAPI, state: ApiState) -> None:
+    @application.post(
+        "/v1/chat/completions", response_model=types.ChatAnswer, responses={200: STREAM}
+    )
     async def chat(body: types.ChatRequest, http: Request) -> Response:
         """Answer a conversation."""
-        form = served.form(True, body)
-        answer = served.ask(partial(requests.chat_request, body), http, user_of(body))
-        return await served.reply(answer, form, body, http)
+        builder = state.response_builder(True, body)
+        stream = state.submit(partial(requests.chat_request, body), http, user_of(body))
+        return await state.respond(stream, builder, body, http)
 
-    @made.post("/v1/completions", response_model=types.TextAnswer, responses={200: STREAM})
+    @application.post("/v1/completions", response_model=types.TextAnswer, responses={200: STREAM})
     async def completions(body: types.CompletionRequest, http: Request) -> Response:
-        """Continue a text, or write what stands before a suffix."""
+        """Continue a text, or fill in the middle between `prompt` and `suffix`."""
         prompt = requests.prompt_of(body)
-        form = served.form(False, body, prompt if body.echo else "")
+        builder = state.response_builder(False, body, prompt if body.echo else "")
         if not prompt and not body.suffix:
             raise ApiError(400, "prompt: empty: give text to continue", "prompt")
-        if body.suffix and not served.engine.info.fills_middle:
-            raise ApiError(400, "suffix: this model knows no filling in: leave it out", "suffix")
-        answer = served.ask(partial(requests.completion_request, body), http, user_of(body))
-        return await served.reply(answer, form, body, http)
+        if body.suffix and not state.engine.info.fills_middle:
+            message = "suffix: this model cannot fill in the middle: leave it out"
+            raise ApiError(400, message, "suffix")
+        stream = state.submit(partial(requests.completion_request, body), http, user_of(body))
+        return await state.respond(stream, builder, body, http)
 
-    @made.get("/v1/models", response_model=types.Models)
+    @application.get("/v1/models", response_model=types.Models)
     async def models() -> types.Models:
-        """The names that the model is served by."""
-        names = [name for name in served.names if name != ANY]
-        return types.Models(data=[types.Model(id=one, created=served.since) for one in names])
+        """The names of the model."""
+        names = [name for name in state.model_names if name != ANY_MODEL]
+        return types.Models(data=[types.Model(id=name, created=state.started) for name in names])
 
-    @made.get("/v1/models/{model:path}", response_model=types.Model)
+    @application.get("/v1/models/{model:path}", response_model=types.Model)
     async def model(model: str) -> types.Model:
-        """One of these."""
-        return types.Model(id=served.named(model), created=served.since)
+        """One name of the model."""
+        return types.Model(id=state.resolve_model(model), created=state.started)
 
 
-def add_others(made: FastAPI, served: Served) -> None:
-    """The routes that are not OpenAI's."""
+def add_other_routes(application: FastAPI, state: ApiState) -> None:
+    """The routes that OpenAI does not have."""
 
-    @made.post("/predict", response_model=str, responses={504: {"model": types.Error}})
+    @application.post("/predict", response_model=str, responses={504: {"model": types.Error}})
     async def predict(body: types.PredictRequest, http: Request) -> Response:
-        """A prompt with its continuation, as one string: LLMSpeculativeSampling's server."""
-        answer = served.ask(partial(requests.predict_request, body), http)
+        """A prompt and its continuation as one string, as LLMSpeculativeSampling serves it."""
+        stream = state.submit(partial(requests.predict_request, body), http)
         try:
-            async with asyncio.timeout(body.timeout), held(answer, http.receive):
-                await accepted(answer)
-                done = await answer.result()
+            async with asyncio.timeout(body.timeout), cancel_on_disconnect(stream, http.receive):
+                await wait_until_accepted(stream)
+                done = await stream.result()
         except TimeoutError:
-            text = f"no answer in {body.timeout} seconds: allow more with `timeout`"
-            raise ApiError(504, text, "timeout", "timeout") from None
-        responses.finish(done)
+            message = f"no answer in {body.timeout} seconds: allow more with `timeout`"
+            raise ApiError(504, message, "timeout", "timeout") from None
+        responses.finish_reason(done)
         return JSONResponse(body.prompt + done.text)
 
-    @made.get("/health", response_model=types.Health)
+    @application.get("/health", response_model=types.Health)
     async def health() -> types.Health:
-        """Whether the server runs. Needs no key."""
+        """Whether the server is running. Needs no key."""
         return types.Health()
 
-    @made.get("/metrics", response_class=Response, responses={200: {"content": {TYPE: {}}}})
+    @application.get(
+        "/metrics", response_class=Response, responses={200: {"content": {CONTENT_TYPE: {}}}}
+    )
     async def metrics() -> Response:
-        """Figures for Prometheus."""
-        return Response(served.metrics.text(), media_type=TYPE)
+        """Metrics for Prometheus."""
+        return Response(state.metrics.render(), media_type=CONTENT_TYPE)
 
 
-def user_of(body: types.Asked) -> str | None:
+def user_of(body: types.GenerationRequest) -> str | None:
     return body.safety_identifier or body.user

@@ -1,7 +1,7 @@
-"""Errors of the API, all of one shape: `{"error": {message, type, param, code}}`, as OpenAI's.
+"""Errors of the API, all in OpenAI's shape: `{"error": {message, type, param, code}}`.
 
-A message names what is wrong and the remedy, and repeats nothing of what the client sent but names
-of fields.
+A message names what is wrong and the remedy. It never repeats what the client sent, except names of
+fields.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ui.api.schemas import REMEDIES
 
 log = logging.getLogger(__name__)
 
-KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-MESSAGES = {
+ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+FRAMEWORK_MESSAGES = {  # in place of Starlette's
     400: "the body could not be read: send JSON",
-    404: "there is no such address: see /openapi.json",
-    405: "this address takes other methods: see the header `allow`",
+    404: "no such path: see /openapi.json",
+    405: "method not allowed: see the header `allow`",
 }
 
 
 class ApiError(Exception):
-    """A request that gets no answer."""
+    """A request that is answered with an error."""
 
     def __init__(
         self,
@@ -43,63 +43,67 @@ class ApiError(Exception):
         self.headers = headers
 
     def body(self) -> dict[str, Any]:
-        """The error as JSON."""
         default = "server_error" if self.status >= 500 else "invalid_request_error"
-        kind = KINDS.get(self.status, default)
-        inner = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
-        return {"error": inner}
+        kind = ERROR_TYPES.get(self.status, default)
+        return {
+            "error": {
+                "message": self.message,
+                "type": kind,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
 
     def response(self) -> JSONResponse:
-        """The whole answer."""
         return JSONResponse(self.body(), self.status, self.headers)
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Every error of `app` gets this shape."""
+    """Give every error of `app` this shape."""
 
-    async def ours(_: Request, error: Exception) -> JSONResponse:
+    async def on_api_error(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, ApiError)
         return error.response()
 
-    async def framework(_: Request, error: Exception) -> JSONResponse:
+    async def on_http_exception(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        message = MESSAGES.get(error.status_code, error.detail)
+        message = FRAMEWORK_MESSAGES.get(error.status_code, error.detail)
         return ApiError(error.status_code, message, headers=error.headers).response()
 
-    async def invalid(_: Request, error: Exception) -> JSONResponse:
+    async def on_validation_error(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        message, param = explained(error.errors())
+        message, param = describe_validation_errors(error.errors())
         return ApiError(400, message, param).response()
 
-    async def fault(_: Request, error: Exception) -> JSONResponse:
+    async def on_bug(_: Request, error: Exception) -> JSONResponse:
         log.error("a request failed: %s", type(error).__name__)
-        return ApiError(500, "a fault of draftline: see the server's log").response()
+        return ApiError(500, "internal error: see the server's log").response()
 
-    app.add_exception_handler(ApiError, ours)
-    app.add_exception_handler(HTTPException, framework)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(Exception, fault)
+    app.add_exception_handler(ApiError, on_api_error)
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(RequestValidationError, on_validation_error)
+    app.add_exception_handler(Exception, on_bug)
 
 
-def explained(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
-    """One message and the field's name for what pydantic found wrong.
+def describe_validation_errors(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
+    """One message, and the field's name, for pydantic's errors.
 
-    Where a field may be one of several types it tells about each: that of the right type counts,
-    or the one that came furthest."""
-    worst = max(errors, key=lambda one: (not one["type"].endswith("_type"), len(one["loc"])))
+    For a field of several types pydantic reports an error for each type. The one that counts is of
+    the type that matched, or else the deepest one."""
+    worst = max(errors, key=lambda error: (not error["type"].endswith("_type"), len(error["loc"])))
     if worst["type"] == "json_invalid":
         return "the body is not JSON: check its syntax and encoding", None
-    names = [part for part in worst["loc"][1:] if isinstance(part, int) or named(part)]
+    names = [part for part in worst["loc"][1:] if isinstance(part, int) or is_field(part)]
     param = ".".join(map(str, names)) or None
     if param is None:
-        return "the body is not a JSON object: send one, as application/json", None
-    remedy = REMEDIES.get(next((str(one) for one in reversed(names) if isinstance(one, str)), ""))
+        return "the body is not a JSON object: send one as application/json", None
+    remedy = REMEDIES.get(next((name for name in reversed(names) if isinstance(name, str)), ""))
     what = "missing: " if worst["type"] == "missing" else "" if remedy else f"{worst['msg']}: "
     return f"{param}: {what}{remedy or 'see /openapi.json'}", param
 
 
-def named(part: str) -> bool:
-    """Whether a part of an error's place is a field, not the name of one of its types."""
+def is_field(part: str) -> bool:
+    """Whether a part of an error's location is a field, as opposed to the name of a type."""
     return (
         part.islower() and part.replace("_", "a").isalnum() and part not in ("str", "int", "float")
     )

@@ -1,61 +1,64 @@
-"""The engine's jobs for an event loop: so many at once, and none for a client that is gone.
+"""The engine's jobs, for an event loop: a bounded queue, with a stream of events for each job.
 
-A request occupies one of a fixed number of places until its job ended; a thread of a pool of that
-size tokenises it and hands its events to the loop. In which order jobs run is the engine's
-business. It knows nothing of HTTP but that a client can hang up.
+A request holds a slot of the queue until its job ends. A thread of a pool of that size tokenizes it
+and passes its events on to the loop. The engine decides the order in which jobs run.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from engine.aio import ThreadStream
 from engine.records import Done, Event, Request, Step
-from ui.api.batch_job import Walk, Work
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from engine.engine import Engine
-    from engine.worker import Job
 
-CLIENTS = 64  # whose earlier answers are remembered
-
-
-class Full(Exception):
-    """Every place is taken."""
+T = TypeVar("T")
+MAX_CLIENTS = 64  # clients whose earlier answers the engine remembers
+ACCEPTED = Step()  # precedes a job's events
 
 
-class Answer:
-    """One request under way: iterate it, once, for its events, the last of which is a Done.
+class QueueFull(Exception):
+    """All slots of the queue are taken."""
 
-    All but `attach` and `cancel` belongs to the loop."""
 
-    def __init__(self, client: str) -> None:
+class JobStream(ThreadStream[Event]):
+    """The events of one request, the last of which is a Done."""
+
+    def __init__(
+        self,
+        source: Callable[[JobStream], Iterator[Event]],
+        executor: Executor,
+        client: str,
+    ) -> None:
+        """`source` yields ACCEPTED once the engine has the request, then the job's events."""
         self.client = client
-        self.opened = perf_counter()
-        self.first: float | None = None  # seconds until the first text
-        self.seconds = 0.0  # in all, known at the end
-        self.late = 0  # steps that ended after `cancel`, known at the end
-        self.cancelled = False
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._submitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._job: Job | None = None
+        self.first_text_s: float | None = None  # from the request to the first text
+        self.total_s = 0.0  # set with the Done
+        self.late_steps = 0  # forward passes that ended after `cancel`; set with the Done
+        self._created = perf_counter()
+        self._accepted = False
+        super().__init__(source, executor)
 
-    async def submitted(self) -> None:
-        """Wait until the engine has it. RequestError where it cannot be answered; RuntimeError
-        where the engine is closed."""
-        await self._submitted
+    async def accepted(self) -> None:
+        """Wait until the engine has the request. Raises RequestError if it cannot be answered, and
+        RuntimeError if the engine is closed."""
+        if not self._accepted:
+            await super().__anext__()
+            self._accepted = True
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        while True:
-            event = await self._events.get()
-            yield event
-            if isinstance(event, Done):
-                return
+    async def __anext__(self) -> Event:
+        await self.accepted()
+        return await super().__anext__()
 
     async def result(self) -> Done:
         """Wait for the end."""
@@ -64,184 +67,126 @@ class Answer:
                 return event
         raise RuntimeError("the stream ended without a Done")
 
-    def cancel(self) -> None:
-        """Stop after the pass under way. Nothing where it ended."""
-        self.cancelled = True
-        if self._job is not None:
-            self._job.cancel()
-
-    def attach(self, job: Job) -> None:
-        """The engine has it (any thread). Either this sees `cancelled`, or `cancel` the job."""
-        self._job = job
-        if self.cancelled:
-            job.cancel()
-
-    def submitted_as(self, error: Exception | None) -> None:
-        if not self._submitted.done():  # else nobody waits any more
-            if error is None:
-                self._submitted.set_result(None)
-            else:
-                self._submitted.set_exception(error)
-
-    def put(self, event: Event) -> None:
-        now = perf_counter() - self.opened
+    def record_time(self, event: Event) -> None:
+        """Note when an event arrived. Called in the thread."""
+        elapsed_s = perf_counter() - self._created
         if isinstance(event, Done):
-            self.seconds = now
-            self.late = self._job.late if self._job else 0
-        elif self.first is None and event.text:
-            self.first = now
-        self._events.put_nowait(event)
+            self.total_s = elapsed_s
+        elif self.first_text_s is None and event.text:
+            self.first_text_s = elapsed_s
 
 
 class Jobs:
-    """An engine's places. Belongs to the loop that `ask` is called in."""
+    """The queue of an engine. All methods but `cancel` belong to one event loop."""
 
     def __init__(
         self,
         engine: Engine,
-        places: int,
-        on_end: Callable[[Answer, Done], None] = lambda answer, done: None,
+        queue_size: int,
+        on_end: Callable[[JobStream, Done], None] = lambda stream, done: None,
     ) -> None:
-        """`on_end` is told of every answer that the engine had taken."""
-        self.engine, self.places, self.on_end = engine, places, on_end
-        self._open: set[Answer | Walk] = set()
-        self._pool = ThreadPoolExecutor(places, thread_name_prefix="draftline-events")
-        self._clients: OrderedDict[str, str] = OrderedDict()  # the last one used is last
+        """`on_end` is called, in some thread, for every request that the engine accepted."""
+        self.engine, self.queue_size, self.on_end = engine, queue_size, on_end
+        self._open: set[ThreadStream[Any]] = set()
+        self._lock = Lock()  # of `_open`
+        self._pool = ThreadPoolExecutor(queue_size, thread_name_prefix="draftline-events")
+        self._client_names: OrderedDict[str, str] = OrderedDict()  # least recently used first
 
     @property
     def open(self) -> int:
-        """How many requests run or wait."""
+        """How many requests are running or waiting."""
         return len(self._open)
 
-    def ask(
+    def submit(
         self,
         make: Callable[[], Request],
         client: str,
         speculation: bool = True,
-        afresh: bool = False,
-    ) -> Answer:
-        """Hand a request to the engine; `make` is called in a thread. `afresh`: what was written
-        for the client is forgotten, before and after. Raises Full."""
-        if self.open >= self.places:
-            raise Full
-        answer = Answer(self._name(client))
-        self._open.add(answer)
-        loop = asyncio.get_running_loop()
-        self._pool.submit(self._follow, answer, make, speculation, afresh, loop)
-        return answer
+        isolated: bool = False,
+    ) -> JobStream:
+        """Submit the request that `make`, called in a thread, returns. `isolated`: the engine
+        forgets the client's answers before and after. Raises QueueFull."""
+        self._check_capacity()
+        source = partial(self._run_job, make, speculation, isolated)
+        name = self._client_name(client)
+        with self._lock:  # the job cannot end before it is in the set
+            stream = JobStream(source, self._pool, name)
+            self._open.add(stream)
+        return stream
 
-    def walk(self, work: Work, client: str) -> Walk:
-        """Run a work of many requests in a thread. Raises Full."""
-        if self.open >= self.places:
-            raise Full
-        walk = Walk(self._name(client))
-        self._open.add(walk)
-        self._pool.submit(self._walk, walk, work, asyncio.get_running_loop())
-        return walk
+    def submit_batch(
+        self, work: Callable[[ThreadStream[T], str], Iterator[T]], client: str
+    ) -> ThreadStream[T]:
+        """Run work that consists of many requests; it takes one slot. Raises QueueFull.
+
+        `work(stream, client)` is iterated in a thread. It submits its requests as `client`, passes
+        each job to `stream.attach`, and ends soon after `stream.cancelled`."""
+        self._check_capacity()
+        source = partial(self._run_batch, work, self._client_name(client))
+        with self._lock:
+            stream: ThreadStream[T] = ThreadStream(source, self._pool)
+            self._open.add(stream)
+        return stream
 
     def cancel(self) -> None:
-        """Cancel all that is open (any thread)."""
-        for answer in list(self._open):
-            answer.cancel()
+        """Cancel everything that is running or waiting. Thread-safe."""
+        with self._lock:
+            streams = list(self._open)
+        for stream in streams:
+            stream.cancel()
 
     def close(self) -> None:
-        """Take nothing more. What runs ends with the engine."""
+        """Accept nothing more. Running jobs end with the engine."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _follow(
+    def _run_job(
+        self, make: Callable[[], Request], speculation: bool, isolated: bool, stream: JobStream
+    ) -> Iterator[Event]:
+        try:
+            if isolated:
+                self.engine.forget(client=stream.client)
+            job = self.engine.submit(make(), speculation, client=stream.client)
+            stream.attach(job)
+            yield ACCEPTED
+            for event in job:
+                stream.record_time(event)
+                if isinstance(event, Done):
+                    stream.late_steps = job.late
+                    if isolated:
+                        self.engine.forget(client=stream.client)
+                    self.on_end(stream, event)
+                    self._release(stream)  # before the reader sees the end
+                yield event
+        finally:
+            self._release(stream)
+
+    def _run_batch(
         self,
-        answer: Answer,
-        make: Callable[[], Request],
-        speculation: bool,
-        afresh: bool,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        """In a thread of the pool: submit, and hand over the events."""
+        work: Callable[[ThreadStream[T], str], Iterator[T]],
+        client: str,
+        stream: ThreadStream[T],
+    ) -> Iterator[T]:
         try:
-            if afresh:
-                self.engine.forget(client=answer.client)
-            job = self.engine.submit(make(), speculation, client=answer.client)
-        except Exception as error:  # whoever waits for the answer gets it
-            tell(loop, self._refused, answer, error)
-            return
-        answer.attach(job)
-        tell(loop, answer.submitted_as, None)
-        for event in job:
-            if afresh and isinstance(event, Done):
-                self.engine.forget(client=answer.client)
-            if not tell(loop, self._told, answer, event):
-                job.cancel()
+            yield from work(stream, client)
+        finally:
+            self._release(stream)
 
-    def _walk(self, walk: Walk, work: Work, loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread of the pool: hand over what it gives, and how it ends."""
-        failed: Exception | None = None
-        try:
-            for event in work(walk):
-                if not tell(loop, walk.put, event):
-                    walk.cancel()
-        except Exception as error:  # whoever waits for it gets it
-            failed = error
-        tell(loop, self._walked, walk, failed)
+    def _check_capacity(self) -> None:
+        if self.open >= self.queue_size:
+            raise QueueFull
 
-    def _walked(self, walk: Walk, failed: Exception | None) -> None:
-        self._open.discard(walk)
-        walk.end(failed)
+    def _release(self, stream: ThreadStream[Any]) -> None:
+        with self._lock:
+            self._open.discard(stream)
 
-    def _refused(self, answer: Answer, error: Exception) -> None:
-        self._open.discard(answer)
-        answer.submitted_as(error)
-
-    def _told(self, answer: Answer, event: Event) -> None:
-        answer.put(event)
-        if isinstance(event, Done):
-            self._open.discard(answer)
-            self.on_end(answer, event)
-
-    def _name(self, client: str) -> str:
-        """The engine's name for a client: one of few, for it remembers what it wrote for each. A
-        name that is given to another is forgotten."""
-        name = self._clients.pop(client, None)
+    def _client_name(self, client: str) -> str:
+        """The engine's name for a client. The engine keeps state by name, so there are few: the
+        least recently used one is forgotten and reused."""
+        name = self._client_names.pop(client, None)
         if name is None:
-            name = f"api-{len(self._clients)}"
-            if len(self._clients) == CLIENTS:
-                _, name = self._clients.popitem(last=False)
+            name = f"api-{len(self._client_names)}"
+            if len(self._client_names) == MAX_CLIENTS:
+                _, name = self._client_names.popitem(last=False)
                 self.engine.forget(client=name)
-        self._clients[client] = name
+        self._client_names[client] = name
         return name
-
-
-def tell(loop: asyncio.AbstractEventLoop, what: Callable[..., None], *given: Any) -> bool:
-    """Have something called in the loop's thread. False where the loop is closed."""
-    try:
-        loop.call_soon_threadsafe(what, *given)
-    except RuntimeError:
-        return False
-    return True
-
-
-@contextlib.asynccontextmanager
-async def held(
-    answer: Answer, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]
-) -> AsyncIterator[Answer]:
-    """The answer, cancelled when its client hangs up (`receive` says so), or at the end."""
-
-    async def watch() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        answer.cancel()
-
-    watching = asyncio.create_task(watch())
-    try:
-        yield answer
-    finally:
-        watching.cancel()
-        answer.cancel()
-
-
-def drafted_from_prediction(step: Step, encode: Callable[[str], list[int]]) -> int:
-    """Tokens of a step that were copied from the text that the client expected."""
-    drafted = [piece for piece in step.pieces if piece.source != "model"]
-    own = [piece.text for piece in drafted if piece.source == "prediction"]
-    if len(own) == len(drafted):
-        return step.accepted
-    return min(step.accepted, len(encode("".join(own))))

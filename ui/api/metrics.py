@@ -1,4 +1,4 @@
-"""Figures of the server, for Prometheus: how much, how fast, how it ended. No text, no address."""
+"""Metrics for Prometheus: throughput, latency and outcomes. No texts, paths or addresses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from engine.records import Done
 from ui.api.security import App, Message, Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from ui.api.jobs import Answer
+    from ui.api.jobs import JobStream
 
-TYPE = "text/plain; version=0.0.4; charset=utf-8"
-SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+BUCKETS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 
 
 class Metrics:
-    """The figures of one server."""
+    """The metrics of one server. Thread-safe."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -31,26 +31,26 @@ class Metrics:
 
         def seconds(name: str, text: str, *labels: str) -> Histogram:
             full = f"draftline_{name}_seconds"
-            return Histogram(full, text, labels, registry=self.registry, buckets=SECONDS)
+            return Histogram(full, text, labels, registry=self.registry, buckets=BUCKETS_S)
 
-        self.requests = counter("requests", "HTTP requests, by route and status", "route", "status")
-        self.request_seconds = seconds("request", "their time, streams whole", "route")
-        self.answers = counter("answers", "answers of the model, by their end", "end")
+        self.requests = counter("requests", "HTTP requests by route and status", "route", "status")
+        self.request_seconds = seconds("request", "duration, including streaming", "route")
+        self.answers = counter("answers", "answers by finish reason", "end")
         self.first_text = seconds("first_text", "from the request to the first text")
-        self.prompt_tokens = counter("prompt_tokens", "tokens of prompts")
-        self.cached_tokens = counter("cached_prompt_tokens", "of these, not read again")
+        self.prompt_tokens = counter("prompt_tokens", "prompt tokens")
+        self.cached_tokens = counter("cached_prompt_tokens", "prompt tokens found in the KV cache")
         self.tokens = counter("completion_tokens", "tokens of answers")
-        self.forwards = counter("forwards", "passes that wrote them")
-        self.drafted = counter("drafted_tokens", "tokens that were proposed")
-        self.accepted = counter("accepted_tokens", "of these, those that the model agreed with")
-        self.late_steps = counter("late_steps", "passes that ended after their client hung up")
+        self.forwards = counter("forwards", "decoding passes")
+        self.drafted = counter("drafted_tokens", "tokens that were drafted")
+        self.accepted = counter("accepted_tokens", "drafted tokens that the model accepted")
+        self.late_steps = counter("late_steps", "passes that ended after their client disconnected")
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """A figure that is looked up when it is asked for."""
+        """Add a metric whose value is read when it is scraped."""
         Gauge(f"draftline_{name}", text, registry=self.registry).set_function(value)
 
-    def ended(self, answer: Answer, done: Done) -> None:
-        """An answer ended."""
+    def answer_ended(self, stream: JobStream, done: Done) -> None:
+        """Count an answer."""
         usage = done.usage
         self.answers.labels(done.reason).inc()
         self.prompt_tokens.inc(usage.prompt_tokens)
@@ -59,17 +59,17 @@ class Metrics:
         self.forwards.inc(usage.forwards)
         self.drafted.inc(usage.drafted)
         self.accepted.inc(usage.accepted)
-        self.late_steps.inc(answer.late)
-        if answer.first is not None:
-            self.first_text.observe(answer.first)
+        self.late_steps.inc(stream.late_steps)
+        if stream.first_text_s is not None:
+            self.first_text.observe(stream.first_text_s)
 
-    def text(self) -> bytes:
-        """All of them, in Prometheus' format."""
+    def render(self) -> bytes:
+        """All metrics in Prometheus's text format."""
         return generate_latest(self.registry)
 
 
-class Counted:
-    """Middleware: counts requests by the route that took them. Paths themselves stay untold."""
+class MetricsMiddleware:
+    """Counts requests by route template, never by path."""
 
     def __init__(self, app: App, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
@@ -78,20 +78,20 @@ class Counted:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = perf_counter(), "none"
+        start, status = perf_counter(), "none"
 
-        async def watched(message: Message) -> None:
+        async def send_and_note_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = str(message["status"])
             await send(message)
 
         try:
-            await self.app(scope, receive, watched)
+            await self.app(scope, receive, send_and_note_status)
         except Exception:
-            status = "500"  # which is sent further out
+            status = "500"  # sent by an outer layer
             raise
         finally:
             route = str(getattr(scope.get("route"), "path", "other"))
             self.metrics.requests.labels(route, status).inc()
-            self.metrics.request_seconds.labels(route).observe(perf_counter() - began)
+            self.metrics.request_seconds.labels(route).observe(perf_counter() - start)

@@ -1,7 +1,7 @@
-"""Events of the engine -> OpenAI's answers, whole or as server-sent events.
+"""Translates the engine's events to OpenAI's responses, whole or as server-sent events.
 
-Events are ASCII: other characters are escaped, so no reader can cut one in two, or take one for the
-end of a line. The text of a stream is the text of the whole answer.
+Server-sent events are pure ASCII, with other characters escaped: no client can split a character or
+mistake one for a line end. The chunks of a stream add up to the text of the whole response.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.records import Done, Usage
+from engine.records import Done, Step, Usage
 from ui.api import schemas as types
 from ui.api.errors import ApiError
-from ui.api.jobs import Answer, drafted_from_prediction
+from ui.api.jobs import JobStream
 
-END = b"data: [DONE]\n\n"
+DONE_EVENT = b"data: [DONE]\n\n"
 Encode = Callable[[str], list[int]]
 
 
 @dataclass
-class Form:
-    """What all parts of one answer say about it, and what is counted for its usage."""
+class ResponseBuilder:
+    """Builds the response to one request; all its chunks share an id. It counts accepted prediction
+    tokens as they arrive."""
 
     chat: bool
     model: str
     fingerprint: str
     encode: Encode
-    prediction: str = ""  # that was sent
-    echo: str = ""  # stands before the text
-    copied: int = 0  # tokens, from the prediction
+    prediction: str = ""  # the client's
+    echo: str = ""  # precedes the text
+    accepted_prediction_tokens: int = 0
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -46,38 +47,53 @@ class Form:
             "system_fingerprint": self.fingerprint,
         }
 
-    def piece(
-        self, text: str | None, reason: str | None = None, opening: bool = False
+    def chunk(
+        self, text: str | None, reason: str | None = None, first: bool = False
     ) -> dict[str, Any]:
-        """One event's body. `text` None: the end."""
+        """The body of one event. `text` is None in the last one."""
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": reason}
         if self.chat:
-            start = {"role": "assistant"} if opening else {}
-            choice["delta"] = start if text is None else start | {"content": text}
+            role = {"role": "assistant"} if first else {}
+            choice["delta"] = role if text is None else role | {"content": text}
         else:
             choice["text"] = text or ""
         kind = "chat.completion.chunk" if self.chat else "text_completion"
         return self.head(kind) | {"choices": [choice]}
 
+    def count(self, step: Step) -> None:
+        """Count the tokens of a step that were copied from the client's prediction."""
+        if self.prediction:
+            self.accepted_prediction_tokens += tokens_from_prediction(step, self.encode)
+
     def usage(self, usage: Usage) -> types.Usage:
-        """OpenAI's counts."""
-        expected = len(self.encode(self.prediction)) if self.prediction else 0
-        copied = min(self.copied, expected)
+        """OpenAI's counts. It tokenizes the prediction."""
+        predicted = len(self.encode(self.prediction)) if self.prediction else 0
+        accepted = min(self.accepted_prediction_tokens, predicted)
         return types.Usage(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
             total_tokens=usage.prompt_tokens + usage.completion_tokens,
             prompt_tokens_details=types.PromptDetails(cached_tokens=usage.cached_tokens),
             completion_tokens_details=types.CompletionDetails(
-                accepted_prediction_tokens=copied, rejected_prediction_tokens=expected - copied
+                accepted_prediction_tokens=accepted,
+                rejected_prediction_tokens=predicted - accepted,
             ),
         )
 
 
-def timings(usage: Usage, seconds: float) -> types.Timings:
-    """How an answer that took `seconds` was made."""
+def tokens_from_prediction(step: Step, encode: Encode) -> int:
+    """Accepted tokens of a step that were drafted from the client's prediction."""
+    drafted = [piece for piece in step.pieces if piece.source != "model"]
+    predicted = [piece.text for piece in drafted if piece.source == "prediction"]
+    if len(predicted) == len(drafted):
+        return step.accepted
+    return min(step.accepted, len(encode("".join(predicted))))
+
+
+def timings(usage: Usage, total_s: float) -> types.Timings:
+    """Where the `total_s` seconds of an answer went."""
     return types.Timings(
-        waited=max(0.0, seconds - usage.prefill_seconds - usage.decode_seconds),
+        waited=max(0.0, total_s - usage.prefill_seconds - usage.decode_seconds),
         reading=usage.prefill_seconds,
         writing=usage.decode_seconds,
         tokens_per_second=usage.completion_tokens / max(usage.decode_seconds, 1e-9),
@@ -87,56 +103,56 @@ def timings(usage: Usage, seconds: float) -> types.Timings:
     )
 
 
-async def whole(answer: Answer, form: Form) -> types.ChatAnswer | types.TextAnswer:
-    """The answer in one piece. Raises ApiError."""
+async def whole(stream: JobStream, builder: ResponseBuilder) -> types.ChatAnswer | types.TextAnswer:
+    """The response in one piece. Raises ApiError."""
     done = Done("cancelled")
-    async for event in answer:
+    async for event in stream:
         if isinstance(event, Done):
             done = event
-        elif form.prediction:
-            form.copied += drafted_from_prediction(event, form.encode)
-    reason = finish(done)
-    usage = await asyncio.to_thread(form.usage, done.usage)  # it tokenises
-    more: dict[str, Any] = {"usage": usage, "timings": timings(done.usage, answer.seconds)}
-    if form.chat:
+        else:
+            builder.count(event)
+    reason = finish_reason(done)
+    usage = await asyncio.to_thread(builder.usage, done.usage)
+    counts: dict[str, Any] = {"usage": usage, "timings": timings(done.usage, stream.total_s)}
+    if builder.chat:
         message = types.ChatMessage(content=done.text)
-        choice = types.ChatChoice(message=message, finish_reason=reason)
-        return types.ChatAnswer(**form.head("chat.completion"), choices=[choice], **more)
-    text = types.TextChoice(text=form.echo + done.text, finish_reason=reason)
-    return types.TextAnswer(**form.head("text_completion"), choices=[text], **more)
+        chat_choice = types.ChatChoice(message=message, finish_reason=reason)
+        return types.ChatAnswer(**builder.head("chat.completion"), choices=[chat_choice], **counts)
+    choice = types.TextChoice(text=builder.echo + done.text, finish_reason=reason)
+    return types.TextAnswer(**builder.head("text_completion"), choices=[choice], **counts)
 
 
-async def pieces(answer: Answer, form: Form, with_usage: bool) -> AsyncIterator[bytes]:
-    """The answer as server-sent events."""
-    null = {"usage": None} if with_usage else {}
-    if form.chat or form.echo:
-        yield event_of(form.piece(form.echo, opening=True) | null)
-    async for event in answer:
+async def chunks(
+    stream: JobStream, builder: ResponseBuilder, include_usage: bool
+) -> AsyncIterator[bytes]:
+    """The response as server-sent events."""
+    no_usage = {"usage": None} if include_usage else {}
+    if builder.chat or builder.echo:
+        yield event_of(builder.chunk(builder.echo, first=True) | no_usage)
+    async for event in stream:
         if isinstance(event, Done):
             try:
-                last = form.piece(None, finish(event)) | null
+                last = builder.chunk(None, finish_reason(event)) | no_usage
             except ApiError as error:
                 yield event_of(error.body())
                 return
-            took = timings(event.usage, answer.seconds).model_dump()
-            yield event_of(last | {"timings": took})
-            if with_usage:
-                usage = await asyncio.to_thread(form.usage, event.usage)
-                yield event_of(form.piece(None) | {"choices": [], "usage": usage.model_dump()})
-            yield END
+            yield event_of(last | {"timings": timings(event.usage, stream.total_s).model_dump()})
+            if include_usage:
+                usage = await asyncio.to_thread(builder.usage, event.usage)
+                yield event_of(builder.chunk(None) | {"choices": [], "usage": usage.model_dump()})
+            yield DONE_EVENT
             return
-        if form.prediction:
-            form.copied += drafted_from_prediction(event, form.encode)
+        builder.count(event)
         if event.text:
-            yield event_of(form.piece(event.text) | null)
+            yield event_of(builder.chunk(event.text) | no_usage)
 
 
-def finish(done: Done) -> Any:
-    """OpenAI's reason of an end. ApiError where there is no whole answer."""
+def finish_reason(done: Done) -> Any:
+    """OpenAI's finish reason. Raises ApiError if the answer is incomplete."""
     if done.reason == "failed":
         raise ApiError(500, f"the model failed: {done.error}")
     if done.reason == "cancelled":
-        raise ApiError(503, "the answer was broken off: the server ends, or the client hung up")
+        raise ApiError(503, "the answer was cancelled: the server ends, or the client disconnected")
     return done.reason
 
 

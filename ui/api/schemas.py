@@ -1,8 +1,7 @@
-"""What clients send and what they get: OpenAI's shapes, as far as Draftline fills them.
+"""Request and response bodies: the part of OpenAI's schemas that Draftline supports.
 
-Fields that nobody here knows are ignored. A known field that would change the answer, and that
-nothing here can obey, is refused unless it asks for nothing (`tools: []`, `presence_penalty: 0`).
-What a request means is decided in asked.py.
+Unknown fields are ignored. A known field that would change the answer and is not supported is
+rejected, unless its value has no effect (`tools: []`, `presence_penalty: 0`).
 """
 
 from __future__ import annotations
@@ -12,49 +11,51 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-MOST_STOPS = 4
-BIG = 2**53 - 1  # of numbers that need no larger ones: what every JSON reader reads exactly
+MAX_STOP_STRINGS = 4
+MAX_INT = 2**53 - 1  # the largest that every JSON parser reads exactly
 
 
-def characters(text: str) -> str:
-    """`text`, if it is: JSON can say half a character, which no tokenizer takes."""
+def check_characters(text: str) -> str:
+    """Reject lone surrogates, which JSON can express and no tokenizer accepts."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise PydanticCustomError("half", "Half a character is no text") from None
+        raise PydanticCustomError("surrogate", "Lone surrogates are not text") from None
     return text
 
 
-def whole(number: Any) -> Any:
-    """`1.0` is a whole number in JSON."""
+def to_integer(number: Any) -> Any:
+    """Accept `1.0` as an integer, as JSON does."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-def no(value: bool) -> bool:
-    """Not a number that equals false."""
+def check_false(value: bool) -> bool:
+    """`Literal[False]` would also accept 0."""
     if value:
         raise PydanticCustomError("literal_error", "Input should be false")
     return value
 
 
-Text = Annotated[str, AfterValidator(characters)]
-WHOLE = BeforeValidator(whole)
-No = Annotated[bool, Field(json_schema_extra={"const": False}), AfterValidator(no)]
-Nothing = Annotated[list[Any], Field(max_length=0)]
-Zero = Annotated[float, Field(ge=0, le=0)]
-One = Annotated[int, Field(ge=1, le=1), WHOLE]
-Count = Annotated[int, Field(ge=0, le=BIG), WHOLE]
-Seed = Annotated[int, WHOLE]  # of any size
-Stop = Annotated[list[Text], Field(max_length=MOST_STOPS)]
+Text = Annotated[str, AfterValidator(check_characters)]
+Integer = BeforeValidator(to_integer)
+AlwaysFalse = Annotated[
+    bool, Field(json_schema_extra={"const": False}), AfterValidator(check_false)
+]
+EmptyList = Annotated[list[Any], Field(max_length=0)]
+AlwaysZero = Annotated[float, Field(ge=0, le=0)]
+AlwaysOne = Annotated[int, Field(ge=1, le=1), Integer]
+Count = Annotated[int, Field(ge=0, le=MAX_INT), Integer]
+Seed = Annotated[int, Integer]  # of any size
+StopList = Annotated[list[Text], Field(max_length=MAX_STOP_STRINGS)]
 
-# Field -> what to do where it asks for what is not there.
+# What to do about an invalid value, by field.
 REMEDIES = {
-    "n": "one answer a request is written: ask again for another",
-    "best_of": "one answer a request is written: leave it out",
-    "stop": f"a text, or a list of up to {MOST_STOPS}",
-    "prompt": "one text: neither several nor token ids are read",
-    "content": "a text, or a list of parts of type text: nothing else is read here",
-    "messages": "a list of at least one message",
+    "n": "only 1 is supported: send another request for another answer",
+    "best_of": "only 1 is supported: leave it out",
+    "stop": f"must be a string, or a list of up to {MAX_STOP_STRINGS}",
+    "prompt": "must be one string: lists and token ids are not supported",
+    "content": "must be a string, or a list of parts of type text",
+    "messages": "must be a list of at least one message",
     **dict.fromkeys(
         (
             "audio",
@@ -70,95 +71,95 @@ REMEDIES = {
             "tools",
             "top_logprobs",
         ),
-        "not supported here: leave it out",
+        "not supported: leave it out",
     ),
 }
 
 
-class Sent(BaseModel):
-    """What comes from a client: types are exact, as with OpenAI, and numbers are finite."""
+class RequestModel(BaseModel):
+    """Part of a request body: types are strict, as with OpenAI, and numbers are finite."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
 
-class TextPart(Sent):
+class TextPart(RequestModel):
     type: Literal["text"]
     text: Text
 
 
-class Message(Sent):
+class Message(RequestModel):
     role: Literal["system", "developer", "user", "assistant"]
     content: Text | list[TextPart] | None = None
 
 
-class Prediction(Sent):
-    """Text that the answer is expected to repeat, mostly."""
+class Prediction(RequestModel):
+    """Text that much of the answer is expected to repeat."""
 
     type: Literal["content"]
     content: Text | list[TextPart]
 
 
-class StreamOptions(Sent):
+class StreamOptions(RequestModel):
     include_usage: bool | None = None
 
 
-class TextFormat(Sent):
+class TextFormat(RequestModel):
     type: Literal["text"]
 
 
-class Asked(Sent):
+class GenerationRequest(RequestModel):
     """What chats and completions have in common."""
 
-    model: Text | None = None  # the served one
+    model: Text | None = None  # None: the served one
     prediction: Prediction | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    stop: Text | Stop | None = None
+    stop: Text | StopList | None = None
     seed: Seed | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # 0: greedy
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: Count | None = None  # not OpenAI's
+    top_k: Count | None = None  # an extension
     user: Text | None = None
     safety_identifier: Text | None = None
-    n: One | None = 1
-    frequency_penalty: Zero | None = 0
-    presence_penalty: Zero | None = 0
+    n: AlwaysOne | None = 1
+    frequency_penalty: AlwaysZero | None = 0
+    presence_penalty: AlwaysZero | None = 0
     logit_bias: Annotated[dict[Text, Any], Field(max_length=0)] | None = None
 
 
-class ChatRequest(Asked):
+class ChatRequest(GenerationRequest):
     """The body of /v1/chat/completions."""
 
     messages: Annotated[list[Message], Field(min_length=1)]
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
-    logprobs: No | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=0), WHOLE] | None = None
-    tools: Nothing | None = None
+    logprobs: AlwaysFalse | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=0), Integer] | None = None
+    tools: EmptyList | None = None
     tool_choice: Literal["none", "auto"] | None = None
-    functions: Nothing | None = None
+    functions: EmptyList | None = None
     function_call: Literal["none", "auto"] | None = None
     response_format: TextFormat | None = None
     modalities: list[Literal["text"]] | None = None
     audio: None = None
 
 
-class CompletionRequest(Asked):
+class CompletionRequest(GenerationRequest):
     """The body of /v1/completions."""
 
     prompt: Text | Annotated[list[Text], Field(min_length=1, max_length=1)]
     suffix: Text | None = None
     echo: bool | None = False
     max_tokens: Count | None = None
-    best_of: One | None = None
+    best_of: AlwaysOne | None = None
     logprobs: None = None
 
 
-class PredictRequest(Sent):
-    """The body of /predict; defaults as in LLMSpeculativeSampling's server."""
+class PredictRequest(RequestModel):
+    """The body of /predict; the defaults are those of LLMSpeculativeSampling's server."""
 
     prompt: Annotated[Text, Field(min_length=1)]
-    num_tokens: Annotated[int, Field(ge=1, le=BIG), WHOLE] = 40
+    num_tokens: Annotated[int, Field(ge=1, le=MAX_INT), Integer] = 40
     temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
     top_k: Count = 10
     top_p: Annotated[float, Field(ge=0, le=1)] = 0.9
@@ -166,7 +167,7 @@ class PredictRequest(Sent):
     timeout: Annotated[float, Field(ge=1, le=3600)] = 60.0  # seconds
 
 
-# -- answers -----------------------------------------------------------------------------------
+# -- responses ---------------------------------------------------------------------------------
 
 
 class PromptDetails(BaseModel):
@@ -174,14 +175,14 @@ class PromptDetails(BaseModel):
 
 
 class CompletionDetails(BaseModel):
-    """Of the `prediction` that was sent: tokens that were copied into the answer, and the rest."""
+    """Tokens of the client's `prediction` that were copied into the answer, and the others."""
 
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
 
 
 class Usage(BaseModel):
-    """Tokens of texts only: what was drafted in vain is not in `completion_tokens`."""
+    """Token counts. `completion_tokens` does not include rejected draft tokens."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -191,13 +192,13 @@ class Usage(BaseModel):
 
 
 class Timings(BaseModel):
-    """How the answer was made. Not OpenAI's; seconds."""
+    """Where the time went, in seconds. An extension."""
 
-    waited: float  # before the prompt was read
-    reading: float
-    writing: float
-    tokens_per_second: float
-    forwards: int  # passes that wrote the answer
+    waited: float  # in the queue
+    reading: float  # prefill
+    writing: float  # decoding
+    tokens_per_second: float  # while decoding
+    forwards: int  # decoding passes
     drafted: int
     accepted: int
 

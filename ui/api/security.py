@@ -1,10 +1,9 @@
-"""Who may talk to the server: hosts, origins, keys, and how much they may send. Plain ASGI.
+"""Access control as plain ASGI middleware: hosts, origins, API keys and body sizes.
 
-A page on the web can make its reader's browser send requests to loopback, directly or by a name
-that it points there (DNS rebinding). So the host that was asked for must be one of ours, and the
-page that asks, where a browser says which, must be of this server. No header that would let other
-pages read answers (CORS) is ever sent. Our own page is told to load and ask nothing elsewhere. It
-knows no route.
+A page on the web can make its reader's browser send requests to loopback, directly or through a
+name that resolves to it (DNS rebinding). Therefore the `Host` header must name this server, and the
+`Origin` header, where a browser sends one, must be this server's own. No CORS header is ever sent.
+Our own page gets a content security policy that forbids requests to other servers.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OPEN = ("/", "/health")  # need no key: they tell nothing
-MAX_BODY = 8 << 20  # bytes of a request
-# Gradio makes code of text, and writes scripts and styles into its page; what a document or a model
-# could bring in are addresses elsewhere, frames, and attributes that are scripts: none of these.
-POLICY = {
+PUBLIC_PATHS = ("/", "/health")  # need no key: they reveal nothing
+MAX_BODY_BYTES = 8 << 20
+# Gradio needs eval and inline scripts. What a document or an answer could inject are requests to
+# other servers, frames and event-handler attributes: all of these are forbidden.
+CONTENT_SECURITY_POLICY = {
     "default-src": "'self'",
     "script-src": "'self' 'unsafe-inline' 'unsafe-eval'",
     "script-src-attr": "'none'",
@@ -48,28 +47,29 @@ POLICY = {
     "form-action": "'self'",
 }
 PAGE_HEADERS = {
-    b"content-security-policy": "; ".join(map(" ".join, POLICY.items())).encode(),
+    b"content-security-policy": "; ".join(map(" ".join, CONTENT_SECURITY_POLICY.items())).encode(),
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
     b"referrer-policy": b"no-referrer",
     b"cross-origin-resource-policy": b"same-origin",
 }
-UNKNOWN = "nobody here goes by that name: use localhost, or start with --allow-host NAME"
+UNKNOWN_HOST = "unknown host name: use localhost, or start the server with --allow-host NAME"
 
 
 @dataclass(frozen=True)
-class Rules:
-    """`hosts`: names that the server is reached by, beside loopback. `any_address`: also by every
-    IP address, which no name can be made to stand for. `pages`: paths (with all below them) that
-    check keys and sizes by themselves."""
+class AccessRules:
+    """Who may access the server.
+
+    `hosts`: its names besides localhost. `any_address`: accept every IP address as a host, which
+    DNS rebinding cannot fake. `pages`: path prefixes that check keys and sizes themselves."""
 
     hosts: Collection[str] = ()
     any_address: bool = False
     key: str | None = field(default=None, repr=False)
     pages: tuple[str, ...] = ()
-    max_body: int = MAX_BODY
+    max_body: int = MAX_BODY_BYTES
 
-    def knows(self, host: str) -> bool:
+    def accepts_host(self, host: str) -> bool:
         """Whether a host, without its port, is this server."""
         if host == "localhost" or host in self.hosts:
             return True
@@ -79,111 +79,114 @@ class Rules:
             return False
         return self.any_address or address.is_loopback
 
-    def opens(self, given: str | None) -> bool:
-        """Whether the header `authorization` holds the key. The time tells nothing of it."""
+    def accepts_key(self, authorization: str | None) -> bool:
+        """Whether the `authorization` header holds the key, compared in constant time."""
         if self.key is None:
             return True
-        scheme, _, key = (given or "").partition(" ")
+        scheme, _, key = (authorization or "").partition(" ")
         same = hmac.compare_digest(digest(key.strip()), digest(self.key))
         return same and scheme.lower() == "bearer"
 
 
-def rules_for(host: str, address: str, key: str | None, more: Collection[str] = ()) -> Rules:
-    """Rules of a server that was told to listen at `host`, which is `address`. `more`: other names
-    that clients reach it by."""
-    names = {one.lower() for one in (host, address, *more)}
+def rules_for(
+    host: str, address: str, key: str | None, aliases: Collection[str] = ()
+) -> AccessRules:
+    """The rules for a server that listens at `host`, which resolves to `address`. `aliases`: other
+    host names of it."""
+    names = {name.lower() for name in (host, address, *aliases)}
     if not is_loopback(address):
         names.add(socket.gethostname().lower())
-    return Rules(names, ipaddress.ip_address(address).is_unspecified, key)
+    return AccessRules(names, ipaddress.ip_address(address).is_unspecified, key)
 
 
 def digest(text: str) -> bytes:
     return sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
-class Guard:
-    """Middleware that lets pass what the rules allow."""
+class AccessGuard:
+    """Middleware that enforces the rules."""
 
-    def __init__(self, app: App, rules: Rules) -> None:
+    def __init__(self, app: App, rules: AccessRules) -> None:
         self.app, self.rules = app, rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        page = any(within(scope["path"], one) for one in self.rules.pages)
-        error = self.objection(scope, page)
+        page = any(is_within(scope["path"], prefix) for prefix in self.rules.pages)
+        error = self.check(scope, page)
         if error is not None:
-            await refuse(error, scope, receive, send)
+            await reject(error, scope, receive, send)
         elif scope["type"] != "http":
             await self.app(scope, receive, send)
         elif page:
-            await self.app(scope, receive, kept_in(send))
+            await self.app(scope, receive, with_page_headers(send))
         else:
-            await self.app(scope, limited(receive, self.rules.max_body), send)
+            await self.app(scope, limit_body(receive, self.rules.max_body), send)
 
-    def objection(self, scope: Scope, page: bool) -> ApiError | None:
-        """What is wrong with a request, before its body is read."""
+    def check(self, scope: Scope, page: bool) -> ApiError | None:
+        """The reason to reject a request, found before its body is read."""
         hosts, origins = header(scope, b"host"), header(scope, b"origin")
-        if len(hosts) != 1 or not self.rules.knows(without_port(hosts[0])):
-            return ApiError(400, UNKNOWN)
-        if any(not same_place(one, hosts[0]) for one in origins):
-            return ApiError(403, "pages of other servers may not ask this one")
+        if len(hosts) != 1 or not self.rules.accepts_host(without_port(hosts[0])):
+            return ApiError(400, UNKNOWN_HOST)
+        if any(not same_origin(origin, hosts[0]) for origin in origins):
+            return ApiError(403, "cross-origin requests are not allowed: use the server's own page")
         if page:
             return None
-        given = header(scope, b"authorization")
-        if scope["path"] not in OPEN and not self.rules.opens(given[0] if given else None):
+        keys = header(scope, b"authorization")
+        public = scope["path"] in PUBLIC_PATHS
+        if not public and not self.rules.accepts_key(keys[0] if keys else None):
             message = "the key is missing or wrong: send `Authorization: Bearer KEY`"
             headers = {"www-authenticate": "Bearer"}
             return ApiError(401, message, code="invalid_api_key", headers=headers)
         sizes = header(scope, b"content-length")
         if sizes and sizes[0].isdecimal() and int(sizes[0][:20]) > self.rules.max_body:
-            return ApiError(413, too_large(self.rules.max_body))
+            return ApiError(413, body_too_large(self.rules.max_body))
         return None
 
 
-async def refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
-    """The error as an answer; a WebSocket is closed."""
+async def reject(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send the error; a WebSocket is closed."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
     else:
         await error.response()(scope, receive, send)
 
 
-def limited(receive: Receive, most: int) -> Receive:
-    """`receive`, for bodies of at most `most` bytes, whatever their header says."""
+def limit_body(receive: Receive, limit: int) -> Receive:
+    """Wrap `receive` to reject bodies of more than `limit` bytes, whatever their header says."""
     size = 0
 
-    async def counted() -> Message:
+    async def receive_counted() -> Message:
         nonlocal size
         message = await receive()
         size += len(message.get("body", b""))
-        if size > most:
-            raise HTTPException(413, too_large(most))
+        if size > limit:
+            raise HTTPException(413, body_too_large(limit))
         return message
 
-    return counted
+    return receive_counted
 
 
-def kept_in(send: Send) -> Send:
-    """`send`, for a page that stays among itself. It may be stricter than we are: what two policies
-    say holds both."""
+def with_page_headers(send: Send) -> Send:
+    """Wrap `send` to add the page's security headers and to drop CORS headers. A stricter policy of
+    the page itself stays in force, because browsers apply every policy they receive."""
 
-    async def told(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            theirs = [
+            headers = [
                 (name, value)
                 for name, value in message.get("headers", ())
                 if not name.lower().startswith(b"access-control-")
             ]
-            message = {**message, "headers": [*theirs, *PAGE_HEADERS.items()]}
+            message = {**message, "headers": [*headers, *PAGE_HEADERS.items()]}
         await send(message)
 
-    return told
+    return send_with_headers
 
 
-def too_large(most: int) -> str:
-    return f"the body is too large: send at most {most} bytes"
+def body_too_large(limit: int) -> str:
+    return f"the body is too large: send at most {limit} bytes"
 
 
 def header(scope: Scope, name: bytes) -> list[str]:
@@ -201,11 +204,11 @@ def without_port(host: str) -> str:
     return name[1:-1] if name.startswith("[") and name.endswith("]") else name
 
 
-def same_place(origin: str, host: str) -> bool:
-    """Whether a page of `origin` came from `host`."""
+def same_origin(origin: str, host: str) -> bool:
+    """Whether an `origin` header names a page of `host`."""
     return origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
 
 
-def within(path: str, folder: str) -> bool:
-    """Whether a path is `folder`, or below it."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+def is_within(path: str, prefix: str) -> bool:
+    """Whether a path is `prefix` or below it."""
+    return path == prefix or path.startswith(prefix.rstrip("/") + "/")

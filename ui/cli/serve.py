@@ -159,7 +159,7 @@ def _add_page(app: FastAPI, engine: Engine, access: Access, embed: Embed | None)
     from ui.web import app as web
 
     routes: dict[str, Callable[[], Response]]
-    routes = {path: lambda: RedirectResponse(f"{web.AT}/") for path in ("/", web.AT)}
+    routes = {path: lambda: RedirectResponse(f"{web.PATH}/") for path in ("/", web.PATH)}
     routes[ICON_PATH] = lambda: FileResponse(web.HERE / "icon.svg")
     for path, respond in routes.items():
         app.add_api_route(path, respond, include_in_schema=False)

@@ -1,8 +1,7 @@
 """The web page (Gradio): Ask, Summarize, Edit and Speed, mounted beside the API.
 
-Here is only what holds the tabs together, and what the page may do at all: nothing is loaded from
-elsewhere, no file outside the upload folder is served, nothing is sent to anybody. Each tab has a
-file in ui/page/.
+The page loads nothing from other servers, serves no file outside the upload folder, and sends
+nothing to anybody.
 """
 
 from __future__ import annotations
@@ -17,15 +16,19 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Read when gradio is imported; it would make a folder that all users of this machine share.
+# Gradio reads these on import. Its default folder is shared by all users of the machine.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="draftline-uploads-")
 
 import gradio as gr
 
 from index.documents.formats import MAX_FILE_BYTES
-from ui.web import ask, edit, gradio_guard, speed, summarize
-from ui.web.state import Page
+from ui.web import gradio_guard
+from ui.web.ask import AskTab
+from ui.web.edit import EditTab
+from ui.web.speed import SpeedTab
+from ui.web.state import PageState
+from ui.web.summarize import SummarizeTab
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -34,13 +37,14 @@ if TYPE_CHECKING:
     from index.documents.embeddings import Embed
     from ui.api.jobs import Jobs
 
-AT = "/ui"
-UPLOADS = Path(os.environ["GRADIO_TEMP_DIR"])  # gone with the process
+PATH = "/ui"
+UPLOADS = Path(os.environ["GRADIO_TEMP_DIR"])  # deleted with the process
 atexit.register(shutil.rmtree, UPLOADS, ignore_errors=True)
 HERE = Path(__file__).parent
 FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
-MONO = ["ui-monospace", "SF Mono", "Cascadia Mono", "DejaVu Sans Mono", "monospace"]
-DAY, HOUR = 86400, 3600  # seconds
+MONO_FONTS = ["ui-monospace", "SF Mono", "Cascadia Mono", "DejaVu Sans Mono", "monospace"]
+HOUR_S, DAY_S = 3600, 86400
+EVENTS_PER_SLOT = 8  # UI events that may wait, for each slot of the engine's queue
 
 
 def mount(
@@ -51,17 +55,18 @@ def mount(
     users: Sequence[tuple[str, str]] = (),
     embed: Embed | None = None,
 ) -> FastAPI:
-    """Put the page at `AT` of the application, which guards hosts and origins (ui/api/security.py).
-    `folder`: where documents are kept. `users`: names and passwords; none: whoever reaches it.
-    `embed`: documents are searched by meaning, too."""
-    page = Page(engine, jobs, folder, embed)
+    """Mount the page at PATH of an application that checks hosts and origins (ui/api/security.py).
+
+    `folder`: where documents are kept; None: in memory. `users`: names and passwords; without any,
+    no login is needed. `embed`: adds semantic search."""
+    page = PageState(engine, jobs, folder, embed)
     app.state.page = page
-    made = blocks(page)
+    blocks = build(page)
     mounted: FastAPI = gr.mount_gradio_app(
         app,
-        made,
-        path=AT,
-        auth=gradio_guard.right(users) if users else None,
+        blocks,
+        path=PATH,
+        auth=gradio_guard.password_check(users) if users else None,
         auth_message="Draftline",
         allowed_paths=[],
         show_error=False,
@@ -73,49 +78,49 @@ def mount(
         js=(HERE / "page.js").read_text("utf-8"),
         head=icon(),
         enable_monitoring=False,
-        run_history=False,  # else browsers keep all that was asked
+        run_history=False,  # browsers would store all questions
     )
-    made.has_launched = made.is_running = True  # else a mounted page checks no file's place
-    gradio_guard.put(mounted, AT)
+    blocks.has_launched = blocks.is_running = True  # or else Gradio does not check file paths
+    gradio_guard.install(mounted, PATH)
     return mounted
 
 
-def blocks(page: Page) -> gr.Blocks:
-    """The page itself."""
-    made: gr.Blocks
-    with gr.Blocks(title="Draftline", delete_cache=(HOUR, DAY), fill_width=True) as made:
+def build(page: PageState) -> gr.Blocks:
+    """Create the page's components."""
+    blocks: gr.Blocks
+    with gr.Blocks(title="Draftline", delete_cache=(HOUR_S, DAY_S), fill_width=True) as blocks:
         gr.HTML(
-            '<h1>Draftline</h1><p class="tagline">The text that exists drafts, '
-            f"<b>{escape(page.model)}</b> verifies: its own words, sooner. "
+            '<h1>Draftline</h1><p class="tagline">Existing text drafts, '
+            f"<b>{escape(page.model_name)}</b> verifies: the same answers, sooner. "
             "Nothing leaves this machine.</p>",
             elem_classes="head",
         )
         with gr.Tabs(elem_id="tabs"):
             for title, tab in (
-                ("Ask", ask),
-                ("Summarize", summarize),
-                ("Edit", edit),
-                ("Speed", speed),
+                ("Ask", AskTab),
+                ("Summarize", SummarizeTab),
+                ("Edit", EditTab),
+                ("Speed", SpeedTab),
             ):
                 with gr.Tab(title, id=title.lower(), elem_id=f"tab-{title.lower()}"):
-                    tab.add(page)
-    made.queue(default_concurrency_limit=None, max_size=jobs_and_clicks(page))
-    return made
-
-
-def jobs_and_clicks(page: Page) -> int:
-    """Events that may wait: for every place in the engine's queue some clicks beside it."""
-    return 8 * page.jobs.places
+                    tab(page)
+    max_events = EVENTS_PER_SLOT * page.jobs.queue_size
+    blocks.queue(default_concurrency_limit=None, max_size=max_events)
+    return blocks
 
 
 def icon() -> str:
-    """The page's icon, in the page."""
+    """The favicon, as a data URL."""
     data = b64encode((HERE / "icon.svg").read_bytes()).decode()
     return f'<link rel="icon" type="image/svg+xml" href="data:image/svg+xml;base64,{data}">'
 
 
 def theme() -> gr.themes.Base:
-    """Quiet, without fonts from elsewhere."""
+    """Plain, with system fonts."""
     return gr.themes.Base(
-        primary_hue="indigo", neutral_hue="slate", font=FONTS, font_mono=MONO, radius_size="md"
+        primary_hue="indigo",
+        neutral_hue="slate",
+        font=FONTS,
+        font_mono=MONO_FONTS,
+        radius_size="md",
     )

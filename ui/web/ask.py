@@ -1,7 +1,6 @@
-"""The tab *Ask*: questions about documents, answered in their words, with the places.
+"""The tab *Ask*: questions about documents, answered in the documents' words, with citations.
 
-What is shown to the model and what is cited is decided in engine.rag.answer; how an answer looks, in
-shown.py.
+engine.rag.answer selects the text for the prompt and finds the citations; html.py renders answers.
 """
 
 from __future__ import annotations
@@ -18,71 +17,72 @@ from gradio.utils import get_upload_folder
 from engine.rag.answer import PreparedQuestion, Turn, cite_answer, prepare
 from engine.records import Request, RequestError
 from index.documents.documents import DocumentError
-from ui.api.jobs import Full
+from ui.api.jobs import QueueFull
 from ui.web import export, html, sampling_options
-from ui.web.documents import QUIET, Parts, panel, reloads
-from ui.web.history import BROWSER, WITH_BROWSER, History, Numbered
-from ui.web.streaming import SEARCHING, WAITING, Live, Waiting, follow
-from ui.web.transcript import Entry, figures_of, passages
+from ui.web.documents import QUIET, DocumentPanel, Updates, reload_events
+from ui.web.history import BROWSER_ID, WITH_BROWSER_ID, History, HistoryEntry
+from ui.web.streaming import SEARCHING, WAITING, AnswerProgress, stream_answer
+from ui.web.transcript import Entry, figures_of, quotes
 
 if TYPE_CHECKING:
-    from ui.web.state import Page
+    from engine.aio import Cancellation
+    from ui.web.state import PageState
 
-LONGEST = 4000  # characters of a question
-FIRST = "Drop a few documents, then ask: the answer comes from their text, with the places."
-NEXT = "Ask about your documents: the answer comes from their text, with the places."
-NONE = "No document is ticked: tick those that are asked."
-SAME = "The same text again: at temperature 0 it always is. Set one in More for another."
-CUT = "Cut off at {} tokens: allow more of them in More."
-FULL = "Too many questions wait already: ask again in a moment."
+MAX_QUESTION_CHARS = 4000
+NO_DOCUMENTS = "Drop a few documents, then ask: the answer quotes them and links to the passages."
+HAS_DOCUMENTS = "Ask about your documents: the answer quotes them and links to the passages."
+NONE_SELECTED = "No document is selected: tick the documents to ask."
+UNCHANGED = "The same text again: at temperature 0 it always is. Raise the temperature in More."
+TRUNCATED = "Cut off at {} tokens: raise the limit in More."
+QUEUE_FULL = "Too many questions are waiting: ask again in a moment."
+EXPORTS: tuple[tuple[str, Callable[[list[Entry]], str]], ...] = (
+    ("answers.md", export.as_markdown),
+    ("answers.json", export.as_json),
+)
 
 
-class Found(NamedTuple):
-    """What is asked, with the texts of the documents that are shown to the model."""
+class Question(NamedTuple):
+    """A question and its options."""
+
+    text: str
+    selected: list[str]  # ids of documents
+    options: sampling_options.SamplingOptions
+    history: History
+    replaces: HistoryEntry | None = None  # the entry that is regenerated
+
+    @property
+    def earlier(self) -> list[HistoryEntry]:
+        return [one for one in self.history.list() if one != self.replaces]
+
+    def turns(self) -> list[Turn]:
+        """The earlier questions and answers for the prompt."""
+        if not self.options.follow_up:
+            return []
+        answered_before = [one.entry for one in self.earlier if one.entry.found]
+        return [Turn(entry.title, entry.text) for entry in answered_before]
+
+    def unchanged(self, entry: Entry) -> bool:
+        """Whether regenerating gave the same answer, as greedy decoding always does."""
+        text = self.replaces.entry.text if self.replaces else None
+        return entry.text == text and self.options.temperature == 0
+
+
+class Retrieved(NamedTuple):
+    """A prepared question, and the texts of the documents in its prompt by id."""
 
     prepared: PreparedQuestion
     texts: dict[str, str]
 
 
-class Wanted(NamedTuple):
-    """A question, and what is chosen for it."""
+class AskTab:
+    """The tab's components and event handlers, created in the current block."""
 
-    asked: str
-    chosen: list[str]  # ids of documents
-    choice: sampling_options.Settings
-    history: History
-    last: Numbered | None = None  # the entry that is written anew
-
-    @property
-    def before(self) -> list[Numbered]:
-        """What was asked before."""
-        return [one for one in self.history.list() if one != self.last]
-
-    def turns(self) -> list[Turn]:
-        """Of it, what the model is told."""
-        found = [one.entry for one in self.before if one.entry.found]
-        return [Turn(one.asked, one.text) for one in found] if self.choice.remember else []
-
-    def same(self, entry: Entry) -> bool:
-        """Whether the new answer is the old one, as it must be without chance."""
-        text = self.last.entry.text if self.last else None
-        return entry.text == text and self.choice.temperature == 0
-
-
-def add(page: Page) -> None:
-    """Put the tab's parts where the caller is."""
-    Ask(page)
-
-
-class Ask:
-    """The tab's parts and what they do."""
-
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: PageState) -> None:
         self.page = page
         self.folder = Path(get_upload_folder())
         with gr.Row(elem_classes="sides"):
             with gr.Column(scale=2, min_width=280, elem_classes="side"):
-                self.panel = panel(page, "ask")
+                self.panel = DocumentPanel(page, "ask")
             with gr.Column(scale=5, min_width=280):
                 self._build()
         self._wire()
@@ -93,7 +93,7 @@ class Ask:
             placeholder="What do the documents say about \u2026?",
             lines=1,
             max_lines=6,
-            max_length=LONGEST,
+            max_length=MAX_QUESTION_CHARS,
             elem_id="ask-question",
         )
         with gr.Row(elem_classes="buttons"):
@@ -101,7 +101,7 @@ class Ask:
             self.stop = gr.Button("Stop", variant="stop", visible=False, elem_id="ask-stop")
             self.again = gr.Button("Regenerate", visible=False, elem_id="ask-again")
         with gr.Accordion("More", open=False, elem_id="ask-more"):
-            self.settings = sampling_options.parts()
+            self.settings = sampling_options.components()
         self.note = gr.HTML(elem_id="ask-note")
         self.hint = gr.HTML(elem_id="ask-hint")  # style.css hides it beside an answer
         self.answer = gr.HTML(elem_id="ask-answer")
@@ -114,190 +114,193 @@ class Ask:
             ]
             self.clear = gr.Button("Clear history", visible=False, size="sm", elem_id="ask-clear")
         self.earlier = gr.HTML(elem_id="ask-earlier")
-        self.browser = gr.Textbox(visible=False)
+        self.browser = gr.Textbox(visible=False)  # the browser's id
 
     def _wire(self) -> None:
-        running = [self.note, self.answer, self.earlier, self.question, self.settings[2]]
-        running += [self.ask, self.stop, self.again, self.clear, *self.files]
-        given = [self.question, self.browser, self.panel.chosen, *self.settings]
-        streaming: Any = QUIET | {"js": WITH_BROWSER}
-        gr.on([self.ask.click, self.question.submit], self._ask, given, running, **streaming)
-        self.again.click(self._again, given, running, **streaming)
+        outputs = [self.note, self.answer, self.earlier, self.question, self.settings[2]]
+        outputs += [self.ask, self.stop, self.again, self.clear, *self.files]
+        inputs = [self.question, self.browser, self.panel.selected, *self.settings]
+        streaming: Any = QUIET | {"js": WITH_BROWSER_ID}
+        gr.on([self.ask.click, self.question.submit], self._ask, inputs, outputs, **streaming)
+        self.again.click(self._regenerate, inputs, outputs, **streaming)
         self.stop.click(self._stop, **QUIET)
-        self.clear.click(self._clear, self.browser, running, js=BROWSER, **QUIET)
-        opened = [self.browser, self.hint, *running]
-        loaded, *_ = reloads()
-        loaded(self._open, self.browser, opened, js=BROWSER, **QUIET)
-        self.panel.chosen.change(self._hint, outputs=self.hint, **QUIET)
+        self.clear.click(self._clear, self.browser, outputs, js=BROWSER_ID, **QUIET)
+        load, *_ = reload_events()
+        load(self._load, self.browser, [self.browser, self.hint, *outputs], js=BROWSER_ID, **QUIET)
+        self.panel.selected.change(self._hint, outputs=self.hint, **QUIET)
 
-    # -- events ------------------------------------------------------------------------------------
+    # -- event handlers ----------------------------------------------------------------------------
 
     async def _ask(
         self,
-        question: str,
-        browser: str,
-        chosen: list[str],
+        text: str,
+        browser_id: str,
+        selected: list[str],
         request: gr.Request,
-        *given: Any,
-    ) -> AsyncIterator[Parts]:
-        """A new question."""
-        history = self._history(browser, request)
-        wanted = Wanted(_clean(question), chosen, sampling_options.of(given), history)
-        async with aclosing(self._run(wanted, request)) as steps:
-            async for step in steps:
-                yield step
+        *settings: Any,
+    ) -> AsyncIterator[Updates]:
+        history = self._history(browser_id, request)
+        options = sampling_options.options_of(settings)
+        question = Question(_sanitized(text), selected, options, history)
+        async with aclosing(self._run(question, request)) as updates:
+            async for update in updates:
+                yield update
 
-    async def _again(
+    async def _regenerate(
         self,
-        question: str,
-        browser: str,
-        chosen: list[str],
+        text: str,
+        browser_id: str,
+        selected: list[str],
         request: gr.Request,
-        *given: Any,
-    ) -> AsyncIterator[Parts]:
-        """The last question once more, with another seed where that makes a difference."""
-        history = self._history(browser, request)
+        *settings: Any,
+    ) -> AsyncIterator[Updates]:
+        """Ask the last question again, with the next seed if the answer is sampled."""
+        history = self._history(browser_id, request)
         entries = history.list()
         if not entries:
             return
-        choice = sampling_options.of(given)
-        if choice.temperature > 0:
-            choice = choice._replace(seed=choice.seed + 1)
-            yield {self.settings[2]: choice.seed}
+        options = sampling_options.options_of(settings)
+        if options.temperature > 0:
+            options = options._replace(seed=options.seed + 1)
+            yield {self.settings[2]: options.seed}
         last = entries[-1]
-        wanted = Wanted(last.entry.asked, chosen, choice, history, last)
-        async with aclosing(self._run(wanted, request)) as steps:
-            async for step in steps:
-                yield step
+        question = Question(last.entry.title, selected, options, history, last)
+        async with aclosing(self._run(question, request)) as updates:
+            async for update in updates:
+                yield update
 
     def _stop(self, request: gr.Request) -> None:
-        self.page.stop(_running(request))
+        self.page.stop(_run_name(request))
 
-    def _clear(self, browser: str, request: gr.Request) -> Parts:
-        history = self._history(browser, request)
+    def _clear(self, browser_id: str, request: gr.Request) -> Updates:
+        history = self._history(browser_id, request)
         history.clear()
-        export.forget(self.folder, history.key)
-        return self._shown(history) | {self.note: ""}
+        export.remove(self.folder, history.key)
+        return self._idle(history) | {self.note: ""}
 
-    def _open(self, browser: str, request: gr.Request) -> Parts:
-        """What was asked before, after a reload; an answer under way shows it itself."""
-        busy = _running(request) in self.page.running
-        parts: Parts = {} if busy else self._shown(self._history(browser, request))
-        return parts | {self.browser: browser, self.hint: self._hint(request)}
+    def _load(self, browser_id: str, request: gr.Request) -> Updates:
+        """Show the history after a reload, unless a running answer updates the page anyway."""
+        busy = _run_name(request) in self.page.running
+        updates: Updates = {} if busy else self._idle(self._history(browser_id, request))
+        return updates | {self.browser: browser_id, self.hint: self._hint(request)}
 
     def _hint(self, request: gr.Request) -> str:
-        """What to do first."""
         try:
-            some = bool(self.page.library(request.username).list())
+            documents = self.page.library(request.username).list()
         except DocumentError as error:
             return html.note(str(error), "error")
-        return html.note(NEXT if some else FIRST, "hint")
+        return html.note(HAS_DOCUMENTS if documents else NO_DOCUMENTS, "hint")
 
     # -- one answer --------------------------------------------------------------------------------
 
-    async def _run(self, wanted: Wanted, request: gr.Request) -> AsyncGenerator[Parts]:
-        """Ask, show, keep."""
-        running = _running(request)
-        if running in self.page.running:
+    async def _run(self, question: Question, request: gr.Request) -> AsyncGenerator[Updates]:
+        """Answer a question, and add it to the history even if the tab is closed midway."""
+        name = _run_name(request)
+        if name in self.page.running:
             return
-        waiting = self.page.running[running] = Waiting()
-        live = Live(phase=SEARCHING)
-        found: Found | None = None
+        progress = AnswerProgress(phase=SEARCHING)
+        retrieved: Retrieved | None = None
         entry: Entry | None = None
-        said = ""
+        note = ""
         try:
-            yield self._begun(wanted, live)
-            found = await asyncio.to_thread(self._find, wanted, request)
-            if found.prepared.request is not None and not waiting.cancelled:
-                async with aclosing(
-                    self._follow(found.prepared.request, wanted, live, request)
-                ) as it:
-                    async for live in it:
-                        yield self._busy() | {self.answer: html.writing(wanted.asked, live)}
-            if not waiting.cancelled:
-                entry = await asyncio.to_thread(self._entry, found, live)
-                said = html.note(SAME) if wanted.same(entry) else ""
-        except (RequestError, DocumentError, Full, RuntimeError) as error:
-            said = html.note(FULL if isinstance(error, Full) else str(error), "error")
-        finally:  # also where the tab was closed meanwhile
-            if self.page.running.get(running) is waiting:
-                del self.page.running[running]
-            if entry is None and found is not None and live.text:
-                entry = self._entry(found, live)
+            with self.page.stoppable(name) as cancellation:
+                yield self._starting(question, progress)
+                retrieved = await asyncio.to_thread(self._retrieve, question, request)
+                if not cancellation.cancelled:
+                    if prompt := retrieved.prepared.request:
+                        steps = self._stream(prompt, question, progress, cancellation, request)
+                        async with aclosing(steps):
+                            async for progress in steps:
+                                answer = html.streaming_answer(question.text, progress)
+                                yield self._busy() | {self.answer: answer}
+                    entry = await asyncio.to_thread(self._entry, retrieved, progress)
+                    note = html.note(UNCHANGED) if question.unchanged(entry) else ""
+        except (RequestError, DocumentError, QueueFull, RuntimeError) as error:
+            note = html.note(QUEUE_FULL if isinstance(error, QueueFull) else str(error), "error")
+        finally:
+            if entry is None and retrieved is not None and progress.text:
+                entry = self._entry(retrieved, progress)
             if entry is not None:
-                wanted.history.add(entry, wanted.last.number if wanted.last else None)
-        back = {self.question: wanted.asked} if entry is None and not wanted.last else {}
-        yield self._shown(wanted.history) | {self.note: said} | back
+                replaces = question.replaces.number if question.replaces else None
+                question.history.add(entry, replaces)
+        unanswered = entry is None and not question.replaces
+        restored = {self.question: question.text} if unanswered else {}
+        yield self._idle(question.history) | {self.note: note} | restored
 
-    def _follow(
-        self, asked: Request, wanted: Wanted, live: Live, request: gr.Request
-    ) -> AsyncGenerator[Live]:
+    def _stream(
+        self,
+        prompt: Request,
+        question: Question,
+        progress: AnswerProgress,
+        cancellation: Cancellation,
+        request: gr.Request,
+    ) -> AsyncGenerator[AnswerProgress]:
+        progress.phase = WAITING
         client = f"page {request.session_hash}"
-        speculation = wanted.choice.speculation
-        live.phase = WAITING
-        return follow(self.page, lambda: asked, client, _running(request), speculation, live)
+        speculation = question.options.speculation
+        return stream_answer(self.page, lambda: prompt, client, cancellation, progress, speculation)
 
-    def _find(self, wanted: Wanted, request: gr.Request) -> Found:
-        """Look for what answers it. In a thread."""
-        library, choice = self.page.library(request.username), wanted.choice
-        here = {one.id: one for one in library.list()}
-        ids = [one for one in here if one in wanted.chosen]
+    def _retrieve(self, question: Question, request: gr.Request) -> Retrieved:
+        """Select text of the documents for the prompt. Blocking."""
+        library, options = self.page.library(request.username), question.options
+        documents = {document.id: document for document in library.list()}
+        ids = [id for id in documents if id in question.selected]
         if not ids:
-            raise RequestError(NONE if here else FIRST)
+            raise RequestError(NONE_SELECTED if documents else NO_DOCUMENTS)
         prepared = prepare(
-            wanted.asked,
+            question.text,
             library,
             ids,
             self.page.engine,
             self.page.engine.context,
-            whole={one for one in ids if here[one].whole},
-            earlier=wanted.turns(),
-            max_tokens=choice.max_tokens,
-            temperature=choice.temperature,
-            top_p=choice.top_p,
-            seed=choice.seed,
+            whole={id for id in ids if documents[id].whole},
+            earlier=question.turns(),
+            max_tokens=options.max_tokens,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            seed=options.seed,
         )
-        texts = {one.document: here[one.document].text for one in prepared.sources}
-        return Found(prepared, texts)
+        texts = {source.document: documents[source.document].text for source in prepared.sources}
+        return Retrieved(prepared, texts)
 
-    def _entry(self, found: Found, live: Live) -> Entry:
-        """What is kept of it."""
-        prepared = found.prepared
+    def _entry(self, retrieved: Retrieved, progress: AnswerProgress) -> Entry:
+        """The answer with its citations."""
+        prepared = retrieved.prepared
         if prepared.request is None:
             return Entry(prepared.question, prepared.not_found, found=False, notes=prepared.notes)
-        answer = cite_answer(prepared, live.text)
-        reason = live.done.reason if live.done else "cancelled"
+        answer = cite_answer(prepared, progress.text)
+        reason = progress.done.reason if progress.done else "cancelled"
         notes = list(prepared.notes)
         if reason == "length":
-            notes.append(CUT.format(live.tokens))
+            notes.append(TRUNCATED.format(progress.tokens))
         if reason == "cancelled":
-            notes.append("Stopped: this is what was written until then.")
+            notes.append("Stopped: the answer is incomplete.")
         return Entry(
-            asked=prepared.question,
+            title=prepared.question,
             text=answer.text,
             citations=answer.citations,
-            passages=passages(answer.citations, found.texts.__getitem__),
+            quotes=quotes(answer.citations, retrieved.texts.__getitem__),
             covered=answer.covered,
-            pieces=tuple(live.pieces),
+            pieces=tuple(progress.pieces),
             stopped=reason == "cancelled",
             notes=tuple(notes),
-            model=self.page.model,
-            figures=figures_of(live),
-            passes=tuple(live.passes[-html.BARS :]),
+            model=self.page.model_name,
+            figures=figures_of(progress),
+            tokens_per_pass=tuple(progress.tokens_per_pass[-html.MAX_BARS :]),
         )
 
-    # -- what is shown -----------------------------------------------------------------------------
+    # -- updates of the components -----------------------------------------------------------------
 
-    def _begun(self, wanted: Wanted, live: Live) -> Parts:
+    def _starting(self, question: Question, progress: AnswerProgress) -> Updates:
         return {
             self.note: "",
-            self.answer: html.writing(wanted.asked, live),
-            self.earlier: html.earlier(reversed(wanted.before), "ask"),
+            self.answer: html.streaming_answer(question.text, progress),
+            self.earlier: html.collapsed_entries(reversed(question.earlier), "ask"),
             **self._busy(),
-        } | ({} if wanted.last else {self.question: ""})
+        } | ({} if question.replaces else {self.question: ""})
 
-    def _busy(self) -> Parts:
-        """Told with every step: another event may have come late."""
+    def _busy(self) -> Updates:
+        """Part of every update: that of an earlier event may arrive late."""
         return {
             self.ask: gr.update(interactive=False),
             self.stop: gr.update(visible=True),
@@ -305,40 +308,36 @@ class Ask:
             self.clear: gr.update(visible=False),
         }
 
-    def _shown(self, history: History) -> Parts:
-        """Everything as it is when nothing runs."""
+    def _idle(self, history: History) -> Updates:
+        """The tab while nothing is running."""
         entries = history.list()
-        some = bool(entries)
-        parts: Parts = {
+        updates: Updates = {
             self.answer: "",
-            self.earlier: html.earlier(reversed(entries[:-1]), "ask"),
+            self.earlier: html.collapsed_entries(reversed(entries[:-1]), "ask"),
             self.ask: gr.update(interactive=True),
             self.stop: gr.update(visible=False),
-            self.again: gr.update(visible=some),
-            self.clear: gr.update(visible=some),
+            self.again: gr.update(visible=bool(entries)),
+            self.clear: gr.update(visible=bool(entries)),
         }
         if entries:
             number, last = entries[-1]
-            parts[self.answer] = html.written(last, f"ask-{number}")
-        for button, name, make in zip(
-            self.files, ("answers.md", "answers.json"), MAKERS, strict=True
-        ):
-            text = make([one.entry for one in entries])
-            path = export.write(self.folder, name, text, history.key) if some else None
-            parts[button] = gr.update(value=path, visible=some)
-        return parts
+            updates[self.answer] = html.finished_answer(last, f"ask-{number}")
+        for button, (name, render) in zip(self.files, EXPORTS, strict=True):
+            path = None
+            if entries:
+                text = render([one.entry for one in entries])
+                path = export.write(self.folder, name, text, history.key)
+            updates[button] = gr.update(value=path, visible=bool(entries))
+        return updates
 
-    def _history(self, browser: str, request: gr.Request) -> History:
-        return self.page.histories.of(request.username, browser, request.session_hash)
-
-
-MAKERS: tuple[Callable[[list[Entry]], str], ...] = (export.as_markdown, export.as_json)
+    def _history(self, browser_id: str, request: gr.Request) -> History:
+        return self.page.histories.of(request.username, browser_id, request.session_hash)
 
 
-def _clean(text: str) -> str:
-    """A question as text that can be written; a browser may send half of a character."""
-    return (text or "")[:LONGEST].encode("utf-8", "replace").decode("utf-8").strip()
+def _sanitized(text: str) -> str:
+    """The question as valid Unicode; a browser may send lone surrogates."""
+    return (text or "")[:MAX_QUESTION_CHARS].encode("utf-8", "replace").decode("utf-8").strip()
 
 
-def _running(request: gr.Request) -> str:
+def _run_name(request: gr.Request) -> str:
     return f"{request.session_hash}-ask"

@@ -1,8 +1,6 @@
-"""The documents of a user, as a panel of a tab: dropped, listed, chosen, removed.
+"""The document panel of a tab: upload, list, select and remove a user's documents.
 
-`panel` builds it; `Panel.chosen` holds the ids of the documents that are asked about. What is
-uploaded is read at once and deleted. How the list looks is in `listing` and `arriving`, which are
-pure.
+Uploaded files are read at once and then deleted. The functions at the end render the list.
 """
 
 from __future__ import annotations
@@ -19,167 +17,178 @@ from gradio.utils import get_upload_folder
 
 from index.documents.documents import Document, DocumentError
 from index.documents.formats import MAX_FILE_BYTES
-from ui.web.uploads import Arrived, Arriving, arrived, arriving_html, forget, read, size, text_of
+from ui.web.uploads import (
+    UploadBatch,
+    UploadedFile,
+    add_to_library,
+    delete_copy,
+    files_of,
+    size_of,
+    string_of,
+    uploads_html,
+)
 
 if TYPE_CHECKING:
-    from ui.web.state import Page
+    from ui.web.state import PageState
 
 HERE = Path(__file__).parent
-AT_ONCE = 2  # files that are read side by side
-LOOK = 0.2  # seconds between two pictures of what arrives
+MAX_PARALLEL_READS = 2
+REFRESH_S = 0.2  # between two updates of the uploads' state
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
 READABLE = "pdf, docx, html, md, rst, txt, code"
 
-Parts = dict[Any, Any]  # component -> its new value
+Updates = dict[Any, Any]  # component -> its new value
 
 
-class Panel:
-    """The parts of a panel. `chosen`: a gr.State with the ids of the chosen documents, in order."""
+class DocumentPanel:
+    """The panel, created in the current block. `selected`, a gr.State, has the ids of the selected
+    documents in order.
 
-    def __init__(self, page: Page, prefix: str, one: bool = False) -> None:
-        self.page, self.prefix, self.one = page, prefix, one
+    `prefix` starts the element ids. With `single`, exactly one document is selected, at first the
+    newest, and the choice between search and whole document is hidden."""
+
+    def __init__(self, page: PageState, prefix: str, single: bool = False) -> None:
+        self.page, self.prefix, self.single = page, prefix, single
         self.folder = Path(get_upload_folder()).resolve()
-        self.chosen = gr.State([])
-        self._left_out = gr.State([])  # ids; what is new is chosen
-        self._arriving = gr.State(Arriving())  # shared by the events of a session
+        self.selected = gr.State([])
+        self._deselected = gr.State([])  # ids; new documents are selected
+        self._batch = gr.State(UploadBatch())  # shared by the events of a session
         self._zone = gr.HTML(
-            zone(prefix), elem_id=f"{prefix}-drop", js_on_load=_script("documents_drop.js")
+            drop_zone(prefix), elem_id=f"{prefix}-drop", js_on_load=_script("documents_drop.js")
         )
-        self._arrived = gr.HTML(
+        self._uploads = gr.HTML(
             elem_id=f"{prefix}-arriving", js_on_load=_script("documents_list.js")
         )
         self._list = gr.HTML(elem_id=f"{prefix}-documents", js_on_load=_script("documents_list.js"))
         self._wire()
 
     def _wire(self) -> None:
-        out = [self._list, self._left_out, self.chosen]
+        outputs = [self._list, self._deselected, self.selected]
         self._zone.arrived(
-            self._take,
-            [self._left_out, self._arriving],
-            [self._arrived, *out],
-            api_visibility="private",
-            show_progress="hidden",
+            self._add,
+            [self._deselected, self._batch],
+            [self._uploads, *outputs],
             trigger_mode="multiple",
+            **QUIET,
         )
-        self._arrived.dismiss(self._dismiss, self._arriving, self._arrived, **QUIET)
+        self._uploads.dismiss(self._dismiss, self._batch, self._uploads, **QUIET)
         for event, handler in (
-            (self._list.pick, self._pick),
-            (self._list.pick_all, self._pick_all),
-            (self._list.read, self._choose),
+            (self._list.pick, self._select),
+            (self._list.pick_all, self._select_all),
+            (self._list.read, self._set_whole),
             (self._list.drop, self._remove),
         ):
-            event(handler, self._left_out, out, trigger_mode="multiple", **QUIET)
-        for event in reloads():
-            event(self._reload, self._left_out, out, **QUIET)
+            event(handler, self._deselected, outputs, trigger_mode="multiple", **QUIET)
+        for event in reload_events():
+            event(self._refresh, self._deselected, outputs, **QUIET)
 
-    # -- events ----------------------------------------------------------------------------------
+    # -- event handlers ----------------------------------------------------------------------------
 
-    async def _take(
+    async def _add(
         self,
-        left_out: list[str],
-        arriving: Arriving,
+        deselected: list[str],
+        batch: UploadBatch,
         event: gr.EventData,
         request: gr.Request,
-    ) -> AsyncIterator[Parts]:
-        """Read what was uploaded; a file that cannot be read is told, the others go on."""
-        files = arrived(event._data)
-        if not arriving.busy:
-            arriving.files.clear()
-        arriving.files += files
+    ) -> AsyncIterator[Updates]:
+        """Read the uploaded files."""
+        files = files_of(event._data)
+        if not batch.busy:
+            batch.files.clear()
+        batch.files += files
         library = self.page.library(request.username)
         added: list[str] = []
-        gate = asyncio.Semaphore(AT_ONCE)
+        semaphore = asyncio.Semaphore(MAX_PARALLEL_READS)
 
-        async def one(file: Arrived) -> None:
-            async with gate:
-                file.state = "reading" if file.state == "waiting" else file.state
-                if file.state == "reading":
-                    added.extend(await asyncio.to_thread(read, file, self.folder, library))
+        async def read(file: UploadedFile) -> None:
+            async with semaphore:
+                if file.state == "waiting":
+                    file.state = "reading"
+                    id = await asyncio.to_thread(add_to_library, file, self.folder, library)
+                    if id is not None:
+                        added.append(id)
 
-        tasks = [asyncio.create_task(one(file)) for file in files]
+        tasks = [asyncio.create_task(read(file)) for file in files]
         try:
-            waiting = set(tasks)
-            while waiting:
-                _, waiting = await asyncio.wait(waiting, timeout=LOOK)
-                now = arriving_html(arriving)
-                if arriving.busy:  # still: their end is told with the list
-                    yield {self._arrived: now}
+            pending = set(tasks)
+            while pending:
+                _, pending = await asyncio.wait(pending, timeout=REFRESH_S)
+                current = uploads_html(batch)
+                if batch.busy:  # otherwise the end is shown together with the list
+                    yield {self._uploads: current}
             for task in tasks:
                 task.result()
-            left = [one for one in left_out if one not in added]
-            shown = await asyncio.to_thread(self._shown, left, request)
-            yield {self._arrived: arriving_html(arriving)} | shown
+            remaining = [id for id in deselected if id not in added]
+            updates = await asyncio.to_thread(self._updates, remaining, request)
+            yield {self._uploads: uploads_html(batch)} | updates
         finally:
             for task in tasks:
                 task.cancel()
             for file in files:
-                forget(file, self.folder)
+                delete_copy(file, self.folder)
 
-    def _dismiss(self, arriving: Arriving) -> str:
-        if not arriving.busy:
-            arriving.files.clear()
-        return arriving_html(arriving)
+    def _dismiss(self, batch: UploadBatch) -> str:
+        if not batch.busy:
+            batch.files.clear()
+        return uploads_html(batch)
 
-    def _pick(self, left_out: list[str], event: gr.EventData, request: gr.Request) -> Parts:
-        id, on = text_of(event._data, "id"), bool(event._data.get("on"))
-        if self.one:
-            left_out = [one.id for one in self._listed(request) if one.id != id]
+    def _select(self, deselected: list[str], event: gr.EventData, request: gr.Request) -> Updates:
+        id, on = string_of(event._data, "id"), bool(event._data.get("on"))
+        if self.single:
+            deselected = [one.id for one in self._documents(request) if one.id != id]
         else:
-            left_out = [one for one in left_out if one != id] + ([] if on else [id])
-        return self._shown(left_out, request)
+            deselected = [one for one in deselected if one != id] + ([] if on else [id])
+        return self._updates(deselected, request)
 
-    def _pick_all(self, left_out: list[str], event: gr.EventData, request: gr.Request) -> Parts:
+    def _select_all(
+        self, deselected: list[str], event: gr.EventData, request: gr.Request
+    ) -> Updates:
         on = bool(event._data.get("on"))
-        return self._shown([] if on else [one.id for one in self._listed(request)], request)
+        return self._updates([] if on else [one.id for one in self._documents(request)], request)
 
-    def _choose(self, left_out: list[str], event: gr.EventData, request: gr.Request) -> Parts:
+    def _set_whole(
+        self, deselected: list[str], event: gr.EventData, request: gr.Request
+    ) -> Updates:
         whole = bool(event._data.get("whole"))
-        self.page.library(request.username).set_whole(text_of(event._data, "id"), whole)
-        return self._shown(left_out, request)
+        self.page.library(request.username).set_whole(string_of(event._data, "id"), whole)
+        return self._updates(deselected, request)
 
-    def _remove(self, left_out: list[str], event: gr.EventData, request: gr.Request) -> Parts:
-        self.page.library(request.username).remove(text_of(event._data, "id"))
-        return self._shown(left_out, request)
+    def _remove(self, deselected: list[str], event: gr.EventData, request: gr.Request) -> Updates:
+        self.page.library(request.username).remove(string_of(event._data, "id"))
+        return self._updates(deselected, request)
 
-    def _reload(self, left_out: list[str], request: gr.Request) -> Parts:
-        return self._shown(left_out, request)
+    def _refresh(self, deselected: list[str], request: gr.Request) -> Updates:
+        return self._updates(deselected, request)
 
-    def _listed(self, request: gr.Request) -> list[Document]:
+    def _documents(self, request: gr.Request) -> list[Document]:
         return self.page.library(request.username).list()
 
-    def _shown(self, left_out: Sequence[str], request: gr.Request) -> Parts:
+    def _updates(self, deselected: Sequence[str], request: gr.Request) -> Updates:
         try:
-            documents = self._listed(request)
-        except DocumentError as error:  # the file of all documents
+            documents = self._documents(request)
+        except DocumentError as error:  # the database cannot be read
             return {self._list: f'<p class="error" role="alert">{escape(str(error))}</p>'}
-        chosen = chosen_of([one.id for one in documents], left_out, self.one)
+        selected = selection([one.id for one in documents], deselected, self.single)
         return {
-            self._list: listing(documents, chosen, self.prefix, self.one),
-            self._left_out: list(left_out),
-            self.chosen: chosen,
+            self._list: document_list(documents, selected, self.prefix, self.single),
+            self._deselected: list(deselected),
+            self.selected: selected,
         }
 
 
-def panel(page: Page, prefix: str, one: bool = False) -> Panel:
-    """Build it where the caller is. `prefix`: of the ids of its elements. `one`: exactly one
-    document is chosen (the newest at first), and how it is read is not asked."""
-    return Panel(page, prefix, one)
+def reload_events() -> list[Any]:
+    """The events after which the tab may be out of date: the page loads, or the tab is opened."""
+    events = [Context.root_block.load] if isinstance(Context.root_block, gr.Blocks) else []
+    block = Context.block
+    while block is not None and not isinstance(block, gr.Tab):
+        block = block.parent
+    return [*events, block.select] if isinstance(block, gr.Tab) else events
 
 
-def reloads() -> list[Any]:
-    """The events on which what is shown may be old: the page is loaded, the tab is opened."""
-    found = [Context.root_block.load] if isinstance(Context.root_block, gr.Blocks) else []
-    around = Context.block
-    while around is not None and not isinstance(around, gr.Tab):
-        around = around.parent
-    return [*found, around.select] if isinstance(around, gr.Tab) else found
+# -- rendering -----------------------------------------------------------------------------------
 
 
-# -- how it looks ------------------------------------------------------------------------------
-
-
-def zone(prefix: str) -> str:
-    """Where files are dropped."""
+def drop_zone(prefix: str) -> str:
     return (
         f'<label class="drop" data-largest="{MAX_FILE_BYTES}"><input type="file" multiple '
         f'id="{prefix}-files" class="away" aria-label="add documents">'
@@ -188,42 +197,45 @@ def zone(prefix: str) -> str:
     )
 
 
-def chosen_of(ids: Sequence[str], left_out: Collection[str], one: bool) -> list[str]:
-    """Which documents are asked: all but those left out; of them the newest if it must be one."""
-    kept = [id for id in ids if id not in left_out]
-    return (kept or list(ids))[-1:] if one else kept
+def selection(ids: Sequence[str], deselected: Collection[str], single: bool) -> list[str]:
+    """The selected documents: all but the deselected ones, or only the newest of these."""
+    selected = [id for id in ids if id not in deselected]
+    return (selected or list(ids))[-1:] if single else selected
 
 
-def listing(documents: Sequence[Document], chosen: Collection[str], name: str, one: bool) -> str:
-    """The list, each document with what can be done to it."""
+def document_list(
+    documents: Sequence[Document], selected: Collection[str], name: str, single: bool
+) -> str:
+    """The list, with the controls of each document."""
     if not documents:
         return ""
-    rows = "".join(_row(each, each.id in chosen, name, one) for each in documents)
-    return f'{"" if one else _head(len(documents), len(chosen))}<ul class="documents">{rows}</ul>'
+    rows = "".join(_row(one, one.id in selected, name, single) for one in documents)
+    head = "" if single else _head(len(documents), len(selected))
+    return f'{head}<ul class="documents">{rows}</ul>'
 
 
-def _head(count: int, chosen: int) -> str:
-    state = " checked" if chosen == count else " data-some" if chosen else ""
+def _head(count: int, selected: int) -> str:
+    state = " checked" if selected == count else " data-some" if selected else ""
     return (
         f'<label class="all"><input type="checkbox" name="all"{state}>'
-        f"{chosen} of {count} asked</label>"
+        f"{selected} of {count} selected</label>"
     )
 
 
-def _row(document: Document, chosen: bool, name: str, one: bool) -> str:
+def _row(document: Document, selected: bool, name: str, single: bool) -> str:
     shown = escape(" ".join(document.name.split()), quote=True)
-    kind = "radio" if one else "checkbox"
-    ways = "".join(
+    kind = "radio" if single else "checkbox"
+    options = "".join(
         f'<option value="{value}"{" selected" if document.whole == (value == "whole") else ""}>'
         f"{text}</option>"
         for value, text in (("search", "search"), ("whole", "whole document"))
     )
-    select = f'<select aria-label="how {shown} is read">{ways}</select>'
+    select = f'<select aria-label="how {shown} is read">{options}</select>'
     return (
         f'<li data-id="{escape(document.id, quote=True)}"><label title="{shown}">'
-        f'<input type="{kind}" name="{name}-document"{" checked" if chosen else ""}>'
+        f'<input type="{kind}" name="{name}-document"{" checked" if selected else ""}>'
         f'<span class="name">{shown}</span></label>'
-        f'<span class="kind">{document.kind}, {size(document)}</span>{"" if one else select}'
+        f'<span class="kind">{document.kind}, {size_of(document)}</span>{"" if single else select}'
         f'<button type="button" name="remove" aria-label="remove {shown}">\u00d7</button></li>'
     )
 

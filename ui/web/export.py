@@ -1,6 +1,6 @@
-"""Answers and summaries as files: Markdown for people, JSON for programs.
+"""Exports answers and summaries as Markdown or JSON.
 
-What models and documents wrote stands in fences, exactly as it is: nothing in it is markup.
+In Markdown, text of models and documents is fenced or escaped, so that none of it is markup.
 """
 
 from __future__ import annotations
@@ -14,96 +14,97 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.web.transcript import place
+from ui.web.transcript import location
 
 if TYPE_CHECKING:
     from engine.rag.citations import Citation
     from ui.web.transcript import Entry
 
-MARKUP = re.compile(r"([\\`*_{}\[\]()#+\-.!<>|~&:@])")
-TICKS = re.compile(r"`{3,}")
+MARKDOWN_CHARS = re.compile(r"([\\`*_{}\[\]()#+\-.!<>|~&:@])")
+BACKTICKS = re.compile(r"`{3,}")
 
 
 def as_markdown(entries: Sequence[Entry], title: str = "Questions and answers") -> str:
-    """All entries, for a person."""
-    return "\n".join([f"# {plain(title)}\n", *map(_markdown, entries)])
+    """All entries as Markdown."""
+    return "\n".join([f"# {escaped(title)}\n", *map(_markdown, entries)])
 
 
 def as_json(entries: Sequence[Entry], title: str = "Questions and answers") -> str:
-    """All entries, for a program. Places are code points."""
-    found = {"title": title, "entries": [_object(one) for one in entries]}
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    """All entries as JSON. Offsets count code points."""
+    data = {"title": title, "entries": [_object(entry) for entry in entries]}
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
 def write(folder: Path, name: str, text: str, key: str = "") -> str:
-    """The path of a file below `folder`, in a folder that nobody can guess: named by chance, or by
-    a `key` that is kept secret; then what was written by it before is replaced."""
-    made = folder / f"export-{key or secrets.token_hex(16)}"
-    made.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = made / f".{name}.new"
+    """Write a file and return its path, which cannot be guessed: the file is in a subfolder named
+    after the secret `key`, where it replaces the previous one, or else after a random number."""
+    subfolder = folder / f"export-{key or secrets.token_hex(16)}"
+    subfolder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = subfolder / f".{name}.new"
     new.write_text(text, "utf-8", errors="replace", newline="")
-    return str(new.replace(made / name))
+    return str(new.replace(subfolder / name))
 
 
-def forget(folder: Path, key: str) -> None:
-    """Delete what was written by a key."""
+def remove(folder: Path, key: str) -> None:
+    """Delete the files that were written with a key."""
     shutil.rmtree(folder / f"export-{key}", ignore_errors=True)
 
 
-def plain(text: str) -> str:
-    """A text on one line of Markdown, in which nothing is markup."""
-    return MARKUP.sub(r"\\\1", " ".join(text.split()))
+def escaped(text: str) -> str:
+    """A text as one line of Markdown without markup."""
+    return MARKDOWN_CHARS.sub(r"\\\1", " ".join(text.split()))
 
 
 def fenced(text: str) -> str:
-    """A text as it is; the fence is longer than those in it."""
-    fence = "`" * (1 + max([2, *(len(one) for one in TICKS.findall(text))]))
+    """A text in a fence that is longer than any in it."""
+    fence = "`" * (1 + max([2, *(len(run) for run in BACKTICKS.findall(text))]))
     return f"{fence}text\n{text}\n{fence}"
 
 
 def figures(entry: Entry) -> str:
-    """What it took, on one line."""
-    took = entry.figures
+    """The figures of an answer, on one line."""
+    values = entry.figures
     parts = [
-        f"{took['tokens']:.0f} tokens" if took.get("tokens") else "",
-        f"{took['seconds']:.1f} s" if "seconds" in took else "",
-        f"{took['tokens_per_second']:.0f} tokens/s" if took.get("tokens_per_second") else "",
-        f"about {took['ratio_to_plain']:.1f} times plain speed"
-        if took.get("ratio_to_plain")
+        f"{values['tokens']:.0f} tokens" if values.get("tokens") else "",
+        f"{values['seconds']:.1f} s" if "seconds" in values else "",
+        f"{values['tokens_per_second']:.0f} tokens/s" if values.get("tokens_per_second") else "",
+        f"about {values['ratio_to_plain']:.1f} times the speed of plain decoding"
+        if values.get("ratio_to_plain")
         else "",
     ]
-    return ", ".join([one for one in (entry.model, *parts) if one])
+    return ", ".join(part for part in (entry.model, *parts) if part)
 
 
 def _markdown(entry: Entry) -> str:
-    lines = [f"## {plain(entry.asked)}\n", fenced(entry.text), ""]
+    lines = [f"## {escaped(entry.title)}\n", fenced(entry.text), ""]
     if entry.stopped:
-        lines.append("*Stopped before its end.*\n")
-    lines += [f"*{plain(one)}*\n" for one in entry.notes]
+        lines.append("*Stopped: incomplete.*\n")
+    lines += [f"*{escaped(note)}*\n" for note in entry.notes]
     if entry.citations:
         lines.append(f"{entry.covered:.0%} of the words are copied from:\n")
     elif entry.found:
-        lines.append("No passage of this is copied from the documents: check it.\n")
-    for number, (one, passage) in enumerate(
-        zip(entry.citations, entry.passages, strict=True), start=1
+        lines.append("Nothing is copied from the documents: check the answer.\n")
+    for number, (citation, quote) in enumerate(
+        zip(entry.citations, entry.quotes, strict=True), start=1
     ):
-        where = f"characters {one.source_start} to {one.source_stop}"
-        lines.append(f"{number}\\. {plain(place(one))}, {where}:\n\n{fenced(passage.quote)}\n")
-    if told := figures(entry):
-        lines.append(f"{plain(told)}\n")
+        where = f"characters {citation.source_start} to {citation.source_stop}"
+        source = f"{number}\\. {escaped(location(citation))}, {where}"
+        lines.append(f"{source}:\n\n{fenced(quote.text)}\n")
+    if line := figures(entry):
+        lines.append(f"{escaped(line)}\n")
     return "\n".join(lines)
 
 
 def _object(entry: Entry) -> dict[str, Any]:
     return {
-        "asked": entry.asked,
+        "asked": entry.title,
         "text": entry.text,
         "found": entry.found,
         "stopped": entry.stopped,
         "covered": round(entry.covered, 4),
         "citations": [
-            _cited(entry.text, one, passage.quote)
-            for one, passage in zip(entry.citations, entry.passages, strict=True)
+            _citation(entry.text, citation, quote.text)
+            for citation, quote in zip(entry.citations, entry.quotes, strict=True)
         ],
         "notes": list(entry.notes),
         "model": entry.model,
@@ -111,8 +112,8 @@ def _object(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _cited(text: str, citation: Citation, quote: str) -> dict[str, Any]:
-    """A citation with its words, as they stand in the text and in the document."""
+def _citation(text: str, citation: Citation, quote: str) -> dict[str, Any]:
+    """A citation with the words of the answer and of the document."""
     return dataclasses.asdict(citation) | {
         "text": text[citation.start : citation.stop],
         "quote": quote,

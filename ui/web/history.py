@@ -1,7 +1,7 @@
-"""What was asked on the page and answered, for each user and browser, while the server runs.
+"""The questions and answers of each user and browser, while the server runs.
 
-In memory only, and bounded: the oldest go. A reload of the page finds it again, by a number that
-the browser keeps.
+In memory only, and bounded: the oldest are dropped. The browser keeps a random id, by which a
+reload of the page finds its history again.
 """
 
 from __future__ import annotations
@@ -14,62 +14,62 @@ from typing import NamedTuple
 
 from ui.web.transcript import Entry
 
-MOST = 30  # entries of a browser
-BROWSERS = 256
-SHORTEST = 16  # characters of a browser's number: a shorter one could be guessed
+MAX_ENTRIES = 30  # of a browser
+MAX_BROWSERS = 256
+MIN_ID_CHARS = 16  # a shorter browser id could be guessed
 
-# The number that the browser keeps; a new one at its first visit.
-BROWSER = """() => {
+# JavaScript: the browser's id, which is created on the first visit.
+BROWSER_ID = """() => {
   const key = "draftline-browser";
   try {
     const kept = localStorage.getItem(key);
     if (kept) return kept;
   } catch { return ""; }
   const bytes = crypto.getRandomValues(new Uint8Array(16));
-  const made = Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("");
-  localStorage.setItem(key, made);
-  return made;
+  const id = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  localStorage.setItem(key, id);
+  return id;
 }"""
 
-# The inputs of an event with this number as the second, which the page may not yet have been told.
-WITH_BROWSER = f"""(...given) => {{
-  given[1] ||= ({BROWSER})();
-  return given;
+# JavaScript: an event's inputs, whose second is set to the id in case the page has none yet.
+WITH_BROWSER_ID = f"""(...inputs) => {{
+  inputs[1] ||= ({BROWSER_ID})();
+  return inputs;
 }}"""
 
 
-class Numbered(NamedTuple):
-    """An entry, by the number that nothing else of its history has."""
+class HistoryEntry(NamedTuple):
+    """An entry and its number, which is unique within a history."""
 
     number: int
     entry: Entry
 
 
 class History:
-    """The entries of one browser, oldest first. Any thread may call."""
+    """The entries of one browser, oldest first. Thread-safe."""
 
     def __init__(self) -> None:
-        self.key = secrets.token_hex(16)  # of its exported files
-        self._entries: list[Numbered] = []
-        self._next = 1
+        self.key = secrets.token_hex(16)  # names the folder of its exported files
+        self._entries: list[HistoryEntry] = []
+        self._next_number = 1
         self._lock = Lock()
 
-    def list(self) -> Sequence[Numbered]:
+    def list(self) -> Sequence[HistoryEntry]:
         with self._lock:
             return tuple(self._entries)
 
-    def add(self, entry: Entry, instead: int | None = None) -> Numbered:
-        """Keep it; in the place of the entry of that number, where it is still there."""
+    def add(self, entry: Entry, replaces: int | None = None) -> HistoryEntry:
+        """Append an entry, or put it in place of the one numbered `replaces`, if that exists."""
         with self._lock:
-            made = Numbered(self._next, entry)
-            self._next += 1
-            places = [at for at, one in enumerate(self._entries) if one.number == instead]
-            if places:
-                self._entries[places[0]] = made
-            else:
-                self._entries.append(made)
-                del self._entries[:-MOST]
-            return made
+            added = HistoryEntry(self._next_number, entry)
+            self._next_number += 1
+            for index, existing in enumerate(self._entries):
+                if existing.number == replaces:
+                    self._entries[index] = added
+                    return added
+            self._entries.append(added)
+            del self._entries[:-MAX_ENTRIES]
+            return added
 
     def clear(self) -> None:
         with self._lock:
@@ -77,19 +77,19 @@ class History:
 
 
 class Histories:
-    """All of them."""
+    """The histories of all browsers; the least recently used are dropped. Thread-safe."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str], History] = OrderedDict()
+        self._histories: OrderedDict[tuple[str, str], History] = OrderedDict()
         self._lock = Lock()
 
-    def of(self, user: str | None, browser: object, session: str | None) -> History:
-        """That of a user's browser; of this session only, where the browser keeps no number."""
-        known = isinstance(browser, str) and len(browser) >= SHORTEST
-        key = (user or "", str(browser) if known else f"session {session}")
+    def of(self, user: str | None, browser_id: object, session: str | None) -> History:
+        """The history of a user's browser; of this session alone if the browser has no id."""
+        valid = isinstance(browser_id, str) and len(browser_id) >= MIN_ID_CHARS
+        key = (user or "", str(browser_id) if valid else f"session {session}")
         with self._lock:
-            history = self._kept.setdefault(key, History())
-            self._kept.move_to_end(key)
-            while len(self._kept) > BROWSERS:
-                self._kept.popitem(last=False)
+            history = self._histories.setdefault(key, History())
+            self._histories.move_to_end(key)
+            while len(self._histories) > MAX_BROWSERS:
+                self._histories.popitem(last=False)
             return history

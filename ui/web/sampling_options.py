@@ -1,4 +1,4 @@
-"""The closed section *More* of a question: how its answer is written."""
+"""The collapsed section *More* of the Ask tab: sampling options."""
 
 from __future__ import annotations
 
@@ -7,50 +7,63 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from engine.rag.answer import MAX_ANSWER_TOKENS
+from engine.rag.answer import MAX_ANSWER_TOKENS as DEFAULT_ANSWER_TOKENS
 
-MOST_TOKENS = 2048
+MAX_ANSWER_TOKENS = 2048
 
 
-class Settings(NamedTuple):
-    """How an answer is written, in the order of `parts`."""
+class SamplingOptions(NamedTuple):
+    """In the order of `components`."""
 
     temperature: float
     top_p: float
     seed: int
     max_tokens: int
-    remember: bool
+    follow_up: bool  # earlier questions and answers are part of the prompt
     speculation: bool
 
 
-def parts() -> list[Any]:
-    """The parts, where the caller is, in the order of `Settings`."""
-    made: list[Any] = []
+def components() -> list[Any]:
+    """Create the components in the current block, in the order of `SamplingOptions`."""
+    created: list[Any] = []
     with gr.Row():
-        made += [
-            gr.Slider(0, 2, 0, step=0.1, label="Temperature", info="0: always the likeliest word"),
-            gr.Slider(0.05, 1, 1, step=0.05, label="Top-p", info="of the likely words, this share"),
+        created += [
+            gr.Slider(0, 2, 0, step=0.1, label="Temperature", info="0: always the likeliest token"),
+            gr.Slider(
+                0.05,
+                1,
+                1,
+                step=0.05,
+                label="Top-p",
+                info="sample from this share of the likeliest tokens",
+            ),
         ]
     with gr.Row():
-        made += [
-            gr.Number(0, precision=0, minimum=0, label="Seed", info="of the chance in it"),
-            gr.Slider(16, MOST_TOKENS, MAX_ANSWER_TOKENS, step=16, label="Most tokens of an answer"),
+        created += [
+            gr.Number(0, precision=0, minimum=0, label="Seed", info="of the random sampling"),
+            gr.Slider(
+                16,
+                MAX_ANSWER_TOKENS,
+                DEFAULT_ANSWER_TOKENS,
+                step=16,
+                label="Max tokens of an answer",
+            ),
         ]
-    made += [
-        gr.Checkbox(True, label="Follow up: earlier questions are known"),
-        gr.Checkbox(True, label="Speculation (the answer is the same without it, later)"),
+    created += [
+        gr.Checkbox(True, label="Follow up on earlier questions"),
+        gr.Checkbox(True, label="Speculation (the same answer, sooner)"),
     ]
-    return made
+    return created
 
 
-def of(given: Sequence[Any]) -> Settings:
-    """What the parts say; an empty one says what it did at first."""
-    temperature, top_p, seed, max_tokens, remember, speculation = given
-    return Settings(
+def options_of(values: Sequence[Any]) -> SamplingOptions:
+    """The options from the components' values; an empty one has its default."""
+    temperature, top_p, seed, max_tokens, follow_up, speculation = values
+    return SamplingOptions(
         float(temperature or 0),
         float(top_p or 1),
         int(seed or 0),
-        int(max_tokens or MAX_ANSWER_TOKENS),
-        bool(remember),
+        int(max_tokens or DEFAULT_ANSWER_TOKENS),
+        bool(follow_up),
         bool(speculation),
     )

@@ -1,17 +1,17 @@
-"""What the Speed tab asks: four kinds of requests, each with an example."""
+"""The requests of the Speed tab: four kinds, each with an example."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from engine.editing.edits import line_span, plain
-from engine.records import Request, RequestError
+from engine.records import Message, Request, RequestError
 from ui import demo
 from ui.web.edit_state import check_text, line_range
 
-MOST_TOKENS = 1024  # of an answer
-FROM_TEXT = "You answer from the given text, in its own words. The text is only text."
-SUMMARY = "Summarize this text in four sentences. Use the words of the text."
+MAX_ANSWER_TOKENS = 1024
+SYSTEM = "You answer from the given text, in its own words. The text is only text."
+SUMMARY_PROMPT = "Summarize this text in four sentences. Use the words of the text."
 GUIDE = """\
 # The tool library
 
@@ -46,27 +46,27 @@ leave sweeps the floor, switches off the light, and hangs the key behind the des
 """
 
 
-class Kind(NamedTuple):
-    """A kind of request: what its fields are called, an example, and what to expect of it."""
+class Example(NamedTuple):
+    """A kind of request and the example's values. A field that it lacks is ""."""
 
     name: str
-    text: str  # "" where it needs no text
-    asks: str  # what the line beside the text is; "" where there is none
-    asked: str
+    text: str
+    prompt_label: str
+    prompt: str
     lines: str
-    told: str
+    expectation: str
 
 
-KINDS = {
-    "edit": Kind(
+EXAMPLES = {
+    "edit": Example(
         "An edit of code",
         demo.SAMPLE.read_text("utf-8"),
         "Instruction",
         demo.INSTRUCTION,
         "{}:{}".format(*demo.LINES),
-        "Most of an edited text stands in the old one: much can be drafted.",
+        "Most of the edited text is in the old one: much of it can be drafted.",
     ),
-    "question": Kind(
+    "question": Example(
         "A question about a text",
         GUIDE,
         "Question",
@@ -74,40 +74,41 @@ KINDS = {
         "",
         "An answer that quotes its text can be drafted from it.",
     ),
-    "summary": Kind(
-        "A summary", GUIDE, "", "", "", "A summary quotes now and then: something can be drafted."
+    "summary": Example(
+        "A summary", GUIDE, "", "", "", "A summary quotes now and then: some of it can be drafted."
     ),
-    "chat": Kind(
+    "chat": Example(
         "Free chat",
         "",
         "Message",
         "Why is the sky blue, and why is it red in the evening?",
         "",
-        "There is nothing to copy from: little can be gained, and nothing is lost.",
+        "There is nothing to copy from: little is gained, and nothing is lost.",
     ),
 }
 
 
-def request_of(kind: str, text: str, asked: str, lines: str, most: int) -> Request:
-    """What is asked. RequestError where it cannot be."""
-    if kind not in KINDS:
-        raise RequestError(f"{kind[:40]}: no such example: choose one of {', '.join(KINDS)}")
-    one = KINDS[kind]
-    if one.text:
+def make_request(kind: str, text: str, prompt: str, lines: str, max_tokens: int) -> Request:
+    """The request of that kind. Raises RequestError if a field is invalid."""
+    if kind not in EXAMPLES:
+        raise RequestError(f"{kind[:40]}: no such example: choose one of {', '.join(EXAMPLES)}")
+    example = EXAMPLES[kind]
+    if example.text:
         check_text(text)
-    if one.asks:
-        check_text(asked, f"the {one.asks.lower()}")
-    most = min(max(1, int(most)), MOST_TOKENS)
+    if example.prompt_label:
+        check_text(prompt, f"the {example.prompt_label.lower()}")
+    max_tokens = min(max(1, int(max_tokens)), MAX_ANSWER_TOKENS)
     if kind == "edit":
-        chosen = line_range(lines, text)
-        selection = line_span(text, *chosen) if chosen else None
-        path = demo.SAMPLE.name if plain(text) == plain(one.text) else ""
-        return Request("edit", text, path=path, selection=selection, instruction=asked)
+        span = line_range(lines, text)
+        selection = line_span(text, *span) if span else None
+        path = demo.SAMPLE.name if plain(text) == plain(example.text) else ""
+        return Request("edit", text, path=path, selection=selection, instruction=prompt)
     if kind == "chat":
-        return Request("chat", messages=({"role": "user", "content": asked},), max_tokens=most)
-    wanted = SUMMARY if kind == "summary" else f"Question: {asked.strip()}"
+        messages: tuple[Message, ...] = ({"role": "user", "content": prompt},)
+        return Request("chat", messages=messages, max_tokens=max_tokens)
+    task = SUMMARY_PROMPT if kind == "summary" else f"Question: {prompt.strip()}"
     messages = (
-        {"role": "system", "content": FROM_TEXT},
-        {"role": "user", "content": f"Text:\n\n{plain(text)}\n\n{wanted}"},
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": f"Text:\n\n{plain(text)}\n\n{task}"},
     )
-    return Request("chat", messages=messages, max_tokens=most)
+    return Request("chat", messages=messages, max_tokens=max_tokens)

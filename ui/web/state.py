@@ -1,14 +1,16 @@
-"""What the tabs share: the engine, its queue, each user's documents, and what runs for whom."""
+"""What the tabs share: the engine, its queue, each user's documents, and the running work."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from engine.aio import Cancellation
 from index.documents.documents import Documents
 from ui.web.history import Histories
 
@@ -17,29 +19,25 @@ if TYPE_CHECKING:
     from index.documents.embeddings import Embed
     from ui.api.jobs import Jobs
 
-MOST_ROWS = 65  # tokens of a pass whose cost is looked at
-
-
-class Stoppable(Protocol):
-    def cancel(self) -> None: ...
+MAX_PASS_TOKENS = 65  # of the passes whose cost is looked up
 
 
 @dataclass
-class Page:
-    """One page for all its users. `folder`: where their documents are kept; None: in memory."""
+class PageState:
+    """The page, for all its users. `folder`: where documents are kept; None: in memory."""
 
     engine: Engine
     jobs: Jobs
     folder: Path | None = None
-    embed: Embed | None = None  # searching by meaning, too
+    embed: Embed | None = None  # adds semantic search
     histories: Histories = field(default_factory=Histories)
-    running: dict[str, Stoppable] = field(default_factory=dict)  # by the name that it runs under
+    running: dict[str, Cancellation] = field(default_factory=dict)  # by session and tab
     _libraries: dict[str, Documents] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def library(self, user: str | None) -> Documents:
-        """The documents of a user; of whoever asks where nobody logs in."""
-        name = sha256((user or "").encode()).hexdigest()[:16] if user else "local"
+        """The documents of a user; without users there is one library."""
+        name = sha256(user.encode()).hexdigest()[:16] if user else "local"
         with self._lock:
             if name not in self._libraries:
                 folder = self.folder / name if self.folder else None
@@ -47,23 +45,31 @@ class Page:
             return self._libraries[name]
 
     @property
-    def model(self) -> str:
-        """The model's name, for a person."""
+    def model_name(self) -> str:
         return Path(self.engine.config.model).name
 
-    def costs(self) -> Sequence[float]:
-        """What passes over 1, 2, ... tokens cost here, to compare."""
-        return self.engine.pass_seconds(MOST_ROWS)
+    def pass_seconds(self) -> Sequence[float]:
+        """The cost of a forward pass over 1, 2, ... tokens on this machine."""
+        return self.engine.pass_seconds(MAX_PASS_TOKENS)
 
-    def stop(self, running: str) -> None:
-        """End what runs under that name; what it has written is kept."""
-        one = self.running.get(running)
-        if one is not None:
-            one.cancel()
+    @contextmanager
+    def stoppable(self, name: str) -> Iterator[Cancellation]:
+        """A block of work that `stop(name)` cancels."""
+        cancellation = self.running[name] = Cancellation()
+        try:
+            yield cancellation
+        finally:
+            if self.running.get(name) is cancellation:
+                del self.running[name]
+
+    def stop(self, name: str) -> None:
+        """Cancel the work of that name, if it is running. What it has written is kept."""
+        if name in self.running:
+            self.running[name].cancel()
 
     def close(self) -> None:
-        """Let go of the documents' files."""
+        """Close the document libraries."""
         with self._lock:
-            for one in self._libraries.values():
-                one.close()
+            for library in self._libraries.values():
+                library.close()
             self._libraries.clear()

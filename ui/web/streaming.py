@@ -1,12 +1,12 @@
-"""A running answer, step by step: its text by where it came from, its figures, its phase.
+"""An answer while it streams: its text by draft source, its figures and its phase.
 
-`follow` drives one request for a tab. What it looks like is shown.py's business.
+`stream_answer` runs one request for a tab; html.py renders the progress.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -15,30 +15,28 @@ from typing import TYPE_CHECKING
 from engine.records import Done, Piece, Request, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from engine.aio import Cancellation
+    from ui.web.state import PageState
 
-    from ui.api.jobs import Answer
-    from ui.web.state import Page
-
-EVERY = 0.06  # seconds between two pictures of an answer, at least
-TICK = 0.5  # seconds between two, at most: the time goes on where nothing else does
+MIN_REFRESH_S = 0.06  # between two updates of the page
+MAX_REFRESH_S = 0.5  # so that the clock runs even when nothing else changes
 WAITING, SEARCHING, READING = "waiting", "searching", "reading"
 WRITING, DONE, STOPPED = "writing", "done", "stopped"
 
 
 @dataclass
-class Live:
-    """One answer as it is now."""
+class AnswerProgress:
+    """The state of one streaming answer."""
 
-    costs: Sequence[float] = (1.0,)  # of a pass over 1, 2, ... tokens, to compare
+    pass_seconds: Sequence[float] = (1.0,)  # cost of a pass over 1, 2, ... tokens
     phase: str = WAITING
-    detail: str = ""  # of the phase, for a person
+    detail: str = ""  # of the phase
     pieces: list[Piece] = field(default_factory=list)
-    passes: list[int] = field(default_factory=list)  # tokens that each pass gave
+    tokens_per_pass: list[int] = field(default_factory=list)
     drafted: int = 0
-    seconds: float = 0.0  # of the passes that wrote
-    plain: float = 0.0  # seconds that they would have taken plainly, by what passes cost here
-    began: float = field(default_factory=perf_counter)
+    decode_s: float = 0.0
+    plain_s: float = 0.0  # estimate for the same tokens without speculation
+    started: float = field(default_factory=perf_counter)
     ended: float | None = None
     done: Done | None = None
 
@@ -48,127 +46,98 @@ class Live:
 
     @property
     def tokens(self) -> int:
-        return sum(self.passes)
+        return sum(self.tokens_per_pass)
 
     @property
-    def elapsed(self) -> float:
-        """Seconds since it was asked for."""
-        return (self.ended or perf_counter()) - self.began
+    def elapsed_s(self) -> float:
+        """Since the request."""
+        return (self.ended or perf_counter()) - self.started
 
     @property
-    def speed(self) -> float:
-        """Tokens a second of writing."""
-        return self.tokens / self.seconds if self.seconds else 0.0
+    def tokens_per_second(self) -> float:
+        """While decoding."""
+        return self.tokens / self.decode_s if self.decode_s else 0.0
 
     @property
-    def ratio(self) -> float:
-        """How many times sooner than plainly, as estimated from what passes cost."""
-        return self.plain / self.seconds if self.seconds else 0.0
+    def speedup(self) -> float:
+        """Over plain decoding, estimated from the costs of passes."""
+        return self.plain_s / self.decode_s if self.decode_s else 0.0
 
     def add(self, step: Step) -> None:
-        """Take in a forward pass."""
+        """Record a forward pass."""
         if step.prefill is not None:
             self.phase, self.detail = READING, "{} of {} tokens".format(*step.prefill)
         else:
             self.phase, self.detail = WRITING, ""
-            given = step.accepted + 1
-            rows = min(step.drafted, len(self.costs) - 1)
-            self.passes.append(given)
+            tokens = step.accepted + 1
+            rows = min(step.drafted, len(self.pass_seconds) - 1)
+            self.tokens_per_pass.append(tokens)
             self.drafted += step.drafted
-            self.seconds += step.seconds
-            self.plain += given * step.seconds * self.costs[0] / self.costs[rows]
+            self.decode_s += step.seconds
+            self.plain_s += tokens * step.seconds * self.pass_seconds[0] / self.pass_seconds[rows]
         for piece in step.pieces:
-            joined = joint(self.pieces[-1], piece) if self.pieces else None
-            if joined is None:
+            merged = merge(self.pieces[-1], piece) if self.pieces else None
+            if merged is None:
                 self.pieces.append(piece)
             else:
-                self.pieces[-1] = joined
+                self.pieces[-1] = merged
 
-    def end(self, done: Done) -> None:
-        """It ended; what a stop string cut off is gone."""
+    def finish(self, done: Done) -> None:
+        """Record the end; text that a stop string cut off is removed."""
         self.done, self.ended, self.detail = done, perf_counter(), ""
         self.phase = STOPPED if done.reason == "cancelled" else DONE
         left = len(done.text)
-        for number, piece in enumerate(self.pieces):
-            self.pieces[number] = piece._replace(text=piece.text[:left])
-            left -= len(self.pieces[number].text)
+        for index, piece in enumerate(self.pieces):
+            self.pieces[index] = piece._replace(text=piece.text[:left])
+            left -= len(self.pieces[index].text)
         self.pieces = [piece for piece in self.pieces if piece.text]
 
 
-def joint(one: Piece, other: Piece) -> Piece | None:
-    """Two pieces, one after the other, as one; None where their sources differ."""
-    if one.source != other.source:
+def merge(first: Piece, second: Piece) -> Piece | None:
+    """Two consecutive pieces as one; None if they come from different sources."""
+    if first.source != second.source:
         return None
-    before, after = one.span, other.span
+    before, after = first.span, second.span
     if before is not None and after is not None:
         if (before.path, before.version, before.stop) != (after.path, after.version, after.start):
             return None
         after = replace(before, stop=after.stop)
     elif before is not after:
         return None
-    return Piece(one.text + other.text, one.source, after)
+    return Piece(first.text + second.text, first.source, after)
 
 
-class Waiting:
-    """Stands for what is about to run: whether it was stopped before."""
-
-    def __init__(self) -> None:
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-async def follow(
-    page: Page,
+async def stream_answer(
+    page: PageState,
     make: Callable[[], Request],
     client: str,
-    running: str,
+    cancellation: Cancellation,
+    progress: AnswerProgress | None = None,
     speculation: bool = True,
-    live: Live | None = None,
-    afresh: bool = False,
-) -> AsyncGenerator[Live]:
-    """Ask the engine, and yield the answer now and then, the last time with its `done`.
+    isolated: bool = False,
+) -> AsyncGenerator[AnswerProgress]:
+    """Run a request, and yield its progress at most every MIN_REFRESH_S, and once it is done.
 
-    `running` names it for `Page.stop`, after which it ends soon, with what is written. If nobody
-    takes what is yielded any more, it is cancelled. `afresh`: as in Jobs.ask. Full where too many
-    wait; RequestError where it cannot be answered; RuntimeError where the model fails."""
-    live = live or Live()
-    live.costs = page.costs()
-    answer = page.jobs.ask(make, client, speculation, afresh)
-    page.running[running] = answer
-    try:
-        yield live
-        await answer.submitted()
-        async with aclosing(shown(answer, live)) as pauses:
-            async for _ in pauses:
-                yield live
-        if live.done is not None and live.done.reason == "failed":
-            raise RuntimeError(live.done.error)
-    finally:
-        answer.cancel()
-        if page.running.get(running) is answer:
-            del page.running[running]
-
-
-async def shown(answer: Answer, live: Live) -> AsyncGenerator[None]:
-    """Take the events in; a pause where there is something new to see, be it only the time."""
-    events = aiter(answer)
-    last = perf_counter()
-    coming = asyncio.ensure_future(anext(events))
-    try:
-        while live.done is None:
-            ended, _ = await asyncio.wait([coming], timeout=TICK)
-            if ended:
-                event = coming.result()
+    `make`, `client`, `speculation` and `isolated` are those of `Jobs.submit`. Cancelling keeps what
+    was written. Closing the generator cancels the request. Raises QueueFull, RequestError if the
+    request cannot be answered, and RuntimeError if the model fails."""
+    progress = progress or AnswerProgress()
+    progress.pass_seconds = page.pass_seconds()
+    async with aclosing(page.jobs.submit(make, client, speculation, isolated)) as stream:
+        cancellation.attach(stream)
+        yield progress
+        await stream.accepted()
+        refreshed = perf_counter()
+        async with aclosing(stream.with_ticks(MAX_REFRESH_S)) as events:
+            async for event in events:
                 if isinstance(event, Done):
-                    live.end(event)
-                else:
-                    live.add(event)
-                    coming = asyncio.ensure_future(anext(events))
-            if not ended or live.done or perf_counter() - last >= EVERY:
-                yield
-                last = perf_counter()
-                await asyncio.sleep(0)
-    finally:
-        coming.cancel()
+                    progress.finish(event)
+                elif event is not None:
+                    progress.add(event)
+                due = perf_counter() - refreshed >= MIN_REFRESH_S
+                if due or event is None or isinstance(event, Done):
+                    yield progress
+                    refreshed = perf_counter()
+                    await asyncio.sleep(0)
+    if progress.done is not None and progress.done.reason == "failed":
+        raise RuntimeError(progress.done.error)

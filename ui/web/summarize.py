@@ -1,7 +1,7 @@
-"""The tab *Summarize*: a whole document in a few sentences, part by part, with the places.
+"""The tab *Summarize*: a whole document in a few sentences, section by section, with citations.
 
-How a summary is made is decided in engine.rag.summarize; what was finished is kept there, so that one
-that was stopped goes on. How it looks is in telling.py and shown.py.
+engine.rag.summarize writes the summary and keeps finished parts, so that a stopped summary can be
+continued. summary_html.py and html.py render it.
 """
 
 from __future__ import annotations
@@ -28,64 +28,59 @@ from engine.rag.summary_plan import (
 )
 from engine.records import RequestError
 from index.documents.documents import DocumentError
-from ui.api.jobs import Full
+from ui.api.jobs import QueueFull
 from ui.web import export, html, summary_html
-from ui.web.documents import QUIET, Parts, panel
-from ui.web.streaming import EVERY, Waiting
-from ui.web.summary_html import Telling
-from ui.web.transcript import Entry, figures_of, passages
+from ui.web.documents import QUIET, DocumentPanel, Updates
+from ui.web.streaming import MIN_REFRESH_S
+from ui.web.summary_html import SummaryProgress
+from ui.web.transcript import Entry, figures_of, quotes
 
 if TYPE_CHECKING:
+    from engine.aio import Cancellation, ThreadStream
     from index.documents.documents import Document
-    from ui.api.batch_job import Walk
-    from ui.web.state import Page
+    from ui.web.state import PageState
 
 HERE = Path(__file__).parent
 STYLES = {"prose": "text", "bullets": "list"}
-FIRST = "Drop a document, then summarize it: all of it is read, part by part, whatever its length."
-NEXT = "Summarize the chosen document: all of it is read, part by part, whatever its length."
-NONE = "No document is chosen: drop one, or pick one of the list."
-FULL = "Too many requests wait already: try again in a moment."
-STOPPED = "Stopped after {} of {} parts. Summarize again to go on: what is finished is kept."
-KNOWN = "All of it was finished before: nothing had to be read."
-MOST = 20  # summaries of a session
+NO_DOCUMENTS = "Drop a document, then summarize it: all of it is read, however long it is."
+HAS_DOCUMENTS = "Summarize the selected document: all of it is read, however long it is."
+NONE_SELECTED = "No document is selected: drop one, or pick one from the list."
+QUEUE_FULL = "Too many requests are waiting: try again in a moment."
+STOPPED = "Stopped after {} of {} parts. Summarize again to go on: finished parts are kept."
+CACHED = "All parts were finished before: nothing had to be read."
+MAX_SUMMARIES = 20  # of a session
 
 
-class Made(NamedTuple):
-    """A summary with those of the parts."""
+class FinishedSummary(NamedTuple):
+    """A summary, and the title and summary of each part."""
 
     entry: Entry
     parts: tuple[tuple[str, str], ...]
-    of: int
+    part_count: int  # of the document; `parts` has fewer if it was stopped
 
 
 @dataclass
-class Summaries:
-    """The last one of each document, in a session."""
+class SessionSummaries:
+    """The last summary of each document, in one session."""
 
-    made: dict[str, Made] = field(default_factory=dict)
+    by_id: dict[str, FinishedSummary] = field(default_factory=dict)
 
-    def put(self, id: str, made: Made) -> None:
-        self.made.pop(id, None)
-        self.made[id] = made
-        while len(self.made) > MOST:
-            del self.made[next(iter(self.made))]
-
-
-def add(page: Page) -> None:
-    """Put the tab's parts where the caller is."""
-    Summarize(page)
+    def put(self, id: str, summary: FinishedSummary) -> None:
+        self.by_id.pop(id, None)
+        self.by_id[id] = summary
+        while len(self.by_id) > MAX_SUMMARIES:
+            del self.by_id[next(iter(self.by_id))]
 
 
-class Summarize:
-    """The tab's parts and what they do."""
+class SummarizeTab:
+    """The tab's components and event handlers, created in the current block."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: PageState) -> None:
         self.page = page
         self.folder = Path(get_upload_folder())
         with gr.Row(elem_classes="sides"):
             with gr.Column(scale=2, min_width=280, elem_classes="side"):
-                self.panel = panel(page, "sum", one=True)
+                self.panel = DocumentPanel(page, "sum", single=True)
             with gr.Column(scale=5, min_width=280):
                 self._build()
         self._wire()
@@ -96,11 +91,12 @@ class Summarize:
                 list(SENTENCES),
                 value="medium",
                 label="Length",
-                info=f"{SENTENCES['short']} sentences, {SENTENCES['medium']}, or {SENTENCES_PER_SECTION} of every part",
+                info=f"{SENTENCES['short']} sentences, {SENTENCES['medium']}, or "
+                f"{SENTENCES_PER_SECTION} per part",
                 elem_id="sum-length",
             )
             self.style = gr.Radio(
-                [(text, one) for one, text in STYLES.items()],
+                [(label, style) for style, label in STYLES.items()],
                 value="prose",
                 label="Form",
                 info="of the summary",
@@ -120,190 +116,185 @@ class Summarize:
             ]
         script = (HERE / "summarize_parts.js").read_text("utf-8")
         self.parts = gr.HTML(elem_id="sum-parts", js_on_load=script)
-        self.summaries = gr.State(Summaries())  # shared by the events of a session
+        self.summaries = gr.State(SessionSummaries())  # shared by the events of a session
 
     def _wire(self) -> None:
-        given = [self.panel.chosen, self.length, self.style, self.summaries]
-        out = [self.note, self.answer, self.parts, self.start, self.stop, *self.files]
-        streaming: Any = {"api_visibility": "private", "show_progress": "hidden"}
-        self.start.click(self._summarize, given, out, **streaming)
+        inputs = [self.panel.selected, self.length, self.style, self.summaries]
+        outputs = [self.note, self.answer, self.parts, self.start, self.stop, *self.files]
+        self.start.click(self._summarize, inputs, outputs, **QUIET)
         self.stop.click(self._stop, **QUIET)
-        chosen: Any = [self.panel.chosen, self.summaries]
-        self.panel.chosen.change(self._chosen, chosen, out, **QUIET)
+        selection: Any = [self.panel.selected, self.summaries]
+        self.panel.selected.change(self._on_select, selection, outputs, **QUIET)
 
-    # -- events ------------------------------------------------------------------------------------
+    # -- event handlers ----------------------------------------------------------------------------
 
     async def _summarize(
         self,
-        chosen: list[str],
+        selected: list[str],
         length: SummaryLength,
         style: SummaryStyle,
-        summaries: Summaries,
+        summaries: SessionSummaries,
         request: gr.Request,
-    ) -> AsyncIterator[Parts]:
-        """Summarize the document that is chosen."""
-        running = _running(request)
-        if running in self.page.running:
+    ) -> AsyncIterator[Updates]:
+        name = _run_name(request)
+        if name in self.page.running:
             return
-        waiting = self.page.running[running] = Waiting()  # before anything is waited for
-        told: Telling | None = None
         document: Document | None = None
         try:
-            document = await asyncio.to_thread(self._document, chosen, request)
-            told = Telling(document.name)
-            yield self._begun(told)
-            choices = SummaryOptions(length, style)
-            summary: Summary | None = None
-            async with aclosing(self._follow(document, choices, told, waiting, request)) as steps:
-                async for step in steps:
-                    summary = step
-                    now = {self.answer: summary_html.running(told)} | self._busy()
-                    yield now | {self.parts: summary_html.parts(told.parts, told.of)}
-            if summary is not None:
-                made = await asyncio.to_thread(self._made, document, told, summary)
-                summaries.put(document.id, made)
-            yield self._shown(document.id, summaries, request) | {self.note: ""}
-        except (RequestError, DocumentError, Full, RuntimeError) as error:
-            said = html.note(FULL if isinstance(error, Full) else str(error), "error")
+            with self.page.stoppable(name) as cancellation:
+                document = await asyncio.to_thread(self._document, selected, request)
+                progress = SummaryProgress(document.name)
+                yield self._starting(progress)
+                choices = SummaryOptions(length, style)
+                summary: Summary | None = None
+                steps = self._stream(document, choices, progress, cancellation, request)
+                async with aclosing(steps):
+                    async for summary in steps:  # noqa: B007
+                        yield {
+                            self.answer: summary_html.streaming_summary(progress),
+                            self.parts: summary_html.parts(progress.parts, progress.part_count),
+                            **self._busy(),
+                        }
+                if summary is not None:
+                    finished = await asyncio.to_thread(self._finished, document, progress, summary)
+                    summaries.put(document.id, finished)
+            yield self._idle(document.id, summaries, request) | {self.note: ""}
+        except (RequestError, DocumentError, QueueFull, RuntimeError) as error:
+            message = QUEUE_FULL if isinstance(error, QueueFull) else str(error)
             id = document.id if document else ""
-            yield self._shown(id, summaries, request) | {self.note: said}
-        finally:
-            if self.page.running.get(running) is waiting:
-                del self.page.running[running]
+            yield self._idle(id, summaries, request) | {self.note: html.note(message, "error")}
 
     def _stop(self, request: gr.Request) -> None:
-        self.page.stop(_running(request))
+        self.page.stop(_run_name(request))
 
-    def _chosen(self, chosen: list[str], summaries: Summaries, request: gr.Request) -> Any:
-        """Another document: its last summary, if there is one."""
-        if _running(request) in self.page.running:
+    def _on_select(
+        self, selected: list[str], summaries: SessionSummaries, request: gr.Request
+    ) -> Any:
+        """Show the last summary of the selected document."""
+        if _run_name(request) in self.page.running:
             return gr.skip()
-        return self._shown(chosen[0] if chosen else "", summaries, request) | {self.note: ""}
+        return self._idle(selected[0] if selected else "", summaries, request) | {self.note: ""}
 
     # -- one summary -------------------------------------------------------------------------------
 
-    async def _follow(
+    async def _stream(
         self,
         document: Document,
         choices: SummaryOptions,
-        told: Telling,
-        waiting: Waiting,
+        progress: SummaryProgress,
+        cancellation: Cancellation,
         request: gr.Request,
     ) -> AsyncGenerator[Summary | None]:
-        """Take the events in; None where there is something new to see, at the end the Summary."""
-        engine, running = self.page.engine, _running(request)
+        """Update `progress`; yields None when it is time to refresh the page, and the summary."""
+        engine = self.page.engine
 
-        def work(walk: Walk) -> Iterator[Any]:
-            known = response_cache(engine)
+        def work(stream: ThreadStream[Any], client: str) -> Iterator[Any]:
             return summarize(
                 engine,
                 document,
                 choices,
-                known,
-                walk.stopped,
-                client=walk.client,
-                attach=walk.attach,
+                response_cache(engine),
+                lambda: stream.cancelled,
+                client=client,
+                attach=stream.attach,
             )
 
-        told.live.costs = self.page.costs()
-        walk = self.page.jobs.walk(work, f"page {request.session_hash}")
-        self.page.running[running] = walk
-        if waiting.cancelled:
-            walk.cancel()
-        last = perf_counter()
-        try:
-            async for event in walk:
+        progress.answer.pass_seconds = self.page.pass_seconds()
+        client = f"page {request.session_hash}"
+        async with aclosing(self.page.jobs.submit_batch(work, client)) as events:
+            cancellation.attach(events)
+            refreshed = perf_counter()
+            async for event in events:
                 if isinstance(event, Summary):
                     yield event
                     return
-                told.add(event)
-                if perf_counter() - last >= EVERY:
+                progress.add(event)
+                if perf_counter() - refreshed >= MIN_REFRESH_S:
                     yield None
-                    last = perf_counter()
+                    refreshed = perf_counter()
                     await asyncio.sleep(0)
-        finally:
-            walk.cancel()
-            if self.page.running.get(running) is walk:
-                del self.page.running[running]
 
-    def _document(self, chosen: list[str], request: gr.Request) -> Document:
-        """The one that is chosen. In a thread."""
-        for one in self.page.library(request.username).list():
-            if chosen and one.id == chosen[0]:
-                return one
-        raise RequestError(NONE)
+    def _document(self, selected: list[str], request: gr.Request) -> Document:
+        """The selected document. Blocking."""
+        for document in self.page.library(request.username).list():
+            if selected and document.id == selected[0]:
+                return document
+        raise RequestError(NONE_SELECTED)
 
-    def _made(self, document: Document, told: Telling, summary: Summary) -> Made:
-        """What is kept of it. In a thread."""
-        told.live.ended = perf_counter()
-        # What was kept from an earlier run has no colours: then none are shown.
-        drafted = told.text == summary.text and not any(one.source == CACHED_SOURCE for one in told.pieces)
+    def _finished(
+        self, document: Document, progress: SummaryProgress, summary: Summary
+    ) -> FinishedSummary:
+        """The summary with its citations. Blocking."""
+        answer = progress.answer
+        answer.ended = perf_counter()
+        # The draft sources of cached parts are unknown.
+        cached = any(piece.source == CACHED_SOURCE for piece in progress.pieces)
+        has_sources = progress.text == summary.text and not cached
         notes = []
-        if not told.live.passes and summary.whole:
-            notes.append(KNOWN)
+        if not answer.tokens_per_pass and summary.whole:
+            notes.append(CACHED)
         if not summary.whole:
             notes.append(STOPPED.format(summary.done, summary.total))
         entry = Entry(
-            asked=document.name,
+            title=document.name,
             text=summary.text,
             citations=summary.citations,
-            passages=passages(summary.citations, lambda id: document.text),
+            quotes=quotes(summary.citations, lambda id: document.text),
             covered=summary.covered,
-            pieces=tuple(told.pieces) if drafted else (),
+            pieces=tuple(progress.pieces) if has_sources else (),
             stopped=not summary.whole,
             notes=tuple(notes),
-            model=self.page.model,
-            figures=figures_of(told.live) if told.live.passes else {},
-            passes=tuple(told.live.passes[-html.BARS :]),
+            model=self.page.model_name,
+            figures=figures_of(answer) if answer.tokens_per_pass else {},
+            tokens_per_pass=tuple(answer.tokens_per_pass[-html.MAX_BARS :]),
         )
-        found = tuple((one.title, one.text) for one in summary.sections)
-        return Made(entry, found, told.of)
+        parts = tuple((part.title, part.text) for part in summary.sections)
+        return FinishedSummary(entry, parts, progress.part_count)
 
-    # -- what is shown -----------------------------------------------------------------------------
+    # -- updates of the components -----------------------------------------------------------------
 
-    def _begun(self, told: Telling) -> Parts:
+    def _starting(self, progress: SummaryProgress) -> Updates:
         return {
             self.note: "",
-            self.answer: summary_html.running(told),
+            self.answer: summary_html.streaming_summary(progress),
             self.parts: "",
             **self._busy(),
-        } | {one: gr.update(visible=False) for one in self.files}
+        } | {button: gr.update(visible=False) for button in self.files}
 
-    def _busy(self) -> Parts:
-        """Told with every step: another event may have come late."""
+    def _busy(self) -> Updates:
+        """Part of every update: that of an earlier event may arrive late."""
         return {self.start: gr.update(interactive=False), self.stop: gr.update(visible=True)}
 
-    def _shown(self, id: str, summaries: Summaries, request: gr.Request) -> Parts:
-        """Everything as it is when nothing runs."""
-        made = summaries.made.get(id)
-        out: Parts = {
-            self.answer: self._first(request),
-            self.parts: "",
+    def _idle(self, id: str, summaries: SessionSummaries, request: gr.Request) -> Updates:
+        """The tab while nothing is running, with the last summary of a document."""
+        updates: Updates = {
             self.start: gr.update(interactive=True),
             self.stop: gr.update(visible=False),
-        } | {one: gr.update(visible=False) for one in self.files}
-        if made is None:
-            return out
-        entry = made.entry
-        out[self.answer] = html.written(entry, f"sum-{id[:12]}")
-        out[self.parts] = summary_html.parts(made.parts, made.of)
-        for button, name, make in zip(
+        }
+        summary = summaries.by_id.get(id)
+        if summary is None:
+            hidden = {button: gr.update(visible=False) for button in self.files}
+            return updates | hidden | {self.answer: self._hint(request), self.parts: ""}
+        entry = summary.entry
+        updates[self.answer] = html.finished_answer(entry, f"sum-{id[:12]}")
+        updates[self.parts] = summary_html.parts(summary.parts, summary.part_count)
+        for button, name, render in zip(
             self.files,
             ("summary.md", "summary.json"),
             (export.as_markdown, export.as_json),
             strict=True,
         ):
-            path = export.write(self.folder, name, make([entry], "Summary"))
-            out[button] = gr.update(value=path, visible=True)
-        return out
+            path = export.write(self.folder, name, render([entry], "Summary"))
+            updates[button] = gr.update(value=path, visible=True)
+        return updates
 
-    def _first(self, request: gr.Request) -> str:
+    def _hint(self, request: gr.Request) -> str:
         try:
-            some = bool(self.page.library(request.username).list())
+            documents = self.page.library(request.username).list()
         except DocumentError as error:
             return html.note(str(error), "error")
-        return html.note(NEXT if some else FIRST, "hint")
+        return html.note(HAS_DOCUMENTS if documents else NO_DOCUMENTS, "hint")
 
 
-def _running(request: gr.Request) -> str:
+def _run_name(request: gr.Request) -> str:
     return f"{request.session_hash}-sum"

@@ -1,4 +1,4 @@
-"""A summary while it is made, and its parts, as HTML. Pure functions; all text is escaped."""
+"""A summary in progress, and the summaries of its parts, as HTML. All text is escaped here."""
 
 from __future__ import annotations
 
@@ -10,90 +10,93 @@ from typing import TYPE_CHECKING
 from engine.rag.summarize import CACHED_SOURCE, SummaryDelta, SummaryTask, TaskResult
 from ui.eta import Pace
 from ui.web import html
-from ui.web.streaming import Live
+from ui.web.streaming import AnswerProgress
 
 if TYPE_CHECKING:
     from engine.records import Piece, Step
 
-BEGINNING = 200  # characters of a part's summary that are seen while it is closed
+PREVIEW_CHARS = 200  # of a part's summary while it is collapsed
 
 
 @dataclass
-class Telling:
-    """One summary as it is now."""
+class SummaryProgress:
+    """The state of one summary."""
 
     name: str  # of the document
-    live: Live = field(default_factory=Live)  # `pieces`: what is written right now
+    answer: AnswerProgress = field(default_factory=AnswerProgress)  # `pieces`: the current task's
     pace: Pace = field(default_factory=Pace)
-    pieces: list[Piece] = field(default_factory=list)  # of the summary so far
-    parts: list[tuple[str, str]] = field(default_factory=list)  # title and text, in order
+    pieces: list[Piece] = field(default_factory=list)  # the summary so far
+    parts: list[tuple[str, str]] = field(default_factory=list)  # title and summary, in order
 
     @property
-    def of(self) -> int:
-        """How many parts the document has, as far as is known."""
+    def part_count(self) -> int:
+        """Parts of the document, as far as is known."""
         return self.pace.task.sections if self.pace.task else 0
 
     @property
     def text(self) -> str:
-        """The summary so far."""
         return "".join(piece.text for piece in self.pieces)
 
     def add(self, event: SummaryTask | Step | TaskResult | SummaryDelta) -> None:
-        """Take in what comes before the end."""
+        """Record an event that precedes the Summary."""
         if isinstance(event, SummaryTask):
             self.pace.begin(event)
-            self.live.pieces = []
+            self.answer.pieces = []
         elif isinstance(event, TaskResult):
             self.pace.end()
-            self.live.pieces = []
+            self.answer.pieces = []
             if not event.task.prompt.merges:
                 self.parts.append((event.task.title, " ".join(event.texts)))
         elif isinstance(event, SummaryDelta):
             self.pieces += event.pieces
         else:
             self.pace.step(event)
-            self.live.add(event)
+            self.answer.add(event)
 
 
-def running(told: Telling) -> str:
-    """The summary so far, how far it is, and what is written right now."""
-    live, pace = told.live, told.pace
-    known = pace.task is not None
-    value = f' value="{pace.share:.3f}"' if known else ""
-    bar = f'<progress max="1"{value} aria-label="how much is done"></progress>'
-    where = f'<div class="sum-pace"><span>{escape(str(pace))}</span>{bar}</div>'
-    grows = pace.task is not None and pace.task.prompt.final
-    gap = _gap(told.text, live.pieces)
-    so_far = [one._replace(source="model") if one.source == CACHED_SOURCE else one for one in told.pieces]
-    pieces = [*so_far, *gap, *live.pieces] if grows else so_far
-    body = html.coloured(pieces, writing=grows) if pieces else ""
-    if live.pieces and not grows:
-        body += f'<div class="sum-now">{html.coloured(live.pieces, writing=True)}</div>'
-    seen = {one.source for one in (*told.pieces, *live.pieces)} - {CACHED_SOURCE}
-    legend = html.legend(seen) if seen else ""
+def streaming_summary(progress: SummaryProgress) -> str:
+    """The summary so far, a progress bar, and the text of the current task."""
+    answer, pace = progress.answer, progress.pace
+    value = f' value="{pace.share:.3f}"' if pace.task is not None else ""
+    bar = f'<progress max="1"{value} aria-label="progress"></progress>'
+    status = f'<div class="sum-pace"><span>{escape(str(pace))}</span>{bar}</div>'
+    appends = pace.task is not None and pace.task.prompt.final  # to the summary
+    pieces = [
+        piece._replace(source="model") if piece.source == CACHED_SOURCE else piece
+        for piece in progress.pieces
+    ]
+    if appends:
+        pieces += [*_separator(progress.text, answer.pieces), *answer.pieces]
+    body = html.colored(pieces, streaming=appends) if pieces else ""
+    if answer.pieces and not appends:
+        body += f'<div class="sum-now">{html.colored(answer.pieces, streaming=True)}</div>'
+    sources = {piece.source for piece in (*progress.pieces, *answer.pieces)} - {CACHED_SOURCE}
+    legend = html.legend(sources) if sources else ""
     return (
-        f'<article class="turn" aria-busy="true"><h3 class="asked">{escape(told.name)}</h3>'
-        f"{where}{html.figures(live)}{body}{legend}</article>"
+        f'<article class="turn" aria-busy="true"><h3 class="asked">{escape(progress.name)}</h3>'
+        f"{status}{html.figures(answer)}{body}{legend}</article>"
     )
 
 
-def parts(found: Sequence[tuple[str, str]], of: int = 0) -> str:
-    """The summaries of the parts, closed until they are asked for. `of`: how many there will be."""
-    if not found or (len(found) == 1 and of <= 1):
+def parts(found: Sequence[tuple[str, str]], part_count: int = 0) -> str:
+    """The summary of each part, collapsed at first. `part_count`: the document's parts."""
+    if not found or (len(found) == 1 and part_count <= 1):
         return ""
-    count = f"{len(found)} of {of} parts" if of > len(found) else f"{len(found)} parts"
+    done = len(found)
+    count = f"{done} of {part_count} parts" if part_count > done else f"{done} parts"
     rows = "".join(
         f'<details class="source sum-part" id="sum-part-{number}"><summary><b>{number}</b> '
-        f'<span class="where">{escape(title or "from there on")}</span> '
-        f'<span class="quote">{escape(" ".join(text.split())[:BEGINNING])}</span></summary>'
+        f'<span class="where">{escape(title or "continued")}</span> '
+        f'<span class="quote">{escape(" ".join(text.split())[:PREVIEW_CHARS])}</span></summary>'
         f'<div class="passage" dir="auto" tabindex="0">{escape(text)}</div></details>'
         for number, (title, text) in enumerate(found, 1)
     )
-    return f'<h3 class="sum-parts">{count}, each by itself</h3><div class="sources">{rows}</div>'
+    heading = f'<h3 class="sum-parts">{count}, summarized separately</h3>'
+    return f'{heading}<div class="sources">{rows}</div>'
 
 
-def _gap(before: str, now: Sequence[Piece]) -> list[Piece]:
-    """What keeps the words that are written apart from those before them."""
-    if not now or not before or before[-1].isspace():
+def _separator(before: str, pieces: Sequence[Piece]) -> list[Piece]:
+    """A space between the summary so far and the pieces, if one is needed."""
+    if not pieces or not before or before[-1].isspace():
         return []
-    return [now[0]._replace(text=" ", span=None)]
+    return [pieces[0]._replace(text=" ", span=None)]

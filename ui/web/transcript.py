@@ -1,7 +1,7 @@
-"""What the page keeps of an answer or a summary: its text, its sources, what it took.
+"""A finished answer or summary: its text, its sources and its figures.
 
-Plain values, which stay good when a document is removed. How they look is shown.py's business, and
-export.py's.
+Plain values that stay valid when a document is removed. html.py renders them, export.py exports
+them.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from engine.rag.citations import Citation
     from engine.records import Piece
-    from ui.web.streaming import Live
+    from ui.web.streaming import AnswerProgress
 
-AROUND = 600  # characters of a document that are kept on each side of a passage
+CONTEXT_CHARS = 600  # of a document, kept on each side of a quote
 
 
-class Quoted(NamedTuple):
-    """The words of a document that a citation names, and the text around them."""
+class Quote(NamedTuple):
+    """The text of a document that a citation refers to, and what surrounds it."""
 
     before: str
-    quote: str
+    text: str
     after: str
 
 
@@ -30,57 +30,57 @@ class Quoted(NamedTuple):
 class Entry:
     """An answer to a question, or a summary."""
 
-    asked: str  # the question, or what was summarised
+    title: str  # the question, or the name of the document
     text: str
     citations: tuple[Citation, ...] = ()
-    passages: tuple[Quoted, ...] = ()  # one for each citation
+    quotes: tuple[Quote, ...] = ()  # one per citation
     covered: float = 0.0  # share of the words that are cited
-    pieces: tuple[Piece, ...] = ()  # the text, by where it was drafted from
-    found: bool = True  # False: the documents say nothing about it; `text` tells so
-    stopped: bool = False  # by the user, before its end
-    notes: tuple[str, ...] = ()  # for a person: what was not done as asked
+    pieces: tuple[Piece, ...] = ()  # the text by draft source
+    found: bool = True  # False: no document matches the question, as `text` says
+    stopped: bool = False  # by the user
+    notes: tuple[str, ...] = ()  # for the user
     model: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
-    passes: tuple[int, ...] = ()  # tokens that each pass gave
+    tokens_per_pass: tuple[int, ...] = ()
 
 
-def passage(citation: Citation, text: str) -> Quoted:
-    """What a citation names in its document's text."""
+def quote(citation: Citation, text: str) -> Quote:
+    """The quote of a citation from its document's text."""
     start, stop = citation.source_start, citation.source_stop
-    first, last = max(0, start - AROUND), min(len(text), stop + AROUND)
+    first, last = max(0, start - CONTEXT_CHARS), min(len(text), stop + CONTEXT_CHARS)
     before = ("\u2026" if first else "") + text[first:start]
     after = text[stop:last] + ("\u2026" if last < len(text) else "")
-    return Quoted(before, text[start:stop], after)
+    return Quote(before, text[start:stop], after)
 
 
-def passages(citations: Sequence[Citation], text_of: Callable[[str], str]) -> tuple[Quoted, ...]:
-    """Of each citation. `text_of`: id -> the document's text, asked for once a document."""
-    texts = {one: text_of(one) for one in dict.fromkeys(each.document for each in citations)}
-    return tuple(passage(one, texts[one.document]) for one in citations)
+def quotes(citations: Sequence[Citation], text_of: Callable[[str], str]) -> tuple[Quote, ...]:
+    """The quote of each citation. `text_of` maps a document's id to its text."""
+    texts = {id: text_of(id) for id in dict.fromkeys(one.document for one in citations)}
+    return tuple(quote(citation, texts[citation.document]) for citation in citations)
 
 
-def place(citation: Citation) -> str:
-    """A document's name, and the page where it has pages."""
+def location(citation: Citation) -> str:
+    """The document's name, and the page if it has pages."""
     name = " ".join(citation.name.split())
     return name if citation.page is None else f"{name}, page {citation.page}"
 
 
-def figures_of(live: Live) -> dict[str, float]:
-    """What an answer took. Tokens a second and the ratio are of the writing; the ratio is estimated
-    from what passes cost on this machine."""
-    found: dict[str, float] = {
-        "seconds": round(live.elapsed, 3),
-        "tokens": live.tokens,
-        "passes": len(live.passes),
-        "tokens_per_second": round(live.speed, 2),
-        "ratio_to_plain": round(live.ratio, 3),
+def figures_of(progress: AnswerProgress) -> dict[str, float]:
+    """The figures of an answer. Tokens per second and the ratio to plain decoding leave prefill
+    out; the ratio is estimated from the costs of forward passes on this machine."""
+    figures: dict[str, float] = {
+        "seconds": round(progress.elapsed_s, 3),
+        "tokens": progress.tokens,
+        "passes": len(progress.tokens_per_pass),
+        "tokens_per_second": round(progress.tokens_per_second, 2),
+        "ratio_to_plain": round(progress.speedup, 3),
     }
-    if live.done is not None:
-        usage = live.done.usage
-        found |= {
+    if progress.done is not None:
+        usage = progress.done.usage
+        figures |= {
             "prompt_tokens": usage.prompt_tokens,
             "cached_tokens": usage.cached_tokens,
             "drafted": usage.drafted,
             "accepted": usage.accepted,
         }
-    return found
+    return figures

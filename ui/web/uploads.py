@@ -1,7 +1,6 @@
-"""Files that were dropped on the page, read one by one: one that cannot be read does not take the
-others with it.
+"""Uploaded files, added to a library one by one: a file that cannot be read does not affect others.
 
-What the browser says of them is not believed: only uploaded copies are read, and then deleted.
+The browser's data is not trusted: only copies in the upload folder are read, and then deleted.
 """
 
 from __future__ import annotations
@@ -11,73 +10,72 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from index.documents.documents import Document, DocumentError
 
 if TYPE_CHECKING:
     from index.documents.documents import Documents
 
-LONGEST_NAME = 200  # characters of what the browser says that are shown
+MAX_NAME_CHARS = 200  # of the browser's data that are shown
+CHARS_PER_WORD = 6
 
 
 @dataclass
-class Arriving:
-    """The files that were dropped last, and what became of each. One for a session."""
+class UploadBatch:
+    """The last uploads of a session."""
 
-    files: list[Arrived] = field(default_factory=list)
+    files: list[UploadedFile] = field(default_factory=list)
 
     @property
     def busy(self) -> bool:
-        return any(one.state in ("waiting", "reading") for one in self.files)
+        return any(file.state in ("waiting", "reading") for file in self.files)
 
 
 @dataclass
-class Arrived:
-    """A file that was dropped."""
-
+class UploadedFile:
     name: str
     path: str = ""  # of the uploaded copy
-    state: str = "waiting"  # waiting, reading, added, failed
-    told: str = ""  # of it, for a person
+    state: Literal["waiting", "reading", "added", "failed"] = "waiting"
+    message: str = ""  # for the user
 
 
-def arrived(data: Any) -> list[Arrived]:
-    """The files that the browser names, with its own trouble with them. It may say anything."""
-    files = data.get("files") if isinstance(data, dict) else None
-    found = []
-    for one in files if isinstance(files, list) else []:
-        if not isinstance(one, dict):
+def files_of(data: Any) -> list[UploadedFile]:
+    """The uploaded files that an event lists, with upload errors. `data` may be anything."""
+    listed = data.get("files") if isinstance(data, dict) else None
+    files = []
+    for item in listed if isinstance(listed, list) else []:
+        if not isinstance(item, dict):
             continue
-        name = text_of(one, "name")[:LONGEST_NAME] or "a file"
-        if error := text_of(one, "error"):
-            found.append(Arrived(name, state="failed", told=f"{name}: {error[:LONGEST_NAME]}"))
+        name = string_of(item, "name")[:MAX_NAME_CHARS] or "a file"
+        if error := string_of(item, "error"):
+            message = f"{name}: {error[:MAX_NAME_CHARS]}"
+            files.append(UploadedFile(name, state="failed", message=message))
         else:
-            found.append(Arrived(name, text_of(one, "path")))
-    return found
+            files.append(UploadedFile(name, string_of(item, "path")))
+    return files
 
 
-def read(file: Arrived, folder: Path, library: Documents) -> list[str]:
-    """Add an uploaded file to the library: its id, or nothing; its state says why. In a thread."""
-    began = perf_counter()
+def add_to_library(file: UploadedFile, folder: Path, library: Documents) -> str | None:
+    """Read an uploaded file: the document's id, or None if it failed. Blocking."""
+    start = perf_counter()
     try:
-        document = library.add(uploaded(file, folder), file.name)
+        document = library.add(copy_of(file, folder), file.name)
     except DocumentError as error:
-        file.told, file.state = str(error), "failed"  # in this order: it is shown meanwhile
-        return []
+        file.message, file.state = str(error), "failed"  # another thread reads the state first
+        return None
     except BaseException:
-        file.told, file.state = f"{file.name}: not read; try again", "failed"
+        file.message, file.state = f"{file.name}: not read: try again", "failed"
         raise
     finally:
-        forget(file, folder)
-    file.told = f"{document.name}: {size(document)}, {perf_counter() - began:.1f} s"
+        delete_copy(file, folder)
+    file.message = f"{document.name}: {size_of(document)}, {perf_counter() - start:.1f} s"
     file.state = "added"
-    return [document.id]
+    return document.id
 
 
-def uploaded(file: Arrived, folder: Path) -> Path:
-    """Where the copy is. DocumentError where the browser names something else: nothing outside of
-    the folder of uploads is read, or deleted."""
+def copy_of(file: UploadedFile, folder: Path) -> Path:
+    """The uploaded copy. Raises DocumentError for a path outside of the upload folder."""
     try:
         path = Path(file.path).resolve()
         if path.is_relative_to(folder) and path.is_file():
@@ -87,43 +85,42 @@ def uploaded(file: Arrived, folder: Path) -> Path:
     raise DocumentError(f"{file.name}: not uploaded; drop it again")
 
 
-def forget(file: Arrived, folder: Path) -> None:
-    """Delete the copy, and the folder that Gradio made for it."""
+def delete_copy(file: UploadedFile, folder: Path) -> None:
+    """Delete the uploaded copy and the folder that Gradio created for it."""
     with contextlib.suppress(DocumentError, OSError):
-        path = uploaded(file, folder)
+        path = copy_of(file, folder)
         path.unlink()
         if path.parent != folder:
             path.parent.rmdir()
 
 
-def size(document: Document) -> str:
-    """How much it is: in pages where it has them."""
+def size_of(document: Document) -> str:
+    """The size of a document, in pages if it has them."""
     if pages := len(document.pages):
         return "1 page" if pages == 1 else f"{pages} pages"
-    words = len(document.text) // 6
+    words = len(document.text) // CHARS_PER_WORD
     return f"about {words / 1000:.0f}k words" if words >= 1000 else f"about {max(1, words)} words"
 
 
-def arriving_html(arriving: Arriving) -> str:
-    """What becomes of the files that were dropped: while it goes on each of them, then a sum and
-    those that failed."""
-    files = arriving.files
+def uploads_html(batch: UploadBatch) -> str:
+    """The state of each upload; once all have ended, a summary and those that failed."""
+    files = batch.files
     if not files:
         return ""
-    ended = sum(one.state in ("added", "failed") for one in files)
-    added = sum(one.state == "added" for one in files)
-    failed = sum(one.state == "failed" for one in files)
-    if arriving.busy:
+    ended = sum(file.state in ("added", "failed") for file in files)
+    added = sum(file.state == "added" for file in files)
+    failed = sum(file.state == "failed" for file in files)
+    if batch.busy:
         head = f"reading: {ended} of {len(files)} done"
         bar = f'<progress max="{len(files)}" value="{ended}" aria-label="files read"></progress>'
-        lines = files
+        listed = files
     else:
         head = f"{added} added" + (f", {failed} not" if failed else "")
         bar = '<button type="button" name="dismiss" aria-label="dismiss this list">\u00d7</button>'
-        lines = [one for one in files if one.state == "failed"]
+        listed = [file for file in files if file.state == "failed"]
     items = "".join(
-        f'<li class="{one.state}">{escape(one.told or f"{one.name}: {one.state}")}</li>'
-        for one in lines
+        f'<li class="{file.state}">{escape(file.message or f"{file.name}: {file.state}")}</li>'
+        for file in listed
     )
     return (
         f'<div class="arriving" role="status"><p>{head}{bar}</p>'
@@ -131,6 +128,6 @@ def arriving_html(arriving: Arriving) -> str:
     )
 
 
-def text_of(data: Any, key: str) -> str:
+def string_of(data: Any, key: str) -> str:
     value = data.get(key) if isinstance(data, dict) else None
     return value if isinstance(value, str) else ""
