@@ -1,29 +1,24 @@
-"""`draftline chat` as a user talks with it: commands, what is kept, Ctrl-C; and its files.
+"""`draftline chat`: its commands, what is kept, Ctrl-C, and conversations as files.
 
 The model is a chain that answers everything with one word.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.records import Piece, Step
-from tests.support.command import EOS, chain_model
-from tests.support.questions import WORD, Terminal, lines, make_model, run
-from ui.cli.chat import COMMANDS, VERDICTS, by_verdict
+from tests.support.command import EOS, chain_model, draftline
+from tests.support.questions import WORD, Terminal, lines, make_model
+from ui.cli.chat import COMMANDS, VERDICT_COLOURS, colour_of_verdict
 from ui.cli.conversation import Conversation, ConversationError
 
-Talk = Callable[..., tuple[list[str], list[str]]]
 TURNS = st.lists(st.tuples(st.text(), st.text()), max_size=4)
 
 
@@ -32,28 +27,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("chain") / "model")
 
 
-@pytest.fixture
-def talk(
-    tmp_path: Path,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: pytest.CaptureFixture[bytes],
-) -> Talk:
-    """The lines of stdout and of stderr for some input; the exit code is 0."""
-    monkeypatch.chdir(tmp_path)
-
-    def talk(model: Path, said: str, *more: str) -> tuple[list[str], list[str]]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(said.encode())))
-        capfdbinary.readouterr()
-        assert run("chat", "--model", model, *more) == 0
-        out, err = capfdbinary.readouterr()
-        return lines(out), lines(err)
-
-    return talk
+def talk(folder: Path, model: Path, messages: str, *more: str) -> tuple[list[str], list[str]]:
+    """The lines of stdout and stderr of a conversation; the exit code is 0."""
+    result = draftline(folder, "chat", "--model", model, *more, stdin=messages.encode())
+    assert result.returncode == 0, result.stderr.decode()
+    return lines(result.stdout), lines(result.stderr)
 
 
-def test_commands(talk: Talk, tmp_path: Path, model: Path) -> None:
-    said = "\n".join(
+def test_commands(tmp_path: Path, model: Path) -> None:
+    messages = "\n".join(
         [
             "first",
             "second",
@@ -76,30 +58,35 @@ def test_commands(talk: Talk, tmp_path: Path, model: Path) -> None:
             "never read",
         ]
     )
-    out, err = talk(model, said, "--system", "be brief")
+    out, err = talk(tmp_path, model, messages, "--system", "be brief")
     assert out == [WORD] * 4
-    told = [line.removeprefix("draftline: ") for line in err]
-    assert told[0] == "talk.json: 4 messages saved"
-    assert told[1].startswith("talk.json: is there already")
-    assert told[2:4] == ["removed: second", "less.json: 2 messages saved"]
-    assert told[4] == "the conversation is forgotten"
-    assert [line.split(":")[0] for line in told[5:7]] == ["nothing was said yet"] * 2
-    assert told[7].startswith("!!frobnicate: no command")
-    assert told[8].startswith("!!save: names no file")
-    assert told[9].startswith("missing.json: not read")
-    assert told[10].startswith("talk.json: 4 messages")
-    assert told[11] == "all.json: 6 messages saved"
-    assert told[12:] == COMMANDS.splitlines()
+    *reported, last = [line.removeprefix("draftline: ") for line in err[:12]]
+    starts = [
+        "talk.json: 4 messages saved",
+        "talk.json: already exists",
+        "removed: second",
+        "less.json: 2 messages saved",
+        "the conversation is forgotten",
+        "the conversation is empty",
+        "the conversation is empty",
+        "!!frobnicate: no such command",
+        "!!save: no file",
+        "missing.json: not read",
+        "talk.json: 4 messages loaded",
+    ]
+    assert len(reported) == len(starts) and all(map(str.startswith, reported, starts)), reported
+    assert last == "all.json: 6 messages saved"
+    assert err[12:] == COMMANDS.splitlines()
 
     saved = json.loads((tmp_path / "all.json").read_text())
     assert saved[0] == {"role": "system", "content": "be brief"}
-    assert [one["content"] for one in saved[1:]] == [
-        each for asked in ("first", "second", "third") for each in (asked, WORD)
+    assert [message["content"] for message in saved[1:]] == [
+        text for question in ("first", "second", "third") for text in (question, WORD)
     ]
 
 
 @pytest.mark.parametrize(
-    ("more", "said", "answers"),
+    ("more", "messages", "answers"),
     [
         ([], "one\n\ntwo\n", 1),
         ([], "", 0),
@@ -108,36 +95,36 @@ def test_commands(talk: Talk, tmp_path: Path, model: Path) -> None:
     ],
 )
 def test_messages_and_their_ends(
-    talk: Talk, model: Path, more: list[str], said: str, answers: int
+    tmp_path: Path, model: Path, more: list[str], messages: str, answers: int
 ) -> None:
-    assert talk(model, said, *more) == ([WORD] * answers, [])
+    assert talk(tmp_path, model, messages, *more) == ([WORD] * answers, [])
 
 
-def test_answers_as_json_and_their_figures(talk: Talk, model: Path) -> None:
-    out, err = talk(model, "one\ntwo", "--json", "--verbose", "--stats")
+def test_answers_as_json_with_their_figures(tmp_path: Path, model: Path) -> None:
+    out, err = talk(tmp_path, model, "one\ntwo", "--json", "--verbose", "--stats")
     found = [json.loads(line) for line in out]
     assert [(one["answer"], one["reason"]) for one in found] == [(WORD, "stop")] * 2
     for one in found:
         assert one["usage"]["completion_tokens"] > 0
         assert sum(one["characters_by_source"].values()) == len(WORD)
     shown = "\n".join(err)
-    assert all(name in shown for name in VERDICTS)
+    assert all(name in shown for name in VERDICT_COLOURS)
     assert "forward passes" in shown
 
 
-def test_a_full_context_loses_the_oldest_turns(talk: Talk, tmp_path: Path) -> None:
-    """A model that reads a token a character, and 400 of them."""
+def test_a_full_context_drops_the_oldest_turns(tmp_path: Path) -> None:
+    """The model reads a token per character, and 400 of them."""
     model = chain_model(tmp_path / "model", " ok", EOS, context=400)
-    said = "\n".join(f"question {number} {'x' * 60}" for number in range(6))
-    out, err = talk(model, said, "--max-tokens", "20")
+    messages = "\n".join(f"question {number} {'x' * 60}" for number in range(6))
+    out, err = talk(tmp_path, model, messages, "--max-tokens", "20")
     assert out == ["ok"] * 6
     assert err and all("does not see the first" in line for line in err)
     assert len(err) < 6, "a quarter is freed at once"
-    out, err = talk(model, "y" * 500 + "\nshort")
+    out, err = talk(tmp_path, model, "y" * 500 + "\nshort")
     assert out == ["ok"] and "context" in err[0]
 
 
-def test_on_a_terminal_colours_tell_what_became_of_drafts(tmp_path: Path, model: Path) -> None:
+def test_on_a_terminal_colours_show_which_drafts_were_accepted(tmp_path: Path, model: Path) -> None:
     terminal = Terminal(tmp_path, "chat", "--model", model, "-v")
     terminal.until("you: ")
     terminal.type("hello\n")
@@ -150,8 +137,8 @@ def test_on_a_terminal_colours_tell_what_became_of_drafts(tmp_path: Path, model:
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_conversation(tmp_path: Path) -> None:
-    model = chain_model(tmp_path / "model", " ab", "\n", context=8192)
-    more = ["--max-tokens", "4000", "--no-speculation", "--verbose"]
+    model = chain_model(tmp_path / "model", " ab", "\n", context=30000)
+    more = ["--max-tokens", "29000", "--no-speculation", "--verbose"]
     terminal = Terminal(tmp_path, "chat", "--model", model, *more, NO_COLOR="1")
     terminal.until("you: ")
     terminal.type("hello\n")
@@ -169,19 +156,19 @@ def test_ctrl_c_stops_the_answer_and_not_the_conversation(tmp_path: Path) -> Non
     assert question["content"] == "hello" and answer["content"].startswith("ab\n ab")
 
 
-def test_what_became_of_a_draft() -> None:
+def test_colours_of_drafts() -> None:
     drafted, own = Piece("a", "context"), Piece("b", "model")
-    assert by_verdict(Step((drafted, own), 4, 1), drafted) == "red"
-    assert by_verdict(Step((drafted, own), 4, 1), own) == "blue"
-    assert by_verdict(Step((drafted, own), 1, 1), own) == "magenta"
-    assert by_verdict(Step((own,)), own) == "magenta"
+    assert colour_of_verdict(Step((drafted, own), 4, 1), drafted) == "red"
+    assert colour_of_verdict(Step((drafted, own), 4, 1), own) == "blue"
+    assert colour_of_verdict(Step((drafted, own), 1, 1), own) == "magenta"
+    assert colour_of_verdict(Step((own,)), own) == "magenta"
 
 
 # -- conversations as files --------------------------------------------------------------------
 
 
 @given(st.text(), TURNS)
-def test_what_is_saved_is_loaded(
+def test_a_saved_conversation_is_loaded_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, system: str, turns: list[tuple[str, str]]
 ) -> None:
     one = Conversation(system)
@@ -208,15 +195,15 @@ def test_what_is_saved_is_loaded(
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_conversation_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_files_that_are_no_conversation_are_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "talk.json"
     file.write_bytes(content)
-    with pytest.raises(ConversationError, match=r"talk.json: .*: |must take turns"):
+    with pytest.raises(ConversationError, match=r"talk.json: .*: name a file that !!save wrote"):
         Conversation.load(file)
 
 
 @pytest.mark.parametrize("where", ["missing/talk.json", "folder"])
-def test_what_cannot_be_written_is_told(tmp_path: Path, where: str) -> None:
+def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path, where: str) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConversationError, match=where):
         Conversation().save(tmp_path / where)
@@ -227,8 +214,8 @@ def test_messages_of_a_conversation() -> None:
     one = Conversation("be brief")
     one.add("a", "b")
     one.add("c", "d")
-    said: Any = [message["content"] for message in one.messages("e", start=2)]
-    assert said == ["be brief", "c", "d", "e"]
+    contents = [message["content"] for message in one.messages("e", start=2)]
+    assert contents == ["be brief", "c", "d", "e"]
     assert one.remove() == ("c", "d")
     assert [message["role"] for message in one.messages("x")] == [
         "system", "user", "assistant", "user",

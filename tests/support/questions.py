@@ -104,3 +104,7 @@ class Terminal:
             return False
         self.seen += part.decode("utf-8", "replace")
         return bool(part)
+
+
+def lines(output: bytes) -> list[str]:
+    return output.decode().splitlines()
