@@ -11,15 +11,19 @@ from typing import Any
 
 from bench.common import report
 from bench.common.tasks import Task
-from bench.decode.methods import Ours
+from bench.decode.methods import DraftlineRunner
 
 SEED = 7
 
 
 def acceptance(
-    plain: Ours, ours: Ours, todo: list[Task], temperatures: list[float], limit: int
+    plain: DraftlineRunner,
+    ours: DraftlineRunner,
+    todo: list[Task],
+    temperatures: list[float],
+    limit: int,
 ) -> list[dict[str, Any]]:
-    """By kind of task and temperature: tokens a pass, and how many of the texts were equal."""
+    """Tokens per pass and the number of equal texts, by kind of task and temperature."""
     sums: dict[tuple[str, float], list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0, 0])
     for place, task in enumerate(todo):
         for temperature in temperatures:

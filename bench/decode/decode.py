@@ -38,16 +38,16 @@ from bench.common.stats import bootstrap, pairs
 from bench.common.tasks import Task
 from bench.decode import tables
 from bench.decode.acceptance import acceptance
-from bench.decode.methods import Ours, Run, floor_of, relative_cost
+from bench.decode.methods import DraftlineRunner, Run, floor_of, relative_cost
 from bench.decode.prefix_reuse import second_edits
-from bench.decode.runners import LLAMA, METHODS, Runners
+from bench.decode.runners import LLAMA_METHODS, METHODS, Runners
 from engine.weights import WeightsError
 
 PLAIN_TOKENS, WARM_UP = 96, 24
 SHIPPED = ("file", "edit", "summary")
 COMPARED = (  # (ours, theirs)
     ("plain", "llama.cpp"),
-    *(("draftline", name) for name in LLAMA[1:]),
+    *(("draftline", name) for name in LLAMA_METHODS[1:]),
     ("draftline", "lookup"),
     ("plain-{slow}", "hf"),
     ("draftline-{slow}", "hf-lookup"),
@@ -271,7 +271,11 @@ def extras(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> d
     """The optional measurements: acceptance and reuse of the prompt."""
     plain, ours = (runners.methods.get(name) for name in ("plain", "draftline"))
     found: dict[str, Any] = {"acceptance": [], "second_edit": []}
-    if options.temperatures and isinstance(plain, Ours) and isinstance(ours, Ours):
+    if (
+        options.temperatures
+        and isinstance(plain, DraftlineRunner)
+        and isinstance(ours, DraftlineRunner)
+    ):
         found["acceptance"] = acceptance(plain, ours, todo, options.temperatures, options.limit)
     if options.second_edit and "plain" in runners.engines:
         found["second_edit"] = second_edits(runners.engines["plain"], options.repeats)

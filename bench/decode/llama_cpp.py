@@ -18,12 +18,12 @@ from typing import Any
 
 from bench.common.environment import ROOT
 
-# Its modes that copy from the prompt and the answer, by what we call them.
+# Its speculation modes that copy n-grams, by our names.
 NGRAMS = {"map": "NGRAM_MAP_K", "cache": "NGRAM_CACHE", "mod": "NGRAM_MOD"}
 
 
 def version() -> str | None:
-    """The installed version, None where there is none."""
+    """The installed version, or None."""
     try:
         return importlib.metadata.version("xllamacpp")
     except importlib.metadata.PackageNotFoundError:
@@ -34,7 +34,7 @@ class Llama:
     """One llama.cpp server. `mode`: a speculation type's name, "" for plain decoding."""
 
     def __init__(self, gguf: Path, mode: str, threads: int, context: int) -> None:
-        """RuntimeError where the server does not start."""
+        """Start the server. Raises RuntimeError if it fails."""
         arguments = [str(gguf), mode, str(threads), str(context)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "bench.decode.llama_cpp", *arguments],
@@ -70,15 +70,15 @@ class Llama:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError("llama.cpp's process ended: leave its methods out with --methods")
+            raise RuntimeError("llama.cpp's process ended: leave out its methods with --methods")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
 
 def serve(gguf: str, mode: str, threads: str, context: str) -> None:
-    """The child: requests in on stdin, answers out on stdout, one JSON a line."""
+    """The child process: JSON requests on stdin, JSON responses on stdout, one per line."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever the library prints must not come between the answers
+    os.dup2(2, 1)  # keep the library's output off stdout
     import xllamacpp
 
     params = xllamacpp.CommonParams()

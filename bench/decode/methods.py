@@ -1,8 +1,8 @@
 """The decoding methods that `python -m bench decode` compares, each behind `run(task, limit)`.
 
 Decoding is timed without the prompt: tokens divided by the time since the prompt is in the KV
-cache. Ours is the engine's own count of what it decodes after the prompt. In transformers and
-llama.cpp the prompt's own pass yields the first token, so it counts neither as a token nor as time.
+cache. For Draftline this is the engine's own count of what it decodes after the prompt. In
+transformers and llama.cpp the prompt's own pass yields the first token, so it counts neither as a token nor as time.
 A pass is a forward that produced tokens.
 """
 
@@ -16,34 +16,35 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from bench.common.engine_thread import in_engine_thread
 from bench.common.tasks import Task
 from bench.decode.llama_cpp import Llama
 from engine import Done, Engine, Request, Step
 from engine.drafting.methods.prompt_lookup import PromptLookupDrafter
 from engine.generate import Generation, generate
-from engine.model.cost_model import Cost
+from engine.model.cost_model import CostModel
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Event
 from engine.worker import Job
 
-# As transformers and llama.cpp search: places with fewer tokens behind them count, too.
-LOOKUP = partial(PromptLookupDrafter, whole=False)
+# Like transformers and llama.cpp, it also matches where fewer tokens follow than it drafts.
+lookup_drafter = partial(PromptLookupDrafter, whole=False)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One answer. `tokens` in `forwards` passes took `seconds`; `prefill` seconds before it."""
+    """One answer: `tokens` in `forwards` passes took `seconds`, after `prefill` seconds."""
 
     text: str
     tokens: int
     forwards: int
     seconds: float
     prefill: float
-    prompt: int = 0  # tokens of it; ours only, as are the steps
-    steps: tuple[tuple[int, int], ...] = ()  # of each pass: tokens drafted, tokens gained
-    ids: tuple[int, ...] = ()  # the answer's; transformers' only, as is what follows
-    gains: tuple[int, ...] = ()  # tokens of each pass, the prompt's own and an end token too
+    prompt: int = 0  # prompt tokens (ours only)
+    steps: tuple[tuple[int, int], ...] = ()  # (drafted, gained) tokens of each pass (ours only)
+    ids: tuple[int, ...] = ()  # of the answer (transformers only)
+    gains: tuple[int, ...] = ()  # tokens of each pass, prompt and end token included (ditto)
 
     @property
     def tokens_per_s(self) -> float:
@@ -51,25 +52,27 @@ class Run:
 
 
 def synchronize(device: str) -> None:
-    """Wait until the device has done what it was asked."""
+    """Wait until all work on the device is done."""
     if device == "cuda":
         import torch
 
         torch.cuda.synchronize()
 
 
-class Ours:
-    """Draftline: "plain", "draftline", or "lookup" (another's rule); all share one engine. The
-    first run of a task reads its prompt anew; `prefill` is that time, also for the others."""
+class DraftlineRunner:
+    """Draftline in mode "plain", "draftline" or "lookup" (prompt lookup); modes share one engine.
+
+    The first run of a task prefills its whole prompt; `prefill` holds that time for all modes.
+    """
 
     def __init__(self, engine: Engine, mode: str, prefill: dict[str, float]) -> None:
         self.engine, self.mode, self.prefill = engine, mode, prefill
 
     def run(self, task: Task, limit: int | None) -> Run:
-        """RuntimeError where the job failed."""
+        """Answer a task in at most `limit` tokens. Raises RuntimeError if the job failed."""
         if task.name not in self.prefill:
             self.engine.parts.target.pool.sequences.clear()
-        self.engine.forget()  # this very answer was written a moment ago
+        in_engine_thread(self.engine, self.engine.forget)  # else the last answer would be copied
         request = task.request
         if limit is not None:
             request = replace(request, max_tokens=min(limit, request.max_tokens or limit))
@@ -102,15 +105,18 @@ class Ours:
 
         def run(cancelled: Callable[[], bool]) -> Iterator[Event]:
             return generate(
-                Generation(request, prompt, tokenizer, target.context), target, LOOKUP(), cancelled
+                Generation(request, prompt, tokenizer, target.context),
+                target,
+                lookup_drafter(),
+                cancelled,
             )
 
         return self.engine.worker.submit(Job(request, run))
 
 
-def relative_cost(cost: Cost, runs: list[Run]) -> float | None:
-    """What the passes of `runs` cost together, by this machine's measured table, beside passes of
-    one token for the same text. None where there are none."""
+def relative_cost(cost: CostModel, runs: list[Run]) -> float | None:
+    """The cost of the passes of `runs` by this machine's measured table, relative to one-token
+    passes for the same text; None if there are none."""
     taken = plain = 0.0
     for run in runs:
         context = run.prompt
@@ -121,9 +127,9 @@ def relative_cost(cost: Cost, runs: list[Run]) -> float | None:
     return taken / plain if plain else None
 
 
-class Clock:
-    """A stopping criterion of transformers that notes time and length after every pass, and stops
-    where the engine would."""
+class PassClock:
+    """A stopping criterion of transformers that records time and length after every pass, and
+    stops at the prompt's stop strings as the engine does."""
 
     def __init__(self, start: int, prompt: Prompt, tokenizer: Tokenizer, device: str) -> None:
         self.start, self.prompt, self.tokenizer, self.device = start, prompt, tokenizer, device
@@ -147,8 +153,8 @@ def _bool() -> Any:
     return torch.bool
 
 
-class Hf:
-    """transformers' `generate`, greedy; `lookup` tokens of prompt lookup a pass (0: none)."""
+class TransformersRunner:
+    """transformers' `generate`, greedy, with `lookup` prompt lookup tokens per pass (0: none)."""
 
     def __init__(self, model: Any, tokenizer: Tokenizer, threads: int, lookup: int) -> None:
         self.model, self.tokenizer = model, tokenizer
@@ -169,7 +175,7 @@ class Hf:
             pad_token_id=min(self.tokenizer.eos, default=0),
             prompt_lookup_num_tokens=self.lookup or None,
         )
-        clock = Clock(len(prompt.ids), prompt, self.tokenizer, self.model.device.type)
+        clock = PassClock(len(prompt.ids), prompt, self.tokenizer, self.model.device.type)
         synchronize(self.model.device.type)
         began = perf_counter()
         with torch.inference_mode():
@@ -180,8 +186,8 @@ class Hf:
                 stopping_criteria=[clock],
             )
         written = out[0, len(prompt.ids) :].tolist()
-        answer, text = cut(written, prompt.stop, self.tokenizer)
-        ended = written[len(answer) : len(answer) + 1]  # by a token that stands for the end?
+        answer, text = truncate_answer(written, prompt.stop, self.tokenizer)
+        ended = written[len(answer) : len(answer) + 1]  # an end token, perhaps
         counted = len(answer) + (bool(ended) and ended[0] in self.tokenizer.eos)
         lengths = [len(prompt.ids), *clock.lengths]
         first = clock.lengths[0] - len(prompt.ids)
@@ -192,12 +198,12 @@ class Hf:
             clock.times[-1] - clock.times[0],
             clock.times[0] - began,
             ids=tuple(answer),
-            gains=tuple(gains([b - a for a, b in pairwise(lengths)], counted)),
+            gains=tuple(truncated_gains([b - a for a, b in pairwise(lengths)], counted)),
         )
 
 
-def gains(steps: Sequence[int], tokens: int) -> list[int]:
-    """What the passes gave, cut where an answer of `tokens` tokens ends."""
+def truncated_gains(steps: Sequence[int], tokens: int) -> list[int]:
+    """The tokens gained by each pass, truncated to `tokens` in all."""
     found: list[int] = []
     for one in steps:
         if tokens <= 0:
@@ -207,9 +213,11 @@ def gains(steps: Sequence[int], tokens: int) -> list[int]:
     return found
 
 
-def cut(ids: list[int], stop: tuple[str, ...], tokenizer: Tokenizer) -> tuple[list[int], str]:
-    """The answer's tokens up to its end token, which is left out, or to the one that completes a
-    stop string, and its text without either."""
+def truncate_answer(
+    ids: list[int], stop: tuple[str, ...], tokenizer: Tokenizer
+) -> tuple[list[int], str]:
+    """The answer's tokens before its end token, or up to the one that completes a stop string; and
+    its text without either."""
     ids = list(takewhile(lambda one: one not in tokenizer.eos, ids))
     text = tokenizer.decode(ids)
     for mark in stop:
@@ -219,8 +227,8 @@ def cut(ids: list[int], stop: tuple[str, ...], tokenizer: Tokenizer) -> tuple[li
     return ids, text
 
 
-class LlamaCpp:
-    """llama.cpp's server. It keeps the prompt, so `prefill` is that of a task's first run."""
+class LlamaCppRunner:
+    """llama.cpp's server. It caches the prompt, so `prefill` is that of a task's first run."""
 
     def __init__(self, llama: Llama, tokenizer: Tokenizer) -> None:
         self.llama, self.tokenizer = llama, tokenizer
@@ -245,7 +253,7 @@ class LlamaCpp:
 
 
 def load_hf(folder: Path, device: str, dtype: str) -> Any:
-    """transformers' own model of a folder, unchanged."""
+    """transformers' own model of a folder."""
     import torch
     from transformers import AutoModelForCausalLM, GenerationConfig
     from transformers.utils import logging
@@ -262,8 +270,8 @@ def load_hf(folder: Path, device: str, dtype: str) -> Any:
 
 
 def floor_of(engine: Engine, threads: int) -> dict[str, float] | None:
-    """Bytes of weights a step reads, and the bandwidth that the head's product reaches on one row
-    (median of 15); None for a model whose products are not ours."""
+    """Bytes of weights read per step, and the bandwidth of the head's product on one row (median of
+    15); None for a model that does not use our kernels."""
     import torch
 
     target = engine.parts.target

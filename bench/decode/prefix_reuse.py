@@ -14,11 +14,11 @@ from engine import Engine, Request
 
 FILE = "till.py"
 FIRST, SECOND = "Rename the parameter `sales` to `receipts`.", "Say in a comment what it does."
-Read = tuple[int, float]  # tokens, seconds
+Prefilled = tuple[int, float]  # tokens, seconds
 
 
 def cases() -> dict[str, tuple[Request, Request]]:
-    """What is edited first and then."""
+    """The first and the second edit of each case."""
     text = (FOLDER / FILE).read_text("utf-8")
     count = text.count("\n")
     kept = text.splitlines(keepends=True)
@@ -40,14 +40,14 @@ def cases() -> dict[str, tuple[Request, Request]]:
 
 
 def second_edits(engine: Engine, repeats: int) -> list[dict[str, Any]]:
-    """Medians over `repeats`; ratios are of pairs."""
+    """Medians over `repeats`; ratios are medians of pairs."""
     found = []
     for place, (name, requests) in enumerate(cases().items()):
-        pairs: list[tuple[Read, Read]] = []
+        pairs: list[tuple[Prefilled, Prefilled]] = []
         for repeat in range(repeats):
             report.progress(f"repeat {repeat + 1}", place, 6, name, "second edit")
             engine.parts.target.pool.sequences.clear()
-            first, second = (read(engine, request) for request in requests)
+            first, second = (prefill(engine, request) for request in requests)
             pairs.append((first, second))
         found.append(
             {
@@ -62,8 +62,8 @@ def second_edits(engine: Engine, repeats: int) -> list[dict[str, Any]]:
     return found
 
 
-def read(engine: Engine, request: Request) -> Read:
-    """Tokens of the prompt that had to be read, and the seconds it took."""
+def prefill(engine: Engine, request: Request) -> Prefilled:
+    """Prefilled tokens of the prompt, and the seconds it took."""
     done = engine.submit(request, False).result()
     if done.reason not in ("stop", "length"):
         raise RuntimeError(f"second edit: {done.error or done.reason}")

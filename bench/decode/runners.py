@@ -10,24 +10,27 @@ from typing import Any
 
 from bench.common import report
 from bench.decode import llama_cpp
-from bench.decode.methods import Hf, LlamaCpp, Ours, load_hf
+from bench.decode.methods import DraftlineRunner, LlamaCppRunner, TransformersRunner, load_hf
 from engine import DEFAULT_MODEL, Config, Engine, Request
 from engine.prompts.tokenizer import Tokenizer
 
-OURS = ("plain", "draftline", "lookup")
-LLAMA = ("llama.cpp", *(f"llama.cpp-{name}" for name in llama_cpp.NGRAMS))
-METHODS = (*OURS, "hf", "hf-lookup", *LLAMA)
-MEASURING = 60.0  # seconds that the engine may take to measure this machine
+OUR_METHODS = ("plain", "draftline", "lookup")
+LLAMA_METHODS = ("llama.cpp", *(f"llama.cpp-{name}" for name in llama_cpp.NGRAMS))
+METHODS = (*OUR_METHODS, "hf", "hf-lookup", *LLAMA_METHODS)
+MAX_MEASURE_S = 60.0  # for the engine to measure this machine's passes
 LOOKUP_TOKENS = 10  # transformers' prompt_lookup_num_tokens
-CONTEXT = 8192  # llama.cpp's
-BYTES = {"q8": 1.7, "bf16": 2.2, "f32": 4.4}  # a parameter in memory, embedding and cache included
+CONTEXT_TOKENS = 8192  # of llama.cpp
+BYTES_PER_PARAMETER = {"q8": 1.7, "bf16": 2.2, "f32": 4.4}  # embedding and KV cache included
 
 
 class Runners:
-    """`methods`: name -> something with `run(task, limit)`. A context manager."""
+    """The loaded methods by name, each with `run(task, limit)`. A context manager."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """WeightsError, UnsupportedModel or OSError with one line where the model cannot be had."""
+        """Load the methods of `options`.
+
+        Raises WeightsError, UnsupportedModel, ValueError or OSError with a one-line message.
+        """
         from engine.model.placement import choose_device, choose_dtype
         from engine.weights import gguf, locate
 
@@ -48,7 +51,7 @@ class Runners:
         asked = (options.dtypes or f"auto,{floats}").split(",")
         dtypes = list(dict.fromkeys(choose_dtype(one, device, self.folder) for one in asked))
         if len(dtypes) > 2:
-            raise ValueError(f"--dtypes {options.dtypes}: name two at most")
+            raise ValueError(f"--dtypes {options.dtypes}: name at most two")
         self.slow = dtypes[1] if len(dtypes) > 1 else "none"
         for dtype in dtypes:
             self._ours(dtype, f"-{dtype}" if dtype == self.slow else "")
@@ -70,7 +73,7 @@ class Runners:
         return [name for name in names if name in self.wanted]
 
     def leave_out(self, names: list[str], why: str) -> None:
-        """Say that `names` are not measured, and why."""
+        """Record and print that `names` are not measured."""
         self.left_out.append(f"{', '.join(names)}: {why}")
         report.say(f"left out: {self.left_out[-1]}")
 
@@ -79,31 +82,33 @@ class Runners:
 
         if self.device == "cuda":
             return True
-        need = parameters(self.folder) * BYTES[dtype]
+        need = parameters(self.folder) * BYTES_PER_PARAMETER[dtype]
         free = psutil.virtual_memory().available
         if need > free:
             self.leave_out(names, f"needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} are free")
         return need <= free
 
     def _ours(self, dtype: str, suffix: str) -> None:
-        names = self._wants(*OURS)
+        names = self._wants(*OUR_METHODS)
         if not names or not self._fits([f"{name}{suffix}" for name in names], dtype):
             return
         start = perf_counter()
         config = Config(model=self.model, device=self.device, dtype=dtype, threads=self.threads)
         engine = Engine(config)
         self.load_s[f"draftline {dtype}"] = perf_counter() - start
-        # At once: its thread takes the number of threads that torch has now.
+        # Start the engine's thread now: it takes over torch's current number of threads.
         engine.submit(Request("complete", text="x", max_tokens=2), False).result()
         self.engines[f"plain{suffix}"] = engine
-        deadline = perf_counter() + MEASURING
+        deadline = perf_counter() + MAX_MEASURE_S
         while not engine.worker.idle() and perf_counter() < deadline:
             sleep(0.05)
         if not engine.parts.cost.measured:
-            report.say(f"{dtype}: what a pass costs here was not measured well: is it busy?")
+            report.say(
+                f"{dtype}: the cost of a pass could not be measured well: is the machine busy?"
+            )
         prefill: dict[str, float] = {}
         for name in names:
-            self.methods[f"{name}{suffix}"] = Ours(engine, name, prefill)
+            self.methods[f"{name}{suffix}"] = DraftlineRunner(engine, name, prefill)
             self.dtypes[f"{name}{suffix}"] = dtype
 
     def _hf(self, dtype: str) -> None:
@@ -116,11 +121,11 @@ class Runners:
         tokenizer = Tokenizer(self.folder)
         for name in names:
             lookup = LOOKUP_TOKENS if name == "hf-lookup" else 0
-            self.methods[name] = Hf(model, tokenizer, self.threads, lookup)
+            self.methods[name] = TransformersRunner(model, tokenizer, self.threads, lookup)
             self.dtypes[name] = dtype
 
     def _llama(self) -> None:
-        names = self._wants(*LLAMA)
+        names = self._wants(*LLAMA_METHODS)
         if not names:
             return
         if llama_cpp.version() is None:
@@ -134,15 +139,15 @@ class Runners:
             for name in names:
                 start = perf_counter()
                 mode = llama_cpp.NGRAMS.get(name.removeprefix("llama.cpp-"), "")
-                server = llama_cpp.Llama(self.gguf, mode, self.threads, CONTEXT)
+                server = llama_cpp.Llama(self.gguf, mode, self.threads, CONTEXT_TOKENS)
                 self.servers.append(server)
                 self.load_s[name] = perf_counter() - start
-                self.methods[name] = LlamaCpp(server, tokenizer)
+                self.methods[name] = LlamaCppRunner(server, tokenizer)
                 self.dtypes[name] = "gguf"
 
 
 def parameters(folder: Path) -> int:
-    """Numbers in a folder's safetensors files."""
+    """The number of parameters in a folder's safetensors files."""
     from math import prod
 
     from safetensors import safe_open
@@ -155,7 +160,7 @@ def parameters(folder: Path) -> int:
 
 
 def native_bf16() -> bool:
-    """Whether the processor itself multiplies bf16."""
+    """Whether the processor has bf16 instructions."""
     import torch
 
     native = getattr(torch.cpu, "_is_avx512_bf16_supported", None)

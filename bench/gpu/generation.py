@@ -24,7 +24,7 @@ from engine.drafting.drafter_weights import load_weights
 from engine.drafting.methods.token_recycling import WIDTH
 from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
 from engine.generate import Generation, generate
-from engine.model.cost_model import Cost, guess, measure
+from engine.model.cost_model import CostModel, guess, measure
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.records import Done, Request, Step
@@ -53,7 +53,7 @@ class Ours:
 
     def __init__(self, target: TorchTarget, recorded: Recorded, config: Config) -> None:
         self.target, self.recorded, self.config = target, recorded, config
-        self.cost: Cost = known_cost(target)
+        self.cost: CostModel = known_cost(target)
 
     def plain(self, answer: Answer) -> Played:
         return self._play(answer, NullDrafter())
@@ -90,7 +90,7 @@ class NoLibrary:
     ngram = Ngram()
 
 
-def known_cost(target: TorchTarget) -> Cost:
+def known_cost(target: TorchTarget) -> CostModel:
     """What passes cost here, measured as the engine does it while nothing is asked."""
     cost = guess(target)
     if target.device.type == "cuda":  # a CPU only tries the code, and takes long to settle

@@ -158,7 +158,9 @@ def ratio_of(ratios: Sequence[list[float]]) -> float | None:
     return round(bootstrap(usable).value, 4) if usable else None
 
 
-def summaries(documents: Sequence[Document], engine: Engine, options: SummaryOptions) -> dict[str, Any]:
+def summaries(
+    documents: Sequence[Document], engine: Engine, options: SummaryOptions
+) -> dict[str, Any]:
     """Each document summarized plainly and with speculation: one after the other, once."""
     ratios, cited, right, whole = [], 0, 0, 0
     for number, one in enumerate(documents):

@@ -23,7 +23,7 @@ from engine.drafting._drafting import Vocabulary, Weights
 from engine.drafting.drafter_weights import INITIAL_SQUARES
 from engine.drafting.next_token import NextTokenDrafter, NextTokenModel, WeightKind
 from engine.drafting.stdlib_ngram import StdlibNgram
-from engine.model.cost_model import GRID, Cost
+from engine.model.cost_model import GRID, CostModel
 from engine.records import Draft
 from index._core import Automaton
 
@@ -219,7 +219,7 @@ class Bound(Copying):
         return chain(ahead[:low], "future")
 
 
-class Linear(Cost):
+class Linear(CostModel):
     """A pass costs 1 + beta x nodes."""
 
     def __init__(self, beta: float) -> None:
@@ -232,7 +232,7 @@ class Linear(Cost):
             self._tables[most] = 1.0 + self.beta * np.arange(most)
         return self._tables[most]
 
-    def saw(self, rows: int, context: int, seconds: float) -> None:
+    def observe(self, rows: int, context: int, seconds: float) -> None:
         pass
 
 

@@ -24,10 +24,10 @@ from pathlib import Path
 
 from bench.common import questions
 from bench.common.cli import argument_parser, complain
+from bench.common.engine_thread import in_engine_thread
 from bench.common.environment import ROOT, environment
 from bench.common.report import print_json_line
 from bench.research.sdsat_figures import Found, One, answers_of, results, write
-from bench.specbench.run import apart
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
 from engine.drafting.methods.sdsat import TEMPLATES, SdsatDrafter, install_embeddings, load
 from engine.generate import Generation, generate
@@ -55,7 +55,7 @@ def answer(engine: Engine, name: str, request: Request, drafter: SdsatDrafter) -
         *steps, done = (one for one in events if isinstance(one, Done) or one.prefill is None)
         return steps, done
 
-    steps, done = apart(engine, work)
+    steps, done = in_engine_thread(engine, work)
     rounds = [one for one in steps if one.drafted]
     chain = sum(one.drafted - 1 for one in rounds)
     return One(

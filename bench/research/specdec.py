@@ -26,10 +26,10 @@ from matplotlib.figure import Figure
 
 from bench.common.charts import line_chart, save
 from bench.common.cli import argument_parser, complain
+from bench.common.engine_thread import in_engine_thread
 from bench.common.environment import environment
 from bench.common.report import print_json_line
 from bench.common.stats import bootstrap
-from bench.specbench.run import apart
 from engine import Config, Done, Engine, Request
 from engine.drafting import Drafter, NullDrafter
 from engine.drafting.draft_length import (
@@ -43,7 +43,7 @@ from engine.drafting.methods.specdec import AcceptanceHead, specdec
 from engine.generate import Generation, generate
 from engine.model.placement import choose_device
 from engine.prompts.builder import prompt_of
-from engine.research.train.recycling_weights import read_questions
+from engine.research.train.sample_file import read_questions
 from engine.weights import WeightsError
 
 CONSTANTS = (2, 4, 6, 8, 10, 14)
@@ -173,8 +173,7 @@ def run(engine: Engine, model: Any, request: Request, drafter: Drafter) -> tuple
         assert isinstance(done, Done)
         return done, done.usage.decode_seconds or perf_counter() - start
 
-    found: tuple[Done, float] = apart(engine, work)
-    return found
+    return in_engine_thread(engine, work)
 
 
 class Alone(NamedTuple):

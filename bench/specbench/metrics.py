@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.common.questions import Question
 from bench.common.stats import Ratio, ratio_of_sums
-from bench.specbench.run import PLAIN, THEIRS, Row
+from bench.specbench.run import PLAIN, TRANSFORMERS, Row
 
 AUTO = "auto"
 OVERALL = "overall"
@@ -53,7 +53,7 @@ def equal(one: Row, other: Row) -> bool:
 
 def base_of(method: str, methods: Iterable[str]) -> str:
     """Whose texts a method's must be: prompt lookup of transformers is held to transformers'."""
-    return THEIRS[0] if method == THEIRS[1] and THEIRS[0] in methods else PLAIN
+    return TRANSFORMERS[0] if method == TRANSFORMERS[1] and TRANSFORMERS[0] in methods else PLAIN
 
 
 def members(questions: Iterable[Question]) -> dict[str, set[Key]]:
@@ -199,7 +199,7 @@ def different(rows: Rows) -> list[tuple[int, str, Key]]:
     return [
         (run, method, key)
         for (run, method), answers in sorted(rows.items())
-        if method not in (PLAIN, *THEIRS)
+        if method not in (PLAIN, *TRANSFORMERS)
         for key, answer in answers.items()
         if not answer["error"]
         and not (plain := rows.get((run, PLAIN), {}).get(key, answer))["error"]

@@ -1,14 +1,13 @@
 """The methods that `python -m bench specbench` compares, loaded once, and one answer of each.
 
-Ours share one engine; the request chooses the drafter. The KV cache is empty at each turn, so that
-every time includes the whole prompt. The answer history is cleared before each question.
+Draftline's methods share one engine; the request chooses the drafter. The KV cache is empty at each
+turn, so that every time includes the whole prompt. The answer history is cleared before each question.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,37 +15,42 @@ from time import perf_counter, sleep
 from typing import Any, Protocol
 
 from bench.common import report
+from bench.common.engine_thread import in_engine_thread
 from bench.common.questions import Question
 from bench.common.tasks import Task
-from bench.decode.methods import Hf, gains, load_hf, synchronize
-from bench.decode.runners import BYTES, LOOKUP_TOKENS, MEASURING, native_bf16, parameters
+from bench.decode.methods import TransformersRunner, load_hf, synchronize, truncated_gains
+from bench.decode.runners import (
+    BYTES_PER_PARAMETER,
+    LOOKUP_TOKENS,
+    MAX_MEASURE_S,
+    native_bf16,
+    parameters,
+)
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
 from engine.drafting.registry import DRAFTERS, parse_choice
 from engine.model.kv_cache import common_prefix
 from engine.model.placement import choose_device, choose_dtype
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import prompt_of
-from engine.records import Event
 from engine.research.train.teacher_forcing import forced_rows
 from engine.weights import locate
-from engine.worker import Job
 
 PLAIN = "plain"
-THEIRS = ("hf", "hf-lookup")
+TRANSFORMERS = ("hf", "hf-lookup")
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answer. An end token that the model wrote counts as a token of it."""
+    """One answer. An end token counts as one of its tokens."""
 
     text: str
     ids: list[int]  # without the end token
-    seconds: float  # of the prompt and the answer
-    decoding: float  # of them, behind the prompt
-    decoded: int  # tokens that this gave: of transformers the first come with the prompt's pass
-    passes: int  # of the model, behind the prompt
-    gains: list[int]  # tokens that each step gave; together all that count
+    seconds: float  # prompt included
+    decoding: float  # seconds, prompt excluded
+    decoded: int  # tokens in that time (transformers' first come with the prompt's pass)
+    passes: int  # of the model, prompt excluded
+    gains: list[int]  # tokens of each step
 
     @property
     def tokens(self) -> int:
@@ -54,15 +58,15 @@ class Turn:
 
 
 class Method(Protocol):
-    """One way to answer."""
+    """One method of answering."""
 
     def run(self, request: Request) -> Turn:
-        """RuntimeError with one line where it could not."""
+        """Answer. Raises RuntimeError with a one-line message."""
         ...
 
 
-class Ours:
-    """The engine, plainly or with one of its drafters. What it remembers is its own."""
+class EngineMethod:
+    """The engine, plain or with one of its drafters; each has an answer history of its own."""
 
     def __init__(self, engine: Engine, label: str, drafter: str) -> None:
         self.engine, self.label, self.drafter = engine, label, drafter
@@ -70,7 +74,7 @@ class Ours:
     def run(self, request: Request) -> Turn:
         engine, steps, done = self.engine, list[int](), Done("failed")
         device = engine.parts.target.device.type
-        apart(engine, engine.parts.target.pool.sequences.clear)
+        in_engine_thread(engine, engine.parts.target.pool.sequences.clear)
         synchronize(device)
         began = perf_counter()
         plain = self.drafter == PLAIN
@@ -86,25 +90,25 @@ class Ours:
             raise RuntimeError(done.error or done.reason)
         assert not usage.cached_tokens, "the time has the whole prompt in it"
         ended = done.reason == "stop" and done.matched is None
-        history = apart(engine, partial(engine.parts.history.of, self.label))
+        history = in_engine_thread(engine, partial(engine.parts.history.of, self.label))
         ids = history[-1] if usage.completion_tokens else []
-        counted = gains(steps, usage.completion_tokens + ended)
+        counted = truncated_gains(steps, usage.completion_tokens + ended)
         return Turn(
             done.text, ids, seconds, usage.decode_seconds, sum(counted), usage.forwards, counted
         )
 
 
-class Theirs:
+class TransformersMethod:
     """transformers' `generate`."""
 
-    def __init__(self, hf: Hf) -> None:
+    def __init__(self, hf: TransformersRunner) -> None:
         self.hf = hf
 
     def run(self, request: Request) -> Turn:
         began = perf_counter()
         run = self.hf.run(Task("", "", request), None)
         seconds = perf_counter() - began
-        passes = 1 + run.forwards  # the prompt's own gives a token, too
+        passes = 1 + run.forwards  # the prompt's pass yields a token, too
         counted = list(run.gains)
         behind = sum(counted[1:])
         return Turn(run.text, list(run.ids), seconds, run.seconds, behind, passes, counted)
@@ -113,10 +117,12 @@ class Theirs:
 # -- names -----------------------------------------------------------------------------------------
 
 
-def wanted(text: str) -> dict[str, str]:
-    """Label -> method, as `--methods` names them, plain first. Options of a drafter follow it
-    behind commas, too. A label is the name alone where no other method has it; of a path it has the
-    last part. ValueError with one line for what there is not."""
+def parse_methods(text: str) -> dict[str, str]:
+    """Parse `--methods` into label -> method, plain first.
+
+    Commas separate methods and also the options of a drafter. A label is the name alone if no other
+    method has it; paths are shortened to their last part. Raises ValueError for unknown methods.
+    """
     given: list[str] = []
     for part in filter(None, text.split(",")):
         if given and "=" in part and ":" not in part.partition("=")[0]:
@@ -125,21 +131,21 @@ def wanted(text: str) -> dict[str, str]:
             given.append(part)
     for one in given:
         name = one.partition(":")[0]
-        if one not in (PLAIN, *THEIRS):
+        if one not in (PLAIN, *TRANSFORMERS):
             if name not in DRAFTERS:
-                known = ", ".join((PLAIN, *THEIRS, *DRAFTERS))
-                raise ValueError(f"--methods {one}: there is none: choose from {known}")
+                known = ", ".join((PLAIN, *TRANSFORMERS, *DRAFTERS))
+                raise ValueError(f"--methods {one}: unknown: choose from {known}")
             parse_choice(one)
     given = list(dict.fromkeys([PLAIN, *given]))
     names = [one.partition(":")[0] for one in given]
     return {
-        name if names.count(name) == 1 else short(one): one
+        name if names.count(name) == 1 else short_name(one): one
         for name, one in zip(names, given, strict=True)
     }
 
 
-def short(method: str) -> str:
-    """A method without the folders of its paths."""
+def short_name(method: str) -> str:
+    """A method with its paths shortened to their last part."""
     name, _, rest = method.partition(":")
     options = [part.partition("=") for part in rest.split(",") if part]
     return ":".join(
@@ -151,11 +157,11 @@ def short(method: str) -> str:
 
 
 class Methods:
-    """Everything that is compared, by label. A context manager."""
+    """The compared methods by label. A context manager."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """WeightsError, UnsupportedModel, ValueError or OSError with one line."""
-        self.named = wanted(options.methods)
+        """Raises WeightsError, UnsupportedModel, ValueError or OSError with a one-line message."""
+        self.named = parse_methods(options.methods)
         self.model = options.model or DEFAULT_MODEL
         self.device, self.threads = options.device, options.threads or os.cpu_count() or 1
         self.folder = locate(self.model)
@@ -169,7 +175,7 @@ class Methods:
                 device=self.device,
                 dtype=options.dtype,
                 threads=self.threads,
-                drafter="sam" if options.corpus else "auto",  # one that copies from a corpus
+                drafter="sam" if options.corpus else "auto",  # one that uses a corpus
                 corpus=options.corpus,
                 library=not options.no_library,
             )
@@ -191,22 +197,22 @@ class Methods:
     def _load(self, options: argparse.Namespace) -> None:
         tiny = Request("complete", text="x", max_tokens=2)
         for label, method in self.named.items():
-            if method not in THEIRS:
-                self.methods[label] = Ours(self.engine, label, method)
-                # at once: drafters are loaded, or refused in one line, and the model's thread takes
-                # the number of threads that torch has now
+            if method not in TRANSFORMERS:
+                self.methods[label] = EngineMethod(self.engine, label, method)
+                # Load the drafter now, and start the engine's thread, which takes over torch's
+                # current number of threads.
                 started = perf_counter()
                 drafter = "" if method == PLAIN else method
                 done = self.engine.submit(tiny, method != PLAIN, drafter=drafter).result()
                 if done.reason == "failed":
                     raise ValueError(done.error)
                 self.load_s[label] = perf_counter() - started
-        deadline = perf_counter() + MEASURING
+        deadline = perf_counter() + MAX_MEASURE_S
         while not self.engine.worker.idle() and perf_counter() < deadline:
             sleep(0.05)
         if not self.engine.parts.cost.measured:
-            report.say("what a pass costs here was not measured well: is the machine busy?")
-        if theirs := [label for label, method in self.named.items() if method in THEIRS]:
+            report.say("the cost of a pass could not be measured well: is the machine busy?")
+        if theirs := [label for label, method in self.named.items() if method in TRANSFORMERS]:
             self._transformers(theirs, options.hf_dtype)
 
     def _transformers(self, labels: list[str], dtype: str) -> None:
@@ -216,7 +222,10 @@ class Methods:
             dtype = choose_dtype("auto", choose_device(self.device), self.folder)
             if dtype == "q8":
                 dtype = "bf16" if native_bf16() else "f32"
-        need, free = parameters(self.folder) * BYTES[dtype], psutil.virtual_memory().available
+        need, free = (
+            parameters(self.folder) * BYTES_PER_PARAMETER[dtype],
+            psutil.virtual_memory().available,
+        )
         if self.device == "cpu" and need > free:
             why = f"needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} are free"
             self.left_out.append(f"{', '.join(labels)}: {why}")
@@ -227,25 +236,27 @@ class Methods:
         self.load_s[f"transformers {dtype}"] = perf_counter() - started
         for label in labels:
             lookup = LOOKUP_TOKENS if label == "hf-lookup" else 0
-            self.methods[label] = Theirs(Hf(model, tokenizer, self.threads, lookup))
+            self.methods[label] = TransformersMethod(
+                TransformersRunner(model, tokenizer, self.threads, lookup)
+            )
             self.dtypes[label] = dtype
 
     @cached_property
     def counter(self) -> Any:
-        """The tokenizer as transformers calls it: it may begin a text with a token of its own."""
+        """The tokenizer as transformers calls it, which may prepend a token to a text."""
         from tokenizers import Tokenizer as Backend
 
         return Backend.from_file(str(self.folder / "tokenizer.json"))
 
     def answer(self, label: str, question: Question, limit: int) -> Row:
-        """A line of Spec-Bench's answer files, and what else is known."""
+        """A line of Spec-Bench's answer files, with more fields."""
         turns: list[Turn] = []
         error = ""
         try:
             for _ in question.turns:
                 request = question.asked([one.text for one in turns], limit)
                 turns.append(self.methods[label].run(request))
-        except (RuntimeError, ValueError) as problem:  # it is named, and nothing of it counts
+        except (RuntimeError, ValueError) as problem:  # reported; none of its turns count
             error, turns = " ".join(str(problem).split()) or type(problem).__name__, []
         return {
             "question_id": question.id,
@@ -270,9 +281,11 @@ class Methods:
         }
 
 
-def gap(engine: Engine, question: Question, plain: Row, other: Row) -> float:
-    """Between the two best logits where another answer parts from the plain one; infinite where
-    their texts differ and their tokens do not."""
+def parting_gap(engine: Engine, question: Question, plain: Row, other: Row) -> float:
+    """The gap between the two best logits where another answer first differs from the plain one.
+
+    Infinite if the texts differ but their tokens do not.
+    """
     one, two = plain["choices"][0], other["choices"][0]
     said: list[str] = []
     for text, differing, ids, others in zip(
@@ -285,26 +298,14 @@ def gap(engine: Engine, question: Question, plain: Row, other: Row) -> float:
         if same == len(ids) == len(others):
             break
         prompt = prompt_of(question.asked(said, 1), engine.parts.tokenizer)
-        return apart(engine, partial(lead, engine.parts.target, [*prompt.ids, *ids[:same]]))
+        return in_engine_thread(
+            engine, partial(top_logit_gap, engine.parts.target, [*prompt.ids, *ids[:same]])
+        )
     return float("inf")
 
 
-def lead(target: TorchTarget, text: list[int]) -> float:
-    """How far the best token behind `text` is before the next one, in logits."""
+def top_logit_gap(target: TorchTarget, text: list[int]) -> float:
+    """The gap between the two best logits after `text`."""
     *_, (_, logits, _) = forced_rows(target, text, len(text) - 1)
     first, second = logits[-1].float().topk(2).values.tolist()
     return float(first - second)
-
-
-def apart(engine: Engine, work: Callable[[], Any]) -> Any:
-    """What `work` gives, in the model's own thread: nothing else uses the model then."""
-    found: list[Any] = []
-
-    def run(cancelled: Callable[[], bool]) -> Iterator[Event]:
-        found.append(work())
-        yield Done("stop")
-
-    done = engine.worker.submit(Job(Request("chat"), run)).result()
-    if not found:
-        raise RuntimeError(done.error or done.reason)
-    return found[0]

@@ -7,8 +7,8 @@ One engine runs every method that `draftline drafters` lists, with its options; 
 are transformers. On each question the methods take turns in a rotating order; each answers the
 turns of a conversation from an empty cache, after three short answers to warm up. The figures are
 Spec-Bench's (arXiv 2401.07851; bench/specbench/metrics.py), a table per category, with 95 %
-confidence intervals over questions. Texts must equal plain decoding's; where one does not, the gap
-between the model's two best logits there shows whether it was a near tie (--tie), which 16-bit
+confidence intervals over questions. Texts must equal plain decoding's; where one does not, the
+gap between the model's two best logits there shows whether it was a near tie (--tie), which 16-bit
 arithmetic may decide either way.
 
 Every answer is saved as it is made, beside OUT, in the form of Spec-Bench's answer files; --resume
@@ -36,19 +36,19 @@ from bench.common import questions, report
 from bench.common.cli import argument_parser, complain
 from bench.common.environment import results_path, run_record
 from bench.specbench import metrics, tables
-from bench.specbench.run import PLAIN, Methods, Row, gap, short, wanted
+from bench.specbench.run import PLAIN, Methods, Row, parse_methods, parting_gap, short_name
 from engine.weights import WeightsError
 
 METHODS = "plain,hf,hf-lookup,prompt-lookup,sam,recycling,sam+recycling,auto"
-WARM_UPS, WARM_UP = 3, 32  # generations of the first question, and tokens of each
-TIE = 0.25  # logits: two steps of bf16 between 16 and 32
-MOST = 2048  # tokens of an answer: more is not remembered
+WARM_UP_ANSWERS, WARM_UP_TOKENS = 3, 32  # answers to the first question
+TIE_LOGITS = 0.25  # logits: two steps of bf16 between 16 and 32
+MAX_ANSWER_TOKENS = 2048  # the answer history holds no more
 
 
 def measure(
     options: argparse.Namespace, methods: Methods, lines: list[Row], write: Callable[[Row], None]
 ) -> None:
-    """Every answer that is not among `lines`; each is added there and written at once."""
+    """Make every answer that is not in `lines` yet; append it there and write it at once."""
     done = {(one["run"], one["method"], one["category"], one["question_id"]) for one in lines}
     warmed = False
     for run in range(options.runs):
@@ -74,7 +74,7 @@ def measure(
 
 
 def chosen(options: argparse.Namespace, methods: Methods, lines: list[Row], run: int) -> list[str]:
-    """The methods of a run."""
+    """The labels of the methods of a run."""
     if run == 0 or not options.best:
         return list(methods.methods)
     best = metrics.fastest(metrics.gathered(lines), options.asked, options.best)
@@ -83,9 +83,9 @@ def chosen(options: argparse.Namespace, methods: Methods, lines: list[Row], run:
 
 def warm_up(options: argparse.Namespace, methods: Methods) -> None:
     for label in methods.methods:
-        for count in range(WARM_UPS):
-            report.progress("warm-up", count, WARM_UPS, "the first question", label)
-            methods.answer(label, options.asked[0], min(WARM_UP, options.max_tokens))
+        for count in range(WARM_UP_ANSWERS):
+            report.progress("warm-up", count, WARM_UP_ANSWERS, "the first question", label)
+            methods.answer(label, options.asked[0], min(WARM_UP_TOKENS, options.max_tokens))
 
 
 # -- resuming --------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def settings(options: argparse.Namespace, methods: Methods) -> Row:
         "device": methods.engine.parts.target.device_name,
         "dtypes": methods.dtypes,
         "threads": methods.threads,
-        "methods": {label: short(given) for label, given in methods.named.items()},
+        "methods": {label: short_name(given) for label, given in methods.named.items()},
         "questions": asked,
         "max_tokens": options.max_tokens,
         "corpus": options.corpus.name if options.corpus else None,
@@ -108,8 +108,10 @@ def settings(options: argparse.Namespace, methods: Methods) -> Row:
 
 
 def resumed(path: Path, head: Row) -> list[Row]:
-    """The lines of a stopped run; what was cut off is thrown away. ValueError where it was another
-    run."""
+    """The lines of a stopped run, without an incomplete last one.
+
+    Raises ValueError if the file belongs to another run.
+    """
     if not path.exists():
         return []
     whole, _, rest = path.read_bytes().rpartition(b"\n")
@@ -125,26 +127,28 @@ def resumed(path: Path, head: Row) -> list[Row]:
     return lines[1:]
 
 
-def begun(options: argparse.Namespace, head: Row) -> list[Row]:
-    """What is there already; the file of answers has its first line then. ValueError where it is
-    there and nobody said to go on with it."""
-    path = notes(options)
+def open_notes(options: argparse.Namespace, head: Row) -> list[Row]:
+    """The saved answers, creating their file if needed.
+
+    Raises ValueError if the file exists and --resume was not given.
+    """
+    path = notes_path(options)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not options.resume:
-        raise ValueError(f"{path}: it is there already: go on with --resume, or remove it")
+        raise ValueError(f"{path}: already exists: continue with --resume, or remove it")
     lines = resumed(path, head)
     if not path.exists() or not path.stat().st_size:
         path.write_text(json.dumps(head) + "\n", "utf-8")
     return lines
 
 
-def notes(options: argparse.Namespace) -> Path:
+def notes_path(options: argparse.Namespace) -> Path:
     path: Path = options.out
     return path.with_suffix(".runs.jsonl")
 
 
 def answer_files(folder: Path, lines: list[Row]) -> None:
-    """Spec-Bench's own: a file a method and run, its questions in order, each once."""
+    """Write Spec-Bench's answer files: one per method and run, each question once and in order."""
     folder.mkdir(parents=True, exist_ok=True)
     for (run, method), answers in metrics.gathered(lines).items():
         rows = sorted(
@@ -159,27 +163,30 @@ def answer_files(folder: Path, lines: list[Row]) -> None:
         (folder / f"{name}-{run}.jsonl").write_text(text, "utf-8")
 
 
-# -- all of it -------------------------------------------------------------------------------------
+# -- the run ---------------------------------------------------------------------------------------
 
 
 def gaps(options: argparse.Namespace, methods: Methods, rows: metrics.Rows) -> dict[Any, float]:
-    """Of each text of ours that differs: how near a tie was where it parts."""
+    """For each of our texts that differs from plain decoding: the logit gap where they part."""
     of = {(one.category, one.id): one for one in options.asked}
     found = {}
     for run, method, key in metrics.different(rows):
         plain, other = rows[run, PLAIN][key], rows[run, method][key]
-        found[run, method, key] = gap(methods.engine, of[key], plain, other)
+        found[run, method, key] = parting_gap(methods.engine, of[key], plain, other)
     return found
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """The record of a whole run. ValueError, OSError, RuntimeError or WeightsError, one line."""
+    """The record of a whole run.
+
+    Raises ValueError, OSError, RuntimeError or WeightsError with a one-line message.
+    """
     began = perf_counter()
     with Methods(options) as methods:
         head = settings(options, methods)
         options.out = options.out or results_path("specbench", head["model"])
-        lines = begun(options, head)
-        with notes(options).open("a", encoding="utf-8") as file:
+        lines = open_notes(options, head)
+        with notes_path(options).open("a", encoding="utf-8") as file:
 
             def write(line: Row) -> None:
                 file.write(json.dumps(line) + "\n")
@@ -207,20 +214,22 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def arguments(argv: list[str] | None) -> argparse.Namespace:
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argument_parser("specbench", __doc__)
     add = parser.add_argument
     add("--questions", type=Path, help="JSONL: question_id, category, turns")
     add("--human-eval", type=Path, help="JSONL: task_id, prompt")
     add("--can-it-edit", type=Path, help="JSONL: id, before, after, tests, instruction_...")
-    add("--sample", type=int, default=0, help="questions of a category; 0: all")
-    add("--max-tokens", type=int, default=1024, help="of each answer")
+    add("--sample", type=int, default=0, help="questions per category; 0: all")
+    add("--max-tokens", type=int, default=1024, help="token limit of an answer")
     add("--methods", default=METHODS, help=f"default: {METHODS}")
     add("--runs", type=int, default=1)
-    add("--best", type=int, default=0, help="methods of the runs behind the first; 0: all")
-    add("--resume", action="store_true", help="go on where the same run was stopped")
-    add("--hot", action="store_true", help="what one question taught stays for the next ones")
-    add("--tie", type=float, default=TIE, help="logits nearer than this are a tie")
+    add(
+        "--best", type=int, default=0, help="fastest methods to measure after the first run; 0: all"
+    )
+    add("--resume", action="store_true", help="continue a stopped run")
+    add("--hot", action="store_true", help="keep what one question taught for the next ones")
+    add("--tie", type=float, default=TIE_LOGITS, help="logits closer than this are a tie")
     add("--model", default=None, help="default: the engine's own")
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--dtype", default="auto", help="of the engine: auto, f32, bf16, q8")
@@ -229,7 +238,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         default="auto",
         help="of transformers; auto: the engine's, beside q8 bf16 or f32",
     )
-    add("--threads", type=int, default=0, help="0: one a core")
+    add("--threads", type=int, default=0, help="0: one per core")
     add("--corpus", type=Path, help="for drafters that copy from one (`draftline train corpus`)")
     add("--no-library", action="store_true", help="without counts of the language's library")
     add("--answers", type=Path, help="folder for Spec-Bench's own answer files")
@@ -239,28 +248,28 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         value = getattr(options, name)
         if value < least:
             parser.error(f"--{name.replace('_', '-')} {value}: must be {least} or more")
-    if options.max_tokens > MOST:
-        parser.error(f"--max-tokens {options.max_tokens}: must be {MOST} or less")
+    if options.max_tokens > MAX_ANSWER_TOKENS:
+        parser.error(f"--max-tokens {options.max_tokens}: must be {MAX_ANSWER_TOKENS} or less")
     if options.hot and options.resume:
-        parser.error("--hot with --resume: what was learnt is gone: run it anew")
+        parser.error("--hot with --resume: what was learnt is gone: start again")
     if options.hf_dtype not in ("auto", "f32", "bf16"):
         parser.error(f"--hf-dtype {options.hf_dtype}: choose from auto, f32, bf16")
     readers = (("questions", questions.spec_bench), ("human_eval", questions.human_eval),
                ("can_it_edit", questions.can_it_edit))  # fmt: skip
     try:
-        wanted(options.methods)
+        parse_methods(options.methods)
         every = [one for name, read in readers if getattr(options, name)
                  for one in read(getattr(options, name))]  # fmt: skip
     except (ValueError, OSError) as error:
         parser.error(str(error))
     if not every:
-        parser.error("nothing to ask: name a file with --questions, --human-eval, --can-it-edit")
+        parser.error("no prompts: name a file with --questions, --human-eval, --can-it-edit")
     options.asked = questions.sample(every, options.sample)
     return options
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = arguments(argv)
+    options = parse_arguments(argv)
     try:
         record = run(options)
     except (ValueError, OSError, RuntimeError, WeightsError) as error:

@@ -12,7 +12,7 @@ HEADS = "method tokens/s median runs ratio recounted total decoding accepted tok
 
 
 def show(record: dict[str, Any]) -> None:
-    """The tables, what `auto` is beside the best, and what failed."""
+    """Print the tables, how `auto` compares with the best method, and what failed."""
     took = f"{record['seconds']} s in this session"
     console = report.console_with_header(
         record, 152, f"{record['max_tokens']} tokens at most; {took}"
@@ -41,7 +41,7 @@ def show(record: dict[str, Any]) -> None:
 
 
 def row(line: dict[str, Any]) -> list[str]:
-    """One method's cells."""
+    """The cells of one method."""
     text = "equal" if line["equal"] else f"{line['different']} differ, {line['near_ties']} by ties"
     if line["equal_to"] != "plain":
         text += f" ({line['equal_to']})"
@@ -64,7 +64,7 @@ def number(value: float | None) -> str:
 
 
 def draw(out: Path, record: dict[str, Any]) -> None:
-    """Speed-ups and accepted tokens by category, beside `out`."""
+    """Draw speedup and mean accepted tokens by category, beside `out`."""
     for name, label in (
         ("speedup", "speedup over plain decoding, with 95 % intervals"),
         ("mean_accepted", "mean accepted tokens per step, with 95 % intervals"),

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from bench.common import questions, tasks
 from bench.decode import decode, prefix_reuse
-from bench.decode.methods import LOOKUP as PromptLookup
-from bench.decode.methods import Run, relative_cost
+from bench.decode.methods import Run, lookup_drafter, relative_cost
 from engine.drafting import DraftContext
 from engine.drafting.methods.prompt_lookup import LONGEST, TOKENS
-from engine.model.cost_model import GRID, Cost
+from engine.model.cost_model import GRID, CostModel
 from engine.records import Draft
 from tests.bench.conftest import RunBench
 from tests.conftest import HashTarget, tiny_model
@@ -45,7 +44,7 @@ def looked_up(text: list[int], room: int) -> list[int]:
 @settings(max_examples=60, deadline=None)
 @given(FEW, st.lists(FEW, max_size=5), st.integers(0, 20))
 def test_prompt_lookup_is_its_rule(prompt: list[int], steps: list[list[int]], room: int) -> None:
-    drafter, context = PromptLookup(), DraftContext(prompt, room=room)
+    drafter, context = lookup_drafter(), DraftContext(prompt, room=room)
     drafter.begin(context)
     for committed in [[], *steps]:
         context.output += committed
@@ -82,7 +81,7 @@ def test_prompt_lookup_follows_the_law() -> None:
             passes += 1
         return context.output[:120], passes
 
-    (plain, many), (fast, few) = written(NullDrafter()), written(PromptLookup())
+    (plain, many), (fast, few) = written(NullDrafter()), written(lookup_drafter())
     assert plain == fast and few < many
 
 
@@ -142,7 +141,7 @@ def test_whole_files_are_asked_whole() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), min_size=1, max_size=20))
 def test_the_relative_cost_is_what_the_passes_cost(steps: list[tuple[int, int]]) -> None:
-    cost = Cost([float(rows) for rows in GRID])  # a pass of n tokens costs n
+    cost = CostModel([float(rows) for rows in GRID])  # a pass of n tokens costs n
     run = Run("", 1, 1, 1.0, 1.0, 10, tuple(steps))
     tokens = sum(gained for _, gained in steps)
     expected = sum(1 + drafted for drafted, _ in steps) / tokens

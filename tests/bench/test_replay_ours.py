@@ -202,7 +202,7 @@ def test_nothing_is_remembered_of_other_files() -> None:
 def test_a_node_costs_beta() -> None:
     cost = Linear(0.1)
     assert np.allclose(cost.table(999, 5), [1.0, 1.1, 1.2, 1.3, 1.4])
-    cost.saw(3, 0, 99.0)
+    cost.observe(3, 0, 99.0)
     assert cost(11) == pytest.approx(2.0)
 
 

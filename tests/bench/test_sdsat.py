@@ -56,10 +56,11 @@ def test_golden_figures(tmp_path: Path) -> None:
 
 
 def test_intervals_are_196_standard_errors() -> None:
-    lines = by_k(FOUND, lambda one: one.time)
-    assert lines["mean"] == [(0, 4.5), (5, 2.25)]
-    assert lines["95 %, high"][0] == (0, pytest.approx(4.5 + 1.96 * 0.5))
-    assert lines["95 %, low"][1] == (5, pytest.approx(2.25 - 1.96 * 0.25))
+    means = by_k(FOUND, lambda one: one.time)
+    assert means == {
+        0: pytest.approx((4.5, 4.5 - 1.96 * 0.5, 4.5 + 1.96 * 0.5)),
+        5: pytest.approx((2.25, 2.25 - 1.96 * 0.25, 2.25 + 1.96 * 0.25)),
+    }
 
 
 def test_a_changed_text_is_told() -> None:

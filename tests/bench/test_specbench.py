@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from bench.common import questions
-from bench.decode.methods import cut
+from bench.decode.methods import truncate_answer
 from bench.specbench import run, specbench
-from bench.specbench.run import wanted
+from bench.specbench.run import parse_methods
 from engine.drafting.methods import sdsat
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import prompt_of
@@ -50,8 +50,10 @@ def some(path: Path) -> Path:
 
 
 def test_methods_are_named_with_their_options() -> None:
-    assert wanted("hf,auto") == {"plain": "plain", "hf": "hf", "auto": "auto"}
-    found = wanted("sam:bias=0,factor=2,eagle2:head=/some/where/head,total=40,sam,hf-lookup,plain")
+    assert parse_methods("hf,auto") == {"plain": "plain", "hf": "hf", "auto": "auto"}
+    found = parse_methods(
+        "sam:bias=0,factor=2,eagle2:head=/some/where/head,total=40,sam,hf-lookup,plain"
+    )
     assert found == {
         "plain": "plain",
         "sam:bias=0,factor=2": "sam:bias=0,factor=2",
@@ -59,19 +61,19 @@ def test_methods_are_named_with_their_options() -> None:
         "sam": "sam",
         "hf-lookup": "hf-lookup",
     }
-    assert run.short("eagle2:head=/some/where/head,total=40") == "eagle2:head=head,total=40"
+    assert run.short_name("eagle2:head=/some/where/head,total=40") == "eagle2:head=head,total=40"
     with pytest.raises(ValueError, match=r"--methods guess: .*choose from plain, hf, hf-lookup"):
-        wanted("auto,guess")
+        parse_methods("auto,guess")
     with pytest.raises(ValueError, match="no option 'speed'"):
-        wanted("sam:speed=2")
+        parse_methods("sam:speed=2")
 
 
 def test_an_answer_of_transformers_ends_with_its_end_token(tmp_path: Path) -> None:
     """Tokens behind it are not counted, wherever in a pass it stands."""
     tokenizer = Tokenizer(tiny_model(tmp_path / "tiny"))
     (end,), words = tokenizer.eos, tokenizer.encode("left right")
-    assert cut([*words, end, *words], (), tokenizer) == (words, "left right")
-    assert cut(words, ("right",), tokenizer)[1] == "left "
+    assert truncate_answer([*words, end, *words], (), tokenizer) == (words, "left right")
+    assert truncate_answer(words, ("right",), tokenizer)[1] == "left "
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -84,7 +86,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def options(model: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(run, "MEASURING", 0.0)
+    monkeypatch.setattr(run, "MAX_MEASURE_S", 0.0)
     path = some(tmp_path / "questions.jsonl")
     return ["--questions", str(path), "--model", str(model), "--max-tokens", "12",
             "--threads", "1", "--dtype", "f32", "--no-library", "--methods", METHODS]  # fmt: skip
@@ -149,13 +151,13 @@ def test_a_run_ends_with_one_json_line(
 def test_a_killed_run_goes_on_where_it_was(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """kill -9 midway and a line cut in the middle: the same answers, none of them twice."""
+    """kill -9 midway, and a line cut in the middle: the same answers, none of them twice."""
     out, whole = tmp_path / "out.json", tmp_path / "whole.json"
     given = [*options, "--out", str(out)]
     code = (
         f"import sys; sys.stderr = sys.stdout; sys.path.insert(0, {str(ROOT)!r})\n"
         "from bench.specbench import run, specbench\n"
-        "run.MEASURING = 0.0\n"
+        "run.MAX_MEASURE_S = 0.0\n"
         f"specbench.main({given!r})"
     )
     killed_at(code, "3/4 ", tmp_path)
@@ -275,7 +277,7 @@ def test_what_cannot_be_answered_is_named_and_the_rest_goes_on(
     [
         (["--runs", "0"], "--runs 0: must be 1 or more"),
         (["--max-tokens", "4096"], "--max-tokens 4096: must be 2048 or less"),
-        (["--methods", "plain,guess"], "--methods guess: there is none"),
+        (["--methods", "plain,guess"], "--methods guess: unknown"),
         (["--questions", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--hot", "--resume"], "--hot with --resume"),
     ],
@@ -289,7 +291,7 @@ def test_bad_options_are_named(
     assert ended.value.code == 2 and says in capsys.readouterr().err.splitlines()[-1]
     with pytest.raises(SystemExit):
         specbench.main([])
-    assert "nothing to ask" in capsys.readouterr().err.splitlines()[-1]
+    assert "no prompts" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_method_that_lacks_something_is_refused_before_anything_runs(

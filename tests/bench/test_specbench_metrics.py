@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bench.common import questions
 from bench.common.stats import ratio_of_sums
-from bench.decode.methods import gains
+from bench.decode.methods import truncated_gains
 from bench.specbench import metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +131,7 @@ def test_auto_is_held_against_the_best_other_and_the_best_are_chosen() -> None:
 @given(st.lists(st.integers(1, 9), max_size=20), st.integers(0, 60))
 def test_steps_give_what_counts(steps: list[int], tokens: int) -> None:
     """No step gives tokens behind the end, and those before it give all that they did."""
-    found = gains(steps, tokens)
+    found = truncated_gains(steps, tokens)
     assert sum(found) == min(tokens, sum(steps)) and all(found)
     assert found[:-1] == steps[: len(found)][:-1]
 
