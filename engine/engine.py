@@ -196,7 +196,7 @@ class Engine:
         drafting = NullDrafter() if drafter is None else self._drafter(drafter, workspace, client)
         for event in generate(answer, target, drafting, cancelled):
             if isinstance(event, Step) and event.prefill:
-                cost.read(answer.chunk_tokens, event.seconds)
+                cost.observe_prefill(answer.chunk_tokens, event.seconds)
             if isinstance(event, Done) and answer.finished:  # before anybody sees the end
                 history.add(client, request.path, answer.output)
             yield event

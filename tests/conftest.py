@@ -120,10 +120,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def given_costs() -> Iterator[None]:
     """Engines know what a pass costs: nothing that they do depends on how busy this machine is,
     and nothing is measured in the background. tests/model/test_cost_measurement.py measures."""
-    from engine.model.cost_model import GRID, Cost
+    from engine.model.cost_model import GRID, CostModel
 
-    def given(file: Path, key: str) -> Cost:
-        cost = Cost([0.01] * len(GRID))  # drafts cost nothing: all that is likely enough is drafted
+    def given(file: Path, key: str) -> CostModel:
+        cost = CostModel([0.01] * len(GRID))  # drafting costs nothing here
         cost.measured = True
         return cost
 

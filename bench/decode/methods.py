@@ -2,8 +2,8 @@
 
 Decoding is timed without the prompt: tokens divided by the time since the prompt is in the KV
 cache. For Draftline this is the engine's own count of what it decodes after the prompt. In
-transformers and llama.cpp the prompt's own pass yields the first token, so it counts neither as a token nor as time.
-A pass is a forward that produced tokens.
+transformers and llama.cpp the prompt's own pass yields the first token, so it counts neither as a
+token nor as time. A pass is a forward that produced tokens.
 """
 
 from __future__ import annotations

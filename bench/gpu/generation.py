@@ -1,6 +1,6 @@
 """Decode a recorded edit on a GPU: Draftline and transformers, forced to write the recorded answer.
 
-Ours runs the engine's own loop with the product's drafter and shipped weights, without counts of
+ForcedDraftline runs the engine's own loop with the product's drafter and shipped weights, without counts of
 the language's library (these need a tokenizer). Decoding is timed without the prompt: ours by the
 engine's own count; of transformers the first token comes with the prompt's pass, so it counts
 neither as token nor as time.
@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from bench.gpu.edits import SURE, Answer, Forced, Recorded
-from bench.gpu.steps import wait
+from bench.gpu.edits import FORCED_LOGIT, ForcedTarget, RecordedAnswer, RecordedEdits
+from bench.gpu.steps import synchronize
 from engine.config import Config
 from engine.drafting import Drafter, NullDrafter
 from engine.drafting._drafting import Ngram, Recycling
@@ -29,12 +29,12 @@ from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.records import Done, Request, Step
 
-LOOKUP = 10  # transformers' prompt_lookup_num_tokens
+LOOKUP_TOKENS_PER_PASS = 10  # transformers' prompt_lookup_num_tokens
 
 
 @dataclass(frozen=True)
-class Played:
-    """`tokens` in `passes` took `seconds`, the prompt not among them."""
+class ForcedRun:
+    """`tokens` in `passes` took `seconds`, prompt excluded."""
 
     tokens: int
     passes: int
@@ -45,32 +45,32 @@ class Played:
         return self.tokens / self.seconds
 
 
-Way = Callable[[Answer], Played]
+Method = Callable[[RecordedAnswer], ForcedRun]
 
 
-class Ours:
-    """Draftline: its loop, its drafter or none."""
+class ForcedDraftline:
+    """Draftline's decoding loop, plain or with its drafter."""
 
-    def __init__(self, target: TorchTarget, recorded: Recorded, config: Config) -> None:
+    def __init__(self, target: TorchTarget, recorded: RecordedEdits, config: Config) -> None:
         self.target, self.recorded, self.config = target, recorded, config
-        self.cost: CostModel = known_cost(target)
+        self.cost: CostModel = measured_cost(target)
 
-    def plain(self, answer: Answer) -> Played:
+    def plain(self, answer: RecordedAnswer) -> ForcedRun:
         return self._play(answer, NullDrafter())
 
-    def draftline(self, answer: Answer) -> Played:
-        model = NextTokenModel(self.recorded.vocabulary, NoLibrary(), load_weights())  # type: ignore[arg-type]
+    def draftline(self, answer: RecordedAnswer) -> ForcedRun:
+        model = NextTokenModel(self.recorded.vocabulary, EmptyLibrary(), load_weights())  # type: ignore[arg-type]
         table = Recycling(self.target.vocab, WIDTH)
         return self._play(
             answer, NextTokenDrafter(model, self.cost, self.config.budget, None, table)
         )
 
-    def _play(self, answer: Answer, drafter: Drafter) -> Played:
-        """RuntimeError where the text is not the recorded one."""
+    def _play(self, answer: RecordedAnswer, drafter: Drafter) -> ForcedRun:
+        """Decode an answer. Raises RuntimeError if the text is not the recorded one."""
         prompt = Prompt(
             answer.prompt, answer.predictions, max_tokens=len(answer.output), whole=answer.whole
         )
-        forced = Forced(self.target, answer)
+        forced = ForcedTarget(self.target, answer)
         written = Generation(Request("complete"), prompt, self.recorded, forced.context)  # type: ignore[arg-type]
         loop = generate(written, forced, drafter)
         passes = 0
@@ -80,29 +80,31 @@ class Ours:
             elif isinstance(event, Done):
                 usage = event.usage
         if not written.finished or written.output != answer.output:
-            raise RuntimeError(f"{answer.id}: another text than the recorded one")
-        return Played(usage.completion_tokens, passes, usage.decode_seconds)
+            raise RuntimeError(f"{answer.id}: the text differs from the recorded one")
+        return ForcedRun(usage.completion_tokens, passes, usage.decode_seconds)
 
 
-class NoLibrary:
-    """Counts of no library."""
+class EmptyLibrary:
+    """No n-gram counts."""
 
     ngram = Ngram()
 
 
-def known_cost(target: TorchTarget) -> CostModel:
-    """What passes cost here, measured as the engine does it while nothing is asked."""
+def measured_cost(target: TorchTarget) -> CostModel:
+    """The cost of passes here, measured as the idle engine does."""
     cost = guess(target)
-    if target.device.type == "cuda":  # a CPU only tries the code, and takes long to settle
+    if target.device.type == "cuda":  # on a CPU this would take long
         for _ in measure(target, cost):
             pass
     return cost
 
 
-class Theirs:
-    """transformers' `generate`, greedy, with its processors as the only thing added: they force the
-    recorded token. `lookup`: with prompt lookup. `room`: with a static cache of so many tokens,
-    which on a card makes it run under torch.compile (reduce-overhead)."""
+class ForcedTransformers:
+    """transformers' `generate`, greedy, with a logits processor that forces the recorded token.
+
+    lookup: use prompt lookup. room: use a static cache of that many tokens, with which generation
+    runs under torch.compile (reduce-overhead) on a GPU.
+    """
 
     def __init__(self, model: Any, lookup: bool = False, room: int = 0) -> None:
         self.model, self.lookup, self.cache = model, lookup, None
@@ -111,7 +113,7 @@ class Theirs:
 
             self.cache = StaticCache(config=model.config, max_cache_len=room)
 
-    def __call__(self, answer: Answer) -> Played:
+    def __call__(self, answer: RecordedAnswer) -> ForcedRun:
         from transformers import GenerationConfig
 
         device = self.model.device
@@ -121,7 +123,7 @@ class Theirs:
 
         def clock(ids: Any, scores: Any, **_: Any) -> Any:
             if not times or ids.shape[1] >= len(answer.prompt) + len(answer.output):
-                wait(device)
+                synchronize(device)
             times.append(perf_counter())
             lengths.append(ids.shape[1])
             return torch.zeros(ids.shape[0], dtype=torch.bool, device=device)
@@ -129,13 +131,13 @@ class Theirs:
         settings = GenerationConfig(
             do_sample=False,
             max_new_tokens=len(answer.output),
-            prompt_lookup_num_tokens=LOOKUP if self.lookup else None,
+            prompt_lookup_num_tokens=LOOKUP_TOKENS_PER_PASS if self.lookup else None,
         )
         kept = {}
         with torch.inference_mode():
             if self.cache is not None:
                 self.cache.reset()
-                kept = {"past_key_values": self.cache}  # another one would be compiled for anew
+                kept = {"past_key_values": self.cache}  # a new one would be compiled for again
             out = self.model.generate(
                 ids,
                 **kept,
@@ -145,23 +147,24 @@ class Theirs:
                 stopping_criteria=[clock],
             )
         if out[0, len(answer.prompt) :].tolist() != answer.output:
-            raise RuntimeError(
-                f"{answer.id}: transformers wrote another text than the recorded one"
-            )
+            raise RuntimeError(f"{answer.id}: transformers' text differs from the recorded one")
         # The first token comes with the prompt's own pass.
         first = lengths[0] - len(answer.prompt)
-        return Played(len(answer.output) - first, len(times) - 1, times[-1] - times[0])
+        return ForcedRun(len(answer.output) - first, len(times) - 1, times[-1] - times[0])
 
     @staticmethod
-    def _forcing(answer: Answer, device: torch.device) -> Any:
-        """Adds to the recorded token's logit. Forbidding the others would tell prompt lookup what
-        is right: it asks the processors about its candidates."""
+    def _forcing(answer: RecordedAnswer, device: torch.device) -> Any:
+        """A processor that raises the recorded token's logit.
+
+        Forbidding all others would reveal the answer to prompt lookup, which applies processors to
+        its candidates.
+        """
         truth, start = torch.tensor(answer.output, device=device), len(answer.prompt)
 
         def force(ids: Any, scores: Any) -> Any:
             place = ids.shape[1] - start
             if place < len(truth):
-                scores.index_fill_(1, truth[place : place + 1], SURE)
+                scores.index_fill_(1, truth[place : place + 1], FORCED_LOGIT)
             return scores
 
         return force

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from engine.drafting.draft_length import ConstantLength
     from engine.drafting.methods.datastore import Datastore
     from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
-    from engine.model.cost_model import Cost
+    from engine.model.cost_model import CostModel
     from engine.prompts.tokenizer import Tokenizer
     from index.workspace.workspace import Workspace
 
@@ -36,7 +36,7 @@ class EngineParts:
     config: Config
     target: Any  # engine.model.torch_target.TorchTarget
     tokenizer: Tokenizer
-    cost: Cost
+    cost: CostModel
     model: NextTokenModel
     history: AnswerHistory
     lengths: list[ConstantLength] = field(default_factory=list)  # schedules shared by answers

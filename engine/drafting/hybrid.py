@@ -13,7 +13,7 @@ from engine.drafting import DraftContext, NullDrafter
 from engine.drafting.draft_length import AdaptiveLength
 from engine.drafting.draft_model import DraftModel
 from engine.drafting.next_token import NextTokenDrafter
-from engine.model.cost_model import Cost
+from engine.model.cost_model import CostModel
 from engine.records import Draft
 
 ASSUMED_SPEEDUP = 1.5  # over plain decoding, of a smaller model that was not measured yet
@@ -28,7 +28,7 @@ class HybridDrafter(NullDrafter):
         copier: NextTokenDrafter,
         model: DraftModel,
         lengths: AdaptiveLength,
-        cost: Cost,
+        cost: CostModel,
     ) -> None:
         """`lengths`: the schedule of `model`."""
         self.copier, self.model, self.lengths, self.cost = copier, model, lengths, cost

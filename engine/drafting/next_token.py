@@ -22,7 +22,7 @@ from engine.drafting._drafting import Drafter as Native
 from engine.drafting._drafting import Recycling, Vocabulary, Weights
 from engine.drafting.methods.token_recycling import update_table
 from engine.drafting.stdlib_ngram import StdlibNgram
-from engine.model.cost_model import Cost
+from engine.model.cost_model import CostModel
 from engine.records import Draft
 from index._core import Tree
 from index.records import Span
@@ -71,7 +71,7 @@ class NextTokenDrafter(NullDrafter):
     def __init__(
         self,
         model: NextTokenModel,
-        cost: Cost,
+        cost: CostModel,
         budget: int,
         workspace: Workspace | None = None,
         recycling: Recycling | None = None,
@@ -134,7 +134,7 @@ class NextTokenDrafter(NullDrafter):
         if self.recycling is not None and scores is not None:
             tokens = [self.last, *draft.tokens]
             update_table(self.recycling, tokens, scores.logits, scores.likely)
-        self.cost.saw(1 + len(draft), self.cached, seconds)
+        self.cost.observe(1 + len(draft), self.cached, seconds)
 
     def _query_workspace(self, context: DraftContext) -> None:
         """Pass on what follows the last tokens in the workspace's files."""

@@ -1,9 +1,10 @@
-"""Cost: this machine's time of a forward pass by its tokens and by what is in the cache.
+"""CostModel: how long a forward pass takes on this machine, by its rows and the cached tokens.
 
-Two things are known apart. The *shape*, how much longer a pass over n tokens takes than one over
-a single token, decides how much is drafted: it is measured once, in the background, and corrected
-by what is seen. The *pace*, how fast the machine is just now, falls out of every comparison of two
-drafts; it is taken off what is seen, so a busy minute is not learnt as a property of long passes.
+Two things are kept apart. The *shape*, how much longer a pass over n rows takes than one over a
+single row, decides how much is drafted. It is measured once in the background and corrected by
+observed passes. The *pace*, how fast the machine is right now, cancels out of every comparison of
+two drafts. It is factored out of observations, so a busy minute is not learnt as a property of long
+passes.
 """
 
 from __future__ import annotations
@@ -32,29 +33,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GRID = (1, 2, 4, 8, 16, 32, 64)  # tokens of a pass that are measured
-POINTS = (*GRID, 128, 192)  # those whose shape is corrected; between them, linear
-NEAR, FAR = 256, 2048  # tokens in the cache while it is measured
-FAR_GRID = (1, 32)  # tokens of a pass that are measured there
-SETTLED = 0.05  # measuring ends with a round in which no point got faster by so much
-PATIENCE = 3.0  # seconds of rounds after which a machine that does not settle is left alone,
-PAUSES = (0.0, 30.0, 120.0, 600.0)  # and seconds until each further try
-BUCKET = 256  # contexts that share a table
-TABLE = 256  # tokens that a table holds at least
-FRESH = 16  # observed passes after which tables are made anew
-PACE = 15  # passes whose median is the pace
-WEIGHT = 0.1  # of one observed pass against what is known
-STEP, MOST = 0.01, 0.5  # in logarithms: the most that one pass, and all of them, correct
-USUAL = (1.0, 1.02, 1.08, 1.25, 1.6, 2.6, 4.8)  # by GRID, of a CPU: until it was measured
+GRID = (1, 2, 4, 8, 16, 32, 64)  # rows of the measured passes
+POINTS = (*GRID, 128, 192)  # rows with a correction of their own; linear in between
+NEAR_TOKENS, FAR_TOKENS = 256, 2048  # cached while measuring
+FAR_GRID = (1, 32)  # rows of the passes measured with FAR_TOKENS
+SETTLED = 0.05  # measuring ends when no point gets faster by this share in a round
+MAX_ROUND_SECONDS = 3.0  # of measuring a machine that does not settle, per try
+PAUSES_SECONDS = (0.0, 30.0, 120.0, 600.0)  # before each try
+CONTEXT_BUCKET = 256  # cached tokens that share a table
+MIN_TABLE_ROWS = 256
+REFRESH_PASSES = 16  # observed passes until tables are computed anew
+PACE_PASSES = 15  # whose median is the pace
+WEIGHT = 0.1  # of one observed pass
+# Largest correction by one pass and by all of them, as logarithms of factors.
+MAX_STEP, MAX_BEND = 0.01, 0.5
+# Used until this machine has been measured: pass times by GRID in units of a one-row pass.
+USUAL = (1.0, 1.02, 1.08, 1.25, 1.6, 2.6, 4.8)
 USUAL_GPU = (1.0, 1.0, 1.0, 1.02, 1.05, 1.1, 1.2)
-USUAL_GROWTH = (1.5e-4, 4e-5)  # of one token's time: a token in the cache, the same a row
+USUAL_GROWTH = (1.5e-4, 4e-5)  # per cached token: of the pass, and of each row
 USUAL_GROWTH_GPU = (1e-5, 1e-7)
 Table = NDArray[np.float64]
 
 
-class Cost:
-    """Seconds of a pass over n tokens with `context` tokens in the cache, on the machine as it was
-    measured. Never falls with n. One thread at a time. `reading`: seconds a token of a prompt."""
+class CostModel:
+    """Expected seconds of a forward pass, by rows and cached tokens; never falls with rows.
+    `reading`: seconds per token of prefill. One thread at a time."""
 
     def __init__(
         self,
@@ -62,47 +65,47 @@ class Cost:
         reading: float | None = None,
         growth: tuple[float, float] = (0.0, 0.0),
     ) -> None:
-        """`seconds` by GRID at an empty cache. `growth`: seconds that a token in the cache adds to
-        a pass, and to each of its rows."""
+        """`seconds` by GRID with an empty cache. `growth`: seconds that a cached token adds to a
+        pass, and to each of its rows."""
         self.measured = self.has_read = False
         self.learn(seconds, growth)
         last = float(self.seconds[len(GRID) - 1])
         self.reading = last / GRID[-1] if reading is None else reading
 
     def learn(self, seconds: Sequence[float], growth: tuple[float, float]) -> None:
-        """Take what was measured; corrections of what was known before are dropped."""
+        """Take new measurements and drop all corrections."""
         known = list(seconds) + [seconds[-1] * point / GRID[-1] for point in POINTS[len(GRID) :]]
-        # Whatever disturbs a pass makes it slower, so a time above that of a longer pass is wrong.
+        # Disturbances only make passes slower, so a time above that of a longer pass is wrong.
         self.seconds: Table = np.minimum.accumulate(np.array(known[::-1], np.float64))[::-1]
         self.growth = growth
-        self._ratios: deque[float] = deque(maxlen=PACE)
+        self._ratios: deque[float] = deque(maxlen=PACE_PASSES)
         self._seen = 0
         self.correct([0.0] * len(POINTS))
 
     def correct(self, bend: list[float]) -> None:
-        """Take corrections by POINTS: logarithms of factors."""
+        """Set the corrections by POINTS, as logarithms of factors."""
         self.bend = bend
         self._factors = np.exp(bend)
         self._tables: dict[int, Table] = {}
 
     def __call__(self, rows: int, context: int = 0) -> float:
-        """Seconds of a pass over `rows` tokens."""
+        """Seconds of a pass over `rows` rows."""
         return float(self._table(context, rows)[rows - 1])
 
     def table(self, context: int, most: int) -> Table:
-        """Seconds [most] of a pass over 1, 2, ... `most` tokens."""
+        """Seconds [most] of passes over 1, 2, ... `most` rows."""
         return self._table(context, most)[:most].copy()
 
     @property
     def pace(self) -> float:
-        """How many times as long as in the table the last passes took."""
+        """How much longer than expected the last passes took, as a factor."""
         return exp(median(self._ratios)) if self._ratios else 1.0
 
     def _table(self, context: int, most: int) -> Table:
-        bucket = context // BUCKET
+        bucket = context // CONTEXT_BUCKET
         known = self._tables.get(bucket)
         if known is None or len(known) < most:
-            known = self._computed((bucket + 0.5) * BUCKET, max(most, TABLE))
+            known = self._computed((bucket + 0.5) * CONTEXT_BUCKET, max(most, MIN_TABLE_ROWS))
             self._tables[bucket] = known
         return known
 
@@ -116,23 +119,23 @@ class Cost:
         whole = base + factors * context * (self.growth[0] + self.growth[1] * rows)
         return np.asarray(np.maximum.accumulate(whole), np.float64)
 
-    def saw(self, rows: int, context: int, seconds: float) -> None:
-        """A pass took `seconds`. What it says beside the pace of the passes around it corrects the
-        nearest points by STEP at most, however slow it was."""
+    def observe(self, rows: int, context: int, seconds: float) -> None:
+        """A pass took `seconds`. Its deviation from the current pace corrects the nearest points by
+        MAX_STEP at most, however slow it was."""
         ratio = log(max(seconds, 1e-9) / self(rows, context))
         self._ratios.append(ratio)
-        off = min(max(WEIGHT * (ratio - median(self._ratios)), -STEP), STEP)
+        off = min(max(WEIGHT * (ratio - median(self._ratios)), -MAX_STEP), MAX_STEP)
         low = min(bisect_right(POINTS, rows), len(POINTS) - 1) - 1
         share = min((rows - POINTS[low]) / (POINTS[low + 1] - POINTS[low]), 1.0)
         for point, weight in ((low, 1.0 - share), (low + 1, share)):
-            self.bend[point] = min(max(self.bend[point] + weight * off, -MOST), MOST)
+            self.bend[point] = min(max(self.bend[point] + weight * off, -MAX_BEND), MAX_BEND)
         self._seen += 1
-        if self._seen % FRESH == 0:
+        if self._seen % REFRESH_PASSES == 0:
             self.correct(self.bend)
 
-    def read(self, tokens: int, seconds: float) -> None:
-        """So many tokens of a prompt were read in one pass; few say little about many. Slow passes
-        count less than fast ones: a machine that is busy for a while is not a slow machine."""
+    def observe_prefill(self, tokens: int, seconds: float) -> None:
+        """A prefill pass over `tokens` tokens took `seconds`; short ones are ignored. Slow passes
+        weigh less than fast ones: a busy machine is not a slow machine."""
         if tokens >= GRID[-1]:
             self.has_read = True
             off = min(max(seconds / (tokens * self.reading), 0.5), 2.0) - 1.0
@@ -142,31 +145,31 @@ class Cost:
 # -- measuring -----------------------------------------------------------------------------------
 
 
-def guess(target: TorchTarget) -> Cost:
-    """The usual shape, at the pace of one token on this machine: two passes."""
+def guess(target: TorchTarget) -> CostModel:
+    """The usual shape, scaled by the time of a one-row pass here; runs two passes."""
     cpu = target.device.type == "cpu"
     usual, growth = (USUAL, USUAL_GROWTH) if cpu else (USUAL_GPU, USUAL_GROWTH_GPU)
     probe = scratch(target, 1)
     one = min(timed(probe, 1, 1) for _ in range(2))
-    return Cost([one * times for times in usual], None, (one * growth[0], one * growth[1]))
+    return CostModel([one * times for times in usual], None, (one * growth[0], one * growth[1]))
 
 
-def measure(target: TorchTarget, cost: Cost) -> Iterator[float]:
-    """Time passes, one a turn, until they get no faster; then `cost` knows. Yields the seconds to
-    wait before the next turn. The target's sequences are left alone, so requests may run between
-    two turns; what disturbs a pass makes it slower, so the fastest of each counts."""
-    near, far = (min(tokens, target.context // 4) for tokens in (NEAR, FAR))
+def measure(target: TorchTarget, cost: CostModel) -> Iterator[float]:
+    """Time passes, one per turn, until they get no faster, and teach `cost`. Yields the seconds to
+    wait before the next turn. Requests may run between two turns: the target's sequences are left
+    alone, and only the fastest pass of each size counts."""
+    near, far = (min(tokens, target.context // 4) for tokens in (NEAR_TOKENS, FAR_TOKENS))
     if near < GRID[-1]:
-        logger.warning("a context of %d is too short to measure what a pass costs", target.context)
+        logger.warning("a context of %d tokens is too short to measure pass times", target.context)
         return
     passes = [(near, rows) for rows in GRID] + [(far, rows) for rows in FAR_GRID if far > near]
     best: dict[tuple[int, int], float] = {}
     settled = False
-    for pause in PAUSES:
+    for pause in PAUSES_SECONDS:
         yield pause
         probe, spent = scratch(target, far), 0.0
         yield 0.0
-        while not settled and spent < PATIENCE:
+        while not settled and spent < MAX_ROUND_SECONDS:
             settled = bool(best)
             for one in passes:
                 seconds = timed(probe, *one)
@@ -179,7 +182,9 @@ def measure(target: TorchTarget, cost: Cost) -> Iterator[float]:
         if settled:
             break
     near_by = {rows: best[near, rows] for rows in GRID}
-    growth = grown(near_by, {rows: best.get((far, rows), 0.0) for rows in FAR_GRID}, far - near)
+    growth = growth_per_token(
+        near_by, {rows: best.get((far, rows), 0.0) for rows in FAR_GRID}, far - near
+    )
     cost.learn(
         [max(t - near * (growth[0] + growth[1] * n), 0.1 * t) for n, t in near_by.items()], growth
     )
@@ -188,8 +193,10 @@ def measure(target: TorchTarget, cost: Cost) -> Iterator[float]:
     cost.measured = settled
 
 
-def grown(near: dict[int, float], far: dict[int, float], tokens: int) -> tuple[float, float]:
-    """Seconds that each of `tokens` more in the cache adds to a pass, and to each of its rows."""
+def growth_per_token(
+    near: dict[int, float], far: dict[int, float], tokens: int
+) -> tuple[float, float]:
+    """Seconds that each of `tokens` more cached tokens adds to a pass, and to each of its rows."""
     if tokens <= 0:
         return 0.0, 0.0
     first, last = FAR_GRID[0], FAR_GRID[-1]
@@ -199,17 +206,17 @@ def grown(near: dict[int, float], far: dict[int, float], tokens: int) -> tuple[f
 
 
 def scratch(target: TorchTarget, context: int) -> TorchTarget:
-    """The same model with one sequence of its own: `context` tokens, room for GRID's last."""
+    """The same model with a pool of its own that has one sequence of `context` tokens."""
     probe = copy(target)
     probe.pool = probe.pool.empty()
     probe.begin([1] * (context + 1), GRID[-1])
     for part in probe.sequence.cache:
-        part.fill_(0.1)  # pages that were never written would be read too fast
+        part.fill_(0.1)  # untouched memory pages would be read too fast
     return probe
 
 
 def timed(probe: TorchTarget, context: int, rows: int) -> float:
-    """Seconds of one pass over `rows` tokens, choosing a token included."""
+    """Seconds of one pass over `rows` rows, choosing a token included."""
     from engine.records import Draft
 
     draft = Draft()
@@ -221,28 +228,28 @@ def timed(probe: TorchTarget, context: int, rows: int) -> float:
     return perf_counter() - start
 
 
-# -- kept for the next start -----------------------------------------------------------------------
+# -- stored for the next start ----------------------------------------------------------------------
 
 
 def processor() -> str:
-    """The processor's name, as far as the system tells."""
+    """The processor's name, as the system reports it."""
     info = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
     return found.group(1) if found else platform.processor() or platform.machine()
 
 
-def remembered(file: Path, key: str) -> Cost | None:
-    """The cost kept in `file` (JSON) under `key`; None where there is none that can be used."""
+def remembered(file: Path, key: str) -> CostModel | None:
+    """The cost model stored in `file` (JSON) under `key`; None if missing or invalid."""
     try:
         known: dict[str, Any] = json.loads(file.read_text("utf-8"))[key]
         seconds, growth, bend = (
             [float(x) for x in known[name]] for name in ("seconds", "growth", "bend")
         )
-        cost = Cost(seconds[: len(GRID)], float(known["reading"]), (growth[0], growth[1]))
+        cost = CostModel(seconds[: len(GRID)], float(known["reading"]), (growth[0], growth[1]))
         values = [*seconds, cost.reading]
         usable = len(seconds) == len(bend) == len(POINTS) and all(0 < x < 1e6 for x in values)
         usable = usable and all(0 <= x < 1e6 for x in growth)
-        if not usable or not all(abs(x) <= MOST for x in bend):
+        if not usable or not all(abs(x) <= MAX_BEND for x in bend):
             return None
         cost.correct(bend)
         cost.measured = known["measured"] is True
@@ -251,8 +258,8 @@ def remembered(file: Path, key: str) -> Cost | None:
     return cost
 
 
-def remember(file: Path, key: str, cost: Cost) -> None:
-    """Keep a cost for the next start. A folder that cannot be written is only logged."""
+def remember(file: Path, key: str, cost: CostModel) -> None:
+    """Store a cost model for the next start. A failure to write is only logged."""
     try:
         known = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
@@ -272,4 +279,4 @@ def remember(file: Path, key: str, cost: Cost) -> None:
             json.dump(known, out, indent=1)
         Path(name).replace(file)
     except OSError as error:
-        logger.warning("%s: cannot keep what a pass costs here: %s", file, error.strerror)
+        logger.warning("%s: cannot store pass times: %s", file, error.strerror)

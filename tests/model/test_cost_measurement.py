@@ -171,7 +171,7 @@ def test_the_library_is_counted_while_measuring_waits_for_calm(
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "one.py").write_text(TEXT * 50, "utf-8")
     monkeypatch.setattr(
-        "engine.model.cost_model.PAUSES", (3600.0,)
+        "engine.model.cost_model.PAUSES_SECONDS", (3600.0,)
     )  # a machine that is busy for an hour
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / "lib"))
     with Engine(Config(model=str(tiny("llama")), threads=2)) as engine:

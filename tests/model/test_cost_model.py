@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from engine import Config
 from engine.model.cost_model import (
-    BUCKET,
+    CONTEXT_BUCKET,
     GRID,
-    MOST,
+    MAX_BEND,
+    MAX_STEP,
     POINTS,
-    STEP,
-    Cost,
-    grown,
+    CostModel,
+    growth_per_token,
     guess,
     measure,
     remember,
@@ -33,14 +33,14 @@ from engine.model.torch_target import TorchTarget
 RISING = (10.0, 10.5, 11.0, 13.0, 17.0, 26.0, 45.0)
 TIMES = st.floats(1e-3, 10.0)
 COSTS = st.builds(
-    Cost,
+    CostModel,
     st.lists(TIMES, min_size=len(GRID), max_size=len(GRID)),
     growth=st.tuples(st.floats(0, 1e-4), st.floats(0, 1e-4)),
 )
 SEEN = st.lists(st.tuples(st.integers(1, 300), st.integers(0, 9000), TIMES), max_size=60)
 
 
-def shape(cost: Cost) -> np.ndarray[Any, Any]:
+def shape(cost: CostModel) -> np.ndarray[Any, Any]:
     """Log of each point's time beside that of the first."""
     times = cost.seconds * np.exp(cost.bend)
     return np.asarray(np.log(times / times[0]))
@@ -52,19 +52,21 @@ def shape(cost: Cost) -> np.ndarray[Any, Any]:
 @settings(deadline=None)
 @given(COSTS, SEEN, st.integers(0, 9000), st.integers(1, 400))
 def test_a_table_never_falls_whatever_was_seen(
-    cost: Cost, seen: list[tuple[int, int, float]], context: int, most: int
+    cost: CostModel, seen: list[tuple[int, int, float]], context: int, most: int
 ) -> None:
     for one in seen:
-        cost.saw(*one)
+        cost.observe(*one)
     table = cost.table(context, most)
     assert table.shape == (most,) and table.dtype == np.float64
     assert (table > 0).all() and (np.diff(table) >= 0).all()
     assert [cost(n + 1, context) for n in range(most)] == table.tolist()
-    assert (cost.table(context + BUCKET, most) >= table).all(), "more in the cache costs more"
+    assert (cost.table(context + CONTEXT_BUCKET, most) >= table).all(), (
+        "more in the cache costs more"
+    )
 
 
 def test_between_the_points_and_beyond_them_it_is_linear() -> None:
-    cost = Cost(RISING)
+    cost = CostModel(RISING)
     table = cost.table(0, 300)
     for place, rows in enumerate(GRID):
         assert table[rows - 1] == pytest.approx(RISING[place])
@@ -75,19 +77,19 @@ def test_between_the_points_and_beyond_them_it_is_linear() -> None:
 
 
 def test_time_grows_with_the_cache_by_the_pass_and_by_its_rows() -> None:
-    cost = Cost(RISING, growth=(0.01, 0.002))
-    near, far = cost.table(100, 200), cost.table(100 + 8 * BUCKET, 200)
-    assert far - near == pytest.approx(8 * BUCKET * (0.01 + 0.002 * np.arange(1, 201)))
+    cost = CostModel(RISING, growth=(0.01, 0.002))
+    near, far = cost.table(100, 200), cost.table(100 + 8 * CONTEXT_BUCKET, 200)
+    assert far - near == pytest.approx(8 * CONTEXT_BUCKET * (0.01 + 0.002 * np.arange(1, 201)))
 
 
 def test_a_table_is_the_reader_s_own() -> None:
-    cost = Cost(RISING)
+    cost = CostModel(RISING)
     cost.table(0, 64)[:] = 0.0
     assert cost(1) == RISING[0]
 
 
 def test_a_time_above_that_of_a_longer_pass_is_not_believed() -> None:
-    cost = Cost([14.0, 9.0, 12.0, 12.0, 90.0, 30.0, 60.0])
+    cost = CostModel([14.0, 9.0, 12.0, 12.0, 90.0, 30.0, 60.0])
     assert [cost(n) for n in GRID] == [9, 9, 12, 12, 30, 30, 60]
 
 
@@ -97,13 +99,13 @@ def test_a_time_above_that_of_a_longer_pass_is_not_believed() -> None:
 @settings(max_examples=60, deadline=None)
 @given(COSTS, SEEN, st.floats(0.01, 100.0))
 def test_how_fast_the_machine_is_does_not_matter(
-    cost: Cost, seen: list[tuple[int, int, float]], factor: float
+    cost: CostModel, seen: list[tuple[int, int, float]], factor: float
 ) -> None:
     """The same passes on a machine that many times as slow teach the same shape."""
-    other = Cost(cost.seconds[: len(GRID)].tolist(), growth=cost.growth)
+    other = CostModel(cost.seconds[: len(GRID)].tolist(), growth=cost.growth)
     for rows, context, seconds in seen:
-        cost.saw(rows, context, seconds)
-        other.saw(rows, context, seconds * factor)
+        cost.observe(rows, context, seconds)
+        other.observe(rows, context, seconds * factor)
     assert other.bend == pytest.approx(cost.bend, abs=1e-6)
     if seen:
         assert other.pace == pytest.approx(cost.pace * factor)
@@ -115,16 +117,16 @@ def test_how_fast_the_machine_is_does_not_matter(
     st.dictionaries(st.integers(0, 16), st.floats(2.0, 1e6), max_size=16),
 )
 def test_slow_passes_do_not_move_the_shape(rows: list[int], slow: dict[int, float]) -> None:
-    """At most every seventh pass is slow, however much: the shape moves by STEP for each at most,
+    """At most every seventh pass is slow, however much: the shape moves by MAX_STEP for each at most,
     and never by more than if all were about its limit."""
-    cost = Cost(RISING)
+    cost = CostModel(RISING)
     before = shape(cost)
     for place, count in enumerate(rows):
         factor = slow.get(place // 7, 1.0) if place % 7 == 6 else 1.0
-        cost.saw(count, 500, Cost(RISING)(count, 500) * factor)
+        cost.observe(count, 500, CostModel(RISING)(count, 500) * factor)
     outliers = sum(place % 7 == 6 and place // 7 in slow for place in range(len(rows)))
     moved = np.abs(shape(cost) - before).max()
-    assert moved <= 2 * STEP * outliers + 1e-9  # a point and the first one
+    assert moved <= 2 * MAX_STEP * outliers + 1e-9  # a point and the first one
     assert moved < 0.12
 
 
@@ -132,7 +134,7 @@ def test_a_busy_minute_is_not_unlearnt_shape() -> None:
     """Passes that take three times as long for a while, in which long passes suffer most, and
     noise all the time: afterwards the shape is what it was."""
     chance = random.Random(3)
-    cost, true = Cost(RISING), Cost(RISING)
+    cost, true = CostModel(RISING), CostModel(RISING)
 
     def run(passes: int, busy: bool) -> None:
         for _ in range(passes):
@@ -140,7 +142,7 @@ def test_a_busy_minute_is_not_unlearnt_shape() -> None:
             noise = chance.lognormvariate(0, 0.1) * (3.0 if busy else 1.0)
             if busy and chance.random() < 0.3:
                 noise *= 4
-            cost.saw(rows, 500, true(rows, 500) * noise)
+            cost.observe(rows, 500, true(rows, 500) * noise)
 
     run(200, busy=False)
     run(600, busy=True)
@@ -150,11 +152,11 @@ def test_a_busy_minute_is_not_unlearnt_shape() -> None:
 
 
 def test_a_wrong_shape_is_corrected() -> None:
-    cost, true = Cost([10.0] * 7), Cost([10, 10, 10, 10, 12, 14, 16])
+    cost, true = CostModel([10.0] * 7), CostModel([10, 10, 10, 10, 12, 14, 16])
     ratio = true(64) / true(1)
     for _ in range(100):
         for rows in (1, 64, 1, 1, 40):
-            cost.saw(rows, 0, 3 * true(rows))
+            cost.observe(rows, 0, 3 * true(rows))
     assert cost(64) / cost(1) == pytest.approx(ratio, rel=0.1)
     assert cost.pace == pytest.approx(3 * true(1) / cost(1), rel=0.1)
 
@@ -162,25 +164,25 @@ def test_a_wrong_shape_is_corrected() -> None:
 @settings(max_examples=30, deadline=None)
 @given(SEEN.filter(bool))
 def test_corrections_have_a_limit(seen: list[tuple[int, int, float]]) -> None:
-    cost = Cost(RISING)
+    cost = CostModel(RISING)
     for one in seen * 10:
-        cost.saw(*one)
-    assert max(map(abs, cost.bend)) <= MOST
+        cost.observe(*one)
+    assert max(map(abs, cost.bend)) <= MAX_BEND
 
 
 def test_the_pace_of_reading_is_learnt_from_long_passes() -> None:
-    cost = Cost([1.0] * 6 + [6.4])
+    cost = CostModel([1.0] * 6 + [6.4])
     assert cost.reading == pytest.approx(0.1)
-    cost.read(8, 100.0)  # too few to tell
+    cost.observe_prefill(8, 100.0)  # too few to tell
     assert cost.reading == pytest.approx(0.1)
     for _ in range(6):
-        cost.read(128, 128 * 0.2)  # busy for a moment
+        cost.observe_prefill(128, 128 * 0.2)  # busy for a moment
     assert cost.reading < 0.14
     for _ in range(400):
-        cost.read(128, 128 * 0.4)  # slow for good
+        cost.observe_prefill(128, 128 * 0.4)  # slow for good
     assert cost.reading == pytest.approx(0.4, rel=0.05)
     for _ in range(30):
-        cost.read(128, 128 * 0.1)
+        cost.observe_prefill(128, 128 * 0.1)
     assert cost.reading == pytest.approx(0.1, rel=0.05)
 
 
@@ -191,12 +193,12 @@ def test_the_pace_of_reading_is_learnt_from_long_passes() -> None:
 def test_growth_is_found_again(once: float, row: float, tokens: int) -> None:
     near = {1: 0.5, 32: 0.9}
     far = {n: time + tokens * (once + row * n) for n, time in near.items()}
-    assert grown(near, far, tokens) == pytest.approx((once, row), abs=1e-9)
+    assert growth_per_token(near, far, tokens) == pytest.approx((once, row), abs=1e-9)
 
 
 @given(TIMES, TIMES, TIMES, TIMES, st.integers(0, 4000))
 def test_growth_is_never_negative(a: float, b: float, c: float, d: float, tokens: int) -> None:
-    assert min(grown({1: a, 32: b}, {1: c, 32: d}, tokens)) >= 0
+    assert min(growth_per_token({1: a, 32: b}, {1: c, 32: d}, tokens)) >= 0
 
 
 @pytest.fixture(scope="module")
@@ -241,17 +243,17 @@ def test_a_model_of_a_very_short_context_is_not_measured(
 
 def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "costs.json"
-    cost = Cost(RISING, 0.2, (0.01, 0.002))
+    cost = CostModel(RISING, 0.2, (0.01, 0.002))
     cost.measured = True
     for n in range(50):
-        cost.saw(1 + n, 100, 12.0 + n % 7)
+        cost.observe(1 + n, 100, 12.0 + n % 7)
     remember(file, "this", cost)
-    remember(file, "that", Cost(RISING[::-1]))
+    remember(file, "that", CostModel(RISING[::-1]))
     again = remembered(file, "this")
     assert again is not None and again.measured and again.reading == 0.2
     assert (
-        again.table(3000, 250).tolist() == Cost.table(cost, 3000, 250).tolist()
-        or max(abs(again.table(3000, 250) / cost.table(3000, 250) - 1)) < STEP * 16
+        again.table(3000, 250).tolist() == CostModel.table(cost, 3000, 250).tolist()
+        or max(abs(again.table(3000, 250) / cost.table(3000, 250) - 1)) < MAX_STEP * 16
     )
     assert again.bend == cost.bend
     that = remembered(file, "that")
@@ -299,7 +301,7 @@ def test_a_damaged_file_is_no_file(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "costs.json"
     file.write_bytes(content)
     assert remembered(file, "this") is None
-    remember(file, "this", Cost(RISING))
+    remember(file, "this", CostModel(RISING))
     assert remembered(file, "this") is not None
 
 
@@ -308,13 +310,13 @@ def test_a_folder_that_cannot_be_written_costs_one_line(
 ) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     with caplog.at_level(logging.WARNING):
-        remember(tmp_path / "file" / "costs.json", "this", Cost(RISING))
+        remember(tmp_path / "file" / "costs.json", "this", CostModel(RISING))
     assert len(caplog.messages) == 1 and "costs.json" in caplog.messages[0]
 
 
 def test_the_pace_is_the_median_of_the_last_passes() -> None:
-    cost = Cost(RISING)
+    cost = CostModel(RISING)
     assert cost.pace == 1.0
     for factor in (1.0, 2.0, 50.0):
-        cost.saw(1, 0, RISING[0] * factor)
+        cost.observe(1, 0, RISING[0] * factor)
     assert cost.pace == pytest.approx(median([1.0, 2.0, 50.0]), rel=0.02)

@@ -21,7 +21,7 @@ from engine.drafting.builders import DrafterFactory, EngineParts, RequestParts
 from engine.drafting.methods import datastore
 from engine.drafting.next_token import NextTokenDrafter, NextTokenModel
 from engine.drafting.registry import DRAFTERS, parse_choice
-from engine.model.cost_model import GRID, Cost
+from engine.model.cost_model import GRID, CostModel
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from index import Workspace
@@ -89,7 +89,7 @@ class Long(Scripted):
         return draft
 
 
-class Steady(Cost):
+class Steady(CostModel):
     """Costs that stay as they are, so that tests do not depend on the clock."""
 
     def saw(self, rows: int, context: int, seconds: float) -> None:
