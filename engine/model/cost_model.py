@@ -228,7 +228,7 @@ def timed(probe: TorchTarget, context: int, rows: int) -> float:
     return perf_counter() - start
 
 
-# -- stored for the next start ----------------------------------------------------------------------
+# -- stored for the next start ---------------------------------------------------------------------
 
 
 def processor() -> str:
