@@ -1,17 +1,17 @@
-"""`draftline index` as a process: what it says, its exit codes, and what is kept between runs."""
+"""`draftline index`: its output, its exit codes, and what is saved between runs."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import draftline, environment, one_line
+from index.workspace import file_filter
+from tests.support.command import one_line
 from tests.support.index_command import age, answer, index, make_model, make_project
+from tests.support.questions import Terminal
 
 FIGURES = {"files", "tokens", "segments", "nbytes", "dead", "hits", "misses", "disk", "cache"}
 
@@ -19,6 +19,12 @@ FIGURES = {"files", "tokens", "segments", "nbytes", "dead", "hits", "misses", "d
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def settled_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trust the timestamps of files that were written a moment ago."""
+    monkeypatch.setattr(file_filter, "TIMESTAMP_GRANULARITY_NS", -1)
 
 
 @pytest.fixture
@@ -29,7 +35,7 @@ def project(tmp_path: Path) -> Path:
 # -- build and figures -------------------------------------------------------------------------
 
 
-def test_what_was_kept_is_taken_up_and_only_changes_are_read(project: Path, model: Path) -> None:
+def test_a_second_run_reads_only_changes(project: Path, model: Path) -> None:
     first = answer(project, model)
     assert first.keys() == FIGURES | {"roots", "seconds", "warm", "loaded", "skipped"}
     assert (first["files"], first["misses"], first["hits"]) == (3, 3, 0)
@@ -49,13 +55,13 @@ def test_what_was_kept_is_taken_up_and_only_changes_are_read(project: Path, mode
     assert (changed["misses"], changed["hits"]) == (1, 1)
 
 
-def test_the_result_is_a_line_for_people(project: Path, model: Path) -> None:
+def test_the_summary_line(project: Path, model: Path) -> None:
     first, again = index(project, model), index(project, model)
     figures, where = first.stdout.decode().splitlines()
     assert figures.startswith("3 files, ") and "bytes a token), 1 segment; 2 skipped; " in figures
-    assert where == f"Kept in {project.parent / 'home' / 'index'}"
+    assert where == f"Saved in {project.parent / 'home' / 'index'}"
     (line,) = first.stderr.decode().splitlines()
-    assert line.startswith("draftline: read 4 files in "), "of which one is binary"
+    assert line.startswith("draftline: read 4 files in "), "one of them is binary"
     assert again.stdout.decode().startswith("3 files, none new, ") and again.stderr == b""
     (project / "c.txt").write_text("three\n")
     assert index(project, model).stdout.decode().startswith("3 files, 1 of them new, ")
@@ -84,30 +90,30 @@ def test_several_folders_are_one_index_in_any_order(project: Path, model: Path) 
     assert one["roots"] == other["roots"] == [str(project / "other"), str(project / "sub")]
 
 
-def test_nothing_is_kept_where_nothing_shall_be(project: Path, model: Path) -> None:
+def test_no_save_neither_uses_nor_saves_an_index(project: Path, model: Path) -> None:
     for _ in range(2):
         result = answer(project, model, "--no-save")
         assert (result["misses"], result["disk"], result["cache"]) == (3, 0, 0)
     assert not (project.parent / "home").exists()
 
 
-def test_clear_deletes_what_is_kept(project: Path, model: Path) -> None:
+def test_clear_deletes_the_saved_index(project: Path, model: Path) -> None:
     index(project, model)
     cleared = index(project, model, "--clear")
     assert cleared.returncode == 0 and cleared.stdout.startswith(b"Freed: ")
     assert str(project).encode() in cleared.stdout
-    assert b"Nothing was kept" in index(project, model, "--clear").stdout
+    assert b"Nothing was saved" in index(project, model, "--clear").stdout
     afterwards = answer(project, model)
     assert (afterwards["misses"], afterwards["loaded"]) == (3, 0)
     shutil.rmtree(project / "sub")
-    gone = answer(project, model, "--clear", "sub")  # of a folder that is not there any more
+    gone = answer(project, model, "--clear", "sub")  # a folder that was removed
     assert gone["freed"]["index"] == 0
 
 
 # -- find --------------------------------------------------------------------------------------
 
 
-def test_find_tells_line_and_column(project: Path, model: Path) -> None:
+def test_find_shows_line_and_column(project: Path, model: Path) -> None:
     found = index(project, model, "--find", "add(")
     assert found.returncode == 0
     assert found.stdout.decode().splitlines() == [
@@ -118,13 +124,11 @@ def test_find_tells_line_and_column(project: Path, model: Path) -> None:
     one = index(project, model, "--find", "add(", "--most", "1")
     assert one.stdout.decode().splitlines() == ["sub/b.py:3:5  y = add(x, 2)"]
     assert "there are more" in one.stderr.decode()
-    elsewhere = index(
-        project / "sub", model, "--find", "left +", "..", env=environment(project.parent)
-    )
+    elsewhere = index(project, model, "--find", "left +", "..", cwd=project / "sub")
     assert elsewhere.stdout.decode() == f"{project / 'a.py'}:2:12      return left + right\n"
 
 
-def test_find_as_json_gives_the_places_in_the_text(project: Path, model: Path) -> None:
+def test_find_as_json_gives_code_points(project: Path, model: Path) -> None:
     (project / "z.py").write_bytes("\ufeff# \U0001f60b\r\r\nfind me\n\u2028find me".encode())
     found = answer(project, model, "--find", "find me")
     text = (project / "z.py").read_bytes().decode()
@@ -136,8 +140,8 @@ def test_find_as_json_gives_the_places_in_the_text(project: Path, model: Path) -
 
 
 @pytest.mark.parametrize("text", ["nowhere", r"one\ntwo", b"\xff"])
-def test_find_nothing_is_code_1(project: Path, model: Path, text: str | bytes) -> None:
-    """A backslash is a backslash."""
+def test_no_match_is_code_1(project: Path, model: Path, text: str | bytes) -> None:
+    """A backslash escapes nothing."""
     result = index(project, model, "--find", text)
     assert (result.returncode, result.stdout) == (1, b"")
     assert result.stderr.decode().splitlines()[-1] == "draftline: 0 places"
@@ -149,25 +153,18 @@ def test_a_file_cannot_drive_the_terminal(project: Path, model: Path) -> None:
     (Path(os.fsdecode(os.fsencode(project) + b"/" + name))).write_bytes(b"\tevil \x1b[31m text\n")
     piped = index(project, model, "--find", "evil")
     assert piped.stdout == name + b":1:2  \tevil \x1b[31m text\n"
-    main, side = os.openpty()
-    try:
-        shown = index(
-            project, model, "--find", "evil", capture_output=False, stdout=side, stderr=-1
-        )
-        os.close(side)
-        screen = os.read(main, 1 << 16).decode()
-    finally:
-        os.close(main)
-    assert shown.returncode == 0
-    assert "\x1b[2J" not in screen and "\x1b[31m text" not in screen
-    assert "n\u240a\u241b[2J\ufffd.py:1:2" in screen and "\u241b[31m text" in screen
+    terminal = Terminal(project, "index", "--model", model, "--find", "evil")
+    assert terminal.end() == 0
+    assert "\x1b[2J" not in terminal.seen and "\x1b[31m text" not in terminal.seen
+    assert "n\u240a\u241b[2J\ufffd.py:1:2" in terminal.seen
+    assert "\u241b[31m text" in terminal.seen
 
 
-# -- what goes wrong ---------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["nowhere"], 2, "nowhere: no such folder"),
         (["a.py"], 2, "a.py: not a folder"),
@@ -185,17 +182,17 @@ def test_a_file_cannot_drive_the_terminal(project: Path, model: Path) -> None:
         (["--model", "smollm2-135m", "--clear"], 3, "draftline models pull smollm2-135m"),
     ],
 )
-def test_bad_input_gets_one_line(
-    project: Path, model: Path, arguments: list[str], code: int, says: str
+def test_bad_input_is_one_line(
+    project: Path, model: Path, arguments: list[str], code: int, message: str
 ) -> None:
     (project / "loop").symlink_to("loop")
     result = index(project, model, *arguments)
-    assert says in one_line(result)
+    assert message in one_line(result)
     assert result.returncode == code
     assert not (project.parent / "home" / "index").exists()
 
 
-def test_a_tokenizer_that_cannot_be_read_is_code_3(project: Path, model: Path) -> None:
+def test_an_unreadable_tokenizer_is_code_3(project: Path, model: Path) -> None:
     broken = project.parent / "broken"
     shutil.copytree(model, broken)
     for text in ("{", '{"added_tokens": [], "model": {"type": "?", "vocab": {}}}'):
@@ -205,7 +202,7 @@ def test_a_tokenizer_that_cannot_be_read_is_code_3(project: Path, model: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_folder_leaves_what_is_kept(project: Path, model: Path) -> None:
+def test_an_unreadable_folder_leaves_the_saved_index(project: Path, model: Path) -> None:
     index(project, model)
     project.chmod(0)
     try:
@@ -214,21 +211,3 @@ def test_an_unreadable_folder_leaves_what_is_kept(project: Path, model: Path) ->
         project.chmod(0o700)
     assert result.returncode == 2 and "unreadable" in one_line(result)
     assert answer(project, model)["loaded"] == 3
-
-
-def test_no_torch_is_loaded(project: Path, model: Path) -> None:
-    script = (
-        "import sys\nfrom ui.cli.main import main\n"
-        f"code = main(['index', '--stats', '--model', {str(model)!r}])\n"
-        "print(code, [name for name in ('torch', 'transformers') if name in sys.modules])"
-    )
-    command = [sys.executable, "-c", script]
-    result = subprocess.run(
-        command, cwd=project, env=environment(project.parent), capture_output=True
-    )
-    assert result.stdout.splitlines()[-1] == b"0 []", result.stderr.decode()
-
-
-def test_help_tells_the_exit_codes(tmp_path: Path) -> None:
-    result = draftline(tmp_path, "index", "--help")
-    assert result.returncode == 0 and b"130  interrupted" in result.stdout

@@ -1,4 +1,4 @@
-"""Running `draftline index` in a process, on a small project, with a tokenizer for a model."""
+"""`draftline index` on a small project, with a tokenizer for a model."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import byte_bpe
-from tests.support.command import environment
+from tests.support.command import Result, draftline, environment
 
-PATIENCE = 180.0  # seconds until a line that must come
+TIMEOUT_S = 180.0
 
 
 def make_model(folder: Path) -> Path:
-    """What a tokenizer is taken from; its weights can be loaded by nobody."""
+    """A model of which only the tokenizer can be loaded."""
     byte_bpe(folder)
     (folder / "config.json").write_text("{}")
     (folder / "model.safetensors").write_bytes(b"none")
@@ -26,7 +26,7 @@ def make_model(folder: Path) -> Path:
 
 
 def make_project(folder: Path) -> Path:
-    """A folder with three files that count."""
+    """A folder with three files that are indexed, and two that are not."""
     (folder / "sub").mkdir(parents=True)
     (folder / "a.py").write_text("def add(left, right):\n    return left + right\n")
     (folder / "sub" / "b.py").write_bytes(b"x = 1\r\n\r\ny = add(x, 2)\r\n")
@@ -38,22 +38,28 @@ def make_project(folder: Path) -> Path:
 
 
 def age(folder: Path) -> None:
-    """Its files are not just written: their stamps tell a later change."""
+    """Set old modification times, so that later changes show in the files' stamps."""
     for number, path in enumerate(sorted(folder.rglob("*")), 1):
         os.utime(path, (number, number), follow_symlinks=False)
 
 
+def put(project: Path, name: str, text: str) -> None:
+    """Write a file of the project atomically: a watcher sees one change."""
+    new = project.with_name("new text")
+    new.write_text(text)
+    new.replace(project / name)
+
+
 def index(
-    project: Path, model: Path, *arguments: str | Path | bytes, **options: Any
-) -> subprocess.CompletedProcess[bytes]:
-    """Run `draftline index` in the project; the cache lies beside it."""
-    command = [sys.executable, "-m", "ui.cli", "index", "--model", model, *arguments]
-    given = {"capture_output": True, "timeout": PATIENCE} | options
-    return subprocess.run(command, cwd=project, **{"env": environment(project.parent)} | given)
+    project: Path, model: Path, *arguments: str | Path | bytes, cwd: Path | None = None
+) -> Result:
+    """Run `draftline index` in the project, with the cache beside it."""
+    command = ("index", "--model", model, *arguments)
+    return draftline(cwd or project, *command, cache=project.parent)
 
 
 def answer(project: Path, model: Path, *arguments: str) -> dict[str, Any]:
-    """The one JSON object of a run that went well."""
+    """The JSON object of a successful run."""
     result = index(project, model, "--json", *arguments)
     assert result.returncode == 0, result.stderr.decode()
     (line,) = result.stdout.splitlines()
@@ -62,13 +68,22 @@ def answer(project: Path, model: Path, *arguments: str) -> dict[str, Any]:
 
 
 class Running:
-    """A `draftline index` that goes on; what it says is read as it comes."""
+    """A `draftline index` in a process of its own; its output is read as it comes."""
 
-    def __init__(self, project: Path, model: Path, *arguments: str, terminal: bool = False) -> None:
-        """`terminal`: it writes to one; else it writes lines, and stderr is kept apart."""
-        command = [sys.executable, "-m", "ui.cli", "index", "--model", str(model), *arguments]
+    def __init__(
+        self,
+        project: Path,
+        model: Path,
+        *arguments: str,
+        terminal: bool = False,
+        patch: str = "pass",
+    ) -> None:
+        """With `terminal`, stdout and stderr are one terminal; else stderr is kept apart. The code
+        of `patch` runs before the command."""
+        code = f"import sys\nfrom ui.cli.main import main\n{patch}\nsys.exit(main())"
+        command = [sys.executable, "-c", code, "index", "--model", str(model), *arguments]
         self.text = ""
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         main, side = os.openpty() if terminal else os.pipe()
         errors = side if terminal else subprocess.PIPE
         self.process = subprocess.Popen(
@@ -83,11 +98,11 @@ class Running:
         while data:
             try:
                 data = os.read(descriptor, 1 << 16)
-            except OSError:  # how a terminal ends
+            except OSError:  # a closed terminal
                 data = b""
-            with self._news:
+            with self._changed:
                 self.text += data.decode("utf-8", "replace")
-                self._news.notify_all()
+                self._changed.notify_all()
         os.close(descriptor)
 
     def __enter__(self) -> Running:
@@ -97,20 +112,22 @@ class Running:
         self.process.kill()
         self.process.wait()
         self._reader.join()
+        if self.process.stderr:
+            self.process.stderr.close()
 
     def until(self, words: str) -> None:
-        """Until it has said this; what it said before is forgotten."""
-        with self._news:
-            heard = self._news.wait_for(lambda: words in self.text, PATIENCE)
-            assert heard, f"not said: {words!r} but: {self.text!r}"
+        """Wait for `words`; what was printed up to them is dropped."""
+        with self._changed:
+            found = self._changed.wait_for(lambda: words in self.text, TIMEOUT_S)
+            assert found, f"no {words!r} in {self.text!r}"
             self.text = self.text.split(words, 1)[1]
 
     def lines(self, number: int) -> list[dict[str, Any]]:
         """The next JSON lines."""
         found = []
         for _ in range(number):
-            with self._news:
-                assert self._news.wait_for(lambda: "\n" in self.text, PATIENCE), self.text
+            with self._changed:
+                assert self._changed.wait_for(lambda: "\n" in self.text, TIMEOUT_S), self.text
                 line, self.text = self.text.split("\n", 1)
             found.append(json.loads(line))
         return found
@@ -118,4 +135,4 @@ class Running:
     def interrupt(self) -> int:
         """Ctrl-C; the exit code."""
         self.process.send_signal(signal.SIGINT)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT_S)
