@@ -1,5 +1,5 @@
-"""Code actions: rewrites of a selection and fixes of diagnostics. Which there are costs nothing;
-the model is asked when one is resolved."""
+"""Code actions: rewrites of a selection and fixes of diagnostics. Listing them is cheap; the model
+is asked when one is resolved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from lsp_server.edit import Edited, edit, workspace_edit
+from lsp_server.edit import EditResult, edit, workspace_edit
 from lsp_server.protocol.messages import EditParams, failed
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REWRITE = f"{types.CodeActionKind.RefactorRewrite.value}.draftline"
 FIX = f"{types.CodeActionKind.QuickFix.value}.draftline"
-# The wordings that worked most often with the default model, of three or four each.
+# For each, the wording of three or four that worked most often with the default model.
 REWRITES = {
     "docstring": (
         "Add a docstring",
@@ -28,81 +28,82 @@ REWRITES = {
     "types": ("Add type hints", "Add type annotations to the function signature."),
     "simplify": ("Simplify", "Simplify this code without changing what it does."),
 }
-DEFINES = re.compile(
+DEFINITION = re.compile(
     r"^[ \t]*(?:[\w.]+[ \t]+)*(?:def|class|function|func|fn)[ \t]+(?:\([^)]*\)[ \t]*)?(\w+)", re.M
 )
-SHORT = 80  # characters of a diagnostic in a title
+MAX_TITLE_CHARS = 80  # of a diagnostic's message
 
 
 def actions(
     server: Server, session: Session, document: Document, params: types.CodeActionParams
 ) -> list[types.CodeAction]:
-    """What can be done at a range."""
-    if not session.enabled or session.settings.why_not(document.language, document.path):
+    """The code actions for a range."""
+    if not session.enabled or session.settings.disabled_reason(document.language, document.path):
         return []
     start, stop = server.documents.span(document, params.range)
     if start == stop:
-        start, stop = block(document.text, start)
-    place = server.documents.range(document, start, stop)
+        start, stop = block_around(document.text, start)
+    target = server.documents.range(document, start, stop)
     found: list[types.CodeAction] = []
     for diagnostic in params.context.diagnostics:
         at, _ = server.documents.span(document, diagnostic.range)
-        around = server.documents.range(document, *block(document.text, at))
+        around = server.documents.range(document, *block_around(document.text, at))
         message = " ".join(str(diagnostic.message).split())
-        title = f"Fix with Draftline: {message[:SHORT]}"
+        title = f"Fix with Draftline: {message[:MAX_TITLE_CHARS]}"
         found.append(_action(server, document, FIX, title, around, f"Fix this problem: {message}"))
         found[-1].diagnostics = [diagnostic]
     if document.text.text[start:stop].strip():
         if session.has_instruction_box:
-            found.append(_by_instruction(document, place))
+            found.append(_instruction_action(document, target))
         for name, (title, instruction) in REWRITES.items():
             kind = f"{REWRITE}.{name}"
-            found.append(_action(server, document, kind, title, place, instruction))
+            found.append(_action(server, document, kind, title, target, instruction))
     only = [_value(kind) for kind in params.context.only or ()]
     return [
-        one for one in found if not only or any(_is_of(_value(one.kind), kind) for kind in only)
+        one for one in found if not only or any(_matches(_value(one.kind), kind) for kind in only)
     ]
 
 
 async def resolve(server: Server, session: Session, action: types.CodeAction) -> types.CodeAction:
-    """The action with its edit; refused like any other edit. As it is where it has a command:
-    VS Code has these resolved, too."""
+    """The action with its edit; unchanged if it has a command, as VS Code resolves these, too."""
     from lsp_server.protocol.converter import structure
 
     if action.data is None:
         return action
 
     params: EditParams = structure(action.data, EditParams, "params.data")
-    edited = await rewrite(server, session, params, action.title)
-    action.edit = workspace_edit(server, edited.document, edited.text, action.title)
+    result = await rewrite(server, session, params, action.title)
+    action.edit = workspace_edit(server, result.document, result.changes, action.title)
     action.edit = action.edit or types.WorkspaceEdit()
     return action
 
 
-async def rewrite(server: Server, session: Session, params: EditParams, wanted: str = "") -> Edited:
-    """An edit that keeps every definition; refused where the model lost one."""
-    edited = await edit(server, session, params, wanted)
-    old = edited.document.text.text
+async def rewrite(
+    server: Server, session: Session, params: EditParams, title: str = ""
+) -> EditResult:
+    """An edit that keeps every definition; fails if the model dropped one."""
+    result = await edit(server, session, params, title)
+    old = result.document.text.text
     start, stop = 0, len(old)
     if params.range:
-        start, stop = server.documents.span(edited.document, params.range)
-    new = edited.text[start : len(edited.text) - (len(old) - stop)]
-    if name := lost(old[start:stop], new):
+        start, stop = server.documents.span(result.document, params.range)
+    new = result.text[start : len(result.text) - (len(old) - stop)]
+    if name := lost_definition(old[start:stop], new):
         raise failed(f"the model lost `{name}`: select less, or say what to change")
-    return edited
+    return result
 
 
-def lost(old: str, new: str) -> str | None:
-    """A name that the old text defines and the new one does not."""
-    kept = set(DEFINES.findall(new))
-    return next((name for name in DEFINES.findall(old) if name not in kept), None)
+def lost_definition(old: str, new: str) -> str | None:
+    """A name that the old text defines and the new text does not."""
+    kept = set(DEFINITION.findall(new))
+    return next((name for name in DEFINITION.findall(old) if name not in kept), None)
 
 
-def block(text: Text, offset: int) -> tuple[int, int]:
-    """Whole lines around a place: the block whose first line is nearest above, else the lines up to
+def block_around(text: Text, offset: int) -> tuple[int, int]:
+    """The whole lines of the innermost block around an offset; outside any block, the lines up to
     the next empty ones."""
     own = text.line_of(offset)
-    head = _head(text, own)
+    head = _block_start(text, own)
     if head is None:
         first = last = own
         while first > 0 and _line(text, first - 1).strip():
@@ -110,11 +111,11 @@ def block(text: Text, offset: int) -> tuple[int, int]:
         while last + 1 < text.line_count and _line(text, last + 1).strip():
             last += 1
         return text.line(first)[0], text.line(last)[1]
-    margin = _indent(_line(text, head))
+    indent = _indent(_line(text, head))
     last = head
     for number in range(head + 1, text.line_count):
         line = _line(text, number)
-        if line.strip() and _indent(line) <= margin:
+        if line.strip() and _indent(line) <= indent:
             if line.strip()[0] in ")]}" or line.strip().startswith("end"):
                 last = number
                 if line.rstrip().endswith((":", "{")):
@@ -127,18 +128,18 @@ def block(text: Text, offset: int) -> tuple[int, int]:
     return text.line(head)[0], text.line(last)[1]
 
 
-def _head(text: Text, number: int) -> int | None:
-    """The line that opens the block a line is in; itself where it opens one."""
+def _block_start(text: Text, number: int) -> int | None:
+    """The line that opens the block around a line; the line itself if it opens one."""
     while number > 0 and not _line(text, number).strip():
         number -= 1
     if _line(text, number).rstrip().endswith((":", "{")):
         return number
-    margin = _indent(_line(text, number))
-    while number > 0 and margin > 0:
+    indent = _indent(_line(text, number))
+    while number > 0 and indent > 0:
         number -= 1
         line = _line(text, number)
-        if line.strip() and _indent(line) < margin:
-            margin = _indent(line)
+        if line.strip() and _indent(line) < indent:
+            indent = _indent(line)
             if line.rstrip().endswith((":", "{")):
                 return number
     return None
@@ -157,11 +158,11 @@ def _action(
     document: Document,
     kind: str,
     title: str,
-    place: types.Range,
+    target: types.Range,
     instruction: str,
 ) -> types.CodeAction:
     name = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
-    data: dict[str, Any] = {"textDocument": name, "range": place, "instruction": instruction}
+    data: dict[str, Any] = {"textDocument": name, "range": target, "instruction": instruction}
     data["keepDefinitions"] = True
     action = types.CodeAction(title=title, kind=kind)
     if _resolves_edits(server):
@@ -171,13 +172,13 @@ def _action(
     return action
 
 
-def _by_instruction(document: Document, place: types.Range) -> types.CodeAction:
+def _instruction_action(document: Document, target: types.Range) -> types.CodeAction:
     name = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
     title = "Edit with instruction…"
     command = types.Command(
         title=title,
         command="draftline.editWithInstruction",
-        arguments=[{"textDocument": name, "range": place}],
+        arguments=[{"textDocument": name, "range": target}],
     )
     return types.CodeAction(title=title, kind=f"{REWRITE}.edit", command=command)
 
@@ -193,5 +194,5 @@ def _value(kind: Any) -> str:
     return str(getattr(kind, "value", kind))
 
 
-def _is_of(kind: str, wanted: str) -> bool:
+def _matches(kind: str, wanted: str) -> bool:
     return wanted == "" or kind == wanted or kind.startswith(f"{wanted}.")

@@ -1,18 +1,19 @@
-"""An edit by instruction: from a request of the client to the smallest versioned WorkspaceEdit.
+"""Edits by instruction: from a client's request to the smallest versioned WorkspaceEdit.
 
-The buffer is frozen when the request comes. Where it moved on meanwhile, or the answer must not
-reach it, the request fails with the reason and nothing is changed.
+An edit is made of the document as it is when the request comes. If it changes meanwhile, or the
+answer is refused, the request fails with the reason and nothing is changed.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from lsprotocol import types
 
-from engine.editing.edits import EditRefused, apply, changes, line_count, too_long
+from engine.editing.edits import Change, EditRefused, apply, changes, line_count, too_long
 from engine.records import Done, Request, RequestError, Step
 from lsp_server.protocol.messages import (
     EditParams,
@@ -27,90 +28,50 @@ from lsp_server.protocol.text_sync import Document
 from lsp_server.session import Session
 from lsp_server.shared_engine import NotReady, Superseded
 
-ANNOTATION = "draftline"
+ANNOTATION_ID = "draftline"
+PREFILL_SHARE = 0.3  # of an edit's progress bar
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
-    """What became of an edit: the new text of the whole document, and figures for the client."""
+class EditResult:
+    """The new text of a whole document, the changes that lead to it, and figures for the client."""
 
-    document: Document  # its text is that which was frozen
+    document: Document  # has the text that was edited
     text: str
+    changes: list[Change]
     stats: dict[str, Any]
 
 
-def frozen(server: Server, name: Identifier) -> Document:
-    """The document as it is now. ContentModified where the client means another version."""
-    document = server.documents.get(name.uri)
-    if name.version is not None and name.version != document.version:
-        raise moved_on(shown(document))
+def current_document(server: Server, identifier: Identifier) -> Document:
+    """The document as it is now. Raises ContentModified if the client means another version."""
+    document = server.documents.get(identifier.uri)
+    if identifier.version is not None and identifier.version != document.version:
+        raise moved_on(display_name(document))
     return document
 
 
-def shown(document: Document) -> str:
-    """A document's name for a person."""
+def display_name(document: Document) -> str:
+    """The document's file name, for messages."""
     return (document.path or document.uri).rsplit("/", 1)[-1]
 
 
-async def edit(server: Server, session: Session, params: EditParams, wanted: str = "") -> Edited:
-    """Run an edit of the frozen document; raises an error of the protocol."""
-    document = frozen(server, params.textDocument)
-    text = document.text.text
-    selection = server.documents.span(document, params.range) if params.range else None
+async def edit(server: Server, session: Session, params: EditParams, title: str = "") -> EditResult:
+    """Ask the model for an edit. Raises a protocol error if there is no acceptable answer."""
+    document = current_document(server, params.textDocument)
     request = Request(
         "edit",
-        text,
-        path=document.path or shown(document),
+        document.text.text,
+        path=document.path or display_name(document),
         version=document.version,
-        selection=selection,
+        selection=server.documents.span(document, params.range) if params.range else None,
         instruction=params.instruction,
     )
     progress = Progress(server, params.workDoneToken, params.partialResultToken)
-    return await run(server, session, document, request, progress, wanted or "Editing")
-
-
-async def run(
-    server: Server,
-    session: Session,
-    document: Document,
-    request: Request,
-    progress: Progress,
-    title: str,
-) -> Edited:
-    """Ask the model, and align its answer with the frozen text."""
     slot = ("edit", document.uri)
-    start, stop = request.selection or (0, len(request.text))
-    expected = max(1, len(request.text[start:stop]))
-    lines = line_count(request.text)
-    written = 0
-    meter = Meter()
-
-    def on_step(step: Step) -> None:
-        nonlocal written
-        meter.add(step)
-        written += len(step.text)
-        progress.text(step.text)
-        if step.prefill:
-            progress.report("reading", 0.3 * step.prefill[0] / step.prefill[1])
-        else:
-            progress.report("writing", 0.3 + 0.7 * min(1.0, written / expected))
-
-    progress.begin(f"{title} {shown(document)}", lambda: session.cancel(slot))
+    progress.begin(f"{title or 'Editing'} {display_name(document)}", lambda: session.cancel(slot))
     message = None
     try:
-        if session.shared_engine.loaded is None:
-            progress.report("loading the model", 0.0)
-        await session.engine(slot)
-        if request.selection is None and (why := too_long(session.shared_engine.model, lines)):
-            raise failed(f"{shown(document)}: {why}: select fewer lines")
-        done = await session.ask(request, slot, on_step)
-        now = server.documents.get(document.uri) if document.uri in server.documents else None
-        if now is None or now.text.text != document.text.text:
-            raise moved_on(shown(document))
-        if done.reason == "cancelled":
-            raise cancelled("the edit was cancelled, or a newer one took its place")
-        new = apply(request, done)
-        meter.done(done)
+        return await _run(session, document, request, progress)
     except Superseded as reason:
         raise cancelled(str(reason)) from None
     except (NotReady, RequestError, EditRefused) as reason:
@@ -118,65 +79,94 @@ async def run(
         raise failed(reason) from None
     finally:
         progress.end(message)
-    return Edited(now, new, meter.stats())  # typed and undone: the newer version
 
 
-class Meter:
-    """Figures of one answer."""
+async def _run(
+    session: Session, document: Document, request: Request, progress: Progress
+) -> EditResult:
+    """Run the request and align its answer with the document's text."""
+    start, stop = request.selection or (0, len(request.text))
+    expected_chars = max(1, stop - start)
+    written_chars = 0
+    began = perf_counter()
 
-    def __init__(self) -> None:
-        self.began = perf_counter()
-        self.seconds = 0.0
-        self.tokens = self.accepted = self.passes = self.read = self.cached = 0
+    def on_step(step: Step) -> None:
+        nonlocal written_chars
+        written_chars += len(step.text)
+        progress.text(step.text)
+        if step.prefill:
+            progress.report("reading", PREFILL_SHARE * step.prefill[0] / step.prefill[1])
+        else:
+            written = min(1.0, written_chars / expected_chars)
+            progress.report("writing", PREFILL_SHARE + (1 - PREFILL_SHARE) * written)
 
-    def add(self, step: Step) -> None:
-        if step.prefill is None:
-            self.seconds += step.seconds
-            self.tokens += step.accepted + 1
-            self.accepted += step.accepted
-            self.passes += 1
+    if session.shared_engine.loaded is None:
+        progress.report("loading the model", 0.0)
+    slot = ("edit", document.uri)
+    await session.engine(slot)
+    if request.selection is None:
+        why = too_long(session.shared_engine.model, line_count(request.text))
+        if why:
+            raise failed(f"{display_name(document)}: {why}: select fewer lines")
+    done = await session.ask(request, slot, on_step)
+    _latest(session, document)
+    if done.reason == "cancelled":
+        raise cancelled("the edit was cancelled, or a newer one took its place")
 
-    def done(self, done: Done) -> None:
-        usage = done.usage
-        self.tokens, self.accepted, self.passes = (
-            usage.completion_tokens, usage.accepted, usage.forwards
-        )  # fmt: skip
-        self.seconds = usage.decode_seconds
-        self.read, self.cached = usage.prompt_tokens, usage.cached_tokens
+    def align() -> tuple[str, list[Change]]:
+        text = apply(request, done)
+        return text, changes(request.text, text)
 
-    def stats(self) -> dict[str, Any]:
-        """As in the contract; seconds from the request to its answer."""
-        return {
-            "tokens": self.tokens,
-            "seconds": round(perf_counter() - self.began, 3),
-            "decodeSeconds": round(self.seconds, 3),
-            "tokensPerSecond": round(self.tokens / self.seconds, 1) if self.seconds else None,
-            "acceptedShare": round(self.accepted / self.tokens, 3) if self.tokens else None,
-            "passes": self.passes,
-            "promptTokens": self.read,
-            "cachedTokens": self.cached,
-        }
+    text, text_changes = await asyncio.to_thread(align)  # slow for large texts
+    stats = _stats(done, perf_counter() - began)
+    return EditResult(_latest(session, document), text, text_changes, stats)
+
+
+def _latest(session: Session, document: Document) -> Document:
+    """The latest version of a document, whose text may have changed and been changed back. Raises
+    ContentModified if the text is another or the document was closed."""
+    if document.uri in session.documents:
+        latest = session.documents.get(document.uri)
+        if latest.text.text == document.text.text:
+            return latest
+    raise moved_on(display_name(document))
+
+
+def _stats(done: Done, seconds: float) -> dict[str, Any]:
+    """Figures of an answer; `seconds` since its request."""
+    usage = done.usage
+    tokens, decode_s = usage.completion_tokens, usage.decode_seconds
+    return {
+        "tokens": tokens,
+        "seconds": round(seconds, 3),
+        "decodeSeconds": round(decode_s, 3),
+        "tokensPerSecond": round(tokens / decode_s, 1) if decode_s else None,
+        "acceptedShare": round(usage.accepted / tokens, 3) if tokens else None,
+        "passes": usage.forwards,
+        "promptTokens": usage.prompt_tokens,
+        "cachedTokens": usage.cached_tokens,
+    }
 
 
 def workspace_edit(
-    server: Server, document: Document, text: str, label: str
+    server: Server, document: Document, text_changes: list[Change], label: str
 ) -> types.WorkspaceEdit | None:
-    """The smallest edit that makes the document's text `text`; None where it is that already."""
+    """Changes of a document as a WorkspaceEdit that the client supports; None without changes."""
     parts: list[tuple[types.Range, str]] = [
-        (server.documents.range(document, one.start, one.stop), one.text)
-        for one in changes(document.text.text, text)
+        (server.documents.range(document, change.start, change.stop), change.text)
+        for change in text_changes
     ]
     if not parts:
         return None
-    client = server.client_capabilities.workspace
-    able = client.workspace_edit if client else None
-    if not able or not able.document_changes:
+    workspace = server.client_capabilities.workspace
+    capabilities = workspace.workspace_edit if workspace else None
+    if not capabilities or not capabilities.document_changes:
         plain = [types.TextEdit(range=where, new_text=new) for where, new in parts]
         return types.WorkspaceEdit(changes={document.uri: plain})
     name = types.OptionalVersionedTextDocumentIdentifier(uri=document.uri, version=document.version)
-    annotated = able.change_annotation_support is not None
+    annotated = capabilities.change_annotation_support is not None
     edits: list[types.TextEdit | types.AnnotatedTextEdit | types.SnippetTextEdit] = [
-        types.AnnotatedTextEdit(annotation_id=ANNOTATION, range=where, new_text=new)
+        types.AnnotatedTextEdit(annotation_id=ANNOTATION_ID, range=where, new_text=new)
         if annotated
         else types.TextEdit(range=where, new_text=new)
         for where, new in parts
@@ -184,5 +174,5 @@ def workspace_edit(
     note = types.ChangeAnnotation(label=label, needs_confirmation=True)
     return types.WorkspaceEdit(
         document_changes=[types.TextDocumentEdit(text_document=name, edits=edits)],
-        change_annotations={ANNOTATION: note} if annotated else None,
+        change_annotations={ANNOTATION_ID: note} if annotated else None,
     )

@@ -15,7 +15,7 @@ from engine.prompts.fim import window
 from engine.records import Piece, Request, RequestError, Step
 from index.records import Span
 from index.workspace import file_filter
-from lsp_server.edit import frozen, shown
+from lsp_server.edit import current_document, display_name
 from lsp_server.protocol.messages import AskParams, Progress, cancelled, failed
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document
@@ -36,7 +36,7 @@ SOURCES = 8
 
 async def ask(server: Server, session: Session, params: AskParams, title: str) -> dict[str, Any]:
     """Answer a question about a document or a part of it, streamed."""
-    document = frozen(server, params.textDocument)
+    document = current_document(server, params.textDocument)
     slot = ("ask", document.uri)
     pieces: list[Piece] = []
     progress = Progress(server, params.workDoneToken, params.partialResultToken)
@@ -48,7 +48,7 @@ async def ask(server: Server, session: Session, params: AskParams, title: str) -
             progress.report("reading", step.prefill[0] / step.prefill[1])
 
     try:
-        progress.begin(f"{title} {shown(document)}", lambda: session.cancel(slot))
+        progress.begin(f"{title} {display_name(document)}", lambda: session.cancel(slot))
         if session.shared_engine.loaded is None:
             progress.report("loading the model", 0.0)
         engine = await session.engine(slot)
@@ -77,7 +77,7 @@ def request_for(
     start, stop = part if part and part[0] < part[1] else (0, len(text))
     room = min(LARGEST, engine.context // 2)
     stop = min(stop, window(text, start, 0, room, engine.encode)[1])
-    name = shown(document)
+    name = display_name(document)
     language = LANGUAGES.get(f".{name.rsplit('.', 1)[-1].lower()}", "")
     fence = "`" * max(3, 1 + longest_run(text[start:stop], "`"))
     content = f"{name}:\n{fence}{language}\n{text[start:stop]}\n{fence}\n\n{question}"

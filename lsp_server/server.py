@@ -1,6 +1,6 @@
-"""What the language server offers: messages in, a call of the feature, its answer out.
+"""The language server of one client: maps each message to a feature and returns its answer.
 
-One `Server` a client, made by `create`; they share the engine. Nothing here decides anything.
+`create` makes one `Server` per client; they share the engine. The logic is in the features.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pygls.exceptions import JsonRpcException
 from lsp_server import code_actions, explain
 from lsp_server.completion.completion_cache import Completion
 from lsp_server.completion.inline import Heads, suggest
-from lsp_server.edit import Edited, edit, frozen, workspace_edit
+from lsp_server.edit import EditResult, current_document, edit, workspace_edit
 from lsp_server.initialize import start
 from lsp_server.protocol.messages import (
     AskParams,
@@ -30,12 +30,12 @@ from lsp_server.shared_engine import NotReady, SharedEngine
 
 log = logging.getLogger(__name__)
 
-TRIGGERS = [".", "(", " ", "\n", ":", "=", "{", ","]
+TRIGGER_CHARACTERS = [".", "(", " ", "\n", ":", "=", "{", ","]
 NEXT_EDIT_RADIUS_LINES = 40  # around the cursor, in which inline completion shows a next edit
 
 
 def create(shared_engine: SharedEngine) -> Server:
-    """The server of one client that has connected. On the event loop."""
+    """The server of a client that has just connected. Call it on the event loop."""
     server = Server()
     session = Session(
         shared_engine, server.documents, server.protocol.notify, f"client {id(server)}"
@@ -55,19 +55,19 @@ def _documents(server: Server, session: Session) -> None:
 
     @feature(types.TEXT_DOCUMENT_DID_OPEN)
     def opened(params: types.DidOpenTextDocumentParams) -> None:
-        session.touch(server.documents.get(params.text_document.uri))
+        session.on_open(server.documents.get(params.text_document.uri))
 
     @feature(types.TEXT_DOCUMENT_DID_CHANGE)
     def changed(params: types.DidChangeTextDocumentParams) -> None:
-        session.changed(server.documents.get(params.text_document.uri), params.content_changes)
+        session.on_change(server.documents.get(params.text_document.uri), params.content_changes)
 
     @feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def closed(params: types.DidCloseTextDocumentParams) -> None:
-        session.close_buffer(params.text_document.uri)
+        session.on_close(params.text_document.uri)
 
     @feature(types.TEXT_DOCUMENT_DID_SAVE)
     def saved(params: types.DidSaveTextDocumentParams) -> None:
-        pass  # the buffer counts, and is known already
+        pass  # the open document is indexed, not the file
 
     @feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
     def watched(params: types.DidChangeWatchedFilesParams) -> None:
@@ -81,18 +81,18 @@ def _completions(server: Server, session: Session) -> None:
     async def inline(params: types.InlineCompletionParams) -> types.InlineCompletionList:
         document = server.documents.get(params.text_document.uri)
         offset = server.documents.offset(document, params.position)
-        by_hand = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
-        shows_next = session.shows_next_inline and not session.off(document)
-        if shows_next and (found := await _near(document, offset, params)):
+        invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
+        shows_next = session.shows_next_inline and not session.disabled_reason(document)
+        if shows_next and (found := await _next_edit_nearby(document, offset, params)):
             return types.InlineCompletionList([found])
-        made = await suggest(session, document, offset, by_hand, heads)
+        made = await suggest(session, document, offset, invoked, heads)
         here = server.documents.position(document, offset)
         return types.InlineCompletionList([_inline(here, one) for one in made])
 
-    async def _near(
+    async def _next_edit_nearby(
         document: Document, offset: int, params: types.InlineCompletionParams
     ) -> types.InlineCompletionItem | None:
-        """A next edit close by, where the client shows one as a completion."""
+        """A next edit close to the cursor, for clients that show it as an inline completion."""
         line = params.position.line
         candidates = [
             one
@@ -107,11 +107,14 @@ def _completions(server: Server, session: Session) -> None:
         typed = document.text.text[start:offset]
         if start <= offset <= stop and not found.new_lines.startswith(typed):
             return None  # clients draw an inline completion from the cursor on only
-        session.why = f"offered: {found.reason}"
+        session.reason = f"offered: {found.reason}"
         where = server.documents.range(document, start, stop)
         return types.InlineCompletionItem(insert_text=found.new_lines, range=where)
 
-    @feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=TRIGGERS))
+    @feature(
+        types.TEXT_DOCUMENT_COMPLETION,
+        types.CompletionOptions(trigger_characters=TRIGGER_CHARACTERS),
+    )
     async def complete(params: types.CompletionParams) -> types.CompletionList:
         document = server.documents.get(params.text_document.uri)
         offset = server.documents.offset(document, params.position)
@@ -122,15 +125,15 @@ def _completions(server: Server, session: Session) -> None:
 
     @feature("textDocument/didShowCompletion")
     def shown(params: ShownParams) -> None:
-        session.shown.record_state(_id(params.item), "shown")
+        session.completions.record_state(_id(params.item), "shown")
 
     @feature("textDocument/didPartiallyAcceptCompletion")
     def partly(params: ShownParams) -> None:
-        session.shown.record_state(_id(params.item), "partly", params.acceptedLength)
+        session.completions.record_state(_id(params.item), "partly", params.acceptedLength)
 
     @server.command("draftline.accepted")
     def accepted(id: str) -> None:
-        session.shown.record_state(id, "accepted")
+        session.completions.record_state(id, "accepted")
 
 
 def _accept(one: Completion) -> types.Command:
@@ -145,7 +148,7 @@ def _inline(position: types.Position, one: Completion) -> types.InlineCompletion
 def _item(
     server: Server, document: Document, offset: int, position: types.Position, one: Completion
 ) -> types.CompletionItem:
-    """An item that the editor's own filter lets through: it starts with the word at the cursor."""
+    """An item that passes the editor's filter: it starts with the word at the cursor."""
     start, text = offset, document.text.text
     while start and (text[start - 1].isalnum() or text[start - 1] == "_"):
         start -= 1
@@ -172,34 +175,34 @@ def _id(item: types.InlineCompletionItem) -> str:
 def _edits(server: Server, session: Session) -> None:
     feature, documents = server.feature, server.documents
 
-    async def wanted(params: EditParams) -> Edited:
+    async def run(params: EditParams) -> EditResult:
         how = code_actions.rewrite if params.keepDefinitions else edit
         return await how(server, session, params)
 
     @feature("draftline/edit")
     async def by_instruction(params: EditParams) -> dict[str, Any]:
-        edited = await wanted(params)
-        made = workspace_edit(server, edited.document, edited.text, params.instruction[:80])
-        return {"edit": made, "stats": edited.stats}
+        result = await run(params)
+        made = workspace_edit(server, result.document, result.changes, params.instruction[:80])
+        return {"edit": made, "stats": result.stats}
 
     @server.command("draftline.edit")
     async def command(params: EditParams) -> dict[str, Any]:
-        edited = await wanted(params)
-        made = workspace_edit(server, edited.document, edited.text, params.instruction[:80])
+        result = await run(params)
+        made = workspace_edit(server, result.document, result.changes, params.instruction[:80])
         applied = False
         if made is not None:
             asked = types.ApplyWorkspaceEditParams(edit=made, label="Draftline")
             try:
                 applied = (await server.workspace_apply_edit_async(asked)).applied
-            except JsonRpcException as error:  # the edit is answered, so that it is not lost
+            except JsonRpcException as error:  # the edit is in the answer, so it is not lost
                 log.warning("the client did not apply an edit: code %s", error.code)
-        return {"applied": applied, "edit": made, "stats": edited.stats}
+        return {"applied": applied, "edit": made, "stats": result.stats}
 
     @feature("draftline/nextEdit")
-    async def following(params: NextEditParams) -> dict[str, Any]:
-        document = frozen(server, params.textDocument)
+    async def next_edit(params: NextEditParams) -> dict[str, Any]:
+        document = current_document(server, params.textDocument)
         offset = server.documents.offset(document, params.position)
-        if why := session.off(document):
+        if why := session.disabled_reason(document):
             return {"edit": None, "location": None, "reason": why}
         candidates = session.next_edits.candidates(session, document.uri, offset)
         found = await session.next_edits.predict(session, candidates)
@@ -207,7 +210,7 @@ def _edits(server: Server, session: Session) -> None:
             return {"edit": None, "location": None, "reason": found.reason}
         start, stop = found.candidate.start, found.candidate.stop
         where = documents.range(found.document, start, stop)
-        made = workspace_edit(server, found.document, found.new_text, found.reason)
+        made = workspace_edit(server, found.document, found.changes(), found.reason)
         location = {"uri": found.document.uri, "range": where}
         return {"edit": made, "location": location, "reason": found.reason}
 
@@ -251,7 +254,7 @@ def _commands(server: Server, session: Session) -> None:
 
     @command("draftline.why")
     def why() -> dict[str, str]:
-        return {"why": session.why}
+        return {"why": session.reason}
 
     @command("draftline.cancel")
     def cancel() -> dict[str, int]:
@@ -260,7 +263,7 @@ def _commands(server: Server, session: Session) -> None:
     @command("draftline.toggle")
     def toggle() -> dict[str, bool]:
         session.enabled = not session.enabled
-        session.tell_status()
+        session.send_status()
         return {"enabled": session.enabled}
 
     @command("draftline.reindex")

@@ -1,7 +1,7 @@
-"""One client: its settings, its index, what it is waiting for, and what is told about that.
+"""The state of one client: settings, index, edit history, running requests and figures.
 
-Everything here runs on the event loop. What an answer is lives in the features; messages are read
-and written by `lsp_server.server`.
+Everything here runs on the event loop. `lsp_server.server` maps messages to it; the features are in
+`lsp_server.completion`, `lsp_server.edit`, `lsp_server.explain` and `lsp_server.next_edit`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from engine.aio import follow
+from engine.aio import Cancellation, follow
 from engine.records import Done, Request, Step
 from lsp_server.completion.completion_cache import CompletionCache
 from lsp_server.completion.in_flight import CompletionInFlight
@@ -27,7 +27,7 @@ from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document, Documents
 from lsp_server.settings import Settings, parse
 from lsp_server.shared_engine import NotReady, SharedEngine, Superseded
-from lsp_server.workspace_index import Indexing
+from lsp_server.workspace_index import WorkspaceIndex
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -36,80 +36,84 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FADE = 0.97  # of what is known of tokens a second, with each pass
-UNDO = 0.5  # s in which a change may be undone before an edit of the text is cancelled for it
-Tell = Callable[[str, Any], None]  # a notification: method, params
+SPEED_DECAY = 0.97  # per pass, of the average of tokens per second
+UNDO_GRACE_S = 0.5  # an edit survives a change of its text that is undone within this time
+Notify = Callable[[str, Any], None]  # send a notification: method, params
 Change = types.TextDocumentContentChangeEvent
-Slot = tuple[str, str]  # (what for, URI): a newer request takes the older one's place
+Slot = tuple[str, str]  # (feature, URI): a newer request replaces the older one
+
+
+class _Running(Cancellation):
+    """A request to the model. Cancelled before its job exists, it cancels the job once it does."""
+
+    def __init__(self, slot: Slot, request: Request) -> None:
+        super().__init__()
+        self.slot, self.request = slot, request
 
 
 class Session:
-    """State of one client. `tell` sends it a notification."""
+    """State of one client. `notify` sends it a notification."""
 
     def __init__(
-        self, shared_engine: SharedEngine, documents: Documents, tell: Tell, name: str
+        self, shared_engine: SharedEngine, documents: Documents, notify: Notify, name: str
     ) -> None:
-        self.shared_engine, self.documents, self.tell, self.name = (
-            shared_engine,
-            documents,
-            tell,
-            name,
-        )
+        self.shared_engine, self.documents = shared_engine, documents
+        self.notify, self.name = notify, name
         self.settings = Settings()
         self.enabled = True
-        self.index = Indexing(shared_engine, documents, self.spawn, self.tell_status)
+        self.index = WorkspaceIndex(shared_engine, documents, self.spawn, self.send_status)
         self.edit_history = EditHistory()
-        self.shown = CompletionCache()
-        self.why = "nothing was asked for yet"
-        self.writing: dict[str, CompletionInFlight] = {}  # completions under way, by URI
+        self.completions = CompletionCache()
+        self.in_flight: dict[str, CompletionInFlight] = {}  # completions by URI
         self.next_edits = NextEditPredictor()
+        self.reason = "nothing was asked for yet"  # why the last completion was offered, or not
         self.wants_status = self.has_instruction_box = self.shows_next_inline = False
-        self._lately = (0.0, 0.0)  # tokens written and seconds that took, older ones fading
-        # Answers cancelled, tokens written and accepted, passes; s of reading, writing, and wasted
-        # on cancelled answers.
+        self._recent_speed = (0.0, 0.0)  # tokens and seconds, decaying with each pass
+        # Counts of cancelled answers, tokens, accepted tokens and passes; seconds of prefill
+        # ("reading"), of decoding ("writing"), and of either for cancelled answers ("wasted").
         self.totals: defaultdict[str, float] = defaultdict(float)
-        self._jobs: dict[Job, Slot] = {}
+        self._running: set[_Running] = set()
         self._waiting: dict[asyncio.Task[Engine], Slot] = {}  # requests that wait for the model
         self._configured = asyncio.Event()
-        self._seen: dict[str, Text] = {}  # what `edit_history` knows of each buffer
+        self._seen: dict[str, Text] = {}  # by URI, the text up to which edits are in the history
         self._tasks: set[asyncio.Task[None]] = set()
-        self._warned: list[str] = []  # of the latest settings
+        self._warnings: list[str] = []  # about the latest settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     def begin(self) -> None:
-        """The client said hello. On the event loop."""
+        """Start: the client has sent `initialize`."""
         self._loop = asyncio.get_running_loop()
         self.shared_engine.clients += 1
         self.shared_engine.listeners.append(self._on_engine_changed)
 
-    # -- settings and model ----------------------------------------------------------------
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the background; errors are logged."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
 
-    def configure(self, *given: Any) -> list[str]:
-        """Take settings over, the later ones first; warnings that were not told last time, one a
-        wrong key or a model that cannot be had."""
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("%s: %s", type(error).__name__, error)
+
+    # -- settings and model --------------------------------------------------------------------
+
+    def configure(self, *layers: Any) -> list[str]:
+        """Apply settings, later layers over earlier ones. Returns new warnings: invalid keys or
+        values, and a model that cannot be loaded."""
         warnings: list[str] = []
-        for values in given:
+        for values in layers:
             self.settings, more = parse(values, self.settings)
             warnings += more
         if refused := self.shared_engine.load(self.settings.model, self.settings.device):
             warnings.append(refused)
         self.index.configure(gitignore=self.settings.respectGitignore)
         self._configured.set()
-        new = [one for one in dict.fromkeys(warnings) if one not in self._warned]
-        self._warned = warnings
+        new = [one for one in dict.fromkeys(warnings) if one not in self._warnings]
+        self._warnings = warnings
         return new
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it beside everything else."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._spawned)
-
-    def _spawned(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            log.warning("%s: %s", type(error).__name__, error)
 
     async def configured(self) -> None:
         """Wait until the client's settings are known."""
@@ -142,31 +146,27 @@ class Session:
 
     @property
     def workspace(self) -> Workspace | None:
-        """The index, where it is one of the tokens of the model in use."""
+        """The index; None unless it was built for the tokenizer of the model in use."""
         return self.index.workspace
 
-    def off(self, document: Document) -> str | None:
-        """Why nothing is to be offered in a document; None where something is."""
+    def disabled_reason(self, document: Document) -> str | None:
+        """Why nothing is offered in a document; None if Draftline is enabled there."""
         if not self.enabled:
             return "draftline is turned off: draftline.toggle turns it on"
-        return self.settings.why_not(document.language, document.path)
-
-    def is_current(self, document: Document) -> bool:
-        """Whether a document is open and has not changed since it was obtained."""
-        return document.uri in self.documents and self.documents.get(document.uri) is document
+        return self.settings.disabled_reason(document.language, document.path)
 
     def is_starting(self) -> bool:
-        """Whether model or index are still being loaded."""
+        """Whether the model or the index is being loaded."""
         return self.shared_engine.state == "loading" or self.index.is_busy()
 
     def _on_engine_changed(self) -> None:
-        """The model's state changed; from any thread."""
+        """The engine's state changed; called from any thread."""
 
         def changed() -> None:
-            self.tell_status()
+            self.send_status()
             if self.shared_engine.state == "error" and not self.wants_status and not self._closed:
                 kind, message = types.MessageType.Error, f"Draftline: {self.shared_engine.message}"
-                self.tell("window/showMessage", types.ShowMessageParams(kind, message))
+                self.notify("window/showMessage", types.ShowMessageParams(kind, message))
             if self.shared_engine.engine is not None:
                 self.spawn(self.index.open())
 
@@ -176,13 +176,19 @@ class Session:
             except RuntimeError as error:  # the loop is closed: the client is gone
                 log.debug("%s", error)
 
-    def touch(self, document: Document) -> None:
-        """A buffer is open or changed: soon it is indexed as it is."""
-        self._seen[document.uri] = document.text
-        self.index.touch(document)
+    # -- documents -----------------------------------------------------------------------------
 
-    def changed(self, document: Document, changes: Sequence[Change]) -> None:
-        """A buffer was changed; what exactly tells of the next edit."""
+    def is_current(self, document: Document) -> bool:
+        """Whether a document is open and has not changed since it was obtained."""
+        return document.uri in self.documents and self.documents.get(document.uri) is document
+
+    def on_open(self, document: Document) -> None:
+        """A document was opened."""
+        self._seen[document.uri] = document.text
+        self.index.on_change(document)
+
+    def on_change(self, document: Document, changes: Sequence[Change]) -> None:
+        """A document was changed: record the edits, and stop what they make useless."""
         before, now = self._seen[document.uri], monotonic()
         for change in changes:
             if isinstance(change, types.TextDocumentContentChangePartial):
@@ -191,26 +197,28 @@ class Session:
                 start, stop = 0, len(before.text)
             self.edit_history.record(document.uri, before.text, start, stop, change.text, now)
             before = before.change(start, stop, change.text) if len(changes) > 1 else before
-        if writing := self.writing.get(document.uri):
-            writing.on_document_change(document.text.text)
-        if ("edit", document.uri) in self._jobs.values():
-            asyncio.get_running_loop().call_later(UNDO, self._moved_on, document.uri)
-        self.touch(document)
+        if completion := self.in_flight.get(document.uri):
+            completion.on_document_change(document.text.text)
+        if any(running.slot == ("edit", document.uri) for running in self._running):
+            loop = asyncio.get_running_loop()
+            loop.call_later(UNDO_GRACE_S, self._cancel_outdated_edits, document.uri)
+        self._seen[document.uri] = document.text
+        self.index.on_change(document)
 
-    def _moved_on(self, uri: str) -> None:
-        """Cancel the edits of a text that is another by now: their answers would be refused."""
+    def _cancel_outdated_edits(self, uri: str) -> None:
+        """Cancel the edits of a text that has changed: their answers would be refused."""
         now = self.documents.get(uri).text.text if uri in self.documents else None
-        for job, slot in self._jobs.items():
-            if slot == ("edit", uri) and job.request.text != now:
-                job.cancel()
+        for running in self._running:
+            if running.slot == ("edit", uri) and running.request.text != now:
+                running.cancel()
 
-    def close_buffer(self, uri: str) -> None:
-        """A buffer was closed: what the disk says counts again."""
+    def on_close(self, uri: str) -> None:
+        """A document was closed."""
         self._seen.pop(uri, None)
         self.edit_history.forget(uri)
-        for each in ("edit", "complete", "ask"):
-            self.cancel((each, uri))
-        self.index.close_buffer(uri)
+        for feature in ("edit", "complete", "ask"):
+            self.cancel((feature, uri))
+        self.index.on_close(uri)
 
     # -- asking the model ----------------------------------------------------------------------
 
@@ -219,26 +227,26 @@ class Session:
         request: Request,
         slot: Slot,
         on_step: Callable[[Step], bool | None] = lambda step: None,
-        seconds: float | None = None,
+        timeout_s: float | None = None,
     ) -> Done:
-        """Waits for the model, then: how it ended: "stop" also where `on_step` said True, "length"
-        also after `seconds`. What asked before for the same slot is cancelled. NotReady where no
-        model can be loaded; RequestError where the request cannot be answered."""
+        """Run a request, once the model is loaded, in place of an older one in the same slot.
+
+        Ends early with "stop" when `on_step` returns True, and with "length" after `timeout_s`.
+        Raises NotReady if there is no model, RequestError if the request cannot be answered.
+        """
         try:
             engine = await self.engine(slot)
         except Superseded:
             return Done("cancelled")
         self.cancel(slot)
-        try:
-            job = engine.submit(request, self.settings.speculation, self.workspace, self.name)
-        except RuntimeError as error:  # it was closed since
-            raise NotReady(f"another model is being loaded ({error})") from error
-        self._jobs[job] = slot
-        self.tell_status()
-        done = Done("length")  # where the time is over
+        running = _Running(slot, request)
+        self._running.add(running)
+        self.send_status()
+        done = Done("length")  # unless it ends before the timeout
         spent, last = 0.0, monotonic()
         try:
-            async with asyncio.timeout(seconds), aclosing(follow(job)) as events:
+            job = await self._submit(engine, running)
+            async with asyncio.timeout(timeout_s), aclosing(follow(job)) as events:
                 async for event in events:
                     if isinstance(event, Done):
                         done = event
@@ -251,82 +259,103 @@ class Session:
         except TimeoutError:
             log.debug("out of time")
         except asyncio.CancelledError:
+            running.cancel()
             done = Done("cancelled")
             raise
         finally:
-            del self._jobs[job]
+            self._running.discard(running)
             if done.reason == "cancelled":
                 self.totals["cancelled"] += 1
-                self.totals["wasted"] += spent and spent + monotonic() - last  # the pass under way
-            self.tell_status()
+                self.totals["wasted"] += spent and spent + monotonic() - last  # incl. the last pass
+            self.send_status()
         return done
 
+    async def _submit(self, engine: Engine, running: _Running) -> Job:
+        """Queue the request. Tokenizing its prompt takes long for large texts and is then done in a
+        thread; a completion's prompt is small."""
+        request, workspace = running.request, self.workspace
+
+        def submit() -> Job:
+            job = engine.submit(request, self.settings.speculation, workspace, self.name)
+            running.attach(job)
+            return job
+
+        try:
+            return submit() if request.kind == "complete" else await asyncio.to_thread(submit)
+        except RuntimeError as error:  # the engine was closed meanwhile
+            raise NotReady(f"another model is being loaded ({error})") from error
+
     def cancel(self, slot: Slot | None = None) -> int:
-        """Cancel what is asked for a slot, or everything; how many that were."""
-        running = self._jobs | self._waiting
-        cancelled = [each for each, own in running.items() if slot in (None, own)]
-        for each in cancelled:
-            each.cancel()
-        return len(cancelled)
+        """Cancel the requests of a slot, or all of them. Returns how many there were."""
+        requests: list[_Running | asyncio.Task[Engine]] = []
+        requests += [one for one in self._running if slot in (None, one.slot)]
+        requests += [task for task, own in self._waiting.items() if slot in (None, own)]
+        for request in requests:
+            request.cancel()
+        return len(requests)
 
     def _count(self, step: Step) -> None:
-        """One pass. Tokens behind the end of an answer are counted as well."""
-        total = self.totals
+        """Add one pass to the figures, including tokens behind the end of the answer."""
+        totals = self.totals
         if step.prefill:
-            total["reading"] += step.seconds
+            totals["reading"] += step.seconds
             return
         tokens = step.accepted + 1
-        total["tokens"] += tokens
-        total["accepted"] += step.accepted
-        total["passes"] += 1
-        total["writing"] += step.seconds
-        self._lately = (self._lately[0] * FADE + tokens, self._lately[1] * FADE + step.seconds)
+        totals["tokens"] += tokens
+        totals["accepted"] += step.accepted
+        totals["passes"] += 1
+        totals["writing"] += step.seconds
+        recent_tokens, recent_seconds = self._recent_speed
+        self._recent_speed = (
+            recent_tokens * SPEED_DECAY + tokens,
+            recent_seconds * SPEED_DECAY + step.seconds,
+        )
 
-    # -- what is told --------------------------------------------------------------------------
+    # -- status --------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """Status, as in the contract."""
+        """The parameters of draftline/status."""
         state: str = self.shared_engine.state
         message = self.shared_engine.message
         if state == "ready":
-            state = "busy" if self._jobs else "ready"
+            state = "busy" if self._running else "ready"
         if not self.enabled:
             state, message = "off", "turned off: draftline.toggle turns it on"
         engine, tokens = self.shared_engine.engine, self.totals["tokens"]
-        written, seconds = self._lately
+        recent_tokens, recent_seconds = self._recent_speed
         return {
             "state": "loading" if state == "idle" else state,
             "message": message,
             "model": self.shared_engine.model or self.settings.model,
             "device": engine.info.device if engine else self.settings.device,
-            "tokensPerSecond": round(written / seconds, 1) if seconds else None,
+            "tokensPerSecond": round(recent_tokens / recent_seconds, 1) if recent_seconds else None,
             "acceptedShare": round(self.totals["accepted"] / tokens, 3) if tokens else None,
             "files": len(self.workspace.documents) if self.workspace else None,
             "tokens": self.workspace.size if self.workspace else None,
         }
 
-    def tell_status(self) -> None:
-        """To the client, if it wants to know."""
+    def send_status(self) -> None:
+        """Notify the client of the status, if it asked for that."""
         if self.wants_status and not self._closed:
-            self.tell("draftline/status", self.status())
+            self.notify("draftline/status", self.status())
 
     def stats(self) -> dict[str, Any]:
         """Figures of this client's answers and index. Nothing of it leaves the machine."""
         engine = self.shared_engine.engine
+        reading = round(engine.info.prefill_tokens_per_s, 1) if engine else None
+        accepted = self.completions.accepted
         return {
             **self.status(),
             "answers": dict(self.totals),
-            "completions": {**self.shown.counts, "acceptedCharacters": self.shown.accepted},
-            "readingTokensPerSecond": round(engine.info.prefill_tokens_per_s, 1)
-            if engine
-            else None,
-            "running": len(self._jobs),
+            "completions": {**self.completions.counts, "acceptedCharacters": accepted},
+            "readingTokensPerSecond": reading,
+            "running": len(self._running),
             "index": asdict(self.workspace.stats()) if self.workspace else None,
         }
 
     async def close(self) -> None:
-        """The client is gone: cancel its requests, then save its index without blocking the event
-        loop, on which other clients wait."""
+        """The client is gone: cancel its requests, then save its index in a thread, as other
+        clients wait on this event loop."""
         if self._closed:
             return
         self._closed = True

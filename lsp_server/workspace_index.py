@@ -1,7 +1,5 @@
-"""The index of one client: built for its folders and the model's tokens, told of its buffers.
-
-All of it runs on the event loop, but for the threads that build and update. What is found in it is
-the drafters' and the completions' business.
+"""The workspace index of one client, built for its folders and the model's tokenizer and kept up to
+date with its open documents. Runs on the event loop; building and updating happen in threads.
 """
 
 from __future__ import annotations
@@ -18,64 +16,64 @@ from lsp_server.shared_engine import NotReady, SharedEngine
 
 log = logging.getLogger(__name__)
 
-QUIET = 0.4  # s after the last change until a buffer is indexed
+INDEX_DEBOUNCE_S = 0.4  # at most one update per document in this time
 
 
-class Indexing:
-    """A workspace that follows a client. `spawn` does work beside everything else, `told` is called
-    when the figures changed."""
+class WorkspaceIndex:
+    """A workspace that follows a client. `spawn` runs coroutines in the background; `on_update` is
+    called after the index changed."""
 
     def __init__(
         self,
         shared_engine: SharedEngine,
         documents: Documents,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
-        told: Callable[[], None],
+        on_update: Callable[[], None],
     ) -> None:
         self._shared_engine, self._documents = shared_engine, documents
-        self._spawn, self._told = spawn, told
+        self._spawn, self._on_update = spawn, on_update
         self._workspace: Workspace | None = None
         self._roots: list[Path] = []
         self._gitignore = True
         self._dirty: dict[str, Document] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._opening = asyncio.Lock()  # one builds or closes the index at a time
-        self._telling = asyncio.Lock()  # and one tells it of buffers, in their order
+        self._open_lock = asyncio.Lock()  # held while the index is built or closed
+        self._update_lock = asyncio.Lock()  # keeps updates of documents in order
         self._closed = False
 
     @property
     def workspace(self) -> Workspace | None:
-        """The index, where it is one of the tokens of the model in use."""
+        """The index; None unless it was built for the tokenizer of the model in use."""
         engine, own = self._shared_engine.engine, self._workspace
         fits = own and engine and own.encoder.fingerprint == engine.encoder.fingerprint
         return own if fits else None
 
     def is_busy(self) -> bool:
-        """Whether it is being built."""
-        return self._opening.locked()
+        """Whether the index is being built."""
+        return self._open_lock.locked()
 
     def set_roots(self, uris: list[str]) -> None:
-        """The folders of the workspace, by URI; others than file: are none."""
+        """Set the workspace folders by URI; only existing file: folders count."""
         roots = [Path(path) for path in map(path_of, uris) if path and Path(path).is_dir()]
         if roots != self._roots:
             self._roots = roots
-            self._spawn(self.open(anew=True))
+            self._spawn(self.open(rebuild=True))
 
     def configure(self, gitignore: bool) -> None:
-        """Whether .gitignore counts."""
+        """Set whether .gitignore applies."""
         if gitignore != self._gitignore:
             self._gitignore = gitignore
-            self._spawn(self.open(anew=True))
+            self._spawn(self.open(rebuild=True))
 
-    async def open(self, anew: bool = False) -> None:
-        """An index of the roots for the tokenizer in use."""
-        async with self._opening:
+    async def open(self, rebuild: bool = False) -> None:
+        """Open an index of the roots for the tokenizer in use, unless there is one."""
+        async with self._open_lock:
             engine, old = self._shared_engine.engine, self._workspace
             if engine is None or self._closed:
                 return
             fits = old is not None and old.encoder.fingerprint == engine.encoder.fingerprint
-            if fits and not anew:
-                self._later()
+            if fits and not rebuild:
+                self._schedule_update()
                 return
             self._workspace = None
             if old:
@@ -86,7 +84,7 @@ class Indexing:
                 self._dirty[document.uri] = document
             await asyncio.to_thread(self._build, workspace)
         await self._update_index()
-        self._told()
+        self._on_update()
 
     def _build(self, workspace: Workspace) -> None:
         try:
@@ -96,7 +94,7 @@ class Indexing:
             log.warning("the workspace is not indexed: %s", error)
 
     async def reindex(self) -> dict[str, int]:
-        """Read everything again; files and tokens."""
+        """Scan all files again. Returns the number of files and tokens."""
         await self.open()
         workspace = self.workspace
         if workspace is None:
@@ -104,36 +102,36 @@ class Indexing:
                 self._shared_engine.message or "no model is loaded, so there is no index"
             )
         await asyncio.to_thread(workspace.scan)
-        self._told()
+        self._on_update()
         return {"files": len(workspace.documents), "tokens": workspace.size}
 
-    def touch(self, document: Document) -> None:
-        """A buffer is open or changed: soon it is indexed as it is."""
+    def on_change(self, document: Document) -> None:
+        """A document was opened or changed: index its text soon."""
         self._dirty[document.uri] = document
-        self._later()
+        self._schedule_update()
 
-    def close_buffer(self, uri: str) -> None:
-        """A buffer was closed: what the disk says counts again."""
+    def on_close(self, uri: str) -> None:
+        """A document was closed: index the file on disk again."""
         self._dirty.pop(uri, None)
         if path := path_of(uri):
-            self._spawn(self._forget(path))
+            self._spawn(self._reload(path))
 
     def refresh(self, paths: list[str]) -> None:
-        """The client says that these files changed on disk."""
+        """The client reports that these files changed on disk."""
         if self.workspace and paths:
             self._spawn(asyncio.to_thread(self.workspace.refresh, paths))
 
-    def _later(self) -> None:
+    def _schedule_update(self) -> None:
         if self._timer is None and self.workspace is not None:
-            self._timer = asyncio.get_running_loop().call_later(QUIET, self._flush)
+            self._timer = asyncio.get_running_loop().call_later(INDEX_DEBOUNCE_S, self._flush)
 
     def _flush(self) -> None:
         self._timer = None
         self._spawn(self._update_index())
 
     async def _update_index(self) -> None:
-        """Index buffers as they are now. Their text is shared, so that this copies nothing."""
-        async with self._telling:
+        """Index the current text of the changed documents."""
+        async with self._update_lock:
             workspace = self.workspace
             if workspace is None:
                 return
@@ -143,14 +141,14 @@ class Indexing:
                     text, version = document.text.text, document.version
                     await asyncio.to_thread(workspace.update, document.path, text, version)
 
-    async def _forget(self, path: str) -> None:
-        """A buffer is closed, and the file counts again."""
-        async with self._telling:
+    async def _reload(self, path: str) -> None:
+        """Index a file from disk, unless it is open again."""
+        async with self._update_lock:
             if self.workspace and all(one.path != path for one in self._documents):
                 await asyncio.to_thread(self.workspace.update, path, None)
 
     def close(self) -> None:
-        """Save it. May block."""
+        """Save the index. May block."""
         self._closed = True
         if self._workspace:
             self._workspace.close()

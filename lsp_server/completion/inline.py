@@ -1,7 +1,7 @@
 """Completions: what is asked of the model at a place, and what of its answer is offered.
 
 The prompt is as long as this machine can read in half the time that there is. Nothing here knows
-the protocol's types; why nothing was offered is left in `session.why`.
+the protocol's types; why nothing was offered is left in `session.reason`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Asked:
     def add(self, session: Session, answers: list[str]) -> list[Completion]:
         """Remember what is offered."""
         text, uri = self.document.text.text, self.document.uri
-        return session.shown.add(uri, text, self.offset, answers, self.lines)
+        return session.completions.add(uri, text, self.offset, answers, self.lines)
 
 
 async def suggest(
@@ -103,11 +103,11 @@ async def suggest(
     await session.configured()
     began = perf_counter()
     text, settings, uri = document.text.text, session.settings, document.uri
-    why = settings.why_not(document.language, document.path)
+    why = settings.disabled_reason(document.language, document.path)
     if not session.enabled or why:
         return _nothing(session, why or "draftline is turned off: draftline.toggle turns it on")
     if by_hand:
-        session.writing.pop(uri, None)
+        session.in_flight.pop(uri, None)
     elif (known := await _known(session, document, offset)) is not None:
         return known
     is_loading = session.shared_engine.loaded is None
@@ -130,10 +130,10 @@ async def suggest(
     place = Completion(uri, offset, *context_around(text, offset), "", lines)
 
     def end() -> None:
-        if session.writing.get(uri) is writing:  # not a newer one that took its place
+        if session.in_flight.get(uri) is writing:  # not a newer one that took its place
             session.cancel(("complete", uri))
 
-    session.writing[uri] = writing = CompletionInFlight(place, len(text) - offset, end)
+    session.in_flight[uri] = writing = CompletionInFlight(place, len(text) - offset, end)
     writing.start(_written(session, asked, writing))
     return await writing.wait() or []
 
@@ -142,12 +142,12 @@ async def _known(session: Session, document: Document, offset: int) -> list[Comp
     """What is left of a completion that was made or is being written; None: ask the model."""
     uri, text = document.uri, document.text.text
     for waits in (session.settings.debounceMs / 1000, None):
-        if kept := session.shown.find(uri, text, offset):
+        if kept := session.completions.find(uri, text, offset):
             return _kept(session, kept)
-        writing = session.writing.get(uri)
+        writing = session.in_flight.get(uri)
         if writing is not None and writing.matches(text, offset):
             made = await writing.wait()
-            if kept := session.shown.find(uri, text, offset):
+            if kept := session.completions.find(uri, text, offset):
                 return _kept(session, kept)
             if not writing.stopped and (made is None or not writing.typed):
                 return []  # why is said already
@@ -160,7 +160,7 @@ async def _known(session: Session, document: Document, offset: int) -> list[Comp
 
 
 def _kept(session: Session, kept: Completion) -> list[Completion]:
-    session.why = "offered: what is left of the completion that you type"
+    session.reason = "offered: what is left of the completion that you type"
     return [kept]
 
 
@@ -186,8 +186,8 @@ async def _written(
     try:
         done, answer = await _answer(session, asked, asked.request, writing)
     finally:
-        if session.writing.get(asked.document.uri) is writing:
-            del session.writing[asked.document.uri]
+        if session.in_flight.get(asked.document.uri) is writing:
+            del session.in_flight[asked.document.uri]
     if done.reason in ("cancelled", "failed"):
         return None
     return asked.add(session, [answer] if answer else [])
@@ -201,10 +201,10 @@ async def _answer(
     try:
         done, raw = await _raw(session, asked, request, writing)
     except (RequestError, NotReady) as reason:
-        session.why = str(reason)
+        session.reason = str(reason)
         return Done("failed", error=str(reason)), ""
     answer = fit_to_context(raw, *sides, lines)
-    session.why = _why(done, raw, answer, session.settings.maxTimeMs)
+    session.reason = _why(done, raw, answer, session.settings.maxTimeMs)
     return done, answer
 
 
@@ -281,5 +281,5 @@ def request_for(
 
 
 def _nothing(session: Session, why: str) -> list[Completion]:
-    session.why = why
+    session.reason = why
     return []

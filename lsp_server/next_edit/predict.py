@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.editing.edits import EditRefused, apply
+from engine.editing.edits import Change, EditRefused, apply, changes
 from engine.records import RequestError
 from lsp_server.next_edit.candidate import Candidate, rejection_reason
 from lsp_server.next_edit.rules import find_candidates
@@ -31,12 +31,12 @@ class NextEdit:
     candidate: Candidate | None = None
     new_lines: str = ""
 
-    @property
-    def new_text(self) -> str:
-        """The whole document with the new lines."""
+    def changes(self) -> list[Change]:
+        """The smallest changes of the document that make the new lines."""
         assert self.document and self.candidate
-        old = self.document.text.text
-        return old[: self.candidate.start] + self.new_lines + old[self.candidate.stop :]
+        start, stop = self.candidate.start, self.candidate.stop
+        found = changes(self.document.text.text[start:stop], self.new_lines)
+        return [Change(one.start + start, one.stop + start, one.text) for one in found]
 
 
 class NextEditPredictor:

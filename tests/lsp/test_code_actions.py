@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.code_actions import block, lost
+from lsp_server.code_actions import block_around, lost_definition
 from lsp_server.protocol.positions import Text
 
 PYTHON = """import math
@@ -51,7 +51,7 @@ const five = () => {
 
 def lines(source: str, text: str) -> str:
     """The block around the first place of `text`."""
-    start, stop = block(Text.of(source), source.index(text))
+    start, stop = block_around(Text.of(source), source.index(text))
     assert start == 0 or source[start - 1] in "\r\n"
     return source[start:stop]
 
@@ -91,7 +91,7 @@ def test_a_block_is_whole_lines_around_the_place(
 ) -> None:
     text = Text.of(end.join(parts))
     offset = data.draw(st.integers(0, len(text.text)))
-    start, stop = block(text, offset)
+    start, stop = block_around(text, offset)
     own = text.line(text.line_of(offset))
     assert start <= own[1] and stop >= start
     starts = {text.line(number)[0] for number in range(text.line_count)}
@@ -102,8 +102,8 @@ def test_a_block_is_whole_lines_around_the_place(
 
 
 def test_an_empty_document() -> None:
-    assert block(Text.of(""), 0) == (0, 0)
-    assert block(Text.of("\n\n"), 1) == (1, 1)
+    assert block_around(Text.of(""), 0) == (0, 0)
+    assert block_around(Text.of("\n\n"), 1) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,4 @@ def test_an_empty_document() -> None:
     ],
 )
 def test_a_lost_definition_is_named(old: str, new: str, name: str | None) -> None:
-    assert lost(old, new) == name
+    assert lost_definition(old, new) == name

@@ -49,9 +49,10 @@ def test_the_best_candidate_is_offered_and_asked_about_once() -> None:
         found = predict(session, predictor)
         assert found.new_lines.strip() == "if result > MOST:"
         assert found.document and found.document.uri == A
-        assert found.new_text == found.document.text.text.replace(
-            "if result > LIMIT:", "if result > MOST:"
-        )
+        (change,) = found.changes()
+        old = found.document.text.text
+        new = old[: change.start] + change.text + old[change.stop :]
+        assert new == old.replace("if result > LIMIT:", "if result > MOST:")
     assert session.asked == ["if result > LIMIT:"]
 
 

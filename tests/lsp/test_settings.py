@@ -102,9 +102,9 @@ def test_unknown_keys_name_the_remedy() -> None:
 
 def test_where_nothing_is_offered() -> None:
     settings = Settings(languages=("python",), disabledGlobs=("*.min.js", "vendor/*", "secret?.py"))
-    assert settings.why_not("python", "/a/b.py") is None
-    assert settings.why_not("python", None) is None
-    assert settings.why_not("go", "/a/b.go") == "draftline.languages does not name 'go'"
+    assert settings.disabled_reason("python", "/a/b.py") is None
+    assert settings.disabled_reason("python", None) is None
+    assert settings.disabled_reason("go", "/a/b.go") == "draftline.languages does not name 'go'"
     for path in ("/a/x.min.js", "/a/vendor/b/c.py", "/a/secret1.py", "C:\\a\\vendor\\b.py"):
-        assert "draftline.disabledGlobs has" in (settings.why_not("python", path) or "")
-    assert Settings().why_not("anything", "/a/vendor/b.py") is None
+        assert "draftline.disabledGlobs has" in (settings.disabled_reason("python", path) or "")
+    assert Settings().disabled_reason("anything", "/a/vendor/b.py") is None
