@@ -92,7 +92,7 @@ class Long(Scripted):
 class Steady(CostModel):
     """Costs that stay as they are, so that tests do not depend on the clock."""
 
-    def saw(self, rows: int, context: int, seconds: float) -> None:
+    def observe(self, rows: int, context: int, seconds: float) -> None:
         pass
 
 
