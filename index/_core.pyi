@@ -1,13 +1,14 @@
-"""The index's core in C++ (index/core). Written by hand; tests/oracles/naive.py is its oracle.
+"""The native index (index/core). tests/oracles/naive.py is a brute-force implementation of it.
 
-Two forms of a segment: `Automaton` grows, `Frozen` is smaller and does not. `Segments` asks several
-as one. Token ids are 0 to 2^31 - 1, as an int32 array (taken as it is) or a sequence of ints
-(copied). A bad argument raises ValueError with one line; what is no list of int32 raises TypeError.
+There are two kinds of segments: an `Automaton` grows, a `Frozen` suffix array is smaller and
+immutable. `Segments` queries several as one. Token ids are 0 to 2^31 - 1, passed as an int32 array
+(not copied) or a sequence of ints (copied). Invalid values raise ValueError with one line, invalid
+types TypeError.
 
-Threads: any number may read at once. A call on an automaton that meets a writer, or a writer that
-meets any other call, raises RuntimeError at once; it never waits. That can happen only where a call
-releases the GIL: `add` and `extend` of 2048 tokens or more, `check`, and `match` and `tree` of a
-large automaton. Making a `Frozen` releases it too. All calls on `Segments` keep it.
+Threads: any number of readers. A call on an automaton that conflicts with a writer, or a writer
+that conflicts with any other call, raises RuntimeError instead of waiting. That is only possible in
+calls that release the GIL: `add` and `extend` of at least 2048 tokens, `check`, and `match` and
+`tree` of a large automaton. `Frozen()` releases it, too; calls on `Segments` never do.
 """
 
 from collections.abc import Sequence
@@ -16,74 +17,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 class Match:
-    """The longest suffix of a tail that occurs. Nothing found: length and count 0."""
+    """The longest suffix of a tail that occurs. Without a match, length and count are 0."""
 
     @property
     def length(self) -> int:
-        """Tokens of the tail's end that were found."""
+        """Tokens of the match."""
 
     @property
     def count(self) -> int:
-        """Living occurrences in all."""
+        """Number of living occurrences."""
 
     @property
     def docs(self) -> NDArray[np.int32]:
-        """Documents of the newest occurrences, newest first: the later document, then the later
-        position in it."""
+        """Documents of the newest occurrences: later documents first, then later positions."""
 
     @property
     def ends(self) -> NDArray[np.int32]:
-        """Beside `docs`: the position after the matched text, so document[end] follows it."""
+        """Parallel to `docs`: the position after the match, so that document[end] follows it."""
 
 class Tree:
-    """What follows a tail, best first; parallel arrays, parents precede children."""
+    """Continuations of a tail, best first, as parallel arrays. Parents precede children."""
 
     def __len__(self) -> int: ...
     @property
     def length(self) -> int:
-        """Tokens of the tail's end that were found; 0: the tree is of everything or nothing."""
+        """Tokens of the match that the tree continues; 0 if there is none."""
 
     @property
     def tokens(self) -> NDArray[np.int32]: ...
     @property
     def parents(self) -> NDArray[np.int32]:
-        """Index of each node's parent; -1: it follows the tail."""
+        """Index of each node's parent; -1 for children of the tail."""
 
     @property
     def probs(self) -> NDArray[np.float64]:
-        """count(node) / count(parent), where both are counts of occurrences (SPEC 1.3)."""
+        """count(node) / count(parent), in occurrences."""
 
 class Documents:
-    """What both forms of a segment share: documents, which match and draft apart. Nothing crosses a
-    document's border. A document that was killed stays where it is, but no question finds it."""
+    """The base class of segments. No match crosses the border of a document. Deleting a document
+    ("kill") keeps its tokens but hides them from queries."""
 
     def continuation(self, doc: int, end: int, n: int) -> NDArray[np.int32]:
-        """The tokens end:end + n of a document, fewer at its border; a copy."""
+        """A copy of the tokens end:end + n of a document, fewer at its end."""
 
     def tokens(self, doc: int) -> NDArray[np.int32]:
-        """All tokens of a document, which may be dead; a copy."""
+        """A copy of all tokens of a document, deleted or not."""
 
     def kill(self, doc: int) -> None:
-        """From now on its text is found no more."""
+        """Delete a document."""
 
     def label(self, doc: int, changed: int, path: int, folder: int) -> None:
-        """What `Segments.match` orders it by: documents with a larger `changed` are newer; `path`
-        and `folder` are numbers of the caller's, -1 for none."""
+        """Set the ordering criteria of `Segments.match`: documents with a larger `changed` are
+        newer; `path` and `folder` are ids chosen by the caller, -1 for none."""
 
     @property
     def documents(self) -> int:
-        """How many documents there are, dead and empty ones included."""
+        """Number of documents, including deleted and empty ones."""
 
     @property
     def size(self) -> int:
-        """Tokens of all documents, dead ones included."""
+        """Tokens of all documents, including deleted ones."""
 
     @property
     def living(self) -> int:
         """Tokens of the living documents."""
 
 class Automaton(Documents):
-    """A generalized suffix automaton over documents: any text is found as soon as it is added."""
+    """A generalized suffix automaton over documents: text can be found as soon as it is added.
+
+    Blumer et al., "The smallest automaton recognizing the subwords of a text" (1985).
+    """
 
     def __init__(self) -> None: ...
     def add(
@@ -93,13 +96,13 @@ class Automaton(Documents):
         path: int = -1,
         folder: int = -1,
     ) -> int:
-        """Add a whole document, which is then the last one; its index."""
+        """Add a whole document; returns its number."""
 
     def open(self, changed: int = 0, path: int = -1, folder: int = -1) -> int:
-        """Start an empty document, which `extend` appends to; its index."""
+        """Add an empty document for `extend`; returns its number."""
 
     def extend(self, tokens: NDArray[np.int32] | Sequence[int]) -> None:
-        """Append to the last document, opened or added."""
+        """Append to the last document."""
 
     def match(
         self,
@@ -110,8 +113,8 @@ class Automaton(Documents):
         followed: bool = False,
     ) -> Match:
         """The longest suffix of the last `limit` tokens of `tail` that occurs in a living document,
-        with its k newest occurrences. `followed`: only occurrences that a token follows are looked
-        at, in length, count and list; so a text that ends in `tail` does not match its own end."""
+        and its k newest occurrences. `followed`: consider only occurrences followed by a token, so
+        that a text that ends in `tail` does not match its own end."""
 
     def tree(
         self,
@@ -122,25 +125,29 @@ class Automaton(Documents):
         *,
         most: int = 1024,
     ) -> Tree:
-        """Continuations of `match(tail, most, limit, followed=True)`, at most `nodes` of them and
-        `width` under each parent. A node's count is how many of those occurrences continue with
-        its path. Nodes come by falling count, which is falling path probability; of equals, the one
-        whose parent came first, then the smaller token."""
+        """The continuations of `match(tail, most, limit, followed=True)`, at most `nodes` of them
+        and `width` per parent. A node's count is the number of these occurrences that continue with
+        its path. Nodes are ordered by falling count, which is falling path probability; ties by
+        parent, then by token."""
 
     def check(self) -> str:
-        """ "" when every invariant holds, else the first that does not. Slow: for tests."""
+        """The first violated invariant, or "". Slow; for tests."""
 
     @property
     def states(self) -> int:
-        """States of the minimal automaton, the root included. Takes linear time."""
+        """States of the minimal automaton, including the root. Takes linear time."""
 
     @property
     def nbytes(self) -> int:
-        """Memory that the core holds for it: capacities, not only what is in use."""
+        """Allocated memory."""
 
 class Frozen(Documents):
-    """Documents that grow no more: the suffix array of their reversed text, 12 bytes a token. To
-    `Segments` it answers as an automaton of the same documents would."""
+    """Immutable documents: the suffix array of their reversed text, in 12 bytes per token. In
+    `Segments` it answers exactly like an automaton of the same documents.
+
+    Built by SA-IS: Nong, Zhang and Chan, "Two Efficient Algorithms for Linear Time Suffix Array
+    Construction" (2011).
+    """
 
     def __init__(
         self,
@@ -149,7 +156,7 @@ class Frozen(Documents):
         paths: NDArray[np.int32] | None = None,
         folders: NDArray[np.int32] | None = None,
     ) -> None:
-        """From the oldest to the newest; `changed` must rise, it counts from 0 where left out."""
+        """Documents from oldest to newest; `changed` must ascend and defaults to 0, 1, 2, ..."""
 
     @staticmethod
     def mapped(
@@ -158,31 +165,32 @@ class Frozen(Documents):
         order: NDArray[np.uint32],
         ranks: NDArray[np.uint32],
     ) -> Frozen:
-        """From these four arrays of another one, which it keeps and does not copy. All documents
-        live and have no label. ValueError where they are no segment."""
+        """A segment on the arrays of another one, which are kept alive and not copied. All its
+        documents are living and unlabelled. ValueError if the arrays are inconsistent."""
 
     @property
     def text(self) -> NDArray[np.int32]:
-        """All tokens, with a border (-1) before each document and after the last; a view."""
+        """A view of all tokens, with a border (-1) before each document and after the last."""
 
     @property
     def starts(self) -> NDArray[np.uint32]:
-        """Where in `text` the border before each document stands; a view."""
+        """A view of the indices in `text` of the borders before each document."""
 
     @property
     def order(self) -> NDArray[np.uint32]:
-        """The position in `text` of each rank: by the text that ends there, backwards; a view."""
+        """A view of the index in `text` of each rank. Ranks order the positions by the text that
+        ends there, read backwards."""
 
     @property
     def ranks(self) -> NDArray[np.uint32]:
-        """The rank of each position, 0 for borders; a view."""
+        """A view of the rank of each position, 0 for borders."""
 
     @property
     def nbytes(self) -> int:
-        """Memory, mapped arrays included."""
+        """Memory, including mapped arrays."""
 
 class Segments:
-    """Segments asked as one, always about occurrences in living documents that a token follows."""
+    """Segments queried as one. Only living occurrences that are followed by a token count."""
 
     def __init__(self, parts: list[Documents]) -> None: ...
     def match(
@@ -193,11 +201,11 @@ class Segments:
         path: int = -1,
         folder: int = -1,
     ) -> tuple[int, int, list[tuple[int, int, int, float]]]:
-        """The longest suffix of the last `limit` tokens of `tail` that occurs: its length, how
-        often it does, and its k best occurrences, as (part, document, end, probability). Best: the
-        document labelled `path`, then those labelled `folder`, then by falling (changed, part,
-        position). The probability is the share of the 64 newest occurrences that continue with the
-        same token."""
+        """The longest suffix of the last `limit` tokens of `tail` that occurs: its length, the
+        number of occurrences, and the k best ones as (part, document, end, probability). The order
+        is: the document labelled `path`, then those labelled `folder`, then by falling (changed,
+        part, position). The probability is the share of the 64 newest occurrences that continue
+        with the same token."""
 
     def tree(
         self,
@@ -209,5 +217,5 @@ class Segments:
         most: int = 1024,
         least: int = 1,
     ) -> Tree:
-        """As `Automaton.tree`, over the `most` newest occurrences in all segments. Where fewer than
-        `least` tokens agree it is empty, which takes less time: short texts occur everywhere."""
+        """Like `Automaton.tree`, over the `most` newest occurrences in all segments. Empty if the
+        match has fewer than `least` tokens, which is faster: short matches are frequent."""

@@ -1,5 +1,5 @@
-// A growable array of plain data. std::vector copies when it grows; realloc lets the system move the
-// pages of a large block instead, so growth by a quarter is cheap and little memory lies idle.
+// A growable array of trivially copyable items. Unlike std::vector it grows by realloc, which
+// remaps the pages of large blocks instead of copying them, so growing by a quarter is cheap.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace draftline {
 
-// Lookups jump all over these arrays: with huge pages the address of each is found sooner.
+// Lookups are random: huge pages avoid TLB misses.
 inline void advise_huge_pages([[maybe_unused]] void* block, [[maybe_unused]] size_t bytes) {
 #ifdef __linux__
     constexpr size_t kLarge = 4u << 20, kPage = 4096;
@@ -36,7 +36,7 @@ public:
     Array(const Array&) = delete;
     Array& operator=(const Array&) = delete;
 
-    void push_back(T item) {  // by value: it may be one of ours
+    void push_back(T item) {  // by value: it may be an item of this array
         if (size_ == capacity_) resize_block(size_ + size_ / 4 + 8);
         items_[size_++] = item;
     }
@@ -45,7 +45,7 @@ public:
         if (size_ + more > capacity_) resize_block(std::max(size_ + more, size_ + size_ / 4));
     }
 
-    void fill(size_t size, T item) {  // an empty array only
+    void fill(size_t size, T item) {  // must be empty
         reserve_more(size);
         std::fill(items_, items_ + size, item);
         size_ = size;

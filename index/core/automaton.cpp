@@ -1,4 +1,4 @@
-// Building the automaton of automaton.hpp.
+// Construction of the automaton in automaton.hpp.
 #include "automaton.hpp"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace draftline {
 namespace {
 
-constexpr size_t kLargest = kBranch - 2;  // positions
+constexpr size_t kMaxPositions = kBranch - 2;
 
 }  // namespace
 
@@ -36,8 +36,9 @@ int32_t Automaton::open(Label label) {
 void Automaton::extend(Tokens tokens) {
     require_ids(tokens);
     Writing writing(*this);
-    if (starts_.empty()) throw std::invalid_argument("no document to extend: open one first");
-    if (!alive(documents() - 1)) throw std::invalid_argument("the last document is dead: open one");
+    if (starts_.empty()) throw std::invalid_argument("no document to extend; open one first");
+    if (!alive(documents() - 1))
+        throw std::invalid_argument("the last document was deleted; open a new one");
     require_room(tokens.size());
     append(tokens);
 }
@@ -48,8 +49,8 @@ void Automaton::kill(int64_t doc) {
 }
 
 void Automaton::require_room(size_t positions) const {
-    if (leaves_.size() + positions > kLargest)
-        throw std::invalid_argument("the automaton is full: start another one");
+    if (leaves_.size() + positions > kMaxPositions)
+        throw std::invalid_argument("the automaton is full; use another one");
 }
 
 int32_t Automaton::begin(Label label) {
@@ -68,13 +69,13 @@ void Automaton::append(Tokens tokens) {
 
 void Automaton::append(int32_t token) {
     const auto leaf = static_cast<uint32_t>(leaves_.size());
-    text_[leaf] = token;  // where the border was; the leaf before now has its edge
+    text_[leaf] = token;  // overwrites the border; the previous leaf gets its edge
     text_.push_back(kNoToken);
     uint32_t at = leaves_[leaf - 1].link;
     edges_.prefetch(at, token);
     uint32_t* target = nullptr;
     for (; at != kNone; at = branches_[at].link) {
-        const uint32_t link = branches_[at].link;  // memory answers late: ask for the next now
+        const uint32_t link = branches_[at].link;  // prefetch the next step
         if (link != kNone) {
             __builtin_prefetch(&branches_[link]);
             edges_.prefetch(link, token);
@@ -94,7 +95,7 @@ void Automaton::append(int32_t token) {
     branches_[home].first = leaf;
 }
 
-// A branch for the strings of `state` that are at most one longer than `parent`: they occur again.
+// Splits off the strings of `state` that are at most one longer than `parent`: they occur again.
 uint32_t Automaton::clone(uint32_t parent, int32_t token, uint32_t state) {
     const auto made = static_cast<uint32_t>(branches_.size());
     Branch branch{branches_[parent].length + 1, kNone, state, kNone, kNoToken, kNone, kNoToken};

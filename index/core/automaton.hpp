@@ -1,14 +1,15 @@
 // A generalized suffix automaton over token ids, grown online, in flat arrays.
 //
-// Every document is read as if a separator of its own stood before it. Then the longest string of
-// a prefix state occurs once only, and the states fall into two kinds:
-//   leaf    one a position, named by it: what ends there and nowhere else. Its one edge leads to the
-//           next position, so none is stored.
-//   branch  strings that occur twice or more. Only these have a length and edges.
-// Suffix links make a tree with the positions as leaves: a state occurs where the leaves below it
-// are. So counts and occurrences are exact at any time.
+// Blumer et al., "The smallest automaton recognizing the subwords of a text" (1985). Each document
+// is preceded by a unique separator, so the longest string of a prefix state occurs exactly once,
+// and there are two kinds of states:
+//   leaf    one per position, and identified by it: strings that end there and nowhere else. Its
+//           only edge leads to the next position and is not stored.
+//   branch  strings that occur at least twice. Only branches store a length and edges.
+// The suffix links form a tree whose leaves are the positions: a state's occurrences are the leaves
+// below it. That makes counts and occurrences exact at any time.
 //
-// No Python, no paths, no locks: a call that would meet a writer is refused, never made to wait.
+// Not thread-safe, but a call that conflicts with a writer throws instead of racing or blocking.
 #pragma once
 
 #include <atomic>
@@ -25,17 +26,17 @@
 namespace draftline {
 
 struct Match {
-    int64_t length = 0;         // tokens of the tail that were found
-    int64_t count = 0;          // living occurrences in all
-    std::vector<int32_t> docs;  // the newest of them, newest first: document,
-    std::vector<int32_t> ends;  // and the position after the matched text in it
+    int64_t length = 0;         // of the match
+    int64_t count = 0;          // live occurrences
+    std::vector<int32_t> docs;  // of the newest occurrences, newest first
+    std::vector<int32_t> ends;  // positions after the match in these documents
 };
 
 class Automaton : public Documents {
 public:
     Automaton();
 
-    int32_t add(Tokens tokens, Label label);  // open + extend; bad tokens leave no document
+    int32_t add(Tokens tokens, Label label);  // open + extend, all or nothing
     int32_t open(Label label);
     void extend(Tokens tokens);  // to the last document
     void kill(int64_t doc);
@@ -50,24 +51,24 @@ public:
     Found find_living(Tokens tail, int64_t limit, size_t least) const override;
     size_t newest(Found found, size_t most, std::vector<uint32_t>& positions) const override;
 
-    size_t states() const;  // of the minimal automaton, root included; linear time
-    size_t nbytes() const;  // memory held: capacities, not sizes
+    size_t states() const;  // of the minimal automaton, including the root; linear time
+    size_t nbytes() const;  // allocated memory
     std::string check() const;
 
 private:
     struct Leaf {
         uint32_t link;  // branch
-        uint32_t next;  // the next leaf that hangs where this one does
+        uint32_t next;  // next leaf with the same link
     };
 
     struct Branch {
         uint32_t length;  // of its longest string
         uint32_t link;    // branch
-        uint32_t end;     // its first occurrence, which is also a leaf below it
-        uint32_t first;   // newest leaf that hangs here
-        int32_t token;    // first edge, kNoToken: no edge at all
+        uint32_t end;     // first occurrence, itself a leaf below
+        uint32_t first;   // newest leaf linked here
+        int32_t token;    // of the first edge; kNoToken: no edges
         uint32_t target;  // leaf, or branch | kBranch
-        int32_t more;     // token of the first further edge
+        int32_t more;     // token of the second edge, in `Edges`
     };
 
     class Reading;
@@ -97,10 +98,10 @@ private:
 
     Array<int32_t> text_;
     Array<uint32_t> starts_;
-    Array<Leaf> leaves_;      // by position; those of borders are unused
-    Array<Branch> branches_;  // 0: root, the empty string
+    Array<Leaf> leaves_;      // by position, unused for borders
+    Array<Branch> branches_;  // 0: the root
     Edges edges_;
-    mutable std::atomic<int> users_{0};  // readers, or -1: a writer
+    mutable std::atomic<int> users_{0};  // number of readers, or -1 for a writer
 };
 
 }  // namespace draftline

@@ -1,4 +1,4 @@
-// index._core: the two forms of a segment for Python. Declarations only; _core.pyi says what each does.
+// index._core, the Python bindings. Documented in _core.pyi.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -36,7 +36,7 @@ auto span(const Sequence& items) {
     return std::span(items.data(), items.size());
 }
 
-// Short calls keep the GIL: taking it back can cost far more than they do.
+// Short calls keep the GIL: reacquiring it can take longer than the call.
 constexpr size_t kLongInput = 2048;    // tokens
 constexpr size_t kLongScan = 1 << 18;  // tokens in an automaton
 
@@ -66,13 +66,13 @@ auto array(const std::vector<T>& items) {
     return array(std::span<const T>(items));
 }
 
-// Not copied: it lives as long as the segment.
+// A view, without a copy, that keeps the segment alive.
 template <class T>
 auto view(std::span<const T> items, nb::handle owner) {
     return nb::ndarray<nb::numpy, const T, nb::ndim<1>>(items.data(), {items.size()}, owner);
 }
 
-// Every method that takes tokens takes an int32 array or any sequence of ints.
+// Every method that takes tokens accepts an int32 array or a sequence of ints.
 template <class Ids, class Arg>
 void take_tokens(nb::class_<Automaton, Documents>& automaton, Arg tokens, Arg tail) {
     automaton
@@ -100,7 +100,7 @@ void take_tokens(nb::class_<Automaton, Documents>& automaton, Arg tokens, Arg ta
              "most"_a = 1024);
 }
 
-// Segments, and the Python objects that own them.
+// Segments, and references to the Python objects that own them.
 struct Parts {
     nb::list owners;
     Segments segments;
@@ -142,7 +142,7 @@ std::vector<Label> labels_of(size_t size, const std::optional<Array<int64_t>>& c
     const auto take = [&](const auto& from, auto member, const char* name) {
         if (!from) return;
         if (from->size() != size)
-            throw std::invalid_argument(std::string(name) + ": one for each document, please");
+            throw std::invalid_argument(std::string(name) + ": expected one entry per document");
         for (size_t doc = 0; doc < size; ++doc) labels[doc].*member = from->data()[doc];
     };
     for (size_t doc = 0; doc < size; ++doc) labels[doc].changed = static_cast<int64_t>(doc);
@@ -166,7 +166,7 @@ Frozen mapped(Ids text, Array<uint32_t> starts, Array<uint32_t> order, Array<uin
 }  // namespace
 
 NB_MODULE(_core, m) {
-    nb::set_leak_warnings(false);  // a user who leaves by Ctrl-C is not told about objects
+    nb::set_leak_warnings(false);  // objects may outlive an exit by Ctrl-C
     nb::class_<Match>(m, "Match")
         .def_ro("length", &Match::length)
         .def_ro("count", &Match::count)

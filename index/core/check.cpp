@@ -1,4 +1,4 @@
-// Every invariant of the automaton, from its own arrays: for tests.
+// Verifies all invariants of the automaton, for tests.
 #include <algorithm>
 
 #include "inner.hpp"
@@ -19,7 +19,7 @@ std::string Automaton::check() const {
     return broken;
 }
 
-// Text and suffix links and that `walk` finds every leaf.
+// Text, suffix links, and that `walk` reaches every leaf.
 std::string Automaton::check_tree() const {
     if (text_.size() != leaves_.size() + 1 || text_.back() != kNoToken) return "text: no last border";
     for (size_t at = 0, doc = 0; at < leaves_.size(); ++at) {
@@ -61,7 +61,7 @@ std::string Automaton::check_tree() const {
         return "leaf: hangs nowhere or twice";
     for (uint32_t at = 0; at < branches_.size(); ++at)
         for (uint32_t leaf = branches_[at].first; leaf != kNone; leaf = leaves_[leaf].next) {
-            uint32_t above = leaves_[leaf].link;  // the path over a leaf keeps its end
+            uint32_t above = leaves_[leaf].link;  // branches on the path above a leaf share its end
             while (above != at && above != kNone && branches_[above].end == leaf)
                 above = branches_[above].link;
             if (above != at) return "leaf: does not hang above its path";
@@ -69,7 +69,7 @@ std::string Automaton::check_tree() const {
     return "";
 }
 
-// Every edge is right, and every token of the text has its edge from every state that it follows.
+// Edges are correct and complete: every state has an edge for each token that follows it.
 std::string Automaton::check_edges() const {
     size_t further = 0;
     for (uint32_t at = 0; at < branches_.size(); ++at) {
@@ -97,7 +97,7 @@ std::string Automaton::check_edges() const {
     for (uint32_t leaf = 0; leaf + 1 < leaves_.size(); ++leaf) {
         const int32_t token = text_[leaf + 1];
         if (token == kNoToken) continue;
-        uint32_t above = leaf + 1;  // targets climb with their sources
+        uint32_t above = leaf + 1;  // suffix links of the targets, in step with the sources'
         bool branch = false;
         for (uint32_t at = leaves_[leaf].link; at != kNone; at = branches_[at].link) {
             const uint32_t target = step(at | kBranch, token);

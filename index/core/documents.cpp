@@ -1,4 +1,4 @@
-// What both forms of a segment share.
+// The parts shared by the automaton and the suffix array.
 #include "documents.hpp"
 
 #include <algorithm>
@@ -96,7 +96,7 @@ size_t Documents::scan(size_t doc, Tokens needle, bool followed, size_t most,
     for (size_t stop = stop_of(doc) - (followed ? 1 : 0); stop > begin;) {
         const size_t size = std::min(kBlock, stop - begin);
         const int32_t* const block = text + stop - size;
-        int32_t hits = 0;  // for vector registers: no branch in it
+        int32_t hits = 0;  // branchless, to be vectorized
         for (size_t i = 0; i < size; ++i) hits += (block[i] == last) & (block[i - back] == previous);
         if (needle.size() <= 2 && positions.size() >= most) {
             count += hits;

@@ -1,5 +1,5 @@
-// Edges of the automaton beyond a branch's first: one open-addressed table keyed by (branch, token).
-// No deletion: an automaton only grows.
+// The automaton's edges beyond the first of each branch: an open-addressing hash table keyed by
+// (branch, token), without deletion.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace draftline {
 
-struct Edge {             // 16 bytes: four to a cache line
+struct Edge {             // 16 bytes, four per cache line
     uint32_t branch = kNone;  // kNone: free slot
     int32_t token = kNoToken;
     uint32_t target = kNone;
-    int32_t next = kNoToken;  // token of the branch's next edge: its edges are a list
+    int32_t next = kNoToken;  // token of the branch's next edge, a linked list
 };
 
 class Edges {
@@ -49,8 +49,8 @@ public:
     const Array<Edge>& slots() const { return slots_; }
 
 private:
-    // The top bits of a mixed key, scaled to any table size: a growing table keeps its order, so
-    // moving it streams through memory.
+    // The top bits of a mixed key, scaled to the table size: growing keeps the order of the slots,
+    // so rehashing streams through memory.
     size_t home(uint32_t branch, int32_t token) const {
         uint64_t key = (uint64_t{branch} << 32 | static_cast<uint32_t>(token)) * 0x9E3779B97F4A7C15u;
         key = (key ^ key >> 32) * 0xD6E8FEB86659FD93u;
@@ -73,7 +73,7 @@ private:
             if (edge.branch != kNone) place(edge);
     }
 
-    Array<Edge> slots_;  // at most three fifths used: a miss ends within a cache line
+    Array<Edge> slots_;  // load factor at most 3/5: a miss ends within a cache line
     size_t used_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// The frozen segment of frozen.hpp.
+// Construction of and queries to the suffix array in frozen.hpp.
 #include "frozen.hpp"
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace draftline {
 namespace {
 
 constexpr uint32_t kStride = 64, kBlock = 4096;  // ranks
-constexpr size_t kLargest = (1u << 31) - 2;      // positions
-constexpr int32_t kDirect = 1 << 22;             // ids below are renumbered by a table
+constexpr size_t kMaxPositions = (1u << 31) - 2;
+constexpr int32_t kDirect = 1 << 22;             // smaller ids are renumbered by a table
 
-// Ids renumbered by size without gaps, from 2; the border in front is 0, the others are 1.
+// Renumbers ids in order, without gaps, from 2; the first border is 0, the others are 1.
 class Symbols {
 public:
     explicit Symbols(Tokens text) {
@@ -58,8 +58,8 @@ Frozen::Frozen(const std::vector<Tokens>& documents, const std::vector<Label>& l
         require_ids(tokens);
         positions += tokens.size();
     }
-    if (positions > kLargest)
-        throw std::invalid_argument("too many tokens for one segment: make several");
+    if (positions > kMaxPositions)
+        throw std::invalid_argument("too many tokens for one segment; use several");
     const auto owned = std::make_shared<Owned>();
     Array<int32_t>& text = owned->text;
     text.reserve_more(positions);
@@ -105,9 +105,9 @@ Frozen::Frozen(Arrays arrays, std::shared_ptr<const void> owner)
 void Frozen::require_sound() const {
     const auto& [text, starts, order, ranks] = arrays_;
     const auto require = [](bool sound, const char* what) {
-        if (!sound) throw std::invalid_argument(std::string("no segment: ") + what);
+        if (!sound) throw std::invalid_argument(std::string("invalid segment: ") + what);
     };
-    require(!text.empty() && text.size() <= kLargest && text.back() == kNoToken, "its text");
+    require(!text.empty() && text.size() <= kMaxPositions && text.back() == kNoToken, "its text");
     require(starts.size() < text.size() && ranks.size() + 1 == text.size() &&
                 order.size() + starts.size() == ranks.size(),
             "its arrays do not fit each other");
@@ -149,14 +149,14 @@ void Frozen::killed(size_t doc) {
     }
 }
 
-// By it ranks rise: the token at the rank's position and the one before, borders as 0.
+// Sort key of a rank: the token at its position and the one before, with borders as 0.
 uint64_t Frozen::key(uint32_t rank) const {
     const int32_t* const at = arrays_.text.data() + arrays_.order[rank];
     return uint64_t(uint32_t(at[0] + 1)) << 32 | uint32_t(at[-1] + 1);
 }
 
-// How many tokens before and at the rank's position are those of the tail's end; `known` of them
-// are known to be.
+// Length of the longest common suffix of the tail and the text up to the rank's position, of which
+// `known` tokens are known to agree.
 size_t Frozen::common(uint32_t rank, Tokens tail, size_t known) const {
     const int32_t* const at = arrays_.text.data() + arrays_.order[rank];
     const int32_t* const end = tail.data() + tail.size() - 1;
@@ -166,12 +166,12 @@ size_t Frozen::common(uint32_t rank, Tokens tail, size_t known) const {
     return static_cast<size_t>(shared);
 }
 
-// What is compared next comes from memory while something else is.
+// Prefetches what is compared next.
 void Frozen::fetch(uint32_t rank) const {
     if (rank < arrays_.order.size()) __builtin_prefetch(arrays_.text.data() + arrays_.order[rank]);
 }
 
-// The first rank that is not before the tail.
+// The first rank that is not less than the tail.
 uint32_t Frozen::lower_bound(Tokens tail) const {
     const uint64_t last = uint64_t(uint32_t(tail.back()) + 1) << 32;
     const bool two = tail.size() > 1;
@@ -179,11 +179,11 @@ uint32_t Frozen::lower_bound(Tokens tail) const {
     const uint64_t most = two ? least : last | 0xFFFFFFFFu;
     const auto from = std::lower_bound(keys_.begin(), keys_.end(), least);
     const auto to = std::upper_bound(from, keys_.end(), most);
-    // The key before `from` is smaller, that at `to` is larger.
+    // Invariant: the key before `from` is smaller, the one at `to` is larger.
     uint32_t first = from == keys_.begin() ? 0 : (from - keys_.begin() - 1) * kStride + 1;
     auto stop = static_cast<uint32_t>(
         std::min<size_t>((to - keys_.begin()) * size_t{kStride}, arrays_.order.size()));
-    size_t below = 0, above = 0;  // shared with the tail at both ends of what is left
+    size_t below = 0, above = 0;  // common suffix with the tail at both ends of the range
     while (first < stop) {
         const uint32_t middle = first + (stop - first) / 2;
         fetch(first + (middle - first) / 2);
@@ -203,7 +203,7 @@ uint32_t Frozen::lower_bound(Tokens tail) const {
     return first;
 }
 
-// The last rank, seen from `rank` in one direction, where `needle` ends; it does at `rank`.
+// The last rank in one direction from `rank` at which `needle` ends, as it does at `rank`.
 uint32_t Frozen::outmost(uint32_t rank, Tokens needle, int64_t direction) const {
     const auto n = static_cast<int64_t>(arrays_.order.size());
     const auto holds = [&](int64_t at) {
@@ -242,8 +242,8 @@ size_t Frozen::newest(Found found, size_t most, std::vector<uint32_t>& positions
     if (count <= most) {
         collect(found, 0, positions);
     } else {
-        // Spread evenly, so many would be among the last `part` positions. To scan the text there is
-        // cheaper than to look at all ranks, where these are many.
+        // Spread evenly, so many occurrences are among the last `part` positions. If there are many
+        // ranks, scanning the text there is cheaper than looking at all of them.
         const size_t size = run().size(), part = 4 * most * size / count;
         if (part < size && part < 4 * count) {
             const uint32_t position = arrays_.order[living_from(found.first)];
@@ -271,7 +271,7 @@ size_t Frozen::newest(Found found, size_t most, std::vector<uint32_t>& positions
     return count;
 }
 
-// Appends the living positions of a range of ranks that are not before `least`.
+// Appends the living positions of a range of ranks, from `least` on.
 void Frozen::collect(Found found, uint32_t least, std::vector<uint32_t>& positions) const {
     const uint32_t first = found.first / 64, last = (found.last + 63) / 64;
     for (uint32_t word = first; word < last; ++word) {
@@ -285,7 +285,7 @@ void Frozen::collect(Found found, uint32_t least, std::vector<uint32_t>& positio
     }
 }
 
-// The last living rank before this one, kNone: none.
+// The last living rank before this one, or kNone.
 uint32_t Frozen::living_before(uint32_t rank) const {
     while (rank > 0) {
         if (rank % kBlock == 0 && counts_[rank / kBlock - 1] == 0) {
@@ -300,7 +300,7 @@ uint32_t Frozen::living_before(uint32_t rank) const {
     return kNone;
 }
 
-// The first living rank that is not before this one, kNone: none.
+// The first living rank from this one on, or kNone.
 uint32_t Frozen::living_from(uint32_t rank) const {
     const auto n = static_cast<uint32_t>(arrays_.order.size());
     while (rank < n) {

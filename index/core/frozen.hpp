@@ -1,7 +1,6 @@
-// A frozen segment: the leaves of a suffix automaton's tree of links in order, which is the suffix
-// array of the reversed text. Every position is a rank; positions whose texts *end* alike stand side
-// by side. So the occurrences of a suffix of a tail are one range of ranks, found by binary search.
-// Its answers are the automaton's, for living documents and followed occurrences.
+// An immutable segment: the suffix array of the reversed text. Ranks order the positions by the
+// text that ends there, read backwards, so the occurrences of a suffix of a tail are a range of
+// ranks, found by binary search. Answers equal the automaton's, for living and followed occurrences.
 #pragma once
 
 #include <memory>
@@ -13,27 +12,27 @@ namespace draftline {
 
 class Frozen : public Documents {
 public:
-    struct Arrays {                         // what is kept on disk; n tokens, d documents
+    struct Arrays {                         // as stored on disk; n tokens, d documents
         std::span<const int32_t> text;      // n + d + 1: a border before each, and after the last
         std::span<const uint32_t> starts;   // d
         std::span<const uint32_t> order;    // n: the position of each rank
-        std::span<const uint32_t> ranks;    // n + d: by position; those of borders are unused
+        std::span<const uint32_t> ranks;    // n + d: by position, unused for borders
     };
 
     Frozen(const std::vector<Tokens>& documents, const std::vector<Label>& labels);
 
-    // Arrays that `owner` keeps, read from a file: refused where a query could go wrong by them.
+    // Untrusted arrays, kept alive by `owner`. Throws if a query could read out of bounds.
     Frozen(Arrays arrays, std::shared_ptr<const void> owner);
 
     Tokens run() const override { return arrays_.text; }
     std::span<const uint32_t> starts() const override { return arrays_.starts; }
     const Arrays& arrays() const { return arrays_; }
 
-    // Found: a range of ranks.
+    // `Found` is a range of ranks.
     Found find_living(Tokens tail, int64_t limit, size_t least) const override;
     size_t newest(Found found, size_t most, std::vector<uint32_t>& positions) const override;
 
-    size_t nbytes() const;  // arrays on disk included: they are mapped
+    size_t nbytes() const;  // mapped arrays included
 
 private:
     void killed(size_t doc) override;
@@ -58,9 +57,9 @@ private:
     };
     Arrays arrays_;
     std::shared_ptr<const void> owner_;
-    std::vector<uint64_t> living_;  // a bit a rank: in a living document, and a token follows
-    std::vector<uint32_t> counts_;  // of them in each block of kBlock ranks
-    std::vector<uint64_t> keys_;    // the last two tokens at every kStride-th rank: searched first
+    std::vector<uint64_t> living_;  // bit per rank: in a living document, and followed by a token
+    std::vector<uint32_t> counts_;  // set bits in each block of kBlock ranks
+    std::vector<uint64_t> keys_;    // of every kStride-th rank, searched first
 };
 
 }  // namespace draftline

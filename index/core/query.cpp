@@ -1,4 +1,4 @@
-// What the automaton answers: matches, trees, and plain facts.
+// Queries to the automaton.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -8,7 +8,7 @@
 namespace draftline {
 namespace {
 
-// Keeps the k largest of what it is offered.
+// Keeps the k largest values.
 class Newest {
 public:
     Newest(size_t k, std::vector<uint32_t>& heap) : k_(k), heap_(heap) { heap_.clear(); }
@@ -44,8 +44,8 @@ uint32_t Automaton::step(uint32_t state, int32_t token) const {
     return found ? found->target : kNone;
 }
 
-// The longest suffix of `tail` that occurs, also in dead documents. Most are short, so a short end of
-// the tail is read first: where that does not occur whole, nothing longer does.
+// The longest suffix of `tail` that occurs, deleted documents included. Most are short, so a short
+// suffix is tried first: unless all of it occurs, nothing longer does.
 Found Automaton::find(Tokens tail, bool followed) const {
     Found found{0, kRoot | kBranch};
     for (size_t part = std::min<size_t>(8, tail.size()); part > 0;
@@ -66,8 +66,8 @@ Found Automaton::find_living(Tokens tail, int64_t limit, size_t least) const {
     return find_living(tail, limit, true, least);
 }
 
-// A text that died is often still the longest: then shorter suffixes are tried, and after a few of
-// them every living position is looked at.
+// The longest match is often in deleted documents. Then shorter suffixes are tried, and after a few
+// of them all living positions are scanned.
 Found Automaton::find_living(Tokens tail, int64_t limit, bool followed, size_t least) const {
     require_ids(tail);
     require_not_negative("limit", limit);
@@ -85,7 +85,7 @@ Found Automaton::find_living(Tokens tail, int64_t limit, bool followed, size_t l
     return find(tail.last(longest_living(tail.last(found.length), followed)), followed);
 }
 
-// The length of the longest suffix that occurs in a living document.
+// Length of the longest suffix that occurs in a living document, by a scan.
 uint32_t Automaton::longest_living(Tokens tail, bool followed) const {
     size_t longest = 0;
     for (size_t doc = 0; doc < documents(); ++doc) {
@@ -115,7 +115,7 @@ Found Automaton::longest_suffix(Tokens tail) const {
     return found;
 }
 
-// The longest suffix of the state's strings that occurs elsewhere too.
+// The longest proper suffix of the state's strings that has more occurrences.
 Found Automaton::shorter(uint32_t state) const {
     const uint32_t link =
         is_branch(state) ? branches_[state & ~kBranch].link : leaves_[state].link;
@@ -150,8 +150,8 @@ bool Automaton::counts(uint32_t position, bool followed) const {
     return !any_dead() || alive(document_at(position));
 }
 
-// How often `found` occurs in living documents, and where its last token stands, the k newest,
-// newest first.
+// The number of living occurrences of `found`, and the positions of the k newest ones, newest
+// first.
 size_t Automaton::occurrences(Found found, bool followed, size_t k,
                               std::vector<uint32_t>& newest) const {
     newest.clear();
@@ -161,7 +161,7 @@ size_t Automaton::occurrences(Found found, bool followed, size_t k,
         return 1;
     }
     const Branch& branch = branches_[found.first & ~kBranch];
-    // A cache miss a leaf against a stream over the text: stop where the stream is cheaper.
+    // Each leaf costs a cache miss; beyond the budget, streaming over the text is cheaper.
     std::vector<uint32_t> leaves;
     size_t count = 0;
     if (walk(found.first & ~kBranch, text_.size() / 256 + 32, leaves)) {
@@ -180,11 +180,11 @@ size_t Automaton::occurrences(Found found, bool followed, size_t k,
     return count;
 }
 
-// The leaves below a branch, in no order; false where they are more than the budget.
+// Collects the leaves below a branch, unordered; false if there are more than the budget.
 //
-// A branch is made above the state it was copied from and keeps that one's `end`. So above each
-// leaf stands a path of the branches made over it, ending below the branch where the leaf hangs;
-// the leaves that hang along the path start paths of their own.
+// A clone is inserted above the state it was copied from and keeps its `end`. So the branches with
+// one `end` form a path above that leaf, and the other leaves linked along the path start paths of
+// their own.
 bool Automaton::walk(uint32_t branch, size_t budget, std::vector<uint32_t>& leaves) const {
     std::vector<std::pair<uint32_t, uint32_t>> paths;  // leaf, branch above the path
     paths.emplace_back(branches_[branch].end, branches_[branch].link);

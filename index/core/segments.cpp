@@ -1,4 +1,4 @@
-// Questions to several segments, as in segments.hpp.
+// Queries to several segments.
 #include "segments.hpp"
 
 #include <algorithm>
@@ -7,11 +7,11 @@
 namespace draftline {
 namespace {
 
-constexpr size_t kFew = 256;  // occurrences in a segment that are all looked at
+constexpr size_t kFew = 256;  // occurrences in a segment that are all examined
 
 }  // namespace
 
-// What is shorter than in a part before is not looked for any further.
+// Matches shorter than those of an earlier part are not searched for.
 std::vector<Found> Segments::find(Tokens tail, int64_t limit, size_t least, size_t& length) const {
     std::vector<Found> found(parts_.size());
     length = 0;
@@ -33,7 +33,7 @@ void Segments::add_hits(size_t part, const std::vector<uint32_t>& positions,
     }
 }
 
-// Where there are too many to look at all: the newest in the near documents.
+// Too many occurrences to examine all: adds the newest ones in the near documents.
 void Segments::add_near(size_t part, Tokens needle, size_t k, int32_t path, int32_t folder,
                         std::vector<Hit>& hits) const {
     const Documents& documents = *parts_[part];
@@ -96,7 +96,7 @@ Places Segments::match(Tokens tail, int64_t k, int64_t limit, int32_t path, int3
         return a.part == b.part && a.position == b.position;
     };
     hits.erase(std::unique(hits.begin(), hits.end(), same), hits.end());
-    std::vector<int32_t> sample;  // what follows the newest
+    std::vector<int32_t> sample;  // tokens that follow the newest occurrences
     for (const Hit& hit : hits) {
         if (sample.size() == kSample) break;
         sample.push_back(*following(hit));

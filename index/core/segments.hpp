@@ -1,4 +1,4 @@
-// Several segments asked as one: the longest living match over all of them.
+// Several segments queried as one: the longest living match over all of them.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 namespace draftline {
 
 struct Place {      // one occurrence
-    int32_t part;   // which segment
+    int32_t part;   // index of the segment
     int32_t doc;
     int32_t end;    // position after the matched text in the document
     double prob;    // share of the newest kSample occurrences that continue with the same token
 };
 
 struct Places {
-    int64_t length = 0;  // tokens of the tail that were found
-    int64_t count = 0;   // living occurrences in all
+    int64_t length = 0;  // of the match
+    int64_t count = 0;   // living occurrences
     std::vector<Place> best;
 };
 
@@ -28,11 +28,11 @@ public:
 
     explicit Segments(std::vector<const Documents*> parts) : parts_(std::move(parts)) {}
 
-    // The k best occurrences: those in the document with this path first, then those in the same
-    // folder, then the documents changed last; in a document the later position.
+    // The k best occurrences: those in the document with this path, then those in this folder, then
+    // those in the most recently changed documents; within a document, the later position first.
     Places match(Tokens tail, int64_t k, int64_t limit, int32_t path, int32_t folder) const;
 
-    // Nothing where fewer than `least` tokens agree.
+    // Empty if the match has fewer than `least` tokens.
     Tree tree(Tokens tail, int64_t nodes, int64_t width, int64_t limit, int64_t most,
               int64_t least) const;
 
@@ -40,7 +40,7 @@ private:
     struct Hit {
         uint32_t part, doc, position;
         int64_t changed;
-        int nearness;  // 2: this path, 1: this folder
+        int nearness;  // 2: same path, 1: same folder
     };
 
     std::vector<Found> find(Tokens tail, int64_t limit, size_t least, size_t& length) const;

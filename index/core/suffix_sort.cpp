@@ -1,8 +1,8 @@
-// SA-IS as in suffix_sort.hpp.
+// SA-IS.
 //
-// A suffix is S-type where it is smaller than the one after it, else L-type. LMS: S-type after an
-// L-type one. From the sorted LMS suffixes all others follow by two passes over the order. In these
-// passes a negative entry ~j is a suffix whose predecessor is not induced by the pass.
+// A suffix is S-type if it is smaller than the next one, else L-type; LMS is an S-type suffix after
+// an L-type one. Two passes over the order induce all suffixes from the sorted LMS suffixes. In
+// these passes an entry ~j (negative) is a suffix whose predecessor is not induced by that pass.
 #include "suffix_sort.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace draftline {
 namespace {
 
-constexpr ptrdiff_t kAhead = 16, kFar = 32;  // entries: memory answers late, so it is asked early
+constexpr ptrdiff_t kAhead = 16, kFar = 32;  // prefetch distances in entries
 
 class Sorter {
 public:
@@ -24,7 +24,7 @@ public:
     void sort() {
         const ptrdiff_t found = sort_substrings();
         const int32_t names = name_substrings(found);
-        if (names < found) sort_reduced(found, names);  // else the substrings' order is the suffixes'
+        if (names < found) sort_reduced(found, names);  // else the suffixes are sorted, too
         spread(found);
         induce<false>();
     }
@@ -43,7 +43,7 @@ private:
         for (size_t c = 0; c < sizes_.size(); ++c) places_[c] = at += sizes_[c];
     }
 
-    // Calls with the start of each LMS suffix, the last one of the text first.
+    // Visits the start of each LMS suffix, from the end of the text.
     template <class Visit>
     void each_lms(Visit visit) const {
         visit(n_ - 1);
@@ -54,7 +54,7 @@ private:
         }
     }
 
-    // The LMS substrings, sorted, at the front of the order; their number.
+    // Sorts the LMS substrings to the front of the order; returns their number.
     ptrdiff_t sort_substrings() {
         std::fill(order_, order_ + n_, 0);
         bucket_ends();
@@ -67,13 +67,13 @@ private:
         return found;
     }
 
-    // Equal substrings get equal names: into the back of the order, at found + start / 2.
+    // Names substrings by rank, equal ones alike, in the back of the order at found + start / 2.
     int32_t name_substrings(ptrdiff_t found) {
         int32_t* const names = order_ + found;
         std::fill(names, order_ + n_, 0);
         ptrdiff_t next = n_ - 1;
         each_lms([&](ptrdiff_t i) {
-            names[i >> 1] = static_cast<int32_t>(next - i + 1);  // a length, for now
+            names[i >> 1] = static_cast<int32_t>(next - i + 1);  // a length for now
             next = i;
         });
         int32_t name = 0;
@@ -95,7 +95,7 @@ private:
         return name;
     }
 
-    // Sorts the LMS suffixes by the text of their names; they come to the front of the order.
+    // Sorts the LMS suffixes, recursively by their names, to the front of the order.
     void sort_reduced(ptrdiff_t found, int32_t names) {
         int32_t* const reduced = order_ + n_ - found;
         for (ptrdiff_t i = found + (n_ - 1) / 2, to = found; i >= found; --i)
@@ -108,7 +108,7 @@ private:
         }
     }
 
-    // The sorted LMS suffixes from the front to the ends of their buckets.
+    // Moves the sorted LMS suffixes from the front to the ends of their buckets.
     void spread(ptrdiff_t found) {
         std::fill(order_ + found, order_ + n_, 0);
         bucket_ends();
@@ -120,7 +120,7 @@ private:
         }
     }
 
-    // An entry leads to the text, that to a bucket, that to a place in the order: one step at a time.
+    // Prefetches the chain from an entry to the text, to its bucket, to a place in the order.
     void look_ahead(ptrdiff_t i, ptrdiff_t step) const {
         const ptrdiff_t near = i + step, next = i + 2 * step, far = i + 3 * step;
         if (far >= 0 && far < n_ && order_[far] > 0) __builtin_prefetch(&text_[order_[far] - 1]);
@@ -130,8 +130,8 @@ private:
             __builtin_prefetch(&order_[places_[text_[order_[near] - 1]]], 1);
     }
 
-    // From LMS suffixes at the ends of their buckets: all L-type ones, then all S-type ones.
-    // kLms: afterwards only the LMS ones are there, as ~start.
+    // Induces from the LMS suffixes at the ends of their buckets all L-type, then all S-type ones.
+    // kLms: keeps only the LMS ones, as ~start.
     template <bool kLms>
     void induce() {
         bucket_starts();

@@ -1,4 +1,4 @@
-// The suffixes of a text in order: SA-IS, "Two Efficient Algorithms for Linear Time Suffix Array
+// Suffix array construction by SA-IS: "Two Efficient Algorithms for Linear Time Suffix Array
 // Construction" (Nong, Zhang, Chan, 2011).
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace draftline {
 
-// order[0..n): where each suffix starts, smallest first. The n symbols of `text` are 0 to
-// alphabet - 1; the last one is 0 and no other is. n < 2^31. Time is linear.
+// order[0..n): the start of each suffix in ascending order. The n < 2^31 symbols of `text` are 0 to
+// alphabet - 1; the last symbol is 0, and no other. Linear time.
 void sort_suffixes(const int32_t* text, int32_t* order, size_t n, size_t alphabet);
 
 }  // namespace draftline

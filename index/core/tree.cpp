@@ -1,4 +1,4 @@
-// Trees as in tree.hpp. Every node is a range of the places: those that its tokens follow.
+// Every node is a range of `places`, permuted so that occurrences with a common path are adjacent.
 #include "tree.hpp"
 
 #include <algorithm>
@@ -15,10 +15,10 @@ struct Node {
     int32_t token, parent;
     uint32_t begin, count, depth;
     uint32_t from;  // count of the parent
-    uint32_t next;  // with the same count, made later
+    uint32_t next;  // next node with the same count
 };
 
-// Nodes that may come next, most places first, then those made first: a list for each count.
+// A bucket queue of nodes, by falling count, then in order of insertion.
 class Open {
 public:
     explicit Open(size_t places) : ends_(places + 1, {kEnd, kEnd}), count_(places) {
@@ -33,7 +33,7 @@ public:
         last = made;
     }
 
-    bool empty() {  // no child has more places than its parent had
+    bool empty() {  // counts only fall along a path
         while (count_ > 0 && ends_[count_].first == kEnd) --count_;
         return count_ == 0;
     }
@@ -54,7 +54,7 @@ private:
     size_t count_;
 };
 
-struct Group {  // places that go on with the same token
+struct Group {  // places that continue with the same token
     int32_t token;
     uint32_t count, begin;
 };

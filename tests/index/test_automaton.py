@@ -257,7 +257,7 @@ def test_extending_nothing_or_the_dead_is_refused() -> None:
             automaton.extend([1])
         automaton.add([1])
         automaton.kill(0)
-        with pytest.raises(ValueError, match="dead"):
+        with pytest.raises(ValueError, match="deleted"):
             automaton.extend([1])
 
 

@@ -300,12 +300,12 @@ def test_everything_at_once(
             assert workspace.stats().tokens >= 0 and workspace.paths is not workspace.skipped
 
         def run(work: Callable[..., None], number: int) -> None:
-            """40 edits a thread; the other threads go on until all edits are done."""
+            """15 edits a thread; the other threads go on until all edits are done."""
             chance = random.Random(100 * seed + number)
             try:
                 for step in count(1):
                     work(chance, step)
-                    if step == 40 if work is edit else edited.is_set():
+                    if step == 15 if work is edit else edited.is_set():
                         break
             except BaseException as error:
                 errors.append(error)

@@ -202,13 +202,13 @@ def test_what_is_no_segment_is_refused() -> None:
                 try:
                     segments = Segments([Frozen.mapped(**changed)])
                 except ValueError as error:
-                    assert str(error).startswith("no segment: ")
+                    assert str(error).startswith("invalid segment: ")
                     assert "\n" not in str(error)
                     continue
                 for tail in ([1], [2], [1, 2], [2, 1], [0]):
                     segments.match(tail)  # may be wrong, must not read elsewhere
         for shorter in (array[:-1], array[:0], np.append(array, array[:1])):
-            with pytest.raises(ValueError, match="no segment"):
+            with pytest.raises(ValueError, match="invalid segment"):
                 Frozen.mapped(**{**arrays, name: shorter})
 
 
@@ -224,7 +224,7 @@ def test_mapped_arrays_live_as_long_as_the_segment() -> None:
 def test_negative_ids_are_refused(tokens: list[list[int]]) -> None:
     with pytest.raises(ValueError, match="token id -"):
         Frozen([ids(one) for one in tokens])
-    with pytest.raises(ValueError, match="one for each document"):
+    with pytest.raises(ValueError, match="expected one entry per document"):
         Frozen([ids([1])], np.arange(2))
 
 

@@ -131,7 +131,7 @@ def test_chunks_are_a_thousand_characters_or_two() -> None:
     assert max(map(len, chunks(rows))) <= 4096
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_an_inserted_line_changes_a_few_chunks(seed: int) -> None:
     chance = random.Random(seed)
     rows = [f'    "{chance.random()}": [{n}],' for n in range(4000)]

@@ -56,7 +56,7 @@ def writer(root: Path, times: int) -> subprocess.Popen[bytes]:
 def test_a_burst_of_thousands(root: Path) -> None:
     mirror, watching = watched(root)
     with watching:
-        assert writer(root, 5000).wait() == 0
+        assert writer(root, 2000).wait() == 0
         mirror.wait_until_equal()
 
 
@@ -76,7 +76,7 @@ def test_overflow_of_the_kernels_queue(
     with watching, caplog.at_level(logging.WARNING, "index"):
         for at in range(2 * int(QUEUE.read_text())):
             os.utime(root / ("a.py", "src/b.py")[at % 2])  # what is alike in a row counts once
-        process = writer(root, 5000)
+        process = writer(root, 2000)
         wait_for(lambda: (root / "d49").is_dir())
         reads.set()
         wait_for(lambda: "the inotify queue" in caplog.text)

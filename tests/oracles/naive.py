@@ -1,8 +1,7 @@
-"""The index's core in obvious Python: the oracle of its tests, and what its words mean.
+"""A brute-force implementation of `index._core`, the oracle of its tests.
 
-Everything is found by looking at every position of every document. Same API as `index._core`, but
-for `nbytes` and arrays. One class stands for both forms of a segment. It is never used in place of
-the core.
+It looks at every position of every document. The API is that of `index._core` without `nbytes` and
+the arrays; one class covers both kinds of segments.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What follows a tail, best first; parents precede children, -1 stands for the tail."""
+    """Continuations of a tail, best first; parents precede children, -1 is the tail."""
 
     length: int
     tokens: Ids
@@ -41,7 +40,7 @@ class Tree:
 
 
 class Automaton:
-    """Documents as lists, searched by brute force."""
+    """Documents as lists."""
 
     def __init__(self) -> None:
         self._documents: list[list[int]] = []
@@ -62,7 +61,7 @@ class Automaton:
 
     @property
     def states(self) -> int:
-        """Different sets of end positions among all substrings, and the empty one's."""
+        """The number of distinct sets of end positions of all substrings, and of the empty one."""
         ends: dict[tuple[int, ...], set[tuple[int, int]]] = {}
         for number, document in enumerate(self._documents):
             for start in range(len(document)):
@@ -85,9 +84,9 @@ class Automaton:
     def extend(self, tokens: Tokens) -> None:
         _require_ids(tokens)
         if not self._documents:
-            raise ValueError("no document to extend: open one first")
+            raise ValueError("no document to extend; open one first")
         if not self._alive[-1]:
-            raise ValueError("the last document is dead: open one")
+            raise ValueError("the last document was deleted; open a new one")
         self._documents[-1].extend(map(int, tokens))
 
     def kill(self, doc: int) -> None:
@@ -131,8 +130,8 @@ class Automaton:
     def occurrences(
         self, tail: Tokens, limit: int, followed: bool
     ) -> tuple[int, list[tuple[int, int]]]:
-        """The length of the longest suffix of the tail's last `limit` tokens that occurs in living
-        documents, and (document, end) of each of its occurrences, newest first."""
+        """The length of the longest suffix of the last `limit` tokens of `tail` that occurs in live
+        documents, and (document, end) of its occurrences, newest first."""
         _require_ids(tail)
         _require_not_negative("limit", limit)
         suffix = [int(token) for token in tail][-limit:] if limit else []
@@ -147,12 +146,12 @@ class Automaton:
         return length, sorted(places, reverse=True)
 
     def _numbers(self) -> list[int]:
-        """Of the living documents."""
+        """Numbers of the live documents."""
         return [number for number, alive in enumerate(self._alive) if alive]
 
 
 class Segments:
-    """Several of these, asked as one."""
+    """Several segments queried as one."""
 
     def __init__(self, parts: list[Automaton]) -> None:
         self._parts = parts
@@ -160,7 +159,8 @@ class Segments:
     def match(
         self, tail: Tokens, k: int = 8, limit: int = 64, path: int = -1, folder: int = -1
     ) -> tuple[int, int, list[tuple[int, int, int, float]]]:
-        """Probabilities are shares of the 64 newest occurrences."""
+        """Length, number of occurrences, and the k best as (part, document, end, probability); the
+        probability is the share of the 64 newest occurrences with the same next token."""
         _require_not_negative("k", k)
         length, places = self._places(tail, limit)
         follows = [self._parts[part].tokens(doc)[end] for part, doc, end in places]
@@ -218,7 +218,7 @@ def _tree(length: int, following: list[list[int]], nodes: int, width: int) -> Tr
 
     expand(-1, following)
     while open_nodes and len(tokens) < nodes:
-        node = max(open_nodes, key=lambda node: len(node[3]))  # of equals the oldest
+        node = max(open_nodes, key=lambda node: len(node[3]))  # ties: the oldest
         open_nodes.remove(node)
         tokens.append(node[0])
         probs.append(node[1])
