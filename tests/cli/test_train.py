@@ -1,4 +1,4 @@
-"""`draftline train drafter` as a process: what it writes and says, and what it refuses."""
+"""`draftline train drafter`: the weights it writes, its output and its errors."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ import sys
 import sysconfig
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from engine.drafting import drafter_weights as module
-from engine.drafting.drafter_weights import KINDS, load_weights
+from engine.drafting.drafter_weights import WEIGHT_KINDS, load_weights
 from engine.prompts.tokenizer import Tokenizer
-from tests.support.command import draftline, environment, one_line
+from tests.support.command import Result, draftline, environment, one_line
 from tests.support.training import make_place, record
 from ui.cli import train as command
-from ui.cli.index import Failure
+from ui.errors import Failure
 
-PATIENCE = 180.0  # seconds until a process has said its first line
-Result = subprocess.CompletedProcess[bytes]
+TIMEOUT_S = 180.0
 
 
 @pytest.fixture(scope="module")
@@ -33,19 +31,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(place: Path, *arguments: str | Path) -> list[str | Path]:
-    """`draftline` ... with the edits and the tokenizer of `place`; later ones win."""
+    """`train drafter` with the edits and tokenizer of `place`. A later option overrides them."""
     given = ["--edits", place / "edits.jsonl", "--model", place / "model"]
     return ["train", "drafter", *given, *arguments]
 
 
 def run(place: Path, folder: Path, *arguments: str | Path) -> Result:
-    """In `folder`, with the cache of `place`."""
-    line = [sys.executable, "-m", "ui.cli", *options(place, *arguments)]
-    given: dict[str, Any] = {"capture_output": True, "timeout": 300, "env": environment(place)}
-    return subprocess.run(line, cwd=folder, **given)
+    """Run in `folder`, with the cache of `place`."""
+    return draftline(folder, *options(place, *arguments), cache=place)
 
 
-# -- what it makes ------------------------------------------------------------------------------
+# -- weights -----------------------------------------------------------------------------------
 
 
 def test_the_command_makes_the_same_file_twice(place: Path, tmp_path: Path) -> None:
@@ -59,35 +55,37 @@ def test_the_command_makes_the_same_file_twice(place: Path, tmp_path: Path) -> N
     assert results[0] == results[1]
     (closing,) = results[0][1].decode().splitlines()
     assert closing.startswith(f"w.safetensors: {len(results[0][0]) / 1e3:.0f} kB, ")
-    said = results[0][2].decode().splitlines()
-    assert said[0] == "draftline: 4 edits of one, two; the weights go to w.safetensors"
-    rounds = [line for line in said if line.startswith("draftline: round ")]
+    reported = results[0][2].decode().splitlines()
+    assert reported[0] == "draftline: 4 edits of one, two; the weights go to w.safetensors"
+    rounds = [line for line in reported if line.startswith("draftline: round ")]
     assert len(rounds) == 4 and all(line.endswith(" bits a token") for line in rounds)
     assert sorted(tmp_path.iterdir()) == [out]
 
 
-def test_packages_that_are_left_out_are_told(place: Path, tmp_path: Path) -> None:
+def test_held_out_packages_are_scored(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "w.safetensors"
-    left = run(place, tmp_path, "--out", out, "--test", "two")
-    assert left.returncode == 0
-    head, *rows, _ = left.stdout.decode().splitlines()
-    assert head.startswith("left out") and [row.split()[:2] for row in rows] == [
-        ["two", kind] for kind in KINDS
+    held_out = run(place, tmp_path, "--out", out, "--test", "two")
+    assert held_out.returncode == 0
+    head, *rows, _ = held_out.stdout.decode().splitlines()
+    assert head.startswith("held out") and [row.split()[:2] for row in rows] == [
+        ["two", kind] for kind in WEIGHT_KINDS
     ]
-    assert b"2 edits of one;" in left.stderr
+    assert b"2 edits of one;" in held_out.stderr
     trained = load_weights(out)
     lines = (place / "edits.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "one.jsonl").write_text("".join(lines[:2]))
     assert run(place, tmp_path, "--out", out, "--edits", "one.jsonl").returncode == 0
     for kind, weights in load_weights(out).items():
         alone = np.asarray(weights.values)
-        assert np.array_equal(alone, np.asarray(trained[kind].values)), "it saw what was left out"
+        assert np.array_equal(alone, np.asarray(trained[kind].values)), (
+            "trained on a held-out package"
+        )
 
 
-def test_without_a_name_the_weights_in_use_are_replaced(
+def test_the_default_file_is_the_weights_in_use(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or, where that cannot be, a file in the current folder."""
+    """Or, if they cannot be written, a file in the current folder."""
     edits = place / "edits.jsonl"
     monkeypatch.setattr(module, "SHIPPED", tmp_path / "weights.safetensors")
     assert command._out(None, edits) == tmp_path / "weights.safetensors"
@@ -99,7 +97,7 @@ def test_without_a_name_the_weights_in_use_are_replaced(
         command._out(None, edits)
 
 
-def test_the_library_is_counted_where_it_was_not_yet(
+def test_the_library_is_counted_once(
     place: Path,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -107,16 +105,16 @@ def test_the_library_is_counted_where_it_was_not_yet(
 ) -> None:
     tokenizer = Tokenizer(place / "model")
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(place / "sources"))
-    counted = command._library(tokenizer)
+    counted = command._stdlib_ngram(tokenizer)
     assert counted.ready and counted.file.is_file() and counted.file.is_relative_to(home)
     assert "counting the standard library" in capsys.readouterr().err
-    again = command._library(tokenizer)
+    again = command._stdlib_ngram(tokenizer)
     assert np.array_equal(np.asarray(again.ngram.table), np.asarray(counted.ngram.table))
     assert capsys.readouterr().err == ""
     counted.file.unlink()
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(place / "home"))
     with pytest.raises(Failure, match="sources of its library"):
-        command._library(tokenizer)
+        command._stdlib_ngram(tokenizer)
 
 
 def test_ctrl_c_leaves_the_old_file(place: Path, tmp_path: Path) -> None:
@@ -127,14 +125,14 @@ def test_ctrl_c_leaves_the_old_file(place: Path, tmp_path: Path) -> None:
         [sys.executable, "-m", "ui.cli", *arguments],
         cwd=tmp_path, env=environment(place), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    late = threading.Timer(PATIENCE, process.kill)
+    late = threading.Timer(TIMEOUT_S, process.kill)
     late.start()
     assert process.stderr and process.stdout
     try:
         while b": round " not in (line := process.stderr.readline()):
             assert line, "it ended before its first round"
         process.send_signal(signal.SIGINT)
-        rest, code = process.stderr.read(), process.wait(PATIENCE)
+        rest, code = process.stderr.read(), process.wait(TIMEOUT_S)
     finally:
         late.cancel()
         process.kill()
@@ -143,7 +141,8 @@ def test_ctrl_c_leaves_the_old_file(place: Path, tmp_path: Path) -> None:
     assert out.read_bytes() == b"as it was" and list(tmp_path.iterdir()) == [out]
 
 
-def test_no_torch_is_loaded(place: Path, tmp_path: Path) -> None:
+def test_a_process_trains_without_torch(place: Path, tmp_path: Path) -> None:
+    """The one end-to-end run in a process of its own."""
     arguments = list(map(str, options(place, "--out", "w.safetensors", "--rounds", "1")))
     script = (
         f"import sys\nfrom ui.cli.main import main\ncode = main({arguments!r})\n"
@@ -155,7 +154,7 @@ def test_no_torch_is_loaded(place: Path, tmp_path: Path) -> None:
     assert result.stdout.splitlines()[-1] == b"0 []", result.stderr.decode()
 
 
-# -- what goes wrong ---------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------
 
 GOOD = json.dumps(record("p", "a.py", "a\n", "b\n"))
 BAD_EDITS = {
@@ -165,25 +164,25 @@ BAD_EDITS = {
     "array": (b"[1]\n", "line 1: not a JSON object"),
     "half a line": (f"{GOOD}\n{GOOD[:40]}".encode(), "line 2: not JSON"),
     "half a record": (b'{"before": "a", "path": "a.py"}\n', "'after' is missing"),
-    "no text": (GOOD.replace('"b\\n"', "7").encode(), "'after' is no text"),
-    "half a character": (GOOD.replace("a.py", "\\ud800").encode(), "half a character"),
+    "no text": (GOOD.replace('"b\\n"', "7").encode(), "'after' is not a string"),
+    "half a character": (GOOD.replace("a.py", "\\ud800").encode(), "lone surrogate"),
     "nothing changed": (GOOD.replace('"b\\n"', '"a\\n"').encode(), "nothing was changed"),
 }
 
 
 @pytest.mark.parametrize("name", BAD_EDITS)
-def test_bad_edits_get_one_line(place: Path, tmp_path: Path, name: str) -> None:
-    data, says = BAD_EDITS[name]
+def test_bad_edits_are_one_line(place: Path, tmp_path: Path, name: str) -> None:
+    data, message = BAD_EDITS[name]
     (tmp_path / "bad.jsonl").write_bytes(data)
     result = run(place, tmp_path, "--edits", "bad.jsonl", "--out", "w.safetensors")
     assert result.returncode == 2
     line = one_line(result)
-    assert "bad.jsonl" in line and says in line
+    assert "bad.jsonl" in line and message in line
     assert [path.name for path in tmp_path.iterdir()] == ["bad.jsonl"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["--edits", "nowhere.jsonl"], 2, "nowhere.jsonl: no such file"),
         (["--edits", "."], 2, ".: unreadable: "),
@@ -205,14 +204,14 @@ def test_bad_edits_get_one_line(place: Path, tmp_path: Path, name: str) -> None:
         (["--edit", "x"], 2, "unrecognized arguments"),
     ],
 )
-def test_bad_input_gets_one_line(
-    place: Path, tmp_path: Path, arguments: list[str], code: int, says: str
+def test_bad_input_is_one_line(
+    place: Path, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     (tmp_path / "a.txt").touch()
     (tmp_path / "loop").symlink_to("loop")
     default = ["--out", "w.safetensors"] * ("--out" not in arguments)
     result = run(place, tmp_path, *default, *arguments)
-    assert says in one_line(result)
+    assert message in one_line(result)
     assert result.returncode == code
     assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "loop"}
 
@@ -227,18 +226,13 @@ def test_edits_are_not_overwritten(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["train"], ["train", "drafter"], ["train", "model"]])
-def test_wrong_usage_gets_one_line(tmp_path: Path, arguments: list[str]) -> None:
+def test_wrong_usage_is_one_line(tmp_path: Path, arguments: list[str]) -> None:
     result = draftline(tmp_path, *arguments)
     assert result.returncode == 2 and "--help" in one_line(result)
 
 
-def test_help_tells_the_exit_codes(tmp_path: Path) -> None:
-    result = draftline(tmp_path, "train", "drafter", "--help")
-    assert result.returncode == 0 and b"130  interrupted" in result.stdout
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everything")
-def test_a_folder_that_cannot_be_written_is_told_first(place: Path, tmp_path: Path) -> None:
+def test_a_read_only_folder_is_reported_before_training(place: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         result = run(place, tmp_path, "--out", "w.safetensors")

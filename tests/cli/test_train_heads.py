@@ -1,4 +1,4 @@
-"""`draftline train` of heads as a process: what it makes and refuses, and that it goes on."""
+"""`draftline train` of heads: what it writes, that it resumes, and its errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from engine.drafting.methods.specdec import AcceptanceHead
 from tests.conftest import CORPUS, byte_bpe
 from tests.support.command import draftline, environment, one_line
 from tests.support.heads import QUESTIONS, killed_at, pair
-from ui.cli.train_heads import above, count, share
+from ui.cli.options import positive
+from ui.cli.train_heads import fraction, positive_number
 
 SMALL = ("--length", "24", "--epochs", "3", "--layers", "1", "--batch", "16")
 
@@ -35,19 +36,20 @@ def options(out: str, *more: str) -> list[str]:
 
 
 @pytest.mark.full
-def test_a_head_is_made_and_a_killed_command_makes_the_same(place: Path) -> None:
+def test_a_killed_training_resumes_to_the_same_head(place: Path) -> None:
     """Killed while the head learns; test_acceptance.py kills while the model answers."""
     whole = draftline(place, *options("whole"))
     assert whole.returncode == 0, whole.stderr.decode()
     assert whole.stdout.decode().startswith("whole: an acceptance head for ./other; report.json")
     said = whole.stderr.decode()
     assert "draftline: answer 12 of 12: " in said and "draftline: epoch 3 of 3: loss " in said
-    code = f"sys.stderr = sys.stdout\nfrom ui.cli.main import main\nsys.exit(main({options('killed')!r}))"
+    command = f"sys.exit(main({options('killed')!r}))"
+    code = f"sys.stderr = sys.stdout\nfrom ui.cli.main import main\n{command}"
     killed_at(code, "epoch 1 of 3", place, DRAFTLINE_HOME=environment(place)["DRAFTLINE_HOME"])
     assert not (place / "killed" / "config.json").exists()
     again = draftline(place, *options("killed"))
     assert again.returncode == 0 and b"of 12: " not in again.stderr
-    assert b"going on at step" in again.stderr
+    assert b"resuming at step" in again.stderr
     names = {path.name for path in (place / "whole").iterdir()}
     assert names == {
         "config.json", "model.safetensors", "report.json", "loss.svg", "reliability.svg",
@@ -69,7 +71,7 @@ def test_a_head_is_made_and_a_killed_command_makes_the_same(place: Path) -> None
 
 
 @pytest.mark.full
-def test_an_eagle_head_and_adaptive_tokens_are_made(place: Path) -> None:
+def test_an_eagle_head_and_adaptive_tokens(place: Path) -> None:
     """The second from the answers that were made for the first."""
     settings = json.loads((place / "model" / "config.json").read_text())
     made = draftline(
@@ -91,8 +93,8 @@ def test_an_eagle_head_and_adaptive_tokens_are_made(place: Path) -> None:
 
 
 @pytest.mark.full
-def test_heads_learn_from_folders(place: Path) -> None:
-    """Alone, and beside the model's answers."""
+def test_heads_train_on_folders(place: Path) -> None:
+    """Alone, and together with the model's answers."""
     (place / "package").mkdir()
     for number in range(6):
         (place / "package" / f"{number}.py").write_text(f"# {number}\n" + "".join(CORPUS))
@@ -110,7 +112,7 @@ def test_heads_learn_from_folders(place: Path) -> None:
 
 
 @pytest.mark.full
-def test_what_it_refuses(place: Path, tmp_path: Path) -> None:
+def test_errors(place: Path, tmp_path: Path) -> None:
     wrong = place / "wrong"
     if not wrong.exists():
         wrong.mkdir()
@@ -143,7 +145,11 @@ def test_what_it_refuses(place: Path, tmp_path: Path) -> None:
 
 
 def test_numbers() -> None:
-    for read, good, bad in ((count, "3", "0"), (share, "0", "1.1"), (above, "0.5", "nan")):
+    for read, good, bad in (
+        (positive, "3", "0"),
+        (fraction, "0", "1.1"),
+        (positive_number, "0.5", "nan"),
+    ):
         assert read(good) == float(good)
         for text in (bad, "x", "-1"):
             with pytest.raises(argparse.ArgumentTypeError, match=f"^{text}: give a "):
