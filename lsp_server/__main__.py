@@ -3,8 +3,8 @@
 import os
 import sys
 
-# Python looks for modules in the working folder first, and editors start a server in the user's
-# workspace: a numbers.py there would run in place of Python's own.
+# Python imports from the working folder first, and editors start the server in the workspace, where
+# a numbers.py would replace the standard module.
 if sys.path and sys.path[0] in ("", os.getcwd()):
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if os.path.realpath(sys.path[0] or os.getcwd()) != os.path.realpath(here):

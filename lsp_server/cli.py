@@ -1,6 +1,6 @@
-"""`draftline lsp` and `python -m lsp_server`: the options, logs and exit codes of the server.
+"""`draftline lsp` and `python -m lsp_server`: options, logging and exit codes.
 
-Imports are lazy: `draftline --help` needs neither pygls nor a model.
+Imports are lazy, so that `draftline --help` loads neither pygls nor a model.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Any, NoReturn
 
 OK, FAILED, USAGE, NO_MODEL = 0, 1, 2, 3
 EXIT_CODES = """exit codes:
-  0    the client said `shutdown` before the end; --check: the model works
+  0    the client sent `shutdown` before it left; --check: the model works
   1    the client left without `shutdown`; --check: the model failed
-  2    usage, or an address that cannot be had
-  3    --check: the model could not be had
+  2    usage, or the address is not available
+  3    --check: the model is not available
   130, 143  ended by SIGINT, SIGTERM
 """
 LEVELS = ("debug", "info", "warning", "error")
-CLOSING = 0.3  # seconds that the model's thread gets at the end
+ENGINE_CLOSE_TIMEOUT_S = 0.3
 CHECK_TOKENS = 64
 CHECK_TEXT = "def fibonacci(n):\n"
 
 
 class _Failure(Exception):
-    """The end of the command: an exit code and one line."""
+    """Ends the command with an exit code and one line."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -38,15 +38,17 @@ class _Failure(Exception):
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the `lsp` command. Its `run` default is this file's `run`."""
-    parser = subparsers.add_parser("lsp", help="serve an editor by its protocol", **_SAME)
+    """Add the `lsp` command, whose `run` default is `run` below."""
+    parser = subparsers.add_parser(
+        "lsp", help="serve editors by the language server protocol", **_PARSER_OPTIONS
+    )
     _add_options(parser)
     parser.set_defaults(run=run)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    parser = _Parser(prog="python -m lsp_server", **_SAME)
+    parser = _Parser(prog="python -m lsp_server", **_PARSER_OPTIONS)
     _add_options(parser)
     try:
         args = parser.parse_args(argv)
@@ -61,17 +63,17 @@ def main(argv: list[str] | None = None) -> int:
         if os.environ.get("DRAFTLINE_TRACEBACK"):
             raise
         what = f"{type(error).__name__}: {error}"
-        _say(f"{what}: a fault of draftline; DRAFTLINE_TRACEBACK=1 shows where")
+        _say(f"{what}: a bug in draftline; DRAFTLINE_TRACEBACK=1 shows the traceback")
         return FAILED
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve, or check, as the parsed arguments say; the exit code. A server ends its process."""
+    """Serve or check, and return the exit code. A server ends the process instead."""
     if args.version:
         print("draftline", _version())
         return OK
     try:
-        _log(args.log_file, args.log_level)
+        _set_up_logging(args.log_file, args.log_level)
         if args.check:
             return _check(args.model)
         code = _serve(args)
@@ -79,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         _say(str(failure))
         return failure.code
     logging.shutdown()
-    os._exit(code)  # threads that still compute are not waited for
+    os._exit(code)  # does not wait for threads that still compute
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -105,13 +107,13 @@ def _serve(args: argparse.Namespace) -> int:
         return serve(make, args.host, args.port)
     except OSError as error:
         where = f"{args.host}:{args.port}: {error.strerror or error}"
-        raise _Failure(USAGE, f"{where}: name another --port, or 0 for any") from error
+        raise _Failure(USAGE, f"{where}: choose another --port, or 0 for any") from error
     finally:
-        shared_engine.close(CLOSING)
+        shared_engine.close(ENGINE_CLOSE_TIMEOUT_S)
 
 
 def _check(model: str | None) -> int:
-    """Load the model, let it write a little, and say how fast it was."""
+    """Load the model, generate some tokens, and print the speed."""
     from engine import DEFAULT_MODEL, Config, Engine, Request, RequestError
     from engine.model.hf_model import UnsupportedModel
     from engine.weights import WeightsError
@@ -128,7 +130,7 @@ def _check(model: str | None) -> int:
         except RequestError as error:
             raise _Failure(FAILED, f"{name}: {error}") from error
         if done.reason == "failed":
-            raise _Failure(FAILED, f"{name}: {done.error}: name another --model")
+            raise _Failure(FAILED, f"{name}: {done.error}: choose another --model")
         usage = done.usage
         speed = usage.completion_tokens / max(usage.decode_seconds, 1e-9)
         device = f"{engine.info.device}, {engine.info.dtype}"
@@ -136,28 +138,27 @@ def _check(model: str | None) -> int:
     return OK
 
 
-def _log(file: Path | None, level: str) -> None:
-    """Logs go to stderr or a file. Messages' bodies, which are the user's text, only at debug."""
+def _set_up_logging(file: Path | None, level: str) -> None:
+    """Log to stderr or a file. Only the debug level logs message bodies, the user's text."""
     handler: logging.Handler = logging.StreamHandler()
     if file is not None:
         try:
             handler = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             why = error.strerror or str(error)
-            raise _Failure(USAGE, f"--log-file {file}: {why}: name another") from error
-    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(handlers=[handler], level=level.upper(), format=form)
-    logging.raiseExceptions = False  # a log that cannot be written is nobody's fault
+            raise _Failure(USAGE, f"--log-file {file}: {why}: choose another file") from error
+    line_format = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(handlers=[handler], level=level.upper(), format=line_format)
+    logging.raiseExceptions = False  # do not report that the log cannot be written
     if level == "debug":
-        from lsp_server.protocol import protocol  # quiets pygls when it is imported
+        import lsp_server.protocol.protocol  # noqa: F401  (which sets the level of pygls)
 
         logging.getLogger("pygls").setLevel(logging.DEBUG)
-        del protocol
 
 
 # -- the command line --------------------------------------------------------------------------
 
-_SAME: dict[str, Any] = {
+_PARSER_OPTIONS: dict[str, Any] = {
     "description": "Serve an editor by the language server protocol.",
     "epilog": EXIT_CODES,
     "formatter_class": argparse.RawDescriptionHelpFormatter,
@@ -174,13 +175,13 @@ class _Parser(argparse.ArgumentParser):
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    how = parser.add_mutually_exclusive_group()
+    transport = parser.add_mutually_exclusive_group()
     for name, text in {
         "stdio": "one client over stdin and stdout (default)",
         "tcp": "clients over TCP",
-        "ws": "clients over WebSockets; web pages are refused",
+        "ws": "clients over WebSockets, but no web pages",
     }.items():
-        how.add_argument(
+        transport.add_argument(
             f"--{name}",
             dest="transport",
             action="store_const",
@@ -188,13 +189,21 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
             default="stdio",
             help=text,
         )
-    add("--host", default="127.0.0.1", metavar="H", help="loopback, for --tcp and --ws")
-    add("--port", type=_port, default=0, metavar="P", help="0 (default): any; stderr tells which")
-    add("--model", metavar="M", help="in place of what clients ask for: a built-in name, a folder")
+    add("--host", default="127.0.0.1", metavar="H", help="a loopback address, for --tcp and --ws")
+    add(
+        "--port",
+        type=_port,
+        default=0,
+        metavar="P",
+        help="0 (default): any free port, printed on stderr",
+    )
+    add(
+        "--model", metavar="M", help="a built-in name or a folder; overrides what clients configure"
+    )
     add("--check", action="store_true", help="load the model, print its speed, and exit")
     add("--version", action="store_true", help="show the version and exit")
-    add("--log-file", type=Path, metavar="FILE", help="log there instead of to stderr")
-    add("--log-level", choices=LEVELS, default="warning", help="debug logs the user's text, too")
+    add("--log-file", type=Path, metavar="FILE", help="log to a file instead of stderr")
+    add("--log-level", choices=LEVELS, default="warning", help="debug includes the user's text")
     add("--clientProcessId", dest="client", type=int, metavar="N", help=argparse.SUPPRESS)
 
 
@@ -216,7 +225,7 @@ def _version() -> str:
 
 
 def _say(message: str) -> None:
-    """One line on stderr, whatever the message holds."""
+    """Print one line on stderr, without control characters."""
     if sys.stderr:
         with contextlib.suppress(OSError):
             text = re.sub(r"[\x00-\x1f\x7f-\x9f]", "?", " ".join(message.split()))

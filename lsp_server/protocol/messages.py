@@ -1,7 +1,7 @@
-"""Our own messages' parameters, the errors of a request, and progress.
+"""Parameters of our own methods, the errors of requests, and progress.
 
-Names are those on the wire. Handlers annotate their parameter with one of these, and it is shaped
-and checked before they are called.
+Fields are named as in JSON. Handlers annotate their parameter with one of these, and messages are
+checked and converted before the handler runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class EditParams:
     textDocument: Identifier
     instruction: str
     range: types.Range | None = None
-    keepDefinitions: bool = False  # refuse an answer that lost a function or class
+    keepDefinitions: bool = False  # reject an answer that loses a function or class
     workDoneToken: Any = None
     partialResultToken: Any = None
 
@@ -61,66 +61,64 @@ class ShownParams:
     """Of textDocument/didShowCompletion and didPartiallyAcceptCompletion."""
 
     item: types.InlineCompletionItem
-    acceptedLength: int = 0  # UTF-16
+    acceptedLength: int = 0  # UTF-16 code units
 
 
 def failed(reason: object) -> JsonRpcException:
-    """The request was good, and what was asked for could not be done."""
+    """The error of a valid request that could not be fulfilled."""
     return JsonRpcException(" ".join(str(reason).split()), REQUEST_FAILED)
 
 
 def cancelled(reason: str) -> JsonRpcException:
-    """Whoever asked does not want it any more."""
+    """The error of a request that is no longer wanted."""
     return JsonRpcRequestCancelled(reason)
 
 
 def moved_on(name: str) -> JsonRpcException:
-    """The buffer is not what the request was about any more."""
+    """The error of a request whose document has changed since."""
     return JsonRpcContentModified(f"{name}: the text changed meanwhile: ask again")
 
 
-def token_of(value: Any) -> str | int | None:
-    """A progress token. JsonRpcInvalidParams where it is none."""
+def _token(value: Any) -> str | int | None:
     if value is None or isinstance(value, str) or type(value) is int:
         return value
-    raise JsonRpcInvalidParams("params.workDoneToken: not a whole number or a text")
+    raise JsonRpcInvalidParams("params.workDoneToken: not an integer or a string")
 
 
 class Progress:
-    """Progress of one request, told under the client's tokens; without them nothing is told."""
+    """Reports the progress of one request under the client's tokens, if it sent any. Raises
+    JsonRpcInvalidParams for invalid tokens."""
 
     def __init__(self, server: Server, work: Any, partial: Any = None) -> None:
-        self._server = server
-        self._work, self._partial = token_of(work), token_of(partial)
+        self._protocol, self._progress = server.protocol, server.work_done_progress
+        self._work, self._partial = _token(work), _token(partial)
         self._percent = -1
 
     def begin(self, title: str, cancel: Callable[[], object]) -> None:
-        """It starts; window/workDoneProgress/cancel calls `cancel`."""
+        """Start; window/workDoneProgress/cancel calls `cancel`."""
         if self._work is not None:
-            begun = types.WorkDoneProgressBegin(title=title, cancellable=True, percentage=0)
-            self._server.work_done_progress.begin(self._work, begun)
-            future = self._server.work_done_progress.tokens[self._work]
-            future.add_done_callback(lambda asked: cancel() if asked.cancelled() else None)
+            begin = types.WorkDoneProgressBegin(title=title, cancellable=True, percentage=0)
+            self._progress.begin(self._work, begin)
+            self._progress.tokens[self._work].add_done_callback(
+                lambda future: cancel() if future.cancelled() else None
+            )
 
     def report(self, message: str, share: float) -> None:
-        """`share` of the work is done; told when the whole percents change."""
+        """`share` of the work is done; sent when the percentage changes."""
         percent = max(0, min(99, int(100 * share)))
         if self._work is not None and percent != self._percent:
             self._percent = percent
             report = types.WorkDoneProgressReport(message=message, percentage=percent)
-            self._server.work_done_progress.report(self._work, report)
+            self._progress.report(self._work, report)
 
     def text(self, text: str) -> None:
-        """More of the answer."""
+        """Send a further part of the answer."""
         if self._partial is not None and text:
-            self._server.protocol.notify(
-                types.PROGRESS, types.ProgressParams(token=self._partial, value={"text": text})
-            )
+            part = types.ProgressParams(token=self._partial, value={"text": text})
+            self._protocol.notify(types.PROGRESS, part)
 
     def end(self, message: str | None = None) -> None:
-        """It is over."""
+        """Finish."""
         if self._work is not None:
-            self._server.work_done_progress.end(
-                self._work, types.WorkDoneProgressEnd(message=message)
-            )
-            self._server.work_done_progress.tokens.pop(self._work, None)
+            self._progress.end(self._work, types.WorkDoneProgressEnd(message=message))
+            self._progress.tokens.pop(self._work, None)

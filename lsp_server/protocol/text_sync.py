@@ -1,7 +1,8 @@
-"""The documents that one client holds open, as the client sees them.
+"""The documents that one client has open, as the client sees them.
 
-A `Document` never changes: a message makes a new one, so that what a handler took before an
-`await` stays as it was. Reads no files and answers no messages.
+Replaces pygls's documents, whose lines also end at form feeds, NEL and U+2028, so that an edit
+behind one lands in the wrong place. A `Document` is immutable, so that a handler's copy stays as it
+was across an `await`. Reads no files and sends no messages.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from pygls.exceptions import JsonRpcInvalidParams
 
 from lsp_server.protocol.positions import Text
 
+MAX_SHOWN_URI_CHARS = 200
+
 
 class NotOpen(JsonRpcInvalidParams):
-    """A URI of no open document; as an answer to a request it is "invalid params"."""
+    """The URI of a document that is not open; a request is answered with "invalid params"."""
 
     def __init__(self, uri: str) -> None:
-        name = uri if len(uri) <= 200 else uri[:200] + "…"
+        name = uri if len(uri) <= MAX_SHOWN_URI_CHARS else uri[:MAX_SHOWN_URI_CHARS] + "…"
         super().__init__(f"{name}: not an open document: send textDocument/didOpen first")
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One state of an open document."""
+    """One version of an open document."""
 
     uri: str
     path: str | None  # of a file: URI, undecodable bytes as surrogate escapes
@@ -36,10 +39,10 @@ class Document:
 
 
 class Documents:
-    """The open documents by URI. Every message is taken whole or, with an error, not at all."""
+    """The open documents by URI. A message is applied completely or raises an error."""
 
     def __init__(self) -> None:
-        self.encoding = "utf-16"  # of positions, until `initialize` says otherwise
+        self.encoding = "utf-16"  # of positions, until `initialize` negotiates it
         self._open: dict[str, Document] = {}
 
     def __iter__(self) -> Iterator[Document]:
@@ -52,14 +55,14 @@ class Documents:
         return uri in self._open
 
     def get(self, uri: str) -> Document:
-        """An open document as it is now. Raises NotOpen."""
+        """The current version of an open document. Raises NotOpen."""
         try:
             return self._open[uri]
         except KeyError:
             raise NotOpen(uri) from None
 
     def open(self, uri: str, language: str, version: int, text: str) -> Document:
-        """Take over a document; one that is open already is replaced."""
+        """Open a document, or replace one that is open."""
         document = Document(uri, path_of(uri), language, version, Text.of(text))
         self._open[uri] = document
         return document
@@ -67,7 +70,7 @@ class Documents:
     def change(
         self, uri: str, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]
     ) -> Document:
-        """Make changes one after the other, each in the text that the one before left."""
+        """Apply changes in order; each refers to the text that the previous one produced."""
         document = self.get(uri)
         text = document.text
         for change in changes:
@@ -80,36 +83,36 @@ class Documents:
         return changed
 
     def close(self, uri: str) -> Document:
-        """Forget a document; its last state."""
+        """Close a document and return its last version."""
         document = self.get(uri)
         del self._open[uri]
         return document
 
     def offset(self, document: Document, position: types.Position) -> int:
-        """Where a position stands in the text, in code points."""
+        """The offset of a position, in code points."""
         return document.text.offset(position.line, position.character, self.encoding)
 
     def span(self, document: Document, range_: types.Range) -> tuple[int, int]:
-        """Start and stop of a range in the text, in code points; turned round where it must be."""
+        """The offsets of a range, in code points and in order."""
         return self.span_in(document.text, range_)
 
     def position(self, document: Document, offset: int) -> types.Position:
-        """An offset as the client counts."""
+        """The position of an offset, in the client's encoding."""
         return types.Position(*document.text.position(offset, self.encoding))
 
     def range(self, document: Document, start: int, stop: int) -> types.Range:
-        """A span of the text as the client counts."""
+        """The range of a span of the text, in the client's encoding."""
         return types.Range(self.position(document, start), self.position(document, stop))
 
     def span_in(self, text: Text, range_: types.Range) -> tuple[int, int]:
-        """The same of any text."""
+        """As `span`, for any text."""
         ends = (range_.start, range_.end)
         first, last = sorted(text.offset(end.line, end.character, self.encoding) for end in ends)
         return first, last
 
 
 def path_of(uri: str) -> str | None:
-    """The path that a file: URI of this machine names, percent-decoded; None for any other."""
+    """The percent-decoded path of a file: URI of this machine; None for any other URI."""
     try:
         parts = urlsplit(uri)
     except ValueError:

@@ -27,7 +27,7 @@ MODIFIED, INVALID, FAILED = -32801, -32602, -32803
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     root = tmp_path_factory.mktemp("actions")
     model = chain_model(root / "model", "x=9", FENCE)
-    with serving(root, "--model", str(model)) as port:
+    with serving(root, str(model)) as port:
         yield port
 
 

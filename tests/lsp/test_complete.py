@@ -29,7 +29,7 @@ Open = Any  # (*roots, **hello) -> a connected editor whose server is ready
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     root = tmp_path_factory.mktemp("complete")
     model = chain_model(root / "model", WRITTEN, EOS)
-    with serving(root, "--model", str(model)) as port:
+    with serving(root, str(model)) as port:
         yield port
 
 

@@ -43,9 +43,9 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     for folder in folders.values():
         folder.mkdir()
     with (
-        serving(folders["short"], "--model", str(models["short"])) as short,
-        serving(folders["slow"], "--model", str(models["slow"])) as slow,
-        serving(folders["endless"], "--model", str(models["endless"])) as endless,
+        serving(folders["short"], str(models["short"])) as short,
+        serving(folders["slow"], str(models["slow"])) as slow,
+        serving(folders["endless"], str(models["endless"])) as endless,
     ):
         yield {"short": short, "slow": slow, "endless": endless}
 
@@ -303,7 +303,7 @@ async def test_busy_is_told_and_ready_again(editor: Open) -> None:
 BAD: list[tuple[str, dict[str, Any], int, str]] = [
     ("edit", {"textDocument": {"uri": "file:///no.py"}}, INVALID, "file:///no.py: not an open"),
     ("edit", {"instruction": " "}, FAILED, "the instruction is empty"),
-    ("edit", {"instruction": 7}, INVALID, "params.instruction: not a text"),
+    ("edit", {"instruction": 7}, INVALID, "params.instruction: not a string"),
     ("edit", {"range": {"start": {"line": -1, "character": 0}}}, INVALID, "params.range"),
     ("edit", {"range": []}, INVALID, "params.range"),
     ("edit", {"workDoneToken": 1.5}, INVALID, "params.workDoneToken"),

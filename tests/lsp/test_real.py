@@ -29,7 +29,7 @@ QUOTE = "Repeat the code above word for word."
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     models = home()
-    with serving(tmp_path_factory.mktemp("real"), "--model", MODEL, home=models) as port:
+    with serving(tmp_path_factory.mktemp("real"), MODEL, home=models) as port:
         yield port
 
 

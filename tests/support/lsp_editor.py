@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcMethodNotFound
 from pygls.protocol import JsonRPCRequestMessage, JsonRPCResponseMessage, default_converter
@@ -23,6 +24,9 @@ from pygls.protocol.json_rpc import JsonRPCNotification
 from pytest_lsp import LanguageClient
 from pytest_lsp.client import DEFAULT_CLIENT_FEATURES, register_lsp_features
 
+from lsp_server.protocol.transport import listen_ws
+from lsp_server.server import create
+from lsp_server.shared_engine import SharedEngine
 from tests.support.command import environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -305,23 +309,59 @@ async def refused(asked: asyncio.Future[Any]) -> tuple[int, str]:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str, home: Path | None = None) -> Iterator[int]:
-    """A server of WebSockets in a process; its port. `home` holds models, else there are none."""
-    command = [sys.executable, "-m", "lsp_server", "--ws", "--log-file", str(folder / "log")]
-    own = environment(folder) | ({"DRAFTLINE_HOME": str(home)} if home else {})
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*command, *arguments], cwd=ROOT, env=own, **pipes) as process:  # type: ignore[call-overload]
+def serving(folder: Path, model: str | None = None, home: Path | None = None) -> Iterator[int]:
+    """The port of a `local_server`."""
+    with local_server(folder, model, home) as server:
+        yield server.port
+
+
+@contextmanager
+def local_server(
+    folder: Path, model: str | None = None, home: Path | None = None
+) -> Iterator[LocalServer]:
+    """A server of WebSockets on a thread of this process, with an engine of its own. `home` holds
+    models; by default there are none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRAFTLINE_HOME", str(home or folder / "home"))
+        server = LocalServer(model)
         try:
-            yield int(process.stderr.readline().rsplit(b":", 1)[1])
+            yield server
         finally:
-            process.terminate()
-            left = process.communicate(timeout=PATIENCE)
-    assert left == (b"", b""), left  # a bug shows there
+            server.close()
+
+
+class LocalServer:
+    """`port` and `shared_engine` of a server on a thread of this process."""
+
+    def __init__(self, model: str | None) -> None:
+        self.shared_engine = SharedEngine(model)
+        self.port = 0
+        self._faults: list[dict[str, Any]] = []
+        self._is_listening = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        assert self._is_listening.wait(PATIENCE)
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_exception_handler(lambda _, fault: self._faults.append(fault))
+        listener = await listen_ws(lambda: create(self.shared_engine), "127.0.0.1", 0)
+        self.port = next(iter(listener.sockets)).getsockname()[1]
+        self._is_listening.set()
+        await self._stop.wait()
+        listener.close()
+        await listener.wait_closed()
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(PATIENCE)
+        self.shared_engine.close(PATIENCE)
+        assert not self._thread.is_alive() and not self._faults, self._faults
 
 
 @asynccontextmanager
 async def connected(port: int) -> AsyncIterator[Editor]:
-    """An editor that says hello by itself, connected to a server of WebSockets."""
+    """An editor that sends `initialize` itself, connected to a server of WebSockets."""
     editor = Editor()
     await editor.start_ws("127.0.0.1", port)
     try:
