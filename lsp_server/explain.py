@@ -1,10 +1,11 @@
-"""Questions about a document, and where in it or in other files the answer was copied from."""
+"""Questions about a document, and the places that the answer was copied from."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,19 +24,22 @@ from lsp_server.shared_engine import NotReady, Superseded
 
 if TYPE_CHECKING:
     from engine.engine import Engine
+    from index.workspace.workspace import Workspace
     from lsp_server.protocol.protocol import Server
     from lsp_server.session import Session
 
-SYSTEM = "You answer questions about code. Be brief and exact, and quote the lines that you mean."
-EXPLAIN = "Explain briefly what this code does and how."
-ANSWER = 512  # tokens of an answer
-LARGEST = 4096  # tokens of a document that are shown
-COPIED = 16  # characters of a run that names a source
-SOURCES = 8
+SYSTEM_PROMPT = (
+    "You answer questions about code. Be brief and exact, and quote the lines that you mean."
+)
+EXPLAIN_QUESTION = "Explain briefly what this code does and how."
+MAX_ANSWER_TOKENS = 512
+MAX_DOCUMENT_TOKENS = 4096  # in the prompt
+MIN_QUOTE_CHARS = 16  # shorter copies are not attributed
+MAX_SOURCES = 8
 
 
 async def ask(server: Server, session: Session, params: AskParams, title: str) -> dict[str, Any]:
-    """Answer a question about a document or a part of it, streamed."""
+    """Answer a question about a document or a part of it, streaming the answer as it is written."""
     document = current_document(server, params.textDocument)
     slot = ("ask", document.uri)
     pieces: list[Piece] = []
@@ -53,7 +57,8 @@ async def ask(server: Server, session: Session, params: AskParams, title: str) -
             progress.report("loading the model", 0.0)
         engine = await session.engine(slot)
         part = server.documents.span(document, params.range) if params.range else None
-        request = request_for(engine, document, part, params.question or EXPLAIN)
+        question = params.question or EXPLAIN_QUESTION
+        request = await asyncio.to_thread(request_for, engine, document, part, question)
         done = await session.ask(request, slot, on_step)
     except Superseded as reason:
         raise cancelled(str(reason)) from None
@@ -65,61 +70,79 @@ async def ask(server: Server, session: Session, params: AskParams, title: str) -
         raise failed(done.error)
     if done.reason == "cancelled":
         raise cancelled("the question was cancelled, or a newer one took its place")
-    found = islice(sources(server, session, document, pieces), SOURCES)
-    return {"answer": done.text, "sources": [*found]}
+    sources = await asyncio.to_thread(
+        _find_sources, (document, *session.documents), session.workspace, pieces
+    )
+    encoding = session.documents.encoding
+    return {"answer": done.text, "sources": [source.encode(encoding) for source in sources]}
 
 
 def request_for(
     engine: Engine, document: Document, part: tuple[int, int] | None, question: str
 ) -> Request:
-    """The document, or a part of it, and then the question: so a second one reads only that."""
+    """A prompt with the document, or a part of it, before the question, so that the next question
+    about it reuses the KV cache."""
     text = document.text.text
     start, stop = part if part and part[0] < part[1] else (0, len(text))
-    room = min(LARGEST, engine.context // 2)
+    room = min(MAX_DOCUMENT_TOKENS, engine.context // 2)
     stop = min(stop, window(text, start, 0, room, engine.encode)[1])
     name = display_name(document)
     language = LANGUAGES.get(f".{name.rsplit('.', 1)[-1].lower()}", "")
     fence = "`" * max(3, 1 + longest_run(text[start:stop], "`"))
     content = f"{name}:\n{fence}{language}\n{text[start:stop]}\n{fence}\n\n{question}"
-    messages = ({"role": "system", "content": SYSTEM}, {"role": "user", "content": content})
+    messages = ({"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": content})
     return Request(
         "chat",
         path=document.path or "",
         messages=messages,
         predictions=(text[start:stop],),
-        max_tokens=min(ANSWER, max(1, engine.context // 4)),
+        max_tokens=min(MAX_ANSWER_TOKENS, max(1, engine.context // 4)),
     )
 
 
-def sources(
-    server: Server, session: Session, document: Document, pieces: list[Piece]
-) -> Iterator[dict[str, Any]]:
-    """Where the accepted drafts were copied from, the longest first: what the index says, or where
-    the same text stands in the document. Files that do not hold it any more are left out."""
-    told: set[tuple[str, int, int]] = set()
-    for run in sorted(_runs(pieces, document.text.text), key=lambda one: -len(one.text.strip())):
-        quote = run.text.strip()
-        if len(quote) < COPIED:
-            return
-        uri, text = _holder(server, session, document, run.span)
-        place = _place(text.text, quote, run.span) if text else None
-        if text is None or place is None or (uri, *place) in told:
-            continue
-        told.add((uri, *place))
-        start, stop = (text.position(at, server.documents.encoding) for at in place)
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Text that an answer was copied from."""
+
+    uri: str
+    text: Text  # of the whole document or file
+    start: int  # code points
+    stop: int
+
+    def encode(self, encoding: str) -> dict[str, Any]:
+        """The source as it is sent to the client."""
+        start, stop = (self.text.position(at, encoding) for at in (self.start, self.stop))
         where = types.Range(types.Position(*start), types.Position(*stop))
-        yield {"uri": uri, "range": where, "text": text.text[slice(*place)]}
+        return {"uri": self.uri, "range": where, "text": self.text.text[self.start : self.stop]}
 
 
-def _runs(pieces: list[Piece], text: str) -> Iterator[Piece]:
-    """Drafted pieces. What every pass ends in, a token of the model's own, parts them only where
-    what they were copied from is parted as well."""
+def _find_sources(
+    documents: tuple[Document, ...], workspace: Workspace | None, pieces: list[Piece]
+) -> list[_Source]:
+    """The sources of the accepted drafts, longest first: where the index says, or where the asked
+    document, the first of `documents`, has the same text. Text that is gone is left out."""
+    found: dict[tuple[str, int, int], _Source] = {}
+    runs = _copied_runs(pieces, documents[0].text.text)
+    for run in sorted(runs, key=lambda one: -len(one.text.strip())):
+        quote = run.text.strip()
+        if len(quote) < MIN_QUOTE_CHARS or len(found) == MAX_SOURCES:
+            break
+        uri, text = _source_text(documents, workspace, run.span)
+        place = _locate(text.text, quote, run.span) if text else None
+        if text is not None and place is not None:
+            found.setdefault((uri, *place), _Source(uri, text, *place))
+    return [*found.values()]
+
+
+def _copied_runs(pieces: list[Piece], text: str) -> Iterator[Piece]:
+    """The drafted pieces, joined across the token of its own with which the model ends each pass
+    wherever the source has that token as well."""
     run: Piece | None = None
     own = ""
     for piece in pieces:
         if piece.source == "model":
             own += piece.text
-        elif run is not None and (joined := _joined(run, own, piece, text)):
+        elif run is not None and (joined := _join(run, own, piece, text)):
             run, own = joined, ""
         else:
             if run is not None:
@@ -129,8 +152,8 @@ def _runs(pieces: list[Piece], text: str) -> Iterator[Piece]:
         yield run
 
 
-def _joined(run: Piece, own: str, piece: Piece, text: str) -> Piece | None:
-    """Two runs and what is between them as one; None where they are not of one place."""
+def _join(run: Piece, own: str, piece: Piece, text: str) -> Piece | None:
+    """Two runs and the text between them as one; None unless they are adjacent in their source."""
     whole = run.text + own + piece.text
     first, second = run.span, piece.span
     if first is None and second is None:
@@ -143,30 +166,30 @@ def _joined(run: Piece, own: str, piece: Piece, text: str) -> Piece | None:
     return Piece(whole, run.source, span)
 
 
-def _place(text: str, quote: str, span: Span | None) -> tuple[int, int] | None:
-    """Where a quotation stands in a text: in the span, if there is one and it still does, or
-    anywhere; None for nowhere."""
+def _locate(text: str, quote: str, span: Span | None) -> tuple[int, int] | None:
+    """The place of a quotation in a text: in the span if it is still there, else anywhere; None if
+    it is gone."""
     if span is not None and (found := _find(text[span.start : span.stop], quote)):
         return span.start + found[0], span.start + found[1]
     return _find(text, quote)
 
 
 def _find(text: str, quote: str) -> tuple[int, int] | None:
-    """The first place of a text as the model writes it, whatever line ends it has there."""
+    """The first occurrence of a quotation, with any line ends."""
     lines = map(re.escape, quote.split("\n"))
     found = re.search(r"(?:\r\n|\r|\n)".join(lines), text)
     return found.span() if found else None
 
 
-def _holder(
-    server: Server, session: Session, document: Document, span: Span | None
+def _source_text(
+    documents: tuple[Document, ...], workspace: Workspace | None, span: Span | None
 ) -> tuple[str, Text | None]:
-    """URI and text of what a span is of: a buffer or a file; None for one that is gone."""
+    """URI and text of the document or file that a span is in; None for a file that is gone."""
     if span is None:
-        return document.uri, document.text
-    for held in (document, *server.documents):
-        if held.path and session.workspace and session.workspace.key(held.path) == span.path:
-            return held.uri, held.text
+        return documents[0].uri, documents[0].text
+    for document in documents:
+        if document.path and workspace and workspace.key(document.path) == span.path:
+            return document.uri, document.text
     try:
         return Path(span.path).as_uri(), Text.of(file_filter.read(span.path))
     except file_filter.Skipped:

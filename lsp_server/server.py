@@ -13,7 +13,7 @@ from pygls.exceptions import JsonRpcException
 
 from lsp_server import code_actions, explain
 from lsp_server.completion.completion_cache import Completion
-from lsp_server.completion.inline import Heads, suggest
+from lsp_server.completion.inline import PromptLayout, complete
 from lsp_server.edit import EditResult, current_document, edit, workspace_edit
 from lsp_server.initialize import start
 from lsp_server.protocol.messages import (
@@ -75,7 +75,7 @@ def _documents(server: Server, session: Session) -> None:
 
 
 def _completions(server: Server, session: Session) -> None:
-    feature, heads = server.feature, Heads()
+    feature, layout = server.feature, PromptLayout()
 
     @feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
     async def inline(params: types.InlineCompletionParams) -> types.InlineCompletionList:
@@ -85,7 +85,7 @@ def _completions(server: Server, session: Session) -> None:
         shows_next = session.shows_next_inline and not session.disabled_reason(document)
         if shows_next and (found := await _next_edit_nearby(document, offset, params)):
             return types.InlineCompletionList([found])
-        made = await suggest(session, document, offset, invoked, heads)
+        made = await complete(session, document, offset, invoked, layout)
         here = server.documents.position(document, offset)
         return types.InlineCompletionList([_inline(here, one) for one in made])
 
@@ -115,10 +115,10 @@ def _completions(server: Server, session: Session) -> None:
         types.TEXT_DOCUMENT_COMPLETION,
         types.CompletionOptions(trigger_characters=TRIGGER_CHARACTERS),
     )
-    async def complete(params: types.CompletionParams) -> types.CompletionList:
+    async def completion(params: types.CompletionParams) -> types.CompletionList:
         document = server.documents.get(params.text_document.uri)
         offset = server.documents.offset(document, params.position)
-        made = await suggest(session, document, offset, False, heads)
+        made = await complete(session, document, offset, False, layout)
         here = server.documents.position(document, offset)
         items = [_item(server, document, offset, here, one) for one in made]
         return types.CompletionList(is_incomplete=True, items=items)

@@ -1,7 +1,7 @@
-"""Completions: what is asked of the model at a place, and what of its answer is offered.
+"""Inline completion: the prompt for a cursor position, and what is offered of the model's answer.
 
-The prompt is as long as this machine can read in half the time that there is. Nothing here knows
-the protocol's types; why nothing was offered is left in `session.reason`.
+A prompt is as long as this machine can prefill in half of maxTimeMs. Independent of the protocol's
+types; the reason for the last offer, or for its absence, is left in `session.reason`.
 """
 
 from __future__ import annotations
@@ -24,218 +24,231 @@ if TYPE_CHECKING:
     from lsp_server.protocol.text_sync import Document
     from lsp_server.session import Session
 
-LEAST, LARGEST = 48, 2048  # tokens of a prompt: too few to be of use, enough for every use
-AFTER = 1 / 6  # of the prompt: what follows the cursor, read again at each keystroke
-OTHERS = 1 / 4  # of the prompt at most: text of other files
-CANDIDATES = 3  # where they are asked for by hand; all but the first are drawn
-WARMTH, CHOICE = 0.6, 0.95  # temperature and top_p of these
-SEEN = 8000  # characters on either side of the cursor that decide where an answer ends
-FEWEST, SPARE = 0.5, 0.85  # of the tokens that can be read: kept down to, and chosen
-HASTE = 0.6  # s after which one that was not asked for by hand is offered as far as it is
-NEARBY = 16  # lines: when the cursor goes farther, text of other files is chosen anew
+MIN_PROMPT_TOKENS, MAX_PROMPT_TOKENS = 48, 2048
+SUFFIX_SHARE = 1 / 6  # of the prompt: the text after the cursor, prefilled at each keystroke
+SNIPPETS_SHARE = 1 / 4  # of the prompt at most: text of other files
+SPECIAL_TOKENS = 16  # reserved for FIM tokens and separators
+CANDIDATES = 3  # when completion is invoked explicitly; all but the first are sampled
+TEMPERATURE, TOP_P = 0.6, 0.95  # of the sampled candidates
+CONTEXT_CHARS = 8000  # on either side of the cursor, for post-processing
+MIN_BUDGET_USE, BUDGET_USE = 0.5, 0.85  # of the prefill budget: when to choose anew, and what
+EAGER_AFTER_S = 0.6  # then a completion as you type is offered up to its last complete line
+MIN_TIMEOUT_S = 0.05
+SNIPPET_RADIUS_LINES = 16  # snippets are chosen anew when the cursor moves farther
 
 
 @dataclass(slots=True)
-class Heads:
-    """What the head of the prompt hangs on: how long prompts are, and the text of other files that
-    is shown above a document's window, chosen anew when the window starts elsewhere. In between
-    both stay as they are, so that the head does, and is not read again."""
+class PromptLayout:
+    """Keeps the start of prompts the same between keystrokes, so that its KV cache is reused: their
+    length, and for each document the snippets above its window."""
 
-    room: int = 0  # tokens of a prompt
-    places: dict[str, tuple[object, ...]] = field(default_factory=dict)
-    chosen: dict[str, tuple[Snippet, ...]] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    keys: dict[str, tuple[object, ...]] = field(default_factory=dict)  # by URI
+    snippets: dict[str, tuple[Snippet, ...]] = field(default_factory=dict)  # by URI
 
-    def steady(self, most: int) -> int:
-        """Tokens of a prompt where `most` can be read now: as before where that is not too far."""
-        if not most * FEWEST <= self.room <= most:
-            self.room = int(most * SPARE)
-        return self.room
+    def fit_budget(self, budget: int) -> int:
+        """The length of a prompt when `budget` tokens can be prefilled: unchanged if that is
+        neither too long nor much too short."""
+        if not budget * MIN_BUDGET_USE <= self.prompt_tokens <= budget:
+            self.prompt_tokens = int(budget * BUDGET_USE)
+        return self.prompt_tokens
 
-    def of(
+    def snippets_for(
         self,
         session: Session,
         engine: Engine,
         document: Document,
         span: tuple[int, int, int],
-        room: int,
+        budget: int,
     ) -> tuple[Snippet, ...]:
-        """For a window: its start, the cursor and its stop."""
+        """Snippets of at most `budget` tokens for a window, given as (start, cursor, stop). Chosen
+        anew only when the window's start or the cursor has moved on."""
         workspace, uri = session.workspace, document.uri
-        if workspace is None or not document.path or room < LEAST:  # too little for any
+        if workspace is None or not document.path or budget < MIN_PROMPT_TOKENS:
             return ()
         start, offset, stop = span
-        near = document.text.line_of(offset) // NEARBY
-        place = (start, near, id(workspace), session.is_starting())
-        if self.places.get(uri) != place:
+        area = document.text.line_of(offset) // SNIPPET_RADIUS_LINES
+        key = (start, area, id(workspace), session.is_starting())
+        if self.keys.get(uri) != key:
             text = document.text.text
-            path = workspace.key(document.path)
-            sides = text[start:offset], text[offset:stop]
-            self.chosen[uri] = find_snippets(*sides, path, room, workspace, engine.encoder)
-            self.places[uri] = place
-        return self.chosen[uri]
+            self.snippets[uri] = find_snippets(
+                text[start:offset],
+                text[offset:stop],
+                workspace.key(document.path),
+                budget,
+                workspace,
+                engine.encoder,
+            )
+            self.keys[uri] = key
+        return self.snippets[uri]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked at a place, and what decides where its answer ends."""
+class _Query:
+    """The request for a cursor position, and what post-processing of its answer depends on."""
 
     request: Request
     document: Document
     offset: int
-    sides: tuple[str, str]
-    lines: bool
+    context: tuple[str, str]  # the text before and after the cursor
+    multiline: bool
     began: float
 
-    def left(self, session: Session) -> float:
-        """Seconds that it may still take."""
+    def time_left(self, session: Session) -> float:
+        """Seconds until maxTimeMs is over."""
         return session.settings.maxTimeMs / 1000 - (perf_counter() - self.began)
 
-    def add(self, session: Session, answers: list[str]) -> list[Completion]:
-        """Remember what is offered."""
+    def offer(self, session: Session, answers: list[str]) -> list[Completion]:
+        """Make completions of the answers, and cache them."""
         text, uri = self.document.text.text, self.document.uri
-        return session.completions.add(uri, text, self.offset, answers, self.lines)
+        return session.completions.add(uri, text, self.offset, answers, self.multiline)
 
 
-async def suggest(
-    session: Session, document: Document, offset: int, by_hand: bool, heads: Heads
+async def complete(
+    session: Session, document: Document, offset: int, invoked: bool, layout: PromptLayout
 ) -> list[Completion]:
-    """What may be written at a place, best first: one, or several when asked for `by_hand`."""
+    """Completions at a cursor position, best first: one, or several if `invoked` explicitly."""
     await session.configured()
     began = perf_counter()
     text, settings, uri = document.text.text, session.settings, document.uri
-    why = settings.disabled_reason(document.language, document.path)
-    if not session.enabled or why:
-        return _nothing(session, why or "draftline is turned off: draftline.toggle turns it on")
-    if by_hand:
+    if why := session.disabled_reason(document):
+        return _none(session, why)
+    if invoked:
         session.in_flight.pop(uri, None)
-    elif (known := await _known(session, document, offset)) is not None:
-        return known
+    elif (cached := await _reuse(session, document, offset)) is not None:
+        return cached
     is_loading = session.shared_engine.loaded is None
     try:
         engine = await session.engine(("complete", uri))
     except NotReady as reason:
-        return _nothing(session, str(reason))
+        return _none(session, str(reason))
     if is_loading:
-        if uri not in session.documents or session.documents.get(uri) is not document:
-            return _nothing(session, "the text changed while the model was loading")
+        if not session.is_current(document):
+            return _none(session, "the text changed while the model was loading")
         began = perf_counter()
-    request, why = request_for(session, engine, document, offset, heads)
+    request, why = request_for(session, engine, document, offset, layout)
     if request is None:
-        return _nothing(session, why)
-    before, after = text[max(0, offset - SEEN) : offset], text[offset : offset + SEEN]
-    lines = wants_multiline(before, after, settings.multiline)
-    asked = Asked(request, document, offset, (before, after), lines, began)
-    if by_hand:
-        return await _several(session, asked)
-    place = Completion(uri, offset, *context_around(text, offset), "", lines)
+        return _none(session, why)
+    before, after = (
+        text[max(0, offset - CONTEXT_CHARS) : offset],
+        text[offset : offset + CONTEXT_CHARS],
+    )
+    multiline = wants_multiline(before, after, settings.multiline)
+    query = _Query(request, document, offset, (before, after), multiline, began)
+    if invoked:
+        return await _candidates(session, query)
+    completion = Completion(uri, offset, *context_around(text, offset), "", multiline)
 
-    def end() -> None:
-        if session.in_flight.get(uri) is writing:  # not a newer one that took its place
+    def stop_model() -> None:
+        if session.in_flight.get(uri) is in_flight:  # not a newer one that replaced it
             session.cancel(("complete", uri))
 
-    session.in_flight[uri] = writing = CompletionInFlight(place, len(text) - offset, end)
-    writing.start(_written(session, asked, writing))
-    return await writing.wait() or []
+    in_flight = CompletionInFlight(completion, len(text) - offset, stop_model)
+    session.in_flight[uri] = in_flight
+    in_flight.start(_generate(session, query, in_flight))
+    return await in_flight.wait() or []
 
 
-async def _known(session: Session, document: Document, offset: int) -> list[Completion] | None:
-    """What is left of a completion that was made or is being written; None: ask the model."""
+async def _reuse(session: Session, document: Document, offset: int) -> list[Completion] | None:
+    """The rest of a completion that was offered or is being generated; None if the model must be
+    asked. Debounces in between."""
     uri, text = document.uri, document.text.text
-    for waits in (session.settings.debounceMs / 1000, None):
-        if kept := session.completions.find(uri, text, offset):
-            return _kept(session, kept)
-        writing = session.in_flight.get(uri)
-        if writing is not None and writing.matches(text, offset):
-            made = await writing.wait()
-            if kept := session.completions.find(uri, text, offset):
-                return _kept(session, kept)
-            if not writing.stopped and (made is None or not writing.typed):
-                return []  # why is said already
+    for delay in (session.settings.debounceMs / 1000, None):
+        if cached := session.completions.find(uri, text, offset):
+            return _cached(session, cached)
+        in_flight = session.in_flight.get(uri)
+        if in_flight is not None and in_flight.matches(text, offset):
+            made = await in_flight.wait()
+            if cached := session.completions.find(uri, text, offset):
+                return _cached(session, cached)
+            if not in_flight.stopped and (made is None or not in_flight.typed):
+                return []  # the reason is set already
             break
-        if writing is not None:
-            writing.stop()
-        if waits is not None:
-            await asyncio.sleep(waits)
+        if in_flight is not None:
+            in_flight.stop()
+        if delay is not None:
+            await asyncio.sleep(delay)
     return None
 
 
-def _kept(session: Session, kept: Completion) -> list[Completion]:
+def _cached(session: Session, completion: Completion) -> list[Completion]:
     session.reason = "offered: what is left of the completion that you type"
-    return [kept]
+    return [completion]
 
 
-async def _several(session: Session, asked: Asked) -> list[Completion]:
-    """Candidates, as many as the time allows."""
+async def _candidates(session: Session, query: _Query) -> list[Completion]:
+    """Up to CANDIDATES completions, as many as the time allows."""
     answers: list[str] = []
     for number in range(CANDIDATES):
-        if answers and asked.left(session) <= 0:
+        if answers and query.time_left(session) <= 0:
             break
-        drawn = replace(asked.request, temperature=WARMTH, top_p=CHOICE, seed=number)
-        done, answer = await _answer(session, asked, drawn if number else asked.request)
+        sampled = replace(query.request, temperature=TEMPERATURE, top_p=TOP_P, seed=number)
+        done, answer = await _answer(session, query, sampled if number else query.request)
         if answer and answer not in answers:
             answers.append(answer)
         if done.reason in ("cancelled", "failed"):
             break
-    return asked.add(session, answers)
+    return query.offer(session, answers)
 
 
-async def _written(
-    session: Session, asked: Asked, writing: CompletionInFlight
+async def _generate(
+    session: Session, query: _Query, in_flight: CompletionInFlight
 ) -> list[Completion] | None:
-    """One candidate, whoever waits for it; None where it was cancelled or failed."""
+    """One completion, for all requests that wait for it; None if it was cancelled or failed."""
     try:
-        done, answer = await _answer(session, asked, asked.request, writing)
+        done, answer = await _answer(session, query, query.request, in_flight)
     finally:
-        if session.in_flight.get(asked.document.uri) is writing:
-            del session.in_flight[asked.document.uri]
+        if session.in_flight.get(query.document.uri) is in_flight:
+            del session.in_flight[query.document.uri]
     if done.reason in ("cancelled", "failed"):
         return None
-    return asked.add(session, [answer] if answer else [])
+    return query.offer(session, [answer] if answer else [])
 
 
 async def _answer(
-    session: Session, asked: Asked, request: Request, writing: CompletionInFlight | None = None
+    session: Session, query: _Query, request: Request, in_flight: CompletionInFlight | None = None
 ) -> tuple[Done, str]:
-    """How the model ended, and what of its text is offered; why there is nothing is said."""
-    sides, lines = asked.sides, asked.lines
+    """How the request ended, and the text to insert. Sets the session's reason."""
     try:
-        done, raw = await _raw(session, asked, request, writing)
+        done, raw = await _stream(session, query, request, in_flight)
     except (RequestError, NotReady) as reason:
         session.reason = str(reason)
         return Done("failed", error=str(reason)), ""
-    answer = fit_to_context(raw, *sides, lines)
-    session.reason = _why(done, raw, answer, session.settings.maxTimeMs)
+    answer = fit_to_context(raw, *query.context, query.multiline)
+    session.reason = _outcome(done, raw, answer, session.settings.maxTimeMs)
     return done, answer
 
 
-async def _raw(
-    session: Session, asked: Asked, request: Request, writing: CompletionInFlight | None
+async def _stream(
+    session: Session, query: _Query, request: Request, in_flight: CompletionInFlight | None
 ) -> tuple[Done, str]:
-    """What the model writes, up to where it is complete or the time is over. One that is being
-    typed is content with the whole lines that are there after a while: who types does not wait."""
+    """Stream the answer up to its end or the timeout. As you type, complete lines are enough after
+    EAGER_AFTER_S."""
     text, cut_off = "", False
-    sides, lines = asked.sides, asked.lines
     began = perf_counter()
 
     def on_step(step: Step) -> bool:
         nonlocal text, cut_off
         text += step.text
-        if writing:
-            writing.on_text(text)
-        if find_end(text, *sides, lines) is not None:
+        if in_flight:
+            in_flight.on_text(text)
+        if find_end(text, *query.context, query.multiline) is not None:
             return True
-        cut_off = bool(writing) and perf_counter() - began > HASTE and "\n" in text.strip()
+        is_late = in_flight is not None and perf_counter() - began > EAGER_AFTER_S
+        cut_off = is_late and "\n" in text.strip()
         return cut_off
 
-    slot = ("complete", asked.document.uri)
-    done = await session.ask(request, slot, on_step, max(asked.left(session), 0.05))
+    slot = ("complete", query.document.uri)
+    timeout_s = max(query.time_left(session), MIN_TIMEOUT_S)
+    done = await session.ask(request, slot, on_step, timeout_s)
     if done.reason in ("cancelled", "failed"):
         return done, ""
-    return done, truncate(text, *sides, lines, done.reason == "stop" and not cut_off)
+    ended = done.reason == "stop" and not cut_off
+    return done, truncate(text, *query.context, query.multiline, ended)
 
 
-def _why(done: Done, raw: str, answer: str, limit: int) -> str:
-    """What became of an answer, for a person."""
+def _outcome(done: Done, raw: str, answer: str, max_time_ms: int) -> str:
+    """What became of an answer, for the user."""
     if done.reason == "failed":
         return f"the model failed: {done.error}"
     if done.reason == "cancelled":
@@ -243,43 +256,44 @@ def _why(done: Done, raw: str, answer: str, limit: int) -> str:
     if answer:
         return "offered: a completion"
     if raw.strip():
-        return "the model would write what stands there already"
+        return "the model would repeat text that is there already"
     if done.reason == "length":
-        return f"the model wrote nothing within draftline.maxTimeMs ({limit}): raise it"
+        return f"the model wrote nothing within draftline.maxTimeMs ({max_time_ms}): raise it"
     return "the model would write nothing here"
 
 
 def request_for(
-    session: Session, engine: Engine, document: Document, offset: int, heads: Heads
+    session: Session, engine: Engine, document: Document, offset: int, layout: PromptLayout
 ) -> tuple[Request | None, str]:
-    """What is asked for at a place; None and the reason where this machine cannot read enough in
-    half of maxTimeMs."""
-    settings, encode = session.settings, engine.encode
-    readable = settings.maxTimeMs / 2000 * engine.info.prefill_tokens_per_s
-    room = int(min(readable, LARGEST, engine.context - settings.maxTokens))
-    if room < LEAST:
+    """The request for a cursor position; None and the reason if this machine is too slow to prefill
+    a useful prompt in half of maxTimeMs."""
+    settings, speed = session.settings, engine.info.prefill_tokens_per_s
+    affordable = settings.maxTimeMs / 2000 * speed
+    budget = int(min(affordable, MAX_PROMPT_TOKENS, engine.context - settings.maxTokens))
+    if budget < MIN_PROMPT_TOKENS:
         return None, (
-            f"this machine reads {engine.info.prefill_tokens_per_s:.0f} tokens/s, too few "
-            f"for a prompt in half of draftline.maxTimeMs ({settings.maxTimeMs}): raise it"
+            f"this machine reads {speed:.0f} tokens/s, too few for a prompt in half of "
+            f"draftline.maxTimeMs ({settings.maxTimeMs}): raise it"
         )
-    room = heads.steady(room)
+    budget = layout.fit_budget(budget)
     fills = engine.info.fills_middle
-    others = min(settings.context, int(room * OTHERS)) if fills else 0
-    after = int(room * AFTER) if fills else 0
+    snippets = min(settings.context, int(budget * SNIPPETS_SHARE)) if fills else 0
+    suffix = int(budget * SUFFIX_SHARE) if fills else 0
+    prefix = budget - snippets - suffix - SPECIAL_TOKENS
     text = document.text.text
-    span = window(text, offset, room - others - after - 16, after, encode)
+    start, stop = window(text, offset, prefix, suffix, engine.encode)
     request = Request(
         "complete",
-        text[span[0] : offset],
+        text[start:offset],
         path=document.path or "",
         version=document.version,
-        suffix=text[offset : span[1]],
-        snippets=heads.of(session, engine, document, (span[0], offset, span[1]), others),
+        suffix=text[offset:stop],
+        snippets=layout.snippets_for(session, engine, document, (start, offset, stop), snippets),
         max_tokens=settings.maxTokens,
     )
     return request, ""
 
 
-def _nothing(session: Session, why: str) -> list[Completion]:
-    session.reason = why
+def _none(session: Session, reason: str) -> list[Completion]:
+    session.reason = reason
     return []

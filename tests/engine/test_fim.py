@@ -15,7 +15,7 @@ from engine.prompts.builder import prompt_of
 from engine.prompts.fim import ends, infill_ids, marks, window
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Request
-from lsp_server.completion.inline import Heads
+from lsp_server.completion.inline import PromptLayout
 from tests.conftest import byte_bpe
 
 QWEN = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|repo_name|>",
@@ -197,8 +197,8 @@ def test_each_character_is_read_twice_at_most() -> None:
 
 def test_the_room_of_prompts_is_steady_and_never_too_large() -> None:
     """The pace of reading is measured anew with each prompt, and wavers."""
-    heads = Heads()
-    wavering = [heads.steady(most) for most in (500, 480, 520, 610, 450, 700, 500)]
+    layout = PromptLayout()
+    wavering = [layout.fit_budget(most) for most in (500, 480, 520, 610, 450, 700, 500)]
     assert len(set(wavering)) == 1
     for most in (500, 100, 90, 400, 2000, 1500, 60):
-        assert most * 0.5 <= heads.steady(most) <= most
+        assert most * 0.5 <= layout.fit_budget(most) <= most
