@@ -1,9 +1,8 @@
-"""Recorded edits, and a model whose choices are the recorded tokens.
+"""Recorded edits, and a model that is forced to choose the recorded tokens.
 
 Every pass is real; only the choice after a row that agrees with the record so far is replaced by
-what was recorded there. So what is accepted is what would be accepted of a model that wrote this
-edit, while the weights may be random. Of text no more is known than the tokens' bytes: neither
-tokenizer nor network is needed.
+the recorded token. So acceptance is that of a model that wrote this edit, although the weights may
+be random. Only the bytes of the tokens are known: neither a tokenizer nor a network is needed.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from engine.model.torch_target import TorchTarget
 from engine.records import Draft, Request, Scores
 
 SAMPLE = Path(__file__).parents[1] / "common" / "samples" / "gpu_edits.json"
-SURE = 1e30  # a logit that no other reaches; finite, as the engine asks
+FORCED_LOGIT = 1e30  # above any logit, and finite as the engine requires
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A recorded edit in tokens."""
+class RecordedAnswer:
+    """A recorded edit as token ids."""
 
     id: str
     kind: str  # "file" or "hunk"
@@ -39,18 +38,18 @@ class Answer:
     predictions: list[list[int]]
     output: list[int]
 
-    def from_middle(self, count: int) -> Answer:
-        """The `count` tokens in the middle of the answer; what is before them has been written."""
+    def from_middle(self, count: int) -> RecordedAnswer:
+        """The same edit, with only the `count` tokens in the middle of the answer to write."""
         start = max(0, (len(self.output) - count) // 2)
         prompt, output = self.prompt + self.output[:start], self.output[start : start + count]
-        return Answer(self.id, self.kind, self.whole, prompt, self.predictions, output)
+        return RecordedAnswer(self.id, self.kind, self.whole, prompt, self.predictions, output)
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """Answers, and the bytes of their tokens. As a tokenizer it only decodes."""
+class RecordedEdits:
+    """Answers and the bytes of their tokens; as a tokenizer it can only decode."""
 
-    answers: list[Answer]
+    answers: list[RecordedAnswer]
     token_bytes: list[bytes | None]
     eos: frozenset[int] = field(default_factory=frozenset)
 
@@ -59,7 +58,7 @@ class Recorded:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """As engine.drafting.vocabulary makes a tokenizer's."""
+        """Like engine.drafting.vocabulary's of a tokenizer."""
         known = self.token_bytes
         hashes = [0 if one is None else crc32(one) for one in known]
         looks = [
@@ -68,14 +67,19 @@ class Recorded:
         return Vocabulary(np.array(hashes, np.uint32), np.array(looks, np.uint8))
 
 
-def load(record: dict[str, Any], vocabulary: int) -> Recorded:
-    """A file of bench/gpu/sample.py for a model of so many words: the tokenizer's own ids, or the
-    dense ones where these are too large. ValueError where even the dense ones are."""
+def load(record: dict[str, Any], vocabulary: int) -> RecordedEdits:
+    """Recorded edits for a model with `vocabulary` tokens.
+
+    Uses the tokenizer's ids, or the dense ones where those are too large. Raises ValueError if even
+    the dense ids are.
+    """
     ids: list[int] = record["ids"]
     if max(ids) >= vocabulary:
         ids = list(range(len(ids)))
     if len(ids) > vocabulary:
-        raise ValueError(f"{len(ids)} different tokens, the model has {vocabulary}: fewer edits")
+        raise ValueError(
+            f"{len(ids)} different tokens, the model has {vocabulary}: name fewer edits"
+        )
     words: list[bytes | None] = [None] * (1 + max(ids))
     for number, text in zip(ids, record["bytes"], strict=True):
         words[number] = None if text is None else text.encode("latin-1")
@@ -84,7 +88,7 @@ def load(record: dict[str, Any], vocabulary: int) -> Recorded:
         return [ids[n] for n in numbers]
 
     answers = [
-        Answer(
+        RecordedAnswer(
             one["id"],
             one["kind"],
             one["whole"],
@@ -94,11 +98,11 @@ def load(record: dict[str, Any], vocabulary: int) -> Recorded:
         )
         for one in record["answers"]
     ]
-    return Recorded(answers, words)
+    return RecordedEdits(answers, words)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A file of bench/gpu/sample.py. ValueError or OSError with one line."""
+    """Read a file of `gpu-sample`. Raises ValueError or OSError with a one-line message."""
     try:
         record = json.loads(path.read_text("utf-8"))
         kinds = {one["kind"] for one in record["answers"]}
@@ -109,10 +113,10 @@ def read(path: Path) -> dict[str, Any]:
     return record
 
 
-class Forced:
-    """A TorchTarget whose choices are recorded. Everything else is the target's own."""
+class ForcedTarget:
+    """A TorchTarget that is forced to choose the recorded tokens."""
 
-    def __init__(self, target: TorchTarget, answer: Answer) -> None:
+    def __init__(self, target: TorchTarget, answer: RecordedAnswer) -> None:
         self.target, self.answer = target, answer
 
     def __getattr__(self, name: str) -> Any:
@@ -123,30 +127,30 @@ class Forced:
         scores: Scores = self.target.forward(last, draft, hidden)
         done = len(self.target.tokens) + 1 - len(self.answer.prompt)
         ran = draft.first(len(scores.logits) - 1)
-        rows, tokens = agreeing(ran, self.answer.output[done:])
+        rows, tokens = agreeing_rows(ran, self.answer.output[done:])
         where = torch.tensor([rows, tokens]).to(scores.logits.device, non_blocking=True)
-        scores.logits[where[0], where[1]] = SURE  # what the model holds likely is learnt, too
+        scores.logits[where[0], where[1]] = FORCED_LOGIT  # drafters also learn from the logits
         if scores.chosen is not None:
-            scores.chosen = partial(recorded, scores.chosen, rows, tokens)
+            scores.chosen = partial(forced_choices, scores.chosen, rows, tokens)
         return scores
 
 
-def recorded(
+def forced_choices(
     chosen: Callable[[Request, int], list[int]],
     rows: list[int],
     tokens: list[int],
     request: Request,
     place: int,
 ) -> list[int]:
-    """`Scores.chosen` with `tokens` after `rows`; the device is waited for all the same."""
+    """`Scores.chosen` with `tokens` after `rows`; it still waits for the device."""
     found = chosen(request, place)
     for row, token in zip(rows, tokens, strict=True):
         found[row] = token
     return found
 
 
-def agreeing(draft: Draft, expected: list[int]) -> tuple[list[int], list[int]]:
-    """The rows of a pass behind which the recorded text goes on, and what follows each."""
+def agreeing_rows(draft: Draft, expected: list[int]) -> tuple[list[int], list[int]]:
+    """The rows of a pass that agree with the recorded text, and the token that follows each."""
     rows: list[int] = []
     tokens: list[int] = []
     at = -1

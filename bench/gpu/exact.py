@@ -1,7 +1,7 @@
-"""The exact mode beside the fast one: what it costs, and whose choices depend on the bucket.
+"""Compare the exact mode with the fast one: cost, and whether choices depend on the bucket.
 
-The law on a card: a row says the same whatever rows stand beside it. Bit for bit it holds in the
-exact mode; in the fast one a choice may flip where the two best logits are nearer than rounding.
+On a GPU a row must give the same result whatever rows are in its pass. In the exact mode this holds
+bit for bit; in the fast mode a choice may flip if the two best logits are closer than rounding.
 Random weights have many such near ties, so their rate of flips is an upper bound.
 """
 
@@ -18,26 +18,26 @@ from engine.drafting import chain
 from engine.model.torch_target import TorchTarget
 
 CONTEXT = 2048
-STEPS = 8.0  # of bf16: nearer than this is a tie
+TIE_STEPS = 8.0  # of bf16: closer logits are a tie
 
 
-def compared(
+def compare(
     fast: TorchTarget, exact: TorchTarget, buckets: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
-    """By bucket: times of a step, and of both modes what differs from steps of one row."""
+    """For each bucket: step times, and how both modes differ from steps of one row."""
     context = min(CONTEXT, fast.context)
-    alone = {name: said(one, 1) for name, one in (("fast", fast), ("exact", exact))}
+    alone = {name: logits_of(one, 1) for name, one in (("fast", fast), ("exact", exact))}
     for bucket in buckets:
         line: dict[str, Any] = {"bucket": bucket, "context": context}
         for name, one in (("fast", fast), ("exact", exact)):
             line[f"{name}_ms"] = round(steps.step_ms(one, bucket, context), 4)
-            line[name] = differences(alone[name], said(one, bucket))
+            line[name] = differences(alone[name], logits_of(one, bucket))
             steps.clear(one)
         yield line | {"ratio": round(line["exact_ms"] / line["fast_ms"], 3)}
 
 
-def said(target: TorchTarget, bucket: int) -> Tensor:
-    """Logits [64, vocabulary], f32, of one text that is run `bucket` rows at a time."""
+def logits_of(target: TorchTarget, bucket: int) -> Tensor:
+    """Logits [64, vocabulary], f32, of a fixed text run `bucket` rows at a time."""
     before, text = [3 + n * 7 % 1000 for n in range(128)], [5 + n * 31 % 1000 for n in range(64)]
     prompt = [*before, text[0]]
     steps.clear(target)
@@ -54,11 +54,11 @@ def said(target: TorchTarget, bucket: int) -> Tensor:
 
 
 def differences(alone: Tensor, together: Tensor) -> dict[str, Any]:
-    """Rows with the same bits; choices that flipped, and those of them that were no near ties."""
+    """Counts of bitwise equal rows, of flipped choices, and of flips that were not near ties."""
     one, other = alone.argmax(-1), together.argmax(-1)
     rows = torch.arange(len(alone), device=alone.device)
     gap = alone[rows, one] - alone[rows, other]
-    tie = STEPS * 2.0**-8 * alone[rows, one].abs()
+    tie = TIE_STEPS * 2.0**-8 * alone[rows, one].abs()
     return {
         "positions": len(alone),
         "same_bits": int((alone == together).all(-1).sum()),

@@ -1,9 +1,9 @@
-"""Decode a recorded edit on a GPU: Draftline and transformers, forced to write the recorded answer.
+"""Decode a recorded edit: Draftline and transformers, forced to write the recorded answer.
 
-ForcedDraftline runs the engine's own loop with the product's drafter and shipped weights, without counts of
-the language's library (these need a tokenizer). Decoding is timed without the prompt: ours by the
-engine's own count; of transformers the first token comes with the prompt's pass, so it counts
-neither as token nor as time.
+Draftline runs the engine's own loop with the product's drafter and shipped weights, without the
+library's n-gram counts, which need a tokenizer. Decoding is timed without the prompt: Draftline's
+time is the engine's own count; in transformers the prompt's pass yields the first token, so it
+counts neither as a token nor as time.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from bench.common.cli import argument_parser, complain
 from bench.common.environment import results_path
 from bench.gpu import edits, tables
 from bench.gpu.models import REAL, SHAPES, random_hf, random_target
-from bench.gpu.run import Bench, measure
+from bench.gpu.run import GpuBench, measure
 from engine import Config
 from engine.model.torch_target import TorchTarget
 
@@ -49,8 +49,8 @@ SECTIONS = ("steps", "parts", "edits")
 BUILT_IN = ("qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
 
 
-def shapes(bench: Bench) -> Iterator[tuple[str, dict[str, Any], Any, Any]]:
-    """Name, settings, and what makes both models of each; random ones first."""
+def shapes(bench: GpuBench) -> Iterator[tuple[str, dict[str, Any], Any, Any]]:
+    """(name, settings, make ours, make theirs) of each shape, random weights first."""
     for name in bench.options.shapes:
         settings = SHAPES[name]
         yield (
@@ -64,7 +64,9 @@ def shapes(bench: Bench) -> Iterator[tuple[str, dict[str, Any], Any, Any]]:
 
         folder = find(name)
         if folder is None:
-            bench.leave_out(f"{name}, real weights", "they are not here; `draftline models`")
+            bench.leave_out(
+                f"{name}, real weights", "not in the cache: fetch it with `draftline models pull`"
+            )
             continue
         known = json.loads((folder / "config.json").read_text("utf-8"))
         yield (
@@ -75,7 +77,7 @@ def shapes(bench: Bench) -> Iterator[tuple[str, dict[str, Any], Any, Any]]:
         )
 
 
-def real_hf(folder: Path, bench: Bench, dtype: torch.dtype) -> Any:
+def real_hf(folder: Path, bench: GpuBench, dtype: torch.dtype) -> Any:
     """transformers' own model of a folder."""
     from bench.decode.methods import load_hf
 
@@ -86,19 +88,23 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argument_parser("gpu", __doc__)
     add = parser.add_argument
     add("--device", default="cuda", help="cuda; cpu to try it")
-    add("--dtype", default="auto", help="of weights: auto, bf16, int8, f32")
-    add("--threads", type=int, default=0, help="on a CPU; 0: one a core")
+    add("--dtype", default="auto", help="of the weights: auto, bf16, int8, f32")
+    add("--threads", type=int, default=0, help="on a CPU; 0: one per core")
     add("--shapes", type=names(SHAPES), default=list(REAL), help=", ".join(SHAPES))
-    add("--buckets", type=numbers, default=list(BUCKETS), help="rows of a pass")
+    add("--buckets", type=numbers, default=list(BUCKETS), help="rows per pass")
     add("--contexts", type=numbers, default=list(CONTEXTS), help="tokens in the cache")
     add("--only", type=names(SECTIONS), default=list(SECTIONS), help=", ".join(SECTIONS))
-    add("--exact", action="store_true", help="the exact mode, too")
-    add("--compiled", action="store_true", help="transformers under torch.compile, too: a minute")
-    add("--built-in", action="store_true", help="real models, too, where they are in the cache")
+    add("--exact", action="store_true", help="also measure the exact mode")
+    add(
+        "--compiled",
+        action="store_true",
+        help="also measure transformers under torch.compile; takes a minute",
+    )
+    add("--built-in", action="store_true", help="also measure the real models in the cache")
     add("--edits", type=Path, default=edits.SAMPLE, help="made by `python -m bench gpu-sample`")
-    add("--slow-edits", type=int, default=2, help="edits that transformers gets; 0: none")
-    add("--nodes", type=int, default=Config().budget, help="that a step may draft")
-    add("--repeats", type=int, default=5, help="of edits, as far as there is time")
+    add("--slow-edits", type=int, default=2, help="edits for transformers; 0: none")
+    add("--nodes", type=int, default=Config().budget, help="draft budget of a step")
+    add("--repeats", type=int, default=5, help="of edits, as time allows")
     add("--budget-s", type=float, default=450.0, help="seconds in all")
     add("--out", type=Path, help="default: bench/results/gpu-CARD.json")
     options = parser.parse_args(argv)
@@ -106,12 +112,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         if getattr(options, name) < least:
             parser.error(f"--{name.replace('_', '-')}: must be {least} or more")
     if min(options.contexts) <= max(options.buckets):
-        parser.error("--contexts: must be larger than the buckets, whose rows are in it")
+        parser.error("--contexts: must be larger than every bucket")
     return options
 
 
 def numbers(text: str) -> list[int]:
-    """1,2,4 or 512,2k."""
+    """Parse numbers such as 1,2,4 or 512,2k."""
     found = []
     for one in text.split(","):
         digits = one.removesuffix("k")
@@ -122,7 +128,7 @@ def numbers(text: str) -> list[int]:
 
 
 def names(known: Any) -> Callable[[str], list[str]]:
-    """Reads names with commas between them."""
+    """A parser of comma-separated names out of `known`."""
 
     def read(text: str) -> list[str]:
         wrong = [one for one in text.split(",") if one not in known]
@@ -136,7 +142,7 @@ def names(known: Any) -> Callable[[str], list[str]]:
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     try:
-        bench = Bench(options)
+        bench = GpuBench(options)
     except (ValueError, OSError) as error:
         complain("gpu", error)
         return 2

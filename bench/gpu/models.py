@@ -1,7 +1,7 @@
-"""Models of real shapes with random weights, made where they run: ours and transformers' alike.
+"""Models of real shapes with random weights: ours and transformers'.
 
-A step's time does not depend on what the weights say, so nothing is fetched. Both models of a shape
-have the same weights, by name and seed. Nothing here is timed.
+The time of a step does not depend on the weights' values, so nothing is downloaded. Both models of
+a shape have the same weights, seeded by name.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from engine.model.placement import choose_device
 from engine.model.random_weights import RandomWeights
 from engine.model.torch_target import TorchTarget
 
-MARGIN = 0.06  # of the card's memory that is never asked for
-SIZES = {"f32": 4, "bf16": 2}  # bytes of a weight
+RESERVED_SHARE = 0.06  # of the device's memory, never allocated
+WEIGHT_BYTES = {"f32": 4, "bf16": 2}
 
 
 def _shape(kind: str, width: int, mlp: int, layers: int, heads: tuple[int, int], vocab: int,
@@ -43,7 +43,7 @@ def _shape(kind: str, width: int, mlp: int, layers: int, heads: tuple[int, int],
     }
 
 
-SHAPES: dict[str, dict[str, Any]] = {  # as the publishers' config.json
+SHAPES: dict[str, dict[str, Any]] = {  # as in the publishers' config.json
     "qwen2.5-coder-7b":
         _shape("qwen2", 3584, 18944, 28, (28, 4), 152064, 32768, 1e6, False),
     "qwen2.5-coder-0.5b":
@@ -59,7 +59,7 @@ REAL = tuple(name for name in SHAPES if name != "tiny")
 
 
 def shapes(settings: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by transformers' names."""
+    """The shape of every weight, by transformers' names."""
     return RandomWeights(settings, torch.device("meta"), torch.bfloat16).shapes
 
 
@@ -67,13 +67,12 @@ def shapes(settings: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def weight_bytes(settings: dict[str, Any], size: int) -> int:
-    """Bytes of all weights in memory, `size` each."""
+    """Bytes of all weights, `size` bytes per number."""
     return size * sum(prod(shape) for shape in shapes(settings).values())
 
 
 def read_bytes(settings: dict[str, Any], size: int) -> int:
-    """Bytes of weights that a step reads: all of them; of the embedding its head's product, which
-    is the embedding itself where they are tied, and only some rows where they are not."""
+    """Bytes of weights read per step: all of them, but of an untied embedding only a few rows."""
     embedding = settings["vocab_size"] * settings["hidden_size"]
     spared = 0 if settings["tie_word_embeddings"] else size * embedding
     return weight_bytes(settings, size) - spared
@@ -86,16 +85,16 @@ def cache_bytes(settings: dict[str, Any], rows: int, size: int) -> int:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """What may still be asked for on a card; None on a CPU, where nothing is refused."""
+    """Bytes that may still be allocated on a GPU; None on a CPU."""
     if device.type != "cuda":
         return None
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
-    return int(free - MARGIN * total)
+    return int(free - RESERVED_SHARE * total)
 
 
-def lacking(what: str, need: int, free: int | None) -> str | None:
-    """Why `need` bytes are not there, with the numbers; None where they are."""
+def memory_shortage(what: str, need: int, free: int | None) -> str | None:
+    """A message with the numbers if `need` bytes do not fit, else None."""
     if free is None or need <= free:
         return None
     return f"{what} {need / 1e9:.1f} GB, {max(free, 0) / 1e9:.1f} GB are free"
@@ -105,7 +104,7 @@ def lacking(what: str, need: int, free: int | None) -> str | None:
 
 
 def random_target(name: str, settings: dict[str, Any], config: Config) -> TorchTarget:
-    """Our model of a shape, `name` for messages."""
+    """Our model of a shape; `name` is for messages."""
     weights = RandomWeights(settings, choose_device(config.device), torch.bfloat16)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) / name

@@ -23,22 +23,22 @@ from bench.gpu import edits as gpu_edits
 from bench.gpu import exact as gpu_exact
 from bench.gpu import steps as gpu_steps
 from bench.gpu import tables
-from bench.gpu.edits import Answer
-from bench.gpu.generation import Ours, Played, Theirs, Way
-from bench.gpu.models import SIZES, cache_bytes, free_bytes, lacking, weight_bytes
+from bench.gpu.edits import RecordedAnswer
+from bench.gpu.generation import ForcedDraftline, ForcedRun, ForcedTransformers, Method
+from bench.gpu.models import WEIGHT_BYTES, cache_bytes, free_bytes, memory_shortage, weight_bytes
 from engine import Config
 from engine.model.hf_model import UnsupportedModel
 from engine.model.placement import choose_device
 from engine.model.torch_target import TorchTarget
 from engine.records import RequestError
 
-PROFILED = ((1, 2048), (16, 2048))  # (bucket, context) whose parts are told
-PLAIN_TOKENS, HF_TOKENS, LOOKUP_TOKENS, WARM_UP = 128, 48, 512, 12
-STATIC = 4096  # tokens of transformers' static cache
+PROFILED_STEPS = ((1, 2048), (16, 2048))  # (bucket, context) to profile
+PLAIN_TOKENS, HF_TOKENS, LOOKUP_TOKENS, WARM_UP_TOKENS = 128, 48, 512, 12
+STATIC_CACHE_TOKENS = 4096  # of transformers
 
 
-class Bench:
-    """What was asked for, what was found, and the time that is left."""
+class GpuBench:
+    """The options, the results so far, and the time that is left."""
 
     model = "random weights"
 
@@ -61,7 +61,7 @@ class Bench:
         self.load_s: dict[str, float] = {}
         self.left_out: list[str] = []
         self.failed = False
-        self.until = self.began + options.budget_s  # of the shape that is measured
+        self.until = self.began + options.budget_s  # deadline of the current shape
         self.found: dict[str, list[dict[str, Any]]] = {
             name: [] for name in ("results", "edits", "runs", "parts", "memory", "exact")
         }
@@ -70,18 +70,18 @@ class Bench:
         return section in self.options.only
 
     def leave_out(self, what: str, why: str) -> None:
-        """Say that something is not measured, and why."""
+        """Record and print that something is not measured."""
         self.left_out.append(f"{what}: {why}")
         report.say(f"left out: {self.left_out[-1]}")
 
     def allow(self, shapes_left: int) -> None:
-        """From now on a shape may take its share of the time that is left."""
+        """Give the next shape its share of the time that is left."""
         now = perf_counter()
         self.until = now + (self.began + self.options.budget_s - now) / shapes_left
 
     @property
     def late(self) -> bool:
-        """Whether a shape has used up its share of the time."""
+        """Whether the current shape has used up its share of the time."""
         return perf_counter() > self.until
 
     @property
@@ -91,12 +91,16 @@ class Bench:
 
     @contextmanager
     def case(self, what: str) -> Iterator[None]:
-        """Something that is measured. Where it fails that is told, and the rest goes on."""
+        """A context for one measurement: a failure is recorded and the rest continues."""
         try:
             yield
             return
         except Exception as error:
-            short = (torch.OutOfMemoryError, UnsupportedModel, RequestError)  # each tells numbers
+            short = (
+                torch.OutOfMemoryError,
+                UnsupportedModel,
+                RequestError,
+            )  # their messages have the numbers
             if isinstance(error, short) or isinstance(error.__cause__, torch.OutOfMemoryError):
                 why = str(error)
             else:
@@ -105,7 +109,7 @@ class Bench:
         self.free()
 
     def free(self) -> None:
-        """Give memory back to the card."""
+        """Return cached memory to the device."""
         gc.collect()
         if self.device == "cuda":
             torch.cuda.empty_cache()
@@ -115,26 +119,28 @@ class Bench:
 
 
 def measure(
-    bench: Bench,
+    bench: GpuBench,
     name: str,
     settings: dict[str, Any],
     ours: Callable[[Config], TorchTarget],
     theirs: Callable[[torch.dtype], Any],
 ) -> None:
-    """All that is wanted of one shape, in the order of importance."""
+    """Measure one shape, the most important sections first."""
     if bench.over:
         bench.leave_out(name, "no time was left")
         return
     if bench.device == "cuda":
         torch.cuda.reset_peak_memory_stats(bench.at)
-    if why := lacking("weights take", weight_bytes(settings, SIZES["bf16"]), free_bytes(bench.at)):
+    if why := memory_shortage(
+        "weights take", weight_bytes(settings, WEIGHT_BYTES["bf16"]), free_bytes(bench.at)
+    ):
         bench.leave_out(name, why)
         return
     start = perf_counter()
     with bench.case(name):
         target = ours(bench.config)
         bench.load_s[name] = perf_counter() - start
-        captured(bench, name, target)
+        capture_graphs(bench, name, target)
         if bench.wants("steps"):
             steps(bench, name, settings, target)
         if bench.wants("parts"):
@@ -142,7 +148,7 @@ def measure(
         gpu_steps.clear(target)
         if bench.device == "cuda":
             peak = torch.cuda.max_memory_allocated(bench.at) / 1e9
-            size = SIZES.get(target.dtype_name, 1)
+            size = WEIGHT_BYTES.get(target.dtype_name, 1)
             weights = weight_bytes(settings, size) / 1e9
             line = {"shape": name, "weights_gb": round(weights, 2), "peak_gb": round(peak, 2)}
             bench.found["memory"].append(line)
@@ -153,24 +159,24 @@ def measure(
             edits(bench, name, settings, target, theirs)
 
 
-def captured(bench: Bench, name: str, target: TorchTarget) -> None:
-    """The graphs made that the engine makes while nothing is asked."""
+def capture_graphs(bench: GpuBench, name: str, target: TorchTarget) -> None:
+    """Capture the CUDA graphs that the idle engine captures."""
     start = perf_counter()
     for done, of in target.warm():
         report.say(f"{name}: {done} of {of} graphs")
     bench.load_s[f"{name}, graphs"] = perf_counter() - start
 
 
-def steps(bench: Bench, name: str, settings: dict[str, Any], target: TorchTarget) -> None:
-    """A step's time by bucket and context, beside its floor."""
-    size = SIZES["f32" if target.model.cache_dtype == torch.float32 else "bf16"]
+def steps(bench: GpuBench, name: str, settings: dict[str, Any], target: TorchTarget) -> None:
+    """The time of a step by bucket and context, and its ratio to the floor."""
+    size = WEIGHT_BYTES["f32" if target.model.cache_dtype == torch.float32 else "bf16"]
     for context in bench.options.contexts:
         what = f"{name}, context {context}"
         if context > target.context:
             bench.leave_out(what, f"positions and memory allow {target.context}")
             continue
         gpu_steps.clear(target)
-        if why := lacking(
+        if why := memory_shortage(
             "the cache takes", cache_bytes(settings, context, size), free_bytes(bench.at)
         ):
             bench.leave_out(what, why)
@@ -196,9 +202,9 @@ def steps(bench: Bench, name: str, settings: dict[str, Any], target: TorchTarget
         report.say(f"{what}: {', '.join(ratios)} times the floor")
 
 
-def parts(bench: Bench, name: str, target: TorchTarget) -> None:
-    """Where the time of some steps goes."""
-    for bucket, context in PROFILED:
+def parts(bench: GpuBench, name: str, target: TorchTarget) -> None:
+    """Profile some steps."""
+    for bucket, context in PROFILED_STEPS:
         if context > target.context:
             continue
         if bench.late:
@@ -206,21 +212,21 @@ def parts(bench: Bench, name: str, target: TorchTarget) -> None:
             continue
         with bench.case(f"{name}, parts of bucket {bucket}"):
             ms = gpu_steps.step_ms(target, bucket, context)
-            found = gpu_steps.parts_of(target, bucket, context, ms)
+            found = gpu_steps.profile_parts(target, bucket, context, ms)
             bench.found["parts"].append({"shape": name} | found)
 
 
 def exact(
-    bench: Bench, name: str, fast: TorchTarget, ours: Callable[[Config], TorchTarget]
+    bench: GpuBench, name: str, fast: TorchTarget, ours: Callable[[Config], TorchTarget]
 ) -> None:
-    """The exact mode beside the fast one: its cost, and whose choices depend on the bucket."""
+    """Compare the exact mode with the fast one."""
     if bench.late:
         bench.leave_out(f"{name}, exact mode", "no time was left")
         return
     with bench.case(f"{name}, exact mode"):
         other = ours(replace(bench.config, exact=True))
-        captured(bench, f"{name}, exact mode", other)
-        for line in gpu_exact.compared(fast, other, bench.options.buckets):
+        capture_graphs(bench, f"{name}, exact mode", other)
+        for line in gpu_exact.compare(fast, other, bench.options.buckets):
             bench.found["exact"].append({"shape": name} | line)
 
 
@@ -228,55 +234,57 @@ def exact(
 
 
 def edits(
-    bench: Bench,
+    bench: GpuBench,
     name: str,
     settings: dict[str, Any],
     target: TorchTarget,
     theirs: Callable[[torch.dtype], Any],
 ) -> None:
-    """Recorded edits by all methods, by turns."""
+    """Measure recorded edits by all methods in turns."""
     recorded = gpu_edits.load(bench.recorded, target.vocab)
-    mine = Ours(target, recorded, bench.config)
-    ways: dict[str, Way] = {
+    mine = ForcedDraftline(target, recorded, bench.config)
+    methods: dict[str, Method] = {
         "plain": lambda answer: mine.plain(answer.from_middle(PLAIN_TOKENS)),
         "draftline": mine.draftline,
     }
     dtype = torch.float32 if target.dtype_name == "f32" else torch.bfloat16
     need = weight_bytes(settings, dtype.itemsize)
-    if why := lacking("beside ours its weights take", need, free_bytes(bench.at)):
+    if why := memory_shortage("its weights, beside ours, take", need, free_bytes(bench.at)):
         bench.leave_out(f"{name}, transformers", why)
     elif bench.options.slow_edits:
         with bench.case(f"{name}, transformers"):
             model = theirs(dtype)
-            plain, lookup = Theirs(model), Theirs(model, lookup=True)
-            ways["hf"] = lambda answer: plain(answer.from_middle(HF_TOKENS))
-            ways["hf-lookup"] = lambda answer: lookup(answer.from_middle(LOOKUP_TOKENS))
+            plain, lookup = ForcedTransformers(model), ForcedTransformers(model, lookup=True)
+            methods["hf"] = lambda answer: plain(answer.from_middle(HF_TOKENS))
+            methods["hf-lookup"] = lambda answer: lookup(answer.from_middle(LOOKUP_TOKENS))
             if bench.options.compiled:
-                compiled = Theirs(model, room=min(STATIC, target.context))
-                ways["hf-compiled"] = lambda answer: compiled(answer.from_middle(HF_TOKENS))
-    able: dict[str, Way] = {}
-    for method, way in ways.items():
+                compiled = ForcedTransformers(model, room=min(STATIC_CACHE_TOKENS, target.context))
+                methods["hf-compiled"] = lambda answer: compiled(answer.from_middle(HF_TOKENS))
+    able: dict[str, Method] = {}
+    for method, run in methods.items():
         with bench.case(f"{name}, {method}"):
-            way(recorded.answers[0].from_middle(WARM_UP))
-            able[method] = way
-    runs = played(bench, name, able, recorded.answers)
+            run(recorded.answers[0].from_middle(WARM_UP_TOKENS))
+            able[method] = run
+    runs = run_edits(bench, name, able, recorded.answers)
     for kind, suffix in (("file", ""), ("hunk", "-hunk")):
         some = {key: one for key, one in runs.items() if key[1] == kind}
         for method in able:
-            if line := summed(some, method):
+            if line := speed_and_ratio(some, method):
                 bench.found["edits"].append({"shape": name, "method": f"{method}{suffix}"} | line)
 
 
-Runs = dict[tuple[str, str, str, int], Played]  # by method, and kind, id and repeat of the edit
+Runs = dict[tuple[str, str, str, int], ForcedRun]  # (method, kind, edit id, repeat) -> run
 
 
-def played(bench: Bench, name: str, ways: dict[str, Way], answers: list[Answer]) -> Runs:
-    """All runs there is time for; every method's first ones come first."""
+def run_edits(
+    bench: GpuBench, name: str, methods: dict[str, Method], answers: list[RecordedAnswer]
+) -> Runs:
+    """All runs that time allows; methods take turns in each repeat."""
     slow = [one.id for one in answers if one.kind == "file"][: bench.options.slow_edits]
     runs: Runs = {}
     for repeat in range(bench.options.repeats):
         for place, answer in enumerate(answers):
-            order = [m for m in ways if not m.startswith("hf") or answer.id in slow]
+            order = [m for m in methods if not m.startswith("hf") or answer.id in slow]
             turn = (repeat + place) % max(len(order), 1)
             for method in order[turn:] + order[:turn]:
                 what = f"{name}, {method}, {answer.id}, repeat {repeat + 1}"
@@ -285,7 +293,7 @@ def played(bench: Bench, name: str, ways: dict[str, Way], answers: list[Answer])
                                     "no time was left")  # fmt: skip
                     return runs
                 with bench.case(what):
-                    run = ways[method](answer)
+                    run = methods[method](answer)
                     runs[method, answer.kind, answer.id, repeat] = run
                     line = {"shape": name, "method": method, "edit": answer.id, "repeat": repeat}
                     line |= {"kind": answer.kind, "tokens": run.tokens, "passes": run.passes}
@@ -294,8 +302,8 @@ def played(bench: Bench, name: str, ways: dict[str, Way], answers: list[Answer])
     return runs
 
 
-def summed(runs: Runs, method: str) -> dict[str, float] | None:
-    """A method's speed, and its ratio to plain decoding on the edits that both had."""
+def speed_and_ratio(runs: Runs, method: str) -> dict[str, float] | None:
+    """A method's speed, and its ratio to plain decoding over the edits that both decoded."""
     mine = {key[1:]: one for key, one in runs.items() if key[0] == method}
     if not mine:
         return None

@@ -84,14 +84,14 @@ def dense(found: list[Answer], tokenizer: Tokenizer, name: str) -> dict[str, Any
 
 
 def record(edits: list[Edit], tokenizer: Tokenizer, name: str, counts: dict[Mode, int]) -> Any:
-    """What the file holds. BadEdits where nothing fits."""
+    """What the file holds. EditError where nothing fits."""
     found = [
         one
         for kind, count in counts.items()
         for one in spread([a for edit in edits for a in answers(edit, kind, tokenizer)], count)
     ]
     if not found:
-        raise EditError(f"no edit with at most {MOST} tokens of prompt and answer: name others")
+        raise EditError(f"no edit has at most {MOST} tokens of prompt and answer: name other edits")
     return dense(found, tokenizer, name)
 
 

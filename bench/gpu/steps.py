@@ -1,9 +1,9 @@
-"""How long a step takes, beside what the card's memory allows: bandwidth, steps, their parts.
+"""Step times relative to memory bandwidth, and where the time of a step goes.
 
-A step is as the engine makes it, but for drafting and text: the last token and the draft go to the
-card, a pass runs, the model's own token is chosen after the rows, the cache keeps what was accepted
-(nothing: weights are random), and the choice is waited for. `context` is what is in the cache
-behind the pass, so the draft's own rows are in it.
+A step is the engine's without drafting and text: the last token and the draft go to the device, a
+pass runs, the model's token is chosen after each row, the KV cache keeps what was accepted
+(nothing, as weights are random), and the result is awaited. `context` is the cache length after the
+pass, so it includes the draft's rows.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 
 import torch
 
-from bench.gpu.models import SIZES, read_bytes
+from bench.gpu.models import WEIGHT_BYTES, read_bytes
 from engine.drafting import chain
 from engine.model.torch_target import TorchTarget
 from engine.records import Draft, Request
 from engine.sampling.verify import agreed, matching
 
 GREEDY = Request("complete")
-WARM_UP, LEAST, MOST = 3, 20, 60  # steps
-PATIENCE = 0.6  # seconds of steps, once there are LEAST of them
-BUFFER = {"cuda": 2 << 30, "cpu": 32 << 20}  # bytes that are copied and read
-PROFILED = 8  # steps
-# A kernel belongs to the first part one of whose marks its name has.
+WARM_UP_STEPS, MIN_STEPS, MAX_STEPS = 3, 20, 60  # steps
+MAX_SECONDS = 0.6  # of steps, once there are MIN_STEPS of them
+BUFFER_BYTES = {"cuda": 2 << 30, "cpu": 32 << 20}  # copied and read
+PROFILE_STEPS = 8  # steps
+# A kernel belongs to the first part with a mark that occurs in its name.
 PARTS = {
     "attention": ("attend", "_combine", "flash", "fmha", "attention", "softmax", "bmm"),
     "matmuls": ("gemm", "gemv", "cutlass", "nvjet", "splitk", "cublas", "dot_kernel", "_product",
@@ -37,22 +37,22 @@ PARTS = {
 }  # fmt: skip
 
 
-def wait(device: torch.device) -> None:
-    """Until the device has done what it was asked."""
+def synchronize(device: torch.device) -> None:
+    """Wait until all work on the device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def seconds_of(run: Callable[[], object], device: torch.device) -> float:
-    """Median of LEAST runs or more, warmed up, each waited for."""
-    for _ in range(WARM_UP):
+    """Median time of at least MIN_STEPS synchronized runs after a warm-up."""
+    for _ in range(WARM_UP_STEPS):
         run()
-    wait(device)
+    synchronize(device)
     times: list[float] = []
-    while len(times) < LEAST or (len(times) < MOST and sum(times) < PATIENCE):
+    while len(times) < MIN_STEPS or (len(times) < MAX_STEPS and sum(times) < MAX_SECONDS):
         start = perf_counter()
         run()
-        wait(device)
+        synchronize(device)
         times.append(perf_counter() - start)
     return median(times)
 
@@ -61,9 +61,8 @@ def seconds_of(run: Callable[[], object], device: torch.device) -> float:
 
 
 def bandwidth(device: torch.device) -> dict[str, float]:
-    """GB/s. "copy": bytes read and bytes written; "read": a product with one column, which reads a
-    matrix and writes next to nothing."""
-    size = BUFFER[device.type]
+    """GB/s of a copy (bytes read plus bytes written) and of reading (a matrix-vector product)."""
+    size = BUFFER_BYTES[device.type]
     if device.type == "cuda":
         size = min(size, torch.cuda.mem_get_info(device)[0] // 4)
     count = size // 2 // 8192 * 8192
@@ -76,12 +75,13 @@ def bandwidth(device: torch.device) -> dict[str, float]:
 
 
 def floor_ms(settings: dict[str, Any], target: TorchTarget, context: int, gb_s: float) -> float:
-    """Milliseconds of reading the weights and the live cache once."""
-    size = SIZES.get(target.dtype_name, 1)
+    """Milliseconds to read the weights and the live KV cache once."""
+    size = WEIGHT_BYTES.get(target.dtype_name, 1)
     return (read_bytes(settings, size) + live_bytes(target, context)) / gb_s / 1e6
 
 
 def live_bytes(target: TorchTarget, context: int) -> int:
+    """Bytes of the keys and values of `context` tokens."""
     model = target.model
     element = torch.empty(0, dtype=model.cache_dtype).element_size()
     return 2 * context * model.layers * model.kv_heads * model.head_dim * element
@@ -91,25 +91,25 @@ def live_bytes(target: TorchTarget, context: int) -> int:
 
 
 def draft_of(bucket: int) -> Draft:
-    """A chain that fills a bucket: the last token is one of its rows."""
+    """A chain that fills a bucket together with the last token."""
     return chain([5 + n % 7 for n in range(bucket - 1)], "bench")
 
 
 def place_at(target: TorchTarget, cached: int, room: int) -> None:
-    """Make a sequence current that has `cached` tokens, whatever they are, and `room` more rows."""
+    """Make current a sequence of `cached` arbitrary tokens with room for `room` more rows."""
     target.begin([1] * (cached + 1), room)
     current = target.sequence
     for part in current.cache:
-        part.normal_()  # memory that was never written, or is all zeros, is read too fast
+        part.normal_()  # unwritten or zero memory is read too fast
     current.tokens[:] = [1] * cached
 
 
 def step(target: TorchTarget, draft: Draft, cached: int) -> None:
-    """One of them; the cache is then as before."""
+    """Run one step; the cache is unchanged afterwards."""
     scores = target.forward(3, draft)
     if len(scores.logits) != 1 + len(draft):
         ran = len(scores.logits)
-        raise torch.OutOfMemoryError(f"memory was short: {ran} of {1 + len(draft)} rows were run")
+        raise torch.OutOfMemoryError(f"out of memory: {ran} of {1 + len(draft)} rows were run")
     if scores.chosen is None:
         matching(GREEDY)(draft, scores.logits, cached + 1)
     else:
@@ -119,7 +119,7 @@ def step(target: TorchTarget, draft: Draft, cached: int) -> None:
 
 
 def step_ms(target: TorchTarget, bucket: int, context: int) -> float:
-    """Milliseconds of a step that fills `bucket`, with `context` tokens in the cache behind it."""
+    """Milliseconds of a step that fills `bucket`, with `context` tokens cached after it."""
     cached, draft = context - bucket, draft_of(bucket)
     if len(target.pool.sequences) == 0 or len(target.tokens) != cached:
         place_at(target, cached, bucket)
@@ -127,7 +127,7 @@ def step_ms(target: TorchTarget, bucket: int, context: int) -> float:
 
 
 def clear(target: TorchTarget) -> None:
-    """Forget all sequences; their memory is free again."""
+    """Drop all sequences and free their memory."""
     target.pool.sequences.clear()
     if target.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -136,22 +136,25 @@ def clear(target: TorchTarget) -> None:
 # -- where the time goes ---------------------------------------------------------------------------
 
 
-def parts_of(target: TorchTarget, bucket: int, context: int, ms: float) -> dict[str, Any]:
-    """Milliseconds of a step by part, as the profiler saw the device. What of `ms`, the step's
-    unprofiled time, the device had nothing to do is "waiting": Python, launches, the way back."""
+def profile_parts(target: TorchTarget, bucket: int, context: int, ms: float) -> dict[str, Any]:
+    """Milliseconds of a step by part, from the profiler.
+
+    "waiting" is the part of `ms`, the unprofiled time of the step, in which the device was idle:
+    Python, kernel launches, the transfer back.
+    """
     from torch.profiler import ProfilerActivity, profile
 
     cuda = target.device.type == "cuda"
     cached, draft = context - bucket, draft_of(bucket)
     place_at(target, cached, bucket)
-    for _ in range(WARM_UP):
+    for _ in range(WARM_UP_STEPS):
         step(target, draft, cached)
-    wait(target.device)
+    synchronize(target.device)
     activities = [ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU]
     with profile(activities=activities) as seen:
-        for _ in range(PROFILED):
+        for _ in range(PROFILE_STEPS):
             step(target, draft, cached)
-        wait(target.device)
+        synchronize(target.device)
     found = dict.fromkeys([*PARTS, "other"], 0.0)
     spans = []
     for event in seen.events():
@@ -161,8 +164,8 @@ def parts_of(target: TorchTarget, bucket: int, context: int, ms: float) -> dict[
         took = float(stop - start) if cuda else float(event.self_cpu_time_total)
         found[part_of(event.name)] += took
         spans.append((start, stop))
-    busy = covered(spans) / PROFILED / 1000
-    per_step = {name: round(us / PROFILED / 1000, 4) for name, us in found.items()}
+    busy = union_length(spans) / PROFILE_STEPS / 1000
+    per_step = {name: round(us / PROFILE_STEPS / 1000, 4) for name, us in found.items()}
     waiting = max(ms - busy, 0.0)
     return {
         "bucket": bucket,
@@ -175,13 +178,13 @@ def parts_of(target: TorchTarget, bucket: int, context: int, ms: float) -> dict[
 
 
 def part_of(name: str) -> str:
-    """The part that a kernel, or on a CPU an operation, belongs to."""
+    """The part of a kernel, or of an operation on a CPU."""
     low = name.lower()
     return next((part for part, marks in PARTS.items() if any(m in low for m in marks)), "other")
 
 
-def covered(spans: Iterable[tuple[float, float]]) -> float:
-    """How much of the time line the spans cover together."""
+def union_length(spans: Iterable[tuple[float, float]]) -> float:
+    """The length of the union of the spans."""
     total, reached = 0.0, float("-inf")
     for start, stop in sorted(spans):
         total += max(0.0, stop - max(start, reached))

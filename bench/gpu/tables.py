@@ -12,7 +12,7 @@ from bench.common.environment import cpu_name, run_record
 from bench.common.report import console, table
 
 if TYPE_CHECKING:
-    from bench.gpu.run import Bench
+    from bench.gpu.run import GpuBench
 
 Record = dict[str, Any]
 
@@ -24,7 +24,7 @@ def card(device: torch.device) -> str:
     return cpu_name()
 
 
-def record(options: argparse.Namespace, bench: Bench) -> Record:
+def record(options: argparse.Namespace, bench: GpuBench) -> Record:
     """The last line: the measurements first, then what a reader needs to judge them."""
     known = run_record(bench, options.repeats, perf_counter() - bench.began)
     known["versions"]["cuda"] = torch.version.cuda

@@ -34,14 +34,14 @@ from typing import Any
 from bench.common import report
 from bench.common.cli import argument_parser, complain
 from bench.common.environment import ROOT, environment, results_path
-from bench.latency.lsp_client import Refused, Served
+from bench.latency.lsp_client import ServerError, ServerProcess
 from bench.latency.parts import (
     NAMES,
     PARTS,
     QUICK,
     Amounts,
-    Bench,
     Figures,
+    LatencyBench,
     clients,
 )  # fmt: skip
 from engine.config import DEFAULT_MODEL
@@ -69,7 +69,7 @@ def measure(options: argparse.Namespace, amounts: Amounts, record: Figures) -> N
     def run(name: str, part: Callable[[], Figures]) -> None:
         try:
             figures.update(rounded(part()))
-        except Refused as why:
+        except ServerError as why:
             record["left_out"].append(f"{name}: {why}")
             report.say(record["left_out"][-1])
         record["targets"] = targets(figures, options.only)
@@ -78,14 +78,14 @@ def measure(options: argparse.Namespace, amounts: Amounts, record: Figures) -> N
 
     if wanted := [name for name in options.only if name in PARTS]:
         began = time.perf_counter()
-        with closing(Served(options.model)) as served:
+        with closing(ServerProcess(options.model)) as served:
             client = served.client()
             client.start(options.workspace)
             figures["start_s"] = round(time.perf_counter() - began, 2)
             stats = client.command("draftline.stats")
             record["device"], figures["index_tokens"] = stats["device"], stats["tokens"]
             figures["reading_tokens_per_s"] = stats["readingTokensPerSecond"]
-            bench = Bench(served, client, amounts, options.file, options.workspace)
+            bench = LatencyBench(served, client, amounts, options.file, options.workspace)
             for name in wanted:
                 run(name, partial(PARTS[name], bench))
     if "clients" in options.only:
@@ -178,7 +178,7 @@ def main(argv: list[str] | None = None) -> int:
     options.out = options.out or results_path("latency", record["model"])
     try:
         measure(options, amounts, record)
-    except Refused as why:
+    except ServerError as why:
         complain("latency", f"{options.model}: {why}")
         return 1
     del record["began"]

@@ -1,4 +1,4 @@
-"""A large file that is changed all the time, and eight clients at once."""
+"""Many changes of a large document, and eight clients at the same time."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from bench.latency.lsp_client import Client, Refused, Served
+from bench.latency.lsp_client import Client, ServerError, ServerProcess
 from bench.latency.model import settle
 from bench.latency.typist import SEED, position
 
 PIECES = ("x", "é", "😋", "name", " = 1", "\n", "\n    return", "()", "# what\n", "")
-LONGEST = 12  # characters that one edit takes away
-CHEAP = "workspace/executeCommand"
+MAX_DELETED_CHARS = 12  # by one edit
+CHEAP_METHOD = "workspace/executeCommand"
 CHEAP_PARAMS = {"command": "draftline.why", "arguments": []}
 
 
-# -- one large file ----------------------------------------------------------------------------
+# -- one repeat_lines file ----------------------------------------------------------------------------
 
 
 class Buffer:
-    """An editor's text, by lines, that is changed at random places."""
+    """An editor's text, by lines, edited at random places."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = [*lines]
@@ -40,7 +40,7 @@ class Buffer:
         return "\n".join(self.lines)
 
     def edit(self) -> dict[str, Any]:
-        """Change something; the change as LSP has it, in UTF-16."""
+        """Make a random edit and return it as an LSP change with UTF-16 positions."""
         chance, lines = self._chance, self.lines
         number = chance.randrange(len(lines))
         line = lines[number]
@@ -50,7 +50,7 @@ class Buffer:
             end = {"line": number + 1, "character": 0}
             lines[number : number + 2] = [line + lines[number + 1]]
         else:
-            stop = min(len(line), start + chance.choice((0, 0, 1, LONGEST)))
+            stop = min(len(line), start + chance.choice((0, 0, 1, MAX_DELETED_CHARS)))
             end = {"line": number, "character": _units(line[:stop])}
             lines[number : number + 1] = (line[:start] + new + line[stop:]).split("\n")
         begin = {"line": number, "character": _units(line[:start])}
@@ -61,16 +61,16 @@ def _units(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 
 
-def large(source: str, lines: int) -> list[str]:
-    """A text of so many lines, made of a smaller one."""
+def repeat_lines(source: str, lines: int) -> list[str]:
+    """`lines` lines, repeating those of `source`."""
     given = source.split("\n")
     return (given * (lines // len(given) + 1))[:lines]
 
 
 @dataclass(frozen=True)
-class Changed:
-    """Seconds of each change with a cheap request behind it, and of the request alone; bytes of
-    memory before, at the end, and some seconds later."""
+class ChangeTimes:
+    """Seconds of each change followed by a cheap request, and of the request alone; resident bytes
+    before, after, and some idle seconds later."""
 
     with_change: list[float]
     alone: list[float]
@@ -80,11 +80,17 @@ class Changed:
 
 
 def changes(
-    served: Served, client: Client, source: str, count: int, lines: int, uri: str, idle: float
-) -> Changed:
-    """Edits of a large document, one after the other, as fast as they are taken; then `idle`
+    served: ServerProcess,
+    client: Client,
+    source: str,
+    count: int,
+    lines: int,
+    uri: str,
+    idle: float,
+) -> ChangeTimes:
+    """Edits of a repeat_lines document, one after the other, as fast as they are taken; then `idle`
     seconds without any."""
-    buffer = Buffer(large(source, lines))
+    buffer = Buffer(repeat_lines(source, lines))
     client.open(uri, buffer.text)
     settle(served)
     before = served.resident()
@@ -93,24 +99,26 @@ def changes(
         change = buffer.edit()
         began = time.perf_counter()
         client.change(uri, number + 2, change)
-        with_change.append(client.begin(CHEAP, CHEAP_PARAMS).wait().at - began)
-        alone.append(client.begin(CHEAP, CHEAP_PARAMS).wait().seconds)
+        with_change.append(client.begin(CHEAP_METHOD, CHEAP_PARAMS).wait().at - began)
+        alone.append(client.begin(CHEAP_METHOD, CHEAP_PARAMS).wait().seconds)
     after = served.resident()
     time.sleep(idle)
     later = served.resident()
     client.close(uri)
-    return Changed(with_change, alone, before, after, later)
+    return ChangeTimes(with_change, alone, before, after, later)
 
 
-def received(source: str, count: int, lines: int) -> list[float]:
-    """Processor seconds that the server's own code takes for each change, in this process, without
-    a model. Refused where its text is not the editor's at the end."""
+def server_change_times(source: str, count: int, lines: int) -> list[float]:
+    """Processor seconds of the server's own code per change, in this process and without a model.
+
+    Raises ServerError if the server's text differs from the editor's at the end.
+    """
     from lsp_server.server import create
     from lsp_server.shared_engine import SharedEngine
 
     async def run() -> list[float]:
         server = create(SharedEngine())
-        receive, uri = server.protocol.receive, "file:///large.py"
+        receive, uri = server.protocol.receive, "file:///repeat_lines.py"
 
         def send(method: str, params: dict[str, Any], **more: Any) -> float:
             message = {"jsonrpc": "2.0", "method": method, "params": params, **more}
@@ -120,7 +128,7 @@ def received(source: str, count: int, lines: int) -> list[float]:
             return time.thread_time() - began
 
         send("initialize", {"processId": None, "rootUri": None, "capabilities": {}}, id=1)
-        buffer = Buffer(large(source, lines))
+        buffer = Buffer(repeat_lines(source, lines))
         item = {"uri": uri, "languageId": "python", "version": 1, "text": buffer.text}
         send("textDocument/didOpen", {"textDocument": item})
         found = []
@@ -129,15 +137,15 @@ def received(source: str, count: int, lines: int) -> list[float]:
             params = {"textDocument": document, "contentChanges": [change]}
             found.append(send("textDocument/didChange", params))
         if server.documents.get(uri).text.text != buffer.text:
-            raise Refused(f"after {count} edits the server's text is not the editor's")
+            raise ServerError(f"after {count} edits the server's text is not the editor's")
         server.protocol.close()
         return found
 
     return asyncio.run(run())
 
 
-def cost(changed: Changed) -> dict[str, float]:
-    """Milliseconds of a change: what a request behind one takes more than a request alone."""
+def change_cost(changed: ChangeTimes) -> dict[str, float]:
+    """Milliseconds of a change: the time of change and request, minus that of a request alone."""
     alone = median(changed.alone)
     p50, p99 = np.percentile(changed.with_change, [50, 99]).tolist()
     return {
@@ -154,13 +162,13 @@ def percentile(values: list[float], rank: float) -> float:
 # -- eight clients -----------------------------------------------------------------------------
 
 CLIENTS = 8
-FLOOD = 7  # more documents for which the first client asks before the others do
+FLOOD_DOCUMENTS = 7  # requested by the first client before the others ask
 SHOPS = ("apple", "brick", "cedar", "denim", "ember", "flint", "grape", "honey")
-PATIENT = {"maxTimeMs": 120_000, "maxTokens": 16, "debounceMs": 0}  # none is cut short
+CLIENT_SETTINGS = {"maxTimeMs": 120_000, "maxTokens": 16, "debounceMs": 0}  # no request times out
 
 
 def document(shop: str, number: int) -> str:
-    """A text whose completion holds the shop's name."""
+    """A text whose completion contains the shop's name."""
     return (
         f"{shop.upper()}_LIMIT = {number}\n"
         f"{shop.upper()}_PRICES = {{}}\n\n\n"
@@ -172,22 +180,26 @@ def document(shop: str, number: int) -> str:
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds that each client waited, and whose answer was not that to its own text."""
+    """Each client's wait in seconds, and the clients that got an answer to another text."""
 
     waits: list[float]
     mixed: list[str]
 
 
-def clients(served: Served, repeats: int, root: Path, flood: int = 0) -> Iterator[Round]:
-    """Rounds in which eight clients ask for a completion at the same moment. What each should get
-    is asked for before, one client after the other. With `flood` the first client asks for so many
-    other documents just before; its own wait is then left out."""
+def clients(served: ServerProcess, repeats: int, root: Path, flood: int = 0) -> Iterator[Round]:
+    """Rounds in which eight clients request a completion at the same moment.
+
+    The expected answers are requested beforehand, one client after the other. With `flood` the
+    first client requests that many other documents just before; its own wait is left out.
+    """
     for number in range(repeats):
         texts = {shop: document(shop, number) for shop in SHOPS}
         with _connected(served) as everyone:
             alone = {shop: _offered(ask()) for shop, ask in _asks(everyone, texts, root)}
         if len({*alone.values()}) < len(SHOPS) or not all(alone.values()):
-            raise Refused("the model's answers to the eight texts are not eight: no mix would show")
+            raise ServerError(
+                "the model's answers to the eight texts are not distinct: mixed answers could not be detected"
+            )
         with _connected(served) as everyone:
             asks = [*_asks(everyone, texts, root)]
             for more in range(flood):
@@ -202,12 +214,12 @@ def clients(served: Served, repeats: int, root: Path, flood: int = 0) -> Iterato
 
 
 @contextlib.contextmanager
-def _connected(served: Served) -> Iterator[list[Client]]:
-    """Eight clients that have said hello; another eight each time, for they remember."""
+def _connected(served: ServerProcess) -> Iterator[list[Client]]:
+    """Eight initialized clients, new ones each time, since completions are cached per client."""
     with contextlib.ExitStack() as stack:
         everyone = [stack.enter_context(served.connect()) for _ in SHOPS]
         for client in everyone:
-            client.start(None, PATIENT)
+            client.start(None, CLIENT_SETTINGS)
         yield everyone
 
 

@@ -24,31 +24,31 @@ import psutil
 from bench.common.environment import ROOT
 from lsp_server.protocol.framing import Frames, framed
 
-PATIENCE = 300.0  # s for any answer
-CANCELLED = -32800
-Told = dict[str, Any]  # a notification, and "at": when it came
-Bodies = Callable[[], list[bytes]]  # waits for messages; none: the other side is gone
+TIMEOUT_S = 300.0  # for any response
+REQUEST_CANCELLED = -32800
+Notification = dict[str, Any]  # a notification, and "at": when it done
+Bodies = Callable[[], list[bytes]]  # waits for message bodies; [] at the end of the connection
 
 
-class Refused(Exception):
-    """The server answered with an error, or not at all."""
+class ServerError(Exception):
+    """The server replied with an error, or not at all."""
 
 
 @dataclass
-class Asked:
-    """A request under way. Times are those of `time.perf_counter`."""
+class PendingRequest:
+    """A request and, later, its response. Times are those of `time.perf_counter`."""
 
     number: int
     method: str
     sent: float
-    at: float = 0.0  # when it was answered
+    at: float = 0.0  # when the response arrived
     message: dict[str, Any] = field(default_factory=dict)
-    came: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = field(default_factory=threading.Event)
 
-    def wait(self, seconds: float = PATIENCE) -> Asked:
-        """Until it is answered. Refused where that takes too long."""
-        if not self.came.wait(seconds):
-            raise Refused(f"{self.method}: no answer within {seconds:.0f} s")
+    def wait(self, seconds: float = TIMEOUT_S) -> PendingRequest:
+        """Wait for the response. Raises ServerError after `seconds`."""
+        if not self.done.wait(seconds):
+            raise ServerError(f"{self.method}: no response within {seconds:.0f} s")
         return self
 
     @property
@@ -57,56 +57,56 @@ class Asked:
 
     @property
     def cancelled(self) -> bool:
-        return self.message.get("error", {}).get("code") == CANCELLED
+        return self.message.get("error", {}).get("code") == REQUEST_CANCELLED
 
     @property
     def result(self) -> Any:
-        """What was answered. Refused where that is an error."""
+        """The result. Raises ServerError if the response is an error."""
         if error := self.message.get("error"):
-            raise Refused(f"{self.method}: {error.get('message')}")
+            raise ServerError(f"{self.method}: {error.get('message')}")
         return self.message.get("result")
 
 
 class Client:
-    """One connection. `send` and `receive` carry whole bodies."""
+    """One connection. `send` and `receive` carry whole message bodies."""
 
     def __init__(self, send: Callable[[bytes], None], receive: Bodies) -> None:
-        self.told: list[Told] = []
+        self.notifications: list[Notification] = []
         self._send, self._receive = send, receive
         self._numbers = itertools.count(1)
-        self._asked: dict[int, Asked] = {}
-        self._gone = False
+        self._pending: dict[int, PendingRequest] = {}
+        self._closed = False
         self._lock = threading.Lock()
         threading.Thread(target=self._read, name="answers", daemon=True).start()
 
-    def begin(self, method: str, params: Any = None) -> Asked:
+    def begin(self, method: str, params: Any = None) -> PendingRequest:
         """Send a request."""
         number = next(self._numbers)
         body = self._body({"id": number, "method": method, "params": params})
-        asked = Asked(number, method, time.perf_counter())
-        self._asked[number] = asked
+        asked = PendingRequest(number, method, time.perf_counter())
+        self._pending[number] = asked
         self._write(body)
-        if self._gone:
-            self._leave()
+        if self._closed:
+            self._fail_pending()
         return asked
 
     def ask(self, method: str, params: Any = None) -> Any:
-        """The result of a request. Refused where it is an error."""
+        """Send a request and return its result. Raises ServerError for an error."""
         return self.begin(method, params).wait().result
 
     def command(self, name: str, *arguments: Any) -> Any:
-        """The result of a command of the server."""
+        """Run a command of the server and return its result."""
         params = {"command": name, "arguments": list(arguments)}
         return self.ask("workspace/executeCommand", params)
 
     def notify(self, method: str, params: Any = None) -> None:
         self._write(self._body({"method": method, "params": params}))
 
-    def cancel(self, asked: Asked) -> None:
+    def cancel(self, asked: PendingRequest) -> None:
         self.notify("$/cancelRequest", {"id": asked.number})
 
     def start(self, root: Path | None, settings: dict[str, Any] | None = None) -> None:
-        """Say hello, and wait until model and index are loaded. Refused where they cannot be."""
+        """Initialize, and wait for the model and the index. Raises ServerError if they fail to load."""
         params = {
             "processId": os.getpid(),
             "rootUri": root.as_uri() if root else None,
@@ -119,8 +119,8 @@ class Client:
         while (status := self.command("draftline.status"))["state"] in ("loading", "idle"):
             time.sleep(0.1)
         if status["state"] == "error":
-            raise Refused(status["message"])
-        self.command("draftline.reindex")  # it waits for the index
+            raise ServerError(status["message"])
+        self.command("draftline.reindex")  # returns when the index is complete
 
     def configure(self, **settings: Any) -> None:
         self.notify("workspace/didChangeConfiguration", {"settings": {"draftline": settings}})
@@ -130,7 +130,7 @@ class Client:
         self.notify("textDocument/didOpen", {"textDocument": item})
 
     def change(self, uri: str, version: int, change: dict[str, Any]) -> None:
-        """`change`: {"text"} of the whole, or {"range", "text"}."""
+        """Send one change: {"text"} for the whole document, or {"range", "text"}."""
         document = {"uri": uri, "version": version}
         params = {"textDocument": document, "contentChanges": [change]}
         self.notify("textDocument/didChange", params)
@@ -138,8 +138,8 @@ class Client:
     def close(self, uri: str) -> None:
         self.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
 
-    def complete(self, uri: str, position: dict[str, int]) -> Asked:
-        """Ask for an inline completion, as an editor does at a keystroke."""
+    def complete(self, uri: str, position: dict[str, int]) -> PendingRequest:
+        """Request an inline completion, as an editor does at a keystroke."""
         params = {
             "textDocument": {"uri": uri},
             "position": position,
@@ -155,35 +155,35 @@ class Client:
             try:
                 self._send(body)
             except OSError as error:
-                raise Refused(f"the server is gone: {error}") from error
+                raise ServerError(f"the server is gone: {error}") from error
 
     def _read(self) -> None:
         while bodies := self._receive():
             now = time.perf_counter()
             for body in bodies:
                 self._take(json.loads(body), now)
-        self._gone = True
-        self._leave()
+        self._closed = True
+        self._fail_pending()
 
-    def _leave(self) -> None:
-        """Nothing more will be answered."""
-        for number in [*self._asked]:
+    def _fail_pending(self) -> None:
+        """Fail all pending requests: the connection is closed."""
+        for number in [*self._pending]:
             gone = {"id": number, "error": {"message": "the server is gone"}}
             self._take(gone, time.perf_counter())
 
     def _take(self, message: dict[str, Any], now: float) -> None:
         if "method" not in message:
-            if asked := self._asked.pop(message["id"], None):
+            if asked := self._pending.pop(message["id"], None):
                 asked.at, asked.message = now, message
-                asked.came.set()
+                asked.done.set()
         elif "id" in message:
             self._write(self._body({"id": message["id"], "result": None}))
         else:
-            self.told.append({**message, "at": now})
+            self.notifications.append({**message, "at": now})
 
 
-class Served:
-    """A process of the server: `client` speaks with it over its pipes, `connect` over `--ws`."""
+class ServerProcess:
+    """A server process: `client` connects over its pipes, `connect` over WebSockets."""
 
     def __init__(self, model: str, ws: bool = False) -> None:
         command = [sys.executable, "-m", "lsp_server", "--model", model]
@@ -202,12 +202,14 @@ class Served:
             line = self.process.stderr.readline()
             _, _, port = line.strip().rpartition(b":")
             if not port.isdigit():
-                raise Refused(f"--ws: the server did not start: {line.decode(errors='replace')}")
+                raise ServerError(
+                    f"--ws: the server did not start: {line.decode(errors='replace')}"
+                )
             self._port = int(port)
-            threading.Thread(target=self._pass_on, daemon=True).start()
+            threading.Thread(target=self._forward_stderr, daemon=True).start()
 
     def client(self) -> Client:
-        """Over stdin and stdout."""
+        """A client over stdin and stdout."""
         wire, source = self.process.stdin, self.process.stdout
         assert wire and source
         frames, descriptor = Frames(), source.fileno()
@@ -226,12 +228,12 @@ class Served:
 
     @contextlib.contextmanager
     def connect(self) -> Any:
-        """A client over WebSockets, until the end of the block."""
+        """A context with a client over WebSockets."""
         try:
             from websockets.exceptions import ConnectionClosed
             from websockets.sync.client import connect
         except ImportError as error:
-            raise Refused("websockets is missing: pip install websockets") from error
+            raise ServerError("websockets is missing: pip install websockets") from error
         address = f"ws://127.0.0.1:{self._port}"
         with connect(address, compression=None, max_size=None) as connection:
 
@@ -244,16 +246,16 @@ class Served:
             yield Client(lambda body: connection.send(body.decode()), receive)
 
     def resident(self) -> int:
-        """Bytes of memory that it occupies."""
+        """Resident memory in bytes."""
         return int(self.usage.memory_info().rss)
 
-    def computed(self) -> float:
-        """Seconds of processor time that it has used."""
+    def cpu_seconds(self) -> float:
+        """Processor seconds used so far."""
         times = self.usage.cpu_times()
         return float(times.user + times.system)
 
     def close(self) -> None:
-        """End it: by closing its stdin, or, where that is not its life, by a signal."""
+        """End the process: by closing its stdin, or with --ws by a signal."""
         assert self.process.stdin and self.process.stdout
         with contextlib.suppress(OSError):
             self.process.stdin.close()
@@ -265,7 +267,7 @@ class Served:
             self.process.kill()
             self.process.wait()
 
-    def _pass_on(self) -> None:
+    def _forward_stderr(self) -> None:
         assert self.process.stderr
         for line in self.process.stderr:
             sys.stderr.buffer.write(line)

@@ -1,7 +1,4 @@
-"""Cancelling, the cached prefix and edits: what a client waits for that asks one thing at a time.
-
-Every figure is a list, one number a repeat. Nothing here knows targets or prints.
-"""
+"""Cancellation, prefix reuse and edits, with one request at a time."""
 
 from __future__ import annotations
 
@@ -15,49 +12,49 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.latency.lsp_client import Asked, Client, Refused, Served
-from bench.latency.typist import SEED, chosen, position
+from bench.latency.lsp_client import Client, PendingRequest, ServerError, ServerProcess
+from bench.latency.typist import SEED, position, sample_stretches
 
-EDIT = Path(__file__).parents[1] / "common" / "samples" / "till.py"
-SELECTED = (5, 65)  # lines of it, from 0: 60
-VARIED = "What all sales brought"  # in their second line
+EDITED_FILE = Path(__file__).parents[1] / "common" / "samples" / "till.py"
+SELECTED_LINES = (5, 65)  # 60 lines, counted from 0
+VARIED = "What all sales brought"  # in the second of these lines
 INSTRUCTION = "Rename the parameter `sales` to `receipts`."
 QUESTION = "What does this code do?"
-ASKED_LINES = 330  # about 3000 tokens
-TICK = 0.002  # s between two looks at the processor time
-STILL, BUSY = 0.1, 0.02  # it is idle from where it uses less than BUSY s of STILL s
-SETTLE = 1.0  # s until a change of a buffer is indexed
+QUESTION_LINES = 330  # about 3000 tokens
+SAMPLE_S = 0.002  # between samples of the processor time
+IDLE_WINDOW_S, IDLE_CPU_S = 0.1, 0.02  # idle: less than IDLE_CPU_S used in IDLE_WINDOW_S
+SETTLE_S = 1.0  # until a changed buffer is indexed
 
 
 # -- idle, as the operating system sees it -----------------------------------------------------
 
 
 @dataclass
-class Watch:
-    """Processor time of the server against the clock."""
+class CpuWatch:
+    """Samples of the server's processor time."""
 
     at: list[float] = field(default_factory=list)
     used: list[float] = field(default_factory=list)
 
     def idle_from(self, start: float) -> float | None:
-        """When it first computed nothing for a while, at or after `start`."""
+        """When the server first became idle at or after `start`, if it did."""
         for number in range(bisect_left(self.at, start), len(self.at)):
-            end = bisect_left(self.at, self.at[number] + STILL)
+            end = bisect_left(self.at, self.at[number] + IDLE_WINDOW_S)
             if end == len(self.at):
                 return None
-            if self.used[end] - self.used[number] < BUSY:
+            if self.used[end] - self.used[number] < IDLE_CPU_S:
                 return self.at[number]
         return None
 
 
 @contextmanager
-def watched(served: Served) -> Iterator[Watch]:
-    """The server's processor time, from the start to the end of the block."""
-    watch, over = Watch(), threading.Event()
+def watch_cpu(served: ServerProcess) -> Iterator[CpuWatch]:
+    """Sample the server's processor time for the duration of the block."""
+    watch, over = CpuWatch(), threading.Event()
 
     def look() -> None:
-        while not over.wait(TICK):
-            watch.used.append(served.computed())
+        while not over.wait(SAMPLE_S):
+            watch.used.append(served.cpu_seconds())
             watch.at.append(time.perf_counter())
 
     looking = threading.Thread(target=look, name="watch", daemon=True)
@@ -69,34 +66,34 @@ def watched(served: Served) -> Iterator[Watch]:
         looking.join()
 
 
-def settle(served: Served) -> None:
-    """Wait until the server computes nothing. Refused where it goes on."""
-    time.sleep(SETTLE)
+def settle(served: ServerProcess) -> None:
+    """Wait until the server is idle. Raises ServerError after a minute."""
+    time.sleep(SETTLE_S)
     deadline = time.perf_counter() + 60
     while time.perf_counter() < deadline:
-        before = served.computed()
-        time.sleep(STILL)
-        if served.computed() - before < BUSY:
+        before = served.cpu_seconds()
+        time.sleep(IDLE_WINDOW_S)
+        if served.cpu_seconds() - before < IDLE_CPU_S:
             return
-    raise Refused("the server computes for a minute though nothing is asked of it")
+    raise ServerError("the server is still busy a minute after the last request")
 
 
 # -- cancelling --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Stopped:
-    """Seconds from $/cancelRequest until three signs of it."""
+class CancelTimes:
+    """Seconds from $/cancelRequest until three signs of cancellation."""
 
-    answered: float  # the request's answer says that it is cancelled
-    free: float  # nothing runs for this client, by draftline.stats
-    idle: float  # both, and the process computes nothing
+    answered: float  # the response says that the request was cancelled
+    free: float  # draftline.stats lists nothing running for the client
+    idle: float  # both, and the process uses no processor time
 
 
-def cancelled(served: Served, client: Client, asked: Asked) -> Stopped | None:
-    """Cancel a request; None where it was answered before."""
-    with watched(served) as watch:
-        time.sleep(5 * TICK)
+def cancelled(served: ServerProcess, client: Client, asked: PendingRequest) -> CancelTimes | None:
+    """Cancel a request; None if its response came first."""
+    with watch_cpu(served) as watch:
+        time.sleep(5 * SAMPLE_S)
         sent = time.perf_counter()
         client.cancel(asked)
         if not asked.wait().cancelled:
@@ -106,17 +103,19 @@ def cancelled(served: Served, client: Client, asked: Asked) -> Stopped | None:
         free = time.perf_counter()
         idle = None
         while idle is None and time.perf_counter() < sent + 30:
-            time.sleep(STILL)
+            time.sleep(IDLE_WINDOW_S)
             idle = watch.idle_from(sent)
     if idle is None:
-        raise Refused("30 s after it was cancelled the server still computes")
-    return Stopped(asked.at - sent, free - sent, max(free, idle) - sent)
+        raise ServerError("the server is still busy 30 s after the cancellation")
+    return CancelTimes(asked.at - sent, free - sent, max(free, idle) - sent)
 
 
-def cancel_decoding(served: Served, client: Client, repeats: int, uri: str) -> list[Stopped]:
-    """Cancel edits of a long selection while they are written."""
-    chance, found = random.Random(SEED), list[Stopped]()
-    client.open(uri, EDIT.read_text("utf-8"))
+def cancel_decoding(
+    served: ServerProcess, client: Client, repeats: int, uri: str
+) -> list[CancelTimes]:
+    """Cancel edits of a long selection during decoding."""
+    chance, found = random.Random(SEED), list[CancelTimes]()
+    client.open(uri, EDITED_FILE.read_text("utf-8"))
     for number in range(2 * repeats):
         settle(served)
         token = f"cancel-{number}"
@@ -131,12 +130,16 @@ def cancel_decoding(served: Served, client: Client, repeats: int, uri: str) -> l
     return found
 
 
-def cancel_prefilling(served: Served, client: Client, repeats: int, uri: str) -> list[Stopped]:
-    """Cancel questions about a long document while it is read. Its first line is another each
-    time, so that nothing of it is cached."""
-    lines = (EDIT.read_text("utf-8") * 9).split("\n")[:ASKED_LINES]
+def cancel_prefilling(
+    served: ServerProcess, client: Client, repeats: int, uri: str
+) -> list[CancelTimes]:
+    """Cancel questions about a long document during prefill.
 
-    def begin(number: int) -> tuple[Asked, str]:
+    Its first line is different each time, so that no prefix is cached.
+    """
+    lines = (EDITED_FILE.read_text("utf-8") * 9).split("\n")[:QUESTION_LINES]
+
+    def begin(number: int) -> tuple[PendingRequest, str]:
         text = "\n".join([f"# {number} of the copies", *lines])
         client.open(uri, text, number)
         settle(served)
@@ -144,8 +147,8 @@ def cancel_prefilling(served: Served, client: Client, repeats: int, uri: str) ->
         params = {"textDocument": {"uri": uri}, "question": QUESTION, "partialResultToken": token}
         return client.begin("draftline/ask", params), token
 
-    chance, found = random.Random(SEED), list[Stopped]()
-    asked, token = begin(1)  # how long the reading takes
+    chance, found = random.Random(SEED), list[CancelTimes]()
+    asked, token = begin(1)  # the time of prefill
     wait_for_text(client, token, asked)
     reading = time.perf_counter() - asked.sent
     client.cancel(asked)
@@ -154,7 +157,7 @@ def cancel_prefilling(served: Served, client: Client, repeats: int, uri: str) ->
         asked, token = begin(number)
         time.sleep(reading * chance.uniform(0.1, 0.8))
         stopped = cancelled(served, client, asked)
-        if stopped and not texts(client, token):
+        if stopped and not streamed_texts(client, token):
             found.append(stopped)
         if len(found) == repeats:
             break
@@ -162,19 +165,19 @@ def cancel_prefilling(served: Served, client: Client, repeats: int, uri: str) ->
     return found
 
 
-def texts(client: Client, token: str) -> list[str]:
-    """What was streamed under a token so far."""
+def streamed_texts(client: Client, token: str) -> list[str]:
+    """The texts streamed under a progress token so far."""
     return [
-        told["params"]["value"]["text"]
-        for told in [*client.told]
-        if told["method"] == "$/progress" and told["params"]["token"] == token
+        notifications["params"]["value"]["text"]
+        for notifications in [*client.notifications]
+        if notifications["method"] == "$/progress" and notifications["params"]["token"] == token
     ]
 
 
-def wait_for_text(client: Client, token: str, asked: Asked) -> bool:
-    """Wait for the first text of an answer; False where it ended without."""
-    while not texts(client, token):
-        if asked.came.is_set():
+def wait_for_text(client: Client, token: str, asked: PendingRequest) -> bool:
+    """Wait for the first streamed text of an answer; False if it ended without one."""
+    while not streamed_texts(client, token):
+        if asked.done.is_set():
             return False
         time.sleep(0.002)
     return True
@@ -184,20 +187,24 @@ def wait_for_text(client: Client, token: str, asked: Asked) -> bool:
 
 
 @dataclass(frozen=True)
-class Twice:
-    """Seconds to the first token in one place: nothing cached, and after one more keystroke."""
+class PrefixTimes:
+    """Seconds to the first token at a position: uncached, and after one more keystroke."""
 
     first: float
     second: float
 
 
-def prefix(served: Served, client: Client, sources: list[Path], root: Path) -> list[Twice]:
-    """In each file a function's body is missing, and one token is asked for where it stood. Then
-    a letter that does not fit is typed and one is asked for again: so that an answer that is kept
-    does not count, and as when one types."""
+def prefix(
+    served: ServerProcess, client: Client, sources: list[Path], root: Path
+) -> list[PrefixTimes]:
+    """Time to first token where a function's body was removed, twice in each file.
+
+    The second time a letter that does not match the completion has been typed, so that the
+    completion cache cannot answer.
+    """
     found = []
     for path in sources:
-        uri, (stretch,) = _uri(root, path.name), chosen(path.read_text("utf-8"), 1, 60)
+        uri, (stretch,) = _uri(root, path.name), sample_stretches(path.read_text("utf-8"), 1, 60)
         text, offset = stretch.removed, stretch.start
         client.open(uri, text)
         settle(served)
@@ -208,7 +215,7 @@ def prefix(served: Served, client: Client, sources: list[Path], root: Path) -> l
         typed = text[:offset] + letter + text[offset:]
         second, _ = _first_token(client, uri, typed, offset + 1)
         client.close(uri)
-        found.append(Twice(first, second))
+        found.append(PrefixTimes(first, second))
     return found
 
 
@@ -217,7 +224,7 @@ def _first_token(client: Client, uri: str, text: str, offset: int) -> tuple[floa
     asked = client.complete(uri, position(text, offset)).wait()
     items = asked.result["items"]
     if client.command("draftline.stats")["answers"].get("passes", 0) == before:
-        raise Refused(f"nothing was asked of the model: {client.command('draftline.why')['why']}")
+        raise ServerError(f"the model was not run: {client.command('draftline.why')['why']}")
     return asked.seconds, items[0]["insertText"] if items else ""
 
 
@@ -229,8 +236,8 @@ def _uri(root: Path, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Edited:
-    """One edit: the answer, its figures as the server gave them, and seconds as seen from here."""
+class TimedEdit:
+    """One edit: the answer, the server's figures, and the seconds that the client waited."""
 
     edit: Any
     stats: dict[str, Any]
@@ -238,7 +245,7 @@ class Edited:
 
 
 def edit_params(uri: str, version: int) -> dict[str, Any]:
-    ends = [{"line": line, "character": 0} for line in SELECTED]
+    ends = [{"line": line, "character": 0} for line in SELECTED_LINES]
     return {
         "textDocument": {"uri": uri, "version": version},
         "range": {"start": ends[0], "end": ends[1]},
@@ -247,31 +254,34 @@ def edit_params(uri: str, version: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """One repeat: with speculation, without, and with it where the prompt is cached already."""
+class EditTriple:
+    """One repeat: with speculation, without, and with it on a cached prompt."""
 
-    on: Edited
-    off: Edited
-    again: Edited
+    on: TimedEdit
+    off: TimedEdit
+    again: TimedEdit
 
     @property
     def decoding(self) -> float:
-        """How many times as fast the same answer to the same prompt is written."""
+        """The ratio of decode speeds for the same answer to the same prompt."""
         return float(self.off.stats["decodeSeconds"] / self.again.stats["decodeSeconds"])
 
     @property
     def end_to_end(self) -> float:
-        """The same of the whole, when neither prompt was cached."""
+        """The ratio of whole times, neither prompt cached."""
         return self.off.seconds / self.on.seconds
 
 
-def edits(served: Served, client: Client, repeats: int, root: Path) -> Iterator[Pair]:
-    """Edits of 60 lines with speculation and without. Their second line differs, so that of each
-    prompt nothing but the head that all share is cached. The answer without is compared with one
-    with speculation to the very same prompt. Refused where the two differ."""
-    text = EDIT.read_text("utf-8")
+def edits(served: ServerProcess, client: Client, repeats: int, root: Path) -> Iterator[EditTriple]:
+    """Edits of 60 lines with and without speculation.
 
-    def run(number: int, speculation: bool) -> Edited:
+    Their second line differs, so that only the head that all prompts share is cached. The answer
+    without speculation is compared with one with speculation to the same prompt. Raises ServerError
+    if they differ.
+    """
+    text = EDITED_FILE.read_text("utf-8")
+
+    def run(number: int, speculation: bool) -> TimedEdit:
         uri = _uri(root, f"{number:03}.py")
         client.configure(speculation=speculation)
         client.open(uri, text.replace(VARIED, f"{VARIED} on day {number:03}"))
@@ -280,7 +290,7 @@ def edits(served: Served, client: Client, repeats: int, root: Path) -> Iterator[
         answer = asked.result
         client.close(uri)
         edit = answer["edit"] and answer["edit"]["changes"][uri]
-        return Edited(edit, answer["stats"], asked.seconds)
+        return TimedEdit(edit, answer["stats"], asked.seconds)
 
     run(0, True)  # to warm up
     for number in range(repeats):
@@ -289,7 +299,7 @@ def edits(served: Served, client: Client, repeats: int, root: Path) -> Iterator[
             off, on = run(own + 1, False), run(own, True)
         else:
             on, off = run(own, True), run(own + 1, False)
-        pair = Pair(on, off, run(own + 1, True))
+        pair = EditTriple(on, off, run(own + 1, True))
         if pair.off.edit != pair.again.edit:
-            raise Refused("with and without speculation the answers differ: the law is broken")
+            raise ServerError("the answers with and without speculation differ")
         yield pair

@@ -15,34 +15,34 @@ from bench.common import report
 from bench.common.environment import ROOT
 from bench.latency import load
 from bench.latency import model as latency_model
-from bench.latency.lsp_client import Client, Refused, Served
-from bench.latency.model import EDIT, Stopped
-from bench.latency.typist import Typist, chosen, intervals, spread, summary, wasted
+from bench.latency.lsp_client import Client, ServerError, ServerProcess
+from bench.latency.model import EDITED_FILE, CancelTimes
+from bench.latency.typist import Typist, intervals, sample_stretches, spread, summary, wasted
 
 Figures = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much of everything is measured."""
+    """How much is measured."""
 
     repeats: int = 5
-    places: int = 5  # bodies that are typed at each speed
-    slow: int = 12  # keystrokes in each of them at 60 a minute
+    places: int = 5  # function bodies typed at each speed
+    slow: int = 12  # keystrokes in each at 60 per minute
     fast: int = 30  # and at 300
     changes: int = 10_000
     lines: int = 10_000
-    idle: float = 5.0  # s after them
+    idle: float = 5.0  # s of idling after the changes
 
 
 QUICK = Amounts(repeats=2, places=1, slow=4, fast=10, changes=200, idle=1.0)
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What every part needs."""
+class LatencyBench:
+    """What every part shares."""
 
-    served: Served
+    served: ServerProcess
     client: Client
     amounts: Amounts
     file: Path
@@ -50,20 +50,20 @@ class Bench:
 
     @property
     def edited(self) -> str:
-        """A document of the workspace that is on no disk."""
+        """The URI of an unsaved document in the workspace."""
         return (self.workspace / "bench_edited.py").as_uri()
 
 
 # -- parts -------------------------------------------------------------------------------------
 
 
-def typist(bench: Bench) -> Figures:
-    """At both speeds, in different places: what was offered in a place is remembered."""
+def typist(bench: LatencyBench) -> Figures:
+    """Type at both speeds, in different places, since completions are cached by place."""
     amounts, text = bench.amounts, bench.file.read_text("utf-8")
     try:
-        places = chosen(text, 2 * amounts.places, amounts.fast)
+        places = sample_stretches(text, 2 * amounts.places, amounts.fast)
     except ValueError as error:
-        raise Refused(f"{bench.file.name}: {error}: name another --file") from error
+        raise ServerError(f"{bench.file.name}: {error}: name another --file") from error
     typing = Typist(bench.client, bench.file.as_uri(), text)
     figures: Figures = {"typed_file": bench.file.name, "typed_file_lines": text.count("\n")}
     cold: list[float] = []
@@ -72,13 +72,13 @@ def typist(bench: Bench) -> Figures:
         (300, amounts.fast, places[amounts.places :]),
     ):
         before = bench.client.command("draftline.stats")
-        presses, busy, took = [], bench.served.computed(), time.perf_counter()
+        presses, busy, took = [], bench.served.cpu_seconds(), time.perf_counter()
         for number, stretch in enumerate(own):
             report.say(f"typist, {speed} keystrokes/minute: place {number + 1} of {len(own)}")
             first, more = typing.type(number, stretch, keys, intervals(speed, number))
             cold.append(first)
             presses += more
-        busy, took = bench.served.computed() - busy, time.perf_counter() - took
+        busy, took = bench.served.cpu_seconds() - busy, time.perf_counter() - took
         after = bench.client.command("draftline.stats")
         kept = after["completions"].get("kept", 0) - before["completions"].get("kept", 0)
         found = {
@@ -93,22 +93,24 @@ def typist(bench: Bench) -> Figures:
     return figures | spread("first_in_place_s", cold)
 
 
-def cancel(bench: Bench) -> Figures:
+def cancel(bench: LatencyBench) -> Figures:
     figures: Figures = {}
-    for name, ways in (
+    for name, measure in (
         ("decoding", latency_model.cancel_decoding),
         ("prefilling", latency_model.cancel_prefilling),
     ):
         report.say(f"cancel while {name}")
-        found = ways(bench.served, bench.client, bench.amounts.repeats, bench.edited)
-        figures |= stopped(name, found)
+        found = measure(bench.served, bench.client, bench.amounts.repeats, bench.edited)
+        figures |= cancel_figures(name, found)
     return figures
 
 
-def stopped(name: str, found: list[Stopped]) -> Figures:
-    """Milliseconds until each sign, median and most."""
+def cancel_figures(name: str, found: list[CancelTimes]) -> Figures:
+    """Median and maximum milliseconds until each sign of cancellation."""
     if not found:
-        raise Refused(f"while {name}: every answer came before it could be cancelled")
+        raise ServerError(
+            f"while {name}: every response came before the request could be cancelled"
+        )
     figures: Figures = {f"cancel_{name}_repeats": len(found)}
     for sign in ("answered", "free", "idle"):
         times = [1000 * float(getattr(one, sign)) for one in found]
@@ -117,7 +119,7 @@ def stopped(name: str, found: list[Stopped]) -> Figures:
     return figures
 
 
-def prefix(bench: Bench) -> Figures:
+def prefix(bench: LatencyBench) -> Figures:
     report.say("prefix cache")
     bench.client.configure(maxTokens=1, debounceMs=0)
     try:
@@ -136,15 +138,15 @@ def prefix(bench: Bench) -> Figures:
 
 
 def suits(path: Path) -> bool:
-    """Whether a file has enough before the place in which a token is asked for."""
+    """Whether a file has enough text before the completed function."""
     text = path.read_text("utf-8")
     try:
-        return chosen(text, 1, 60)[0].start > 2000
+        return sample_stretches(text, 1, 60)[0].start > 2000
     except ValueError:
         return False
 
 
-def edit(bench: Bench) -> Figures:
+def edit(bench: LatencyBench) -> Figures:
     repeats, found = bench.amounts.repeats, []
     report.say("edit: warm-up")
     try:
@@ -169,17 +171,17 @@ def edit(bench: Bench) -> Figures:
     }
 
 
-def change(bench: Bench) -> Figures:
+def change(bench: LatencyBench) -> Figures:
     count, lines = bench.amounts.changes, bench.amounts.lines
-    source = EDIT.read_text("utf-8")
+    source = EDITED_FILE.read_text("utf-8")
     report.say(f"change: {count:,} in the server's own code")
-    inside = [1000 * one for one in load.received(source, count, lines)]
+    inside = [1000 * one for one in load.server_change_times(source, count, lines)]
     report.say(f"change: {count:,} over pipes")
     served, client = bench.served, bench.client
     found = load.changes(served, client, source, count, lines, bench.edited, bench.amounts.idle)
     return {
         "changes": count,
-        **load.cost(found),
+        **load.change_cost(found),
         "did_change_inside_ms_p50": load.percentile(inside, 50),
         "did_change_inside_ms_p99": load.percentile(inside, 99),
         "memory_mb_before": found.before / 1e6,
@@ -190,12 +192,12 @@ def change(bench: Bench) -> Figures:
 
 
 def clients(model: str, amounts: Amounts, workspace: Path) -> Figures:
-    """Of another server, for stdin and stdout have room for one."""
-    with closing(Served(model, ws=True)) as served:
+    """Eight clients of a second server, which listens for WebSockets."""
+    with closing(ServerProcess(model, ws=True)) as served:
         report.say("clients: eight at once")
         rounds = [*load.clients(served, amounts.repeats, workspace)]
         report.say("clients: one floods")
-        flooded = [*load.clients(served, amounts.repeats, workspace, load.FLOOD)]
+        flooded = [*load.clients(served, amounts.repeats, workspace, load.FLOOD_DOCUMENTS)]
     return {
         "clients_rounds": len(rounds),
         "clients_mixed": sum(len(one.mixed) for one in rounds + flooded),
@@ -208,7 +210,7 @@ def clients(model: str, amounts: Amounts, workspace: Path) -> Figures:
     }
 
 
-PARTS: dict[str, Callable[[Bench], Figures]] = {
+PARTS: dict[str, Callable[[LatencyBench], Figures]] = {
     "typist": typist,
     "cancel": cancel,
     "prefix": prefix,

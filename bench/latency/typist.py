@@ -1,7 +1,7 @@
-"""A typist by script: function bodies of a real file are removed and typed again.
+"""A scripted typist: function bodies of a real file are removed and typed again.
 
-Each keystroke cancels what is still asked, changes the document and asks anew, as an editor does.
-Nothing is accepted. Where an editor would indent a new line, that belongs to the keystroke.
+Each keystroke cancels the pending request, changes the document and requests a completion, as an
+editor does. Nothing is accepted. The indentation of a new line belongs to the keystroke before it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from bench.latency.lsp_client import Asked, Client
+from bench.latency.lsp_client import Client, PendingRequest
 
 SEED = 20261121
-JITTER = 0.5  # an interval is the mean, this share more or less
+JITTER = 0.5  # intervals vary by this share around the mean
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of a text that is removed and typed again."""
+    """A part of a text to remove and type again."""
 
     text: str  # the whole
     start: int
@@ -35,19 +35,19 @@ class Stretch:
         return self.text[: self.start] + self.text[self.stop :]
 
     def strokes(self) -> list[str]:
-        """What each keystroke writes; a line end brings the next line's indentation."""
+        """The text of each keystroke; a line break includes the next line's indentation."""
         return re.findall(r"\n[\n ]*|[^\n]", self.text[self.start : self.stop])
 
 
 @dataclass(frozen=True)
 class Press:
-    """One keystroke and what was answered to it. Seconds of one clock."""
+    """One keystroke and the response to it. Times are in seconds of one clock."""
 
     stretch: int
     at: float
-    until: float  # when the next one came
-    answered: float | None  # None: cancelled
-    offered: str  # "": nothing
+    until: float  # when the next one was due
+    answered: float | None  # None if cancelled
+    offered: str  # "" for nothing
     follows: str  # what is typed next
 
     @property
@@ -56,13 +56,13 @@ class Press:
 
     @property
     def agrees(self) -> bool:
-        """Whether the first line offered is what is typed next."""
+        """Whether the first line offered is typed next."""
         line, next_line = (_first_line(one) for one in (self.offered, self.follows))
         return bool(line and next_line) and next_line.startswith(line)
 
     @property
     def useful(self) -> bool:
-        """Whether at least the next keystroke is what is offered."""
+        """Whether at least the next keystroke is offered."""
         return bool(self.offered) and self.offered[:1] == self.follows[:1]
 
 
@@ -71,14 +71,14 @@ def _first_line(text: str) -> str:
 
 
 def position(text: str, offset: int) -> dict[str, int]:
-    """LSP's position of an offset, in UTF-16; lines end in "\\n" only."""
+    """The LSP position of an offset, in UTF-16; lines end in "\\n" only."""
     start = text.rfind("\n", 0, offset) + 1
     column = len(text[start:offset].encode("utf-16-le")) // 2
     return {"line": text.count("\n", 0, offset), "character": column}
 
 
 def bodies(text: str, least: int) -> list[Stretch]:
-    """Function bodies, without their docstrings, of at least so many keystrokes."""
+    """Function bodies without docstrings of at least `least` keystrokes."""
     starts = [0]
     for line in text.split("\n"):
         starts.append(starts[-1] + len(line) + 1)
@@ -102,8 +102,8 @@ def bodies(text: str, least: int) -> list[Stretch]:
     return sorted(found, key=lambda one: one.start)
 
 
-def chosen(text: str, count: int, least: int) -> list[Stretch]:
-    """So many bodies, always the same ones. ValueError where the file has too few."""
+def sample_stretches(text: str, count: int, least: int) -> list[Stretch]:
+    """A fixed sample of `count` bodies. Raises ValueError if the file has too few."""
     found = bodies(text, least)
     if len(found) < count:
         raise ValueError(f"{len(found)} function bodies of {least} keystrokes, {count} needed")
@@ -111,7 +111,7 @@ def chosen(text: str, count: int, least: int) -> list[Stretch]:
 
 
 def intervals(per_minute: float, seed: int = SEED) -> Iterator[float]:
-    """Seconds between keystrokes, for ever; their mean is that of the speed."""
+    """An endless sequence of seconds between keystrokes, on average 60 / per_minute."""
     chance, mean = random.Random(seed), 60 / per_minute
     while True:
         yield mean * chance.uniform(1 - JITTER, 1 + JITTER)
@@ -127,18 +127,21 @@ class Typist:
     def type(
         self, number: int, stretch: Stretch, keys: int, waits: Iterator[float]
     ) -> tuple[float, list[Press]]:
-        """Seconds that the first answer in this place took, when the body had been removed, and
-        the keystrokes. The last one's answer is waited for."""
+        """Remove a body and type its first `keys` keystrokes.
+
+        Returns the seconds of the first completion at that place, and the keystrokes. The last
+        response is awaited.
+        """
         offset = stretch.start
         self._change({"text": stretch.removed})
         first = self._complete(stretch.removed, offset).wait()
-        asked: Asked | None = None
-        made: list[tuple[Asked, float, float, str]] = []
+        asked: PendingRequest | None = None
+        made: list[tuple[PendingRequest, float, float, str]] = []
         due = time.perf_counter() + next(waits)
         for stroke in stretch.strokes()[:keys]:
             time.sleep(max(0.0, due - time.perf_counter()))
             at, due = time.perf_counter(), due + next(waits)
-            if asked and not asked.came.is_set():
+            if asked and not asked.done.is_set():
                 self._client.cancel(asked)
             text = stretch.removed[: stretch.start] + stretch.text[stretch.start : offset]
             here = position(text, offset)
@@ -159,7 +162,7 @@ class Typist:
         self._version += 1
         self._client.change(self._uri, self._version, change)
 
-    def _complete(self, text: str, offset: int) -> Asked:
+    def _complete(self, text: str, offset: int) -> PendingRequest:
         return self._client.complete(self._uri, position(text, offset))
 
 
@@ -167,9 +170,12 @@ class Typist:
 
 
 def until_offered(presses: Sequence[Press]) -> list[float]:
-    """Seconds from a keystroke to the first suggestion that is seen: its own, or, where that was
-    cancelled or came too late, that of a later keystroke. Keystrokes to which the answer was
-    nothing have none to wait for; and those after which none came in their stretch are left out."""
+    """Seconds from each keystroke to the first suggestion that an editor shows.
+
+    That is the keystroke's own, or, if it was cancelled or too late, that of a later keystroke.
+    Keystrokes with an empty response are left out, as are those with no later suggestion in their
+    stretch.
+    """
     waits = []
     for number, press in enumerate(presses):
         if press.in_time and not press.offered:
@@ -192,7 +198,7 @@ def _is_last(press: Press, presses: Sequence[Press]) -> bool:
 
 
 def summary(presses: Sequence[Press]) -> dict[str, float | None]:
-    """Figures of all keystrokes at one speed."""
+    """The figures of all keystrokes at one speed."""
     answered = [(one, one.answered - one.at) for one in presses if one.answered is not None]
     offered = [one for one in presses if one.offered]
     return {
@@ -207,7 +213,7 @@ def summary(presses: Sequence[Press]) -> dict[str, float | None]:
 
 
 def spread(name: str, values: Sequence[float]) -> dict[str, float | None]:
-    """Median and 95th percentile; None of nothing."""
+    """Median and 95th percentile; None if there are no values."""
     p50, p95 = np.percentile(values, [50, 95]).tolist() if len(values) else (None, None)
     return {f"{name}_p50": p50, f"{name}_p95": p95}
 
@@ -218,8 +224,7 @@ def share(values: Iterator[bool]) -> float | None:
 
 
 def wasted(before: dict[str, Any], after: dict[str, Any]) -> float | None:
-    """The share of the model's time that went into answers that were cancelled; from two answers
-    of draftline.stats."""
+    """The share of the model's time spent on cancelled requests, between two `draftline.stats`."""
 
     def spent(*names: str) -> float:
         new, old = after["answers"], before["answers"]

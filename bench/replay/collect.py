@@ -147,7 +147,7 @@ def spread(records: list[Record], most: int) -> list[Record]:
 
 
 def append(out: Path, records: list[Record]) -> list[Record]:
-    """Adds what the file does not have yet, and returns it. BadEdits where it is no such file."""
+    """Adds what the file does not have yet, and returns it. EditError where it is no such file."""
     text = out.read_bytes() if out.exists() else b""
     known = {edit.id for edit in read(out)} if text.strip() else set()
     added = [record for record in records if record["id"] not in known]

@@ -1,7 +1,8 @@
 """The methods that `python -m bench specbench` compares, loaded once, and one answer of each.
 
-Draftline's methods share one engine; the request chooses the drafter. The KV cache is empty at each
-turn, so that every time includes the whole prompt. The answer history is cleared before each question.
+Draftline's methods share one engine; the request chooses the drafter. The KV cache is empty at
+each turn, so that every time includes the whole prompt. The answer history is cleared before each
+question.
 """
 
 from __future__ import annotations

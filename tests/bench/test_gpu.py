@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bench.gpu import edits as gpu_edits
 from bench.gpu import exact, gpu, models, run, steps
-from bench.gpu.generation import Ours, Played, Theirs
+from bench.gpu.generation import ForcedDraftline, ForcedRun, ForcedTransformers
 from engine import Config
 from engine.drafting import chain
 from engine.records import Draft
@@ -40,7 +40,7 @@ def theirs() -> Any:
 
 
 @pytest.fixture(scope="module")
-def recorded() -> gpu_edits.Recorded:
+def recorded() -> gpu_edits.RecordedEdits:
     return gpu_edits.load(gpu_edits.read(gpu_edits.SAMPLE), TINY["vocab_size"])
 
 
@@ -87,7 +87,7 @@ def test_sizes_are_those_people_know() -> None:
 # -- recorded edits --------------------------------------------------------------------------------
 
 
-def test_the_sample_is_of_files_and_of_selections(recorded: gpu_edits.Recorded) -> None:
+def test_the_sample_is_of_files_and_of_selections(recorded: gpu_edits.RecordedEdits) -> None:
     kinds = [one.kind for one in recorded.answers]
     assert kinds.count("file") >= 4 and kinds.count("hunk") >= 4
     for one in recorded.answers:
@@ -118,7 +118,7 @@ def test_rows_that_agree_are_those_that_are_accepted(
     draft = Draft()
     for n, (token, parent) in enumerate(nodes):
         draft.add(token, min(parent, n - 1), 1.0, "test")
-    rows, tokens = gpu_edits.agreeing(draft, expected)
+    rows, tokens = gpu_edits.agreeing_rows(draft, expected)
     chosen = dict(zip(rows, tokens, strict=True))
     path, last = accept(draft, lambda row, depth: chosen.get(row, -1))
     end = len(path) == len(expected)  # the draft went on to the end of what is recorded
@@ -127,28 +127,28 @@ def test_rows_that_agree_are_those_that_are_accepted(
 
 
 def test_every_way_writes_the_recorded_text(
-    target: Any, theirs: Any, recorded: gpu_edits.Recorded
+    target: Any, theirs: Any, recorded: gpu_edits.RecordedEdits
 ) -> None:
-    """`_play` and `Theirs` raise where it is another one."""
-    ours = Ours(target, recorded, ONE)
+    """`_play` and `ForcedTransformers` raise where it is another one."""
+    ours = ForcedDraftline(target, recorded, ONE)
     answer = next(one for one in recorded.answers if one.kind == "hunk")
     plain, fast = ours.plain(answer), ours.draftline(answer)
     assert plain.tokens == fast.tokens == len(answer.output)
     assert plain.passes == len(answer.output) > 1.5 * fast.passes
     part = answer.from_middle(32)
     assert part.prompt == answer.prompt + answer.output[: (len(answer.output) - 32) // 2]
-    one, several = Theirs(theirs)(part), Theirs(theirs, lookup=True)(part)
+    one, several = ForcedTransformers(theirs)(part), ForcedTransformers(theirs, lookup=True)(part)
     assert one.passes == one.tokens == 31
-    static = Theirs(theirs, room=4096)  # under torch.compile on a card
+    static = ForcedTransformers(theirs, room=4096)  # under torch.compile on a card
     assert static(part).tokens == static(part).passes == 31
     assert several.passes < several.tokens, "prompt lookup finds something in a hunk"
 
 
-def test_another_text_is_an_error(target: Any, recorded: gpu_edits.Recorded) -> None:
+def test_another_text_is_an_error(target: Any, recorded: gpu_edits.RecordedEdits) -> None:
     answer = recorded.answers[-1].from_middle(20)
     ending = replace(recorded, eos=frozenset({answer.output[9]}))
     with pytest.raises(RuntimeError, match="another text"):
-        Ours(target, ending, ONE).plain(answer)
+        ForcedDraftline(target, ending, ONE).plain(answer)
 
 
 # -- steps -----------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_the_floor_is_weights_and_live_cache(target: Any) -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=12))
 def test_covered_time_is_counted_once(spans: list[tuple[int, int]]) -> None:
     points = {n for start, length in spans for n in range(start, start + length)}
-    assert steps.covered([(a, a + n) for a, n in spans]) == len(points)
+    assert steps.union_length([(a, a + n) for a, n in spans]) == len(points)
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,9 @@ def test_differences_count_bits_and_flips() -> None:
 
 
 def test_rows_say_the_same_in_every_bucket_on_a_cpu(target: Any) -> None:
-    alone = exact.said(target, 1)
+    alone = exact.logits_of(target, 1)
     for bucket in (8, 64):
-        found = exact.differences(alone, exact.said(target, bucket))
+        found = exact.differences(alone, exact.logits_of(target, bucket))
         assert found["same_bits"] == found["positions"] == 64 and found["flips"] == 0
 
 
@@ -216,8 +216,8 @@ def test_rows_say_the_same_in_every_bucket_on_a_cpu(target: Any) -> None:
 
 
 def test_ratios_are_of_edits_that_both_had() -> None:
-    def ran(seconds: float) -> Played:
-        return Played(100, 50, seconds)
+    def ran(seconds: float) -> ForcedRun:
+        return ForcedRun(100, 50, seconds)
 
     runs = {
         ("plain", "file", "a", 0): ran(4.0),
@@ -226,21 +226,21 @@ def test_ratios_are_of_edits_that_both_had() -> None:
         ("draftline", "file", "a", 1): ran(0.5),
         ("draftline", "file", "b", 0): ran(0.5),
     }
-    assert run.summed(runs, "plain") == {"tokens_per_s": 33.33, "ratio_to_plain": 1.0}
-    assert run.summed(runs, "draftline") == {"tokens_per_s": 150.0, "ratio_to_plain": 4.0}
-    assert run.summed(runs, "hf") is None
+    assert run.speed_and_ratio(runs, "plain") == {"tokens_per_s": 33.33, "ratio_to_plain": 1.0}
+    assert run.speed_and_ratio(runs, "draftline") == {"tokens_per_s": 150.0, "ratio_to_plain": 4.0}
+    assert run.speed_and_ratio(runs, "hf") is None
 
 
 def test_a_card_without_memory_is_told_with_numbers() -> None:
     assert models.free_bytes(CPU) is None
-    assert models.lacking("it takes", 10**15, None) is None
-    assert models.lacking("it takes", 10**9, 2 * 10**9) is None
-    said = models.lacking("it takes", 15 * 10**9, 2 * 10**9)
+    assert models.memory_shortage("it takes", 10**15, None) is None
+    assert models.memory_shortage("it takes", 10**9, 2 * 10**9) is None
+    said = models.memory_shortage("it takes", 15 * 10**9, 2 * 10**9)
     assert said == "it takes 15.0 GB, 2.0 GB are free"
 
 
 def test_a_case_that_fails_is_left_out() -> None:
-    one = run.Bench(gpu.arguments(["--device", "cpu"]))
+    one = run.GpuBench(gpu.arguments(["--device", "cpu"]))
     with one.case("this"):
         raise torch.OutOfMemoryError("tried to allocate 3 GiB")
     assert one.left_out == ["this: tried to allocate 3 GiB"] and not one.failed

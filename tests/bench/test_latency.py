@@ -16,10 +16,17 @@ from hypothesis import strategies as st
 from bench.latency import latency, load, typist
 from bench.latency import model as latency_model
 from bench.latency.latency import TARGETS, targets
-from bench.latency.load import Buffer, Changed, cost, document
-from bench.latency.lsp_client import Refused
-from bench.latency.model import BUSY, EDIT, SELECTED, STILL, Stopped, Watch
-from bench.latency.parts import QUICK, stopped
+from bench.latency.load import Buffer, ChangeTimes, change_cost, document
+from bench.latency.lsp_client import ServerError
+from bench.latency.model import (
+    EDITED_FILE,
+    IDLE_CPU_S,
+    IDLE_WINDOW_S,
+    SELECTED_LINES,
+    CancelTimes,
+    CpuWatch,
+)
+from bench.latency.parts import QUICK, cancel_figures
 from bench.latency.typist import (
     Press,
     bodies,
@@ -35,7 +42,7 @@ from tests.conftest import tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SOURCES = sorted([*(ROOT / "index").glob("*.py"), EDIT])
+SOURCES = sorted([*(ROOT / "index").glob("*.py"), EDITED_FILE])
 
 
 # -- the typist --------------------------------------------------------------------------------
@@ -154,12 +161,12 @@ def test_wasted_is_a_share_of_the_model_time_in_between() -> None:
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_idle_is_where_the_processor_time_stops(busy: int, start: int) -> None:
     at = [number / 100 for number in range(80)]
-    watch = Watch(at, [min(number, busy) / 100 for number in range(80)])  # one core until `busy`
+    watch = CpuWatch(at, [min(number, busy) / 100 for number in range(80)])  # one core until `busy`
     found = watch.idle_from(start / 100)
     assert found is not None and found >= start / 100
-    assert abs(found - max(start, busy) / 100) <= BUSY + 0.011
-    assert Watch(at[:busy], at[:busy]).idle_from(0.0) is None
-    assert at[-1] > STILL
+    assert abs(found - max(start, busy) / 100) <= IDLE_CPU_S + 0.011
+    assert CpuWatch(at[:busy], at[:busy]).idle_from(0.0) is None
+    assert at[-1] > IDLE_WINDOW_S
 
 
 @settings(max_examples=30, deadline=None)
@@ -175,23 +182,25 @@ def test_random_edits_are_what_the_server_makes_of_them(lines: list[str]) -> Non
 
 
 def test_the_servers_own_cost_is_measured_and_its_text_compared() -> None:
-    source = EDIT.read_text("utf-8")
-    times = load.received(source, 200, 500)
+    source = EDITED_FILE.read_text("utf-8")
+    times = load.server_change_times(source, 200, 500)
     assert len(times) == 200 and all(time > 0 for time in times)
 
 
 def test_a_change_costs_what_a_request_behind_it_takes_longer() -> None:
-    found = cost(Changed([0.003] * 9, [0.001] * 9, 0, 0, 0))
+    found = change_cost(ChangeTimes([0.003] * 9, [0.001] * 9, 0, 0, 0))
     assert found["did_change_ms_p50"] == found["did_change_ms_p99"] == pytest.approx(2.0)
     assert found["cheap_request_ms_p50"] == pytest.approx(1.0)
 
 
 def test_cancelling_is_told_by_its_worst_and_not_at_all_where_none_came_in_time() -> None:
-    found = stopped("decoding", [Stopped(0.001, 0.002, 0.1), Stopped(0.001, 0.004, 0.3)])
+    found = cancel_figures(
+        "decoding", [CancelTimes(0.001, 0.002, 0.1), CancelTimes(0.001, 0.004, 0.3)]
+    )
     assert found["cancel_decoding_idle_ms_max"] == 300
     assert found["cancel_decoding_free_ms_p50"] == 3
-    with pytest.raises(Refused, match="decoding"):
-        stopped("decoding", [])
+    with pytest.raises(ServerError, match="decoding"):
+        cancel_figures("decoding", [])
 
 
 def test_a_target_is_met_or_not_and_never_by_what_was_not_measured() -> None:
@@ -205,12 +214,14 @@ def test_a_target_is_met_or_not_and_never_by_what_was_not_measured() -> None:
 
 
 def test_the_selection_has_60_lines_and_the_parts_change_what_they_mean_to() -> None:
-    text = EDIT.read_text("utf-8")
-    selected = text.split("\n")[slice(*SELECTED)]
+    text = EDITED_FILE.read_text("utf-8")
+    selected = text.split("\n")[slice(*SELECTED_LINES)]
     assert len(selected) == 60 and latency_model.VARIED in selected[1]
     assert text.count(latency_model.VARIED) == 1
     assert len({document(shop, 1) for shop in load.SHOPS}) == load.CLIENTS
-    typed = typist.chosen((ROOT / "index" / "workspace" / "token_db.py").read_text("utf-8"), 10, 30)
+    typed = typist.sample_stretches(
+        (ROOT / "index" / "workspace" / "token_db.py").read_text("utf-8"), 10, 30
+    )
     assert len({one.start for one in typed}) == 10
 
 

@@ -229,9 +229,9 @@ def test_tokens_are_the_tokenizers(tiny: Any) -> None:
         ("{", "not JSON"),
         ("[]", "not a JSON object"),
         (json.dumps(RECORD | {"before": ""}), "'before' is empty"),
-        (json.dumps(RECORD | {"after": 3}), "'after' is no text"),
+        (json.dumps(RECORD | {"after": 3}), "'after' is not a string"),
         (json.dumps({k: v for k, v in RECORD.items() if k != "path"}), "'path' is missing"),
-        (json.dumps(RECORD | {"after": "\ud800"}), "'after' has half a character"),
+        (json.dumps(RECORD | {"after": "\ud800"}), "'after' has a lone surrogate"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, what: str) -> None:
