@@ -35,7 +35,7 @@ def add_parser(commands: Any) -> None:
         run,
         "summarize a whole document, whatever its length",
         "Summarize FILE (pdf, docx, html, md, rst, txt, code) part by part.\n"
-        "ResponseCache parts are kept in Draftline's cache: a second run resumes where the first one\n"
+        "Finished parts are kept in Draftline's cache: a second run resumes where the first one\n"
         "was stopped.",
     )
     add = parser.add_argument
