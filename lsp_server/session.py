@@ -354,8 +354,7 @@ class Session:
         }
 
     async def close(self) -> None:
-        """The client is gone: cancel its requests, then save its index in a thread, as other
-        clients wait on this event loop."""
+        """The client is gone: cancel its requests and save its index."""
         if self._closed:
             return
         self._closed = True
@@ -365,4 +364,4 @@ class Session:
         self.cancel()
         if self.shared_engine.engine:
             self.shared_engine.engine.forget(client=self.name)
-        await asyncio.to_thread(self.index.close)
+        await self.index.close()

@@ -133,7 +133,7 @@ class WorkspaceIndex:
         """Index the current text of the changed documents."""
         async with self._update_lock:
             workspace = self.workspace
-            if workspace is None:
+            if workspace is None or self._closed:
                 return
             dirty, self._dirty = self._dirty, {}
             for document in dirty.values():
@@ -147,8 +147,10 @@ class WorkspaceIndex:
             if self.workspace and all(one.path != path for one in self._documents):
                 await asyncio.to_thread(self.workspace.update, path, None)
 
-    def close(self) -> None:
-        """Save the index. May block."""
+    async def close(self) -> None:
+        """Save the index, in a thread."""
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         if self._workspace:
-            self._workspace.close()
+            await asyncio.to_thread(self._workspace.close)
