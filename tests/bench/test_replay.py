@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.replay.ours import PARTS
-from bench.replay.peers import BORDER, Lookup, Ours, Sam, rules
+from bench.replay.peers import BORDER, DraftlineRule, PromptLookupRule, SamRule, rules
 from bench.replay.replay import main
-from bench.replay.run import Files, Key, Seat, Tally, place, play, run
+from bench.replay.run import Key, OtherFiles, ReplaySetup, Tally, play, run, workspace_path
 from engine.drafting import DraftContext
 from engine.research.train.edit_records import Edit, EditError, Replay, hunks, load, read, replays
 from index.workspace.workspace import Workspace
@@ -47,7 +47,7 @@ def edit(before: str, after: str, path: str = "x.py") -> Edit:
 
 
 def counted(recorded: list[Replay], names: list[str], budgets: list[int]) -> dict[Key, Tally]:
-    known = rules(ours(), PARTS)
+    known = rules(draftline_rule(), PARTS)
     chosen = [rule for rule in known if rule.name in names or not names]
     tallies: dict[Key, Tally] = {}
     with Workspace(None, Bytes()) as workspace:
@@ -57,10 +57,10 @@ def counted(recorded: list[Replay], names: list[str], budgets: list[int]) -> dic
 
 
 @cache
-def ours() -> Ours:
+def draftline_rule() -> DraftlineRule:
     """As it is on a machine that has counted nothing yet."""
     weights: Any = {kind: weights_of("trained") for kind in ("file", "hunk")}
-    return Ours(made_up(256), NoLibrary(), {"": weights})  # type: ignore[arg-type]
+    return DraftlineRule(made_up(256), NoLibrary(), {"": weights})  # type: ignore[arg-type]
 
 
 def figures(tallies: dict[Key, Tally]) -> dict[Key, tuple[int, int, int, int]]:
@@ -113,9 +113,9 @@ def test_sam_drafts_what_the_obvious_search_finds(
 ) -> None:
     recorded = replays([edit(before, after)], "file", Bytes())
     with Workspace(None, Bytes()) as workspace:
-        seat = Seat(recorded[0], Files(workspace, recorded), PROMPT, 8, 0.0)
-        seat.files.turn_to(recorded[0])
-        drafter = Sam(seat, last, factor)
+        setup = ReplaySetup(recorded[0], OtherFiles(workspace, recorded), PROMPT, 8, 0.0)
+        setup.files.show(recorded[0])
+        drafter = SamRule(setup, last, factor)
         for done in range(len(recorded[0].output)):
             output = recorded[0].output[:done]
             text = [*recorded[0].prediction, BORDER, *PROMPT, *output]
@@ -147,10 +147,10 @@ def longest(text: list[int], last: bool, factor: int, room: int) -> list[int]:
 def test_lookup_drafts_what_the_obvious_search_finds(before: str, after: str, whole: bool) -> None:
     recorded = replays([edit(before, after)], "file", Bytes())
     with Workspace(None, Bytes()) as workspace:
-        seat = Seat(recorded[0], Files(workspace, recorded), PROMPT, 4, 0.0)
-        seat.files.turn_to(recorded[0])
+        setup = ReplaySetup(recorded[0], OtherFiles(workspace, recorded), PROMPT, 4, 0.0)
+        setup.files.show(recorded[0])
         output = recorded[0].output
-        drafter = Lookup(seat, 3, 1, whole)
+        drafter = PromptLookupRule(setup, 3, 1, whole)
         drafter.text.extend(output)
         text = [*recorded[0].prediction, BORDER, *PROMPT, *output]
         expected: list[int] = []
@@ -169,10 +169,10 @@ def test_other_files_are_there_and_the_replays_own_is_not() -> None:
     edits = [edit("one = 1\n", "1\n", "1.py"), edit("two = 2\n", "2\n", "2.py")]
     recorded = replays(edits, "file", Bytes())
     with Workspace(None, Bytes()) as workspace:
-        files = Files(workspace, recorded)
+        files = OtherFiles(workspace, recorded)
         for replay, other in ((recorded[0], "two"), (recorded[1], "one"), (recorded[0], "two")):
-            files.turn_to(replay)
-            assert workspace.paths == [place(one) for one in recorded if one is not replay]
+            files.show(replay)
+            assert workspace.paths == [workspace_path(one) for one in recorded if one is not replay]
             assert files.ids() == [list(f"{other} = {'12'[other == 'two']}\n".encode())]
 
 
@@ -290,20 +290,20 @@ def test_one_line_of_json_for_each_figure(tiny: Any, run_bench: RunBench) -> Non
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (["--drafter", "nobody"], "--drafter nobody: choose of"),
+        (["--drafter", "nobody"], "--drafter nobody: choose from"),
         (["--budget", "0"], "--budget 0: must be"),
         (["--beta", "-1"], "--beta -1.0: must be"),
         (["nowhere.jsonl"], "nowhere.jsonl: No such file"),
-        (["--package", "nothing"], "no package nothing: choose of draftline"),
+        (["--package", "nothing"], "no package nothing: choose from draftline"),
         (["--index", "nowhere"], "--index nowhere: not a folder"),
         (["--library", "nowhere"], "--library nowhere: not a folder"),
         (["--every", "0"], "--every 0: must be 1 or more"),
-        (["--without", "wings"], "--without wings: choose of all, near"),
-        (["--without", "far", "--drafter", "bound"], "--without: belongs to draftline"),
-        (["--session"], "--session: a file has one answer"),
-        (["--folds", "--weights", "x"], "--folds: makes weights itself"),
-        (["--train", "x"], "--train: belongs to --folds"),
-        (["--folds"], "one package has no halves"),
+        (["--without", "wings"], "--without wings: choose from all, near"),
+        (["--without", "far", "--drafter", "bound"], "--without: needs draftline"),
+        (["--session"], "--session: a whole file has one answer"),
+        (["--folds", "--weights", "x"], "--folds fits its own weights"),
+        (["--train", "x"], "--train: needs --folds"),
+        (["--folds"], "one package cannot be split"),
     ],
 )
 def test_what_it_cannot_do_is_said_in_one_line(
@@ -319,6 +319,6 @@ def test_a_play_ends_where_the_answer_does() -> None:
     replay = replays([edit("abc\nabc\n", "abc\nabc\n")], "file", Bytes())[0]
     rule = next(rule for rule in rules() if rule.name == "bound")
     with Workspace(None, Bytes()) as workspace:
-        seat = Seat(replay, Files(workspace, [replay]), PROMPT, 8, 0.0)
-        tally, output = play(replay, rule.make(seat), PROMPT, 8)
+        setup = ReplaySetup(replay, OtherFiles(workspace, [replay]), PROMPT, 8, 0.0)
+        tally, output = play(replay, rule.make(setup), PROMPT, 8)
     assert output == replay.output and (tally.steps, tally.nodes) == (1, 7)

@@ -247,7 +247,7 @@ def test_options_are_read_as_their_defaults_are() -> None:
     ("drafter", "file", "why"),
     [
         ("same", None, "drafter 'same': there is none"),
-        ("rest", None, "drafter rest: there is nothing to copy from: name a corpus"),
+        ("rest", None, "drafter rest: nothing to copy from: give a corpus"),
         (
             "auto",
             "texts",

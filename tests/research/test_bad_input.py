@@ -247,7 +247,7 @@ def test_models_that_are_not_whole(
         ("sam", "foreign", "foreign: made for the tokenizer of gpt5, not of ./big: make it"),
         ("recycling", "texts", "drafter recycling does not use a corpus: try sam"),
         ("recycling:template=gone.json", None, "template gone.json: No such file"),
-        ("rest", None, "there is nothing to copy from: name a corpus"),
+        ("rest", None, "nothing to copy from: give a corpus"),
     ],
 )
 def test_data_that_is_missing_or_does_not_fit(

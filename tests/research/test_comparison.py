@@ -19,9 +19,9 @@ from engine.research.comparison import (
     TimedRun,
     benchmark,
     counters,
-    profiled,
-    median_rate,
     expected_gain,
+    median_rate,
+    profiled,
     write,
 )
 from engine.research.model_pair import ModelPair, locate_pair, max_context

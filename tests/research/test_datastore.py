@@ -13,7 +13,8 @@ from engine.drafting.methods.datastore import load
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.datastore import BadPrompts, from_answers, from_files, prompts, read_kept
+from engine.research.train.datastore import from_answers, from_files, read_kept
+from engine.research.train.sample_file import SampleError, read_questions
 from tests.support.command import draftline, one_line
 
 QUESTIONS = ["What is a map?", "Write a loop."]
@@ -63,29 +64,29 @@ def test_published_forms_of_prompts_are_read(tmp_path: Path) -> None:
     ]
     expected = ["first", "a prompt", "gsm8k's", "alpaca's", "with\n\nan input"]
     file.write_text("\n".join(json.dumps(one) for one in records) + "\n\n")
-    assert prompts(file) == expected
+    assert read_questions(file) == expected
     file.write_text(json.dumps(records, indent=1))
-    assert prompts(file) == expected
+    assert read_questions(file) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "no prompt in it"),
-        ("[]", "no prompt in it"),
-        ("nothing", "no JSON"),
-        ('{"prompt": "x"}\n{', "no JSON"),
-        ('{"prompt": "x"}\n{"text": "y"}', "line 2: nothing is asked"),
-        ('[{"turns": []}]', "record 1: nothing is asked"),
-        ('[["x"]]', "record 1: nothing is asked"),
-        ('{"prompt": 3}', "line 1: nothing is asked"),
+        ("", "contains no question"),
+        ("[]", "contains no question"),
+        ("nothing", "line 1: not JSON"),
+        ('{"prompt": "x"}\n{', "line 2: not JSON"),
+        ('{"prompt": "x"}\n{"text": "y"}', "line 2: no question"),
+        ('[{"turns": []}]', "entry 1: no question"),
+        ('[["x"]]', "entry 1: no question"),
+        ('{"prompt": 3}', "entry 1: no question"),
     ],
 )
 def test_other_prompts_are_refused(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "prompts"
     file.write_text(text)
-    with pytest.raises(BadPrompts, match=why) as caught:
-        prompts(file)
+    with pytest.raises(SampleError, match=why) as caught:
+        read_questions(file)
     assert str(file) in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -141,7 +142,7 @@ def test_prompts_that_do_not_fit_are_left_out(
     said: list[str] = []
     asked = ["x" * 5000, "short"]
     made = from_answers(asked, "tiny", target, tokenizer, tmp_path / "kept", 4, report=said.append)
-    assert len(made) == 1 and "prompt 1 of 2: left out: the prompt has" in said[0]
+    assert len(made) == 1 and "prompt 1 of 2: skipped: the prompt has" in said[0]
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ def test_a_corpus_by_command(tmp_path: Path, folder: Path, tokenizer: Tokenizer)
     [
         ([], "no texts: give --files DIR or --prompts FILE"),
         (["--files", "gone"], "gone: not a folder: name"),
-        (["--prompts", "gone"], "gone: unreadable (No such file or directory): name"),
+        (["--prompts", "gone"], "gone: unreadable: No such file or directory: give"),
         (["--files", ".", "--max-tokens", "0"], "--max-tokens 0: no answers: give 1 or more"),
         (["--files", ".", "--out", "."], ".: a folder: name a file in it"),
     ],

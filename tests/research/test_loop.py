@@ -14,6 +14,7 @@ from engine.research.train.loop import (
     STATE,
     Curve,
     Plan,
+    Report,
     StateError,
     fit,
     generator,
@@ -21,7 +22,7 @@ from engine.research.train.loop import (
     rate_factor,
     shuffled_order,
 )
-from tests.support.heads import killed_at
+from tests.support.heads import Killed, kill_at, killed_at
 
 PLAN = Plan(epochs=4, batch=8, rate=0.2, every=3)
 SLOPE = torch.tensor([2.0, -1.0, 0.5])
@@ -33,7 +34,7 @@ def points(count: int = 50) -> tuple[Tensor, Tensor]:
 
 
 def trained(
-    folder: Path | None, plan: Plan = PLAN, said: list[str] | None = None, kill: bool = False
+    folder: Path | None, plan: Plan = PLAN, report: Report = lambda line: None
 ) -> tuple[nn.Linear, Curve]:
     """A line fitted to points, with noise in each batch."""
     x, y = points()
@@ -50,7 +51,6 @@ def trained(
         with torch.no_grad():
             return float((line(held_x)[:, 0] - held_y).pow(2).mean())
 
-    report = print if kill else (said.append if said is not None else lambda text: None)
     return line, fit(line, len(x), loss, score, plan, folder, "points", report)
 
 
@@ -63,24 +63,38 @@ def test_it_learns_and_the_same_seed_gives_the_same_weights() -> None:
     assert not torch.equal(one.weight, unlike.weight)
 
 
-@pytest.mark.parametrize("epoch", [1, 2, 3])
-def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, epoch: int) -> None:
+def check_resumed(folder: Path) -> None:
+    """An interrupted training continues to the weights of an uninterrupted one."""
     straight, curve = trained(None)
-    code = "from pathlib import Path; from tests.research.test_loop import trained; trained(Path('w'), kill=True)"
-    killed_at(code, f"epoch {epoch} of", tmp_path)
-    said: list[str] = []
-    again, other = trained(tmp_path / "w", said=said)
+    lines: list[str] = []
+    again, other = trained(folder, report=lines.append)
     assert torch.equal(straight.weight, again.weight) and torch.equal(straight.bias, again.bias)
     assert other == curve
-    assert said[0].startswith("going on at step ")
-    said.clear()
-    done, _ = trained(tmp_path / "w", said=said)  # nothing is left to do
-    assert torch.equal(straight.weight, done.weight) and len(said) == 1
+    assert lines[0].startswith("resuming at step ")
+    lines.clear()
+    done, _ = trained(folder, report=lines.append)  # nothing is left to do
+    assert torch.equal(straight.weight, done.weight) and len(lines) == 1
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_an_interrupted_training_ends_with_the_same_weights(tmp_path: Path, epoch: int) -> None:
+    with pytest.raises(Killed):
+        trained(tmp_path / "w", report=kill_at(f"epoch {epoch} of"))
+    check_resumed(tmp_path / "w")
+
+
+def test_a_killed_process_ends_with_the_same_weights(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; from tests.research.test_loop import trained; "
+        "trained(Path('w'), report=print)"
+    )
+    killed_at(code, "epoch 2 of", tmp_path)
+    check_resumed(tmp_path / "w")
 
 
 def test_another_training_in_the_folder_is_one_line(tmp_path: Path) -> None:
     trained(tmp_path)
-    with pytest.raises(StateError, match="other data or settings: remove it, or name another"):
+    with pytest.raises(StateError, match="other data or settings: remove it, or choose another"):
         trained(tmp_path, replace(PLAN, batch=9))
     assert (tmp_path / STATE).is_file()
 
@@ -90,7 +104,7 @@ def test_a_damaged_state_is_one_line(tmp_path: Path, harm: str) -> None:
     trained(tmp_path)
     whole = (tmp_path / STATE).read_bytes()
     (tmp_path / STATE).write_bytes(whole[:-7] if harm == "cut" else save({"x": torch.zeros(1)}))
-    with pytest.raises(StateError, match=r"damaged .*: remove it, and the training begins again"):
+    with pytest.raises(StateError, match=r"damaged .*: remove it to start again"):
         trained(tmp_path)
 
 

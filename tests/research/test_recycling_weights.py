@@ -16,13 +16,12 @@ from engine.drafting.vocabulary import vocabulary
 from engine.model.torch_target import TorchTarget
 from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.recycling_weights import (
-    QuestionError,
     RecordedAnswer,
     ask,
     fit,
     go_through,
-    read_questions,
 )
+from engine.research.train.sample_file import SampleError, read_questions
 from tests.cli.test_train import run
 from tests.conftest import tiny_model
 from tests.support.training import make_place
@@ -111,17 +110,17 @@ def test_the_command_learns_it_and_later_keeps_it(place: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "no question in it: give some"),
-        ("[]\n", "line 1: "),
+        ("", "contains no question: give another file"),
+        ("[]\n", "contains no question: "),
         ('{"prompt": "a"}\n{"turns": []}\n', "line 2: "),
-        ('{"prompt": 3}\n', "line 1: the question is no text"),
+        ('{"prompt": 3}\n', "entry 1: no question"),
         ("{", "line 1: "),
     ],
 )
 def test_bad_questions_get_one_line(place: Path, tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "q.jsonl"
     file.write_text(text)
-    with pytest.raises(QuestionError, match=why) as caught:
+    with pytest.raises(SampleError, match=why) as caught:
         read_questions(file)
     assert str(caught.value).startswith(str(file)) and "\n" not in str(caught.value)
 

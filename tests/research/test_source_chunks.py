@@ -57,7 +57,7 @@ def test_a_seed_draws_the_same_ones(folder: Path) -> None:
 def test_where_there_is_nothing_to_learn_from(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for place, why in (
-        (tmp_path / "empty", "empty: no text of 16 tokens or more in it: name others"),
+        (tmp_path / "empty", "empty: no text of 16 tokens or more: give another folder"),
         (folder / "short.py", "short.py: not a folder; name one that exists"),
         (tmp_path / "gone", "gone: not a folder; name one that exists"),
     ):

@@ -33,7 +33,7 @@ from engine.research.train.sample_file import SampleError
 from engine.research.train.self_distill import TrainingText, ask
 from tests.conftest import CORPUS
 from tests.model.test_target import load
-from tests.support.heads import calm, killed_at, written
+from tests.support.heads import Killed, calm, kill_at, written
 from tests.test_law import run
 
 PLAN = Plan(epochs=6, batch=4, rate=1e-2, clip=0.5, betas=(0.9, 0.95), patience=9)
@@ -202,15 +202,10 @@ def test_a_killed_training_makes_the_same_head(
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train(texts[:9], model, whole, PLAN)
-    code = (
-        "from pathlib import Path; import test_train_eagle as test\n"
-        f"model = test.load(Path({str(model.folder)!r}), threads=1)\n"
-        f"file = Path({str(place / 'answers.jsonl')!r})\n"
-        "texts = test.own_answers.load(file, test.Tokenizer(model.folder), 500)[:9]\n"
-        f"test.train(texts, model, Path({str(killed)!r}), test.PLAN, report=print)\n"
-    )
-    killed_at(code, "epoch 2 of", tmp_path)
-    train(texts[:9], model, killed, PLAN)
+    with pytest.raises(Killed):
+        train(texts[:9], model, killed, PLAN, kill_at("epoch 2 of"))
+    again = self_distill.load(place / "answers.jsonl", Tokenizer(model.folder), 500)[:9]
+    train(again, model, killed, PLAN)
     for name in ("model.safetensors", "config.json", "report.json"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
 
@@ -232,12 +227,12 @@ def test_published_dialogues(model: TorchTarget, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[]", "no answer in it"),
+        ("[]", "contains no answer"),
         ("{", "line 1: not JSON"),
         ('[{"a": 1}]', "entry 1: neither conversations nor prefix"),
         ('[{"conversations": [{"from": "moon", "value": "x"}]}]', "a turn needs from and value"),
         ('[{"conversations": 7}]', "a turn needs from and value"),
-        ('{"prefix": [1], "tokens": ["a"]}', "are no list of ids"),
+        ('{"prefix": [1], "tokens": ["a"]}', "are not token ids"),
     ],
 )
 def test_bad_files_are_one_line(
@@ -251,7 +246,7 @@ def test_bad_files_are_one_line(
 
 
 def test_what_it_refuses(model: TorchTarget, tiny: Any, tmp_path: Path) -> None:
-    with pytest.raises(SampleError, match="1 answers: two or more are needed"):
+    with pytest.raises(SampleError, match="1 answers: at least two are needed"):
         train([TrainingText([1], [2])], model, tmp_path)
     with pytest.raises(SampleError, match="token 9999: made with another tokenizer"):
         train([TrainingText([1], [9999])] * 2, model, tmp_path)

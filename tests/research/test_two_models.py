@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +48,30 @@ def twins(pair: ModelPair) -> ModelPair:
     return replace(pair, little=pair.big)
 
 
+LONGEST = 14  # tokens that the oracle writes
+
+
+@cache
 @torch.inference_mode()
-def alone(pair: ModelPair, prompt: str, count: int, request: Request) -> tuple[list[int], str]:
-    """The oracle: the big model, one prompt, no cache, no padding, a token a pass."""
+def oracle(pair: ModelPair, prompt: str, request: Request) -> list[int]:
+    """The big model, one prompt, no cache, no padding, one token per pass; up to an end token."""
     row = pair.tokenizer.encode(prompt)
     start = len(row)
-    while len(row) - start < count:
+    while len(row) - start < LONGEST:
         logits = pair.big(input_ids=torch.tensor([row])).logits[0, -1].float()
         token = choose(logits, len(row), request)
         if token in pair.tokenizer.eos:
-            return row[start:], "eos"
+            break
         row.append(token)
-    return row[start:], "length"
+    return row[start:]
+
+
+def alone(pair: ModelPair, prompt: str, count: int, request: Request) -> tuple[list[int], str]:
+    """What the big model writes without a little one, and why it ends."""
+    assert count <= LONGEST
+    key = request if request.temperature > 0 else Request("complete")
+    tokens = oracle(replace(pair, little=None), prompt, key)
+    return tokens[:count], "length" if len(tokens) >= count else "eos"
 
 
 @settings(max_examples=12)

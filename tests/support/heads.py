@@ -92,6 +92,20 @@ sys.stdout = Stops(sys.stdout)
 """
 
 
+class Killed(BaseException):
+    """Stands for a killed process: nothing in the code under test handles it."""
+
+
+def kill_at(line: str) -> Callable[[str], None]:
+    """A report function that ends a training once a line with `line` in it is reported."""
+
+    def report(text: str) -> None:
+        if line in text:
+            raise Killed
+
+    return report
+
+
 def killed_at(code: str, line: str, folder: Path, **more: str) -> list[str]:
     """Run Python `code` until it prints something with `line` in it, then kill it; its lines.
     `more`: of its environment."""

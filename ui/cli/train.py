@@ -193,11 +193,11 @@ def _edits(file: Path, test: tuple[str, ...]) -> tuple[list[Edit], list[Edit]]:
 
 def _questions(file: Path) -> list[str]:
     """The questions in a file. Raises Failure."""
-    from engine.research.train.recycling_weights import QuestionError, read_questions
+    from engine.research.train.sample_file import SampleError, read_questions
 
     try:
         return read_questions(file)
-    except QuestionError as error:
+    except SampleError as error:
         raise Failure(USAGE, str(error)) from error
 
 

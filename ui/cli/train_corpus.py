@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     """Make the corpus and write it."""
     from engine.config import DEFAULT_MODEL
     from engine.drafting.methods import datastore
-    from engine.research.train.datastore import BadPrompts, prompts
+    from engine.research.train.sample_file import SampleError, read_questions
     from ui.cli.train import unwritable
 
     model = args.model or DEFAULT_MODEL
@@ -79,8 +79,8 @@ def run(args: argparse.Namespace) -> int:
         if not folder.is_dir():
             raise Failure(USAGE, f"{folder}: not a folder: name the folder of the texts")
     try:
-        questions = prompts(args.prompts) if args.prompts else []
-    except BadPrompts as error:
+        questions = read_questions(args.prompts) if args.prompts else []
+    except SampleError as error:
         raise Failure(USAGE, str(error)) from error
     tokenizer = load_tokenizer(model)
     documents = [*_texts(args, tokenizer), *_answers(args, questions, model, tokenizer)]

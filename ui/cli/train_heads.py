@@ -184,13 +184,12 @@ def _errors_as_failure() -> Iterator[None]:
     from engine.drafting.methods.head_checkpoint import CheckpointError
     from engine.model.hf_model import UnsupportedModel
     from engine.research.train.loop import StateError
-    from engine.research.train.recycling_weights import QuestionError
     from engine.research.train.sample_file import SampleError
     from engine.weights import WeightsError
 
     try:
         yield
-    except (SampleError, QuestionError, StateError, PairError, CheckpointError) as error:
+    except (SampleError, StateError, PairError, CheckpointError) as error:
         raise Failure(USAGE, str(error)) from error
     except (UnsupportedModel, WeightsError) as error:
         raise Failure(NO_MODEL, str(error)) from error
@@ -277,7 +276,7 @@ def _samples(args: argparse.Namespace, draft: TorchTarget, tokenizer: Tokenizer)
     questions = [] if texts and args.questions is None else _questions(args.questions)
     target, reading = _load(args.model)
     check_pair(args.model, reading, args.draft_model, tokenizer)
-    length = args.length or acceptance_data.LENGTH
+    length = args.length or acceptance_data.MAX_ANSWER_TOKENS
     found: list[Sample] = []
     if questions:
         file = args.out / "samples.jsonl"
@@ -293,7 +292,7 @@ def _samples(args: argparse.Namespace, draft: TorchTarget, tokenizer: Tokenizer)
 
 def _questions(file: Path | None) -> list[str]:
     import engine.research.train
-    from engine.research.train.recycling_weights import read_questions
+    from engine.research.train.sample_file import read_questions
 
     return read_questions(file or Path(engine.research.train.__file__).with_name("questions.jsonl"))
 

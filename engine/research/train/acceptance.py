@@ -1,20 +1,19 @@
-"""Trains SpecDec++'s acceptance head on a frozen draft model.
+"""Trains SpecDec++'s acceptance head on a frozen draft model (Huang et al., arXiv 2405.19715).
 
-A sample's tokens are mixed from what the model wrote (a share `mixing`) and what the draft model
-drew, once; the draft model reads the mixture, and the head learns from its hidden state at each
-drawn token how likely that token is accepted. Refusals are rarer, so they weigh `weight` times as
-much, and the head then says less than it knows (the stop rule takes it as it is); for the report
-that weight is undone. All hidden states are computed before, since the draft model does not change.
+A sample's tokens are mixed once from the target's answer (a share `mixing`) and the draft model's
+own tokens. The draft model reads the mixture, and the head learns to predict from the hidden state
+at each draft token how likely that token is to be accepted. Rejections are rarer, so they weigh
+`weight` times as much; the head then underestimates acceptance, which the stopping rule expects and
+the report corrects. Hidden states are computed in advance, since the draft model is frozen.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,23 +22,23 @@ from engine.drafting.methods.head_checkpoint import write_atomically
 from engine.drafting.methods.specdec import LAYERS, AcceptanceHead
 from engine.research.train import plot
 from engine.research.train.acceptance_data import Sample
-from engine.research.train.loop import Curve, Plan, fit, generator, shuffled_order
+from engine.research.train.loop import Plan, fit, generator, shuffled_order, write_report
 from engine.research.train.sample_file import SampleError
 from engine.research.train.teacher_forcing import hidden_states
 
 if TYPE_CHECKING:
     from engine.model.torch_target import TorchTarget
 
-PLAN = Plan(epochs=10, batch=64, rate=1e-4, warmup=0.03)  # small data: faster than as published
+PLAN = Plan(epochs=10, batch=64, rate=1e-4, warmup=0.03)  # a higher rate than published: less data
 MIXING, WEIGHT = 0.15, 6.0  # as published
 BINS = 10
-HELD_OUT = 0.1  # of the samples, each for choosing weights and for the report
+HELD_OUT_SHARE = 0.1  # of the samples, for validation and for testing each
 Report = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class AcceptanceLessons:
-    """Hidden states [rows, width] and how likely the tokens at their places are accepted."""
+    """Hidden states [rows, width], and P(accepted) of their tokens [rows]."""
 
     states: Tensor
     labels: Tensor
@@ -47,8 +46,8 @@ class AcceptanceLessons:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How good beliefs are: mean KL from the truth (nats), expected calibration error, and bins of
-    (from, mean belief, mean truth, tokens)."""
+    """Quality of predicted probabilities: mean KL divergence from the truth in nats, expected
+    calibration error, and bins of (lower bound, mean prediction, mean truth, tokens)."""
 
     kl: float
     ece: float
@@ -58,7 +57,7 @@ class Calibration:
 def mix_tokens(
     sample: Sample, mixing: float, noise: torch.Generator
 ) -> tuple[list[int], list[bool]]:
-    """The tokens to read behind the prefix, and which of them the draft model drew."""
+    """The tokens to read after the prefix, and which of them are the draft model's."""
     keep = (torch.rand(len(sample.tokens), generator=noise) < mixing).tolist()
     pairs = zip(sample.tokens, sample.draft, keep, strict=True)
     return [written if kept else drawn for written, drawn, kept in pairs], [not k for k in keep]
@@ -71,7 +70,7 @@ def lessons(
     seed: int = 0,
     report: Report = lambda line: None,
 ) -> AcceptanceLessons:
-    """All places of drawn tokens."""
+    """The states and labels of all draft tokens."""
     states, labels = [torch.empty(0, draft.model.width)], [torch.empty(0)]
     for number, sample in enumerate(samples):
         tokens, drawn = mix_tokens(sample, mixing, generator(seed, number))
@@ -88,17 +87,17 @@ def lessons(
 
 
 def weighted_loss(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
-    """Cross entropy of (refused, accepted) logits [rows, 2] beside soft labels [rows], in which
-    refusals count `weight` times."""
+    """Cross entropy of (rejected, accepted) logits [rows, 2] with soft labels [rows], in which
+    rejections count `weight` times."""
     said = logits.log_softmax(-1)
-    refused, accepted = weight * (1 - labels), labels
-    total = -(refused * said[:, 0] + accepted * said[:, 1]).sum()
-    return total / (refused.sum() + accepted.sum())
+    rejected, accepted = weight * (1 - labels), labels
+    total = -(rejected * said[:, 0] + accepted * said[:, 1]).sum()
+    return total / (rejected.sum() + accepted.sum())
 
 
-def calibration(beliefs: Tensor, labels: Tensor) -> Calibration:
-    """Of probabilities [rows] beside soft labels [rows]."""
-    said = beliefs.double().clamp(1e-12, 1 - 1e-12)
+def calibration(predictions: Tensor, labels: Tensor) -> Calibration:
+    """Compare probabilities [rows] with soft labels [rows]."""
+    said = predictions.double().clamp(1e-12, 1 - 1e-12)
     true = labels.double()
     cross = -(true * said.log() + (1 - true) * (1 - said).log())
     entropy = -(torch.xlogy(true, true) + torch.xlogy(1 - true, 1 - true))
@@ -108,23 +107,23 @@ def calibration(beliefs: Tensor, labels: Tensor) -> Calibration:
         here = places == n
         count = int(here.sum())
         if count:
-            believed, found = float(said[here].mean()), float(true[here].mean())
-            bins.append((n / BINS, believed, found, count))
-            error += abs(believed - found) * count
+            predicted, found = float(said[here].mean()), float(true[here].mean())
+            bins.append((n / BINS, predicted, found, count))
+            error += abs(predicted - found) * count
     return Calibration(float((cross - entropy).mean()), error / max(len(true), 1), tuple(bins))
 
 
-def undo_weight(beliefs: Tensor, weight: float) -> Tensor:
-    """What a head would say that was trained with weight 1."""
-    said = beliefs.double()
+def undo_weight(predictions: Tensor, weight: float) -> Tensor:
+    """The predictions of a head trained with weight 1."""
+    said = predictions.double()
     return weight * said / (weight * said + 1 - said)
 
 
 def split(samples: list[Sample], seed: int) -> tuple[list[Sample], list[Sample], list[Sample]]:
-    """To train on, to choose the weights by, to report on. BadSamples where there are too few."""
+    """Training, validation and test samples. Raises SampleError if there are too few."""
     if len(samples) < 3:
-        raise SampleError(f"{len(samples)} answers: three or more are needed: give more questions")
-    out = max(1, round(len(samples) * HELD_OUT))
+        raise SampleError(f"{len(samples)} answers: at least three are needed: give more questions")
+    out = max(1, round(len(samples) * HELD_OUT_SHARE))
     shuffled = [samples[n] for n in shuffled_order(len(samples), seed, 0)]
     return shuffled[2 * out :], shuffled[:out], shuffled[out : 2 * out]
 
@@ -140,13 +139,13 @@ def train(
     weight: float = WEIGHT,
     report: Report = lambda line: None,
 ) -> AcceptanceHead:
-    """A head in `folder`, with report.json, loss.svg and reliability.svg. A killed training goes
-    on; the same samples, settings and seed give the same weights."""
+    """Train a head and save it to `folder` with report.json, loss.svg and reliability.svg.
+    Interrupted trainings resume; equal samples, settings and seed give equal weights."""
     parts = [lessons(part, draft, mixing, plan.seed, report) for part in split(samples, plan.seed)]
-    for part, name in zip(parts, ("training", "choosing", "testing"), strict=True):
+    for part, name in zip(parts, ("training", "validation", "testing"), strict=True):
         if not len(part.labels):
-            raise SampleError(f"no drafted tokens for {name}: give more answers, or mix in less")
-    taught, choosing, testing = parts
+            raise SampleError(f"no drafted tokens for {name}: give more answers, or lower --mixing")
+    taught, validation, testing = parts
     head = untrained_head(draft.model.width, layers, tied, plan.seed)
     untrained = calibration(head.accepted(testing.states), testing.labels)
     before = weighted_loss(head(testing.states), testing.labels, weight)
@@ -157,7 +156,7 @@ def train(
 
     def score() -> float:
         with torch.no_grad():
-            return float(weighted_loss(head(choosing.states), choosing.labels, weight))
+            return float(weighted_loss(head(validation.states), validation.labels, weight))
 
     about = sha256(taught.states.numpy().tobytes() + taught.labels.numpy().tobytes()).hexdigest()
     work = folder / "work"
@@ -178,7 +177,8 @@ def train(
         "ece": found.ece,
         "bins": found.bins,
     }
-    write_report(folder, curve, plan, record)
+    write_report(folder, plan, curve, record)
+    write_reliability(folder, found.bins)
     report(
         f"held out: KL {found.kl:.4f} (untrained {untrained.kl:.4f}, always the mean "
         f"{mean.kl:.4f}), calibration error {found.ece:.3f}"
@@ -187,7 +187,7 @@ def train(
 
 
 def untrained_head(width: int, layers: int, tied: bool, seed: int) -> AcceptanceHead:
-    """An untrained head, the same one for the same seed."""
+    """A randomly initialised head; equal seeds give equal heads."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AcceptanceHead(width, layers, tied).eval()
@@ -195,22 +195,18 @@ def untrained_head(width: int, layers: int, tied: bool, seed: int) -> Acceptance
 
 @torch.no_grad()
 def start_at_the_mean(head: AcceptanceHead, labels: Tensor, weight: float) -> None:
-    """Let it say of every state what is best without looking: a few thousand tokens cannot make up
-    for what chance says of large states (KL 0.71 where this ends at 0.28 and the mean has 0.32)."""
+    """Initialise the output layer to predict the mean for every state. A few thousand tokens cannot
+    correct a random initialisation (KL 0.71, against 0.28 this way and 0.32 for the mean alone)."""
     mean = labels.mean().clamp(0.01, 0.99)
     head.out.weight.zero_()
     head.out.bias.copy_(torch.stack((weight * (1 - mean), mean)).log())
 
 
-def write_report(folder: Path, curve: Curve, plan: Plan, record: dict[str, Any]) -> None:
-    """report.json and two plots beside the head."""
-    record = {
-        "plan": asdict(plan), "losses": curve.losses, "held_out": curve.scores,
-        "kept_epoch": curve.best + 1, **record,
-    }  # fmt: skip
-    write_atomically(folder / "report.json", (json.dumps(record, indent=2) + "\n").encode())
-    write_atomically(folder / "loss.svg", plot.losses(curve).encode())
-    diagram = {"perfect": [(0.0, 0.0), (1.0, 1.0)],
-               "the head": [(said, true) for _, said, true, _ in record["bins"]]}  # fmt: skip
-    title = "share accepted, by what the head says (weight undone)"
+def write_reliability(folder: Path, bins: tuple[tuple[float, float, float, int], ...]) -> None:
+    """Write reliability.svg."""
+    diagram = {
+        "perfect": [(0.0, 0.0), (1.0, 1.0)],
+        "the head": [(predicted, true) for _, predicted, true, _ in bins],
+    }
+    title = "share accepted, by predicted probability (weight corrected)"
     write_atomically(folder / "reliability.svg", plot.draw(title, diagram).encode())

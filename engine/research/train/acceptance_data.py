@@ -1,8 +1,8 @@
-"""What an acceptance head learns from: which of a draft model's tokens a model would accept.
+"""Training data of acceptance heads: which of a draft model's tokens the target would accept.
 
-SpecDec++'s four steps: the model answers questions, sampled; the draft model is led along each
-answer and draws its own next token at every place; both say how likely that token is; the share of
-these is its probability of being accepted.
+The four steps of SpecDec++ (Huang et al., 2024, arXiv 2405.19715): the target answers questions,
+sampled; the draft model is teacher-forced along each answer and draws its own next token at every
+position; both models score that token; the ratio of the scores is its acceptance probability.
 """
 
 from __future__ import annotations
@@ -18,32 +18,29 @@ import torch
 
 from engine.drafting.draft_length import AdaptiveLength
 from engine.drafting.draft_model import draft_model
-from engine.generate import Generation, generate
-from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
-from engine.records import Request
 from engine.research.train.loop import generator
 from engine.research.train.sample_file import SampleError, read_records, resume_samples
-from engine.research.train.self_distill import TrainingText
+from engine.research.train.self_distill import TrainingText, answer_question
 from engine.research.train.teacher_forcing import forced_rows
 
 if TYPE_CHECKING:
     from engine.model.torch_target import TorchTarget
 
-LENGTH = 128  # tokens of an answer; 512 as published
+MAX_ANSWER_TOKENS = 128  # 512 as published
 Report = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Sample:
-    """One answer. The published files have the same names, and lists as text."""
+    """One answer, with the published field names. Published files store the lists as JSON text."""
 
     prefix: list[int]
-    tokens: list[int]  # what the model wrote
-    draft: list[int]  # at each place, what the draft model would have
-    p_acc: list[float]  # and how likely that is accepted
-    log_q: list[float]  # by the draft model
-    log_p: list[float]  # by the model
+    tokens: list[int]  # the target's answer
+    draft: list[int]  # the draft model's token at each position
+    p_acc: list[float]  # P(draft token is accepted)
+    log_q: list[float]  # log probability of the draft token by the draft model
+    log_p: list[float]  # and by the target
 
 
 def make(
@@ -52,21 +49,23 @@ def make(
     draft: TorchTarget,
     tokenizer: Tokenizer,
     file: Path,
-    length: int = LENGTH,
+    length: int = MAX_ANSWER_TOKENS,
     seed: int = 0,
     report: Report = lambda line: None,
 ) -> list[Sample]:
-    """A sample for each question that has an answer; those in `file` are not made again."""
-    start = {
+    """A sample for each question with a non-empty answer, resuming from `file`."""
+    header = {
         "questions": questions, "length": length, "seed": seed, "model": model.folder.name,
         "draft": draft.folder.name,
     }  # fmt: skip
 
     def make_one(number: int) -> dict[str, Any]:
-        return asdict(one(questions[number], model, draft, tokenizer, length, seed + number))
+        return asdict(
+            make_sample(questions[number], model, draft, tokenizer, length, seed + number)
+        )
 
     known = (
-        Sample(**each) for each in resume_samples(file, start, len(questions), make_one, report)
+        Sample(**each) for each in resume_samples(file, header, len(questions), make_one, report)
     )
     return [sample for sample in known if sample.tokens]
 
@@ -79,9 +78,9 @@ def along(
     seed: int = 0,
     report: Report = lambda line: None,
 ) -> list[Sample]:
-    """The same along texts that neither model wrote: steps two to four."""
+    """Samples along given texts, which neither model wrote: steps two to four."""
     known = sha256(json.dumps([asdict(text) for text in texts]).encode()).hexdigest()
-    start = {
+    header = {
         "questions": [], "texts": known, "seed": seed, "model": model.folder.name,
         "draft": draft.folder.name,
     }  # fmt: skip
@@ -90,11 +89,11 @@ def along(
         text = texts[number]
         return asdict(label(text.prefix, text.tokens, model, draft, generator(seed, number)))
 
-    made = resume_samples(file, start, len(texts), make_one, report, "text")
+    made = resume_samples(file, header, len(texts), make_one, report, "text")
     return [Sample(**each) for each in made]
 
 
-def one(
+def make_sample(
     question: str,
     model: TorchTarget,
     draft: TorchTarget,
@@ -102,15 +101,17 @@ def one(
     length: int,
     seed: int,
 ) -> Sample:
-    """All four steps for one question."""
-    messages = ({"role": "user", "content": question},)
-    request = Request("chat", messages=messages, max_tokens=length, temperature=1.0, seed=seed)
-    prompt = prompt_of(request, tokenizer)
-    answer = Generation(request, prompt, tokenizer, model.context)
-    drafter = draft_model(draft, AdaptiveLength())  # the same answer, perhaps sooner
-    for _ in generate(answer, model, drafter):
-        pass
-    return label(prompt.ids, answer.output, model, draft, generator(seed, 0))
+    """Steps one to four for one question."""
+    answer = answer_question(
+        question,
+        model,
+        tokenizer,
+        draft_model(draft, AdaptiveLength()),  # affects only the speed
+        max_tokens=length,
+        temperature=1.0,
+        seed=seed,
+    )
+    return label(answer.prefix, answer.tokens, model, draft, generator(seed, 0))
 
 
 def label(
@@ -120,7 +121,7 @@ def label(
     draft: TorchTarget,
     noise: torch.Generator,
 ) -> Sample:
-    """Steps two to four: what the draft model draws along an answer, and how that is accepted."""
+    """Steps two to four: draw the draft model's tokens along an answer, and score them."""
     text, first = [*prefix, *tokens][:-1], len(prefix) - 1
     drawn: list[int] = []
     log_q: list[float] = []
@@ -143,11 +144,10 @@ def label(
 
 
 def load_samples(file: Path) -> list[Sample]:
-    """Samples of a file: JSON lines, or a published list of them, whose lists may be text.
-    BadSamples names what is wrong."""
+    """Load samples from JSON lines, or from a published JSON list. Raises SampleError."""
     found = [_sample(where, record) for where, record in read_records(file)]
     if not found:
-        raise SampleError(f"{file}: no samples in it: make some with --questions")
+        raise SampleError(f"{file}: contains no samples: make some with --questions")
     return found
 
 
@@ -161,10 +161,12 @@ def _sample(where: str, record: Any) -> Sample:
                 raise TypeError(name)
             values[name] = [kind(each) for each in found]
         except (ValueError, TypeError):
-            raise SampleError(f"{where}: {name} is no list of numbers: leave it out") from None
+            raise SampleError(
+                f"{where}: {name} is not a list of numbers: remove the record"
+            ) from None
     count = len(values["tokens"])
     if not values["prefix"] or len(values["draft"]) != count or len(values["p_acc"]) != count:
-        raise SampleError(f"{where}: tokens, draft and p_acc differ in length: leave it out")
+        raise SampleError(f"{where}: tokens, draft and p_acc differ in length: remove the record")
     if not all(0 <= each <= 1 for each in values["p_acc"]):
-        raise SampleError(f"{where}: a p_acc is not between 0 and 1: leave it out")
+        raise SampleError(f"{where}: p_acc must be between 0 and 1: remove the record")
     return Sample(**values, log_q=[], log_p=[])

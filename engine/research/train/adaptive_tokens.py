@@ -1,10 +1,10 @@
-"""Trains SDSAT's adaptive tokens: embeddings behind which a frozen model says what comes later.
+"""Trains SDSAT's adaptive tokens: embeddings behind which a frozen model predicts later tokens.
 
-Block-mask training. Behind a text stand blocks of slots, each cut into it at some token r: slot i
-has the position r + i, looks at the text up to r and at the earlier slots of its block, and shall
-say token r + 1 + i. The text looks at no block and nothing but these embeddings is learnt, so what
-the model says of a text stays bit for bit what it was. The objective is reconstructed: the authors
-published no training, and theirs changes the model.
+Block-mask training. Blocks of slots follow a text, each attached to a token r: slot i has position
+r + i, attends to the text up to r and to the earlier slots of its block, and learns to predict
+token r + 1 + i. The text attends to no block and only these embeddings are trained, so the model's
+own outputs stay bit-identical. The objective is a reconstruction of Liu et al. (2024, arXiv
+2403.18647): the authors' training code is not published, and theirs changes the model.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.drafting.methods import sdsat
-from engine.drafting.methods.head_checkpoint import CheckpointError, write_atomically
-from engine.research.train import plot
-from engine.research.train.loop import Plan, fit, generator, shuffled_order
+from engine.drafting.methods.head_checkpoint import CheckpointError
+from engine.research.train.loop import Plan, fit, generator, shuffled_order, write_report
 from engine.research.train.sample_file import Report, SampleError
 from engine.research.train.self_distill import TrainingText
 
@@ -30,22 +29,22 @@ if TYPE_CHECKING:
     from engine.model.torch_target import TorchTarget
 
 PLAN = Plan(epochs=4, batch=2, rate=1e-2, warmup=0.1)
-BLOCKS_PER_TEXT = 16  # cuts of a text at each step
+BLOCKS_PER_TEXT = 16  # drawn at each step
 MAX_TEXT_TOKENS = 1024
 HELD_OUT_SHARE = 0.1
 
 
 @dataclass(slots=True)
 class SlotBlocks:
-    """What slots behind a text read and say. All are [blocks, slots]."""
+    """Inputs and labels of the slots behind a text."""
 
-    positions: Tensor
-    labels: Tensor  # -100 behind the end of the text
+    positions: Tensor  # [blocks, slots]
+    labels: Tensor  # [blocks, slots], -100 beyond the end of the text
     mask: Tensor  # bool [blocks * slots, text + blocks * slots]
 
 
 def slot_blocks(count: int, cuts: list[int], slots: int, tokens: list[int]) -> SlotBlocks:
-    """For a text of `count` tokens; each cut is the index of the last token that a block sees."""
+    """Blocks for a text of `count` tokens; `cuts`: index of the last token each block sees."""
     step = torch.arange(1, slots + 1)
     positions = torch.tensor(cuts)[:, None] + step
     wanted = positions + 1
@@ -59,20 +58,20 @@ def slot_blocks(count: int, cuts: list[int], slots: int, tokens: list[int]) -> S
 
 
 class SlotEmbeddings(nn.Module):
-    """The embeddings: [tokens, width]. Where there are fewer than slots, the last one is repeated,
-    and positions tell slots apart."""
+    """The trained embeddings [tokens, width]. If there are fewer than slots, the last one is
+    repeated and only positions differ."""
 
     def __init__(self, start: Tensor) -> None:
         super().__init__()
         self.embedding = nn.Parameter(start.clone())
 
     def rows(self, count: int) -> Tensor:
-        """Of the first `count` slots."""
+        """The embeddings of the first `count` slots."""
         return self.embedding[torch.arange(count).clamp(max=len(self.embedding) - 1)]
 
 
 class FrozenModel:
-    """The frozen model as transformers runs it, since gradients pass through it."""
+    """The frozen model run by transformers, through which gradients pass."""
 
     def __init__(self, folder: Path) -> None:
         from transformers import AutoModelForCausalLM
@@ -87,13 +86,14 @@ class FrozenModel:
         self.width: int = model.config.hidden_size
 
     def start(self, count: int, seed: int) -> Tensor:
-        """Untrained embeddings: the mean word, and a little noise to tell them apart."""
+        """Initial embeddings: the mean of the vocabulary, plus noise to tell them apart."""
         words: Tensor = self.model.get_input_embeddings().weight
         noise = torch.randn(count, self.width, generator=generator(seed, 0))
         return words.mean(0) + 0.1 * words.std() * noise
 
-    def say(self, tokens: list[int], found: SlotBlocks, slots: Tensor) -> Tensor:
-        """Logits [blocks * slots, vocabulary] of the slots, whose embeddings are [slots, width]."""
+    def logits(self, tokens: list[int], found: SlotBlocks, slots: Tensor) -> Tensor:
+        """Logits [blocks * slots, vocabulary] of slots with the embeddings `slots` [slots,
+        width]."""
         from transformers import DynamicCache
 
         cache = DynamicCache()
@@ -112,7 +112,7 @@ class FrozenModel:
 
 
 def draw_cuts(text: TrainingText, count: int, noise: torch.Generator) -> list[int]:
-    """Where blocks are cut in: tokens behind which at least two of the answer's stand."""
+    """Draw `count` cuts, each followed by at least two tokens of the answer."""
     first, last = len(text.prefix) - 1, len(text.prefix) + len(text.tokens) - 3
     if last < first:
         return []
@@ -121,27 +121,27 @@ def draw_cuts(text: TrainingText, count: int, noise: torch.Generator) -> list[in
 
 
 def loss_of(
-    reader: FrozenModel, text: TrainingText, slots: SlotEmbeddings, count: int, cuts: list[int]
+    model: FrozenModel, text: TrainingText, slots: SlotEmbeddings, count: int, cuts: list[int]
 ) -> Tensor:
-    """Mean cross entropy of all slots that have a label."""
+    """Mean cross entropy of all labelled slots."""
     tokens = [*text.prefix, *text.tokens]
     found = slot_blocks(len(tokens), cuts, count, tokens)
-    said = reader.say(tokens, found, slots.rows(count))
+    said = model.logits(tokens, found, slots.rows(count))
     return F.cross_entropy(said, found.labels.flatten())
 
 
 @torch.no_grad()
 def accuracy(
-    reader: FrozenModel, texts: list[TrainingText], slots: SlotEmbeddings, count: int
+    model: FrozenModel, texts: list[TrainingText], slots: SlotEmbeddings, count: int
 ) -> list[float]:
-    """Of each slot: the share of places where its first token is the one that came."""
+    """Top-1 accuracy of each slot."""
     hits, places = torch.zeros(count), torch.zeros(count)
     for text in texts:
         cuts = draw_cuts(text, BLOCKS_PER_TEXT, generator(0, 0))
         if cuts:
             tokens = [*text.prefix, *text.tokens]
             found = slot_blocks(len(tokens), cuts, count, tokens)
-            said = reader.say(tokens, found, slots.rows(count)).argmax(-1).view(-1, count)
+            said = model.logits(tokens, found, slots.rows(count)).argmax(-1).view(-1, count)
             hits += (said == found.labels).sum(0)
             places += (found.labels >= 0).sum(0)
     return (hits / places.clamp(min=1)).tolist()
@@ -149,62 +149,61 @@ def accuracy(
 
 def train(
     texts: list[TrainingText],
-    model: TorchTarget,
+    target: TorchTarget,
     folder: Path,
     plan: Plan = PLAN,
     slots: int = sdsat.SLOTS,
     tokens: int = sdsat.SLOTS,
     report: Report = lambda line: None,
 ) -> Tensor:
-    """`tokens` adaptive tokens for drafts of `slots`, in `folder`, with report.json and loss.svg. A
-    killed training goes on; the same texts, plan and seed give the same embeddings."""
-    if not hasattr(model.model, "embedding"):
+    """Train `tokens` adaptive tokens for drafts of `slots` and save them to `folder` with
+    report.json and loss.svg. Interrupted trainings resume; equal texts, plan and seed give equal
+    embeddings."""
+    if not hasattr(target.model, "embedding"):
         raise CheckpointError(
-            f"{model.folder.name}: adaptive tokens are for models of Llama's family only: choose "
-            "such a model"
+            f"{target.folder.name}: adaptive tokens support the Llama family only: choose such "
+            "a model"
         )
-    limit = min(MAX_TEXT_TOKENS, model.context) - slots
+    limit = min(MAX_TEXT_TOKENS, target.context) - slots
     texts = [TrainingText(one.prefix, one.tokens[: limit - len(one.prefix)]) for one in texts]
     texts = [one for one in texts if draw_cuts(one, 1, generator(0, 0))]
     if len(texts) < 2:
-        raise SampleError(f"{len(texts)} answers: two or more are needed: give more questions")
+        raise SampleError(f"{len(texts)} answers: at least two are needed: give more questions")
     highest = max(max(*one.prefix, *one.tokens) for one in texts)
-    if highest >= model.vocab:
-        raise SampleError(f"token {highest}: made with another tokenizer: make them again")
-    reader = FrozenModel(model.folder)
+    if highest >= target.vocab:
+        raise SampleError(f"token {highest}: made with another tokenizer: make the samples again")
+    model = FrozenModel(target.folder)
     out = max(1, round(len(texts) * HELD_OUT_SHARE))
     shuffled = [texts[n] for n in shuffled_order(len(texts), plan.seed, 0)]
     held, taught = shuffled[:out], shuffled[out:]
-    learnt = SlotEmbeddings(reader.start(tokens, plan.seed))
-    before = accuracy(reader, held, learnt, slots)
+    learnt = SlotEmbeddings(model.start(tokens, plan.seed))
+    before = accuracy(model, held, learnt, slots)
 
     def score() -> float:
         with torch.no_grad():
             cut = [(one, draw_cuts(one, BLOCKS_PER_TEXT, generator(0, 0))) for one in held]
-            each = [float(loss_of(reader, one, learnt, slots, cuts)) for one, cuts in cut]
+            each = [float(loss_of(model, one, learnt, slots, cuts)) for one, cuts in cut]
             return sum(each) / len(each)
 
     untrained = score()
 
     def loss(samples: list[int], noise: torch.Generator) -> Tensor:
         parts = [
-            loss_of(reader, taught[n], learnt, slots, draw_cuts(taught[n], BLOCKS_PER_TEXT, noise))
+            loss_of(model, taught[n], learnt, slots, draw_cuts(taught[n], BLOCKS_PER_TEXT, noise))
             for n in samples
         ]
         return torch.stack(parts).mean()
 
     about = sha256(json.dumps([asdict(one) for one in taught]).encode()).hexdigest()
     curve = fit(learnt, len(taught), loss, score, plan, folder / "work", about, report)
-    after = accuracy(reader, held, learnt, slots)
+    after = accuracy(model, held, learnt, slots)
     found = learnt.embedding.detach()
-    sdsat.save(folder, found, model.folder)
+    sdsat.save(folder, found, target.folder)
     record = {
-        "plan": asdict(plan), "losses": curve.losses, "held_out": curve.scores,
-        "kept_epoch": curve.best + 1, "loss": score(), "loss_untrained": untrained,
+        "loss": score(), "loss_untrained": untrained,
         "accuracy": after, "accuracy_untrained": before,
     }  # fmt: skip
-    write_atomically(folder / "report.json", (json.dumps(record, indent=2) + "\n").encode())
-    write_atomically(folder / "loss.svg", plot.losses(curve).encode())
+    write_report(folder, plan, curve, record)
     shares = " ".join(f"{share:.1%}" for share in after)
-    report(f"held out: slots are right in {shares} (untrained, the first: {before[0]:.1%})")
+    report(f"held out: accuracy by slot {shares} (untrained, first slot: {before[0]:.1%})")
     return found

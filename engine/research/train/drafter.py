@@ -1,7 +1,7 @@
-"""Fits the drafter's weights on recorded edits: teacher-forced, one update for each token.
+"""Fits the default drafter's weights on recorded edits, teacher-forced, one update per token.
 
-AdaGrad on -log P(token), over answers in random order, in a few rounds; the last one is slower.
-Whole files and hunks have weights of their own. Nothing is learnt from prompts or from a model.
+AdaGrad on -log P(token) over the answers in random order, for a few epochs, the last one with a
+lower rate. Whole files and hunks get separate weights. No prompts and no model are involved.
 """
 
 from __future__ import annotations
@@ -23,26 +23,29 @@ from engine.research.train.edit_records import Edit, Replay, other_files, replay
 from index.workspace.workspace import Workspace
 
 EPOCHS = 3
-LEARNING_RATE, FINAL_LEARNING_RATE = 0.1, 0.04  # of the first rounds, of the last
-INITIAL_SQUARES = (0.01, 100.0)  # AdaGrad's sums at the start: hashed features learn slowly
-MAX_FILE_TOKENS = WORKSPACE_QUERY.width  # tokens at most that other files offer at each place
+LEARNING_RATE, FINAL_LEARNING_RATE = 0.1, 0.04
+INITIAL_SQUARES = (0.01, 100.0)  # of AdaGrad: plain features, hashed ones (which learn slowly)
+MAX_FILE_TOKENS = WORKSPACE_QUERY.width  # candidates from other files per position
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class EditLesson:
-    """One recorded answer, ready to be gone through again and again."""
+    """One recorded answer, prepared for replay."""
 
     expected: NDArray[np.int32]
     start: int
     output: NDArray[np.int32]
-    files: NDArray[np.int32]  # [tokens, WIDTH]: what other files say follows, -1: no more
+    files: NDArray[
+        np.int32
+    ]  # [tokens, MAX_FILE_TOKENS]: continuations in other files, padded with -1
     probs: NDArray[np.float32]
-    matches: NDArray[np.int32]  # [tokens]: tokens that agree
+    matches: NDArray[np.int32]  # [tokens]: matching tokens before each position
 
 
 def lessons(found: list[Replay], tokenizer: Tokenizer) -> Iterator[EditLesson]:
-    """With what the step's other files, as they were before, say at each token."""
+    """Prepare replays. The other files of the same step, as they were before it, are queried at
+    each token."""
     files = other_files(found)
     groups: dict[tuple[str, str], list[Replay]] = defaultdict(list)
     for replay in found:
@@ -57,7 +60,7 @@ def lessons(found: list[Replay], tokenizer: Tokenizer) -> Iterator[EditLesson]:
 
 
 def lesson(replay: Replay, workspace: Workspace) -> EditLesson:
-    """One answer beside the other files in `workspace`."""
+    """Prepare one replay with the other files in `workspace`."""
     output = np.array(replay.output, np.int32)
     files = np.full((len(output), MAX_FILE_TOKENS), -1, np.int32)
     probs = np.zeros((len(output), MAX_FILE_TOKENS), np.float32)
@@ -81,7 +84,7 @@ def fit(
     report: Report = lambda line: None,
     rounds: int = EPOCHS,
 ) -> Weights:
-    """Weights that expect these answers; `before` stands before each. The same every time."""
+    """Fit weights on these answers, each preceded by the tokens `before`. Deterministic."""
     weights = Weights()
     weights.reset(*INITIAL_SQUARES)
     order = list(range(len(found)))
@@ -103,7 +106,7 @@ def go_through(
     before: NDArray[np.int32],
     rate: float = 0.0,
 ) -> float:
-    """Once through an answer; its bits. At rate 0 nothing is learnt."""
+    """Replay an answer and learn from it. Returns its cost in bits. Rate 0 only scores."""
     drafter = Drafter(vocabulary, ngram, weights)
     drafter.begin(one.expected, one.start, before)
     return drafter.fit(one.output, rate, one.files, one.probs, one.matches)
@@ -117,7 +120,7 @@ def train(
     report: Report = lambda line: None,
     rounds: int = EPOCHS,
 ) -> dict[WeightKind, Weights]:
-    """Weights for whole files and for hunks, from the same edits."""
+    """Fit weights for whole files and for hunks on the same edits."""
     before = line_start(tokenizer)
     made: dict[WeightKind, Weights] = {}
     for kind in WEIGHT_KINDS:
@@ -129,12 +132,12 @@ def train(
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How well answers that were left out of training are expected."""
+    """Cross-entropy of held-out answers."""
 
     package: str
     kind: WeightKind
     tokens: int
-    bits: list[float]  # a token, by each of the weights compared
+    bits: list[float]  # per token, for each set of weights
 
 
 def score(
@@ -144,7 +147,7 @@ def score(
     ngram: Ngram,
     rivals: list[dict[WeightKind, Weights]],
 ) -> Iterator[Score]:
-    """Of each package and kind, under each of the weights; nothing is learnt."""
+    """Score each package and kind with each set of weights."""
     before = line_start(tokenizer)
     for package in sorted({edit.package for edit in edits}):
         chosen = [edit for edit in edits if edit.package == package]
@@ -158,12 +161,12 @@ def score(
 
 
 def line_start(tokenizer: Tokenizer) -> NDArray[np.int32]:
-    """What stands before each answer: the end of a line."""
+    """The tokens before each answer: a line end."""
     return np.array(tokenizer.encode("\n"), np.int32)
 
 
 def token_count(found: list[EditLesson]) -> int:
-    """Tokens of the answers."""
+    """Total tokens of the answers."""
     return sum(len(one.output) for one in found)
 
 

@@ -1,15 +1,15 @@
-"""Trains EAGLE's head on a frozen model: to continue its hidden states, and so its tokens.
+"""Trains EAGLE's draft head on a frozen model (Li et al., 2024, arXiv 2401.15077).
 
-Row i reads the model's state at token i, with some noise, and token i + 1; it shall give the state
-at token i + 1 (smooth L1) and, through the model's own head, the distribution there (cross
-entropy, a tenth). Rows count where token i is the assistant's. States are computed once.
+Row i reads the model's hidden state at token i, with noise, and token i + 1. It learns the state at
+token i + 1 (smooth L1 loss) and, through the model's own LM head, the distribution there (cross
+entropy, weight 0.1). Only rows of the assistant's tokens count. Hidden states are computed once.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,9 @@ from torch import Tensor
 
 from engine.drafting.methods.eagle import embed
 from engine.drafting.methods.eagle_head import EagleHead, shape_of, untrained_head
-from engine.drafting.methods.head_checkpoint import CheckpointError, write_atomically
+from engine.drafting.methods.head_checkpoint import CheckpointError
 from engine.model.llama import Weights
-from engine.research.train import plot
-from engine.research.train.loop import Plan, fit, shuffled_order
+from engine.research.train.loop import Plan, fit, shuffled_order, write_report
 from engine.research.train.sample_file import SampleError
 from engine.research.train.self_distill import TrainingText
 from engine.research.train.teacher_forcing import hidden_states
@@ -31,43 +30,45 @@ from engine.research.train.teacher_forcing import hidden_states
 if TYPE_CHECKING:
     from engine.model.torch_target import TorchTarget
 
-# Published: rate 3e-5, batch 4, 20 epochs of 68,000 dialogues, 2000 steps to warm up
+# Published: rate 3e-5, batch 4, 20 epochs of 68,000 dialogues, 2000 warmup steps.
 PLAN = Plan(epochs=8, batch=4, rate=5e-4, warmup=0.1, betas=(0.9, 0.95), clip=0.5)
 STATE_WEIGHT, TOKEN_WEIGHT = 1.0, 0.1
-NOISE, NOISE_TOKENS = 0.2, 512  # uniform, of this width at this many tokens, less for longer texts
+NOISE, NOISE_TOKENS = 0.2, 512  # width of uniform noise at this text length; inverse to the length
 MAX_TEXT_TOKENS = 2048
-REPORT_DEPTH = 5  # tokens in a row that the report follows a head's own guesses, as published
+REPORT_DEPTH = 5  # tokens drafted in sequence for the report, as published
 HELD_OUT_SHARE = 0.1
 Report = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class EagleLesson:
-    """One text: rows 0 .. n - 2 are read, rows 1 .. n - 1 are what they shall give."""
+    """One text: rows 0 .. n - 2 are the inputs, rows 1 .. n - 1 the targets."""
 
     tokens: list[int]
-    states: Tensor  # [n, width], of the model
-    counts: Tensor  # bool [n - 1]: rows whose own token is the assistant's
+    states: Tensor  # [n, width]: the model's hidden states
+    counts: Tensor  # bool [n - 1]: rows of the assistant's tokens
 
 
 def lesson(text: TrainingText, model: TorchTarget) -> EagleLesson:
-    """BadSamples where it is of another tokenizer."""
+    """Raises SampleError if the text is of another tokenizer."""
     tokens = [*text.prefix, *text.tokens][: min(MAX_TEXT_TOKENS, model.context)]
     if max(tokens) >= model.vocab:
-        raise SampleError(f"token {max(tokens)}: made with another tokenizer: make them again")
+        raise SampleError(
+            f"token {max(tokens)}: made with another tokenizer: make the samples again"
+        )
     counts = torch.arange(len(tokens) - 1) >= len(text.prefix)
     return EagleLesson(tokens, hidden_states(model, tokens), counts)
 
 
 class FrozenModel:
-    """What is used of the model: its embedding, and its head as a plain matrix."""
+    """The parts of the model that are used: its embedding, and its LM head as a matrix."""
 
     def __init__(self, model: TorchTarget) -> None:
-        """CheckpointError for a model of another kind than Llama's family."""
+        """Raises CheckpointError unless the model is of the Llama family."""
         if not hasattr(model.model, "embedding"):
             raise CheckpointError(
-                f"{model.folder.name}: EAGLE heads continue models of Llama's family only: "
-                "choose such a model"
+                f"{model.folder.name}: EAGLE heads support the Llama family only: choose such "
+                "a model"
             )
         self.model = model
         weights = Weights(model.folder)
@@ -82,14 +83,14 @@ class FrozenModel:
 def predict_states(
     head: EagleHead, one: EagleLesson, frozen: FrozenModel, noise: Tensor | None = None
 ) -> Tensor:
-    """The states that the head gives behind every row: [n - 1, width]."""
+    """The hidden states [n - 1, width] that the head predicts."""
     return _read(head, one, frozen, noise)[0]
 
 
 def _read(
     head: EagleHead, one: EagleLesson, frozen: FrozenModel, noise: Tensor | None = None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The same, and the cache with all rows."""
+    """The same, and the cache of all rows."""
     count = len(one.tokens) - 1
     states = one.states[:-1] if noise is None else one.states[:-1] + noise
     mask = torch.ones(count, count, dtype=torch.bool).tril()
@@ -99,7 +100,7 @@ def _read(
 
 
 def losses(found: Tensor, truth: Tensor, frozen: FrozenModel) -> Tensor:
-    """Of each row: found and truth are states [rows, width]."""
+    """Loss per row of predicted and true states [rows, width]."""
     apart = F.smooth_l1_loss(found, truth, reduction="none").mean(-1)
     with torch.no_grad():
         wanted = frozen.logits(truth).softmax(-1)
@@ -113,7 +114,7 @@ def loss_of(
     frozen: FrozenModel,
     noise: torch.Generator | None = None,
 ) -> Tensor:
-    """The mean over all rows that count."""
+    """Mean loss over all rows that count."""
     total, rows = torch.zeros(()), 0
     for one in part:
         spread = None
@@ -130,7 +131,7 @@ def loss_of(
 def accuracy(
     head: EagleHead, part: list[EagleLesson], frozen: FrozenModel, most: int = 3
 ) -> list[float]:
-    """Share of rows where the model's likeliest token is among the head's 1, 2 ... `most` first."""
+    """Top-1 to top-`most` accuracy: how often the head's first tokens include the model's first."""
     hits, rows = torch.zeros(most), 0
     for one in part:
         found = frozen.logits(predict_states(head, one, frozen)[one.counts]).topk(most).indices
@@ -144,17 +145,20 @@ def accuracy(
 def chain_accuracy(
     head: EagleHead, part: list[EagleLesson], frozen: FrozenModel, most: int = REPORT_DEPTH
 ) -> list[float]:
-    """Share of places where the head's own first 1, 2 ... `most` tokens, each read behind the state
-    that it gave itself, are all the model's likeliest. A place counts as long as the text goes on
-    with those, too."""
+    """Share of positions where a greedy draft's first 1, 2 ... `most` tokens all equal the model's
+    own, the head reading its own predicted states. A position counts as long as the text continues
+    with the model's tokens, too."""
     hits, tried = torch.zeros(most), torch.zeros(most)
     for one in part:
         out, past = _read(head, one, frozen)
         ids, wanted = torch.tensor(one.tokens), frozen.logits(one.states).argmax(-1)
-        places = one.counts.nonzero()[:, 0]  # rows that are continued
-        states, owners = out[places], places[:0]  # owners: whose the rows behind the text's are
+        places = one.counts.nonzero()[:, 0]  # rows to continue
+        states, owners = (
+            out[places],
+            places[:0],
+        )  # owners: the position that each drafted row belongs to
         for step in range(most):
-            at = places + step + 1  # of the true state whose token is guessed
+            at = places + step + 1  # row of the true state to compare with
             known = at < len(ids)
             if step:
                 known &= ids[at.clamp(max=len(ids) - 1)] == wanted[at - 1]
@@ -184,10 +188,10 @@ def train(
     plan: Plan = PLAN,
     report: Report = lambda line: None,
 ) -> EagleHead:
-    """A head in `folder`, with report.json and loss.svg. A killed training goes on; the same texts,
-    plan and seed give the same weights."""
+    """Train a head and save it to `folder` with report.json and loss.svg. Interrupted trainings
+    resume; equal texts, plan and seed give equal weights."""
     if len(texts) < 2:
-        raise SampleError(f"{len(texts)} answers: two or more are needed: give more questions")
+        raise SampleError(f"{len(texts)} answers: at least two are needed: give more questions")
     frozen = FrozenModel(model)
     lessons = []
     for number, text in enumerate(texts, 1):
@@ -211,17 +215,15 @@ def train(
     curve = fit(head, len(taught), loss, score, plan, folder / "work", about.hexdigest(), report)
     after, row = accuracy(head, held, frozen), chain_accuracy(head, held, frozen)
     head.save(folder, model.folder)
-    record: dict[str, Any] = {
-        "plan": asdict(plan), "losses": curve.losses, "held_out": curve.scores,
-        "kept_epoch": curve.best + 1, "tokens": sum(int(one.counts.sum()) for one in taught),
+    record = {
+        "tokens": sum(int(one.counts.sum()) for one in taught),
         "accuracy": after, "accuracy_untrained": before,
         "accuracy_in_a_row": row, "accuracy_in_a_row_untrained": row_before,
     }  # fmt: skip
-    write_atomically(folder / "report.json", (json.dumps(record, indent=2) + "\n").encode())
-    write_atomically(folder / "loss.svg", plot.losses(curve).encode())
+    write_report(folder, plan, curve, record)
     report(
-        f"held out: the model's first token is the head's first in {after[0]:.1%} "
-        f"(untrained {before[0]:.1%}), among its first three in {after[-1]:.1%}; {REPORT_DEPTH} in a row "
+        f"held out: top-1 accuracy {after[0]:.1%} (untrained {before[0]:.1%}), "
+        f"top-{len(after)} {after[-1]:.1%}; {REPORT_DEPTH} tokens in a row "
         f"are right in {row[-1]:.1%}"
     )
     return head

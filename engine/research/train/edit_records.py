@@ -1,9 +1,8 @@
-"""Recorded edits as tokens: what bench/replay/replay.py replays, and what weights are trained on.
+"""Recorded edits as tokens, for training and for `bench/replay`.
 
-A file of edits is JSONL: one record a line with `before` and `after`, the file's `path`, and the
-`package` with its `old_version` and `new_version`, which together are one step. In mode "file" the
+A file of edits has one JSON record per line with `before` and `after`, the file's `path`, and the
+`package` with `old_version` and `new_version`, which together name a step. In mode "file" the
 answer is the new file; in mode "hunk" it is the new lines of each hunk of the unified diff.
-No drafter and no model is known here.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ import numpy as np
 from index.workspace.token_cache import SPLIT_PROBE, Encoder
 
 Mode = Literal["file", "hunk"]
-CONTEXT_LINES = 3  # unchanged lines around a change that belong to its hunk
+CONTEXT_LINES = 3  # unchanged lines around the changes of a hunk
 WORD_ENDS_LINE = re.compile(r"(?<=[0-9A-Za-z])(?=\n)")
 REQUIRED_FIELDS = ("before", "after", "path", "package", "old_version", "new_version")
 
 
 class EditError(ValueError):
-    """A file of edits that cannot be read; the message is one line: file, line number, remedy."""
+    """A file of edits cannot be read. The message is one line: file, line number, remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One record of the file, as text."""
+    """One record, as text."""
 
     id: str
     package: str
@@ -45,31 +44,31 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One answer to be drafted again, in tokens."""
+    """One answer to replay, in tokens."""
 
     id: str
     package: str
-    step: str  # "package old_version -> new_version": replays of one step see each other's files
+    step: str  # replays of one step see each other's old files
     path: str
     prediction: list[int]  # the old file
-    start: int  # where in it the answer starts to repeat it: 0, or the first token of the hunk
-    output: list[int]  # the new file, or the new lines of the hunk; never empty
+    start: int  # its token at which the answer starts: 0, or the hunk's first
+    output: list[int]  # the new file, or the hunk's new lines; never empty
     before: str = ""  # the old file's text
     whole: bool = False  # the output is the whole file
 
 
 def read(path: Path) -> list[Edit]:
-    """All edits of a file. BadEdits names the line that is wrong; OSError where it is not there."""
+    """All edits of a file. Raises EditError for invalid lines, or OSError."""
     edits = []
     try:
         lines = path.read_text("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise EditError(f"{path}: not UTF-8 (byte {error.start}): convert it") from None
+        raise EditError(f"{path}: not UTF-8 (byte {error.start}): convert the file") from None
     for number, line in enumerate(lines, 1):
         if line.strip():
             edits.append(_edit(f"{path}, line {number}", line))
     if not edits:
-        raise EditError(f"{path}: no edits in it: one JSON object a line is needed")
+        raise EditError(f"{path}: contains no edits: give one JSON object per line")
     return edits
 
 
@@ -77,18 +76,22 @@ def _edit(where: str, line: str) -> Edit:
     try:
         record: Any = json.loads(line)
     except ValueError:
-        raise EditError(f"{where}: not JSON: one object a line is needed") from None
+        raise EditError(f"{where}: not JSON: give one object per line") from None
     if not isinstance(record, dict):
-        raise EditError(f"{where}: not a JSON object: give it fields {', '.join(REQUIRED_FIELDS)}")
+        raise EditError(
+            f"{where}: not a JSON object: give it the fields {', '.join(REQUIRED_FIELDS)}"
+        )
     for name in REQUIRED_FIELDS:
         value = record.get(name)
         if not isinstance(value, str) or not value:
-            what = "is missing" if value is None else "is empty" if value == "" else "is no text"
-            raise EditError(f"{where}: {name!r} {what}: give it a text or leave the record out")
+            what = (
+                "is missing" if value is None else "is empty" if value == "" else "is not a string"
+            )
+            raise EditError(f"{where}: {name!r} {what}: give it a string or remove the record")
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise EditError(f"{where}: {name!r} has half a character: repair it") from None
+            raise EditError(f"{where}: {name!r} has a lone surrogate: repair it") from None
     before, after, path, package, old, new = (record[name] for name in REQUIRED_FIELDS)
     step = f"{package} {old} -> {new}"
     return Edit(str(record.get("id") or f"{step}: {path}"), package, step, path, before, after)
@@ -97,14 +100,14 @@ def _edit(where: str, line: str) -> Edit:
 def load(
     path: Path | str, mode: Mode, encoder: Encoder, package: str = "", limit: int = 0
 ) -> list[Replay]:
-    """The replays of a file's edits, in its order. `package`: only this one's; `limit`: of the
-    file's records at most so many, 0 for all."""
+    """The replays of a file's edits, in order. `package`: only this one's; `limit`: maximum number
+    of records, 0 for all."""
     edits = [edit for edit in read(Path(path)) if not package or edit.package == package]
     return replays(edits[: limit or None], mode, encoder)
 
 
 def replays(edits: list[Edit], mode: Mode, encoder: Encoder) -> list[Replay]:
-    """A replay for each edit, or for each of its hunks."""
+    """One replay per edit, or per hunk."""
     rows = [(edit, number, *one) for edit in edits for number, one in enumerate(cut(edit, mode))]
     pieces = Pieces(encoder, [text for row in rows for text in row[2:]])
     found = []
@@ -113,26 +116,18 @@ def replays(edits: list[Edit], mode: Mode, encoder: Encoder) -> list[Replay]:
         prediction = head + pieces.ids(old) + pieces.ids(rest)
         name = edit.id if mode == "file" else f"{edit.id}#{number}"
         step, path, before = edit.step, edit.path, edit.before
-        if output:  # a file that was emptied leaves nothing to be written
-            found.append(
-                Replay(
-                    name,
-                    edit.package,
-                    step,
-                    path,
-                    prediction,
-                    len(head),
-                    output,
-                    before,
-                    mode == "file",
-                )
-            )
+        if output:  # emptied files have nothing to replay
+            replay = Replay(
+                name, edit.package, step, path, prediction, len(head), output, before,
+                mode == "file",
+            )  # fmt: skip
+            found.append(replay)
     return found
 
 
 class Pieces:
-    """Texts in pieces that tokenizers split a text at in any case, each tokenised once: the hunks
-    of a file have most of theirs in common. Lists of ids share their ints."""
+    """Tokenises texts in pieces at places where tokenizers always split, each piece once: the hunks
+    of a file share most of theirs. Lists of ids share their ints."""
 
     def __init__(self, encoder: Encoder, texts: list[str]) -> None:
         *parts, whole = encoder.encode_batch([*SPLIT_PROBE, "".join(SPLIT_PROBE)])
@@ -149,15 +144,15 @@ class Pieces:
 
 
 def cut(edit: Edit, mode: Mode) -> list[tuple[str, str, str, str]]:
-    """For each answer: the old text above it, what it replaces, the old text below it; and it."""
+    """For each answer: the old text above it, the old text it replaces, the old text below it, and
+    the answer."""
     if mode == "file":
         return [("", edit.before, "", edit.after)]
     return list(hunks(edit.before, edit.after))
 
 
 def hunks(before: str, after: str) -> Iterator[tuple[str, str, str, str]]:
-    """Each hunk of a unified diff: the old text above it, its old lines, the old text below it, and
-    its new lines."""
+    """The same for each hunk of a unified diff."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT_LINES):
         (_, a, _, c, _), (_, _, b, _, d) = group[0], group[-1]
@@ -165,7 +160,7 @@ def hunks(before: str, after: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def other_files(replays: list[Replay]) -> dict[str, list[tuple[str, str]]]:
-    """By step: path and old text of its files. Whoever replays one of them leaves it out."""
+    """By step: path and old text of all its files, including the replayed one."""
     found: dict[str, dict[str, str]] = {}
     for replay in replays:
         found.setdefault(replay.step, {})[replay.path] = replay.before

@@ -1,8 +1,7 @@
-"""The training loop of every head: seeded batches, AdamW, checkpoints, early stop.
+"""The training loop of all heads: seeded batches, AdamW, checkpoints, early stopping, a report.
 
-The order of batches is a function of the seed alone and a checkpoint holds all that a step needs,
-so a training that was killed ends with the same weights as one that was not. What is learnt is
-handed in as a module and a loss; nothing here knows a model.
+The order of batches depends only on the seed, and a checkpoint holds everything the next step
+needs, so that an interrupted training ends with the same weights as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -20,18 +19,20 @@ import torch
 from torch import Tensor, nn
 
 from engine.drafting.methods.head_checkpoint import write_atomically
+from engine.research.train import plot
 
 Report = Callable[[str], None]
 STATE = "training.safetensors"
 
 
 class StateError(ValueError):
-    """A folder whose training is not the one asked for, or damaged; the message is one line."""
+    """A folder holds another training, or a damaged one. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train. `rate` rises over the share `warmup` of the steps and falls as a cosine."""
+    """Hyperparameters. The learning rate warms up over the share `warmup` of the steps, then decays
+    as a cosine."""
 
     epochs: int = 3
     batch: int = 32
@@ -39,16 +40,16 @@ class Plan:
     warmup: float = 0.03
     decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
-    clip: float = 0.0  # of each gradient's values; 0: none
-    patience: int = 2  # epochs without a better score before it ends
-    every: int = 100  # steps between checkpoints, beside each epoch's end
+    clip: float = 0.0  # limit of gradient values; 0: none
+    patience: int = 2  # epochs without improvement before stopping
+    every: int = 100  # steps between checkpoints, in addition to each epoch's end
     seed: int = 0
 
 
 @dataclass(slots=True)
 class Curve:
-    """What became of it: mean loss of each epoch, score (lower is better) of what was held out
-    after each, and which epoch's weights were kept."""
+    """The course of a training: per epoch the mean loss and the held-out score (lower is better),
+    and the epoch whose weights were kept."""
 
     losses: list[float]
     scores: list[float]
@@ -65,22 +66,22 @@ def fit(
     about: str = "",
     report: Report = lambda line: None,
 ) -> Curve:
-    """Train `module` on `count` samples, in place; it ends with the best epoch's weights.
+    """Train `module` in place on `count` samples; it ends with the best epoch's weights.
 
-    loss(samples, noise): of a batch, by their numbers; `noise` is seeded by the step.
-    score(): of what was held out. With `folder`, it goes on where a killed training of the same
-    plan and `about` (what the data are) stopped; OtherTraining where that was another one."""
-    torch.set_num_threads(os.cpu_count() or 1)  # a q8 model has set it to 1
+    loss(samples, noise): the loss of a batch of sample numbers; `noise` is seeded by the step.
+    score(): the held-out score. With `folder`, an interrupted training of the same plan and data
+    (described by `about`) is resumed; raises StateError if the folder holds another one."""
+    torch.set_num_threads(os.cpu_count() or 1)  # q8 models set it to 1
     weights = [one for one in module.parameters() if one.requires_grad]
     optimizer = torch.optim.AdamW(weights, plan.rate, plan.betas, weight_decay=plan.decay)
-    a_round = -(-count // plan.batch)
-    steps = a_round * plan.epochs
+    steps_per_epoch = -(-count // plan.batch)
+    steps = steps_per_epoch * plan.epochs
     state = TrainingState(folder, digest(plan, count, about, weights), weights, optimizer)
     step, curve, total = state.load()
     if step:
-        report(f"going on at step {step} of {steps}")
+        report(f"resuming at step {step} of {steps}")
     while step < steps and not is_stale(curve, plan.patience):
-        epoch, number = divmod(step, a_round)
+        epoch, number = divmod(step, steps_per_epoch)
         samples = shuffled_order(count, plan.seed, epoch)[
             number * plan.batch : (number + 1) * plan.batch
         ]
@@ -94,45 +95,45 @@ def fit(
             nn.utils.clip_grad_value_(weights, plan.clip)
         optimizer.step()
         step, total = step + 1, total + float(value.detach()) * len(samples)
-        if number + 1 == a_round:
+        if number + 1 == steps_per_epoch:
             module.eval()
             curve.losses.append(total / count)
             curve.scores.append(score())
             total = 0.0
             if curve.scores[-1] == min(curve.scores):
                 curve.best = epoch
-                state.keep()
-        if number + 1 == a_round or step % plan.every == 0:
+                state.keep_best()
+        if number + 1 == steps_per_epoch or step % plan.every == 0:
             state.save(step, curve, total)
-        if number + 1 == a_round:  # what was said is kept
+        if number + 1 == steps_per_epoch:  # after saving: what is reported is never lost
             report(
                 f"epoch {epoch + 1} of {plan.epochs}: loss {curve.losses[-1]:.4f}, "
                 f"held out {curve.scores[-1]:.4f}"
             )
     module.eval()
-    state.restore()
+    state.restore_best()
     return curve
 
 
 def is_stale(curve: Curve, patience: int) -> bool:
-    """Whether nothing got better for so many epochs."""
+    """Whether the score has not improved for `patience` epochs."""
     return bool(curve.scores) and len(curve.scores) - 1 - curve.best >= patience
 
 
 def shuffled_order(count: int, seed: int, epoch: int) -> list[int]:
-    """The samples of one epoch."""
+    """A permutation of `count` samples for an epoch."""
     found: list[int] = torch.randperm(count, generator=generator(seed, -1 - epoch)).tolist()
     return found
 
 
 def generator(seed: int, number: int) -> torch.Generator:
-    """Noise of its own for each (seed, number)."""
+    """A random generator derived from (seed, number)."""
     key = sha256(f"{seed} {number}".encode()).digest()[:7]
     return torch.Generator().manual_seed(int.from_bytes(key, "big"))
 
 
 def rate_factor(step: int, steps: int, warmup: float) -> float:
-    """The share of the full rate: up, then down as a cosine."""
+    """Factor of the learning rate: linear warmup, then cosine decay."""
     rising = max(1, round(steps * warmup))
     if step < rising:
         return (step + 1) / rising
@@ -140,15 +141,25 @@ def rate_factor(step: int, steps: int, warmup: float) -> float:
 
 
 def digest(plan: Plan, count: int, about: str, weights: Sequence[Tensor]) -> str:
-    """What makes a training this one and no other."""
+    """Identifies a training: plan, data and initial weights."""
     shapes = [list(one.shape) for one in weights]
     start = sha256(b"".join(one.detach().float().cpu().numpy().tobytes() for one in weights))
     parts = [asdict(plan), count, about, shapes, start.hexdigest()]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+def write_report(folder: Path, plan: Plan, curve: Curve, record: dict[str, Any]) -> None:
+    """Write report.json and loss.svg."""
+    report = {
+        "plan": asdict(plan), "losses": curve.losses, "held_out": curve.scores,
+        "kept_epoch": curve.best + 1, **record,
+    }  # fmt: skip
+    write_atomically(folder / "report.json", (json.dumps(report, indent=2) + "\n").encode())
+    write_atomically(folder / "loss.svg", plot.losses(curve).encode())
+
+
 class TrainingState:
-    """Everything the next step depends on, in one file; and the best weights so far."""
+    """The checkpoint of a training, and the best weights so far."""
 
     def __init__(
         self,
@@ -161,12 +172,12 @@ class TrainingState:
         self.digest, self.weights, self.optimizer = digest, weights, optimizer
         self.best: list[Tensor] = []
 
-    def keep(self) -> None:
-        """Remember the weights as they are."""
+    def keep_best(self) -> None:
+        """Remember the current weights as the best."""
         self.best = [one.detach().clone() for one in self.weights]
 
-    def restore(self) -> None:
-        """Take the remembered ones."""
+    def restore_best(self) -> None:
+        """Load the best weights."""
         with torch.no_grad():
             for one, best in zip(self.weights, self.best, strict=bool(self.best)):
                 one.copy_(best)
@@ -186,8 +197,8 @@ class TrainingState:
         write_atomically(self.file, save(tensors, {"draftline": json.dumps(note)}))
 
     def load(self) -> tuple[int, Curve, float]:
-        """Step, curve and the epoch's loss so far; from the start where nothing was saved.
-        OtherTraining for what was saved of another one, or is damaged."""
+        """Step, curve and the current epoch's loss so far; zeros if nothing was saved. Raises
+        StateError for another training's checkpoint, or a damaged one."""
         if self.file is None or not self.file.is_file():
             return 0, Curve([], []), 0.0
         from safetensors import SafetensorError
@@ -196,9 +207,7 @@ class TrainingState:
             return self._load(self.file)
         except (SafetensorError, KeyError, TypeError) as error:
             why = " ".join(str(error).split())
-            raise StateError(
-                f"{self.file}: damaged ({why}): remove it, and the training begins again"
-            ) from error
+            raise StateError(f"{self.file}: damaged ({why}): remove it to start again") from error
 
     def _load(self, path: Path) -> tuple[int, Curve, float]:
         from safetensors import safe_open
@@ -207,7 +216,7 @@ class TrainingState:
             note: dict[str, Any] = json.loads((file.metadata() or {})["draftline"])
             if note["digest"] != self.digest:
                 raise StateError(
-                    f"{path}: of a training with other data or settings: remove it, or name "
+                    f"{path}: from a training with other data or settings: remove it, or choose "
                     "another folder"
                 )
             with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A few lines in one small SVG: losses, and how reliable beliefs are. No more than that."""
+"""Small SVG line plots for training reports: losses and reliability diagrams."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Line = list[tuple[float, float]]
 
 
 def draw(title: str, lines: dict[str, Line]) -> str:
-    """Named lines over common axes."""
+    """A plot of named lines over common axes, as SVG."""
     points = [point for line in lines.values() for point in line] or [(0.0, 0.0)]
     xs, ys = [x for x, _ in points], [y for _, y in points]
     left, right, low, high = min(xs), max(xs), min(ys), max(ys)
 
-    def at(x: float, y: float) -> tuple[float, float]:
+    def pixel(x: float, y: float) -> tuple[float, float]:
         across = (x - left) / ((right - left) or 1) * (WIDTH - LEFT - RIGHT)
         up = (y - low) / ((high - low) or 1) * (HEIGHT - TOP - BOTTOM)
         return round(LEFT + across, 1), round(HEIGHT - BOTTOM - up, 1)
@@ -31,24 +31,26 @@ def draw(title: str, lines: dict[str, Line]) -> str:
         f'<text x="{LEFT}" y="20" font-size="14">{escape(title)}</text>',
     ]
     for x, y, anchor in ((left, low, "start"), (right, low, "end")):
-        place = at(x, y)[0]
+        place = pixel(x, y)[0]
         parts.append(f'<text x="{place}" y="{HEIGHT - 14}" text-anchor="{anchor}">{x:g}</text>')
     for y in (low, high):
-        parts.append(f'<text x="{LEFT - 8}" y="{at(left, y)[1]}" text-anchor="end">{y:.3g}</text>')
+        parts.append(
+            f'<text x="{LEFT - 8}" y="{pixel(left, y)[1]}" text-anchor="end">{y:.3g}</text>'
+        )
     for (name, line), colour in zip(lines.items(), COLOURS, strict=False):
-        path = " ".join("{},{}".format(*at(x, y)) for x, y in line)
+        path = " ".join("{},{}".format(*pixel(x, y)) for x, y in line)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
         for x, y in line:
-            parts.append('<circle cx="{}" cy="{}" r="2.5" fill="{}"/>'.format(*at(x, y), colour))
+            parts.append('<circle cx="{}" cy="{}" r="2.5" fill="{}"/>'.format(*pixel(x, y), colour))
         if line:
-            x, y = at(*line[-1])
+            x, y = pixel(*line[-1])
             label = f'<text x="{x + 8}" y="{y + 4}" fill="{colour}">{escape(name)}</text>'
             parts.append(label)
     return "\n".join([*parts, "</svg>\n"])
 
 
 def losses(curve: Curve) -> str:
-    """Of training and of what was held out, by epoch."""
+    """Training loss and held-out score by epoch."""
     epochs = [float(n + 1) for n in range(len(curve.losses))]
     lines = {"training": list(zip(epochs, curve.losses, strict=True)),
              "held out": list(zip(epochs, curve.scores, strict=True))}  # fmt: skip

@@ -1,17 +1,15 @@
-"""Fits what a model's own table of successors is worth, on that model's answers to questions.
+"""Fits the weights of the Token Recycling source on a model's answers to questions.
 
-The edits that the other weights are fitted on were written by people; what a model holds likely
-says nothing about them. So the model answers some questions plainly, once, with the rows of its
-logits; then its answers are gone through as they were written, the table filling on the way, and
-only the weights of that table are learnt.
+The other weights are fitted on edits made by people, which say nothing about what a model considers
+likely. Here the model answers some questions once, without speculation, and the logits are
+recorded; then its answers are replayed while the table fills up, and only the weights of that
+source learn.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,37 +20,32 @@ from engine.drafting._drafting import Drafter, Ngram, Recycling, Vocabulary, Wei
 from engine.drafting.drafter_weights import WEIGHT_KINDS
 from engine.drafting.methods.token_recycling import WIDTH
 from engine.drafting.next_token import WeightKind, join_with_borders
-from engine.generate import Generation, generate
-from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
-from engine.records import Draft, Request
+from engine.records import Draft
+from engine.research.train.self_distill import answer_question
 
 if TYPE_CHECKING:
     from engine.model.torch_target import TorchTarget
 
-MAX_ANSWER_TOKENS = 128  # tokens of an answer
+MAX_ANSWER_TOKENS = 128
 EPOCHS = 4
 LEARNING_RATE, FINAL_LEARNING_RATE = 0.1, 0.04
-INITIAL_SQUARE = 0.01  # AdaGrad's sums at the start
+INITIAL_SQUARE = 0.01  # of AdaGrad
 Report = Callable[[str], None]
-
-
-class QuestionError(ValueError):
-    """A file of questions that cannot be read; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """What a model wrote, and what it held likely at each token."""
+    """A model's answer with its most likely tokens at each position."""
 
     prompt: list[int]
     tokens: list[int]
     ids: NDArray[np.int32]  # [tokens, WIDTH], best first
-    logits: NDArray[np.float32]  # beside them
+    logits: NDArray[np.float32]  # of `ids`
 
 
 class LogitRecorder(NullDrafter):
-    """Drafts nothing and keeps what the model held likely."""
+    """Drafts nothing and records the most likely tokens."""
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
@@ -64,31 +57,6 @@ class LogitRecorder(NullDrafter):
             self.rows.append(scores.logits[0].float().topk(WIDTH))
 
 
-def read_questions(file: Path) -> list[str]:
-    """The questions of a JSONL file whose records have `turns` (the first is asked) or `prompt`.
-    BadQuestions with one line."""
-    try:
-        whole = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise QuestionError(f"{file}: unreadable: {why}: name a file of questions") from error
-    found = []
-    for number, line in enumerate(whole.splitlines(), 1):
-        try:
-            record = json.loads(line)
-            text = record["turns"][0] if "turns" in record else record["prompt"]
-        except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise QuestionError(
-                f"{file}, line {number}: {error!r}: a record has turns (a list) or prompt"
-            ) from error
-        if not isinstance(text, str) or not text.strip():
-            raise QuestionError(f"{file}, line {number}: the question is no text: leave it out")
-        found.append(text)
-    if not found:
-        raise QuestionError(f"{file}: no question in it: give some")
-    return found
-
-
 def ask(
     questions: list[str],
     target: TorchTarget,
@@ -96,21 +64,16 @@ def ask(
     report: Report = lambda line: None,
     length: int = MAX_ANSWER_TOKENS,
 ) -> list[RecordedAnswer]:
-    """The model's answers, greedily and plainly, `length` tokens at most each."""
+    """The model's greedy answers without speculation, up to `length` tokens each."""
     found = []
     for number, text in enumerate(questions, 1):
-        messages = ({"role": "user", "content": text},)
-        request = Request("chat", messages=messages, max_tokens=length)
-        prompt = prompt_of(request, tokenizer)
-        listener = LogitRecorder()
-        answer = Generation(request, prompt, tokenizer, target.context)
-        for _ in generate(answer, target, listener):
-            pass
-        tokens = answer.output
-        rows = listener.rows[: len(tokens)]
+        recorder = LogitRecorder()
+        answer = answer_question(text, target, tokenizer, recorder, max_tokens=length)
+        tokens = answer.tokens
+        rows = recorder.rows[: len(tokens)]
         ids = np.array([row.indices.tolist() for row in rows], np.int32).reshape(-1, WIDTH)
         logits = np.array([row.values.tolist() for row in rows], np.float32).reshape(-1, WIDTH)
-        found.append(RecordedAnswer(prompt.ids, tokens, ids, logits))
+        found.append(RecordedAnswer(answer.prefix, tokens, ids, logits))
         report(f"question {number} of {len(questions)}: {len(tokens)} tokens")
     return found
 
@@ -124,10 +87,10 @@ def fit(
     report: Report = lambda line: None,
     rounds: int = EPOCHS,
 ) -> None:
-    """Learn the table's own weights and no others, in place; a table has rows for `size` ids.
-    Both kinds of answers get the same ones."""
+    """Fit the weights of the recycling source in place, the same for both kinds of answers. `size`:
+    of the model's vocabulary."""
     learnt = weights["hunk"]
-    learnt.squares[:] = np.inf  # what is known of everything else stays
+    learnt.squares[:] = np.inf  # freezes all other weights
     for start, stop in Weights.recycling():
         learnt.squares[start:stop] = INITIAL_SQUARE
         learnt.values[start:stop] = 0
@@ -141,7 +104,7 @@ def fit(
 
 
 def keep(weights: dict[WeightKind, Weights], known: dict[WeightKind, Weights]) -> None:
-    """Take the table's weights over from others."""
+    """Copy the weights of the recycling source from `known`."""
     for kind in WEIGHT_KINDS:
         for start, stop in Weights.recycling():
             weights[kind].values[start:stop] = known["hunk"].values[start:stop]
@@ -155,7 +118,8 @@ def go_through(
     table: Recycling,
     rate: float = 0.0,
 ) -> float:
-    """Once through an answer as `NextToken` would draft it, filling the table; its bits."""
+    """Replay an answer as `NextTokenDrafter` would draft it, filling the table. Returns its cost in
+    bits."""
     expected, _ = join_with_borders([one.prompt])
     drafter = Drafter(vocabulary, ngram, weights)
     drafter.recycle(table)

@@ -1,6 +1,8 @@
-"""Samples in a file, one JSON object a line: made one by one, each kept once it is whole.
+"""Files of training records: JSON lines, or one JSON list.
 
-The first line says what they are made from; a file that was made from something else is refused.
+`resume_samples` generates samples one at a time and appends each to a file, so that an interrupted
+run continues where it stopped. The first line records what the samples are made from; a file made
+from something else is rejected.
 """
 
 from __future__ import annotations
@@ -14,23 +16,26 @@ from typing import Any
 from engine.records import RequestError
 
 Report = Callable[[str], None]
+QUESTION_FIELDS = ("turns", "prompt", "question", "instruction")
 
 
 class SampleError(ValueError):
-    """A file of samples that cannot be used; the message is one line."""
+    """A file of records cannot be used. The message is one line."""
 
 
 def resume_samples(
     file: Path,
-    start: dict[str, Any],
+    header: dict[str, Any],
     count: int,
     make: Callable[[int], dict[str, Any]],
     report: Report = lambda line: None,
-    what: str = "answer",
+    noun: str = "answer",
 ) -> Iterator[dict[str, Any]]:
-    """`count` samples by their numbers: read where they are there, else made and written. `start`
-    (what they are made from) has "questions" among its keys. `what` a sample is called."""
-    known = _resume(file, start)
+    """Yield `count` samples: those in `file`, then new ones from `make(number)`, which are
+    appended.
+
+    `header`: what the samples are made from; it has a key "questions". `noun`: for the report."""
+    known = _resume(file, header)
     yield from known
     with file.open("a", encoding="utf-8") as out:
         for number in range(len(known), count):
@@ -41,51 +46,81 @@ def resume_samples(
             out.write(json.dumps(sample) + "\n")
             out.flush()
             os.fsync(out.fileno())
-            report(f"{what} {number + 1} of {count}: {len(sample['tokens'])} tokens")
+            report(f"{noun} {number + 1} of {count}: {len(sample['tokens'])} tokens")
             yield sample
 
 
-def _resume(file: Path, start: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is whole in `file`; the rest of it is cut off."""
+def _resume(file: Path, header: dict[str, Any]) -> list[dict[str, Any]]:
+    """The complete samples in `file`; a partial last line is truncated."""
     file.parent.mkdir(parents=True, exist_ok=True)
     lines = file.read_bytes().split(b"\n")[:-1] if file.is_file() else []
-    head = json.dumps(start).encode()
+    head = json.dumps(header).encode()
     if not lines:
         file.write_bytes(head + b"\n")
         return []
     if lines[0] != head:
         raise SampleError(
-            f"{file}: made from other questions or models: remove it, or name another folder"
+            f"{file}: made from other questions or models: remove it, or choose another folder"
         )
     os.truncate(file, sum(len(line) + 1 for line in lines))
     try:
         return [json.loads(line) for line in lines[1:]]
     except ValueError as error:
-        raise SampleError(f"{file}: damaged ({error}): remove it, and it is made again") from error
+        raise SampleError(f"{file}: damaged ({error}): remove it to start again") from error
 
 
-def read_records(file: Path) -> Iterator[tuple[str, Any]]:
-    """(where, record) of a file of JSON lines, or of one JSON list; what `keep` wrote first is
-    left out. BadSamples names what is not there, or no JSON."""
+def read_records(file: Path, errors: str = "replace") -> Iterator[tuple[str, Any]]:
+    """Yield (location, record) for each record, without the header of `resume_samples`. `errors`:
+    how invalid UTF-8 is handled. Raises SampleError if the file cannot be read or parsed."""
     try:
-        text = file.read_text("utf-8", errors="replace")
-    except OSError as error:
-        raise SampleError(
-            f"{file}: unreadable: {error.strerror}: name a file of samples"
-        ) from error
-    found: list[Any] = []
+        text = file.read_text("utf-8", errors=errors)
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise SampleError(f"{file}: unreadable: {why}: give another file") from error
+    found: list[tuple[int, Any]] = []
     try:
-        whole = json.loads(text)
-        found, name = whole if isinstance(whole, list) else [whole], "entry"
-    except ValueError:
-        name = "line"
+        parsed = json.loads(text)
+        found = list(enumerate(parsed if isinstance(parsed, list) else [parsed], 1))
+        unit = "entry"
+    except (ValueError, RecursionError):
+        unit = "line"
         for number, line in enumerate(text.splitlines(), 1):
             try:
-                found.append(json.loads(line))
-            except ValueError:
+                if line.strip():
+                    found.append((number, json.loads(line)))
+            except (ValueError, RecursionError):
                 raise SampleError(
-                    f"{file}, line {number}: not JSON: one object a line, or one list"
+                    f"{file}, line {number}: not JSON: give one object per line, or one list"
                 ) from None
-    for number, record in enumerate(found, 1):
+    for number, record in found:
         if not (number == 1 and isinstance(record, dict) and "questions" in record):
-            yield f"{file}, {name} {number}", record
+            yield f"{file}, {unit} {number}", record
+
+
+def read_questions(file: Path) -> list[str]:
+    """The questions in a file whose records have `turns` (the first one is used), `prompt`,
+    `question` or `instruction` (with `input`, as Alpaca's). Raises SampleError."""
+    found = []
+    for where, record in read_records(file, errors="strict"):
+        question = _question(record)
+        if not question.strip():
+            names = ", ".join(QUESTION_FIELDS)
+            raise SampleError(f"{where}: no question: a record needs one of {names}")
+        found.append(question)
+    if not found:
+        raise SampleError(f"{file}: contains no question: give another file")
+    return found
+
+
+def _question(record: Any) -> str:
+    """The question of a record, or ""."""
+    if not isinstance(record, dict):
+        return ""
+    for name in QUESTION_FIELDS:
+        value = record.get(name)
+        if isinstance(value, list):
+            value = value[0] if value else ""
+        if isinstance(value, str) and value.strip():
+            more = record.get("input") if name == "instruction" else None
+            return f"{value}\n\n{more}" if isinstance(more, str) and more.strip() else value
+    return ""

@@ -1,7 +1,7 @@
-"""Texts that heads learn to continue: pieces of files, as of an installed library's sources.
+"""Training texts for heads from source files, such as an installed library's.
 
-What was written by people, while own_answers.py has what the model writes itself. Of each file a
-few pieces, drawn with a seed, so that a large folder is not read whole.
+A few chunks per file are drawn with a seed, so that a large folder is not read completely. The
+model's own answers come from `self_distill`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from engine.research.train.sample_file import Report, SampleError
 from engine.research.train.self_distill import TrainingText
 from index.workspace.file_filter import Skipped, load, walk
 
-CHUNKS, CHUNK_TOKENS = 100, 256  # pieces, and tokens of each
-MAX_CHUNKS_PER_FILE = 4  # pieces of one file at most
-PREFIX_FRACTION = 8  # a piece's first 1 / SHOWN is only read
+CHUNKS, CHUNK_TOKENS = 100, 256
+MAX_CHUNKS_PER_FILE = 4
+PREFIX_FRACTION = 8  # 1/8 of a chunk is its prefix, which is not learned
 
 
 def source_chunks(
@@ -27,33 +27,33 @@ def source_chunks(
     seed: int = 0,
     report: Report = lambda line: None,
 ) -> list[TrainingText]:
-    """At most `count`, of files that count as text, by git ignored ones too: libraries are often
-    installed where git looks away. BadSamples with one line where there are none."""
+    """Up to `count` chunks of text files, including git-ignored ones: libraries are often installed
+    in ignored folders. Raises SampleError if there are none."""
     try:
-        found = [file for folder in folders for file in walk(folder, gitignore=False)]
+        files = [file for folder in folders for file in walk(folder, gitignore=False)]
     except NotADirectoryError as error:
         raise SampleError(str(error)) from error
     texts: list[TrainingText] = []
     read = 0
-    for place in shuffled_order(len(found), seed, 0):
+    for number in shuffled_order(len(files), seed, 0):
         if len(texts) >= count:
             break
         try:
-            ids = tokenizer.encode(load(found[place])[0])
+            ids = tokenizer.encode(load(files[number])[0])
         except Skipped:
             continue
         starts = range(0, len(ids) - length // 2, length)
-        drawn = sorted(shuffled_order(len(starts), seed, place + 1)[:MAX_CHUNKS_PER_FILE])
+        drawn = sorted(shuffled_order(len(starts), seed, number + 1)[:MAX_CHUNKS_PER_FILE])
         texts += [_text(ids[starts[n] : starts[n] + length]) for n in drawn]
         read += bool(drawn)
     texts = texts[:count]
     if not texts:
         names = ", ".join(map(str, folders))
-        raise SampleError(f"{names}: no text of {length // 2} tokens or more in it: name others")
+        raise SampleError(f"{names}: no text of {length // 2} tokens or more: give another folder")
     report(f"{len(texts)} pieces of {read} files")
     return texts
 
 
 def _text(ids: list[int]) -> TrainingText:
-    shown = max(1, len(ids) // PREFIX_FRACTION)
-    return TrainingText(ids[:shown], ids[shown:])
+    prefix = max(1, len(ids) // PREFIX_FRACTION)
+    return TrainingText(ids[:prefix], ids[prefix:])

@@ -1,4 +1,4 @@
-"""What a frozen model says about a given text: logits and hidden states of its rows, in chunks."""
+"""Teacher forcing: a frozen model's logits and hidden states along a given text, in chunks."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from engine.records import Draft
 if TYPE_CHECKING:
     from engine.model.torch_target import TorchTarget
 
-CHUNK_ROWS = 64  # rows a pass: logits of 64 rows of 150,000 words take 40 MB
+CHUNK_ROWS = 64  # per pass: logits of 64 rows over a vocabulary of 150,000 take 40 MB
 
 
 def forced_rows(
     model: TorchTarget, ids: list[int], first: int = 0
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """For the rows from `first` on: (row, logits [rows, vocabulary], hidden [rows, width]). A row's
-    logits say what follows its token."""
+    logits predict the token after it."""
     model.begin(ids[: first + 1], len(ids) + 1)
     for _ in model.prefill(ids[: first + 1], len(ids) + 1):
         pass
     for start in range(first, len(ids), CHUNK_ROWS):
         chunk = ids[start : start + CHUNK_ROWS]
-        behind = Draft(chunk[1:], list(range(-1, len(chunk) - 2)))
-        scores = model.forward(chunk[0], behind, hidden=True)
-        model.keep(list(range(len(behind))))
+        rest = Draft(chunk[1:], list(range(-1, len(chunk) - 2)))
+        scores = model.forward(chunk[0], rest, hidden=True)
+        model.keep(list(range(len(rest))))
         yield start, scores.logits, scores.hidden
 
 
 def hidden_states(model: TorchTarget, ids: list[int], first: int = 0) -> Tensor:
-    """Hidden states [rows, width] of the rows from `first` on, in f32."""
+    """Hidden states [rows, width] of the rows from `first` on, float32."""
     found = [hidden.float().cpu() for _, _, hidden in forced_rows(model, ids, first)]
     return torch.cat(found).clone() if found else torch.empty(0, model.model.width)
