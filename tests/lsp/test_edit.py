@@ -15,6 +15,7 @@ from engine.editing import edits
 from engine.records import Done, Request
 from lsp_server import edit as editing
 from lsp_server.protocol.messages import EditParams, Identifier
+from lsp_server.protocol.protocol import Server
 from lsp_server.protocol.text_sync import Documents
 
 URI = "file:///app.py"
@@ -24,7 +25,8 @@ def run(
     monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Documents], object]
 ) -> editing.EditResult:
     """Edit "x=1" into "x=9"; `meanwhile` runs while the answer is aligned."""
-    documents = Documents()
+    server = Server("test", "1")
+    documents = server.documents
     documents.open(URI, "python", 1, "x=1\n")
 
     async def engine(slot: tuple[str, str]) -> None:
@@ -43,7 +45,6 @@ def run(
     session: Any = SimpleNamespace(
         documents=documents, shared_engine=shared, engine=engine, ask=ask
     )
-    server: Any = SimpleNamespace(documents=documents)
     params = EditParams(Identifier(URI, 1), "make it nine")
     return asyncio.run(editing.edit(server, session, params))
 
