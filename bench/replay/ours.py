@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.replay.peers import Ours
+from bench.replay.peers import DraftlineRule
 from engine.drafting._drafting import Ngram, Vocabulary, Weights
 from engine.drafting.drafter_weights import SHIPPED, load_weights
 from engine.drafting.next_token import WeightKind
@@ -23,7 +23,7 @@ from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.drafter import fit, lessons, line_start, token_count
 from engine.research.train.edit_records import Edit, replays
 
-# Halves of ../shared/data/release_edits.jsonl; of other files the halves by the alphabet.
+# The packages of the published results; other packages are halved alphabetically.
 FOLDS = (
     frozenset({"requests", "flask", "werkzeug", "click"}),
     frozenset({"jinja2", "attrs", "black", "rich"}),
@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 def halves(packages: list[str]) -> list[set[str]]:
-    """Two halves of the packages: each is replayed by weights that were fitted on the other."""
+    """Two halves of the packages; each is replayed with weights fitted on the other."""
     known = set(packages)
     if known <= FOLDS[0] | FOLDS[1] and all(known & fold for fold in FOLDS):
         return [known & fold for fold in FOLDS]
@@ -45,7 +45,7 @@ def halves(packages: list[str]) -> list[set[str]]:
     return [set(ordered[:middle]), set(ordered[middle:])]
 
 
-def ours(
+def draftline_rule(
     edits: list[Edit],
     folds: list[set[str]],
     kind: WeightKind,
@@ -53,22 +53,22 @@ def ours(
     library: StdlibNgram,
     weights: Path,
     say: Say,
-) -> Ours:
-    """`edits`: all of the file, of which each fold's weights are fitted."""
+) -> DraftlineRule:
+    """The rule with the weights of a file, or with weights fitted on each fold's complement."""
     for _ in library.build():
         pass
     words = vocabulary(tokenizer)
     if not folds:
-        return Ours(words, library, {"": load_weights(weights)})
+        return DraftlineRule(words, library, {"": load_weights(weights)})
     found: dict[str, dict[WeightKind, Weights]] = {}
     for tested in folds:
         some = [edit for edit in edits if edit.package not in tested]
-        one = fitted(some, kind, tokenizer, words, library.ngram, say)
+        one = fit_weights(some, kind, tokenizer, words, library.ngram, say)
         found |= {package: {kind: one} for package in tested}
-    return Ours(words, library, found)
+    return DraftlineRule(words, library, found)
 
 
-def fitted(
+def fit_weights(
     edits: list[Edit],
     kind: WeightKind,
     tokenizer: Tokenizer,
@@ -76,7 +76,7 @@ def fitted(
     ngram: Ngram,
     say: Say,
 ) -> Weights:
-    """As `draftline train drafter` fits one kind and writes it: in half precision."""
+    """Weights of one kind as `draftline train drafter` fits and saves them, in half precision."""
     names = ", ".join(sorted({edit.package for edit in edits}))
     found = list(lessons(replays(edits, kind, tokenizer), tokenizer))
     say(f"training on {names}: {len(found):,} answers, {token_count(found):,} tokens")
@@ -84,8 +84,8 @@ def fitted(
     return Weights(np.asarray(made.values, np.float16).astype(np.float32))
 
 
-def described(file: Path, packages: set[str]) -> str:
-    """Whose weights these are, and whether they were fitted on what is replayed."""
+def describe_weights(file: Path, packages: set[str]) -> str:
+    """A line that says which weights these are, and whether they were fitted on `packages`."""
     from safetensors import safe_open
 
     with safe_open(str(file), "numpy") as opened:

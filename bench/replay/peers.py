@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.replay.run import Rule, Seat
+from bench.replay.run import ReplaySetup, Rule
 from engine.drafting import DraftContext, Drafter, NullDrafter, chain
 from engine.drafting._drafting import Vocabulary, Weights
 from engine.drafting.drafter_weights import INITIAL_SQUARES
@@ -28,16 +28,16 @@ from engine.records import Draft
 from index._core import Automaton
 
 BORDER = -1  # between the prediction and the rest of a text
-WIDTH = 4  # bytes of a token
-LIMIT = 64  # tokens that a match may have at most
-BIAS = 5  # SAM-Decoding: a match in other files counts so much less than one in the text itself
-BRANCHES = 8  # SAM-Decoding: nodes under one parent
-LEAST = 0.1  # arctic: probability below which it drafts nothing
-FACTORS = (0, 4, 2, 1)  # drafts are at most so many times as long as their match; 0: any length
+TOKEN_BYTES = 4  # bytes of a token
+MAX_MATCH_TOKENS = 64  # of a match
+SAM_BIAS = 5  # SAM-Decoding: subtracted from the length of a match in other files
+SAM_BRANCHES = 8  # SAM-Decoding: children of a node
+ARCTIC_MIN_PROB = 0.1  # arctic: drafts nothing below this probability
+LENGTH_FACTORS = (0, 4, 2, 1)  # draft length over match length, at most; 0: unlimited
 
 
-class Text:
-    """Tokens as bytes, so that the first place of a run is found by bytes.find."""
+class SearchableText:
+    """Tokens as bytes, so that bytes.find locates a sequence."""
 
     def __init__(self, tokens: list[int]) -> None:
         self.tokens = tokens
@@ -48,38 +48,38 @@ class Text:
         self.bytes += array("i", tokens).tobytes()
 
     def find(self, run: list[int], stop: int | None = None, start: int = 0) -> int:
-        """Where `run` stands first, from the token `start` on and before `stop`; -1: nowhere."""
+        """The first position of `run` between the tokens `start` and `stop`; -1 if there is none."""
         what = array("i", run).tobytes()
-        end = len(self.bytes) if stop is None else stop * WIDTH
-        at = self.bytes.find(what, start * WIDTH, end)
-        while at % WIDTH and at >= 0:  # inside of tokens
+        end = len(self.bytes) if stop is None else stop * TOKEN_BYTES
+        at = self.bytes.find(what, start * TOKEN_BYTES, end)
+        while at % TOKEN_BYTES and at >= 0:  # not aligned to tokens
             at = self.bytes.find(what, at + 1, end)
-        return at // WIDTH
+        return at // TOKEN_BYTES
 
 
-class Copying(NullDrafter):
+class CopyRule(NullDrafter):
     """A rule over the prediction, a border, the prompt and the output so far."""
 
-    def __init__(self, seat: Seat) -> None:
-        self.seat = seat
-        self.text = Text([*seat.replay.prediction, BORDER, *seat.prompt])
+    def __init__(self, setup: ReplaySetup) -> None:
+        self.setup = setup
+        self.text = SearchableText([*setup.replay.prediction, BORDER, *setup.prompt])
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        tail = context.tail(LIMIT)
+        tail = context.tail(MAX_MATCH_TOKENS)
         return chain(self.run(tail, context.room), "copy")
 
     def run(self, tail: list[int], room: int) -> list[int]:
-        """At most `room` tokens that may follow."""
+        """At most `room` tokens that may follow the tail."""
         raise NotImplementedError
 
     def after(self, place: int, count: int) -> list[int]:
-        """So many tokens of the text from `place` on, up to the border."""
+        """At most `count` tokens of the text from `place` on, up to the border."""
         tokens = self.text.tokens[place : place + count]
         return tokens[: tokens.index(BORDER)] if BORDER in tokens else tokens
 
     def elsewhere(self, tail: list[int], count: int) -> list[int]:
-        """What follows the tail's longest match in other files, where it is newest."""
-        found = self.seat.workspace.match(tail, 1)
+        """The continuation of the tail's longest match in other files, the newest first."""
+        found = self.setup.workspace.match(tail, 1)
         return found[0].continuation(count).tolist() if found else []
 
     def observe(
@@ -88,58 +88,63 @@ class Copying(NullDrafter):
         self.text.extend(committed)
 
 
-class Lookup(Copying):
-    """The first place of the longest n-gram that ends the text; other files where there is none.
+class PromptLookupRule(CopyRule):
+    """Prompt lookup: the first occurrence of the longest n-gram that ends the text, else in other
+    files.
 
-    Prompt lookup takes 3 to 1 tokens and only places that have the whole draft after them; vLLM
-    takes 5 to 2 and any place."""
+    transformers' prompt lookup matches 3 to 1 tokens, only where the whole draft follows; vLLM
+    matches 5 to 2 tokens anywhere.
+    """
 
-    def __init__(self, seat: Seat, most: int, least: int, whole: bool) -> None:
-        super().__init__(seat)
+    def __init__(self, setup: ReplaySetup, most: int, least: int, whole: bool) -> None:
+        super().__init__(setup)
         self.most, self.least, self.whole = most, least, whole
 
     def run(self, tail: list[int], room: int) -> list[int]:
         size = len(self.text.tokens)
         for count in range(min(self.most, len(tail)), self.least - 1, -1):
-            stop = size - room if self.whole else size - 1  # where the n-gram may end at most
+            stop = size - room if self.whole else size - 1  # the last end of the n-gram
             place = self.text.find(tail[-count:], max(stop, 0))
             if place >= 0:
                 return self.after(place + count, room)
         return self.elsewhere(tail[-self.most :], room)
 
 
-class Sam(Copying):
-    """SAM-Decoding: after the longest match, as many tokens as `factor` x its length. In the text
-    a run, from its first or `last` place; in other files, where that is longer by BIAS, a tree."""
+class SamRule(CopyRule):
+    """SAM-Decoding (arXiv 2411.10666): `factor` times the length of the longest match.
 
-    def __init__(self, seat: Seat, last: bool, factor: int) -> None:
-        super().__init__(seat)
+    In the text itself it drafts a sequence, from the first or the last occurrence; where a match in
+    other files is longer by more than SAM_BIAS, a tree from these.
+    """
+
+    def __init__(self, setup: ReplaySetup, last: bool, factor: int) -> None:
+        super().__init__(setup)
         self.last, self.factor = last, factor
-        self.old = automaton(seat)
+        self.old = automaton(setup)
         self.new = Automaton()
         self.new.open()
-        self.new.extend(list(seat.prompt))
+        self.new.extend(list(setup.prompt))
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        tail = np.array(context.tail(LIMIT), np.int32)
+        tail = np.array(context.tail(MAX_MATCH_TOKENS), np.int32)
         length, place = self.match(tail)
-        others = self.seat.workspace.match(tail, 1, LIMIT)
-        bonus = others[0].length - BIAS if others else 0
+        others = self.setup.workspace.match(tail, 1, MAX_MATCH_TOKENS)
+        bonus = others[0].length - SAM_BIAS if others else 0
         if bonus > length:
-            tree = self.seat.workspace.tree(
-                tail, self.reach(bonus, context.room), BRANCHES, limit=LIMIT
+            tree = self.setup.workspace.tree(
+                tail, self.reach(bonus, context.room), SAM_BRANCHES, limit=MAX_MATCH_TOKENS
             )
             return draft_of(tree.tokens.tolist(), tree.parents.tolist(), tree.probs.tolist())
         return chain(self.after(place, self.reach(length, context.room)) if length else [], "copy")
 
     def match(self, tail: np.ndarray[Any, np.dtype[np.int32]]) -> tuple[int, int]:
-        """The longest match in the text, and what place follows it."""
-        old = self.old.match(tail, 1, LIMIT, followed=True)
-        new = self.new.match(tail, 1, LIMIT, followed=True)
+        """The length of the longest match in the text, and the position after it."""
+        old = self.old.match(tail, 1, MAX_MATCH_TOKENS, followed=True)
+        new = self.new.match(tail, 1, MAX_MATCH_TOKENS, followed=True)
         length = max(old.length, new.length)
         if not length:
             return 0, 0
-        border, run = len(self.seat.replay.prediction), tail[-length:].tolist()
+        border, run = len(self.setup.replay.prediction), tail[-length:].tolist()
         if self.last:
             is_new = new.length == length
             return length, border + 1 + int(new.ends[0]) if is_new else int(old.ends[0])
@@ -157,12 +162,12 @@ class Sam(Copying):
         self.new.extend(committed)
 
 
-def automaton(seat: Seat) -> Automaton:
-    """Over the prediction; nobody changes it."""
-    if "automaton" not in seat.made:
-        seat.made["automaton"] = Automaton()
-        seat.made["automaton"].add(seat.replay.prediction)
-    known: Automaton = seat.made["automaton"]
+def automaton(setup: ReplaySetup) -> Automaton:
+    """An automaton of the prediction, shared by the rules of a replay."""
+    if "automaton" not in setup.made:
+        setup.made["automaton"] = Automaton()
+        setup.made["automaton"].add(setup.replay.prediction)
+    known: Automaton = setup.made["automaton"]
     return known
 
 
@@ -170,28 +175,28 @@ def draft_of(tokens: list[int], parents: list[int], probs: list[float]) -> Draft
     return Draft(tokens, parents, probs, ["copy"] * len(tokens))
 
 
-class Arctic(NullDrafter):
-    """arctic-inference's suffix decoding: a tree over the prediction and the output so far, one
-    over other files; of their drafts the one with the higher score."""
+class ArcticRule(NullDrafter):
+    """arctic-inference's suffix decoding: of the drafts of two trees, one over the prediction and the
+    output so far, one over other files, the one with the higher score."""
 
-    def __init__(self, seat: Seat, factor: int, branches: bool) -> None:
-        self.factor, self.branches = float(factor or LIMIT), branches
+    def __init__(self, setup: ReplaySetup, factor: int, branches: bool) -> None:
+        self.factor, self.branches = float(factor or MAX_MATCH_TOKENS), branches
         new = importlib.import_module("arctic_inference.suffix_decoding._C").SuffixTree
-        if "arctic" not in seat.files.made:
-            seat.files.made["arctic"] = new(LIMIT)
-            for number, ids in enumerate(seat.files.ids()):
-                seat.files.made["arctic"].extend(number, ids)
-        if "arctic" not in seat.made:
-            seat.made["arctic"] = new(LIMIT)
-            seat.made["arctic"].extend(0, seat.replay.prediction)
+        if "arctic" not in setup.files.made:
+            setup.files.made["arctic"] = new(MAX_MATCH_TOKENS)
+            for number, ids in enumerate(setup.files.ids()):
+                setup.files.made["arctic"].extend(number, ids)
+        if "arctic" not in setup.made:
+            setup.made["arctic"] = new(MAX_MATCH_TOKENS)
+            setup.made["arctic"].extend(0, setup.replay.prediction)
         else:
-            seat.made["arctic"].remove(1)  # what the rule before has put out
-        self.tree, self.others = seat.made["arctic"], seat.files.made["arctic"]
-        self.tree.extend(1, list(seat.prompt))
+            setup.made["arctic"].remove(1)  # the previous rule's output
+        self.tree, self.others = setup.made["arctic"], setup.files.made["arctic"]
+        self.tree.extend(1, list(setup.prompt))
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
-        tail = np.array(context.tail(LIMIT), np.int32)
-        asked = (context.room, self.factor, 0.0, LEAST, self.branches)
+        tail = np.array(context.tail(MAX_MATCH_TOKENS), np.int32)
+        asked = (context.room, self.factor, 0.0, ARCTIC_MIN_PROB, self.branches)
         ours, theirs = (one.speculate_ndarray(tail, *asked) for one in (self.tree, self.others))
         best = ours if ours.score >= theirs.score else theirs
         return draft_of(best.token_ids, best.parents, best.probs)
@@ -202,15 +207,17 @@ class Arctic(NullDrafter):
         self.tree.extend(1, committed)
 
 
-class Bound(Copying):
-    """Knows the answer: the longest single copy from the text there is, and nothing wrong. The last
-    token is never drafted: it comes by itself."""
+class CopyBound(CopyRule):
+    """An upper bound: knowing the answer, drafts the longest correct copy from the text.
+
+    The last token is never drafted, since the model yields it.
+    """
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
         done = len(context.output)
-        ahead = self.seat.replay.output[done:-1][: context.room]
+        ahead = self.setup.replay.output[done:-1][: context.room]
         low, high = 0, len(ahead)
-        while low < high:  # what begins a copy is one, too
+        while low < high:  # a prefix of a copy is a copy
             middle = (low + high + 1) // 2
             if self.text.find(ahead[:middle]) >= 0:
                 low = middle
@@ -219,7 +226,7 @@ class Bound(Copying):
         return chain(ahead[:low], "future")
 
 
-class Linear(CostModel):
+class LinearCost(CostModel):
     """A pass costs 1 + beta x nodes."""
 
     def __init__(self, beta: float) -> None:
@@ -228,7 +235,7 @@ class Linear(CostModel):
         self._tables: dict[int, NDArray[np.float64]] = {}
 
     def table(self, context: int, most: int) -> NDArray[np.float64]:
-        if most not in self._tables:  # making it is no part of a step
+        if most not in self._tables:  # building the table is not part of a step
             self._tables[most] = 1.0 + self.beta * np.arange(most)
         return self._tables[most]
 
@@ -237,34 +244,34 @@ class Linear(CostModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
-    """The engine's drafter, as it is made for an edit. Nothing is remembered between answers."""
+class DraftlineRule:
+    """The engine's drafter as made for an edit, without memory between answers."""
 
     vocabulary: Vocabulary
     library: StdlibNgram
-    weights: dict[str, dict[WeightKind, Weights]]  # by package, "" for those that are not named
-    without: str = ""  # a part that is left out
+    weights: dict[str, dict[WeightKind, Weights]]  # by package; "" for all others
+    without: str = ""  # the part of the drafter to leave out
 
-    def __call__(self, seat: Seat) -> Drafter:
-        known = self.weights.get(seat.replay.package) or self.weights[""]
-        kind: WeightKind = "file" if seat.replay.whole else "hunk"
+    def __call__(self, setup: ReplaySetup) -> Drafter:
+        known = self.weights.get(setup.replay.package) or self.weights[""]
+        kind: WeightKind = "file" if setup.replay.whole else "hunk"
         fresh = Weights(known[kind].values)
         fresh.reset(*INITIAL_SQUARES)
         model = NextTokenModel(self.vocabulary, self.library, {kind: fresh})
-        cost = Linear(seat.beta)
-        return NextTokenDrafter(model, cost, seat.budget, seat.workspace, without=self.without)
+        cost = LinearCost(setup.beta)
+        return NextTokenDrafter(model, cost, setup.budget, setup.workspace, without=self.without)
 
 
-def rules(ours: Ours | None = None, without: Iterable[str] = ()) -> list[Rule]:
-    """All of them, ours first, in full and then `without` a part."""
-    sizes = {factor: f"{factor}x" if factor else "fixed" for factor in FACTORS}
+def rules(ours: DraftlineRule | None = None, without: Iterable[str] = ()) -> list[Rule]:
+    """All rules, draftline first: in full, then without each part of `without`."""
+    sizes = {factor: f"{factor}x" if factor else "fixed" for factor in LENGTH_FACTORS}
     sam = [
-        Rule(f"{family}-{size}", family, partial(Sam, last=last, factor=factor))
+        Rule(f"{family}-{size}", family, partial(SamRule, last=last, factor=factor))
         for last, family in ((False, "sam-first"), (True, "sam-last"))
         for factor, size in sizes.items()
     ]
     arctic = [
-        Rule(f"{name}-{size}", "arctic", partial(Arctic, factor=factor, branches=branches))
+        Rule(f"{name}-{size}", "arctic", partial(ArcticRule, factor=factor, branches=branches))
         for branches, name in ((False, "arctic"), (True, "arctic-tree"))
         for factor, size in sizes.items()
     ]
@@ -275,10 +282,12 @@ def rules(ours: Ours | None = None, without: Iterable[str] = ()) -> list[Rule]:
             for part in without
             if ours
         ),
-        Rule("prompt-lookup", "prompt-lookup", partial(Lookup, most=3, least=1, whole=True)),
-        Rule("vllm", "vllm", partial(Lookup, most=5, least=2, whole=False)),
+        Rule(
+            "prompt-lookup", "prompt-lookup", partial(PromptLookupRule, most=3, least=1, whole=True)
+        ),
+        Rule("vllm", "vllm", partial(PromptLookupRule, most=5, least=2, whole=False)),
         *sam,
         *(arctic if find_spec("arctic_inference") else []),
-        Rule("bound", "bound", Bound),
-        Rule("nothing", "nothing", lambda seat: NullDrafter()),
+        Rule("bound", "bound", CopyBound),
+        Rule("nothing", "nothing", lambda setup: NullDrafter()),
     ]

@@ -38,10 +38,10 @@ from typing import Any
 from bench.common.cli import argument_parser
 from bench.common.environment import commit, machine
 from bench.common.report import clear_progress, say
-from bench.replay.ours import PARTS, described, halves, ours
+from bench.replay.ours import PARTS, describe_weights, draftline_rule, halves
 from bench.replay.peers import rules
 from bench.replay.run import Rule, run
-from bench.replay.table import Row, Tallies, groups, keep, rows, show
+from bench.replay.table import Row, Tallies, groups, rows, show, write_rows
 from engine.config import DEFAULT_MODEL
 from engine.drafting.drafter_weights import SHIPPED
 from engine.drafting.stdlib_ngram import StdlibNgram
@@ -52,42 +52,42 @@ from index.workspace.workspace import Workspace
 
 SAMPLE = Path(__file__).with_name("sample_edits.jsonl")
 BUDGETS, BETAS = [16, 32, 64], [0.0, 0.02, 0.05, 0.1]
-SMALL = 9000  # bytes of a unified diff, with its two lines of names
+SMALL_DIFF_BYTES = 9000  # of a unified diff, file names included
 log = logging.getLogger(__name__)
 
 
-def encoder_of(model: str) -> Tokenizer:
-    """The tokenizer of a model; its weights are not loaded."""
+def load_tokenizer(model: str) -> Tokenizer:
+    """Load the tokenizer of a model, but not its weights."""
     folder = Path(model)
     if not (folder / "tokenizer.json").is_file():
         folder = locate(model)
     return Tokenizer(folder)
 
 
-def is_small(edit: Edit) -> bool:
-    """Whether it is among the edits that are few and local."""
+def has_small_diff(edit: Edit) -> bool:
+    """Whether the edit's unified diff is small."""
     old, new = (text.splitlines(keepends=True) for text in (edit.before, edit.after))
     diff = unified_diff(old, new, f"a/{edit.path}", f"b/{edit.path}")
-    return sum(len(line.encode()) for line in diff) < SMALL
+    return sum(len(line.encode()) for line in diff) < SMALL_DIFF_BYTES
 
 
-def wanted(edits: list[Edit], options: argparse.Namespace) -> list[Edit]:
-    """Those that are replayed."""
+def select_edits(edits: list[Edit], options: argparse.Namespace) -> list[Edit]:
+    """The edits to replay. Raises EditError if there are none."""
     known = sorted({edit.package for edit in edits})
     for name in options.package:
         if name not in known:
-            raise EditError(f"{options.edits}: no package {name}: choose of {', '.join(known)}")
+            raise EditError(f"{options.edits}: no package {name}: choose from {', '.join(known)}")
     found = [edit for edit in edits if not options.package or edit.package in options.package]
     found = found[:: options.every][: options.limit or None]
     if options.small_diffs:
-        found = [edit for edit in found if is_small(edit)]
+        found = [edit for edit in found if has_small_diff(edit)]
     if not found:
-        raise EditError(f"{options.edits}: nothing is left to replay: choose more of its edits")
+        raise EditError(f"{options.edits}: nothing is left to replay: select more edits")
     return found
 
 
-def choose(parser: argparse.ArgumentParser, names: list[str]) -> set[str]:
-    """Names of rules or of families; all where none is named. Ours is not made yet."""
+def choose_rules(parser: argparse.ArgumentParser, names: list[str]) -> set[str]:
+    """Validate names of rules and families; without any, all families are chosen."""
     known = rules()
     families = dict.fromkeys(["draftline", *(rule.family for rule in known)])
     if "arctic" not in families and not names:
@@ -98,7 +98,7 @@ def choose(parser: argparse.ArgumentParser, names: list[str]) -> set[str]:
         if name == "arctic" and name not in families:
             parser.error("--drafter arctic: install arctic-inference, as bench/index/index.py says")
         if name not in families and not any(name == rule.name for rule in known):
-            parser.error(f"--drafter {name}: choose of {', '.join(families)}")
+            parser.error(f"--drafter {name}: choose from {', '.join(families)}")
     return set(names) or set(families)
 
 
@@ -106,29 +106,37 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argument_parser("replay", __doc__)
     several: Any = {"nargs": "+", "action": "extend"}
     add = parser.add_argument
-    add("edits", nargs="?", type=Path, default=SAMPLE, help="JSONL; our own edits")
+    add("edits", nargs="?", type=Path, default=SAMPLE, help="JSONL; default: edits of this project")
     add("--mode", choices=("file", "hunk"), default="file")
-    add("--beta", type=float, **several, help="a node's cost; 0 .02 .05 .1")
-    add("--budget", type=int, **several, help="nodes a step at most; 16 32 64")
-    add("--drafter", **several, default=[], help="rules or families; all")
-    add("--weights", type=Path, help="our weights; the shipped ones")
+    add("--beta", type=float, **several, help="the cost of a node; default: 0 .02 .05 .1")
+    add("--budget", type=int, **several, help="nodes per step; default: 16 32 64")
+    add("--drafter", **several, default=[], help="rules or families; default: all")
+    add("--weights", type=Path, help="draftline's weights; default: the shipped ones")
     add("--folds", action="store_true", help="train on half of the packages, replay the others")
-    add("--train", type=Path, help="edits that --folds trains on; EDITS")
+    add("--train", type=Path, help="edits that --folds trains on; default: EDITS")
     add("--without", **several, default=[], metavar="PART", help=f"all, {', '.join(PARTS)}")
-    add("--session", action="store_true", help="a file's earlier hunks may be copied")
+    add("--session", action="store_true", help="let drafters copy a file's earlier hunks")
     add("--package", **several, default=[], help="only edits of these")
-    add("--small-diffs", action="store_true", help=f"only edits with diffs below {SMALL} bytes")
-    add("--limit", type=int, default=0, help="so many records at most")
-    add("--every", type=int, default=1, metavar="N", help="of the records, each N-th")
-    add("--by-language", action="store_true", help="rows by what is before a package's colon")
-    add("--model", default=DEFAULT_MODEL, help="whose tokenizer; the default model")
-    add("--json", action="store_true", help="one object a line on stdout")
-    add("--out", type=Path, help="a file for the tables' rows and what they were made with")
+    add(
+        "--small-diffs",
+        action="store_true",
+        help=f"only edits with diffs below {SMALL_DIFF_BYTES} bytes",
+    )
+    add("--limit", type=int, default=0, help="use at most this many records")
+    add("--every", type=int, default=1, metavar="N", help="use every N-th record")
+    add(
+        "--by-language",
+        action="store_true",
+        help="rows by language, the part before a package's colon",
+    )
+    add("--model", default=DEFAULT_MODEL, help="the model whose tokenizer is used")
+    add("--json", action="store_true", help="print JSON lines on stdout")
+    add("--out", type=Path, help="write the tables' rows and the facts of the run to a file")
     add(
         "--index", type=Path, nargs="+", default=[], metavar="FOLDER",
-        help="folders to index beside, for times; they may hold the answers",
+        help="folders to index as well, for realistic times; may contain the answers",
     )  # fmt: skip
-    add("--library", type=Path, help="a folder of *.py in place of Python's standard library")
+    add("--library", type=Path, help="a folder of *.py files in place of the standard library")
     options = parser.parse_args(arguments)
     options.beta, options.budget = options.beta or BETAS, options.budget or BUDGETS
     for beta in options.beta:
@@ -149,40 +157,40 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
         options.without = list(PARTS)
     for part in options.without:
         if part not in PARTS:
-            parser.error(f"--without {part}: choose of all, {', '.join(PARTS)}")
+            parser.error(f"--without {part}: choose from all, {', '.join(PARTS)}")
     if options.folds and options.weights:
-        parser.error("--folds: makes weights itself: leave --weights out")
+        parser.error("--folds fits its own weights: leave out --weights")
     if options.train and not options.folds:
-        parser.error("--train: belongs to --folds: `draftline train drafter` writes weights")
+        parser.error("--train: needs --folds (to save weights, use `draftline train drafter`)")
     if options.session and options.mode == "file":
-        parser.error("--session: a file has one answer: take --mode hunk")
+        parser.error("--session: a whole file has one answer: use --mode hunk")
     options.beta, options.budget = sorted(set(options.beta)), sorted(set(options.budget))
-    options.chosen = choose(parser, options.drafter)
+    options.chosen = choose_rules(parser, options.drafter)
     if options.without and "draftline" not in options.chosen:
-        parser.error("--without: belongs to draftline, which --drafter leaves out")
+        parser.error("--without: needs draftline, which --drafter leaves out")
     return options
 
 
 def prepare(
     options: argparse.Namespace, encoder: Tokenizer
 ) -> tuple[list[Edit], list[set[str]], list[Rule], list[str]]:
-    """What is replayed, the halves of the packages, the rules, and lines that say what they are."""
+    """The edits, the halves of the packages, the rules, and lines that describe them."""
     edits = read(options.edits)
-    found = wanted(edits, options)
+    found = select_edits(edits, options)
     packages = {edit.package for edit in found}
     learnt = read(options.train) if options.train else edits
     known = sorted({edit.package for edit in [*edits, *learnt]})
     folds = halves(known) if options.folds else []
     if options.folds and len(known) < 2:
-        raise EditError(f"{options.edits}: one package has no halves: leave --folds out")
+        raise EditError(f"{options.edits}: one package cannot be split: leave out --folds")
     made, notes = None, []
     if "draftline" in options.chosen:
         weights = options.weights or SHIPPED
         library = StdlibNgram(home(), encoder, options.library)
-        made = ours(learnt, folds, options.mode, encoder, library, weights, say)
-        notes = [described(weights, packages)]
+        made = draftline_rule(learnt, folds, options.mode, encoder, library, weights, say)
+        notes = [describe_weights(weights, packages)]
         if folds:
-            notes = [f"weights: of the other half; halves: {' | '.join(map(names, folds))}"]
+            notes = [f"weights: of the other half; halves: {' | '.join(map(join_names, folds))}"]
     known_rules = rules(made, dict.fromkeys(options.without))
     chosen = [
         rule
@@ -192,7 +200,7 @@ def prepare(
     return found, folds, chosen, notes
 
 
-def names(packages: set[str]) -> str:
+def join_names(packages: set[str]) -> str:
     return ", ".join(sorted(packages))
 
 
@@ -200,7 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(format="%(message)s")
     options = read_options(arguments)
     try:
-        encoder = encoder_of(options.model)
+        encoder = load_tokenizer(options.model)
         edits, folds, chosen, notes = prepare(options, encoder)
     except (EditError, WeightsError, ValueError) as error:
         sys.exit(str(error))
@@ -212,7 +220,7 @@ def main(arguments: list[str] | None = None) -> int:
     with Workspace(options.index, encoder, home() if options.index else None) as workspace:
         if options.index:
             workspace.build()
-            workspace.compact()  # nothing is merged or saved while steps are timed
+            workspace.compact()  # no compaction or saving while steps are timed
             notes.append(f"index of {workspace.size:,} tokens")
         played = run(
             recorded, chosen, options.budget, options.beta, workspace, prompt, tallies,
@@ -231,21 +239,24 @@ def main(arguments: list[str] | None = None) -> int:
     lines = [f"{title} of {Path(options.model).name}", *notes]
     show(found, options, "\n".join(lines), sys.stderr if options.json else sys.stdout)
     if options.out:
-        keep(options.out, {**about(options), "notes": lines}, found)
+        write_rows(options.out, {**run_facts(options), "notes": lines}, found)
     if options.json:
         for row in found:
             print(json.dumps(row), flush=True)
     return 0
 
 
-def about(options: argparse.Namespace) -> Row:
+def run_facts(options: argparse.Namespace) -> Row:
     """What a reader needs to judge or repeat the figures."""
     return {
         "machine": machine(),
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "edits": options.edits.name,
-        "load": [round(one, 2) for one in os.getloadavg()],  # more than the cores: no times
+        "load": [
+            round(one, 2)
+            for one in os.getloadavg()  # above the cores, times are unreliable
+        ],
         "mode": options.mode,
         "folds": options.folds,
         "train": options.train and options.train.name,

@@ -24,19 +24,19 @@ from engine.research.train.edit_records import Replay, other_files
 from engine.sampling.verify import accept
 from index.workspace.workspace import Workspace
 
-END = -1  # what follows an answer; no draft has it
+END_OF_ANSWER = -1  # the choice after an answer's end; never drafted
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """What a drafter of one replay may be made from."""
+class ReplaySetup:
+    """What a rule makes the drafter of one replay from."""
 
     replay: Replay
-    files: Files  # the other files; what rules make of them is kept in `files.made`
+    files: OtherFiles  # the other files; rules cache what they build from them in `files.made`
     prompt: tuple[int, ...]
     budget: int
     beta: float
-    made: dict[str, Any] = field(default_factory=dict)  # what rules made of the prediction
+    made: dict[str, Any] = field(default_factory=dict)  # what rules built from the prediction
 
     @property
     def workspace(self) -> Workspace:
@@ -45,23 +45,23 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A way to draft, by name. `family`: rules that differ in length only."""
+    """A named drafting rule. Rules of a family differ only in draft length."""
 
     name: str
     family: str
-    make: Callable[[Seat], Drafter]
-    by_beta: bool = False  # whether it drafts by what a node costs
+    make: Callable[[ReplaySetup], Drafter]
+    by_beta: bool = False  # whether it adapts to the cost of a node
 
 
 @dataclass(slots=True)
 class Tally:
-    """Replays added up."""
+    """Sums over replays."""
 
     tokens: int = 0
     steps: int = 0
     nodes: int = 0
     accepted: int = 0
-    times: array[float] = field(default_factory=lambda: array("d"))  # seconds, one a step
+    times: array[float] = field(default_factory=lambda: array("d"))  # seconds of each step
 
     def add(self, other: Tally) -> None:
         self.tokens += other.tokens
@@ -76,15 +76,15 @@ class Tally:
 
     @property
     def precision(self) -> float:
-        """The share of drafted nodes that were accepted; 1 where none was drafted."""
+        """The share of drafted nodes that were accepted; 1 if none were drafted."""
         return self.accepted / self.nodes if self.nodes else 1.0
 
     def speedup(self, beta: float) -> float:
-        """Against plain decoding, where a token costs 1."""
+        """Relative to plain decoding, where a token costs 1."""
         return self.tokens / (self.steps + beta * self.nodes)
 
     def microseconds(self, share: float) -> float:
-        """The time of propose and observe that this share of the steps stays within."""
+        """This quantile of the time of propose and observe per step."""
         return float(np.quantile(self.times, share)) * 1e6
 
 
@@ -96,11 +96,11 @@ def play(
     beta: float = 0.0,
     memory: Sequence[list[int]] = (),
 ) -> tuple[Tally, list[int]]:
-    """One answer, drafted; and the tokens that were committed. `memory`: earlier answers."""
+    """Replay one answer; returns its tally and the committed tokens. `memory`: earlier answers."""
     context = DraftContext(
         list(prompt),
         [replay.prediction],
-        path=place(replay),
+        path=workspace_path(replay),
         whole=replay.whole,
         start=replay.start,
         history=list(memory),
@@ -115,11 +115,11 @@ def play(
         seconds = perf_counter() - start
 
         def choice(row: int, depth: int, done: int = done) -> int:
-            return truth[done + depth] if done + depth < len(truth) else END
+            return truth[done + depth] if done + depth < len(truth) else END_OF_ANSWER
 
         path, token = accept(draft, choice)
         found = [draft.tokens[node] for node in path]
-        if token != END:
+        if token != END_OF_ANSWER:
             found.append(token)
         context.output += found
         start = perf_counter()
@@ -132,13 +132,13 @@ def play(
     return tally, context.output
 
 
-def place(replay: Replay) -> str:
-    """What the replay's file is called in the workspace."""
+def workspace_path(replay: Replay) -> str:
+    """The path of the replay's file in the workspace."""
     return f"/{replay.package}/{replay.path}"
 
 
-class Files:
-    """A workspace that holds the other files of one replay after another."""
+class OtherFiles:
+    """A workspace that holds the other files of the current replay."""
 
     def __init__(self, workspace: Workspace, replays: list[Replay]) -> None:
         self.workspace = workspace
@@ -147,12 +147,12 @@ class Files:
         for step, files in other_files(replays).items():
             self.by_step[step] = {f"/{packages[step]}/{path}": text for path, text in files}
         self.shown: dict[str, str] = {}
-        self.made: dict[str, Any] = {}  # what rules made of the files shown
+        self.made: dict[str, Any] = {}  # what rules built from the current files
 
-    def turn_to(self, replay: Replay) -> None:
-        """From now on the workspace has the old texts of the step's files, without the replay's."""
+    def show(self, replay: Replay) -> None:
+        """Fill the workspace with the old texts of the replay's step, without the replay's file."""
         wanted = dict(self.by_step[replay.step])
-        wanted.pop(place(replay), None)
+        wanted.pop(workspace_path(replay), None)
         for path in self.shown.keys() - wanted.keys():
             self.workspace.update(path, None)
         for path, text in wanted.items():
@@ -162,12 +162,12 @@ class Files:
             self.shown, self.made = wanted, {}
 
     def ids(self) -> list[list[int]]:
-        """Their tokens."""
+        """The token ids of the current files."""
         texts = self.shown.values()
         return [self.workspace.token_cache.encode_buffer(text).ids.tolist() for text in texts]
 
 
-Key = tuple[str, str, int, float]  # rule, package, budget, beta; beta 0 where it does not matter
+Key = tuple[str, str, int, float]  # rule, package, budget, beta (0 where it does not matter)
 
 
 def run(
@@ -180,18 +180,20 @@ def run(
     tallies: dict[Key, Tally],
     session: bool = False,
 ) -> Iterator[None]:
-    """Every rule over every replay; fills the tallies by package, yields after each replay.
-    `session`: what was written before for the same file may be copied, as in the engine."""
-    files, memory = Files(workspace, replays), AnswerHistory()
+    """Replay everything by every rule, adding to the tallies by package; yields after each replay.
+
+    session: earlier answers in the same file may be copied, as in the engine.
+    """
+    files, memory = OtherFiles(workspace, replays), AnswerHistory()
     for replay in replays:
-        files.turn_to(replay)
+        files.show(replay)
         made: dict[str, Any] = {}
         file = f"{replay.step}: {replay.path}"
-        with no_collecting():
+        with garbage_collection_paused():
             for rule in rules:
                 for budget in budgets:
                     for beta in betas if rule.by_beta else [0.0]:
-                        drafter = rule.make(Seat(replay, files, prompt, budget, beta, made))
+                        drafter = rule.make(ReplaySetup(replay, files, prompt, budget, beta, made))
                         tally, output = play(replay, drafter, prompt, budget, beta, memory.of(file))
                         if output != replay.output:
                             raise AssertionError(f"{rule.name} changed the answer of {replay.id}")
@@ -204,13 +206,13 @@ def run(
 
 
 @contextmanager
-def no_collecting() -> Iterator[None]:
-    """A step is timed without Python's collector, which would look at all replays at times."""
+def garbage_collection_paused() -> Iterator[None]:
+    """Pause garbage collection, which would be timed as part of some steps."""
     gc.freeze()
     gc.disable()
     try:
         yield
     finally:
-        gc.collect(0)  # only what was made meanwhile: the rest is frozen
+        gc.collect(0)  # only young objects: the rest is frozen
         gc.unfreeze()
         gc.enable()

@@ -19,9 +19,9 @@ from bench.common.cli import argument_parser
 from bench.common.environment import ROOT
 
 OUT = Path(__file__).with_name("sample_edits.jsonl")
-COMMITS, FILES = 13, 3  # of the history, of each
-LEAST, MOST = 1_500, 9_000  # characters of a file
-CHANGED = (0.01, 0.4)  # share of its lines
+MAX_COMMITS, MAX_FILES = 13, 3  # of the history, and of each commit
+MIN_CHARS, MAX_CHARS = 1_500, 9_000  # of a file
+CHANGED_SHARE = (0.01, 0.4)  # of a file's lines, from, to
 
 
 def git(*arguments: str) -> str:
@@ -31,14 +31,14 @@ def git(*arguments: str) -> str:
 
 
 def edits_of(commit: str) -> list[dict[str, str]]:
-    """What a commit changed that is fit for replay, the largest files first."""
+    """The replayable changes of a commit, the largest files first."""
     found = []
     names = git("diff", "--name-only", "--diff-filter=M", f"{commit}~1", commit, "--", "*.py")
     for path in names.split("\n")[:-1]:
         before, after = git("show", f"{commit}~1:{path}"), git("show", f"{commit}:{path}")
-        if all(LEAST <= len(text) <= MOST for text in (before, after)):
+        if all(MIN_CHARS <= len(text) <= MAX_CHARS for text in (before, after)):
             same = SequenceMatcher(None, before.split("\n"), after.split("\n"), autojunk=False)
-            if CHANGED[0] <= 1 - same.ratio() <= CHANGED[1]:
+            if CHANGED_SHARE[0] <= 1 - same.ratio() <= CHANGED_SHARE[1]:
                 found.append(
                     {
                         "id": f"draftline:{commit}:{path}",
@@ -57,12 +57,16 @@ def edits_of(commit: str) -> list[dict[str, str]]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argument_parser("replay-sample", __doc__)
-    parser.add_argument("--until", default="HEAD", help="the last commit that is looked at")
+    parser.add_argument("--until", default="HEAD", help="the last commit to consider")
     until = parser.parse_args(argv).until
     commits = git("log", "--reverse", "--format=%h", "--abbrev=10", until).split()[1:]
     fit = [some for some in map(edits_of, commits) if some]
-    chosen = [fit[n * len(fit) // COMMITS] for n in range(COMMITS)] if len(fit) > COMMITS else fit
-    lines = [json.dumps(one, ensure_ascii=False) for some in chosen for one in some[:FILES]]
+    chosen = (
+        [fit[n * len(fit) // MAX_COMMITS] for n in range(MAX_COMMITS)]
+        if len(fit) > MAX_COMMITS
+        else fit
+    )
+    lines = [json.dumps(one, ensure_ascii=False) for some in chosen for one in some[:MAX_FILES]]
     OUT.write_text("\n".join(lines) + "\n", "utf-8")
     print(f"{OUT.name}: {len(lines)} edits, {OUT.stat().st_size:,} bytes", file=sys.stderr)
     return 0

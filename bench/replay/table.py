@@ -15,16 +15,18 @@ from bench.replay.run import Key, Rule, Tally
 AUTOMATON = ("sam-first", "sam-last")
 BEST = "best automaton rule"
 ALL, POOLED = "all", "pooled"
-SHOWN = ("best draftline", BEST, "best bound")  # by package
+SHOWN = ("best draftline", BEST, "best bound")  # in the table by package
 
-Row = dict[str, Any]  # what is printed with --json
+Row = dict[str, Any]  # an object of --json
 Tallies = dict[Key, Tally]
-Groups = dict[str, list[set[str]]]  # a row's package -> the packages of each tally that it averages
+Groups = dict[
+    str, list[set[str]]
+]  # name of a row -> the sets of packages whose tallies it averages
 
 
 def groups(packages: list[str], folds: list[set[str]], by_language: bool) -> Groups:
-    """Which packages each row is of. With folds "all" is the mean of both, "pooled" is all tokens
-    over all steps; without them these are one."""
+    """The packages of each row. With folds "all" averages both halves and "pooled" has all tokens
+    over all steps; without folds the two are the same."""
     known = set(packages)
     found: Groups = {ALL: [known]}
     if folds:
@@ -38,7 +40,7 @@ def groups(packages: list[str], folds: list[set[str]], by_language: bool) -> Gro
 def rows(
     tallies: Tallies, chosen: list[Rule], rows_of: Groups, options: argparse.Namespace
 ) -> list[Row]:
-    """Every rule, then the best ones; "all" first, then by package."""
+    """The rows of every rule, then of the best rules; "all" first, then by package."""
     found = []
     for rule in chosen:
         for name, parts in rows_of.items():
@@ -46,23 +48,27 @@ def rows(
                 for beta in options.beta:
                     at = beta if rule.by_beta else 0.0
                     some = [
-                        summed(tallies[rule.name, package, budget, at] for package in sorted(part))
+                        sum_tallies(
+                            tallies[rule.name, package, budget, at] for package in sorted(part)
+                        )
                         for part in parts
                     ]
-                    found.append(row_of(some, rule.name, name, budget, beta, options.mode))
-    return found + list(best(found, chosen, list(rows_of), options))
+                    found.append(make_row(some, rule.name, name, budget, beta, options.mode))
+    return found + list(best_rows(found, chosen, list(rows_of), options))
 
 
-def summed(tallies: Iterator[Tally]) -> Tally:
+def sum_tallies(tallies: Iterator[Tally]) -> Tally:
     whole = Tally()
     for one in tallies:
         whole.add(one)
     return whole
 
 
-def row_of(some: list[Tally], name: str, package: str, budget: int, beta: float, mode: str) -> Row:
-    """The mean of several tallies' figures; of times and precision, those of all together."""
-    whole = summed(iter(some))
+def make_row(
+    some: list[Tally], name: str, package: str, budget: int, beta: float, mode: str
+) -> Row:
+    """The mean of several tallies' figures; times and precision are those of their sum."""
+    whole = sum_tallies(iter(some))
     return {
         "drafter": name,
         "mode": mode,
@@ -77,11 +83,11 @@ def row_of(some: list[Tally], name: str, package: str, budget: int, beta: float,
     }
 
 
-def best(
+def best_rows(
     found: list[Row], chosen: list[Rule], packages: list[str], options: argparse.Namespace
 ) -> Iterator[Row]:
-    """By family, and for all automata: the best rule for each budget at beta 0, and the best rule
-    and budget for each other beta. Ours has one budget for these, the largest."""
+    """By family, and over all automata: the best rule per budget at beta 0, and the best rule and
+    budget at every other beta (draftline always has the largest budget there)."""
     names: dict[str, list[str]] = {}
     for rule in chosen:
         names.setdefault(f"best {rule.family}", []).append(rule.name)
@@ -103,7 +109,7 @@ def best(
 
 
 def show(found: list[Row], options: argparse.Namespace, title: str, file: Any) -> None:
-    """The best of each family; then ours and the automaton by package."""
+    """Print the best rule of each family; then draftline and the best automaton by package."""
     from rich.console import Console
 
     console = Console(file=file, width=None if file.isatty() else 140)
@@ -142,7 +148,7 @@ def show(found: list[Row], options: argparse.Namespace, title: str, file: Any) -
 
 
 def cells(some: list[Row], columns: list[tuple[float, int]]) -> list[str]:
-    """A family's rows in the table's columns."""
+    """The cells of a family's rows."""
     return [
         f"{row['speedup']:.2f}"
         for beta, budget in columns
@@ -151,8 +157,8 @@ def cells(some: list[Row], columns: list[tuple[float, int]]) -> list[str]:
     ]
 
 
-def keep(file: Path, about: dict[str, Any], found: list[Row]) -> None:
-    """The tables' rows as a file of JSON, one a line, below what they were made with."""
+def write_rows(file: Path, about: dict[str, Any], found: list[Row]) -> None:
+    """Write the tables' rows as JSON, one per line, after the facts of the run."""
     some = [
         row
         for row in found

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.replay import collect as replay_collect
-from bench.replay.collect import changed, check_text, collect, language_of, main, spread
+from bench.replay.collect import changed_share, check_text, collect, language_of, main, spread
 from engine.research.train.edit_records import read, replays
 from index.workspace.file_filter import Skipped
 from tests.bench.conftest import RunBench
@@ -60,7 +60,7 @@ def test_the_share_that_changed_is_that_of_the_lines_added_and_deleted(
         same = row[-1]
     least = 1 - 2 * same / (len(old) + len(new))  # no diff is shorter
     try:
-        share = changed("".join(old), "".join(new))
+        share = changed_share("".join(old), "".join(new))
     except Skipped:
         diff = [*unified_diff(old, new, n=0)][2:]
         assert sum(line[0] in "+-" for line in diff) > 0.4 * (len(old) + len(new))
@@ -197,12 +197,12 @@ def test_only_languages_that_are_asked_for(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({0: "nowhere"}, "nowhere: not a folder"),
-        ({2: " "}, "name ' ': give it a text"),
-        ({5: "M\nT"}, "licence 'M\\nT': give it a text"),
-        ({4: "1"}, "two versions that differ"),
+        ({2: " "}, "name ' ': must be printable text"),
+        ({5: "M\nT"}, "licence 'M\\nT': must be printable text"),
+        ({4: "1"}, "two different versions"),
         ({6: "broken.jsonl"}, "broken.jsonl, line 1: not JSON"),
         ({6: "none/edits.jsonl"}, "none/edits.jsonl: No such file"),
-        ({1: "empty"}, "no file in both"),
+        ({1: "empty"}, "no file is in both"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.replay import replay
-from bench.replay.ours import FOLDS, PARTS, described, halves, ours
-from bench.replay.peers import Linear, Ours, rules
-from bench.replay.replay import is_small
-from bench.replay.run import Files, Key, Seat, Tally, run
-from bench.replay.table import groups, row_of, summed
+from bench.replay.ours import FOLDS, PARTS, describe_weights, draftline_rule, halves
+from bench.replay.peers import DraftlineRule, LinearCost, rules
+from bench.replay.replay import has_small_diff
+from bench.replay.run import Key, OtherFiles, ReplaySetup, Tally, run
+from bench.replay.table import groups, make_row, sum_tallies
 from engine.drafting import DraftContext
 from engine.drafting._drafting import Weights
 from engine.drafting.drafter_weights import SHIPPED, save_weights
@@ -42,9 +42,9 @@ def edit(before: str, after: str, package: str = "p", path: str = "x.py") -> Edi
     return Edit(path, package, f"{package} 1 -> 2", path, before, after)
 
 
-def made(without: str = "") -> Ours:
+def made(without: str = "") -> DraftlineRule:
     weights: Any = {kind: weights_of("trained") for kind in ("file", "hunk")}
-    return Ours(made_up(256), NoLibrary(), {"": weights}, without)  # type: ignore[arg-type]
+    return DraftlineRule(made_up(256), NoLibrary(), {"": weights}, without)  # type: ignore[arg-type]
 
 
 def counted(recorded: list[Replay], session: bool = False) -> Tally:
@@ -76,15 +76,15 @@ def test_the_published_packages_have_the_published_halves(names: set[str]) -> No
 
 
 def test_a_package_is_replayed_by_weights_that_never_saw_it(tmp_path: Path) -> None:
-    place = make_place(tmp_path)
-    tokenizer = Tokenizer(place / "model")
-    edits = read(place / "edits.jsonl")
+    workspace_path = make_place(tmp_path)
+    tokenizer = Tokenizer(workspace_path / "model")
+    edits = read(workspace_path / "edits.jsonl")
     other = [edit("a\nb\n" * 9, "c\n" * 9, one.package, one.path) for one in edits]
 
     def weights(some: list[Edit]) -> dict[str, list[float]]:
-        library = StdlibNgram(place / "home", tokenizer, place / "sources")
+        library = StdlibNgram(workspace_path / "home", tokenizer, workspace_path / "sources")
         folds = halves([one.package for one in some])
-        found = ours(some, folds, "hunk", tokenizer, library, SHIPPED, lambda line: None)
+        found = draftline_rule(some, folds, "hunk", tokenizer, library, SHIPPED, lambda line: None)
         return {name: found.weights[name]["hunk"].values.tolist() for name in ("one", "two")}
 
     first = weights(edits)
@@ -113,8 +113,8 @@ def test_all_is_the_mean_of_both_halves_and_pooled_is_all_together(
     assert list(rows_of) == ["all", "pooled", *packages]
 
     def speedup(name: str) -> float:
-        parts = [summed(by_name[package] for package in part) for part in rows_of[name]]
-        return float(row_of(parts, "x", name, 8, beta, "file")["speedup"])
+        parts = [sum_tallies(by_name[package] for package in part) for part in rows_of[name]]
+        return float(make_row(parts, "x", name, 8, beta, "file")["speedup"])
 
     def rate(names: str) -> float:
         some = [by_name[name] for name in names]
@@ -140,8 +140,8 @@ def drafts(without: str) -> list[Draft]:
     replay = replays([edit("abc + d\n" * 9, "axyzc + d\n" * 9)], "file", Bytes())[0]
     found: list[Draft] = []
     with Workspace(None, Bytes()) as workspace:
-        seat = Seat(replay, Files(workspace, [replay]), PROMPT, 16, 0.0)
-        drafter = replace(made(), without=without)(seat)
+        setup = ReplaySetup(replay, OtherFiles(workspace, [replay]), PROMPT, 16, 0.0)
+        drafter = replace(made(), without=without)(setup)
         context = DraftContext(list(PROMPT), [replay.prediction], whole=True)
         drafter.begin(context)
         for token in replay.output:
@@ -200,7 +200,7 @@ def test_nothing_is_remembered_of_other_files() -> None:
 
 
 def test_a_node_costs_beta() -> None:
-    cost = Linear(0.1)
+    cost = LinearCost(0.1)
     assert np.allclose(cost.table(999, 5), [1.0, 1.1, 1.2, 1.3, 1.4])
     cost.observe(3, 0, 99.0)
     assert cost(11) == pytest.approx(2.0)
@@ -210,26 +210,26 @@ def test_a_node_costs_beta() -> None:
 def test_small_diffs_have_less_than_nine_thousand_bytes(extra: int) -> None:
     head = len("--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+\n")
     one = edit("a\n", "b" * (9000 - head + extra) + "\n")
-    assert is_small(one) == (extra < 0)
+    assert has_small_diff(one) == (extra < 0)
 
 
 # -- the command -------------------------------------------------------------------------------
 
 
-def options(place: Path) -> list[str]:
+def options(workspace_path: Path) -> list[str]:
     """The edits, model and library of `make_place`."""
     return [
-        str(place / "edits.jsonl"), "--model", str(place / "model"),
-        "--library", str(place / "sources"),
+        str(workspace_path / "edits.jsonl"), "--model", str(workspace_path / "model"),
+        "--library", str(workspace_path / "sources"),
     ]  # fmt: skip
 
 
 def test_folds_parts_and_a_file_of_rows(tmp_path: Path, run_bench: RunBench) -> None:
-    place = make_place(tmp_path)
+    workspace_path = make_place(tmp_path)
     done = run_bench(
-        replay.main, *options(place), "--folds", "--mode", "hunk", "--without", "far", "learning", "--session",
+        replay.main, *options(workspace_path), "--folds", "--mode", "hunk", "--without", "far", "learning", "--session",
         "--budget", "8", "--beta", "0", "0.1", "--drafter", "draftline", "sam-last", "--json",
-        "--index", str(place / "sources"), "--out", str(place / "kept.json"),
+        "--index", str(workspace_path / "sources"), "--out", str(workspace_path / "kept.json"),
     )  # fmt: skip
     assert done.code == 0, done.err
     rows = [json.loads(line) for line in done.out.splitlines()]
@@ -237,7 +237,7 @@ def test_folds_parts_and_a_file_of_rows(tmp_path: Path, run_bench: RunBench) -> 
     assert {"draftline", "without far", "without learning", "sam-last-4x"} < names
     assert {row["package"] for row in rows} == {"all", "pooled", "one", "two"}
     assert "halves: one | two" in done.err and "index of" in done.err
-    kept = json.loads((place / "kept.json").read_text())
+    kept = json.loads((workspace_path / "kept.json").read_text())
     assert all(row in rows for row in kept["rows"]) and kept["folds"] is True
     assert {row["drafter"] for row in kept["rows"]} > {"best draftline", "best automaton rule"}
 
@@ -246,26 +246,33 @@ def test_it_says_whether_weights_know_the_packages(tmp_path: Path) -> None:
     file = tmp_path / "w.safetensors"
     weights: Any = {kind: Weights() for kind in ("file", "hunk")}
     save_weights(weights, file, {"packages": "one, two", "edits": "e.jsonl"})
-    assert described(file, {"two", "x"}) == (
+    assert describe_weights(file, {"two", "x"}) == (
         "weights: w.safetensors, FITTED ON THESE PACKAGES (e.jsonl); see --folds"
     )
-    assert described(file, {"x"}) == "weights: w.safetensors, fitted on other packages (e.jsonl)"
-    assert "the shipped ones, FITTED" in described(SHIPPED, {"requests"})
+    assert (
+        describe_weights(file, {"x"})
+        == "weights: w.safetensors, fitted on other packages (e.jsonl)"
+    )
+    assert "the shipped ones, FITTED" in describe_weights(SHIPPED, {"requests"})
 
 
 def test_a_file_without_small_diffs_is_refused_in_one_line(
     tmp_path: Path, run_bench: RunBench
 ) -> None:
-    place = make_place(tmp_path)
+    workspace_path = make_place(tmp_path)
     new = "".join(f"a line of text, number {n}\n" for n in range(999))
-    (place / "edits.jsonl").write_text(json.dumps(record("one", "x.py", "a\n", new)) + "\n")
-    done = run_bench(replay.main, *options(place), "--small-diffs", "--drafter", "nothing")
+    (workspace_path / "edits.jsonl").write_text(
+        json.dumps(record("one", "x.py", "a\n", new)) + "\n"
+    )
+    done = run_bench(replay.main, *options(workspace_path), "--small-diffs", "--drafter", "nothing")
     assert done.code != 0 and done.out == ""
     assert "nothing is left to replay" in done.err.splitlines()[-1]
 
 
 def test_weights_that_are_none_are_refused_in_one_line(tmp_path: Path, run_bench: RunBench) -> None:
-    place = make_place(tmp_path)
-    done = run_bench(replay.main, *options(place), "--weights", str(place / "edits.jsonl"))
+    workspace_path = make_place(tmp_path)
+    done = run_bench(
+        replay.main, *options(workspace_path), "--weights", str(workspace_path / "edits.jsonl")
+    )
     assert done.code != 0 and "Traceback" not in done.err
     assert "cannot read weights" in done.err.splitlines()[-1]

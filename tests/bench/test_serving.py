@@ -17,7 +17,7 @@ from bench.serving.load import Asked, alone, load, plan
 from bench.serving.serving import course, medians, tenths
 from tests.bench.conftest import RunBench
 from tests.conftest import tiny_model
-from tests.support.server import served_model
+from tests.support.server import serve_model
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,7 +53,7 @@ def test_every_request_of_the_plan_is_another() -> None:
 
 def test_its_clients_notice_another_text(tiny: Any, home: Any) -> None:
     """The bench itself must be able to fail: one expected text is changed."""
-    with served_model(tiny("llama")) as served:
+    with serve_model(tiny("llama")) as served:
         asked = alone(served.url, plan(6))
         assert all(one.text for one in asked)
         wrong = [Asked(one.route, one.body, one.text + "x") for one in asked]
