@@ -111,7 +111,7 @@ def cite(answer: str, sources: Sequence[Source], question: str = "") -> list[Cit
             return True
         text = answer[units.starts[passage.start] : units.stops[passage.stop - 1]]
         words = [word for word in _bare_words(text) if word and word.lower() not in question_words]
-        has_identifier = any(is_identifier(word) for word in words)
+        has_identifier = any(_is_identifier(word) for word in words)
         is_answer = bool(words) and MIN_WHOLE_ANSWER_WORDS <= count == answer_words
         return (has_identifier or is_answer) and finder.count(keys) == 1
 
@@ -165,16 +165,6 @@ def page_at(pages: Sequence[tuple[int, int]], position: int) -> int | None:
     return max(1, bisect_right([start for start, _ in pages], position)) if pages else None
 
 
-def is_identifier(word: str) -> bool:
-    """Whether a word is specific enough to look up: a name in code, or a number with a unit."""
-    return len(word) >= MIN_IDENTIFIER_CHARS and NOT_PROSE.search(word) is not None
-
-
-def same_words(one: str, other: str) -> bool:
-    """Whether two texts have the same words and signs, with gaps at the same places."""
-    return _trimmed_keys(one) == _trimmed_keys(other)
-
-
 class PassageFinder:
     """Finds the longest passages of some texts.
 
@@ -222,9 +212,9 @@ def _key(unit: str) -> str:
     return unit if unit.isascii() else unicodedata.normalize("NFC", unit)
 
 
-def _trimmed_keys(text: str) -> list[str]:
-    keys = TextUnits.of(text).keys
-    return keys[keys[:1] == [GAP] : len(keys) - (keys[-1:] == [GAP])]
+def _is_identifier(word: str) -> bool:
+    """Whether a word is specific enough to look up: a name in code, or a number with a unit."""
+    return len(word) >= MIN_IDENTIFIER_CHARS and NOT_PROSE.search(word) is not None
 
 
 def _word_count(keys: Sequence[str]) -> float:
