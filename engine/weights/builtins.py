@@ -1,4 +1,4 @@
-"""The models known by name: where their bytes are had, and what these must be. Data only."""
+"""The built-in models: sources, sizes and checksums. Data only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Wheels:
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """A model that is known by name: where its GGUF is had and what it must be."""
+    """A built-in model: the source, size and checksum of its GGUF."""
 
     name: str
     size: int  # bytes of the GGUF
@@ -97,7 +97,7 @@ BUILTINS = {
     )
 }
 
-# Larger models for a GPU, by hub id only: bytes of their bf16 weights, licence.
+# Larger models, by hub id only: bytes of their bf16 weights, and licence.
 LARGER = {
     "Qwen/Qwen2.5-Coder-3B-Instruct": (6_170_000_000, "Qwen research"),
     "Qwen/Qwen2.5-Coder-7B-Instruct": (15_230_000_000, "Apache-2.0"),

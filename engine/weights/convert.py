@@ -85,7 +85,7 @@ def converted_bytes(file: Gguf) -> int:
 
 
 def _plan(file: Gguf) -> tuple[dict[str, Any], list[Output]]:
-    """The config and the tensors to write; metadata of the wrong kind is a WeightsError."""
+    """The config and the tensors to write. WeightsError for metadata of the wrong type."""
     try:
         config = _config(file)
         return config, _outputs(file, config)
@@ -146,7 +146,7 @@ def _short(value: float) -> float:
 
 
 def _tensor(file: Gguf, name: str) -> tuple[int, ...]:
-    """Shape of a tensor that must be there."""
+    """Shape of a required tensor."""
     if name not in file.tensors:
         raise file.damaged(f"it has no tensor '{name}'")
     return file.tensors[name].shape

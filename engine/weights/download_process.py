@@ -1,4 +1,4 @@
-"""Downloads as child processes: Ctrl-C ends them at once, and their progress is what they wrote."""
+"""Downloads in child processes, which Ctrl-C ends at once; progress is the bytes they wrote."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-LEASH = Path(__file__).with_name("parent_death.py")
+SUPERVISED = Path(__file__).with_name("parent_death.py")
 OFFLINE = "if this machine is offline: `draftline models add PATH` takes a file from anywhere"
 
 
@@ -26,7 +26,12 @@ def watch(
     environ = os.environ | environment | {"TMPDIR": str(work), "TEMP": str(work)}
     with log.open("wb") as errors, (out or Path(os.devnull)).open("wb") as output:
         child = subprocess.Popen(
-            [sys.executable, "-P", str(LEASH), *program],  # -P: nothing is imported from `work`
+            [
+                sys.executable,
+                "-P",
+                str(SUPERVISED),
+                *program,
+            ],  # -P: no imports from `work`
             cwd=work,
             env=environ,
             stdin=subprocess.PIPE,
@@ -60,7 +65,7 @@ def _bytes_under(folder: Path) -> int:
 
 
 def reason(log: Path) -> str:
-    """The last line of a child's stderr that says why it failed."""
+    """The last line of a child's stderr that gives the reason of its failure."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     reason = (errors or lines or ["no reason given"])[-1]

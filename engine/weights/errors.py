@@ -1,4 +1,4 @@
-"""The one error of this package, and how progress is told."""
+"""WeightsError, the error of this package, and the type of progress callbacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Progress = Callable[[str, int, int], None]  # label, bytes done, bytes in all
 
 
 class WeightsError(RuntimeError):
-    """A model that cannot be had; the message is one line: what is wrong and the remedy."""
+    """A model that is not available. The message is one line with the problem and a remedy."""
 
 
 def disk_error(error: OSError, what: str) -> WeightsError:

@@ -1,4 +1,4 @@
-"""Built-in models out of files that the user brings: a GGUF, wheels, or the loose parts of one."""
+"""Built-in models from files of the user: a GGUF, wheels, or loose parts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _all_parts(builtins: dict[str, Builtin]) -> Iterator[tuple[str, int]]:
 
 
 def from_files(model: Builtin, paths: list[Path], target: Path, progress: Progress) -> None:
-    """Join what `identify` found at `target`; the sum is checked."""
+    """Join the parts that `identify` found at `target` and verify the checksum."""
 
     def report(done: int) -> None:
         progress(f"reading {model.name}", done, model.size)

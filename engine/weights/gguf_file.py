@@ -1,7 +1,7 @@
-"""Read a GGUF file: its metadata, its list of tensors, and any rows of one tensor as f32.
+"""Read a GGUF file: metadata, list of tensors, and rows of a tensor as f32.
 
-Made for conversion: the `gguf` package's own reader takes 11 s for a vocabulary of 150,000 tokens,
-this one 0.2 s. Dequantisation itself is the package's. It writes nothing and knows no architecture.
+Not `gguf.GGUFReader`, which takes 11 s for a vocabulary of 150,000 tokens where this takes 0.2 s;
+dequantisation is the package's.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class Gguf:
         return value
 
     def damaged(self, what: str) -> WeightsError:
-        """The error of a file that does not hold what it should."""
+        """The error for a damaged file."""
         return WeightsError(f"{self.path}: damaged GGUF file: {what}; fetch the file again")
 
     def unsupported(self, what: str) -> WeightsError:
-        """The error of a file that may be sound, but is not one that can be converted."""
+        """The error for a valid file that cannot be converted."""
         return WeightsError(
             f"{self.path}: a GGUF with {what} is not supported; use the model's safetensors "
             "folder or its hub id instead"

@@ -23,7 +23,7 @@ PATTERNS = (".safetensors", ".json", "merges.txt", ".jinja")
 
 @dataclass(frozen=True, slots=True)
 class HubFiles:
-    """What a hub repository offers that may be read: no pickles, no code."""
+    """The files of a hub repository that may be read: no pickles, no code."""
 
     revision: str
     files: dict[str, tuple[int, str | None]]  # name -> bytes, SHA-256 where the hub states it
@@ -57,7 +57,7 @@ def hub_list(repository: str, work: Path) -> HubFiles:
 def from_hub(
     repository: str, files: HubFiles, folder: Path, work: Path, progress: Progress
 ) -> None:
-    """Download the listed files into `folder` and check sizes and sums."""
+    """Download the listed files into `folder` and verify sizes and checksums."""
     total = files.size
 
     def report(got: int) -> None:
@@ -75,7 +75,7 @@ def from_hub(
 
 
 def gguf_from_hub(model: Builtin, target: Path, work: Path, progress: Progress) -> None:
-    """The publisher's own GGUF of a built-in model; the same sum is checked."""
+    """The publisher's own GGUF of a built-in model, verified by the same checksum."""
     if model.hub is None:
         raise WeightsError(f"{model.name}: the hub has no such file; pull it without `--from hub`")
     repository, file = model.hub

@@ -11,7 +11,7 @@ import sys
 
 
 def main(verb: str, repository: str, *rest: str) -> None:
-    """Do one of the two. Imports are in here, so that their failure is a line too."""
+    """List or download. Imports are inside, so that their failure is reported in one line too."""
     from huggingface_hub import HfApi, hf_hub_download
 
     if verb == "list":
@@ -30,6 +30,6 @@ def main(verb: str, repository: str, *rest: str) -> None:
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
-    except Exception as error:  # every library below has its own; the parent wants one line
+    except Exception as error:  # the libraries share no base class; the parent expects one line
         lines = str(error).strip().splitlines() or [""]
         sys.exit(f"{type(error).__name__}: {lines[0]}")

@@ -1,4 +1,4 @@
-"""Whether the files of a model are whole, as far as that is told without reading all of them."""
+"""Cheap checks that the files of a model are complete, without reading all of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from engine.weights.errors import WeightsError
 
-HEADER = 100_000_000  # bytes that a safetensors header has at most
+MAX_HEADER_BYTES = 100_000_000  # of a safetensors file
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
-    """What config.json says, once the weights beside it are whole. WeightsError otherwise."""
+    """The parsed config.json of a folder whose weights are complete. WeightsError otherwise."""
     for file in sorted(folder.glob("*.safetensors")):
         if not _covered(file):
             raise damaged(file, "its tensors do not fill it")
@@ -31,7 +31,7 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def damaged(file: Path, why: str) -> WeightsError:
-    """One line about a file of a model."""
+    """The error for a file of a model, in one line."""
     return WeightsError(f"{file}: damaged ({why}): copy or fetch this model again")
 
 
@@ -39,7 +39,7 @@ def _covered(file: Path) -> bool:
     """Whether a safetensors file is as long as its header says."""
     with file.open("rb") as opened:
         size = int.from_bytes(opened.read(8), "little")
-        if size > HEADER:
+        if size > MAX_HEADER_BYTES:
             return False
         try:
             header = json.loads(opened.read(size))

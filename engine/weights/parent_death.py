@@ -1,4 +1,4 @@
-"""Run as a process by child.py, never imported: a module or a file, on a leash.
+"""Runs a module or a file as a child process that ends with its parent; never imported.
 
 Its parent holds the other end of its stdin. When the parent ends, by whatever death, stdin closes
 and this process ends too: no download goes on for nobody, or writes where the next one works.
@@ -12,15 +12,15 @@ import sys
 import threading
 
 
-def leash() -> None:
-    """End the process when stdin does. The raw descriptor: Python's own stdin would be locked."""
+def end_with_stdin() -> None:
+    """End the process when stdin closes. Reads the raw descriptor: sys.stdin would be locked."""
     while os.read(0, 1):
         pass
     os._exit(1)
 
 
 if __name__ == "__main__":
-    threading.Thread(target=leash, daemon=True).start()
+    threading.Thread(target=end_with_stdin, daemon=True).start()
     sys.argv = sys.argv[1:]
     if sys.argv[0].endswith(".py"):
         runpy.run_path(sys.argv[0], run_name="__main__")

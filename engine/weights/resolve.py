@@ -1,4 +1,4 @@
-"""What a model's name means, and what in the cache counts as ready. Changes nothing.
+"""Resolve model names, and find what is ready in the cache. Changes nothing.
 
 models/NAME/            the ready folder; draftline.json in it says what it is, and is written last
 models/NAME.gguf        a built-in's own GGUF, kept unless told otherwise
@@ -66,7 +66,7 @@ def find(name: str) -> Path | None:
 
 
 def gguf(name: str) -> Path | None:
-    """The GGUF that a model was converted from, where it is still there."""
+    """The GGUF that a model was converted from, if it still exists."""
     if name in BUILTINS:
         path = models_folder() / f"{name}.gguf"
         return path if path.is_file() and path.stat().st_size == BUILTINS[name].size else None
@@ -88,7 +88,7 @@ def installed() -> list[Model]:
 
 
 def models_folder() -> Path:
-    """Where models lie in the cache."""
+    """The folder of the models in the cache."""
     return home() / "models"
 
 
@@ -102,13 +102,13 @@ def key_of(name: str) -> str:
 
 
 def gguf_folder(path: Path) -> Path:
-    """Where the conversion of a user's GGUF file lies."""
+    """The folder of a user's converted GGUF file."""
     place = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
     return models_folder() / f"{path.stem}-{place}"
 
 
 def identity(path: Path) -> dict[str, Any]:
-    """What tells a file from an earlier one at the same place, without reading it."""
+    """Size and time stamps, which identify a version of a file without reading it."""
     status = path.stat()
     return {"name": str(path.resolve()), "size": status.st_size, "modified": status.st_mtime_ns}
 
@@ -128,7 +128,7 @@ def _unknown(name: str) -> WeightsError:
 
 
 def _own_folder(path: Path) -> Path:
-    """A user's folder, if it can be loaded; what is missing is a WeightsError."""
+    """A user's model folder. WeightsError names what is missing."""
     for needed in ("config.json", "tokenizer.json", "*.safetensors"):
         if not any(path.glob(needed)):
             raise WeightsError(
@@ -139,7 +139,7 @@ def _own_folder(path: Path) -> Path:
 
 
 def _record(folder: Path) -> dict[str, Any]:
-    """The draftline.json of a folder; {} where there is none that can be read."""
+    """The draftline.json of a folder; {} if missing or unreadable."""
     try:
         value = json.loads((folder / "draftline.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -148,7 +148,7 @@ def _record(folder: Path) -> dict[str, Any]:
 
 
 def _ready(folder: Path, **expected: Any) -> Path | None:
-    """The folder, if it was finished in this format for just this source, and is still whole."""
+    """The folder, if it was finished in this format from this very source and is still complete."""
     record = _record(folder)
     if record.get("format") != FORMAT or any(record.get(k) != v for k, v in expected.items()):
         return None

