@@ -1,4 +1,4 @@
-"""`draftline two-models` as a user runs it: texts, colours, tables, JSON, lists, refusals."""
+"""`draftline two-models`: texts, colours, tables, JSON, lists of prompts, errors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 from engine.research import two_models
 from engine.research.comparison import METHODS
 from tests.conftest import byte_bpe, tiny_model
-from tests.support.command import draftline, one_line
-from tests.support.questions import Terminal, run
-from ui.cli.two_models_view import COLOURS
+from tests.support.command import draftline, draftline_process, one_line
+from tests.support.questions import Terminal
+from ui.cli.two_models_view import ORIGIN_COLOURS
 
 PROMPT = "def add(left"
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two random models, and one of other tokens."""
+    """Two random models, and one with another tokenizer."""
     folder = tmp_path_factory.mktemp("models")
     for seed, name in enumerate(("big", "little", "other")):
         tiny_model(folder / name, seed=seed)
@@ -33,16 +33,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def models(place: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.chdir(place)
-    return ["two-models", "--model", "./big", "--draft-model", "./little", "--device", "cpu"]
+MODELS = ("two-models", "--model", "./big", "--draft-model", "./little", "--device", "cpu")
 
 
-def test_all_ways_side_by_side(models: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(*models, "-i", PROMPT, "-M", 5, "--seed", 0) == 0
-    out, err = capfd.readouterr()
-    assert err == ""
+def test_all_ways_side_by_side(place: Path) -> None:
+    result = draftline(place, *MODELS, "-i", PROMPT, "-M", "5", "--seed", "0")
+    assert (result.returncode, result.stderr) == (0, b"")
+    out = result.stdout.decode()
     texts = dict(re.findall(r"== (\w+): [^\n]+\n(.*?)\n\n", out, re.DOTALL))
     assert [*texts] == [*METHODS]
     assert texts["ours"] == texts["target"] != texts["draft"]
@@ -51,19 +48,17 @@ def test_all_ways_side_by_side(models: list[str], capfd: pytest.CaptureFixture[s
     assert re.search(r"ours: alpha \d.\d\d, a drafted token costs .*--gamma 4; ", out)
 
 
-def test_json_has_what_the_functions_say(
-    models: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_json_agrees_with_the_functions(place: Path) -> None:
     asked = {"temperature": 0.5, "top_k": 7, "top_p": 0.8, "seed": 3}
     options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
-    given = ["-i", PROMPT, "-M", 6, "-g", 2, "--ways", "ours,target", "-b", 2, "--json", "-v"]
-    assert run(*models, *options, *given) == 0
-    out, err = capfd.readouterr()
-    found = json.loads(out)
+    given = ["-i", PROMPT, "-M", "6", "-g", "2", "--ways", "ours,target", "-b", "2", "--json", "-v"]
+    result = draftline(place, *MODELS, *options, *given)
+    assert (result.returncode, result.stderr) == (0, b"")
+    found = json.loads(result.stdout)
     expected = two_models.speculative_decoding(
-        two_models.load("./little", "./big"), [PROMPT], 6, 2, **asked
+        two_models.load(str(place / "little"), str(place / "big")), [PROMPT], 6, 2, **asked
     )
-    assert out.count("\n") == 1 and err == ""
+    assert result.stdout.count(b"\n") == 1
     assert (found["prompt"], found["model"], found["gamma"]) == (PROMPT, "./big", 2)
     assert [*found["ways"]] == ["ours", "target"] and found["worth"] == {}
     ours, target = found["ways"].values()
@@ -74,21 +69,23 @@ def test_json_has_what_the_functions_say(
         assert one["generated"] == 6 == one["accepted"] + one["corrected"] + one["own"]
 
 
-def test_a_benchmark_is_a_table(models: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(*models, "-i", PROMPT, "-M", 3, "-b", 1, "--ways", "target,draft,ours") == 0
-    out, _ = capfd.readouterr()
+def test_a_benchmark_is_a_table(place: Path) -> None:
+    line = ["-i", PROMPT, "-M", "3", "-b", "1", "--ways", "target,draft,ours"]
+    result = draftline(place, *MODELS, *line)
+    assert result.returncode == 0
+    out = result.stdout.decode()
     head, *rows = out[out.index("           tokens/s") :].splitlines()[:4]
     assert head.split() == ["tokens/s", "passes", "a", "pass", "x", "target"]
     assert [row.split()[0] for row in rows] == ["target", "draft", "ours"]
     assert rows[0].split()[2:] == ["3", "1.00", "1.00"]
 
 
-def test_profiles_are_written(
-    models: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_profiles_are_written(place: Path, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "profiles"
-    assert run(*models, "-i", PROMPT, "-M", 2, "--ways", "ours,chen", "-p", folder) == 0
-    assert f"{folder}: profiles, for TensorBoard" in capfd.readouterr().err
+    line = ["-i", PROMPT, "-M", "2", "--ways", "ours,chen", "-p", folder]
+    result = draftline(place, *MODELS, *line)
+    assert result.returncode == 0
+    assert f"{folder}: profiles for TensorBoard" in result.stderr.decode()
     for way in ("ours", "chen"):
         assert json.loads((folder / f"{way}.pt.trace.json").read_text())["traceEvents"]
 
@@ -96,7 +93,7 @@ def test_profiles_are_written(
 @pytest.mark.full
 @pytest.mark.parametrize("plain", [False, True])
 def test_colours_on_a_terminal(place: Path, plain: bool) -> None:
-    """NO_COLOR: none; counters and rounds are there in any case."""
+    """Counters and rounds are there with NO_COLOR too."""
     line = ["two-models", "--model", "./big", "--draft-model", "./big", "--device", "cpu"]
     given = ["-i", "x", "-M", "7", "-g", "2", "-v", "--ways", "ours", "--temperature", "0"]
     terminal = Terminal(place, *line, *given, **({"NO_COLOR": "1"} if plain else {}))
@@ -105,7 +102,7 @@ def test_colours_on_a_terminal(place: Path, plain: bool) -> None:
     assert ("\x1b[31m" in shown) is not plain, "accepted: red"
     assert ("\x1b[35m" in shown) is not plain, "the target's own: magenta"
     bare = re.sub(r"\x1b\[[0-9;?]*\w", "", shown)
-    assert f"text by source: {' '.join(COLOURS)}" in bare
+    assert f"text by source: {' '.join(ORIGIN_COLOURS)}" in bare
     assert "generated 7, drafted 4, accepted 4, corrected 0, own 3" in bare
     places = [int(one) for one in re.findall(r"  at (\d+): ", bare)]
     assert [after - places[0] for after in places] == [0, 3, 6]
@@ -116,23 +113,20 @@ def test_colours_on_a_terminal(place: Path, plain: bool) -> None:
 
 
 @pytest.mark.full
-def test_a_list_in_its_order_by_one_and_by_several_processes(
-    place: Path, models: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Three processes for five prompts; each text is the one that it has alone."""
+def test_a_list_in_its_order_by_one_and_by_several_processes(place: Path) -> None:
+    """Three processes for five prompts; no text depends on the others."""
     pytest.importorskip("accelerate")
-    given = [*models, "--prompts", "prompts.txt", "-M", "4"]
-    assert run(*given) == 0
-    alone = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    given = [*MODELS, "--prompts", "prompts.txt", "-M", "4"]
+    alone = [json.loads(line) for line in draftline(place, *given).stdout.splitlines()]
     assert [one["prompt"] for one in alone] == [
         "def add(left", "x = 1", "return", "class Point:", "    y"
     ]  # fmt: skip
-    pair = two_models.load("./little", "./big")
+    pair = two_models.load(str(place / "little"), str(place / "big"))
     for one in alone:
         options = {"temperature": 1.0, "top_k": 20, "top_p": 0.9}
         written = two_models.speculative_decoding(pair, [one["prompt"]], 4, 4, **options)
         assert one["text"] == written.texts[0]
-    result = draftline(place, *given, "--processes", "3", timeout=300)
+    result = draftline_process(place, *given, "--processes", "3")
     assert (result.returncode, result.stderr) == (0, b"")
     several = [json.loads(line) for line in result.stdout.splitlines()]
     timed = ("seconds", "tokens_per_second")
@@ -141,11 +135,11 @@ def test_a_list_in_its_order_by_one_and_by_several_processes(
     assert several == alone
 
 
-def test_a_bad_prompt_of_a_list_is_its_own_error(
-    models: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*models, "--prompts", "prompts.jsonl", "-M", 2, "--ways", "leviathan") == 1
-    out, err = capfd.readouterr()
+def test_a_bad_prompt_of_a_list_is_its_own_error(place: Path) -> None:
+    line = ["--prompts", "prompts.jsonl", "-M", "2", "--ways", "leviathan"]
+    result = draftline(place, *MODELS, *line)
+    assert result.returncode == 1
+    out, err = result.stdout.decode(), result.stderr.decode()
     good, also, *bad = (json.loads(line) for line in out.splitlines())
     assert (good["prompt"], also["prompt"]) == ("x = 1", "return")
     assert good["generated"] == also["generated"] == 2
@@ -156,11 +150,11 @@ def test_a_bad_prompt_of_a_list_is_its_own_error(
 
 
 @pytest.mark.full
-def test_a_process_that_fails_ends_all(place: Path, models: list[str]) -> None:
-    """Each of them refuses the memory; only one line need be seen, and nothing waits."""
+def test_a_process_that_fails_ends_all(place: Path) -> None:
+    """Each process reports the memory limit; none waits for another."""
     pytest.importorskip("accelerate")
     given = ["--prompts", "prompts.txt", "--processes", "2", "--max-memory", "cpu=1KB"]
-    result = draftline(place, *models, *given, timeout=300)
+    result = draftline_process(place, *MODELS, *given)
     assert result.returncode == 2 and result.stdout == b""
     assert b"draftline: ./big: does not fit {'cpu': 1000}" in result.stderr
 
@@ -173,20 +167,17 @@ def test_a_process_that_fails_ends_all(place: Path, models: list[str]) -> None:
     [
         (["--draft-model", "./other"], 2, "./other cannot draft for ./big: their tokenizers"),
         (["--model", "./gone"], 3, "gone"),
-        (["--processes", "2"], 2, "--processes 2: shares --prompts out: name a file"),
+        (["--processes", "2"], 2, "--processes 2: is for --prompts: name a file"),
         (["-i", "x " * 600], 2, "the models' context has 512: shorten the prompt"),
         (["-i", " "], 2, "-i: empty"),
         (["--top-p", "2"], 2, "top_p 2.0: must be above 0 and at most 1"),
         (["--max-memory", "999=1GB"], 2, "./big: no GPU 999: this machine has"),
     ],
 )
-def test_one_line_for_what_cannot_be(
-    models: list[str], given: list[str], code: int, why: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line(place: Path, given: list[str], code: int, why: str) -> None:
     text = [] if "-i" in given else ["-i", "x"]
-    assert run(*models, *given, *text, "-M", 2, "--ways", "ours") == code
-    out, err = capfd.readouterr()
-    assert out == "" and err.count("\n") == 1 and why in err
+    result = draftline(place, *MODELS, *given, *text, "-M", "2", "--ways", "ours")
+    assert result.returncode == code and why in one_line(result)
 
 
 @pytest.mark.parametrize(
@@ -196,16 +187,13 @@ def test_one_line_for_what_cannot_be(
         (["--prompts", "big/model.safetensors"], "not UTF-8: name a text file"),
         (["--prompts", "empty.txt"], "empty.txt: no prompt in it: write one a line"),
         (["--prompts", "prompts.txt", "-b"], "--benchmark: takes one text: give it with -i"),
-        (["--prompts", "prompts.txt", "--ways", "ours,chen"], "--prompts takes one way"),
+        (["--prompts", "prompts.txt", "--ways", "ours,chen"], "--prompts takes one method"),
     ],
 )
-def test_lists_that_are_none(
-    place: Path, models: list[str], given: list[str], why: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_lists_are_one_line(place: Path, given: list[str], why: str) -> None:
     (place / "empty.txt").write_text("\n \n")
-    assert run(*models, *given) == 2
-    out, err = capfd.readouterr()
-    assert out == "" and err.count("\n") == 1 and why in err
+    result = draftline(place, *MODELS, *given)
+    assert result.returncode == 2 and why in one_line(result)
 
 
 @pytest.mark.parametrize(
@@ -213,40 +201,35 @@ def test_lists_that_are_none(
     [
         (["--ways", "ours,theirs"], "theirs: choose from target, draft, leviathan, chen, ours"),
         (["--max-memory", "0=9XB"], "0=9XB: write it like 0=9GB,1=500MiB,cpu=20GB"),
-        (["--max-memory", "0=9GB,0=9GB"], "0=9GB: this device was named before"),
+        (["--max-memory", "0=9GB,0=9GB"], "0=9GB: this device is named twice"),
         (["--gamma", "0"], "0: give a whole number of 1 or more"),
         ([], "one of the arguments -i/--input --prompts is required"),
     ],
 )
-def test_options_that_there_are_not(given: list[str], why: str) -> None:
-    from ui.cli.main import Failure, _parser
-
-    text = ["-i", "x"] if given else []
-    with pytest.raises(Failure, match=re.escape(why)):
-        _parser().parse_args(["two-models", *given, *text])
+def test_bad_options_are_one_line(tmp_path: Path, given: list[str], why: str) -> None:
+    result = draftline(tmp_path, "two-models", *given, *(["-i", "x"] if given else []))
+    assert result.returncode == 2 and why in one_line(result)
 
 
-def test_without_accelerate(
-    models: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """It is needed for these two only, and they say so."""
+def test_without_accelerate(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the options that need it fail."""
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    needs = "needs accelerate: `pip install accelerate`"
     for given in (
         ["--prompts", "prompts.txt", "--processes", "2"],
         ["-i", "x", "--max-memory=0=1GB"],
     ):
-        assert run(*models, *given) == 2
-        assert needs in capfd.readouterr().err
-    assert run(*models, "-i", "x", "-M", "2", "--ways", "target") == 0
+        result = draftline(place, *MODELS, *given)
+        assert result.returncode == 2
+        assert "needs accelerate: `pip install accelerate`" in one_line(result)
+    result = draftline(place, *MODELS, "-i", "x", "-M", "2", "--ways", "target")
+    assert result.returncode == 0
 
 
 @pytest.mark.full
-def test_the_command_is_one_process_away(place: Path) -> None:
-    """Through the real entry point: the exit code and the line are the command's."""
+def test_a_process_has_the_exit_code_and_the_line(place: Path) -> None:
     line = ["two-models", "--model", "./big", "--draft-model", "./other", "-i", "x"]
-    result = draftline(place, *line)
+    result = draftline_process(place, *line)
     assert result.returncode == 2
-    said = one_line(result)
-    assert "./other cannot draft for ./big: their tokenizers differ" in said
-    assert "choose a draft model of the same tokenizer" in said
+    reported = one_line(result)
+    assert "./other cannot draft for ./big: their tokenizers differ" in reported
+    assert "choose a draft model of the same tokenizer" in reported
