@@ -1,4 +1,4 @@
-"""How far a long summary is, and how long it still takes. It shows nothing."""
+"""The progress of a long summary, and the estimated time left."""
 
 from __future__ import annotations
 
@@ -10,57 +10,61 @@ if TYPE_CHECKING:
     from engine.rag.summarize import SummaryTask
     from engine.records import Step
 
-SURE = 0.02  # share of the work, after which the time left is told
+MIN_FRACTION = 0.02  # of the work that must be done for an estimate
 
 
 @dataclass
-class Pace:
-    """Told of each task and step. What was known before took no time and tells nothing."""
+class Eta:
+    """Estimates the time left from the events of a summary. Cached tasks, which took no time, are
+    left out of the estimate."""
 
     task: SummaryTask | None = None
-    share: float = 0.0  # of the work that is done
-    skipped: float = 0.0  # of it, what was known before
-    began: float = field(default_factory=perf_counter)
+    fraction: float = 0.0  # of the work that is done
+    cached: float = 0.0  # fraction of the work that was cached
+    started: float = field(default_factory=perf_counter)
 
     def begin(self, task: SummaryTask) -> None:
-        self.task, self.share = task, task.start
+        """A task has begun."""
+        self.task, self.fraction = task, task.start
         if task.cached:
-            self.skipped += task.stop - task.start
-            self.share = task.stop
+            self.cached += task.stop - task.start
+            self.fraction = task.stop
 
     def step(self, step: Step) -> None:
-        """Most of a task is to read: its writing counts as the end of that."""
+        """One forward pass. Prefill is most of a task, so only prefill advances the fraction."""
         if self.task and step.prefill:
-            read, of = step.prefill
-            self.share = self.task.start + (self.task.stop - self.task.start) * read / max(1, of)
+            read, total = step.prefill
+            share = read / max(1, total)
+            self.fraction = self.task.start + (self.task.stop - self.task.start) * share
 
     def end(self) -> None:
         """The task is done."""
         if self.task:
-            self.share = self.task.stop
+            self.fraction = self.task.stop
 
     @property
-    def left(self) -> float | None:
-        """Seconds, as estimated from those it took; None where that says too little."""
-        worked = self.share - self.skipped
-        if worked < SURE:
+    def remaining_s(self) -> float | None:
+        """The estimated time left; None before MIN_FRACTION of the work is done."""
+        worked = self.fraction - self.cached
+        if worked < MIN_FRACTION:
             return None
-        return (perf_counter() - self.began) / worked * (1 - self.share)
+        return (perf_counter() - self.started) / worked * (1 - self.fraction)
 
     def __str__(self) -> str:
-        """Which part of how many, what it is about, and the time left."""
+        """The number and the title of the task, and the time left."""
         if self.task is None:
             return "waiting"
-        told = f"part {self.task.number} of {self.task.total}"
+        text = f"part {self.task.number} of {self.task.total}"
         if self.task.prompt.merges:
-            told += ": putting parts together"
+            text += ": putting parts together"
         elif self.task.title:
-            told += f": {self.task.title}"
-        return told if self.left is None else f"{told}; about {duration(self.left)} left"
+            text += f": {self.task.title}"
+        left = self.remaining_s
+        return text if left is None else f"{text}; about {format_duration(left)} left"
 
 
-def duration(seconds: float) -> str:
-    """A time for a person: no more exact than it is known."""
+def format_duration(seconds: float) -> str:
+    """A rough duration: `1 s`, `89 s`, `2 min`."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min"

@@ -23,7 +23,7 @@ from engine.worker import Job
 from tests.support.questions import make_model
 from tests.web.test_page import HOSTILE, Read
 from ui.api.jobs import Jobs, QueueFull
-from ui.eta import Pace, duration
+from ui.eta import Eta, format_duration
 from ui.web import summarize as tab_of
 from ui.web import summary_html
 from ui.web.state import PageState
@@ -226,8 +226,8 @@ def test_the_pieces_that_grow_are_the_summary(page: PageState) -> None:
 
 
 def test_no_time_is_told_from_nothing() -> None:
-    assert Pace().left is None and str(Pace()) == "waiting"
-    assert [duration(one) for one in (0.2, 61, 150)] == ["1 s", "61 s", "2 min"]
+    assert Eta().remaining_s is None and str(Eta()) == "waiting"
+    assert [format_duration(one) for one in (0.2, 61, 150)] == ["1 s", "61 s", "2 min"]
 
 
 # -- in the engine's places ------------------------------------------------------------------------

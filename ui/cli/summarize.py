@@ -97,9 +97,9 @@ def _follow(
     """The summary and its pieces; shows which part is read or written, and the time left."""
     from engine.rag.summarize import Summary, SummaryDelta, SummaryTask, TaskResult, summarize
     from engine.records import Step
-    from ui.eta import Pace
+    from ui.eta import Eta
 
-    pace = Pace()
+    eta = Eta()
     pieces: list[Piece] = []
     for event in summarize(
         engine,
@@ -113,15 +113,15 @@ def _follow(
             view.end_line()
             return event, pieces
         if isinstance(event, SummaryTask):
-            pace.begin(event)
+            eta.begin(event)
         elif isinstance(event, Step):
-            pace.step(event)
+            eta.step(event)
             view.tally.add(event)
         elif isinstance(event, TaskResult):
-            pace.end()
+            eta.end()
         elif isinstance(event, SummaryDelta):
             pieces += event.pieces
-        view.phase(str(pace))
+        view.phase(str(eta))
     raise RuntimeError("the stream ended without a summary")
 
 

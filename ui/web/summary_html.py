@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from engine.rag.summarize import CACHED_SOURCE, SummaryDelta, SummaryTask, TaskResult
-from ui.eta import Pace
+from ui.eta import Eta
 from ui.web import html
 from ui.web.streaming import AnswerProgress
 
@@ -24,14 +24,14 @@ class SummaryProgress:
 
     name: str  # of the document
     answer: AnswerProgress = field(default_factory=AnswerProgress)  # `pieces`: the current task's
-    pace: Pace = field(default_factory=Pace)
+    eta: Eta = field(default_factory=Eta)
     pieces: list[Piece] = field(default_factory=list)  # the summary so far
     parts: list[tuple[str, str]] = field(default_factory=list)  # title and summary, in order
 
     @property
     def part_count(self) -> int:
         """Parts of the document, as far as is known."""
-        return self.pace.task.sections if self.pace.task else 0
+        return self.eta.task.sections if self.eta.task else 0
 
     @property
     def text(self) -> str:
@@ -40,27 +40,27 @@ class SummaryProgress:
     def add(self, event: SummaryTask | Step | TaskResult | SummaryDelta) -> None:
         """Record an event that precedes the Summary."""
         if isinstance(event, SummaryTask):
-            self.pace.begin(event)
+            self.eta.begin(event)
             self.answer.pieces = []
         elif isinstance(event, TaskResult):
-            self.pace.end()
+            self.eta.end()
             self.answer.pieces = []
             if not event.task.prompt.merges:
                 self.parts.append((event.task.title, " ".join(event.texts)))
         elif isinstance(event, SummaryDelta):
             self.pieces += event.pieces
         else:
-            self.pace.step(event)
+            self.eta.step(event)
             self.answer.add(event)
 
 
 def streaming_summary(progress: SummaryProgress) -> str:
     """The summary so far, a progress bar, and the text of the current task."""
-    answer, pace = progress.answer, progress.pace
-    value = f' value="{pace.share:.3f}"' if pace.task is not None else ""
+    answer, eta = progress.answer, progress.eta
+    value = f' value="{eta.fraction:.3f}"' if eta.task is not None else ""
     bar = f'<progress max="1"{value} aria-label="progress"></progress>'
-    status = f'<div class="sum-pace"><span>{escape(str(pace))}</span>{bar}</div>'
-    appends = pace.task is not None and pace.task.prompt.final  # to the summary
+    status = f'<div class="sum-pace"><span>{escape(str(eta))}</span>{bar}</div>'
+    appends = eta.task is not None and eta.task.prompt.final  # to the summary
     pieces = [
         piece._replace(source="model") if piece.source == CACHED_SOURCE else piece
         for piece in progress.pieces
