@@ -219,10 +219,10 @@ def test_the_pieces_that_grow_are_the_summary(page: PageState) -> None:
             break
         assert isinstance(event, SummaryTask | Step | TaskResult | SummaryDelta)
         told.add(event)
-        shares.append(told.pace.share)
+        shares.append(told.eta.fraction)
         Read(summary_html.streaming_summary(told))
     assert all(after > before - 1e-9 for before, after in pairwise(shares)) and shares[-1] == 1
-    assert told.pace.left is not None and "part " in str(told.pace)
+    assert told.eta.remaining_s is not None and "part " in str(told.eta)
 
 
 def test_no_time_is_told_from_nothing() -> None:
