@@ -1,4 +1,4 @@
-"""The automaton: it answers what brute force answers, at any time and for any documents."""
+"""The suffix automaton answers exactly like brute force, for any documents, at any time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def assert_equal_trees(
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[list[tuple[str, list[int]]], list[list[int]]]:
-    """Operations that build an automaton, and tails to ask for after each."""
+    """Operations that build an automaton, and tails to query after each."""
     token = st.sampled_from(draw(st.sampled_from(ALPHABETS)))
     document = st.lists(token, max_size=24)
     known = draw(st.lists(document, min_size=1, max_size=3))  # repeated documents
@@ -86,7 +86,7 @@ def perform(automaton: Any, name: str, tokens: list[int], living: list[bool]) ->
 
 @settings(max_examples=250)
 @given(programs(), st.integers(0, 9), st.integers(0, 30), st.integers(1, 8))
-def test_answers_are_those_of_brute_force_after_every_operation(
+def test_answers_equal_brute_force_after_every_operation(
     program: tuple[list[tuple[str, list[int]]], list[list[int]]], k: int, limit: int, most: int
 ) -> None:
     operations, tails = program
@@ -104,14 +104,14 @@ def test_answers_are_those_of_brute_force_after_every_operation(
         for tail in tails:
             assert_equal_answers(fast, slow, tail, k, limit)
             assert_equal_trees(fast, slow, tail, 3 * k, limit % 5, most=most)
-        if fast.documents:  # its own end, the question that the context drafter asks
+        if fast.documents:  # its own end, as the context drafter queries it
             assert_equal_answers(fast, slow, fast.tokens(fast.documents - 1).tolist(), k, limit)
             assert_equal_trees(fast, slow, fast.tokens(fast.documents - 1).tolist(), 9, 3, most=99)
 
 
 @settings(max_examples=100)
 @given(st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=4))
-def test_every_substring_is_found_and_nothing_else(documents: list[list[int]]) -> None:
+def test_exactly_the_substrings_are_found(documents: list[list[int]]) -> None:
     automaton = Automaton()
     for document in documents:
         automaton.add(document)
@@ -130,15 +130,15 @@ def test_every_substring_is_found_and_nothing_else(documents: list[list[int]]) -
 
 @pytest.mark.parametrize("alphabet", [1, 2, 3, 50])
 @pytest.mark.parametrize("sizes", [[500], [3, 200, 0, 150, 1, 100]])
-def test_common_text_is_counted_exactly(alphabet: int, sizes: list[int]) -> None:
-    """Counts beyond what the automaton walks to."""
+def test_frequent_text_is_counted_exactly(alphabet: int, sizes: list[int]) -> None:
+    """More occurrences than the automaton walks to one by one."""
     chance = random.Random(alphabet)
     fast, slow = Automaton(), naive.Automaton()
     for size in sizes:
         document = [chance.randrange(alphabet) for _ in range(size)]
         fast.add(document)
         slow.add(document)
-    fast.add([alphabet] * 300)  # what is common before, and not in, the newest text
+    fast.add([alphabet] * 300)  # frequent in older text, but not in the newest
     slow.add([alphabet] * 300)
     tails = [[chance.randrange(alphabet) for _ in range(length)] for length in (1, 1, 2, 3, 70)]
     tails += [slow.tokens(0)[-5:].tolist(), [alphabet] * 5]
@@ -154,7 +154,7 @@ def test_common_text_is_counted_exactly(alphabet: int, sizes: list[int]) -> None
         assert fast.check() == ""
 
 
-def test_counts_add_up_along_the_tree() -> None:
+def test_tree_probabilities_add_up() -> None:
     chance = random.Random(5)
     automaton = Automaton()
     automaton.add([chance.randrange(3) for _ in range(400)])
@@ -166,8 +166,8 @@ def test_counts_add_up_along_the_tree() -> None:
     assert max(below.values()) <= 1 + 1e-9
 
 
-def test_golden_suffix_automaton() -> None:
-    """SPEC 10: the longest suffix that occurred before, and where first, after each token."""
+def test_textbook_suffix_automaton() -> None:
+    """After each token: the longest suffix that occurred before, and its first end."""
     text = [1, 2, 1, 2, 3, 1, 2, 1, 2]
     automaton = Automaton()
     automaton.open()
@@ -188,8 +188,8 @@ def test_golden_suffix_automaton() -> None:
 
 
 @pytest.mark.parametrize("form", ["growing", "frozen"])
-def test_golden_static_tree(form: str) -> None:
-    """SPEC 10, less its first node, which is the tail's own last token; 0 ends every document."""
+def test_textbook_continuation_tree(form: str) -> None:
+    """Four documents, each ended by token 0."""
     documents = ([5, 6, 7, 8, 0], [5, 6, 7, 9, 0], [5, 6, 4, 0], [5, 6, 7, 8, 0])
     automaton = Automaton()
     for document in documents:
@@ -207,7 +207,7 @@ def test_golden_static_tree(form: str) -> None:
     assert paths == pytest.approx([0.75, 0.5, 0.5, 0.25, 0.25])
 
 
-def test_documents_are_separate() -> None:
+def test_matches_do_not_cross_documents() -> None:
     automaton = Automaton()
     automaton.add([1, 2])
     automaton.add([3, 4])
@@ -240,7 +240,7 @@ def test_documents_are_separate() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", [Automaton, naive.Automaton])
-def test_bad_arguments_change_nothing(
+def test_invalid_arguments_change_nothing(
     kind: Callable[[], Any], call: Callable[[Any], object], says: str
 ) -> None:
     automaton = kind()
@@ -251,7 +251,7 @@ def test_bad_arguments_change_nothing(
     assert (automaton.documents, automaton.size, automaton.check()) == (1, 3, "")
 
 
-def test_extending_nothing_or_the_dead_is_refused() -> None:
+def test_extending_a_missing_or_deleted_document_fails() -> None:
     for automaton in (Automaton(), naive.Automaton()):
         with pytest.raises(ValueError, match="open one first"):
             automaton.extend([1])
@@ -262,7 +262,7 @@ def test_extending_nothing_or_the_dead_is_refused() -> None:
 
 
 @pytest.mark.parametrize("tokens", [[2**31], np.array([1.5]), ["a"], np.array([[1]], np.int32)])
-def test_what_is_no_list_of_int32_is_refused(tokens: Any) -> None:
+def test_tokens_must_be_int32(tokens: Any) -> None:
     with pytest.raises(TypeError):
         Automaton().add(tokens)
 
@@ -276,7 +276,7 @@ def test_results_outlive_the_automaton() -> None:
     assert rest.tolist() == [2, 3, 2]
 
 
-def test_memory_is_counted() -> None:
+def test_nbytes_grows_with_the_tokens() -> None:
     automaton = Automaton()
     sizes = [automaton.nbytes]
     for _ in range(3):
@@ -288,7 +288,7 @@ def test_memory_is_counted() -> None:
 
 @contextmanager
 def no_forced_switches() -> Iterator[None]:
-    """Within it a thread runs only when another one gives the GIL away."""
+    """Threads switch only where one releases the GIL."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     try:
@@ -298,7 +298,7 @@ def no_forced_switches() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["add", "extend"])
-def test_long_calls_release_the_gil_and_refuse_others_meanwhile(name: str) -> None:
+def test_long_calls_release_the_gil_and_conflicting_calls_fail(name: str) -> None:
     automaton = Automaton()
     tokens = np.random.default_rng(0).integers(0, 200, 1_000_000).astype(np.int32)
     automaton.add(tokens[:1])
@@ -312,15 +312,15 @@ def test_long_calls_release_the_gil_and_refuse_others_meanwhile(name: str) -> No
                     automaton.match([1])
                 except RuntimeError as error:
                     refused.append(str(error))
-                time.sleep(0)  # gives the GIL away
+                time.sleep(0)  # releases the GIL
 
     go.acquire()
     thread = threading.Thread(target=other)
     thread.start()
     with no_forced_switches():
-        go.release()  # the other thread may run, but we hold the GIL
-        for _ in range(20):  # a busy machine may give the other one no turn during one call
-            with suppress(RuntimeError):  # the other one was first
+        go.release()  # the other thread may run once this one releases the GIL
+        for _ in range(20):  # on a busy machine the other one may get no turn during one call
+            with suppress(RuntimeError):  # the other call came first
                 getattr(automaton, name)(tokens)
             if refused:
                 break

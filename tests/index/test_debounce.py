@@ -1,4 +1,4 @@
-"""Debouncer: nothing noted is lost, one call at a time, whatever `changed` does."""
+"""The debouncer loses no path and makes one call at a time, whatever `on_change` does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ names = st.lists(st.sampled_from(["a", "b", "ab", "c"]), min_size=1, max_size=4)
 
 
 @given(st.lists(names.map("/".join).map("/top/{}".format), max_size=30))
-def test_a_batch_covers_what_was_noted_and_no_more(notes: list[str]) -> None:
+def test_a_batch_covers_exactly_the_noted_paths(notes: list[str]) -> None:
     batches = Debouncer(lambda batch: None, nothing, NEVER_S, NEVER_S, NEVER_S, NEVER_S)
     for note in notes:
         batches.note(note)
@@ -32,11 +32,11 @@ def test_a_batch_covers_what_was_noted_and_no_more(notes: list[str]) -> None:
     assert batch is not None and {str(path) for path in batch} <= set(notes)
     for note in notes:
         covers = [path for path in batch if Path(note).is_relative_to(path)]
-        assert len(covers) == 1, "told exactly once: itself, or one folder around it"
+        assert len(covers) == 1, "expected exactly once: itself or an ancestor"
     assert batches._take() == set()
 
 
-def test_very_many_paths_are_everything() -> None:
+def test_too_many_paths_become_a_full_scan() -> None:
     batches = Debouncer(lambda batch: None, nothing, NEVER_S, NEVER_S, NEVER_S, NEVER_S)
     for at in range(MAX_BATCH_PATHS + 5):
         batches.note(f"/top/{at}")
@@ -46,7 +46,7 @@ def test_very_many_paths_are_everything() -> None:
     assert len(batches._take() or ()) == MAX_BATCH_PATHS
 
 
-def test_notes_from_many_threads_are_told_by_one(tmp_path: Path) -> None:
+def test_paths_noted_by_many_threads_are_reported_by_one(tmp_path: Path) -> None:
     mirror = Mirror(tmp_path)
     mirror.call_s = 0.01
     batches = Debouncer(mirror, nothing, 0.002, 0.005, NEVER_S, NEVER_S)
@@ -57,7 +57,7 @@ def test_notes_from_many_threads_are_told_by_one(tmp_path: Path) -> None:
         for at in range(300):
             batches.note(str(tmp_path / f"{thread}-{at}"))
             time.sleep(0.0001)
-            if at == 150:  # more than one batch, however late the telling thread has its turn
+            if at == 150:  # so that there is more than one batch
                 wait_for(lambda: bool(mirror.batches))
 
     threads = [threading.Thread(target=notes, args=(each,)) for each in range(4)]
@@ -70,7 +70,7 @@ def test_notes_from_many_threads_are_told_by_one(tmp_path: Path) -> None:
     assert mirror.overlapping == 0 and len(mirror.threads) == 1 and len(mirror.batches) > 1
 
 
-def test_an_exception_is_logged_and_everything_told_again(
+def test_an_exception_is_logged_and_followed_by_a_full_scan(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     mirror, watching = watched(tmp_path)
@@ -86,8 +86,8 @@ def test_an_exception_is_logged_and_everything_told_again(
     assert errors == ["cannot process a change, rescanning: RuntimeError: the mirror broke"] * 3
 
 
-def test_a_dear_look_at_everything_is_seldom() -> None:
-    """By the clock, but only that no less than so much time passes."""
+def test_slow_full_scans_are_rare() -> None:
+    """Measures only a lower bound of the time between them."""
     starts: list[float] = []
     ends: list[float] = []
 

@@ -1,6 +1,6 @@
-"""Faults that the workspace survives: deaths, full disks, damaged files, other processes, threads.
+"""The workspace survives kills, full disks, damaged files, other processes and threads.
 
-Real files, processes and signals. What is answered is always compared with a new build.
+Uses real files, processes and signals. Answers are always compared with a fresh build.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.faults import (
     TIMEOUT_S,
     change,
     check,
-    lives_and_deaths,
+    kill_repeatedly,
     make_tree,
     small_segments,
     some_text,
@@ -45,15 +45,15 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_deaths_at_random_moments(tmp_path: Path) -> None:
-    lives_and_deaths(tmp_path, range(5), fork)
+def test_kill_9_at_random_moments(tmp_path: Path) -> None:
+    kill_repeatedly(tmp_path, range(5), fork)
 
 
 # -- disks and files of the store ----------------------------------------------------------------
 
 
-def live_on_a_full_disk(root: Path, home: Path, free: Callable[[], object]) -> None:
-    """Answers stay right and each cache says once that it is not kept; with room it is again."""
+def work_on_a_full_disk(root: Path, home: Path, free: Callable[[], object]) -> None:
+    """Answers stay right, each cache logs the failure once, and saves again when there is room."""
     chance = random.Random(4)
     with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
         workspace.build()
@@ -81,7 +81,7 @@ def test_no_room_for_large_files(tmp_path: Path, root: Path, limit: int) -> None
         small_segments()
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-        live_on_a_full_disk(
+        work_on_a_full_disk(
             root, home, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         )
 
@@ -91,11 +91,11 @@ def test_no_room_for_large_files(tmp_path: Path, root: Path, limit: int) -> None
 def test_a_full_disk(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_segments(monkeypatch)
     with tiny_disk(tmp_path / "home", "64k") as resize:
-        live_on_a_full_disk(root, tmp_path / "home", lambda: resize("64m"))
+        work_on_a_full_disk(root, tmp_path / "home", lambda: resize("64m"))
 
 
-def test_an_index_that_was_not_saved_is_saved_in_the_end(tmp_path: Path, root: Path) -> None:
-    """Nothing needs to change after there is room again."""
+def test_close_saves_again_after_a_full_disk(tmp_path: Path, root: Path) -> None:
+    """Although nothing changes after there is room again."""
     with tiny_disk(tmp_path / "home", "64k") as resize:
         with Workspace(root, Bytes(), tmp_path / "home") as workspace:
             workspace.build()
@@ -105,8 +105,8 @@ def test_an_index_that_was_not_saved_is_saved_in_the_end(tmp_path: Path, root: P
         starts_warm(root, tmp_path / "home")
 
 
-def damages() -> Iterator[Any]:
-    """Each takes a file and does it harm."""
+def damage_kinds() -> Iterator[Any]:
+    """Names and functions that damage a file."""
     for share in (0.0, 0.01, 0.5, 0.99):
         yield (
             f"cut-{share}",
@@ -140,7 +140,7 @@ def test_a_damaged_file(tmp_path: Path, root: Path, suffix: str) -> None:
     with Workspace(root, Composed(), tmp_path / "good") as workspace:
         workspace.build()
     starts_warm(root, tmp_path / "good", Composed())
-    for name, damage in damages():
+    for name, damage in damage_kinds():
         home = tmp_path / name
         shutil.copytree(tmp_path / "good", home)
         files = [path for path in home.rglob("*") if path.name.endswith(suffix)]
@@ -148,7 +148,7 @@ def test_a_damaged_file(tmp_path: Path, root: Path, suffix: str) -> None:
         with warnings_of_index() as lines, Workspace(root, Composed(), home) as workspace:
             workspace.build()
             check(workspace)
-        in_the_way = suffix != ".sqlite" and name == "folder"  # not loaded, and not saved
+        in_the_way = suffix != ".sqlite" and name == "folder"  # neither loaded nor saved
         assert len(lines) <= 1 + in_the_way, (name, lines)
         assert lines or suffix == ".sqlite" or name == "gone"
         if not in_the_way:
@@ -156,8 +156,8 @@ def test_a_damaged_file(tmp_path: Path, root: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("other", ["tokenizer", "roots"])
-def test_the_index_of_others(tmp_path: Path, root: Path, other: str) -> None:
-    """In the place of ours."""
+def test_another_index_in_place_of_ours(tmp_path: Path, root: Path, other: str) -> None:
+    """The saved index of another workspace is copied over this one's."""
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "u").write_text("value = 9\n" * 50)
     encoder, roots = (Composed(), root) if other == "tokenizer" else (Bytes(), tmp_path / "far")
@@ -185,7 +185,7 @@ def test_the_index_of_others(tmp_path: Path, root: Path, other: str) -> None:
 
 
 def test_two_processes_at_once(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each changes a half, at the end of which both know all; both may save, one does."""
+    """Each changes one half of the files; finally both know all, and one of them saves."""
     home, halves = tmp_path / "home", [root / "one", root / "two"]
     for half in halves:
         make_tree(half, random.Random(5))
@@ -211,7 +211,7 @@ def test_two_processes_at_once(tmp_path: Path, root: Path, monkeypatch: pytest.M
     def in_child(mine: Path, seed: int) -> int:
         return fork(lambda: (small_segments(), work(mine, seed))[0])
 
-    monkeypatch.setattr(token_db, "BUSY_TIMEOUT_S", TIMEOUT_S)  # a slow disk is no fault
+    monkeypatch.setattr(token_db, "BUSY_TIMEOUT_S", TIMEOUT_S)  # a slow disk is no failure
 
     children = [in_child(half, seed) for seed, half in enumerate(halves)]
     assert [end_of(child) for child in children] == [0, 0]
@@ -221,7 +221,7 @@ def test_two_processes_at_once(tmp_path: Path, root: Path, monkeypatch: pytest.M
     starts_warm(root, home)
 
 
-def test_the_one_that_saved_is_killed_and_the_other_saves(tmp_path: Path, root: Path) -> None:
+def test_another_process_saves_after_the_writer_is_killed(tmp_path: Path, root: Path) -> None:
     home = tmp_path / "home"
 
     def work() -> None:
@@ -254,10 +254,10 @@ def test_the_one_that_saved_is_killed_and_the_other_saves(tmp_path: Path, root: 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_everything_at_once(
+def test_concurrent_edits_and_queries(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Threads that change files, buffers and the workspace at random while others ask."""
+    """Threads change files, buffers and the workspace at random while others query it."""
     if seed % 2:
         small_segments(monkeypatch)
     errors: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""Strange files and folders, links, and what may not be read."""
+"""Unusual files and folders, links, and missing permissions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("encoder", [Bytes(), Composed()], ids=["bytes", "composed"])
-def test_strange_files(tmp_path: Path, encoder: Encoder) -> None:
+def test_unusual_files(tmp_path: Path, encoder: Encoder) -> None:
     root = tmp_path / os.fsdecode(b"ro\not\xff")
     root.mkdir()
     names = [b"a\nb", b"\xff\xfe.py", "é".encode(), "e\u0301".encode(), b" ", b"-rf", b"*", b"\\"]
@@ -62,7 +62,9 @@ def test_strange_files(tmp_path: Path, encoder: Encoder) -> None:
     with warnings_of_index() as lines, Workspace(root, encoder, tmp_path / "home") as workspace:
         before = psutil.Process().io_counters().read_chars
         workspace.build()
-        assert psutil.Process().io_counters().read_chars - before < 100 << 20, "all was read"
+        assert psutil.Process().io_counters().read_chars - before < 100 << 20, (
+            "read the sparse file"
+        )
         expected = {str(root / os.fsdecode(name)): data for name, data in counts.items()}
         ids = encoder.encode_batch([data.decode() for data in expected.values()])
         assert texts(workspace) == {
@@ -83,7 +85,7 @@ def test_strange_files(tmp_path: Path, encoder: Encoder) -> None:
         check(workspace, ["both", "value"])
 
 
-def test_empty_files_are_kept_too(root: Path) -> None:
+def test_empty_files_are_saved(root: Path) -> None:
     home = root.parent / "home"
     for name, text in (("a", "value = 14\n" * 9), ("b", ""), ("c", "")):
         (root / name).write_text(text)
@@ -149,7 +151,7 @@ def test_links(root: Path) -> None:
 
 
 def as_nobody(work: Callable[[Path], None]) -> None:
-    """In a child whom modes keep out, with a folder of its own."""
+    """Run in an unprivileged child process with a folder of its own."""
 
     def run() -> None:
         if os.geteuid() == 0:
@@ -191,7 +193,7 @@ def test_files_and_folders_without_permission() -> None:
 
 
 @pytest.mark.parametrize("what", ["table", "part", "sqlite", "index", "tokens", "home", "lock"])
-def test_a_store_without_permission(what: str) -> None:
+def test_a_saved_index_without_permission(what: str) -> None:
     def work(folder: Path) -> None:
         root, home = folder / "root", folder / "home"
         make_tree(root, random.Random(8))

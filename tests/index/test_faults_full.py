@@ -1,6 +1,6 @@
-"""Faults of the workspace at full size: many deaths, many files, large branches, a real tokenizer.
+"""Workspace faults at full size: many kills, many files, large branches, a real tokenizer.
 
-What they measure is printed (pytest -rP), not judged.
+Measurements are printed (pytest -rP), not asserted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.faults import (
     TIMEOUT_S,
     check,
     git,
-    lives_and_deaths,
+    kill_repeatedly,
     starts_warm,
     texts,
     two_branches,
@@ -37,7 +37,7 @@ FILES = 100_000
 
 
 def resident() -> float:
-    """MB of this process."""
+    """Resident memory of this process in MB."""
     return psutil.Process().memory_info().rss / 1e6
 
 
@@ -46,8 +46,8 @@ def smollm2() -> Tokenizer:
     return Tokenizer(locate("smollm2-135m"))
 
 
-def test_120_deaths_at_random_moments(tmp_path: Path) -> None:
-    assert lives_and_deaths(tmp_path, range(1000, 1120), fork) == set(PHASES)
+def test_kill_9_at_120_random_moments(tmp_path: Path) -> None:
+    assert kill_repeatedly(tmp_path, range(1000, 1120), fork) == set(PHASES)
 
 
 def test_100_000_tiny_files(tmp_path: Path) -> None:
@@ -57,15 +57,15 @@ def test_100_000_tiny_files(tmp_path: Path) -> None:
         for number in range(FILES // 100):
             (root / f"{folder}" / f"{number}.py").write_text(f"f{folder} = {number}\n")
 
-    def start(tokenised: int) -> None:
-        """In a process of its own, whose memory it is."""
+    def start(tokenized: int) -> None:
+        """Runs in a process of its own, to measure its memory."""
         before = resident()
         begin = time.monotonic()
         with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
             workspace.build()
             built = time.monotonic() - begin
             assert len(workspace.paths) == FILES
-            assert workspace.stats().misses == tokenised
+            assert workspace.stats().misses == tokenized
             for _ in range(100):
                 folder, number = random.randrange(100), random.randrange(FILES // 100)
                 (match,) = workspace.match(list(f"f{folder} = {number}".encode()), k=1)
@@ -85,7 +85,7 @@ def test_100_000_tiny_files(tmp_path: Path) -> None:
         closed = time.monotonic() - begin
         (root / "60" / "600.py").write_text("f60 = 600\n")
         assert lines == []
-        print(f"100,000 files, {tokenised} tokenised: ready in {built:.1f} s, scanned in "
+        print(f"100,000 files, {tokenized} tokenized: ready in {built:.1f} s, scanned in "
               f"{scanned:.1f} s, closed in {closed:.1f} s, {grown:.0f} MB resident")  # fmt: skip
 
     assert end_of(fork(lambda: start(FILES))) == 0
@@ -93,8 +93,7 @@ def test_100_000_tiny_files(tmp_path: Path) -> None:
 
 
 def test_a_checkout_of_2_000_files(tmp_path: Path, smollm2: Tokenizer) -> None:
-    """And back, by way of the system's events alone; the memory is as before when it has settled,
-    and what was on a branch once is not tokenised again."""
+    """And back, by events alone. Memory does not grow, and no text is tokenized twice."""
     root, other, home = tmp_path / "root", tmp_path / "other", tmp_path / "home"
     two_branches(root, 2000, 4096)
     git(root, "clone", "-q", "--branch", "two", str(root), str(other))
@@ -105,7 +104,7 @@ def test_a_checkout_of_2_000_files(tmp_path: Path, smollm2: Tokenizer) -> None:
             found = texts(workspace).items()
             expected[branch] = {path.replace(str(folder), str(root)): ids for path, ids in found}
     with warnings_of_index() as lines, Workspace(root, smollm2, home) as workspace:
-        workspace._watch = Watch([root], workspace.refresh, rescan_s=1e6)  # which would heal
+        workspace._watch = Watch([root], workspace.refresh, rescan_s=1e6)  # no full scans
         workspace._watch.start()
         workspace.build()
         workspace.compact()

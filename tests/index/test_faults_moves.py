@@ -1,4 +1,4 @@
-"""Files and folders that change while they are read, that come and go; a clock that is wrong."""
+"""Files that change while they are read, folders that appear and vanish, and wrong clocks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def root(tmp_path: Path) -> Path:
 
 @contextmanager
 def meanwhile(work: Callable[[int], object]) -> Iterator[None]:
-    """Does it again and again with rising numbers, in a thread, which must not fail."""
+    """Call `work` with 0, 1, 2, ... on a thread until the block ends; reraise its errors."""
     stop = threading.Event()
     errors: list[BaseException] = []
 
@@ -54,7 +54,7 @@ def meanwhile(work: Callable[[int], object]) -> Iterator[None]:
             while not stop.is_set() or number < 3:
                 work(number)
                 number += 1
-        except BaseException as error:  # handed on
+        except BaseException as error:  # reraised
             errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -68,7 +68,7 @@ def meanwhile(work: Callable[[int], object]) -> Iterator[None]:
 
 
 def replaced(path: Path, kind: str) -> None:
-    """A path becomes something else at once, as far as the system has a way for that."""
+    """Replace a path by a file of this kind, atomically where possible."""
     made = path.with_name(f"{path.name}.{kind}")
     if kind == "file":
         made.write_text("value = 1\n")
@@ -99,7 +99,7 @@ KINDS = ("file", "pipe", "socket", "link", "loop", "folder")
 
 
 def test_a_file_that_grows_while_it_is_read(root: Path) -> None:
-    """What is taken is what the file was once; in the end all of it."""
+    """Each indexed text was once the file's; the last is all of it."""
     path = root / "log"
     path.touch()
     seen = set()
@@ -142,13 +142,13 @@ def test_files_that_vanish_while_they_are_read(root: Path) -> None:
         assert lines == [] and workspace.paths
 
 
-def test_a_path_that_is_always_something_else(
+def test_a_path_that_keeps_changing_its_type(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing hangs, nothing outside is read."""
+    """Nothing hangs, and nothing outside the root is read."""
     path, chance = root / "path", random.Random(6)
     path.touch()
-    monkeypatch.chdir(tmp_path)  # the address of a socket is short
+    monkeypatch.chdir(tmp_path)  # socket addresses must be short
     with Workspace(root, Bytes()) as workspace:
         flips = 0
 
@@ -172,7 +172,7 @@ def test_a_path_that_is_always_something_else(
 
 
 @pytest.mark.parametrize("wide", [True, False], ids=["scan", "refresh"])
-def test_from_anything_to_anything(
+def test_from_any_type_to_any_other(
     root: Path, tmp_path: Path, wide: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -190,8 +190,8 @@ def test_from_anything_to_anything(
                     check(workspace)
 
 
-def test_a_buffer_over_what_does_not_count(root: Path) -> None:
-    """Closed, it is gone: the file was not read before, and is not now."""
+def test_a_buffer_of_a_skipped_file(root: Path) -> None:
+    """Closing the buffer removes the document."""
     path = root / "a"
     path.write_bytes(b"binary\0")
     os.utime(path, (1, 1))
@@ -253,14 +253,14 @@ def becomes_fresh_or_scans(workspace: Workspace, watched: bool) -> None:
 
 @pytest.mark.parametrize("when", [0, -(10**18), 10**18, 4 * 10**18])
 @pytest.mark.parametrize("wide", [True, False], ids=["scan", "refresh"])
-def test_a_clock_that_is_wrong(root: Path, when: int, wide: bool) -> None:
-    """Other texts of the same size and the same time, written in a row, are all noticed: by what
-    the system says of a file besides, or because it is read again."""
+def test_a_wrong_clock(root: Path, when: int, wide: bool) -> None:
+    """Texts of equal size and time, written one after another, are all noticed: by another part of
+    the stamp, or because the file is read again."""
     path, home = root / "a", root.parent / "home"
     with Workspace(root, Bytes(), home) as workspace:
         for number in range(100, 250):
             if number % 3 == 0:
-                path.unlink(missing_ok=True)  # the next one may have its inode
+                path.unlink(missing_ok=True)  # the next file may reuse its inode
             path.write_text(f"value = {number}\n")
             os.utime(path, ns=(when, when))
             workspace.refresh(None if wide else [path])
@@ -274,8 +274,8 @@ def test_a_clock_that_is_wrong(root: Path, when: int, wide: bool) -> None:
     starts_warm(root, home)
 
 
-def test_two_files_change_places(root: Path) -> None:
-    """Each has the other's inode, and the times of both are alike."""
+def test_two_files_swap_names(root: Path) -> None:
+    """Each then has the other's inode, and both have the same times."""
     one, two, aside = root / "one", root / "two", root.parent / "aside"
     one.write_text("value = 1\n")
     two.write_text("value = 2\n")
@@ -294,25 +294,25 @@ def test_two_files_change_places(root: Path) -> None:
 # -- branches ----------------------------------------------------------------------
 
 
-def test_a_checkout_that_is_followed(tmp_path: Path) -> None:
+def test_a_checkout_is_followed(tmp_path: Path) -> None:
     root, home = tmp_path / "root", tmp_path / "home"
     two_branches(root, 100, 1000)
     with Workspace(root, Bytes(), home) as workspace:
-        workspace._watch = Watch([root], workspace.refresh, rescan_s=1e6)  # which would heal
+        workspace._watch = Watch([root], workspace.refresh, rescan_s=1e6)  # no full scans
         workspace._watch.start()
         workspace.build()
         for branch in ("two", "one"):
             git(root, "checkout", "-q", branch)
             becomes_fresh(workspace)
             tokenized = workspace.stats().misses
-        assert tokenized == 201, "what was on a branch before is known"
+        assert tokenized == 201, "the ids of both branches are cached"
         workspace.compact()
         assert workspace.stats().dead < 0.5
         assert found(workspace, list(b"two_")) != found(workspace, list(b"one_"))
 
 
-def test_what_died_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As soon as it has settled, whenever garbage is collected."""
+def test_compacted_segments_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as the compaction ends, without garbage collection."""
     small_segments(monkeypatch)
     make_tree(tmp_path, random.Random(1))
     gc.collect()

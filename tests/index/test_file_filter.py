@@ -1,4 +1,4 @@
-"""Which files count: rules, links and contents, on real folders."""
+"""Which files are indexed: ignore files, links and contents, on real folders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make(root: Path, tree: dict[str, str | bytes]) -> None:
 
 
 def why_skipped(root: Path, path: str) -> str | None:
-    """Why a file of the folder does not count, its content included; None where it does."""
+    """Why a file is skipped, for its name or contents; None if it is indexed."""
     try:
         file_filter.load(file_filter.lookup(root, path))
     except file_filter.Skipped as skipped:
@@ -32,7 +32,7 @@ def why_skipped(root: Path, path: str) -> str | None:
 
 
 def listed(root: Path) -> tuple[list[str], dict[str, str]]:
-    """Paths whose text can be read, and the reason of each other one that was looked at."""
+    """The paths that are indexed, and the reasons for the others."""
     reasons: dict[str, str] = {}
     found = []
     for file in file_filter.walk(root, reasons.__setitem__):
@@ -84,7 +84,7 @@ def test_gitignore_rules_nest(tmp_path: Path) -> None:
     assert why_skipped(tmp_path, "sub/out/x.py") == "ignored by .gitignore"
 
 
-def test_rules_above_the_folder_hold_up_to_the_repository(tmp_path: Path) -> None:
+def test_ignore_files_above_the_folder_apply_up_to_the_repository(tmp_path: Path) -> None:
     make(
         tmp_path,
         {
@@ -101,13 +101,13 @@ def test_rules_above_the_folder_hold_up_to_the_repository(tmp_path: Path) -> Non
     assert listed(tmp_path / "repo" / "part")[0] == ["in/top.py", "outside.py"]
 
 
-def test_without_a_repository_the_folder_above_says_nothing(tmp_path: Path) -> None:
+def test_without_a_repository_ignore_files_above_do_not_apply(tmp_path: Path) -> None:
     make(tmp_path, {".gitignore": "*.py\n", "part/a.py": ""})
     assert listed(tmp_path / "part")[0] == ["a.py"]
 
 
 @pytest.mark.parametrize("part", ["made", "made/deep"])
-def test_a_folder_that_the_repository_ignores_is_its_own(tmp_path: Path, part: str) -> None:
+def test_a_folder_ignored_by_its_repository_is_walked(tmp_path: Path, part: str) -> None:
     make(tmp_path, {".git/HEAD": "", ".gitignore": "made/\n*.py\n", "made/deep/a.py": ""})
     assert [Path(path).name for path in listed(tmp_path / part)[0]] == ["a.py"]
     assert listed(tmp_path)[0] == [".gitignore"]
@@ -127,7 +127,7 @@ def test_secrets_are_skipped(tmp_path: Path, name: str) -> None:
     assert why_skipped(tmp_path, name) == "may hold secrets"
 
 
-def test_a_private_key_is_a_secret_by_any_name(tmp_path: Path) -> None:
+def test_a_private_key_is_skipped_under_any_name(tmp_path: Path) -> None:
     make(tmp_path, {"deploy.txt": "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n"})
     assert listed(tmp_path)[1] == {"deploy.txt": "may hold secrets: a private key"}
 
@@ -147,12 +147,12 @@ def test_junk_is_skipped_without_a_gitignore(tmp_path: Path, name: str) -> None:
     assert why_skipped(tmp_path, name) is not None
 
 
-def test_made_folders_are_known_by_their_mark(tmp_path: Path) -> None:
+def test_generated_folders_are_recognized_by_a_marker_file(tmp_path: Path) -> None:
     make(tmp_path, {"target/CACHEDIR.TAG": "", "target/a.rs": "", "py/pyvenv.cfg": "", "a": ""})
     assert listed(tmp_path) == (["a"], {"py": "holds pyvenv.cfg", "target": "holds CACHEDIR.TAG"})
 
 
-def test_content_decides(tmp_path: Path) -> None:
+def test_files_are_skipped_for_their_contents(tmp_path: Path) -> None:
     make(
         tmp_path,
         {
@@ -188,7 +188,7 @@ def test_a_file_that_grew_since_it_was_listed_is_skipped(tmp_path: Path) -> None
         file_filter.read(file.real_path)
 
 
-def test_links_stay_inside(tmp_path: Path) -> None:
+def test_links_out_of_the_folder_are_skipped(tmp_path: Path) -> None:
     root = tmp_path / "root"
     make(
         tmp_path,
@@ -227,14 +227,14 @@ def test_links_stay_inside(tmp_path: Path) -> None:
     }
 
 
-def test_a_linked_root_is_the_folder_it_leads_to(tmp_path: Path) -> None:
+def test_a_root_may_be_a_link(tmp_path: Path) -> None:
     make(tmp_path, {"real/a.py": "", "real/b.py": ""})
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "real" / "c.py").symlink_to(tmp_path / "link" / "a.py")
     assert [file.path for file in file_filter.walk(tmp_path / "link")] == ["a.py", "b.py", "c.py"]
 
 
-def test_strange_names(tmp_path: Path) -> None:
+def test_unusual_names(tmp_path: Path) -> None:
     names = [b"two\nlines.py", b"latin-\xe9.py", b"-flag", b"sp ace\\back.py", "ünï.py".encode()]
     for name in names:
         (tmp_path / os.fsdecode(name)).write_text("text")
@@ -244,13 +244,13 @@ def test_strange_names(tmp_path: Path) -> None:
     assert reasons == {"two\nlines.log": "ignored by .gitignore"}
 
 
-def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+def test_special_files_are_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert listed(tmp_path) == ([], {"pipe": "not a regular file"})
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_what_cannot_be_read_is_reported(tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(tmp_path: Path) -> None:
     make(tmp_path, {"file.py": "", "folder/a.py": "", "open.py": ""})
     (tmp_path / "file.py").chmod(0)
     (tmp_path / "folder").chmod(0)
@@ -270,7 +270,7 @@ def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
 
 @settings(max_examples=50)
 @given(st.text(alphabet="ab*/!.\\[] #\n", max_size=30), st.booleans())
-def test_no_gitignore_breaks_the_walk(
+def test_any_gitignore_is_accepted(
     tmp_path_factory: pytest.TempPathFactory, rules: str, nested: bool
 ) -> None:
     root = tmp_path_factory.mktemp("rules")
@@ -318,10 +318,10 @@ PATHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4)
     top=RULES,
     inner=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 3), RULES), max_size=3),
 )
-def test_ignored_is_what_git_ignores(
+def test_ignored_files_are_those_of_git(
     paths: list[list[str]], top: str, inner: list[tuple[int, int, str]]
 ) -> None:
-    """Names and patterns of ASCII: git's "?" is one byte, ours one character."""
+    """ASCII only, because git's "?" matches a byte and ours a character."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         subprocess.run(["git", "init", "-q", folder], check=True)

@@ -1,4 +1,4 @@
-"""Looking at one file and loading it while it changes, moves, vanishes or gives way to a link."""
+"""Looking up and loading one file while it changes, moves, vanishes or is replaced by a link."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def make(root: Path, tree: dict[str, str | bytes]) -> None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def test_look_finds_what_walk_finds(tmp_path: Path) -> None:
+def test_lookup_finds_what_walk_finds(tmp_path: Path) -> None:
     make(tmp_path, {"real.py": "text", "sub/a.py": ""})
     (tmp_path / "link.py").symlink_to("sub/a.py")
     found = {file.path: file for file in file_filter.walk(tmp_path)}
@@ -32,38 +32,34 @@ def test_look_finds_what_walk_finds(tmp_path: Path) -> None:
     assert found["real.py"].changed == status.st_mtime_ns
 
 
-def test_look_says_what_is_gone(tmp_path: Path) -> None:
+def test_lookup_of_a_missing_file(tmp_path: Path) -> None:
     for path in ("gone.py", "no/folder/gone.py"):
         with pytest.raises(file_filter.Skipped, match=r"^unreadable: No such file or directory$"):
             file_filter.lookup(tmp_path, path)
 
 
 @pytest.mark.parametrize("path", ["", "/etc/hosts", "../out.py", "a/../../out.py", "./a", "a\0b"])
-def test_look_stays_in_the_folder(tmp_path: Path, path: str) -> None:
+def test_lookup_stays_in_the_folder(tmp_path: Path, path: str) -> None:
     make(tmp_path, {"out.py": "", "root/a/b.py": ""})
     with pytest.raises(file_filter.Skipped, match="not a path in the folder"):
         file_filter.lookup(tmp_path / "root", path)
 
 
 def old(path: Path) -> None:
-    """Written long enough ago for its stamp to tell."""
+    """Set the modification time to long ago."""
     os.utime(path, ns=(1, time.time_ns() - 10 * file_filter.TIMESTAMP_GRANULARITY_NS))
 
 
-def test_a_stamp_tells_where_a_later_write_would_change_it(
+def test_a_stamp_is_given_only_if_a_later_write_changes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(tmp_path, {"a": "text"})
     with monkeypatch.context() as patch:
-        patch.setattr(
-            file_filter, "TIMESTAMP_GRANULARITY_NS", 10**12
-        )  # however long it takes to get there
+        # Longer than this test takes.
+        patch.setattr(file_filter, "TIMESTAMP_GRANULARITY_NS", 10**12)
         old(tmp_path / "a")
         (file,) = file_filter.walk(tmp_path)
-        assert file_filter.load(file) == (
-            "text",
-            None,
-        )  # it says that it is old, its ctime does not
+        assert file_filter.load(file) == ("text", None)  # its ctime is recent
     time.sleep(2e-9 * file_filter.TIMESTAMP_GRANULARITY_NS)
     assert file_filter.load(file) == ("text", file.stamp)
     os.utime(tmp_path / "a", ns=(1, time.time_ns() + 10**12))
@@ -86,7 +82,7 @@ def test_a_growing_file_has_no_stamp(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert file_filter.load(file) == ("text" + "+" * (file_filter.MAX_READ_ATTEMPTS - 1), None)
 
 
-def test_what_took_a_files_place_is_not_read(tmp_path: Path) -> None:
+def test_a_replaced_file_is_not_read(tmp_path: Path) -> None:
     make(tmp_path, {"out/a.py": "secret", "root/in/a.py": "text", "root/b.py": "", "root/c.py": ""})
     root = tmp_path / "root"
     b, c, a = file_filter.walk(root)
@@ -102,13 +98,13 @@ def test_what_took_a_files_place_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a (deleted)", "two\nlines", os.fsdecode(b"\xff")])
-def test_names_that_look_like_something_else_are_read(tmp_path: Path, name: str) -> None:
+def test_misleading_names_are_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("text")
     (file,) = file_filter.walk(tmp_path)
     assert file_filter.load(file)[0] == "text"
 
 
-def test_what_vanishes_during_the_walk_is_reported(tmp_path: Path) -> None:
+def test_files_deleted_during_the_walk_are_reported(tmp_path: Path) -> None:
     make(tmp_path, {"a": "", "b": "", "c/d": ""})
     reasons: dict[str, str] = {}
     walk = file_filter.walk(tmp_path, reasons.__setitem__)

@@ -1,4 +1,4 @@
-"""The stored index: what is loaded is what was saved, and what is broken is not loaded."""
+"""The segment store loads exactly what was saved, and nothing damaged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.segment_store import OURS, load, names, same, save, state, wh
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
-    """lines(): what the store logged since the last call."""
+    """lines(): the store's log lines since the last call."""
 
     def take() -> list[str]:
         found = [
@@ -43,7 +43,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]
     yield take
 
 
-# --- what is saved is loaded ---------------------------------------------------------------------
+# --- saving and loading --------------------------------------------------------------------------
 
 NAMES = st.from_regex(array_file.NAME, fullmatch=True)
 ARRAYS = st.dictionaries(
@@ -70,7 +70,7 @@ SAVED = st.builds(
 
 @given(SAVED, SAVED)
 @settings(max_examples=40)
-def test_what_is_saved_is_loaded(first: SavedState, second: SavedState) -> None:
+def test_a_saved_state_is_loaded(first: SavedState, second: SavedState) -> None:
     kept = {part.name for part in first.parts}
     second = SavedState(second.meta, second.table, first.parts[1:] + [
         part for part in second.parts if part.name not in kept
@@ -90,7 +90,7 @@ def test_what_is_saved_is_loaded(first: SavedState, second: SavedState) -> None:
         assert store.load() is None and names(store.folder) == {"lock"}
 
 
-def test_loaded_arrays_are_read_only_and_kept_from_others(tmp_path: Path) -> None:
+def test_loaded_arrays_are_read_only_and_files_private(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "index"
     save(folder, state(1))
     loaded = load(folder)
@@ -101,7 +101,7 @@ def test_loaded_arrays_are_read_only_and_kept_from_others(tmp_path: Path) -> Non
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
-def test_a_stored_part_is_not_written_again(tmp_path: Path) -> None:
+def test_an_existing_part_is_not_rewritten(tmp_path: Path) -> None:
     save(tmp_path, state(1))
     before = (tmp_path / "part2.part").stat().st_mtime_ns
     with SegmentStore(tmp_path, OURS) as store:
@@ -113,7 +113,7 @@ def test_a_stored_part_is_not_written_again(tmp_path: Path) -> None:
         assert whole(tmp_path, state(2))
 
 
-def test_saving_and_loading_copy_nothing_big(tmp_path: Path) -> None:
+def test_saving_and_loading_do_not_copy_arrays(tmp_path: Path) -> None:
     big = state(1, size=1 << 20)  # 8 MiB a part
     tracemalloc.start()
     try:
@@ -126,7 +126,7 @@ def test_saving_and_loading_copy_nothing_big(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A", "a/b", "../a", "a.b", "é", "a\n", "a" * 65])
-def test_odd_names_are_refused(tmp_path: Path, name: str) -> None:
+def test_invalid_names_are_refused(tmp_path: Path, name: str) -> None:
     with SegmentStore(tmp_path / "a", OURS) as store:
         assert store.acquire()
         with pytest.raises(ValueError, match="new_name"):
@@ -148,7 +148,7 @@ ODD_ARRAYS = [
 ]
 
 
-def test_what_could_not_be_loaded_is_refused(tmp_path: Path) -> None:
+def test_states_that_could_not_be_loaded_are_refused(tmp_path: Path) -> None:
     wrong = [SavedState({}, {"a": array}, []) for array in ODD_ARRAYS]
     wrong += [SavedState({}, {}, [Part("a", {"a": array})]) for array in ODD_ARRAYS]
     wrong += [
@@ -165,11 +165,13 @@ def test_what_could_not_be_loaded_is_refused(tmp_path: Path) -> None:
     assert whole(tmp_path, state(1))
 
 
-# --- what is broken is not loaded ----------------------------------------------------------------
+# --- damaged files --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["table", "part1.part"])
-def test_no_damage_is_loaded(tmp_path: Path, name: str, lines: Callable[[], list[str]]) -> None:
+def test_damaged_files_are_not_loaded(
+    tmp_path: Path, name: str, lines: Callable[[], list[str]]
+) -> None:
     saved = state(1)
     save(tmp_path, saved)
     path = tmp_path / name
@@ -195,7 +197,7 @@ def test_no_damage_is_loaded(tmp_path: Path, name: str, lines: Callable[[], list
     assert same(load(tmp_path), saved) and not lines()
 
 
-def test_what_is_not_ours_is_not_loaded(tmp_path: Path, lines: Callable[[], list[str]]) -> None:
+def test_foreign_files_are_not_loaded(tmp_path: Path, lines: Callable[[], list[str]]) -> None:
     rng = random.Random(7)
 
     def foreign() -> None:
@@ -301,7 +303,7 @@ def test_hostile_headers_are_refused(tmp_path: Path, lines: Callable[[], list[st
 ))  # fmt: skip
 @example([["a", "|u1", [0], 0]])
 @settings(max_examples=100)
-def test_any_header_is_refused_or_loaded(entries: Any) -> None:
+def test_arbitrary_headers_are_handled(entries: Any) -> None:
     with tempfile.TemporaryDirectory() as place:
         bare = forged(header(entries))
         (Path(place) / "table").write_bytes(bare + bytes(-len(bare) % array_file.ALIGNMENT))

@@ -1,4 +1,4 @@
-"""The store and other processes: deaths at every step, full disks, readers beside a writer."""
+"""The segment store and other processes: kills at every step, full disks, concurrent readers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMEOUT_S = 180  # seconds
 
 
 def each_step(before: Callable[[str, tuple[Any, ...]], None]) -> None:
-    """From now on, in this process, `before` runs before each step on disk."""
+    """Call `before` before each file operation of this process from now on."""
 
     def wrapped(name: str) -> Callable[..., Any]:
         real = getattr(os, name)
@@ -42,7 +42,7 @@ def each_step(before: Callable[[str, tuple[Any, ...]], None]) -> None:
 
 
 def die_at(number: int) -> None:
-    """This process kills itself before its step `number`; a write is done by half."""
+    """Kill this process before its file operation `number`; of a write, half is done."""
     left, write = iter(range(number + 1)), os.write
 
     def before(name: str, args: tuple[Any, ...]) -> None:
@@ -55,16 +55,16 @@ def die_at(number: int) -> None:
 
 
 def soon(true: Callable[[], bool]) -> None:
-    """Wait until it holds."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + TIMEOUT_S
     while not true():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.002)
 
 
 @pytest.mark.parametrize("clears", [False, True], ids=["save", "clear"])
 @pytest.mark.parametrize("first", [None, 1], ids=["empty", "full"])
-def test_a_death_at_any_step_leaves_one_state(
+def test_kill_9_at_any_step_leaves_one_state(
     tmp_path: Path, first: int | None, clears: bool
 ) -> None:
     old = first and state(first)
@@ -99,10 +99,10 @@ def test_a_death_at_any_step_leaves_one_state(
     assert seen == {first, None if clears else 2}
 
 
-def test_names_are_given_only_to_what_is_on_disk(tmp_path: Path) -> None:
-    """What power loss asks for: content is synced before its name counts, names before others."""
+def test_files_are_synced_before_they_are_named(tmp_path: Path) -> None:
+    """For power loss: contents are synced before they are named, parts before the table."""
     save(tmp_path, state(1))
-    left = {"dead.part", "dead.tmp"}  # what a killed writer left: in the way of a full disk
+    left = {"dead.part", "dead.tmp"}  # left by a killed writer
     for name in left:
         (tmp_path / name).touch()
 
@@ -122,9 +122,11 @@ def test_names_are_given_only_to_what_is_on_disk(tmp_path: Path) -> None:
             if name == "fsync":
                 synced.append(paths[args[0]])
             elif name == "replace":
-                assert synced[-1] == str(args[0]), "renamed before it was on disk"
+                assert synced[-1] == str(args[0]), "renamed before it was synced"
                 table = Path(args[1]).name == "table"
-                assert not table or str(tmp_path) in synced, "the table before its parts"
+                assert not table or str(tmp_path) in synced, (
+                    "table renamed before its parts were synced"
+                )
             elif name == "write":
                 assert not left & names(tmp_path), "deleted too late"
             elif name == "unlink" and Path(args[0]).name not in left:
@@ -142,7 +144,7 @@ def test_names_are_given_only_to_what_is_on_disk(tmp_path: Path) -> None:
     assert whole(tmp_path, state(3))
 
 
-def test_deaths_at_any_moment(tmp_path: Path) -> None:
+def test_kill_9_at_any_moment(tmp_path: Path) -> None:
     folder, rng = tmp_path / "index", random.Random(3)
     reached = 0
     for turn in range(15):
@@ -159,14 +161,14 @@ def test_deaths_at_any_moment(tmp_path: Path) -> None:
             return loaded is not None and loaded.meta["number"] > reached
 
         child = fork(work)
-        if turn % 5 == 0:  # now and then it gets somewhere, however slow disk and machine are
+        if turn % 5 == 0:  # makes progress even on a slow machine
             soon(further)
         time.sleep(rng.uniform(0.005, 0.05))
         os.kill(child, signal.SIGKILL)
         assert end_of(child) == -signal.SIGKILL
         loaded = load(folder)
         number = loaded.meta["number"] if loaded else 0
-        assert number >= reached, "what was saved is gone"
+        assert number >= reached, "a saved state was lost"
         assert loaded is None or same(loaded, state(number, size=5000))
         reached = number
     assert reached > 0
@@ -206,7 +208,7 @@ def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_folder_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_read_only_folder_is_loaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     save(tmp_path / "index", state(1))
     (tmp_path / "index" / "lock").unlink()
     (tmp_path / "index").chmod(0o500)
@@ -220,7 +222,7 @@ def test_a_read_only_folder_is_read(tmp_path: Path, caplog: pytest.LogCaptureFix
         (tmp_path / "index").chmod(0o700)
 
 
-def test_a_folder_that_cannot_be_made_is_said(
+def test_a_folder_that_cannot_be_created_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
@@ -231,7 +233,7 @@ def test_a_folder_that_cannot_be_made_is_said(
     assert store.nbytes() == 0
 
 
-def test_one_writes_and_who_comes_later_reads(tmp_path: Path) -> None:
+def test_only_one_store_is_the_writer(tmp_path: Path) -> None:
     with SegmentStore(tmp_path, OURS) as one, SegmentStore(tmp_path, OURS) as two:
         for act in (lambda: one.save(state(1)), one.clear):
             with pytest.raises(RuntimeError, match="not the writer"):
@@ -249,7 +251,7 @@ def test_one_writes_and_who_comes_later_reads(tmp_path: Path) -> None:
         assert not one.acquire() and same(one.load(), state(2))
 
 
-def test_the_lock_passes_on_when_its_holder_is_killed(tmp_path: Path) -> None:
+def test_the_lock_is_released_when_its_holder_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "index"
 
     def work() -> None:
@@ -271,7 +273,7 @@ def test_the_lock_passes_on_when_its_holder_is_killed(tmp_path: Path) -> None:
         assert whole(folder, state(2))
 
 
-def test_a_folder_deleted_under_its_writer_is_made_again(tmp_path: Path) -> None:
+def test_a_deleted_folder_is_recreated(tmp_path: Path) -> None:
     folder = tmp_path / "index"
     with SegmentStore(folder, OURS) as store, SegmentStore(folder, OURS) as other:
         assert store.acquire()
@@ -288,7 +290,7 @@ def test_a_folder_deleted_under_its_writer_is_made_again(tmp_path: Path) -> None
         assert whole(folder, state(4))
 
 
-def test_a_reader_beside_a_writer_loads_whole_states(
+def test_a_concurrent_reader_loads_consistent_states(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(tmp_path, state(1))

@@ -1,4 +1,4 @@
-"""Frozen segments, and several asked as one: they answer what brute force answers."""
+"""Frozen segments, and several segments queried as one, answer exactly like brute force."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGEST_ID = 2**31 - 1
 ALPHABETS = ([0], [0, 1], [0, 1, 2], [7, 0, LARGEST_ID], [*range(40), LARGEST_ID - 1, LARGEST_ID])
 
 Label = tuple[int, int]  # path, folder
-Documents = list[tuple[list[int], Label, bool]]  # tokens, label, whether it dies
+Documents = list[tuple[list[int], Label, bool]]  # tokens, label, whether it is deleted
 
 
 def ids(tokens: list[int]) -> np.ndarray[Any, np.dtype[np.int32]]:
@@ -60,7 +60,7 @@ def part_of(form: str, documents: Documents, changed: int) -> Automaton | Frozen
 
 @st.composite
 def indexes(draw: st.DrawFn) -> tuple[list[tuple[str, Documents]], list[list[int]]]:
-    """Segments of every form, and tails to ask for."""
+    """Segments of each kind, and tails to query."""
     token = st.sampled_from(draw(st.sampled_from(ALPHABETS)))
     text = st.lists(token, max_size=24)
     known = draw(st.lists(text, min_size=1, max_size=3))  # repeated texts
@@ -76,7 +76,7 @@ def indexes(draw: st.DrawFn) -> tuple[list[tuple[str, Documents]], list[list[int
     indexes(), st.integers(0, 9), st.integers(0, 30), st.integers(-1, 3), st.integers(-1, 2),
     st.integers(0, 4),
 )  # fmt: skip
-def test_answers_are_those_of_brute_force(
+def test_answers_equal_brute_force(
     index: tuple[list[tuple[str, Documents]], list[list[int]]],
     k: int,
     limit: int,
@@ -112,7 +112,7 @@ def test_answers_are_those_of_brute_force(
 
 @settings(max_examples=100)
 @given(indexes())
-def test_ranks_are_positions_ordered_by_what_ends_there(
+def test_ranks_order_positions_by_the_text_before_them(
     index: tuple[list[tuple[str, Documents]], list[list[int]]],
 ) -> None:
     for _, documents in index[0]:
@@ -126,12 +126,12 @@ def test_ranks_are_positions_ordered_by_what_ends_there(
 
 
 @pytest.mark.parametrize("text", ["one token", "a period", "nested", "large ids", "random"])
-def test_hard_texts_are_ordered_too(text: str) -> None:
+def test_suffix_arrays_of_hard_texts(text: str) -> None:
     chance = random.Random(1)
     tokens = {
         "one token": [5] * 3000,
         "a period": [1, 2, 1, 3] * 700,
-        "nested": [bin(n).count("1") % 2 for n in range(3000)],  # Thue and Morse's
+        "nested": [bin(n).count("1") % 2 for n in range(3000)],  # the Thue-Morse sequence
         "large ids": [chance.choice([0, 1 << 22, LARGEST_ID]) for _ in range(3000)],
         "random": [chance.randrange(700) for _ in range(3000)],
     }[text]
@@ -144,8 +144,8 @@ def test_hard_texts_are_ordered_too(text: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["growing", "frozen", "mapped"])
-def test_common_text_is_found_among_many(form: str) -> None:
-    """More occurrences than are looked at one by one, near documents and dead ones among them."""
+def test_frequent_text_is_found(form: str) -> None:
+    """More occurrences than are examined one by one, some near, some in deleted documents."""
     chance = random.Random(3)
     documents: Documents = [
         ([chance.choice([1, 1, 1, 2]) for _ in range(chance.randrange(300))], (doc, doc % 5), False)
@@ -164,8 +164,8 @@ def test_common_text_is_found_among_many(form: str) -> None:
                     assert found == (length, count, best[:k])
 
 
-def test_dead_ranks_are_skipped_however_many() -> None:
-    """Whole blocks of them: the count of each is kept."""
+def test_many_deleted_ranks_are_skipped() -> None:
+    """Whole blocks are skipped by their counts."""
     texts = [[at % 97, 5, at % 89] * 10 for at in range(600)]
     frozen, oracle = Frozen([ids(one) for one in texts]), naive.Automaton()
     for one in texts:
@@ -184,7 +184,7 @@ def test_dead_ranks_are_skipped_however_many() -> None:
     assert frozen.living == 0
 
 
-def test_what_is_no_segment_is_refused() -> None:
+def test_inconsistent_arrays_are_refused() -> None:
     good = Frozen([ids([1, 2, 1]), ids([]), ids([2])])
     arrays = {
         "text": np.array(good.text),
@@ -206,7 +206,7 @@ def test_what_is_no_segment_is_refused() -> None:
                     assert "\n" not in str(error)
                     continue
                 for tail in ([1], [2], [1, 2], [2, 1], [0]):
-                    segments.match(tail)  # may be wrong, must not read elsewhere
+                    segments.match(tail)  # may be wrong, but must not read out of bounds
         for shorter in (array[:-1], array[:0], np.append(array, array[:1])):
             with pytest.raises(ValueError, match="invalid segment"):
                 Frozen.mapped(**{**arrays, name: shorter})

@@ -1,4 +1,4 @@
-"""Token ids by way of the caches: always the encoder's own."""
+"""Token ids from the caches always equal the encoder's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.encoders import Bytes, Composed
 
 @pytest.fixture(scope="module")
 def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Encoder]:
-    """By kind: as it should be; one that normalises; a byte-level BPE; one with prefix spaces."""
+    """By kind: bytes, normalizing, byte-level BPE, and one that adds a prefix space."""
     from tokenizers import Tokenizer as Backend
     from tokenizers import decoders, models, pre_tokenizers
 
@@ -50,7 +50,7 @@ TEXTS = st.lists(LINES | st.text(CHARS, max_size=20), max_size=12).map("\n".join
 
 
 def source(seed: int, size: int) -> str:
-    """Text as a program's, `size` characters about."""
+    """Text like a program's, of about `size` characters."""
     chance = random.Random(seed)
     words = ["return", "x", "name(self,", "=", "[0]", "#", "value", "'text'", "None", "if", "1)"]
     lines = []
@@ -64,7 +64,7 @@ def source(seed: int, size: int) -> str:
 
 
 def oracle(encoder: Encoder, text: str) -> tuple[list[int], list[int] | None]:
-    """Ids and starts of a text as a whole, without anything of ours."""
+    """The ids and starts of a whole text, from the encoder alone."""
     (ids,) = encoder.encode_batch([text])
     lengths = encoder.byte_lengths[ids]
     if (lengths >= 0).all() and lengths.sum() == len(text.encode()):
@@ -81,9 +81,9 @@ def same(encoder: Encoder, text: str, one: Any) -> bool:
     )  # fmt: skip
 
 
-@pytest.fixture(scope="class")  # a function's own here; hypothesis refuses that word
+@pytest.fixture(scope="class")  # per function here; hypothesis rejects function scope
 def short_chunks() -> Iterator[None]:
-    """Chunks of a few characters, so that short texts have many."""
+    """Make chunks so short that short texts have many."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (
             ("MIN_CHUNK_CHARS", 4),
@@ -99,8 +99,8 @@ def short_chunks() -> Iterator[None]:
 
 
 def may_cut(text: str, at: int) -> bool:
-    """By the letter: after a line end between two characters that are not white, before one after
-    a letter or digit, or before the space after a line's first word."""
+    """After a line end between two characters that are not white space, before a line end after a
+    letter or digit, or before the space after a line's first word."""
     before, after = text[at - 1], text[at]
     if before == "\n":
         return not text[at - 2].isspace() and not after.isspace() and after != "/"
@@ -112,22 +112,22 @@ def may_cut(text: str, at: int) -> bool:
 
 @settings(max_examples=150)
 @given(text=TEXTS)
-def test_chunks_are_the_text_cut_where_tokenizers_split(short_chunks: None, text: str) -> None:
+def test_chunks_are_cut_where_tokenizers_split(short_chunks: None, text: str) -> None:
     parts = chunks(text)
     assert "".join(parts) == text
     assert all(parts)
     at = 0
     for part in parts[:-1]:
         at += len(part)
-        assert len(part) >= 3, "the least, less a line end"
+        assert len(part) >= 3, "the minimum without a line end"
         assert may_cut(text, at), (text[:at], text[at:])
 
 
-def test_chunks_are_a_thousand_characters_or_two() -> None:
+def test_chunk_sizes() -> None:
     sizes = [len(part) for part in chunks(source(1, 500_000))]
     assert max(sizes) <= 4096 and 1000 < np.mean(sizes) < 2500
     assert chunks("x" * 50_000) == ["x" * 50_000]
-    rows = "".join(f'    "{n * n}": [{n}],\n' for n in range(9000))  # no line may be cut
+    rows = "".join(f'    "{n * n}": [{n}],\n' for n in range(9000))  # no line may be cut at its end
     assert max(map(len, chunks(rows))) <= 4096
 
 
@@ -148,7 +148,7 @@ def test_an_inserted_line_changes_a_few_chunks(seed: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=15)
 @given(rounds=st.lists(st.tuples(st.lists(TEXTS, max_size=4), st.booleans()), max_size=4))
-def test_ids_are_the_encoder_s_with_and_without_the_caches(
+def test_cached_ids_equal_the_encoders(
     short_chunks: None,
     encoders: dict[str, Encoder],
     tmp_path_factory: pytest.TempPathFactory,
@@ -174,7 +174,7 @@ def test_ids_are_the_encoder_s_with_and_without_the_caches(
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=40)
 @given(text=TEXTS, edits=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 30), TEXTS)))
-def test_a_buffer_s_ids_are_the_file_s_after_any_edits(
+def test_buffer_ids_equal_file_ids_after_any_edits(
     short_chunks: None,
     encoders: dict[str, Encoder],
     kind: str,
@@ -190,7 +190,7 @@ def test_a_buffer_s_ids_are_the_file_s_after_any_edits(
         assert recent <= max(index.workspace.token_cache.RECENT_CHUNK_CHARS, len(text))
 
 
-def test_a_keystroke_tokenises_a_few_chunks() -> None:
+def test_a_keystroke_tokenizes_few_chunks() -> None:
     encoder = Bytes()
     tokens, text = TokenCache(encoder, None), source(2, 200_000)
     tokens.encode_buffer(text)
@@ -223,7 +223,7 @@ def test_a_real_tokenizer_splits_where_chunks_are_cut(short_chunks: None) -> Non
     anything()
 
 
-def test_a_tokenizer_that_does_not_split_there_gets_whole_texts(
+def test_tokenizers_that_do_not_split_at_cuts_get_whole_texts(
     encoders: dict[str, Encoder], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "index.workspace.token_cache")

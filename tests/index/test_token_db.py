@@ -1,4 +1,4 @@
-"""The file of token ids: bounded, shared, and whatever becomes of it, no error and no wrong id."""
+"""The database of token ids is bounded and shared, and no fault causes an error or a wrong id."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ import index.workspace.token_cache
 import index.workspace.token_db
 from index.workspace.token_cache import TokenCache
 from tests.index.test_token_cache import Bytes, source
+from tests.support.folder_mirror import wait_for
 
 
 def filled(folder: Path, texts: list[str]) -> Path:
-    """The file, with these texts in it."""
+    """A database file with the ids of these texts."""
     tokens = TokenCache(Bytes(), folder)
     tokens.encode(texts)
     tokens.close()
@@ -35,8 +36,8 @@ def filled(folder: Path, texts: list[str]) -> Path:
     return path
 
 
-def still_right(folder: Path, texts: list[str]) -> tuple[int, int]:
-    """Encodes the texts twice, between which the process starts again; returns the hits."""
+def encode_twice(folder: Path, texts: list[str]) -> tuple[int, int]:
+    """Check the ids of these texts with two caches in succession; returns the hits of each."""
     hits = []
     for _ in range(2):
         tokens = TokenCache(Bytes(), folder)
@@ -51,19 +52,19 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [source(seed, 3000) for seed in range(30)]
 
 
-def test_another_process_finds_what_one_has_written(tmp_path: Path) -> None:
+def test_another_process_finds_the_ids(tmp_path: Path) -> None:
     filled(tmp_path / "new" / "cache", TEXTS)
     code = (
         "import sys, pathlib; sys.path.insert(0, sys.argv[1])\n"
         "import tests.index.test_token_db as t\n"
-        "print(t.still_right(pathlib.Path(sys.argv[2]), t.TEXTS))"
+        "print(t.encode_twice(pathlib.Path(sys.argv[2]), t.TEXTS))"
     )
     command = [sys.executable, "-c", code, str(ROOT), str(tmp_path / "new/cache")]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "(30, 30)"
 
 
-def test_only_the_user_may_read_it(tmp_path: Path) -> None:
+def test_files_are_private(tmp_path: Path) -> None:
     tokens = TokenCache(Bytes(), tmp_path / "cache")
     tokens.encode(TEXTS)
     tokens.flush()
@@ -74,22 +75,22 @@ def test_only_the_user_may_read_it(tmp_path: Path) -> None:
     tokens.close()
 
 
-def test_what_is_new_is_written_in_the_background(
+def test_new_ids_are_written_in_the_background(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index.workspace.token_db, "WRITE_DELAY_S", 0.01)
     tokens = TokenCache(Bytes(), tmp_path)
     tokens.encode(TEXTS)
-    writer = tokens._db and tokens._db._writer
-    assert writer
-    writer.join(180)
-    assert still_right(tmp_path, TEXTS) == (30, 30)
+    database = tokens._db
+    assert database
+    wait_for(lambda: database._writer is None)
+    assert encode_twice(tmp_path, TEXTS) == (30, 30)
     tokens.close()
     tokens.encode(["after the end"])
     assert tokens._db and not tokens._db._fresh
 
 
-def test_it_is_bounded_and_what_was_used_last_stays(tmp_path: Path) -> None:
+def test_least_recently_used_rows_are_evicted(tmp_path: Path) -> None:
     limit = 400_000
     tokens, favourite = TokenCache(Bytes(), tmp_path, limit), source(1000, 3000)
     tokens.encode([favourite])
@@ -97,10 +98,9 @@ def test_it_is_bounded_and_what_was_used_last_stays(tmp_path: Path) -> None:
         tokens.encode([source(seed, 3000)])
         tokens.encode([favourite])
         tokens.flush()
-        assert (
-            tokens.nbytes() < limit + index.workspace.token_db.WRITE_BATCH_BYTES + 100_000
-        )  # and the journal
-    assert tokens.hits == 100, "the favourite never went"
+        journal = index.workspace.token_db.WRITE_BATCH_BYTES
+        assert tokens.nbytes() < limit + journal + 100_000
+    assert tokens.hits == 100, "the most recently used text was evicted"
     tokens.close()
     assert limit // 2 < tokens.nbytes() <= limit + 20_000
     tokens = TokenCache(Bytes(), tmp_path, limit)
@@ -112,7 +112,7 @@ def test_it_is_bounded_and_what_was_used_last_stays(tmp_path: Path) -> None:
     assert found == [False] * first + [True] * (101 - first)
     assert 15 < 100 - first < 35
     tokens.clear()
-    assert tokens.nbytes() < 40_000 and still_right(tmp_path, TEXTS) == (0, 30)
+    assert tokens.nbytes() < 40_000 and encode_twice(tmp_path, TEXTS) == (0, 30)
     tokens.close()
 
 
@@ -124,20 +124,20 @@ TAMPERED = [
 
 
 @pytest.mark.parametrize("change", TAMPERED)
-def test_a_row_that_was_changed_is_replaced(tmp_path: Path, change: str) -> None:
+def test_a_damaged_row_is_replaced(tmp_path: Path, change: str) -> None:
     with closing(sqlite3.connect(filled(tmp_path, TEXTS))) as connection, connection:
         connection.execute(f"UPDATE texts SET {change}")
-    assert still_right(tmp_path, TEXTS) == (0, 30)
+    assert encode_twice(tmp_path, TEXTS) == (0, 30)
 
 
 @pytest.mark.parametrize("ids", [[-1], [256], [65] * 2, []])
-def test_ids_that_are_not_the_text_s_are_replaced(tmp_path: Path, ids: list[int]) -> None:
-    """Rows as another program might write them, of ids no such text has."""
+def test_ids_that_do_not_fit_the_text_are_replaced(tmp_path: Path, ids: list[int]) -> None:
+    """Valid rows of ids that cannot be the text's."""
     path = filled(tmp_path, ["A"])
     row = index.workspace.token_db._pack(np.array(ids, np.int32), None)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE texts SET crc = ?, starts = ?, ids = ?", row)
-    assert still_right(tmp_path, ["A"]) == (0, 1)
+    assert encode_twice(tmp_path, ["A"]) == (0, 1)
 
 
 def foreign(path: Path) -> None:
@@ -164,17 +164,17 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_file_of_no_use_is_made_anew(
+def test_an_unusable_file_is_recreated(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     DAMAGES[damage](filled(tmp_path, TEXTS))
-    assert still_right(tmp_path, TEXTS)[1] == 30
+    assert encode_twice(tmp_path, TEXTS)[1] == 30
     assert len(caplog.records) == (damage != "a journal"), "one line"
 
 
 @settings(max_examples=15)
 @given(at=st.integers(0, 120) | st.integers(0, 1 << 20), bit=st.integers(0, 7))
-def test_a_flipped_bit_costs_time_only(
+def test_a_flipped_bit_changes_no_answer(
     tmp_path_factory: pytest.TempPathFactory, at: int, bit: int
 ) -> None:
     folder = tmp_path_factory.mktemp("flipped")
@@ -182,13 +182,11 @@ def test_a_flipped_bit_costs_time_only(
     data = bytearray(path.read_bytes())
     data[at % len(data)] ^= 1 << bit
     path.write_bytes(data)
-    still_right(folder, TEXTS[:4])
-    assert still_right(folder, TEXTS[:4])[1] == 4
+    encode_twice(folder, TEXTS[:4])
+    assert encode_twice(folder, TEXTS[:4])[1] == 4
 
 
-def test_a_folder_that_cannot_be_used_is_left_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unusable_folder_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
     tokens = TokenCache(Bytes(), tmp_path / "file" / "cache")
     for _ in range(3):
@@ -198,7 +196,7 @@ def test_a_folder_that_cannot_be_used_is_left_alone(
     assert len(caplog.records) == 1 and "not caching token ids" in caplog.text
 
 
-def test_a_locked_file_is_left_alone(
+def test_a_locked_file_is_not_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index.workspace.token_db, "BUSY_TIMEOUT_S", 0.05)
@@ -211,7 +209,7 @@ def test_a_locked_file_is_left_alone(
         assert tokens.hits == 30, "a writer does not stop readers"
     assert len(caplog.records) == 1 and "locked" in caplog.text
     tokens.close()
-    assert still_right(tmp_path, [*TEXTS, "new"]) == (30, 31)
+    assert encode_twice(tmp_path, [*TEXTS, "new"]) == (30, 31)
 
 
 # -- processes and threads -------------------------------------------------------------------------
@@ -225,20 +223,20 @@ def fill_a_disk(folder: Path, said: Any) -> None:
     log = logging.Handler()
     log.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("index.workspace.token_db").addHandler(log)
-    said.put((still_right(folder, TEXTS), len(lines)))
+    said.put((encode_twice(folder, TEXTS), len(lines)))
 
 
-def test_a_full_disk_costs_time_only(tmp_path: Path) -> None:
+def test_a_full_disk_changes_no_answer(tmp_path: Path) -> None:
     said = FORK.Queue()
     child = FORK.Process(target=fill_a_disk, args=(tmp_path, said))
     child.start()
     hits, lines = said.get(timeout=180)
     child.join(180)
     assert hits == (0, 0) and lines == 2, "one line for each start"
-    assert still_right(tmp_path, TEXTS) == (0, 30)
+    assert encode_twice(tmp_path, TEXTS) == (0, 30)
 
 
-def encode_for_ever(folder: Path, seed: int) -> None:
+def encode_forever(folder: Path, seed: int) -> None:
     tokens, chance = TokenCache(Bytes(), folder, limit=300_000), random.Random(seed)
     while True:
         tokens.encode(chance.sample(TEXTS, 5))
@@ -248,9 +246,9 @@ def encode_for_ever(folder: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_kill_9_costs_time_only(tmp_path: Path, seed: int) -> None:
-    """Two at once, so that one dies while the other writes."""
-    children = [FORK.Process(target=encode_for_ever, args=(tmp_path, n)) for n in (seed, -seed)]
+def test_kill_9_changes_no_answer(tmp_path: Path, seed: int) -> None:
+    """Two at once, so that one is killed while the other writes."""
+    children = [FORK.Process(target=encode_forever, args=(tmp_path, n)) for n in (seed, -seed)]
     for child in children:
         child.start()
     for child in children:
@@ -258,12 +256,12 @@ def test_kill_9_costs_time_only(tmp_path: Path, seed: int) -> None:
         assert child.is_alive()
         child.kill()
         child.join(180)
-    assert still_right(tmp_path, TEXTS)[1] == 30
+    assert encode_twice(tmp_path, TEXTS)[1] == 30
     with closing(sqlite3.connect(next(tmp_path.glob("*.sqlite")))) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_threads_may_share_it(tmp_path: Path) -> None:
+def test_threads_share_a_cache(tmp_path: Path) -> None:
     tokens, wrong = TokenCache(Bytes(), tmp_path, limit=200_000), []
 
     def work(seed: int) -> None:

@@ -1,6 +1,6 @@
-"""The law of the watch: a mirror fed only by what it tells becomes equal to the disk.
+"""A mirror updated only by what `Watch` reports becomes equal to the disk.
 
-Real files, real watchdog. Where events must do the work, nothing looks at everything by the clock.
+Uses real files and the real watchdog, without regular full scans.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def appends(path: Path) -> None:
         file.write(b"more")
 
 
-def is_replaced(path: Path) -> None:
+def replaces(path: Path) -> None:
     path.with_name(".tmp-1").write_text("replaced")
     path.with_name(".tmp-1").replace(path)
 
@@ -97,7 +97,7 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
     "delete": lambda root: (root / "src" / "b.py").unlink(),
     "rename": lambda root: (root / "src" / "b.py").rename(root / "z.py"),
     "vim": lambda root: vim_saves(root / "src" / "b.py"),
-    "replace": lambda root: is_replaced(root / "src" / "b.py"),
+    "replace": lambda root: replaces(root / "src" / "b.py"),
     "folders": lambda root: many_files(root / "x" / "y" / "z"),
     "move in": moved_in,
     "move out": lambda root: (root / "src").rename(root.parent / "away"),
@@ -114,10 +114,10 @@ OPERATIONS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Callback with id")  # of watchdog's own tree
+@pytest.mark.filterwarnings("ignore:Callback with id")  # from watchdog's own tree
 @pytest.mark.parametrize("own", [True, False], ids=["inotify", "watchdog"])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_the_mirror_follows(
+def test_the_mirror_equals_the_disk(
     name: str, own: bool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "USE_INOTIFY", own and watch.USE_INOTIFY)
@@ -157,7 +157,7 @@ def test_git_switches_branches(root: Path) -> None:
 
 
 def one_step(rng: random.Random, root: Path) -> None:
-    """Something at random; what the disk refuses is not done."""
+    """One random operation, unless the file system refuses it."""
     outside = root.parent / "outside"
     outside.mkdir(exist_ok=True)
     folders = [root, *(path for path in root.rglob("*") if path.is_dir() and not path.is_symlink())]
@@ -180,7 +180,7 @@ def one_step(rng: random.Random, root: Path) -> None:
         lambda: rng.choice(far).rename(folder / name) if far else None,
         lambda: folder != root and folder.rename(folder.with_name("build")),
         lambda: (folder / name).symlink_to(rng.choice([root, outside, other])),
-        lambda: is_replaced(file),
+        lambda: replaces(file),
     ]
     try:
         rng.choice(steps)()
@@ -192,7 +192,7 @@ def one_step(rng: random.Random, root: Path) -> None:
 
 @linux
 @pytest.mark.parametrize("seed", range(12))
-def test_the_mirror_follows_anything(seed: int, root: Path) -> None:
+def test_the_mirror_equals_the_disk_after_random_operations(seed: int, root: Path) -> None:
     rng = random.Random(seed)
     mirror, watching = watched(root)
     with watching:
@@ -202,4 +202,4 @@ def test_the_mirror_follows_anything(seed: int, root: Path) -> None:
         for folder in {root, *(path.parent for path in on_disk(root))}:
             (folder / "still.py").write_text("still watched")
         mirror.wait_until_equal()
-    assert None not in mirror.batches, "no help from looking at everything"
+    assert None not in mirror.batches, "a full scan helped"

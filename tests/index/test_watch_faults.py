@@ -1,4 +1,4 @@
-"""What a watch must survive: lost events, limits, roots that come and go, links, its own user."""
+"""`Watch` survives lost events, limits, roots that appear and vanish, and links."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def test_a_burst_of_thousands(root: Path) -> None:
 
 
 @linux
-def test_overflow_of_the_kernels_queue(
+def test_inotify_queue_overflow(
     root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is read until it is full: its length is everybody's, also that of tests beside."""
+    """Events are not read until the queue is full; its length is a system-wide setting."""
     reads, report = threading.Event(), watch.Watch.report
 
     def late(*heard: Any) -> None:
@@ -75,7 +75,7 @@ def test_overflow_of_the_kernels_queue(
     mirror, watching = watched(root)
     with watching, caplog.at_level(logging.WARNING, "index"):
         for at in range(2 * int(QUEUE.read_text())):
-            os.utime(root / ("a.py", "src/b.py")[at % 2])  # what is alike in a row counts once
+            os.utime(root / ("a.py", "src/b.py")[at % 2])  # equal events in a row are merged
         process = writer(root, 2000)
         wait_for(lambda: (root / "d49").is_dir())
         reads.set()
@@ -124,13 +124,13 @@ print(json.dumps([len(before), why]))
 def test_the_limits_of_inotify(
     name: str, limit: str, late: str, remedy: str, tmp_path: Path
 ) -> None:
-    """In a user namespace of its own, whose limits are nobody else's."""
+    """In a user namespace with limits of its own."""
     apart = ["unshare", "--user", "--map-root-user"]
     if not shutil.which("unshare") or subprocess.run([*apart, "true"]).returncode:
         pytest.skip("user namespaces are not allowed here")
     for at in range(20):
         (tmp_path / f"early{at}").mkdir()
-        (tmp_path / "node_modules" / f"{at}").mkdir(parents=True)  # costs no watch
+        (tmp_path / "node_modules" / f"{at}").mkdir(parents=True)  # is not watched
     code = LIMITED.format(root=str(ROOT))
     command = [*apart, sys.executable, "-c", code, str(tmp_path), name, limit, late]
     result = subprocess.run(command, capture_output=True, text=True)
@@ -146,7 +146,7 @@ import os, sys, tempfile
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.support.folder_mirror import wait_for, watched
-if os.getuid() == 0:  # whom no mode keeps out
+if os.getuid() == 0:  # is not bound by file modes
     os.setuid(65534)
 with tempfile.TemporaryDirectory() as name:
     root = Path(name, "root")
@@ -182,7 +182,7 @@ def test_unreadable_folders() -> None:
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["inotify", "watchdog"])
-def test_roots_come_and_go(root: Path, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roots_appear_and_vanish(root: Path, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "USE_INOTIFY", own and watch.USE_INOTIFY)
     away = root.with_name("away")
     root.rename(away)
@@ -194,7 +194,7 @@ def test_roots_come_and_go(root: Path, own: bool, monkeypatch: pytest.MonkeyPatc
             (root / "src" / "b.py").write_text("changed")
             mirror.wait_until_equal()
             shutil.rmtree(root)
-            root.mkdir()  # often the same inode
+            root.mkdir()  # often with the same inode
             (root / "new.py").write_text("new")
             mirror.wait_until_equal()
             (root / "new.py").write_text("changed")
@@ -233,22 +233,20 @@ def test_links_are_not_followed(root: Path) -> None:
         (root / "src" / "later").symlink_to(outside)
         (root / "made").mkdir()
         (root / "made" / "again").symlink_to(outside)
-        told = mirror.reported() - {
-            root / "made" / "again"
-        }  # where its folder was told before it came
-        assert told == {root / "src" / "later", root / "made"}
+        optional = {root / "made" / "again"}  # unless it was created before its folder was reported
+        assert mirror.reported() - optional == {root / "src" / "later", root / "made"}
         mirror.batches.clear()
         for folder in (outside, outside / "deep"):
             (folder / "file.py").write_text("outside")
         assert mirror.reported() == set()
         (root / "src" / "b.py").write_text("changed")
         assert mirror.reported() == {root / "src" / "b.py"}, (
-            "once, not by every way through the loop"
+            "once, not along each path through the loop"
         )
 
 
 @linux
-def test_what_was_moved_out_is_not_told(root: Path) -> None:
+def test_folders_moved_out_are_not_reported(root: Path) -> None:
     mirror, watching = watched(root)
     with watching:
         (root / "src").rename(root.with_name("away"))
@@ -259,7 +257,7 @@ def test_what_was_moved_out_is_not_told(root: Path) -> None:
         assert mirror.reported() == set()
 
 
-def test_what_never_counts_is_not_told(root: Path) -> None:
+def test_excluded_folders_are_not_reported(root: Path) -> None:
     for name in ("node_modules/x", ".git/objects/ab", "src/.venv/lib", ".ssh", "pkg.egg-info"):
         (root / name).mkdir(parents=True)
     mirror, watching = watched(root)
@@ -273,7 +271,7 @@ def test_what_never_counts_is_not_told(root: Path) -> None:
         assert mirror.reported() == set()
 
 
-def test_reading_is_no_change(root: Path) -> None:
+def test_reading_is_not_reported(root: Path) -> None:
     mirror, watching = watched(root)
     with watching:
         assert len(on_disk(root)) == 3
@@ -285,20 +283,20 @@ def test_reading_is_no_change(root: Path) -> None:
 @pytest.mark.parametrize(
     "name", [".gitignore", "src/.gitignore", ".git/info/exclude", "src/.git/info/exclude"]
 )
-def test_a_change_of_rules_concerns_everything(root: Path, name: str) -> None:
+def test_changed_ignore_files_cause_a_full_scan(root: Path, name: str) -> None:
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     mirror, watching = watched(root)
     with watching:
         (root / name).write_text("*.log")
-        inner = name == "src/.git/info/exclude"  # not of this root: it is not read
+        inner = name == "src/.git/info/exclude"  # of a nested repository: not read
         assert mirror.reported() == (set() if inner else {None})
         mirror.batches.clear()
         (root / "src" / "deep" / "CACHEDIR.TAG").touch()
         assert mirror.reported() == {root / "src" / "deep"}
 
 
-def test_a_look_at_everything_heals(root: Path) -> None:
-    """Writing through a memory map tells nobody."""
+def test_full_scans_find_unreported_changes(root: Path) -> None:
+    """Such as writes through a memory map."""
     mirror, watching = watched(root, rescan_s=0.3)
     with watching:
         with (root / "a.py").open("r+b") as file, mmap.mmap(file.fileno(), 4) as memory:
@@ -308,7 +306,7 @@ def test_a_look_at_everything_heals(root: Path) -> None:
         assert b"mmap" in mirror.files[root / "a.py"]
 
 
-def test_several_roots_one_inside_the_other(root: Path) -> None:
+def test_nested_roots(root: Path) -> None:
     mirror = Mirror(root)
     with watch.Watch([root, root / "src", root / "none"], mirror, quiet_s=0.01):
         (root / "src" / "deep").rename(root / "deep")

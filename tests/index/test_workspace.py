@@ -1,4 +1,4 @@
-"""The workspace: only living text is found, all of it, and each piece knows where it came from."""
+"""The workspace finds exactly the live text, and the span that each match came from."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bpe(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 class Model:
-    """What should be found: texts by path, in the order they changed."""
+    """The expected texts by path, in the order of their changes."""
 
     def __init__(self, encoder: Any) -> None:
         self.encoder = encoder
@@ -128,7 +128,7 @@ def perform(workspace: Workspace, model: Model, root: Path, step: int, operation
     k=st.integers(1, 5),
     kind=st.sampled_from(["bytes", "composed", "bpe"]),
 )
-def test_after_any_changes_the_living_text_is_found_and_no_other(
+def test_exactly_the_live_text_is_found_after_any_changes(
     bpe: Tokenizer,
     tmp_path_factory: pytest.TempPathFactory,
     young: int,
@@ -166,7 +166,7 @@ def test_after_any_changes_the_living_text_is_found_and_no_other(
     data=st.data(),
     real=st.booleans(),
 )
-def test_a_span_is_the_least_text_that_covers_the_tokens(
+def test_a_span_is_the_shortest_text_covering_the_tokens(
     bpe: Tokenizer, text: str, data: st.DataObject, real: bool
 ) -> None:
     encoder: Any = bpe if real else Bytes()
@@ -191,7 +191,7 @@ def test_a_span_is_the_least_text_that_covers_the_tokens(
         assert match.span(len(rest), len(rest) + 3) is None
 
 
-def test_spans_of_a_normalising_tokenizer_count_the_text_as_it_is(workspaces: Any) -> None:
+def test_spans_of_a_normalizing_tokenizer_refer_to_the_original_text(workspaces: Any) -> None:
     workspace = workspaces(None, Composed())
     text = "Cafe\u0301 ole\u0301!"
     workspace.update("menu", text)
@@ -225,7 +225,7 @@ def test_a_match_keeps_its_text_when_the_document_changes(workspaces: Any) -> No
     assert match.span(0, 4) == Span("a", 3, 7, 1)
 
 
-def test_a_buffer_that_comes_late_is_passed_over(workspaces: Any) -> None:
+def test_outdated_buffer_versions_are_ignored(workspaces: Any) -> None:
     workspace = workspaces()
     workspace.update("a", "newer", version=5)
     workspace.update("a", "older", version=4)
@@ -237,9 +237,7 @@ def test_a_buffer_that_comes_late_is_passed_over(workspaces: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "text"), [("/x/.env", "key = 1"), ("big", "x" * (1 << 20) + "x"), ("half", "a\ud800b")]
 )
-def test_buffers_that_do_not_count_hide_the_file_all_the_same(
-    workspaces: Any, path: str, text: str
-) -> None:
+def test_skipped_buffers_still_hide_their_files(workspaces: Any, path: str, text: str) -> None:
     workspace = workspaces()
     if path != "/x/.env":
         workspace.update(path, "was here", 1)
@@ -250,7 +248,7 @@ def test_buffers_that_do_not_count_hide_the_file_all_the_same(
     assert workspace.paths == []
 
 
-def test_segments_stay_few(monkeypatch: pytest.MonkeyPatch, workspaces: Any) -> None:
+def test_there_are_few_segments(monkeypatch: pytest.MonkeyPatch, workspaces: Any) -> None:
     monkeypatch.setattr(index.workspace.segment_set, "ACTIVE_SEGMENT_TOKENS", 400)
     workspace = workspaces()
     chance = np.random.default_rng(3)
@@ -272,10 +270,10 @@ def test_an_empty_workspace(workspaces: Any) -> None:
 
 
 @pytest.mark.parametrize("young", [40, 1 << 16])
-def test_readers_never_see_what_died_before_they_asked(
+def test_readers_never_see_text_deleted_before_their_query(
     monkeypatch: pytest.MonkeyPatch, workspaces: Any, young: int
 ) -> None:
-    """Every version of every document names itself; a reader notes the newest before it asks."""
+    """Each text names its version; a reader notes the newest version before its query."""
     monkeypatch.setattr(index.workspace.segment_set, "ACTIVE_SEGMENT_TOKENS", young)
     workspace = workspaces()
     written = [0] * 3

@@ -1,4 +1,4 @@
-"""The workspace and the disk: roots, links, folders that come and go, what is kept."""
+"""The workspace on disk: roots, links, deleted and renamed folders, and the saved index."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_folder_is_indexed_oldest_first(
         assert answers(workspace, tail, 9) == model.match(tail, 9, None)
 
 
-def test_several_roots_also_one_inside_the_other(tmp_path: Path, workspaces: Any) -> None:
+def test_several_and_nested_roots(tmp_path: Path, workspaces: Any) -> None:
     for path in ("one/a", "two/b", "one/in/c"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(f"text of {path}")
@@ -89,7 +89,7 @@ def test_nothing_outside_the_roots_is_read(tmp_path: Path, workspaces: Any) -> N
     assert workspace.paths == []
 
 
-def test_a_link_inside_the_root_follows_its_file(tmp_path: Path, workspaces: Any) -> None:
+def test_a_link_is_updated_with_its_target(tmp_path: Path, workspaces: Any) -> None:
     (tmp_path / "file").write_text("first text")
     (tmp_path / "link").symlink_to("file")
     workspace = workspaces(tmp_path)
@@ -104,7 +104,7 @@ def test_a_link_inside_the_root_follows_its_file(tmp_path: Path, workspaces: Any
     assert workspace.paths == []
 
 
-def test_a_root_deleted_and_made_again(tmp_path: Path, workspaces: Any) -> None:
+def test_a_root_is_deleted_and_recreated(tmp_path: Path, workspaces: Any) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (root / "a").write_text("first text")
@@ -121,7 +121,7 @@ def test_a_root_deleted_and_made_again(tmp_path: Path, workspaces: Any) -> None:
     assert workspace.match(list(b"second"))[0].length == 6
 
 
-def test_folders_removed_and_renamed_whole(tmp_path: Path, workspaces: Any) -> None:
+def test_folders_are_removed_and_renamed(tmp_path: Path, workspaces: Any) -> None:
     for path in ("a/b/one", "a/two", "ab"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(path)
@@ -142,7 +142,7 @@ def test_folders_removed_and_renamed_whole(tmp_path: Path, workspaces: Any) -> N
     assert workspace.paths == [str(tmp_path / path) for path in ("ab", "m/two")]
 
 
-def test_text_is_found_where_it_stands(tmp_path: Path, workspaces: Any) -> None:
+def test_find_returns_the_spans_of_a_text(tmp_path: Path, workspaces: Any) -> None:
     (tmp_path / "a").write_text("é one two one\n")
     (tmp_path / "b").write_text("one")
     os.utime(tmp_path / "a", (1, 1))
@@ -196,7 +196,7 @@ def test_a_second_start_reads_only_what_changed(tmp_path: Path, workspaces: Any,
         assert sorted(found, key=str) == sorted(expected, key=str)
 
 
-def test_files_that_do_not_count_are_read_once(tmp_path: Path, workspaces: Any) -> None:
+def test_rejected_files_are_read_once(tmp_path: Path, workspaces: Any) -> None:
     (tmp_path / "b").write_bytes(b"\0")
     workspace = workspaces(tmp_path)
     workspace.build()
@@ -214,7 +214,7 @@ def test_files_that_do_not_count_are_read_once(tmp_path: Path, workspaces: Any) 
     assert workspace.skipped == {}
 
 
-def test_what_was_saved_of_other_roots_or_another_tokenizer_is_not_taken(
+def test_indexes_of_other_roots_or_tokenizers_are_not_loaded(
     tmp_path: Path, workspaces: Any
 ) -> None:
     for name in ("one", "two"):
@@ -232,8 +232,8 @@ def test_what_was_saved_of_other_roots_or_another_tokenizer_is_not_taken(
         assert [m.length for m in other.match(tail)] == [m.length for m in fresh.match(tail)]
 
 
-def test_what_was_never_read_whole_is_not_saved(tmp_path: Path, workspaces: Any) -> None:
-    """Neither a workspace that was not built nor one that was cleared replaces what is kept."""
+def test_an_incomplete_index_is_not_saved(tmp_path: Path, workspaces: Any) -> None:
+    """Neither a workspace that was not built nor one that was cleared replaces the saved index."""
     tree_of(tmp_path / "root", {"a": "some text"})
     read = []
     for build in (True, False, True):
@@ -251,7 +251,7 @@ def test_what_was_never_read_whole_is_not_saved(tmp_path: Path, workspaces: Any)
     assert list((tmp_path / "home" / "index").rglob("table")) == []
 
 
-def test_clear_deletes_what_was_kept(tmp_path: Path, workspaces: Any) -> None:
+def test_clear_deletes_the_saved_index(tmp_path: Path, workspaces: Any) -> None:
     tree_of(tmp_path / "root", {"a": "some text"})
     workspace = workspaces(tmp_path / "root", home=tmp_path / "home")
     workspace.build()
@@ -266,7 +266,7 @@ def test_clear_deletes_what_was_kept(tmp_path: Path, workspaces: Any) -> None:
     assert list((tmp_path / "home" / "index").rglob("*.part")) == []
 
 
-def test_an_index_that_was_not_used_for_long_is_deleted(tmp_path: Path, workspaces: Any) -> None:
+def test_unused_indexes_are_deleted(tmp_path: Path, workspaces: Any) -> None:
     for name in ("old", "used", "new"):
         tree_of(tmp_path / name, {"a": f"text of {name}"})
     days = 24 * 3600
@@ -287,7 +287,7 @@ def test_an_index_that_was_not_used_for_long_is_deleted(tmp_path: Path, workspac
     }
 
 
-def test_without_gitignore_nothing_else_changes(tmp_path: Path) -> None:
+def test_ignored_files_are_indexed_without_gitignore(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     made = {"a.py": "1", "out/b.py": "2", "sub/c.py": "3", "sub/.gitignore": "c.py", ".env": "4"}
     for name, text in (made | {".gitignore": "out\n", "node_modules/d.js": "5"}).items():

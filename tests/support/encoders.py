@@ -1,4 +1,4 @@
-"""Tokenizers that tests can follow by eye; `engine.prompts.builder.Tokenizer` stands beside them."""
+"""Simple tokenizers with the interface of `engine.prompts.tokenizer.Tokenizer`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Places = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Bytes:
-    """A token is a byte. It counts the characters that it tokenised."""
+    """A token is a byte. Counts the characters that were tokenized."""
 
     fingerprint = "bytes/1"
     byte_lengths = np.ones(256, np.int32)
@@ -27,7 +27,7 @@ class Bytes:
         return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts]
 
     def encode_with_offsets(self, text: str) -> tuple[Ids, NDArray[np.int64]]:
-        raise AssertionError("bytes always add up")
+        raise AssertionError("not needed for bytes")
 
     def places(self, ids: Ids) -> Places:
         begins = ids & 0xC0 != 0x80
@@ -35,10 +35,10 @@ class Bytes:
 
 
 class Composed:
-    """A token is a code point of the composed (NFC) text."""
+    """A token is a code point of the text in NFC."""
 
     fingerprint = "composed"
-    byte_lengths = np.array(  # up to the ideographs of plane 2, which compose from those below
+    byte_lengths = np.array(  # up to the ideographs of plane 2, which NFC yields
         [len(chr(i).encode("utf-8", "surrogatepass")) for i in range(3 << 16)], np.int32
     )
 

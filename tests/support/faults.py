@@ -1,5 +1,5 @@
-"""Shared parts of the fault tests: what a workspace must answer, a tree that changes at random, a
-child that lives in it until it is killed, and a full disk."""
+"""Shared parts of the fault tests: expected answers, random changes of a tree, a child process that
+is killed at work, and small disks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from index.workspace.token_cache import Encoder
 from index.workspace.token_db import TokenDB
 from tests.support.encoders import Bytes
 
-TIMEOUT_S = 180  # seconds
+TIMEOUT_S = 180  # seconds; a backstop
 TAILS = ["value = ", "return ", "\n", "e", "def name", "no such text", "7\n"]
 WORDS = ["value = 7\n", "return value\n", "def name():\n", "    ", "é🙂\n", "x + ", "item\n"]
 PARTS = ("get", "_value", "old", "_name", "text", "_file", "path", "_line", "node", "_item")
 CODE = [one + two for one in PARTS for two in PARTS]
 NAMES = [f"{folder}{name}" for folder in ("", "a/", "a/b/", "c/") for name in "uvwxyz"]
-PHASES = ("load", "scan", "merge", "save", "ids")  # what a child does when it is killed
+PHASES = ("load", "scan", "merge", "save", "ids")  # of a child's work
 
 
 def texts(workspace: Workspace) -> dict[str, bytes]:
@@ -42,13 +42,13 @@ def texts(workspace: Workspace) -> dict[str, bytes]:
 
 
 def text_of(workspace: Workspace, path: Path) -> str | None:
-    """As the workspace has it, whose tokens are bytes."""
+    """The text of a file as indexed with the tokenizer `Bytes`."""
     ids = {one.path: one.tokens for one in workspace.documents}.get(str(path))
     return None if ids is None else bytes(ids.tolist()).decode()
 
 
 def found(workspace: Workspace, tail: Any) -> Any:
-    """What is answered, but for the order, which is that of the changes; here it may be another."""
+    """A query's answers in an order that does not depend on the order of changes."""
     matches = workspace.match(tail, k=1 << 20)
     places = sorted((match.path, match.end) for match in matches)
     count = matches[0].count if matches else 0
@@ -62,7 +62,7 @@ def found(workspace: Workspace, tail: Any) -> Any:
 
 
 def check(workspace: Workspace, tails: Collection[str] = TAILS) -> None:
-    """Documents, skipped files and answers are those of a workspace that is built just now."""
+    """Assert that documents, skipped files and answers equal those of a fresh build."""
     with Workspace(workspace.roots, workspace.encoder) as fresh:
         fresh.build()
         mine, right = texts(workspace), texts(fresh)
@@ -81,7 +81,7 @@ def _short(ids: bytes | None) -> str:
 
 
 def becomes_fresh(workspace: Workspace, tails: Collection[str] = TAILS) -> float:
-    """Wait until `check` holds; how many seconds that took."""
+    """Wait until `check` passes."""
     start = time.monotonic()
     while True:
         took = time.monotonic() - start
@@ -97,7 +97,7 @@ def becomes_fresh(workspace: Workspace, tails: Collection[str] = TAILS) -> float
 
 @contextmanager
 def warnings_of_index() -> Iterator[list[str]]:
-    """What the index logs meanwhile."""
+    """The warnings that the index logs in this block."""
     lines: list[str] = []
 
     class Lines(logging.Handler):
@@ -113,7 +113,7 @@ def warnings_of_index() -> Iterator[list[str]]:
 
 
 def small_segments(patch: pytest.MonkeyPatch | None = None) -> None:
-    """Few tokens fill a segment, so that there is much to merge and to save."""
+    """Make segments and batches small, so that there is much to merge and to save."""
     for module, name, size in (
         (index.workspace.segment_set, "ACTIVE_SEGMENT_TOKENS", 300),
         (index.workspace.workspace, "MAX_ACTIVE_BATCH_TOKENS", 100),
@@ -127,24 +127,24 @@ def small_segments(patch: pytest.MonkeyPatch | None = None) -> None:
 
 
 def within(seconds: float, work: Callable[[], object]) -> None:
-    """Do it, and fail where it hangs."""
+    """Run `work` on a thread; fail if it takes longer than a time limit."""
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
             work()
-        except BaseException as error:  # handed on
+        except BaseException as error:  # reraised
             errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)
-    assert not thread.is_alive(), "it hangs"
+    assert not thread.is_alive(), "timed out"
     if errors:
         raise errors[0]
 
 
-# -- a tree that changes -------------------------------------------------------------------------
+# -- random changes -----------------------------------------------------------------------------
 
 
 def some_text(chance: random.Random) -> str:
@@ -160,7 +160,7 @@ def make_tree(root: Path, chance: random.Random) -> None:
 
 
 def change(root: Path, chance: random.Random) -> list[Path]:
-    """One change of a tree, as far as others do not prevent it; the paths to look at again."""
+    """Make one random change in a tree, unless the file system refuses it; returns the paths."""
     path, other = (root / name for name in chance.sample(NAMES, 2))
     made = path.with_name(f"new{threading.get_ident()}")
     kind = chance.choice(("write", "write", "replace", "append", "delete", "move", "drop"))
@@ -184,11 +184,11 @@ def change(root: Path, chance: random.Random) -> list[Path]:
     return [path, other, made]
 
 
-# -- a child that is killed ----------------------------------------------------------------------
+# -- a killed child process ----------------------------------------------------------------------
 
 
-def observed(seen: mmap.mmap) -> None:
-    """From now on, in this process, `seen` says by phase whether it goes on."""
+def record_phases(seen: mmap.mmap) -> None:
+    """Record in shared memory which phases this process is in from now on."""
 
     def wrapped(real: Callable[..., Any], phase: int) -> Callable[..., Any]:
         def run(*args: Any, **options: Any) -> Any:
@@ -210,8 +210,8 @@ def observed(seen: mmap.mmap) -> None:
         setattr(owner, name, wrapped(getattr(owner, name), phase))
 
 
-def live(root: Path, home: Path, chance: random.Random) -> None:
-    """Build, change, merge and save, for ever."""
+def work_forever(root: Path, home: Path, chance: random.Random) -> None:
+    """Build, change, merge and save forever."""
     small_segments()
     while True:
         with Workspace(root, Bytes(), home) as workspace:
@@ -227,8 +227,8 @@ def live(root: Path, home: Path, chance: random.Random) -> None:
                     workspace.compact()
 
 
-def die_in(child: int, seen: mmap.mmap, phase: int, chance: random.Random) -> list[str]:
-    """Kill a child soon, where it can be in this phase; the phases that it was in."""
+def kill_in_phase(child: int, seen: mmap.mmap, phase: int, chance: random.Random) -> list[str]:
+    """Kill a child soon, in this phase if it gets there; returns the phases it was in."""
     time.sleep(chance.uniform(0, 0.1))
     deadline = time.monotonic() + 1
     while not seen[phase] and time.monotonic() < deadline:
@@ -239,9 +239,9 @@ def die_in(child: int, seen: mmap.mmap, phase: int, chance: random.Random) -> li
     return [name for at, name in enumerate(PHASES) if seen[at]]
 
 
-def lives_and_deaths(folder: Path, seeds: Collection[int], fork: Callable[..., int]) -> set[str]:
-    """A child for each seed; after each death the next start answers as a new build, and says
-    nothing of it. The phases they died in."""
+def kill_repeatedly(folder: Path, seeds: Collection[int], fork: Callable[..., int]) -> set[str]:
+    """Kill one child per seed. After each kill the next start answers like a fresh build and logs
+    nothing. Returns the phases in which children were killed."""
     root, home = folder / "root", folder / "home"
     make_tree(root, random.Random(0))
     died: set[str] = set()
@@ -249,10 +249,10 @@ def lives_and_deaths(folder: Path, seeds: Collection[int], fork: Callable[..., i
         seen, chance = mmap.mmap(-1, len(PHASES)), random.Random(seed)
 
         def work(seen: mmap.mmap = seen, seed: int = seed) -> None:
-            observed(seen)
-            live(root, home, random.Random(seed))
+            record_phases(seen)
+            work_forever(root, home, random.Random(seed))
 
-        died.update(die_in(fork(work), seen, seed % len(PHASES), chance))
+        died.update(kill_in_phase(fork(work), seen, seed % len(PHASES), chance))
         with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
             workspace.build()
             check(workspace)
@@ -263,7 +263,7 @@ def lives_and_deaths(folder: Path, seeds: Collection[int], fork: Callable[..., i
 
 
 def starts_warm(root: Path, home: Path, encoder: Encoder | None = None) -> None:
-    """The next start answers right, without a word, and needs the ids of no text."""
+    """Assert that the next start answers right, logs nothing and reads no file."""
     with warnings_of_index() as lines, Workspace(root, encoder or Bytes(), home) as workspace:
         workspace.build()
         stats = workspace.stats()
@@ -277,7 +277,7 @@ def starts_warm(root: Path, home: Path, encoder: Encoder | None = None) -> None:
 
 @contextmanager
 def tiny_disk(folder: Path, size: str) -> Iterator[Callable[[str], None]]:
-    """A disk of this size at `folder`; gives what makes it another size. Skips where it cannot."""
+    """Mount a disk of this size at `folder`; yields a function that resizes it. Needs root."""
     folder.mkdir()
 
     def mount(options: str) -> bool:
@@ -285,7 +285,7 @@ def tiny_disk(folder: Path, size: str) -> Iterator[Callable[[str], None]]:
         return subprocess.run(command, capture_output=True).returncode == 0
 
     if os.geteuid() != 0 or not mount(f"size={size}"):
-        pytest.skip("no disk can be mounted here: that needs root")
+        pytest.skip("mounting a disk needs root")
     try:
         yield lambda more: _sure(mount(f"remount,size={more}"))
     finally:
@@ -293,11 +293,11 @@ def tiny_disk(folder: Path, size: str) -> Iterator[Callable[[str], None]]:
 
 
 def _sure(done: bool) -> None:
-    assert done, "the disk could not be made another size"
+    assert done, "cannot resize the disk"
 
 
 def git(root: Path, *arguments: str) -> None:
-    """In a repository that no one's settings touch."""
+    """Run git without the user's configuration."""
     alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     name = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "gc.auto=0"]
     command = ["git", *name, *arguments]
@@ -305,8 +305,8 @@ def git(root: Path, *arguments: str) -> None:
 
 
 def two_branches(root: Path, files: int, size: int) -> None:
-    """A repository whose branches `one` (checked out) and `two` differ in so many files of so many
-    bytes."""
+    """Create a repository whose branches `one` (checked out) and `two` differ in `files` files of
+    `size` bytes."""
     root.mkdir()
     (root / "same.py").write_text("value = 0  # on both\n" * 20)
     git(root, "init", "-q", "-b", "one")

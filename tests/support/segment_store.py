@@ -1,4 +1,4 @@
-"""Shared parts of the store's tests: states that are never alike, and other processes."""
+"""Shared parts of the segment store tests: distinct states, and child processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = "tokenizer a, roots b"
 
 
 def state(number: int, size: int = 3) -> SavedState:
-    """One of a row of states: each keeps one part of the one before it, and nothing else."""
+    """A state that shares one part with state(number - 1)."""
 
     def part(number: int) -> Part:
         return Part(f"part{number}", {"ids": np.full(size, number), "ends": np.arange(number % 5)})
@@ -25,7 +25,7 @@ def state(number: int, size: int = 3) -> SavedState:
 
 
 def same(left: SavedState | None, right: SavedState) -> bool:
-    """Equal to the last bit, dtypes, shapes and order included."""
+    """Whether all bits, dtypes, shapes and names in order are equal."""
 
     def plain(saved: SavedState) -> object:
         bundles = [saved.table, *(part.arrays for part in saved.parts)]
@@ -53,13 +53,13 @@ def names(folder: Path) -> set[str]:
 
 
 def whole(folder: Path, saved: SavedState) -> bool:
-    """Whether a folder holds this state and no file besides."""
+    """Whether a folder holds this state and no other file."""
     files = {"table", "lock", *(f"{part.name}.part" for part in saved.parts)}
     return same(load(folder), saved) and names(folder) == files
 
 
 def fork(work: Callable[[], None]) -> int:
-    """Another process that does the work, and exits with 1 where it fails."""
+    """Run `work` in a child process, which exits with 1 on an exception; returns its id."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -74,5 +74,5 @@ def fork(work: Callable[[], None]) -> int:
 
 
 def end_of(child: int) -> int:
-    """The exit status of a process; negative: the signal it died of."""
+    """Wait for a child; its exit status, or -signal if it was killed."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
