@@ -16,10 +16,10 @@ from engine import Request
 from tests.support.server import (
     ANSWER,
     HELLO,
-    Served,
-    events,
+    LocalServer,
+    parse_events,
     reciter,
-    served_model,
+    serve_model,
     text_of,
     with_infill,
 )
@@ -43,23 +43,23 @@ def models(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
 
 
 @pytest.fixture(scope="module")
-def recites(models: Path) -> Iterator[Served]:
+def recites(models: Path) -> Iterator[LocalServer]:
     """Its answers are known."""
-    with served_model(reciter(models / "reciter"), aliases=["gpt-4o-local"]) as served:
+    with serve_model(reciter(models / "reciter"), aliases=["gpt-4o-local"]) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def writes(tiny: Any, models: Path) -> Iterator[Served]:
+def writes(tiny: Any, models: Path) -> Iterator[LocalServer]:
     """Its answers depend on all that it is asked. It knows filling in."""
-    with served_model(with_infill(tiny("llama"), models / "writer")) as served:
+    with serve_model(with_infill(tiny("llama"), models / "writer")) as served:
         yield served
 
 
 # -- answers -----------------------------------------------------------------------------------
 
 
-def test_a_chat_is_answered(recites: Served) -> None:
+def test_a_chat_is_answered(recites: LocalServer) -> None:
     answer = recites.client().chat.completions.create(model="gpt-4o-local", messages=HELLO)
     (choice,) = answer.choices
     assert (choice.message.role, choice.message.content) == ("assistant", ANSWER)
@@ -75,7 +75,7 @@ def test_a_chat_is_answered(recites: Served) -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("chat", [True, False])
 def test_a_stream_has_the_text_of_the_whole_answer(
-    writes: Served, chat: bool, temperature: float
+    writes: LocalServer, chat: bool, temperature: float
 ) -> None:
     route = "/v1/chat/completions" if chat else "/v1/completions"
     asked = {"messages": ASK} if chat else {"prompt": TEXT, "echo": True}
@@ -85,7 +85,7 @@ def test_a_stream_has_the_text_of_the_whole_answer(
         whole = http.post(route, json=asked).raise_for_status().json()
         stream = http.post(route, json=asked | more).raise_for_status()
     assert stream.headers["content-type"].startswith("text/event-stream")
-    *chunks, last = events(stream.content)
+    *chunks, last = parse_events(stream.content)
     (choice,) = whole["choices"]
     assert text_of(chunks) == (choice["message"]["content"] if chat else choice["text"])
     assert len(chunks) > 3
@@ -101,7 +101,7 @@ def test_a_stream_has_the_text_of_the_whole_answer(
     assert {one["object"] for one in [*chunks, last]} == {object_}
 
 
-def test_openais_client_reads_streams(recites: Served) -> None:
+def test_openais_client_reads_streams(recites: LocalServer) -> None:
     """With usage where it was asked for, and only then."""
     create = recites.client().chat.completions.create
     chunks = list(create(model="gpt-4o-local", messages=HELLO, stream=True))
@@ -112,7 +112,7 @@ def test_openais_client_reads_streams(recites: Served) -> None:
     assert last.usage and last.usage.completion_tokens == len(ANSWER)
 
 
-def test_the_async_client_works_as_well(recites: Served) -> None:
+def test_the_async_client_works_as_well(recites: LocalServer) -> None:
     import asyncio
 
     async def ask() -> str | None:
@@ -137,7 +137,7 @@ PIECES = st.lists(st.sampled_from([TEXT, "add", " ", "\n", "é", "\U0001f60b"]),
     seed=st.integers(),
 )
 def test_predictions_never_change_the_answer(
-    writes: Served, pieces: list[str], parts: bool, chat: bool, temperature: float, seed: int
+    writes: LocalServer, pieces: list[str], parts: bool, chat: bool, temperature: float, seed: int
 ) -> None:
     """Nor does speculation: the oracle decodes plainly."""
     route = "/v1/chat/completions" if chat else "/v1/completions"
@@ -162,7 +162,7 @@ def test_predictions_never_change_the_answer(
             assert choice["finish_reason"] == plain.reason
 
 
-def test_a_seed_repeats_and_none_varies(writes: Served) -> None:
+def test_a_seed_repeats_and_none_varies(writes: LocalServer) -> None:
     client = writes.client()
 
     def text(**more: Any) -> str:
@@ -179,7 +179,7 @@ def test_a_seed_repeats_and_none_varies(writes: Served) -> None:
     assert len(greedy) == 1, "without a temperature the likeliest token is taken"
 
 
-def test_extremes_are_what_they_tend_to(writes: Served) -> None:
+def test_extremes_are_what_they_tend_to(writes: LocalServer) -> None:
     """The lowest temperature and top_p, and top_k 1, are greedy."""
     with writes.http() as http:
 
@@ -198,7 +198,7 @@ def test_extremes_are_what_they_tend_to(writes: Served) -> None:
 # -- usage -------------------------------------------------------------------------------------
 
 
-def details(served: Served, user: str, **more: Any) -> tuple[int, int, int]:
+def details(served: LocalServer, user: str, **more: Any) -> tuple[int, int, int]:
     """Accepted and rejected tokens of a prediction, and accepted ones in all, for a client that
     nothing was written for before."""
     body = {"messages": HELLO, "user": user} | more
@@ -210,7 +210,7 @@ def details(served: Served, user: str, **more: Any) -> tuple[int, int, int]:
     return accepted, found["rejected_prediction_tokens"], answer["timings"]["accepted"]
 
 
-def test_usage_tells_what_a_prediction_was_worth(recites: Served) -> None:
+def test_usage_tells_what_a_prediction_was_worth(recites: LocalServer) -> None:
     right = {"type": "content", "content": ANSWER}
     accepted, rejected, drafted = details(recites, "right", prediction=right)
     assert accepted > 13 and accepted + rejected == len(ANSWER)
@@ -220,7 +220,7 @@ def test_usage_tells_what_a_prediction_was_worth(recites: Served) -> None:
     assert details(recites, "none")[:2] == (0, 0)
 
 
-def test_code_blocks_of_the_prompt_are_predictions(recites: Served) -> None:
+def test_code_blocks_of_the_prompt_are_predictions(recites: LocalServer) -> None:
     """They are copied from where the answer begins, and not counted as a prediction."""
     block = [{"role": "user", "content": f"look:\n```python\n{ANSWER}\n```\n{'x' * 200}"}]
     plain = [{"role": "user", "content": f"look:\n{'x' * 200}"}]
@@ -231,7 +231,7 @@ def test_code_blocks_of_the_prompt_are_predictions(recites: Served) -> None:
     assert with_block > details(recites, "plain", messages=plain)[2]
 
 
-def test_what_was_read_before_is_counted_as_cached(recites: Served) -> None:
+def test_what_was_read_before_is_counted_as_cached(recites: LocalServer) -> None:
     create = recites.client().chat.completions.create
     messages: Any = [{"role": "user", "content": "something that was never asked"}]
     first, second = (create(model="gpt-4o-local", messages=messages).usage for _ in range(2))
@@ -244,7 +244,7 @@ def test_what_was_read_before_is_counted_as_cached(recites: Served) -> None:
 
 
 @pytest.mark.parametrize("stop", ["m", ["zz", "m"], ["xyz", "no", "mn", "mnop"]])
-def test_an_answer_ends_before_a_stop_string(recites: Served, stop: Any) -> None:
+def test_an_answer_ends_before_a_stop_string(recites: LocalServer, stop: Any) -> None:
     create = recites.client().chat.completions.create
     (choice,) = create(model="gpt-4o-local", messages=HELLO, stop=stop).choices
     assert (choice.message.content, choice.finish_reason) == ("abcdefghijkl", "stop")
@@ -253,7 +253,7 @@ def test_an_answer_ends_before_a_stop_string(recites: Served, stop: Any) -> None
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-def test_an_answer_has_so_many_tokens_at_most(recites: Served, name: str) -> None:
+def test_an_answer_has_so_many_tokens_at_most(recites: LocalServer, name: str) -> None:
     limit: Any = {name: 5}
     create = recites.client().chat.completions.create
     answer = create(model="gpt-4o-local", messages=HELLO, **limit)
@@ -262,7 +262,7 @@ def test_an_answer_has_so_many_tokens_at_most(recites: Served, name: str) -> Non
     assert answer.usage and answer.usage.completion_tokens == 5
 
 
-def test_messages_may_come_in_parts_and_from_a_developer(writes: Served) -> None:
+def test_messages_may_come_in_parts_and_from_a_developer(writes: LocalServer) -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     given: Any = [{"role": "developer", "content": "be brief"}, {"role": "user", "content": parts}]
     meant = (
@@ -274,7 +274,7 @@ def test_messages_may_come_in_parts_and_from_a_developer(writes: Served) -> None
     assert answer.choices[0].message.content == plain.text
 
 
-def test_completions_echo_and_take_a_list_of_one(recites: Served) -> None:
+def test_completions_echo_and_take_a_list_of_one(recites: LocalServer) -> None:
     create = recites.client().completions.create
     whole = create(model="gpt-4o-local", prompt=["x\n"], echo=True, max_tokens=99)
     assert whole.choices[0].text == f"x\n {ANSWER}" and whole.object == "text_completion"
@@ -285,7 +285,7 @@ def test_completions_echo_and_take_a_list_of_one(recites: Served) -> None:
     assert (only.text, only.finish_reason) == ("x\n", "length")
 
 
-def test_a_suffix_asks_for_what_stands_between(writes: Served, recites: Served) -> None:
+def test_a_suffix_asks_for_what_stands_between(writes: LocalServer, recites: LocalServer) -> None:
     create = writes.client().completions.create
     answer = create(model="writer", prompt="def add(", suffix="return a + b", max_tokens=20)
     request = Request("complete", "def add(", suffix="return a + b", max_tokens=20)
@@ -300,7 +300,7 @@ def test_a_suffix_asks_for_what_stands_between(writes: Served, recites: Served) 
         recites.client().completions.create(model="reciter", prompt="a", suffix="b")
 
 
-def test_models_have_names(recites: Served) -> None:
+def test_models_have_names(recites: LocalServer) -> None:
     client = recites.client()
     assert [one.id for one in client.models.list()] == ["reciter", "gpt-4o-local"]
     assert client.models.retrieve("gpt-4o-local").owned_by == "draftline"
@@ -321,7 +321,9 @@ def test_models_have_names(recites: Served) -> None:
 # -- what is not OpenAI's ----------------------------------------------------------------------
 
 
-def test_predict_gives_the_prompt_and_its_continuation(recites: Served, writes: Served) -> None:
+def test_predict_gives_the_prompt_and_its_continuation(
+    recites: LocalServer, writes: LocalServer
+) -> None:
     with recites.http() as http:
         answer = http.post("/predict", json={"prompt": "x\n", "num_tokens": 3, "top_k": 1})
     assert answer.json() == "x\n ab"
@@ -335,15 +337,15 @@ def test_predict_gives_the_prompt_and_its_continuation(recites: Served, writes: 
     assert answer.json() == TEXT + text
 
 
-def test_health_and_metrics(recites: Served) -> None:
+def test_health_and_metrics(recites: LocalServer) -> None:
     with recites.http() as http:
         assert http.get("/health").json() == {"status": "ok"}
     names = ("answers_total", "completion_tokens_total", "forwards_total")
-    before = [recites.figure(f"draftline_{name}") for name in names]
+    before = [recites.metric(f"draftline_{name}") for name in names]
     recites.client().chat.completions.create(model="reciter", messages=HELLO)
-    after = [recites.figure(f"draftline_{name}") for name in names]
+    after = [recites.metric(f"draftline_{name}") for name in names]
     assert after[0] == before[0] + 1 and after[1] == before[1] + len(ANSWER)
     assert before[2] < after[2] <= before[2] + len(ANSWER) + 1
     route = 'draftline_requests_total{route="/v1/chat/completions",status="200"}'
-    assert recites.figure(route) >= 1
+    assert recites.metric(route) >= 1
     assert httpx.get(f"{recites.url}/metrics").headers["content-type"].startswith("text/plain")

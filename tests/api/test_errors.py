@@ -1,4 +1,4 @@
-"""What the API refuses, and how: always OpenAI's shape, one line, the field's name, the remedy."""
+"""Errors of the API: OpenAI's shape, one line that names the field and the remedy."""
 
 from __future__ import annotations
 
@@ -17,34 +17,36 @@ from engine import Config, Engine
 from tests.support.server import (
     ANSWER,
     HELLO,
-    Served,
+    LocalServer,
+    answers_pause,
     endless,
-    raw,
+    occupied,
     reciter,
-    served_model,
-    serving,
-    until,
+    send_raw,
+    serve_engine,
+    serve_model,
+    wait_until,
 )
 from ui.api.security import AccessRules
 
 CHAT, TEXT, PREDICT = "/v1/chat/completions", "/v1/completions", "/predict"
-SMALL = 20_000  # bytes of a body at most, here
+MAX_BODY_BYTES = 20_000
 PART = {"type": "text", "text": "x"}
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     """A server that takes small bodies."""
     patch = pytest.MonkeyPatch()
     patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
     model = reciter(tmp_path_factory.mktemp("models") / "reciter")
-    with served_model(model, rules=AccessRules(max_body=SMALL)) as served:
+    with serve_model(model, rules=AccessRules(max_body=MAX_BODY_BYTES)) as served:
         yield served
     patch.undo()
 
 
 def refused(answer: httpx.Response, status: int) -> dict[str, Any]:
-    """The error of an answer, which must be OpenAI's shape and say something."""
+    """The error of a response, whose shape must be OpenAI's."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/json"
     body = answer.json()
@@ -57,8 +59,8 @@ def refused(answer: httpx.Response, status: int) -> dict[str, Any]:
     return error
 
 
-# Body beside what is needed, and the field that the error names.
-WRONG: list[tuple[str, dict[str, Any], str]] = [
+# Route, invalid fields, and the field that the error names.
+INVALID: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"n": 2}, "n"),
     (CHAT, {"n": "1"}, "n"),
     (CHAT, {"messages": []}, "messages"),
@@ -106,16 +108,16 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def needed(route: str) -> dict[str, Any]:
+def required_fields(route: str) -> dict[str, Any]:
     return {"messages": HELLO} if route == CHAT else {"prompt": "x\n"}
 
 
-@pytest.mark.parametrize(("route", "more", "param"), WRONG)
-def test_a_wrong_field_is_named(
-    served: Served, route: str, more: dict[str, Any], param: str
+@pytest.mark.parametrize(("route", "more", "param"), INVALID)
+def test_an_invalid_field_is_named(
+    served: LocalServer, route: str, more: dict[str, Any], param: str
 ) -> None:
     with served.http() as http:
-        body = json.dumps(needed(route) | more)  # which writes NaN as no client should
+        body = json.dumps(required_fields(route) | more)  # may contain NaN
         headers = {"content-type": "application/json"}
         error = refused(http.post(route, content=body, headers=headers), 400)
     assert error["param"] is not None and error["param"].startswith(param)
@@ -125,7 +127,7 @@ def test_a_wrong_field_is_named(
 
 
 @pytest.mark.parametrize("route", [CHAT, TEXT, PREDICT])
-def test_what_is_missing_is_named(served: Served, route: str) -> None:
+def test_a_missing_field_is_named(served: LocalServer, route: str) -> None:
     with served.http() as http:
         error = refused(http.post(route, json={}), 400)
         assert error["param"] in ("messages", "prompt") and "missing" in error["message"]
@@ -142,25 +144,25 @@ def test_what_is_missing_is_named(served: Served, route: str) -> None:
         b'"text"',
         b"\xff\xfe",
         b'{"prompt": "\xff"}',
-        b"[" * 9000,  # deeper than Python goes
-        b'{"seed": ' + b"9" * 6000 + b"}",  # longer than Python reads
+        b"[" * 9000,  # deeper than the recursion limit
+        b'{"seed": ' + b"9" * 6000 + b"}",  # more digits than int() accepts
     ],
 )
-def test_what_is_no_object_is_refused(served: Served, route: str, body: bytes) -> None:
+def test_a_body_that_is_no_object_is_refused(served: LocalServer, route: str, body: bytes) -> None:
     headers = {"content-type": "application/json"}
     with served.http() as http:
         refused(http.post(route, content=body, headers=headers), 400)
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_only_json_is_read(served: Served, kind: str) -> None:
-    """A page elsewhere can make a browser send these without asking first."""
+def test_only_json_is_read(served: LocalServer, kind: str) -> None:
+    """Browsers send these content types across origins without a preflight request."""
     with served.http() as http:
-        body = json.dumps(needed(PREDICT)).encode()
+        body = json.dumps(required_fields(PREDICT)).encode()
         refused(http.post(PREDICT, content=body, headers={"content-type": kind}), 400)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.dictionaries(
         st.sampled_from(["seed", "stop", "user", "n", "stream", "tools", "new_field", "model"]),
@@ -174,7 +176,7 @@ def test_only_json_is_read(served: Served, kind: str) -> None:
         max_size=3,
     )
 )
-def test_whatever_is_sent_gets_an_answer_or_an_error(served: Served, more: dict[str, Any]) -> None:
+def test_any_body_gets_an_answer_or_an_error(served: LocalServer, more: dict[str, Any]) -> None:
     body = json.dumps({"messages": HELLO, "max_tokens": 1} | more)
     with served.http() as http:
         answer = http.post(CHAT, content=body, headers={"content-type": "application/json"})
@@ -182,7 +184,7 @@ def test_whatever_is_sent_gets_an_answer_or_an_error(served: Served, more: dict[
         refused(answer, 404 if answer.status_code == 404 else 400)
 
 
-def test_fields_that_nobody_knows_are_ignored(served: Served) -> None:
+def test_unknown_fields_are_ignored(served: LocalServer) -> None:
     more = {"reasoning_effort": "low", "store": True, "metadata": {"a": "b"}, "xyz": [1]}
     neutral = {"tools": [], "presence_penalty": 0, "logit_bias": {}, "n": 1, "logprobs": False}
     null = dict.fromkeys(("stop", "seed", "temperature", "top_p", "max_tokens", "stream", "user"))
@@ -191,7 +193,7 @@ def test_fields_that_nobody_knows_are_ignored(served: Served) -> None:
     assert answer.json()["choices"][0]["message"]["content"] == ANSWER
 
 
-def test_what_does_not_fit_says_so(served: Served) -> None:
+def test_a_prompt_beyond_the_context_is_refused(served: LocalServer) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         served.client().completions.create(model="reciter", prompt="x" * 5000)
     assert caught.value.code == "context_length_exceeded" and "2048" in caught.value.message
@@ -212,7 +214,9 @@ def test_what_does_not_fit_says_so(served: Served) -> None:
         ("POST", "/health", 405),
     ],
 )
-def test_wrong_addresses_and_methods(served: Served, method: str, path: str, status: int) -> None:
+def test_unknown_paths_and_methods(
+    served: LocalServer, method: str, path: str, status: int
+) -> None:
     with served.http() as http:
         answer = http.request(method, path)
         refused(answer, status)
@@ -222,63 +226,65 @@ def test_wrong_addresses_and_methods(served: Served, method: str, path: str, sta
 # -- size --------------------------------------------------------------------------------------
 
 
-def test_a_large_body_is_not_read(served: Served) -> None:
-    large = json.dumps({"prompt": "x" * SMALL})
+def test_a_large_body_is_not_read(served: LocalServer) -> None:
+    large = json.dumps({"prompt": "x" * MAX_BODY_BYTES})
     with served.http() as http:
         headers = {"content-type": "application/json"}
         refused(http.post(PREDICT, content=large, headers=headers), 413)
         parts = (large[at : at + 1000].encode() for at in range(0, len(large), 1000))
-        refused(http.post(PREDICT, content=parts, headers=headers), 413)  # no length is told
-        small = json.dumps({"prompt": "x\n"}) + " " * (SMALL - 1000)
+        refused(
+            http.post(PREDICT, content=parts, headers=headers), 413
+        )  # chunked: no content-length
+        small = json.dumps({"prompt": "x\n"}) + " " * (MAX_BODY_BYTES - 1000)
         assert http.post(PREDICT, content=small, headers=headers).status_code == 200
     claimed = (
         b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Connection: close\r\nContent-Length: 999999999999999\r\n\r\n{"
     )
-    assert b" 413 " in raw(served.port, claimed).split(b"\r\n", 1)[0]
+    assert b" 413 " in send_raw(served.port, claimed).split(b"\r\n", 1)[0]
 
 
-# -- too many, too long, and the model's own failures ------------------------------------------
+# -- a full queue, timeouts, and failures of the model -----------------------------------------
 
 
 @pytest.fixture
-def busy(home: Any, tmp_path: Path) -> Iterator[Served]:
-    """A server whose answers take seconds, and of which two may be open."""
-    with served_model(endless(tmp_path / "endless"), queue_size=2) as served:
-        yield served
+def busy(served: LocalServer) -> Iterator[LocalServer]:
+    """Another server of the same engine, with two slots."""
+    with serve_engine(served.engine, queue_size=2) as busy:
+        yield busy
 
 
-def test_beyond_the_queue_there_is_a_clear_429(busy: Served) -> None:
-    client = busy.client()
-    create = client.chat.completions.create
-    long: dict[str, Any] = {"model": "endless", "messages": HELLO, "max_tokens": 30_000}
-    streams = [create(stream=True, **long) for _ in range(2)]
-    until(lambda: busy.open() == 2)
-    with busy.http() as http:
+def test_a_full_queue_is_429(busy: LocalServer) -> None:
+    create = busy.client().chat.completions.create
+    request: dict[str, Any] = {"model": "reciter", "messages": HELLO}
+    with occupied(busy.engine), busy.http() as http:
+        streams = [create(stream=True, **request) for _ in range(2)]
+        assert busy.open() == 2
         answer = http.post(CHAT, json={"messages": HELLO})
         error = refused(answer, 429)
         assert (error["code"], answer.headers["retry-after"]) == ("rate_limit_exceeded", "1")
         assert http.get("/health").status_code == 200 == http.get("/v1/models").status_code
-    with pytest.raises(openai.RateLimitError):
-        create(stream=True, **long)
-    streams[0].close()
-    until(lambda: busy.open() < 2)
-    streams[1].close()
-    assert create(model="endless", messages=HELLO, max_tokens=3).choices
+        with pytest.raises(openai.RateLimitError):
+            create(stream=True, **request)
+        streams[0].close()
+        wait_until(lambda: busy.open() == 1)
+        streams[1].close()
+        wait_until(lambda: busy.open() == 0)
+    assert create(**request).choices[0].message.content == ANSWER
 
 
-def test_predict_ends_in_time(busy: Served) -> None:
-    with busy.http() as http:
-        body = {"prompt": "\n", "num_tokens": 30_000, "temperature": 0, "timeout": 1}
+def test_predict_times_out(busy: LocalServer) -> None:
+    with occupied(busy.engine, yields=False), busy.http() as http:
+        body = {"prompt": "\n", "num_tokens": 3, "temperature": 0, "timeout": 1}
         error = refused(http.post(PREDICT, json=body), 504)
     assert error["param"] == "timeout"
-    until(lambda: busy.open() == 0)
+    wait_until(lambda: busy.open() == 0)
 
 
-def test_an_engine_that_is_closed_says_so(home: Any, tmp_path: Path) -> None:
-    """Streams that it broke off end with an error, never with [DONE]; then there is a 503."""
+def test_a_closed_engine_is_503(home: Any, tmp_path: Path) -> None:
+    """A stream that it interrupts ends with an error, not with [DONE]."""
     engine = Engine(Config(model=str(endless(tmp_path / "endless")), library=False))
-    with serving(engine) as served, served.http() as http:
+    with serve_engine(engine) as served, answers_pause(engine), served.http() as http:
         body = {"messages": HELLO, "stream": True, "max_tokens": 30_000}
         with http.stream("POST", CHAT, json=body) as stream:
             lines = stream.iter_lines()
@@ -292,8 +298,8 @@ def test_an_engine_that_is_closed_says_so(home: Any, tmp_path: Path) -> None:
             served.client().chat.completions.create(model="endless", messages=HELLO)
 
 
-def cracked(folder: Path) -> Path:
-    """A model that fails where a prompt has an "N": its embedding is no number."""
+def failing_model(folder: Path) -> Path:
+    """A model that fails on a prompt with an "N", whose embedding is NaN."""
     import torch
     from transformers import LlamaForCausalLM
 
@@ -306,10 +312,10 @@ def cracked(folder: Path) -> Path:
     return folder
 
 
-def test_a_failing_answer_is_an_error(home: Any, tmp_path: Path) -> None:
-    """The model's own failure is a 500, or the last event; the next answer is whole."""
+def test_a_failure_of_the_model_is_500(home: Any, tmp_path: Path) -> None:
+    """In a stream it is the last event. The next request is answered."""
     bad = {"messages": [{"role": "user", "content": "N"}]}
-    with served_model(cracked(tmp_path / "cracked")) as served, served.http() as http:
+    with serve_model(failing_model(tmp_path / "failing")) as served, served.http() as http:
         assert "not numbers" in refused(http.post(CHAT, json=bad), 500)["message"]
         stream = http.post(CHAT, json=bad | {"stream": True})
         assert stream.status_code == 200 and b"not numbers" in stream.content
@@ -319,11 +325,11 @@ def test_a_failing_answer_is_an_error(home: Any, tmp_path: Path) -> None:
         assert served.open() == 0
 
 
-def test_a_fault_is_an_error_too(served: Served) -> None:
-    def fault() -> None:
+def test_an_internal_error_is_500(served: LocalServer) -> None:
+    def broken() -> None:
         raise KeyError("secret text")
 
-    served.app.add_api_route("/fault", fault)
+    served.app.add_api_route("/broken", broken)
     with served.http() as http:
-        error = refused(http.get("/fault"), 500)
+        error = refused(http.get("/broken"), 500)
     assert "secret" not in error["message"] and "log" in error["message"]

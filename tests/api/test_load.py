@@ -1,4 +1,4 @@
-"""Many clients at once, some of whom hang up: answers stay whole, work stops, nothing is left."""
+"""Many clients at once, some of which disconnect: answers stay whole, work stops, nothing leaks."""
 
 from __future__ import annotations
 
@@ -8,38 +8,37 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from bench.serving.load import CHAT, TEXT, Asked, Tally, load, plan
+from bench.serving.load import CHAT, TEXT, ExpectedAnswer, Tally, load, plan
 from engine import Request
 from engine.records import Done, Event
-from engine.worker import MAX_CLIENTS as TURNS
+from engine.worker import MAX_CLIENTS as MAX_TURNS
 from engine.worker import Job, Worker
 from tests.support.server import (
     ANSWER,
     HELLO,
-    PATIENCE,
-    Served,
+    TIMEOUT_S,
+    LocalServer,
+    answers_pause,
     endless,
-    events,
-    served_model,
+    occupied,
+    parse_events,
+    serve_model,
     text_of,
-    until,
+    wait_until,
 )
 from ui.api import requests
 from ui.api import schemas as types
-from ui.api.jobs import MAX_CLIENTS, Jobs
+from ui.api.jobs import MAX_CLIENTS, Jobs, QueueFull
 from ui.cli import serve
 
-ROOT = Path(__file__).resolve().parents[2]
-
-PLACES = 6
-LONG = 30_000  # tokens: seconds
-HAPPENS = ("streamed", "left", "refused")
+QUEUE_SIZE = 6
+LONG = 30_000  # tokens
+OUTCOMES = ("streamed", "left", "refused")
 CANCELLED = 'draftline_answers_total{end="cancelled"}'
 
 
@@ -52,17 +51,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def writes(tiny: Any) -> Iterator[Served]:
-    """Its answers depend on all that it is asked."""
-    with served_model(tiny("llama"), queue_size=PLACES) as served:
+def writes(tiny: Any) -> Iterator[LocalServer]:
+    """Its answers depend on the whole prompt."""
+    with serve_model(tiny("llama"), queue_size=QUEUE_SIZE) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
-def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Its answers take seconds."""
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    """Its answers fill the context."""
     model = endless(tmp_path_factory.mktemp("models") / "endless")
-    with served_model(model, aliases=["*"]) as served:
+    with serve_model(model, aliases=["*"]) as served:
         yield served
     assert served.open() == 0
 
@@ -70,172 +69,163 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 # -- many at once ------------------------------------------------------------------------------
 
 
-def request_of(one: Asked) -> Request:
+def request_of(one: ExpectedAnswer) -> Request:
     if one.route == CHAT:
         return requests.chat_request(types.ChatRequest(**one.body))
     return requests.completion_request(types.CompletionRequest(**one.body))
 
 
-def test_every_answer_is_whole_and_its_own(writes: Served) -> None:
-    """More clients than places, half of whom leave; what each gets is what the engine writes
-    plainly for its request alone."""
+def test_concurrent_answers_are_complete_and_not_mixed_up(writes: LocalServer) -> None:
+    """More clients than slots, half of which disconnect; each gets the answer that the engine
+    gives to its request alone, without speculation."""
     wanted = []
     for one in plan(20):
         text = writes.engine.submit(request_of(one), speculation=False).result().text
-        wanted.append(Asked(one.route, one.body, text))
+        wanted.append(ExpectedAnswer(one.route, one.body, text))
     assert len({one.text for one in wanted}) == len(wanted)
     process = psutil.Process()
     before = process.num_fds()
     tallies: list[Tally] = []
 
     def enough() -> bool:
-        """Each who stays got an answer, and all else happened, too."""
+        """Whether each client that stays got an answer, and all outcomes occurred."""
         tallies.append(asyncio.run(load(writes.url, wanted, 12, 0.7, seed=len(tallies))))
         assert not tallies[-1].wrong, tallies[-1].wrong[:5]
         stayed = sum((one.whole for one in tallies), Counter[int]())
-        happened = all(any(getattr(one, what) for one in tallies) for what in HAPPENS)
+        happened = all(any(getattr(one, what) for one in tallies) for what in OUTCOMES)
         return happened and all(stayed[number] for number in range(12) if number % 4 < 2)
 
-    until(enough)
-    until(lambda: writes.open() == 0)
-    until(lambda: process.num_fds() <= before)
-    followers = [one.name for one in threading.enumerate() if one.name.startswith("draftline-ev")]
-    assert len(followers) <= PLACES
+    wait_until(enough)
+    wait_until(lambda: writes.open() == 0)
+    wait_until(lambda: process.num_fds() <= before)
+    threads = [one.name for one in threading.enumerate() if one.name.startswith("draftline-ev")]
+    assert len(threads) <= QUEUE_SIZE
 
 
-def test_who_asks_for_much_does_not_keep_others_waiting(
-    busy: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Clients are told apart by what they say that they are; each has its turn."""
-    order: list[str] = []  # as the engine ended them: threads of clients may wake in any other
+def test_clients_take_turns(busy: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends one request does not wait for all of another's. Clients are told apart by
+    their `user` field."""
+    order: list[str] = []  # in which the engine ended the jobs
     threads: list[threading.Thread] = []
-    tokens, put = {"much": 2, "little": 3}, Job.put
+    tokens, put = {"many": 2, "one": 3}, Job.put
 
-    def noted(job: Job, event: Event) -> None:
+    def record(job: Job, event: Event) -> None:
         if isinstance(event, Done):
             order.extend(user for user in tokens if job.request.max_tokens == tokens[user])
         put(job, event)
 
-    monkeypatch.setattr(Job, "put", noted)
+    monkeypatch.setattr(Job, "put", record)
 
-    def ask(user: str) -> None:
+    def post(user: str) -> None:
         body = {"messages": HELLO, "max_tokens": tokens[user], "user": user}
         with busy.http() as http:
             http.post(CHAT, json=body).raise_for_status()
 
-    def start(user: str) -> None:
-        count = busy.open()
-        threads.append(threading.Thread(target=ask, args=(user,)))
-        threads[-1].start()
-        until(lambda: busy.open() > count)
-
-    with busy.http() as http:
-        body = {"messages": HELLO, "max_tokens": LONG, "user": "first", "stream": True}
-        with http.stream("POST", CHAT, json=body) as stream:
-            lines = stream.iter_lines()  # kept: without it the connection is closed
-            next(lines)
-            for user in ("much", "much", "much", "much", "little"):
-                start(user)
+    with occupied(busy.engine):
+        for user in ("many", "many", "many", "many", "one"):
+            waiting = len(busy.engine.worker._waiting)
+            threads.append(threading.Thread(target=post, args=(user,)))
+            threads[-1].start()
+            wait_until(lambda count=waiting: len(busy.engine.worker._waiting) > count)
     for thread in threads:
-        thread.join(PATIENCE)
-    assert sorted(order) == ["little", *["much"] * 4]
-    assert order.index("little") <= 2, order
+        thread.join(TIMEOUT_S)
+    assert sorted(order) == [*["many"] * 4, "one"]
+    assert order.index("one") == 1, order
 
 
-def test_urgent_ones_run_first(busy: Served) -> None:
-    """A completion is answered while a chat is written, which goes on."""
-    with busy.http() as http, busy.http() as other:
-        body = {"messages": HELLO, "max_tokens": LONG, "stream": True}
-        with http.stream("POST", CHAT, json=body) as stream:
-            lines = stream.iter_lines()  # kept: without it the connection is closed
-            next(lines)
-            answer = other.post(TEXT, json={"prompt": "x\n", "max_tokens": 4}).json()
-            assert answer["choices"][0]["text"] == f" {ANSWER}"[:4]
-            assert busy.open() == 1
+def test_completions_run_before_chats(busy: LocalServer) -> None:
+    """A completion is answered while a chat is running and another one waits."""
+    body = {"messages": HELLO, "max_tokens": 4, "stream": True}
+    with (
+        busy.http() as http,
+        busy.http() as other,
+        occupied(busy.engine) as release,
+        http.stream("POST", CHAT, json=body) as stream,
+    ):
+        answer = other.post(TEXT, json={"prompt": "x\n", "max_tokens": 4}).json()
+        assert answer["choices"][0]["text"] == f" {ANSWER}"[:4]
+        assert busy.open() == 1
+        release()
+        assert text_of(parse_events(b"".join(stream.iter_bytes()))) == ANSWER[:4]
 
 
-def test_who_does_not_read_keeps_nobody_waiting(busy: Served) -> None:
-    """The answer waits for its reader, whole. Each event says the model's name: no buffer holds
+def test_a_client_that_does_not_read_blocks_nobody(busy: LocalServer) -> None:
+    """Its answer is buffered. Each event has the model's name, so that no socket buffer could hold
     them all."""
     with busy.http() as http, busy.http() as other:
         body = {"model": "m" * 300_000, "messages": HELLO, "max_tokens": 1000, "stream": True}
         with http.stream("POST", CHAT, json=body) as stream:
-            until(lambda: busy.open() == 0)
+            wait_until(lambda: busy.open() == 0)
             short = other.post(CHAT, json={"messages": HELLO, "max_tokens": 3}).json()
             assert short["choices"][0]["message"]["content"] == ANSWER[:3]
             said = b"".join(stream.iter_bytes())
     assert len(said) > 6e6
-    assert text_of(events(said)) == (f"{ANSWER}\n " * 36)[:1000]
+    assert text_of(parse_events(said)) == (f"{ANSWER}\n " * 36)[:1000]
 
 
-# -- hanging up --------------------------------------------------------------------------------
+# -- disconnecting -----------------------------------------------------------------------------
 
 
-def open_post(served: Served, route: str, body: dict[str, Any]) -> socket.socket:
-    """A request under way, by hand."""
-    wire = socket.create_connection(("127.0.0.1", served.port), PATIENCE)
+def open_post(server: LocalServer, route: str, body: dict[str, Any]) -> socket.socket:
+    """The connection of a request that is being answered."""
+    wire = socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S)
     content = json.dumps(body).encode()
     head = f"POST {route} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     wire.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
     return wire
 
 
-@pytest.mark.parametrize("count", [0, 1, 20])
+@pytest.mark.parametrize("lines_read", [0, 20])
 @pytest.mark.parametrize("route", [CHAT, TEXT, "/predict"])
-def test_work_stops_when_its_client_is_gone(busy: Served, route: str, count: int) -> None:
-    """Streams after so many lines, and answers in one piece."""
+def test_work_stops_when_its_client_disconnects(
+    busy: LocalServer, route: str, lines_read: int
+) -> None:
+    """Streams after some lines, and whole answers."""
     body: dict[str, Any] = {"messages": HELLO} if route == CHAT else {"prompt": "x\n"}
     body |= {"num_tokens" if route == "/predict" else "max_tokens": LONG, "temperature": 0}
     names = (CANCELLED, "draftline_late_steps_total", "draftline_completion_tokens_total")
-    before = [busy.figure(name) for name in names]
-    wire = open_post(busy, route, body | {"stream": count > 0})
-    until(lambda: busy.open() == 1)
-    if count and route != "/predict":
-        with wire.makefile("rb") as lines:
-            for _ in range(10 + count):
-                assert lines.readline()
-    wire.close()
-    until(lambda: busy.open() == 0)
-    until(lambda: busy.figure(names[0]) == before[0] + 1)
-    late, tokens = (
-        busy.figure(name) - then for name, then in zip(names[1:], before[1:], strict=True)
+    before = [busy.metric(name) for name in names]
+    with answers_pause(busy.engine):
+        wire = open_post(busy, route, body | {"stream": lines_read > 0})
+        wait_until(lambda: busy.open() == 1)
+        if lines_read and route != "/predict":
+            with wire.makefile("rb") as lines:
+                for _ in range(lines_read):
+                    assert lines.readline()
+        wire.close()
+        wait_until(lambda: busy.open() == 0)
+    cancelled, late, tokens = (
+        busy.metric(name) - then for name, then in zip(names, before, strict=True)
     )
-    assert late <= 2, "the pass under way, and what it was told as"
-    assert tokens < LONG
+    assert cancelled == 1 and tokens < LONG
+    assert late <= 2, "the current pass, and the step that reports it"
 
 
-def test_who_is_gone_before_its_turn_never_has_it(busy: Served) -> None:
-    """And the answer that it waited for goes on."""
-    forwards = "draftline_completion_tokens_total"
-    with busy.http() as http:
-        body = {"messages": HELLO, "max_tokens": LONG, "stream": True}
-        with http.stream("POST", CHAT, json=body) as stream:
-            lines = stream.iter_lines()
-            next(lines)
-            before = (busy.figure(CANCELLED), busy.figure(forwards))
-            waiting = open_post(busy, CHAT, {"messages": HELLO, "max_tokens": LONG})
-            until(lambda: busy.open() == 2)
-            waiting.close()
-            until(lambda: busy.open() == 1)
-            assert (busy.figure(CANCELLED), busy.figure(forwards)) == (before[0] + 1, before[1])
-            for _ in range(20):
-                assert "error" not in next(lines)
-    until(lambda: busy.open() == 0)
+def test_a_client_that_disconnects_while_waiting_gets_no_turn(busy: LocalServer) -> None:
+    """Its place in the queue is free while the answer that it waited for goes on."""
+    names = (CANCELLED, "draftline_completion_tokens_total")
+    with occupied(busy.engine):
+        before = [busy.metric(name) for name in names]
+        waiting = open_post(busy, CHAT, {"messages": HELLO, "max_tokens": LONG})
+        wait_until(lambda: busy.open() == 1)
+        waiting.close()
+        wait_until(lambda: busy.open() == 0)
+        assert [busy.metric(name) for name in names] == [before[0] + 1, before[1]]
 
 
-def test_one_connection_asks_again_after_an_answer(busy: Served) -> None:
-    """An answer that ended is not taken for a client that hung up."""
-    before = busy.figure(CANCELLED)
+def test_a_connection_is_reused_after_an_answer(busy: LocalServer) -> None:
+    """The end of an answer is not mistaken for a disconnect."""
+    before = busy.metric(CANCELLED)
     with busy.http() as http:
         for stream in (True, False, True, False):
             body = {"messages": HELLO, "max_tokens": 3, "stream": stream}
             assert ANSWER[0].encode() in http.post(CHAT, json=body).raise_for_status().content
-    assert busy.figure(CANCELLED) == before
+    assert busy.metric(CANCELLED) == before
 
 
-def test_nothing_waits_for_the_other_sides_receipt() -> None:
-    """Each event is sent at once: what is accepted from the socket that `draftline serve` listens
-    at must not collect small packets, which costs 40 ms an answer."""
+def test_events_are_sent_at_once() -> None:
+    """Connections that `draftline serve` accepts do not collect small packets (Nagle's algorithm),
+    which would cost 40 ms an answer."""
     with (
         serve._listening(socket.AF_INET, "127.0.0.1", 0) as listening,
         socket.create_connection(listening.getsockname()),
@@ -244,8 +234,8 @@ def test_nothing_waits_for_the_other_sides_receipt() -> None:
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_few_names_of_clients_are_kept(busy: Served) -> None:
-    """The one that asked longest ago makes room, and the engine forgets what it wrote for it."""
+def test_few_client_names_are_kept(busy: LocalServer) -> None:
+    """The name of the least recently used client is reused, and the engine forgets its history."""
     jobs = Jobs(busy.engine, 1)
     names = [jobs._client_name(f"client {n}") for n in range(MAX_CLIENTS)]
     assert len(set(names)) == MAX_CLIENTS
@@ -253,21 +243,31 @@ def test_few_names_of_clients_are_kept(busy: Served) -> None:
     assert jobs._client_name("client 0") == names[0]
     later = [jobs._client_name(f"later {n}") for n in range(MAX_CLIENTS - 1)]
     assert later == names[1:]
-    assert jobs._client_name("client 0") == names[0] and busy.engine.parts.history.of(names[0])
+    assert jobs._client_name("client 0") == names[0]
+    assert busy.engine.parts.history.of(names[0])
     for n in range(MAX_CLIENTS):
         jobs._client_name(f"last {n}")
     assert not busy.engine.parts.history.of(names[0])
     jobs.close()
 
 
-def test_the_worker_forgets_clients_too() -> None:
-    """The last turns of few are known: of those who had one last."""
+def test_a_full_queue_forgets_no_client(busy: LocalServer) -> None:
+    """A rejected request does not take another client's name."""
+    jobs = Jobs(busy.engine, 1)
+    jobs.queue_size = 0
+    with pytest.raises(QueueFull):
+        jobs.submit(lambda: Request("chat"), "new")
+    assert not jobs._client_names
+    jobs.close()
+
+
+def test_the_worker_remembers_the_turns_of_few_clients() -> None:
     worker = Worker()
-    for n in range(2 * TURNS):
+    for n in range(2 * MAX_TURNS):
         name = "regular" if n % 10 == 0 else f"client {n}"
         job = Job(Request("complete", "x"), lambda stop: iter([Done("stop")]), name)
         worker.submit(job).result()
-    assert len(worker._turns) == TURNS
+    assert len(worker._turns) == MAX_TURNS
     assert "regular" in worker._turns and "client 1" not in worker._turns
     assert list(worker._turns.values()) == sorted(worker._turns.values())
     worker.close()

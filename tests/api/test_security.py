@@ -16,7 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import Config, Engine
-from tests.support.server import ANSWER, HELLO, Served, raw, reciter, running, serving
+from tests.support.server import (
+    ANSWER,
+    HELLO,
+    LocalServer,
+    reciter,
+    send_raw,
+    serve_app,
+    serve_engine,
+)
 from ui.api import app as api
 from ui.api import security
 from ui.api.security import AccessRules, rules_for
@@ -66,19 +74,19 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="module")
-def served(engine: Engine) -> Iterator[Served]:
+def served(engine: Engine) -> Iterator[LocalServer]:
     """As without options: on loopback, without a key, and a page mounted on it."""
     app = with_page(api.app(engine, AccessRules(pages=("/ui",))))
-    with running(app) as port:
-        yield Served(engine, app, port)
+    with serve_app(app) as port:
+        yield LocalServer(engine, app, port)
 
 
 @pytest.fixture(scope="module")
-def locked(engine: Engine) -> Iterator[Served]:
+def locked(engine: Engine) -> Iterator[LocalServer]:
     """Needs a key; its page does not, for it has its own."""
     app = with_page(api.app(engine, AccessRules(key=KEY, pages=("/ui",), max_body=1000)))
-    with running(app) as port:
-        yield Served(engine, app, port)
+    with serve_app(app) as port:
+        yield LocalServer(engine, app, port)
 
 
 def with_page(app: FastAPI) -> FastAPI:
@@ -100,7 +108,7 @@ def with_page(app: FastAPI) -> FastAPI:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_other_hosts_and_origins_get_nothing(served: Served, method: str, path: str) -> None:
+def test_other_hosts_and_origins_get_nothing(served: LocalServer, method: str, path: str) -> None:
     """DNS rebinding, and pages of other servers: on every route, also where there is none."""
     with served.http() as http:
         for host in ("evil.com", "localhost.evil.com:80"):
@@ -117,23 +125,25 @@ def test_other_hosts_and_origins_get_nothing(served: Served, method: str, path: 
 
 
 @pytest.mark.parametrize("host", HOSTILE)
-def test_no_spelling_passes_for_this_host(served: Served, host: str) -> None:
+def test_no_spelling_passes_for_this_host(served: LocalServer, host: str) -> None:
     line = f"Host: {host}\r\n" if host else "Host:\r\n"
-    said = raw(served.port, f"GET /health HTTP/1.1\r\n{line}Connection: close\r\n\r\n".encode())
+    said = send_raw(
+        served.port, f"GET /health HTTP/1.1\r\n{line}Connection: close\r\n\r\n".encode()
+    )
     assert said.startswith(b"HTTP/1.1 400 "), said
 
 
-def test_a_host_is_needed_and_one_only(served: Served) -> None:
+def test_a_host_is_needed_and_one_only(served: LocalServer) -> None:
     for hosts in (b"", b"Host: localhost\r\nHost: evil.com\r\n", b"Host: evil.com, localhost\r\n"):
         for version in (b"1.0", b"1.1"):
             line = b"GET /health HTTP/" + version + b"\r\n"
-            assert b" 400 " in raw(served.port, line + hosts + b"Connection: close\r\n\r\n")
+            assert b" 400 " in send_raw(served.port, line + hosts + b"Connection: close\r\n\r\n")
 
 
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:1", "127.0.0.1:80", "[::1]:80", "127.9.9.9"]
 )
-def test_this_machine_has_these_names(served: Served, host: str) -> None:
+def test_this_machine_has_these_names(served: LocalServer, host: str) -> None:
     with served.http() as http:
         assert http.get("/health", headers={"host": host}).status_code == 200
 
@@ -171,7 +181,7 @@ def test_an_origin_is_the_host_that_was_asked(host: str, other: str) -> None:
 # -- keys --------------------------------------------------------------------------------------
 
 
-def test_without_the_key_nothing_is_answered(locked: Served) -> None:
+def test_without_the_key_nothing_is_answered(locked: LocalServer) -> None:
     with locked.http() as http:
         assert http.get("/health").status_code == 200
         for method, path in ROUTES[1:-1]:
@@ -197,14 +207,14 @@ def test_without_the_key_nothing_is_answered(locked: Served) -> None:
         locked.client("wrong").models.list()
 
 
-def test_a_page_has_its_own_doors(locked: Served) -> None:
+def test_a_page_has_its_own_doors(locked: LocalServer) -> None:
     """Keys and sizes are its own business; hosts and origins are not."""
     with locked.http() as http:
         assert http.get("/ui/").json() == "page"
         assert http.post("/ui/", json={"a": "x" * 5000}).json() == 1
         assert http.get("/ui/", headers={"origin": "http://evil.com"}).status_code == 403
         for path in ("/uix", "/ui2/", "//ui/", "/UI/", "/ui/../v1/models", "/v1/models?/ui/"):
-            answer = raw(
+            answer = send_raw(
                 locked.port, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n".encode() + CLOSE
             )
             assert b" 401 " in answer or b" 404 " in answer, path
@@ -235,7 +245,9 @@ def test_only_the_key_opens(given: str) -> None:
     assert AccessRules().accepts_key(given), "where there is no key"
 
 
-def test_keys_and_texts_are_never_logged(locked: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_and_texts_are_never_logged(
+    locked: LocalServer, caplog: pytest.LogCaptureFixture
+) -> None:
     text = "the user's own words"
     caplog.set_level(1)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio", "ui", "engine"):
@@ -271,7 +283,7 @@ def test_nothing_goes_out(engine: Engine) -> None:
     sys.addaudithook(watch)  # for good: it looks only while it is told to
     watched = []
     try:
-        with serving(engine) as served:
+        with serve_engine(engine) as served:
             answer = served.client().chat.completions.create(model="reciter", messages=HELLO)
             assert answer.choices[0].message.content == ANSWER
             with served.http() as http:

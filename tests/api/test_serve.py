@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import draftline_process, environment, one_line
-from tests.support.server import ANSWER, HELLO, PATIENCE, endless, http, until
+from tests.support.server import ANSWER, HELLO, TIMEOUT_S, endless, http, wait_until
 from ui.cli import serve
 from ui.errors import Failure
 
@@ -53,7 +53,7 @@ def started(folder: Path, *arguments: str | Path, **more: str) -> Iterator[tuple
 
 def ended(process: Any) -> None:
     """It ends well, and says nothing more."""
-    assert process.wait(PATIENCE) == 0
+    assert process.wait(TIMEOUT_S) == 0
     assert (process.stdout.read(), process.stderr.read()) == ("", "")
 
 
@@ -99,7 +99,7 @@ def test_a_key_opens_other_addresses(model: Path, tmp_path: Path) -> None:
             with client.stream("POST", CHAT, json=body, headers=right) as stream:
                 assert stream.status_code == 200
                 with http(f"http://127.0.0.1:{port}", headers=right) as other:
-                    until(lambda: "draftline_open 0.0" in other.get("/metrics").text)
+                    wait_until(lambda: "draftline_open 0.0" in other.get("/metrics").text)
                 process.send_signal(signal.SIGTERM)
                 ended(process)
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.serving import serving
-from bench.serving.load import Asked, alone, load, plan
-from bench.serving.serving import course, medians, tenths
+from bench.serving.load import ExpectedAnswer, alone, load, plan
+from bench.serving.serving import medians, memory_by_tenth, tenths
 from tests.bench.conftest import RunBench
 from tests.conftest import tiny_model
 from tests.support.server import serve_model
@@ -37,7 +37,7 @@ def test_medians() -> None:
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=99))
 def test_the_course_is_a_median_of_each_tenth(memory: list[int]) -> None:
-    found = course([(one, 1, 1) for one in memory])
+    found = memory_by_tenth([(one, 1, 1) for one in memory])
     size = max(1, len(memory) // 10)
     assert len(found) == min(10, len(memory))
     for number, one in enumerate(found):
@@ -56,7 +56,7 @@ def test_its_clients_notice_another_text(tiny: Any, home: Any) -> None:
     with serve_model(tiny("llama")) as served:
         asked = alone(served.url, plan(6))
         assert all(one.text for one in asked)
-        wrong = [Asked(one.route, one.body, one.text + "x") for one in asked]
+        wrong = [ExpectedAnswer(one.route, one.body, one.text + "x") for one in asked]
         for texts, right in ((asked, True), (wrong, False)):
             tally = asyncio.run(load(served.url, texts, 4, 0.5))
             assert sum(tally.whole.values()) > 0

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from engine import Config, Engine
-from tests.support.server import Served, reciter, running
+from tests.support.server import LocalServer, reciter, serve_app
 from ui.api import app as api
 from ui.api.security import AccessRules
 from ui.web import app as web
@@ -49,12 +49,12 @@ def reciting(factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 @contextlib.contextmanager
-def page(engine: Engine, *users: tuple[str, str]) -> Iterator[Served]:
+def page(engine: Engine, *users: tuple[str, str]) -> Iterator[LocalServer]:
     """A server with the page."""
     app = api.app(engine, AccessRules(pages=("/ui",)))
     web.mount(app, engine, app.state.jobs, None, users)
-    with running(app) as port:
-        yield Served(engine, app, port)
+    with serve_app(app) as port:
+        yield LocalServer(engine, app, port)
     app.state.page.close()
 
 
@@ -62,20 +62,20 @@ def paged(*users: tuple[str, str]) -> Any:
     """A fixture: a server with the page, on an engine of its own."""
 
     @pytest.fixture(scope="module")
-    def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
         with reciting(tmp_path_factory) as engine, page(engine, *users) as served:
             yield served
 
     return served
 
 
-def guard_of(served: Served) -> gradio_guard.GradioGuard:
+def guard_of(served: LocalServer) -> gradio_guard.GradioGuard:
     [mounted] = [one for one in served.app.routes if getattr(one, "path", "") == "/ui"]
     found: gradio_guard.GradioGuard = mounted.app
     return found
 
 
-def gradio_routes(served: Served) -> list[tuple[str, str]]:
+def gradio_routes(served: LocalServer) -> list[tuple[str, str]]:
     """Method and path of all that Gradio would answer; parameters are filled in."""
     inner: Any = guard_of(served).app
     return [
@@ -111,7 +111,7 @@ def named(path: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def login(served: Served, user: tuple[str, str]) -> Iterator[httpx.Client]:
+def login(served: LocalServer, user: tuple[str, str]) -> Iterator[httpx.Client]:
     with served.http() as http:
         form = {"username": user[0], "password": user[1]}
         assert http.post("/ui/login", data=form).json() == {"success": True}

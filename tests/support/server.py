@@ -1,4 +1,4 @@
-"""A server of the API in a thread, on a real socket, and small models whose answers are known."""
+"""An API server in a thread, on a real socket, and small models whose answers are known."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,21 +16,25 @@ from typing import Any
 
 import httpx
 import openai
+import pytest
 import uvicorn
 
 from engine import Config, Engine
+from engine.records import Done, Event, Request, Step
+from engine.worker import Job
 from tests.support.command import EOS, chain_model
 from ui.api import app as api
 from ui.cli import serve
 
 ANSWER = "abcdefghijklmnopqrstuvwxyz"  # of `reciter`, to every chat
-PATIENCE = 180  # seconds that anything may take on a busy machine
+TIMEOUT_S = 180  # a backstop for everything
 HELLO: Any = [{"role": "user", "content": "hi"}]
 FIM = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+PAUSE_AFTER_STEPS = 60
 
 
 @dataclass
-class Served:
+class LocalServer:
     """A running server."""
 
     engine: Engine
@@ -40,30 +45,30 @@ class Served:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def client(self, key: str = "none", **more: Any) -> openai.OpenAI:
-        """OpenAI's own client. It does not try again: errors are what is tested."""
-        given: dict[str, Any] = {"max_retries": 0, "timeout": PATIENCE} | more
+    def client(self, key: str = "none", **options: Any) -> openai.OpenAI:
+        """OpenAI's own client, without retries: errors are what is tested."""
+        options = {"max_retries": 0, "timeout": TIMEOUT_S} | options
         wire = http(self.url)
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, http_client=wire, **given)
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, http_client=wire, **options)
 
-    def http(self, **more: Any) -> httpx.Client:
-        return http(self.url, **more)
+    def http(self, **options: Any) -> httpx.Client:
+        return http(self.url, **options)
 
     def open(self) -> int:
-        """Requests that run or wait."""
+        """Requests that are running or waiting."""
         return int(self.app.state.jobs.open)
 
-    def figure(self, name: str) -> float:
-        """One of the server's metrics."""
-        with self.http() as http:
-            lines = http.get("/metrics").text.splitlines()
-        return sum(float(one.rsplit(" ", 1)[1]) for one in lines if one.startswith(name))
+    def metric(self, name: str) -> float:
+        """The sum of the server's metrics whose names begin so."""
+        with self.http() as client:
+            lines = client.get("/metrics").text.splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
 
 
-def http(url: str, **more: Any) -> httpx.Client:
-    """A client that asks nobody else, and has nothing to do with certificates: that takes time."""
-    given = {"timeout": PATIENCE, "trust_env": False, "verify": False}
-    return httpx.Client(base_url=url, **given | more)
+def http(url: str, **options: Any) -> httpx.Client:
+    """A client without proxies and certificates, which are slow to load."""
+    defaults = {"timeout": TIMEOUT_S, "trust_env": False, "verify": False}
+    return httpx.Client(base_url=url, **defaults | options)
 
 
 # -- models ------------------------------------------------------------------------------------
@@ -75,12 +80,12 @@ def reciter(folder: Path) -> Path:
 
 
 def endless(folder: Path) -> Path:
-    """Answers every chat with ANSWER, a line end and a blank, over and over, for seconds."""
+    """Repeats ANSWER, a line end and a blank until its context is full."""
     return chain_model(folder, f" {ANSWER}", "\n", context=32768)
 
 
 def with_infill(model: Path, folder: Path) -> Path:
-    """A copy of a model that knows filling in: three of its letters become marks."""
+    """A copy of a model that can fill in the middle: three of its tokens become FIM markers."""
     shutil.copytree(model, folder)
     file = folder / "tokenizer.json"
     spec = json.loads(file.read_text("utf-8"))
@@ -93,56 +98,99 @@ def with_infill(model: Path, folder: Path) -> Path:
     return folder
 
 
+# -- control over the engine's worker ----------------------------------------------------------
+
+
+@contextlib.contextmanager
+def occupied(engine: Engine, yields: bool = True) -> Iterator[Callable[[], None]]:
+    """Keep the engine's worker busy, as with a long chat, until the end of the block or a call of
+    the result. `yields`: it makes steps, between which more urgent jobs run and cancelled ones
+    end."""
+    started, released = threading.Event(), threading.Event()
+
+    def run(cancelled: Callable[[], bool]) -> Iterator[Event]:
+        started.set()
+        while yields and not released.wait(0.005):
+            yield Step()
+        released.wait()
+        yield Done("stop")
+
+    engine.worker.submit(Job(Request("chat"), run))
+    try:
+        assert started.wait(TIMEOUT_S)
+        yield released.set
+    finally:
+        released.set()
+
+
+@contextlib.contextmanager
+def answers_pause(engine: Engine) -> Iterator[None]:
+    """In the block, every answer pauses after some steps until it is cancelled or the engine is
+    closed: an answer cannot end before the test has done something to it."""
+    steps: Counter[Job] = Counter()
+    put = Job.put
+
+    def put_and_pause(job: Job, event: Event) -> None:
+        put(job, event)
+        steps[job] += 1
+        while steps[job] > PAUSE_AFTER_STEPS and not (job.cancelled() or engine.worker._closed):
+            time.sleep(0.002)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Job, "put", put_and_pause)
+        yield
+
+
 # -- servers -----------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def serving(engine: Engine, **given: Any) -> Iterator[Served]:
+def serve_engine(engine: Engine, **options: Any) -> Iterator[LocalServer]:
     """A server of an engine, until the end of the block."""
-    app = api.app(engine, **given)
-    with running(app) as port:
-        yield Served(engine, app, port)
+    app = api.app(engine, **options)
+    with serve_app(app) as port:
+        yield LocalServer(engine, app, port)
 
 
 @contextlib.contextmanager
-def running(app: Any) -> Iterator[int]:
-    """The port of an application that runs, with what `draftline serve` gives it."""
+def serve_app(app: Any) -> Iterator[int]:
+    """The port of a running application, with the settings of `draftline serve`."""
     server = uvicorn.Server(uvicorn.Config(app, **serve.options()))
     listening = serve._listening(socket.AF_INET, "127.0.0.1", 0)
     port = listening.getsockname()[1]
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     try:
-        until(lambda: server.started)
+        wait_until(lambda: server.started)
         yield port
     finally:
         app.state.jobs.cancel()
         server.should_exit = True
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT_S)
     assert not thread.is_alive()
 
 
 @contextlib.contextmanager
-def served_model(model: Path, **given: Any) -> Iterator[Served]:
-    """A server of a model of a folder."""
+def serve_model(model: Path, **options: Any) -> Iterator[LocalServer]:
+    """A server of a model."""
     config = Config(model=str(model), threads=2, library=False)
-    with Engine(config) as engine, serving(engine, **given) as served:
-        yield served
+    with Engine(config) as engine, serve_engine(engine, **options) as server:
+        yield server
 
 
-def until(true: Callable[[], Any]) -> None:
-    """Wait for something; fails after PATIENCE."""
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, "it never came"
+def wait_until(condition: Callable[[], Any]) -> None:
+    """Wait for a condition; fails after TIMEOUT_S."""
+    end = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < end, "timeout"
         time.sleep(0.005)
 
 
 # -- what comes over the wire ------------------------------------------------------------------
 
 
-def events(body: bytes) -> list[dict[str, Any]]:
-    """The events of a whole stream, which must end with [DONE]; read by hand."""
+def parse_events(body: bytes) -> list[dict[str, Any]]:
+    """The server-sent events of a whole stream, which must end with [DONE]."""
     *parts, last, rest = body.split(b"\n\n")
     assert (last, rest) == (b"data: [DONE]", b"")
     for part in parts:
@@ -151,18 +199,18 @@ def events(body: bytes) -> list[dict[str, Any]]:
 
 
 def text_of(chunks: list[dict[str, Any]]) -> str:
-    """The text of a stream's events."""
+    """The text of a stream's chunks."""
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
     return "".join(
-        (one.get("delta", {}).get("content") or one.get("text") or "") for one in choices
+        (choice.get("delta", {}).get("content") or choice.get("text") or "") for choice in choices
     )
 
 
-def raw(port: int, request: bytes) -> bytes:
-    """What a server says to exactly these bytes, until it closes: they must ask for that."""
-    with socket.create_connection(("127.0.0.1", port), PATIENCE) as wire:
+def send_raw(port: int, request: bytes) -> bytes:
+    """The server's response to these bytes, which must ask it to close the connection."""
+    with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as wire:
         wire.sendall(request)
-        said = b""
+        response = b""
         while part := wire.recv(65536):
-            said += part
-    return said
+            response += part
+    return response

@@ -15,7 +15,7 @@ import pytest
 
 from engine import Config, Engine
 from tests.support.questions import GUIDE, WORD, make_model
-from tests.support.server import endless, until
+from tests.support.server import endless, wait_until
 from ui.api.jobs import Jobs
 from ui.web.ask import (
     NO_DOCUMENTS,
@@ -270,7 +270,7 @@ def test_a_closed_tab_ends_the_work_and_keeps_what_is_written(talker: Engine) ->
     asyncio.run(closed())
     (kept,) = browser.entries()
     assert kept.text and kept.stopped
-    until(lambda: not browser.page.jobs.open)
+    wait_until(lambda: not browser.page.jobs.open)
 
 
 # -- documents ---------------------------------------------------------------------------------

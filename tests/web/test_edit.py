@@ -96,9 +96,7 @@ def test_what_the_marks_stand_in_is_the_line(old: str, new: str) -> None:
     bare = [html.unescape(re.sub('<mark class="end">.*?</mark>|</?mark>', "", one)) for one in said]
     theirs = split_lines(new)
     meant = [
-        LINE_END.sub("", line)
-        for hunk in found
-        for line in theirs[hunk.new_start : hunk.new_stop]
+        LINE_END.sub("", line) for hunk in found for line in theirs[hunk.new_start : hunk.new_stop]
     ]
     assert bare == meant
 

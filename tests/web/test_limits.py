@@ -9,7 +9,7 @@ import pytest
 
 from index.documents.formats import MAX_FILE_BYTES
 from tests.support.page import API, paged, upload
-from tests.support.server import PATIENCE, Served, until
+from tests.support.server import TIMEOUT_S, LocalServer, wait_until
 from ui.web import app, gradio_guard
 
 served = paged()
@@ -20,18 +20,18 @@ PART = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r
 
 
 @pytest.mark.parametrize("path", POSTS)
-def test_too_much_is_refused_before_it_is_read(served: Served, path: str) -> None:
+def test_too_much_is_refused_before_it_is_read(served: LocalServer, path: str) -> None:
     """By what the header says; nothing is sent after it."""
     size = 2_000_000_000 if path.endswith("upload") else 100_000_000
     line = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode()
-    with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as wire:
+    with socket.create_connection(("127.0.0.1", served.port), TIMEOUT_S) as wire:
         wire.sendall(line)
         assert wire.recv(65536).startswith(b"HTTP/1.1 413 ")
 
 
 @pytest.mark.parametrize("path", POSTS)
 def test_too_much_is_refused_while_it_is_read(
-    served: Served, path: str, monkeypatch: pytest.MonkeyPatch
+    served: LocalServer, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no header says how much it will be. Nothing of it is kept."""
     monkeypatch.setattr(gradio_guard, "MAX_UPLOAD_BYTES", 9 << 20)
@@ -41,7 +41,7 @@ def test_too_much_is_refused_while_it_is_read(
         kind = "application/x-www-form-urlencoded"
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
     sent, chunk = 0, b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
-    with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as wire:
+    with socket.create_connection(("127.0.0.1", served.port), TIMEOUT_S) as wire:
         wire.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         if is_upload:
             wire.sendall(f"{len(PART):x}\r\n".encode() + PART + b"\r\n")
@@ -54,7 +54,7 @@ def test_too_much_is_refused_while_it_is_read(
     assert not [one for one in app.UPLOADS.iterdir() if one.is_file()]
 
 
-def test_a_file_that_is_too_large(served: Served) -> None:
+def test_a_file_that_is_too_large(served: LocalServer) -> None:
     """It is told so, is not kept, and the next one is taken."""
     with served.http() as http:
         before = sorted(app.UPLOADS.iterdir())
@@ -65,13 +65,13 @@ def test_a_file_that_is_too_large(served: Served) -> None:
         assert upload(http, "small.txt", b"some words")
 
 
-def test_an_upload_that_is_broken_off_is_not_kept(served: Served) -> None:
+def test_an_upload_that_is_broken_off_is_not_kept(served: LocalServer) -> None:
     head = f"POST {API}/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n"
     kind = f"Content-Type: {LOOSE['content-type']}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as wire:
+    with socket.create_connection(("127.0.0.1", served.port), TIMEOUT_S) as wire:
         wire.sendall(f"{head}{kind}".encode() + PART + b"half of it")
-        until(lambda: [one for one in app.UPLOADS.iterdir() if one.is_file()])
-    until(lambda: not [one for one in app.UPLOADS.iterdir() if one.is_file()])
+        wait_until(lambda: [one for one in app.UPLOADS.iterdir() if one.is_file()])
+    wait_until(lambda: not [one for one in app.UPLOADS.iterdir() if one.is_file()])
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_an_upload_that_is_broken_off_is_not_kept(served: Served) -> None:
         b"\xff\xfe",
     ],
 )
-def test_broken_clicks_are_refused(served: Served, body: bytes) -> None:
+def test_broken_clicks_are_refused(served: LocalServer, body: bytes) -> None:
     with served.http() as http:
         answer = http.post(
             f"{API}/queue/join", content=body, headers={"content-type": "application/json"}

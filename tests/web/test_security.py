@@ -25,7 +25,7 @@ from tests.support.page import (
     paged,
     upload,
 )
-from tests.support.server import Served, raw
+from tests.support.server import LocalServer, send_raw
 from ui.web import app, gradio_guard
 
 served = paged()
@@ -42,7 +42,7 @@ def secret(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_other_hosts_and_origins_get_nothing(served: Served, method: str, path: str) -> None:
+def test_other_hosts_and_origins_get_nothing(served: LocalServer, method: str, path: str) -> None:
     """The guard answers, before a stream begins."""
     with served.http() as http:
         for host in ("evil.com", "localhost.evil.com:80"):
@@ -55,7 +55,7 @@ def test_other_hosts_and_origins_get_nothing(served: Served, method: str, path: 
             assert not [one for one in answer.headers if one.startswith("access-control")]
 
 
-def test_the_page_is_told_to_stay_among_itself(served: Served) -> None:
+def test_the_page_is_told_to_stay_among_itself(served: LocalServer) -> None:
     """On every answer, also for its own origin, which needs no CORS."""
     with served.http(headers={"origin": served.url}) as http:
         for path in ("/ui/", "/ui/theme.css", "/ui/config", "/ui/nowhere", "/ui/static/none"):
@@ -75,7 +75,7 @@ POLICY = "content-security-policy"
 ALLOWED = {"'self'", "'none'", "data:", "blob:", "'unsafe-inline'", "'unsafe-eval'"}
 
 
-def test_of_gradio_only_what_the_page_needs_is_there(served: Served) -> None:
+def test_of_gradio_only_what_the_page_needs_is_there(served: LocalServer) -> None:
     """Its own list of routes says what there would be."""
     needed = re.compile(
         "/ui/(|login|logout|config|theme.css|manifest.json|(assets|static)/x|gradio_api/(info"
@@ -121,7 +121,7 @@ def spellings(path: Path) -> list[str]:
     ]
 
 
-def test_no_file_outside_the_uploads_is_served(served: Served, secret: Path) -> None:
+def test_no_file_outside_the_uploads_is_served(served: LocalServer, secret: Path) -> None:
     with served.http() as http:
         inside = Path(upload(http))
     assert inside.is_relative_to(app.UPLOADS)
@@ -133,7 +133,7 @@ def test_no_file_outside_the_uploads_is_served(served: Served, secret: Path) -> 
     ways += [f"{API}/file={one}" for one in (link, folder / secret.name, folder, inside.parent)]
     for way in ways:
         line = f"GET {way.replace(' ', '%20')} HTTP/1.1\r\nHost: localhost\r\n"
-        said = raw(served.port, f"{line}Connection: close\r\n\r\n".encode())
+        said = send_raw(served.port, f"{line}Connection: close\r\n\r\n".encode())
         status = int(said.split(b" ")[1])
         assert SECRET not in said, way
         assert status in (400, 401, 403, 404, 405) or "deep_link" in way, (way, status)
@@ -141,7 +141,7 @@ def test_no_file_outside_the_uploads_is_served(served: Served, secret: Path) -> 
     folder.unlink()
 
 
-def test_what_was_uploaded_comes_back_as_a_download_only(served: Served) -> None:
+def test_what_was_uploaded_comes_back_as_a_download_only(served: LocalServer) -> None:
     """Never as a page of ours: a browser saves it, and would run nothing of it."""
     script = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
     with served.http() as http:
@@ -153,7 +153,7 @@ def test_what_was_uploaded_comes_back_as_a_download_only(served: Served) -> None
             assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_click_names_uploaded_files_only(served: Served, secret: Path) -> None:
+def test_a_click_names_uploaded_files_only(served: LocalServer, secret: Path) -> None:
     """A mounted Gradio would copy any file to where it can be read, and fetch addresses."""
     with served.http() as http:
         inside = upload(http)
@@ -204,7 +204,7 @@ def test_a_path_that_is_held_is_below_the_uploads(
         raise AssertionError("these are")
 
 
-def test_names_of_uploads_lead_nowhere(served: Served) -> None:
+def test_names_of_uploads_lead_nowhere(served: LocalServer) -> None:
     names = (
         "../../up.txt",
         "/etc/up.txt",
@@ -237,7 +237,7 @@ def watch(event: str, given: tuple[Any, ...]) -> None:
         watched.append(given[1] if event != "socket.getaddrinfo" else given[0])
 
 
-def test_nothing_goes_out(served: Served) -> None:
+def test_nothing_goes_out(served: LocalServer) -> None:
     """Whatever addresses the page is given, from its start to its end, it asks nobody: not by a
     name, and not of a server on this machine, which the test would see."""
     global watched

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.command import environment
-from tests.support.server import PATIENCE, http, reciter
+from tests.support.server import TIMEOUT_S, http, reciter
 from ui.cli import serve
 from ui.errors import Failure
 
@@ -57,7 +57,7 @@ def started(folder: Path, *arguments: str | Path, **more: str) -> Iterator[tuple
                     break
             yield process, said
             process.terminate()  # it takes its folder of uploads with it
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT_S)
         finally:
             process.kill()
 
@@ -89,7 +89,7 @@ def test_page_and_api_are_on_one_port(model: Path, tmp_path: Path) -> None:
             with client.stream("GET", "/ui/gradio_api/heartbeat/s") as stream:
                 next(stream.iter_lines())
                 process.send_signal(signal.SIGINT)
-                assert process.wait(PATIENCE) == 0
+                assert process.wait(TIMEOUT_S) == 0
         assert (process.stdout.read(), process.stderr.read()) == ("", "")
         assert [*temporary.iterdir()] == []
         documents = tmp_path / "home" / "documents"
@@ -191,6 +191,6 @@ def test_without_a_page_gradio_is_not_imported(model: Path, tmp_path: Path) -> N
             *options,
         ]
         result = subprocess.run(
-            command, env=environment(tmp_path), capture_output=True, text=True, timeout=PATIENCE
+            command, env=environment(tmp_path), capture_output=True, text=True, timeout=TIMEOUT_S
         )
         assert result.stdout.strip() == imported, result.stderr

@@ -25,13 +25,13 @@ from tests.support.page import (
     paged,
     upload,
 )
-from tests.support.server import Served
+from tests.support.server import LocalServer
 from ui.web import gradio_guard
 
 locked = paged(ANN, BEN)
 
 
-def test_without_a_login_nothing_of_the_page_is_told(locked: Served) -> None:
+def test_without_a_login_nothing_of_the_page_is_told(locked: LocalServer) -> None:
     """Whatever Gradio itself would answer without one."""
     with locked.http() as http:
         first = http.get("/ui/")
@@ -53,7 +53,7 @@ def test_without_a_login_nothing_of_the_page_is_told(locked: Served) -> None:
         assert join(http, []).status_code == 401
 
 
-def test_only_a_name_with_its_password_opens(locked: Served) -> None:
+def test_only_a_name_with_its_password_opens(locked: LocalServer) -> None:
     with locked.http() as http:
         for name, password in (
             *(("", ""), ("ann", ""), ("ann", BEN[1]), ("ben", ANN[1]), ("nobody", ANN[1])),
@@ -72,7 +72,7 @@ def test_only_a_name_with_its_password_opens(locked: Served) -> None:
         assert http.get("/ui/config").status_code == 401
 
 
-def test_what_one_uploads_no_other_reads(locked: Served) -> None:
+def test_what_one_uploads_no_other_reads(locked: LocalServer) -> None:
     with login(locked, ANN) as ann, login(locked, BEN) as ben:
         path = upload(ann, "diary.txt", SECRET)
         assert ann.get(f"{API}/file={path}").content == SECRET
@@ -83,7 +83,7 @@ def test_what_one_uploads_no_other_reads(locked: Served) -> None:
         assert ben.get(f"{API}/file={path}").content == SECRET
 
 
-def test_each_user_has_documents_of_their_own(locked: Served) -> None:
+def test_each_user_has_documents_of_their_own(locked: LocalServer) -> None:
     shelf = locked.app.state.page.library
     shelf("ann").add_data("diary.txt", SECRET)
     assert [one.name for one in shelf("ann").list()] == ["diary.txt"]
@@ -118,7 +118,7 @@ def test_only_these_are_right(name: str, password: str) -> None:
 
 
 def test_passwords_and_texts_are_never_logged(
-    locked: Served, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    locked: LocalServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(1)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio", "ui", "engine", "gradio"):
