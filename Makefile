@@ -10,7 +10,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-NATIVE := CMakeLists.txt $(wildcard */core/*.[ch]pp */*/core/*.[ch]pp)
+CPP := $(wildcard */core/*.[ch]pp */*/core/*.[ch]pp)
+NATIVE := CMakeLists.txt $(CPP)
 WORKERS ?= 2
 
 # TORCH: auto (CPU build unless an NVIDIA driver is present), cpu or cuda.
@@ -33,11 +34,11 @@ help:
 	@cat <<-'END'
 	make demo        edit a sample file with the default model, with and without speculation
 	make test        the fast tests (under 10 minutes on 2 cores)
-	make test-full   the tests on the default model and of the packaging
+	make test-full   new examples for the property tests; the default model; packaging
 	make test-editors the tests in real VS Code, Neovim and Chromium
 	make test-gpu    the tests that need a CUDA device
 	make vscode      editors/vscode/draftline.vsix
-	make lint        ruff and mypy
+	make lint        ruff, clang-format and mypy
 	make bench       the index, latency and decode benchmarks (python -m bench lists all)
 	make wheel       dist/draftline-*.whl
 	make clean       remove what was built (downloaded models stay)
@@ -82,6 +83,7 @@ editors/vscode/draftline.vsix: editors/vscode/package-lock.json editors/vscode/p
 lint: $(VENV)/dev.ok
 	@$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
 	$(BIN)/mypy
 
 bench: $(VENV)/bench.ok
