@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
 from engine.rag.citations import IS_SPACELESS
-from index.documents.full_text import GENERIC_WORDS
+from index.documents.full_text import GENERIC_WORDS, STOP_WORDS
 
 MAX_CONTENT_WORDS = 64
 MIN_STEM_CHARS = 3
@@ -20,20 +20,17 @@ CAMEL_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 SUFFIXES = frozenset(
     {"", *re.findall(r"\w+", "d e s ed er es ers ing ings ion ions al ally ly ment")}
 )
-STOP_WORDS = frozenset(
+# More than keyword search ignores: words that could only match by chance.
+COMMON_WORDS = STOP_WORDS | frozenset(
     re.findall(
         r"\w+",
-        """a about after again all also am an and any are as at be because been before being below
-        best better between big both but by can could deep did do does doing down during each
-        either else every far fast few for from further get good had happen happened happening
-        happens has have having he heavy her here high him his hot how i if in instead into is
-        it its itself just kind know large let like long many may me might more most much must
-        my need needed needs neither no nor not of off often old on once one only or other our
-        out over own per please possible same shall she should since small so some soon sort
-        such tall than that the their them then there these they this those through to too
-        under until up upon us use used using very want wants was way ways we were what when
-        where whether which while who whom whose why wide will wish with within without would
-        yes yet you your""",
+        """after again all also am because before being below best better between big both deep doing
+        down during each either else every far fast few further get good happen happened happening
+        happens having heavy here high him hot instead itself just kind know large let like long
+        many may might more most much must need needed needs neither no nor not off often old once
+        one only other out over own per please possible same since small some soon sort such tall
+        through too under until up upon use used using very want wants was way ways whether while
+        wide wish within without yes yet""",
     )
 )
 
