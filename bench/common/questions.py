@@ -32,34 +32,34 @@ KINDS = {  # kinds of `python -m bench decode` -> Spec-Bench's categories
     "math": ("math_reasoning",),
     "rag": ("rag",),
 }
-LEAST, ABOVE, BELOW = 8, 60, 20  # lines around one to be filled in: that there are; that are shown
-STOPS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint(")  # HumanEval's functions end there
+MIN_LINES, LINES_ABOVE, LINES_BELOW = 8, 60, 20  # around an infilled line
+STOP_STRINGS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint(")  # end a HumanEval function
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A conversation, or one request of another kind."""
+    """A conversation, or a single request of another kind."""
 
     id: int | str
     category: str
-    turns: tuple[str, ...]  # what a person says; answers come between
-    request: Request | None = None  # what is asked instead
+    turns: tuple[str, ...]  # the user's turns
+    request: Request | None = None  # instead of turns
 
     @property
     def group(self) -> str:
-        """The category of the tables: MT-bench's eight are one."""
+        """The category in tables, where MT-bench's eight categories are one."""
         return "mt_bench" if self.category in MT_BENCH else self.category
 
-    def asked(self, said: Sequence[str], limit: int) -> Request:
-        """The next turn, once `said` was answered before; `limit` tokens at most."""
+    def request_after(self, answers: Sequence[str], limit: int) -> Request:
+        """The request for the next turn, given the answers so far, of at most `limit` tokens."""
         if self.request is not None:
             most = self.request.max_tokens or limit
             return replace(self.request, max_tokens=min(limit, most))
         messages = []
-        for turn, answer in zip(self.turns, said, strict=False):
+        for turn, answer in zip(self.turns, answers, strict=False):
             messages += [{"role": "user", "content": turn}]
             messages += [{"role": "assistant", "content": answer}]
-        messages.append({"role": "user", "content": self.turns[len(said)]})
+        messages.append({"role": "user", "content": self.turns[len(answers)]})
         return Request("chat", messages=tuple(messages), max_tokens=limit)
 
 
@@ -67,30 +67,30 @@ class Question:
 
 
 def spec_bench(path: Path) -> list[Question]:
-    """Spec-Bench's question.jsonl, and others of its form, whatever their categories are."""
+    """Read Spec-Bench's question.jsonl or a file of the same form, with any categories."""
     return _read(path, _conversation, "a record has question_id, category, turns")
 
 
 def human_eval(path: Path) -> list[Question]:
-    """HumanEval's own file: the head of each function is to be continued."""
+    """Read HumanEval: the head of each function is completed."""
     return _read(path, _function, "a record has task_id, prompt")
 
 
 def can_it_edit(path: Path) -> list[Question]:
-    """CanItEdit's: whole files, edited by the longer of its two instructions."""
+    """Read CanItEdit: whole files, edited by the longer of two instructions."""
     return _read(path, _edit, "a record has id, before, after, tests and both instructions")
 
 
 def infilling(path: Path) -> list[Question]:
-    """Middles to be filled in, in the form of santacoder-fim-task; or cut from the *.py files of a
-    folder, a line of each. ValueError or OSError with one line."""
+    """Read middles to fill in: a file like santacoder-fim-task, or a line of each *.py file of a
+    folder. Raises ValueError or OSError with a one-line message."""
     if path.is_dir():
-        return _cut(path)
+        return _from_folder(path)
     return _read(path, _middle, "a record has name, prompt, suffix")
 
 
-def _cut(folder: Path) -> list[Question]:
-    """In an order of chance, always the same, so that the first ones are a sample."""
+def _from_folder(folder: Path) -> list[Question]:
+    """One middle per file, in a fixed random order, so that the first ones are a sample."""
     found: list[Question] = []
     for file in python_files(folder):
         name = file.relative_to(folder).as_posix()
@@ -98,22 +98,22 @@ def _cut(folder: Path) -> list[Question]:
             lines = read(file).splitlines(keepends=True)
         except Skipped:
             continue
-        places = [n for n in range(LEAST, len(lines) - LEAST) if _says(lines[n])]
+        places = [n for n in range(MIN_LINES, len(lines) - MIN_LINES) if _has_code(lines[n])]
         if places:
             at = random.Random(name).choice(places)
             indent = len(lines[at]) - len(lines[at].lstrip())
-            before = "".join(lines[max(at - ABOVE, 0) : at]) + lines[at][:indent]
-            behind = "".join(lines[at : at + BELOW])[len(lines[at].rstrip()) :]
+            before = "".join(lines[max(at - LINES_ABOVE, 0) : at]) + lines[at][:indent]
+            behind = "".join(lines[at : at + LINES_BELOW])[len(lines[at].rstrip()) :]
             record = {"name": f"{name}:{at + 1}", "prompt": before, "suffix": behind}
             found.append(_middle(record))
     if not found:
-        raise ValueError(f"{folder}: no *.py file that is long enough in it: name another")
+        raise ValueError(f"{folder}: no *.py file in it is long enough: name another folder")
     random.Random(0).shuffle(found)
     return found
 
 
-def _says(line: str) -> bool:
-    """Whether there is more than a comment or a bracket in a line."""
+def _has_code(line: str) -> bool:
+    """Whether a line has more than a comment or brackets."""
     text = line.strip()
     return not text.startswith("#") and any(letter.isalnum() for letter in text)
 
@@ -128,7 +128,7 @@ def _conversation(record: dict[str, Any]) -> Question:
 
 
 def _function(record: dict[str, Any]) -> Question:
-    request = Request("complete", text=record["prompt"], path="task.py", stop=STOPS)
+    request = Request("complete", text=record["prompt"], path="task.py", stop=STOP_STRINGS)
     return Question(str(record["task_id"]), "humaneval", (record["prompt"],), request)
 
 
@@ -139,7 +139,7 @@ def _middle(record: dict[str, Any]) -> Question:
 
 
 def suffix_first(one: Question) -> Question:
-    """The same, where a middle is to be filled in with what follows it shown first (SPM)."""
+    """The same question with the suffix before the prefix (SPM)."""
     return replace(one, request=one.request and replace(one.request, suffix_first=True))
 
 
@@ -150,7 +150,7 @@ def _edit(record: dict[str, Any]) -> Question:
 
 
 def _read(path: Path, make: Callable[[dict[str, Any]], Question], form: str) -> list[Question]:
-    """ValueError with one line where a record is of another form, or comes twice."""
+    """Read JSONL. Raises ValueError with one line for a malformed or repeated record."""
     found: list[Question] = []
     seen: set[int | str] = set()
     for number, line in enumerate(_lines(path), 1):
@@ -159,11 +159,11 @@ def _read(path: Path, make: Callable[[dict[str, Any]], Question], form: str) -> 
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}, line {number}: {error!r}: {form}") from error
         if one.id in seen:
-            raise ValueError(f"{path}, line {number}: {one.id} again: leave out one of them")
+            raise ValueError(f"{path}, line {number}: {one.id} again: remove one of them")
         seen.add(one.id)
         found.append(one)
     if not found:
-        raise ValueError(f"{path}: no question in it: give some")
+        raise ValueError(f"{path}: no question in it: name another file")
     return found
 
 
@@ -179,18 +179,18 @@ def _lines(path: Path) -> Iterator[str]:
 # -- samples -------------------------------------------------------------------------------------
 
 
-def drawn(every: list[Question], count: int) -> list[Question]:
-    """`count` of them; all, in their order, where there are no more."""
+def draw(every: list[Question], count: int) -> list[Question]:
+    """A fixed sample of `count`, or all in order if there are no more."""
     return every if count >= len(every) else random.Random(0).sample(every, count)
 
 
 def sample(every: list[Question], count: int) -> list[Question]:
-    """`count` of each group (0: all), the groups by turns, so that what slows a machine down for a
-    while slows all of them."""
+    """`count` of each group (0: all), groups interleaved, so that what slows the machine down for a
+    while affects all of them."""
     groups: dict[str, list[Question]] = {}
     for one in every:
         groups.setdefault(one.group, []).append(one)
-    columns = [drawn(group, count or len(group)) for group in groups.values()]
+    columns = [draw(group, count or len(group)) for group in groups.values()]
     return [one for row in zip_longest(*columns) for one in row if one is not None]
 
 
@@ -207,5 +207,5 @@ def tasks(path: Path, kinds: list[str], count: int, limit: int) -> list[Task]:
         if not every:
             raise ValueError(f"{path}: no question of {', '.join(KINDS[kind])}: leave out {kind}")
         for one in random.Random(0).sample(every, min(count, len(every))):
-            found.append(Task(f"{kind}-{one.id}", kind, one.asked((), limit), sampled=True))
+            found.append(Task(f"{kind}-{one.id}", kind, one.request_after((), limit), sampled=True))
     return found

@@ -17,7 +17,7 @@ SEED = 20261121
 
 
 class Ratio(NamedTuple):
-    """How many times as fast, and the 95 % interval of it."""
+    """A ratio of speeds and its 95 % confidence interval."""
 
     value: float
     low: float
@@ -25,7 +25,7 @@ class Ratio(NamedTuple):
 
 
 def pairs(fast: Sequence[float], slow: Sequence[float]) -> list[float]:
-    """Ratios of two methods' speeds, repeat by repeat. ValueError where they do not pair."""
+    """Ratios of two methods' speeds by repeat. Raises ValueError if they do not pair."""
     if len(fast) != len(slow) or not fast:
         raise ValueError(f"{len(fast)} and {len(slow)} runs: every repeat needs one of each")
     return [one / other for one, other in zip(fast, slow, strict=True)]
@@ -37,10 +37,10 @@ def typical(prompts: Sequence[Sequence[float]]) -> float:
 
 
 def bootstrap(prompts: Sequence[Sequence[float]], sampled: bool = False) -> Ratio:
-    """`typical` and its percentile interval: pairs are drawn again within each prompt.
+    """`typical` and its percentile bootstrap interval, resampling pairs within each prompt.
 
-    `sampled`: the prompts are a sample of others like them, so they are drawn again too. Without it
-    the interval speaks of these prompts only.
+    sampled: the prompts are themselves a sample, so they are resampled as well; otherwise the
+    interval is for exactly these prompts.
     """
     chance = random.Random(SEED)
     drawn = []
@@ -53,12 +53,11 @@ def bootstrap(prompts: Sequence[Sequence[float]], sampled: bool = False) -> Rati
 
 
 def ratio_of_sums(pairs: Sequence[tuple[float, float]]) -> Ratio:
-    """The sum of the first numbers over that of the second ones, and its percentile interval: the
-    pairs are a sample of others like them, so they are drawn again. ValueError where nothing is
-    to be divided by."""
+    """The sum of the first numbers over the sum of the second, and its percentile interval, with
+    pairs resampled. Raises ValueError if the divisor is 0."""
     below = sum(second for _, second in pairs)
     if not below:
-        raise ValueError(f"{len(pairs)} pairs, whose second numbers are 0 together: no ratio")
+        raise ValueError(f"{len(pairs)} pairs whose second numbers sum to 0: no ratio")
     chance = random.Random(SEED)
     drawn = []
     for _ in range(RESAMPLES):

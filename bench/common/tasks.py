@@ -18,31 +18,31 @@ from engine import Request
 
 FOLDER = Path(__file__).with_name("samples")
 SUMMARY_TOKENS = 128
-TASK_TOKENS = 384  # of a task by path
+TASK_TOKENS = 384  # of an edit from a file
 SUMMARY_SYSTEM = "You are a helpful assistant. You answer in plain English."
 SUMMARIZE = "Summarize this text in your own words. Do not copy sentences from it."
 
-Check = Callable[[str, str], None]  # (before, answer); AssertionError where the answer is wrong
+Check = Callable[[str, str], None]  # (before, answer); raises AssertionError for a wrong answer
 
 
 @dataclass(frozen=True)
 class Task:
-    """One prompt. `sampled`: one of many like it, drawn from a file."""
+    """One prompt. `sampled`: it is one of a random sample from a file."""
 
     name: str
-    kind: str  # "file" (a whole one is edited), "edit" (a selection), "summary", or Spec-Bench's
+    kind: str  # "file" (edit of a whole file), "edit" (of a selection), "summary", or Spec-Bench's
     request: Request
     check: Check | None = None
     sampled: bool = False
 
     @property
     def before(self) -> str:
-        """The text to be edited."""
+        """The text to edit."""
         start, stop = self.request.selection or (0, len(self.request.text))
         return self.request.text[start:stop]
 
     def passes(self, answer: str) -> bool | None:
-        """Whether the answer is right; None where nothing says so."""
+        """Whether the answer is right; None if there is no check."""
         if self.check is None:
             return None
         try:
@@ -60,19 +60,19 @@ def tree(code: str) -> str:
 
 
 def renamed(old: str, new: str, count: int) -> Check:
-    """The name `old` is gone, `new` stands in its `count` places, all else is as it was."""
+    """A check that `old` was renamed to `new` in `count` places and nothing else changed."""
 
     def check(before: str, answer: str) -> None:
         assert not re.search(rf"\b{old}\b", answer), f"{old} is still there"
         found = len(re.findall(rf"\b{new}\b", answer))
-        assert found == count, f"{new} stands in {found} places, not in {count}"
+        assert found == count, f"{new} is in {found} places, not in {count}"
         assert tree(re.sub(rf"\b{old}\b", new, before)) == tree(answer), "something else changed"
 
     return check
 
 
 class _WithoutEncoding(ast.NodeTransformer):
-    """Forgets `encoding="utf-8"` and a mode of "r" in calls of `.open`; counts the encodings."""
+    """Removes `encoding="utf-8"` and a mode of "r" from calls of `.open`, counting encodings."""
 
     def __init__(self) -> None:
         self.opened = self.encoded = 0
@@ -94,7 +94,7 @@ class _WithoutEncoding(ast.NodeTransformer):
 
 
 def encoded(count: int) -> Check:
-    """All `count` calls of `.open` name UTF-8, all else is as it was ("r" may be spelt out)."""
+    """A check that all `count` calls of `.open` name UTF-8 and nothing else changed but "r"."""
 
     def check(before: str, answer: str) -> None:
         without = _WithoutEncoding()
@@ -107,11 +107,11 @@ def encoded(count: int) -> Check:
     return check
 
 
-# -- shipped tasks -----------------------------------------------------------------------------
+# -- built-in tasks ----------------------------------------------------------------------------
 
 
 def lines(text: str, first: int, last: int) -> tuple[int, int]:
-    """Code points of lines `first` to `last`, counted from 1, both included."""
+    """The code point range of lines `first` to `last`, counted from 1, inclusive."""
     ends = [0]
     for line in text.splitlines(keepends=True):
         ends.append(ends[-1] + len(line))
@@ -119,7 +119,7 @@ def lines(text: str, first: int, last: int) -> tuple[int, int]:
 
 
 def edit(file: str, first: int, last: int, instruction: str, check: Check) -> Task:
-    """An edit of lines of a shipped file."""
+    """An edit of lines of a sample file."""
     text = (FOLDER / file).read_text("utf-8")
     where = lines(text, first, last)
     request = Request("edit", text=text, path=file, selection=where, instruction=instruction)
@@ -127,7 +127,7 @@ def edit(file: str, first: int, last: int, instruction: str, check: Check) -> Ta
 
 
 def summary(file: str) -> Task:
-    """A summary of a shipped document."""
+    """A summary of a sample document."""
     text = (FOLDER / file).read_text("utf-8")
     messages = (
         {"role": "system", "content": SUMMARY_SYSTEM},
@@ -143,13 +143,13 @@ RENAME = "Rename the parameter `items` to `entries`."
 
 
 def whole_files() -> list[Task]:
-    """The same edits, of whole files, and one more, whose answer nothing judges."""
+    """The same edits of whole files, and one without a check."""
     rename = "Rename the parameter `sales` to `receipts`."
     asked: list[tuple[str, str, Check | None]] = [
         ("basket.py", RENAME, renamed("items", "entries", 13)),
         ("tables.py", USE_UTF8, encoded(5)),
         ("checks.py", USE_VALUE_ERROR, renamed("RuntimeError", "ValueError", 9)),
-        ("till.py", rename, None),  # the default model renames other things, too
+        ("till.py", rename, None),  # the default model renames other things as well
     ]
     return [
         Task(
@@ -163,7 +163,7 @@ def whole_files() -> list[Task]:
 
 
 def shipped() -> list[Task]:
-    """The three edits and the three summaries."""
+    """The three edits of selections and the three summaries."""
     return [
         edit("basket.py", 6, 48, RENAME, renamed("items", "entries", 13)),
         edit("tables.py", 6, 47, USE_UTF8, encoded(4)),
@@ -174,12 +174,14 @@ def shipped() -> list[Task]:
     ]
 
 
-# -- tasks by path -----------------------------------------------------------------------------
+# -- tasks from a file --------------------------------------------------------------------------
 
 
 def from_file(path: Path, count: int) -> list[Task]:
-    """`count` records of a JSONL file (id, instruction, context, before, after), always the same
-    ones. Their answers are not checked. ValueError with one line where a record lacks a field."""
+    """A fixed sample of `count` records of a JSONL file: id, instruction, context, before.
+
+    Their answers are not checked. Raises ValueError with one line if a record lacks a field.
+    """
     records = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         try:

@@ -25,7 +25,7 @@ CHEAP_METHOD = "workspace/executeCommand"
 CHEAP_PARAMS = {"command": "draftline.why", "arguments": []}
 
 
-# -- one repeat_lines file ----------------------------------------------------------------------------
+# -- one large document ---------------------------------------------------------------------------
 
 
 class Buffer:
@@ -198,7 +198,7 @@ def clients(served: ServerProcess, repeats: int, root: Path, flood: int = 0) -> 
             alone = {shop: _offered(ask()) for shop, ask in _asks(everyone, texts, root)}
         if len({*alone.values()}) < len(SHOPS) or not all(alone.values()):
             raise ServerError(
-                "the model's answers to the eight texts are not distinct: mixed answers could not be detected"
+                "the model's eight answers are not distinct: mixed-up answers would not show"
             )
         with _connected(served) as everyone:
             asks = [*_asks(everyone, texts, root)]

@@ -106,7 +106,7 @@ class Client:
         self.notify("$/cancelRequest", {"id": asked.number})
 
     def start(self, root: Path | None, settings: dict[str, Any] | None = None) -> None:
-        """Initialize, and wait for the model and the index. Raises ServerError if they fail to load."""
+        """Initialize, and wait for model and index. Raises ServerError if they fail to load."""
         params = {
             "processId": os.getpid(),
             "rootUri": root.as_uri() if root else None,

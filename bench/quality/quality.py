@@ -54,7 +54,7 @@ Answers = dict[tuple[int, ...], tuple[Done, Done]]  # prompt -> with and without
 
 
 def edit(engine: Engine, record: Record, kind: str, mode: str, known: Answers) -> tuple[Row, str]:
-    """What became of it, and the new text ("" where it was refused)."""
+    """The row of one edit, and the new text ("" if it was refused)."""
     asked = tasks.request(record, kind, mode)
     try:
         if mode == "file" and (why := too_long(engine.config.model, line_count(asked.text))):
@@ -79,28 +79,28 @@ def edit(engine: Engine, record: Record, kind: str, mode: str, known: Answers) -
 
 
 def answers(engine: Engine, asked: Request, known: Answers) -> tuple[Done, Done]:
-    """With speculation and without. A selection of everything is read by the model as the whole
-    file is, so it is not asked twice."""
+    """The answers with and without speculation, from `known` if the prompt is the same as before
+    (as for a selection of the whole file)."""
     key = tuple(prompt_of(asked, engine.parts.tokenizer).ids)
     if key not in known:
-        engine.forget()  # so that it does not matter where a run was stopped
+        engine.forget()  # a resumed run gives the same answers
         fast, plain = (engine.submit(asked, speculation).result() for speculation in (True, False))
         known[key] = fast, plain
     return known[key]
 
 
 def reason(error: Exception) -> str:
-    """What an error says before its remedy; without numbers, so that equal ones can be counted."""
+    """An error without its remedy and numbers, so that equal ones can be counted."""
     return re.sub(r"\d+", "N", str(error).split(":")[0])
 
 
-# -- all of them -------------------------------------------------------------------------------
+# -- all edits ---------------------------------------------------------------------------------
 
 
 def measure(
     engine: Engine, options: argparse.Namespace, done: list[Row]
 ) -> Iterator[tuple[Row, str]]:
-    """Every edit that is not among `done`, and of every record whether its own answer passes."""
+    """Make every edit that is not in `done`, and test each record's reference answer."""
     before = {(row["name"], row["asked"], row["mode"]): row for row in done}
     for name, records in options.sets.items():
         for record in records:
@@ -112,16 +112,15 @@ def measure(
                 own |= {"outcome": "passed" if verdict.passed else "left out", "equal": True}
                 yield own, ""
             known: Answers = {}
-            ways = [(kind, mode) for kind in record.asked for mode in options.modes]
-            for kind, mode in ways if own["outcome"] == "passed" else []:
+            edits = [(kind, mode) for kind in record.asked for mode in options.modes]
+            for kind, mode in edits if own["outcome"] == "passed" else []:
                 if (record.name, kind, mode) not in before:
                     row, new = edit(engine, record, kind, mode, known)
                     yield about | {"asked": kind, "mode": mode} | row, new
 
 
 def run(model: str, options: argparse.Namespace) -> Row:
-    """The record of one model, which is also written to its file. A stopped run leaves the rows in
-    a file beside it."""
+    """The record of one model, also written to its file; a stopped run leaves its rows there."""
     began = time.perf_counter()
     out: Path = options.out or results_path(
         "quality-tune" if options.tune else "quality", Path(model).name
@@ -151,7 +150,7 @@ def run(model: str, options: argparse.Namespace) -> Row:
         "on": device,
         "seconds": round(time.perf_counter() - began),
         "resumed": options.resume,
-        "no_network": bool(quality_run.apart()),
+        "no_network": bool(quality_run.namespaces()),
         **summary(rows),
         "rows": rows,
     }
@@ -174,11 +173,11 @@ def settings(model: str, options: argparse.Namespace) -> Row:
 
 
 def resumed(part: Path, head: Row) -> list[Row]:
-    """Rows of a stopped run; none where there was none. ValueError where it was another run."""
+    """The rows of a stopped run, if any. Raises ValueError if it was another run."""
     if not part.exists():
         return []
     lines = part.read_text("utf-8").split("\n")
-    whole = [json.loads(line) for line in lines[:-1]]  # the last may have been cut
+    whole = [json.loads(line) for line in lines[:-1]]  # the last may be incomplete
     for key, value in head.items():
         if whole and whole[0].get(key) != value:
             raise ValueError(
@@ -200,16 +199,20 @@ def note(options: argparse.Namespace, row: Row, new: str) -> None:
 def read_options(argv: list[str] | None) -> argparse.Namespace:
     parser = argument_parser("quality", __doc__)
     add = parser.add_argument
-    add("folder", type=Path, help="with editeval.jsonl and canitedit.jsonl")
-    add("--model", action="append", help="a built-in name, or a folder; may be given again")
-    add("--sample", type=int, default=24, help="records of EditEval; of CanItEdit half as many")
+    add("folder", type=Path, help="the folder of editeval.jsonl and canitedit.jsonl")
+    add("--model", action="append", help="a built-in name or a folder; repeatable")
+    add("--sample", type=int, default=24, help="records of EditEval, and half as many of CanItEdit")
     add("--modes", default=",".join(MODES), help=f"of {','.join(MODES)}")
-    add("--tune", action="store_true", help="EditEval's even records, and nothing else")
-    add("--answers", type=Path, help="with --tune: JSONL to which the new texts are added")
-    add("--resume", action="store_true", help="go on where the same run was stopped")
+    add("--tune", action="store_true", help="only EditEval's even records")
+    add("--answers", type=Path, help="with --tune: a JSONL file to append the new texts to")
+    add("--resume", action="store_true", help="continue a stopped run")
     add("--device", choices=("cpu", "cuda"), default="cpu")
-    add("--threads", type=int, default=0, help="0: one a core")
-    add("--out", type=Path, help="the results, of one model; bench/results/quality-...json")
+    add("--threads", type=int, default=0, help="0: one per core")
+    add(
+        "--out",
+        type=Path,
+        help="results file of a single model; default: bench/results/quality-...json",
+    )
     options = parser.parse_args(argv)
     options.model = options.model or [DEFAULT_MODEL]
     options.modes = options.modes.split(",")
@@ -218,9 +221,9 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     if options.sample < 2:
         parser.error(f"--sample {options.sample}: must be 2 or more")
     if options.answers and not options.tune:
-        parser.error("--answers: with --tune only; other records are not to be read")
+        parser.error("--answers: needs --tune; answers to other records are not saved")
     if options.out and len(options.model) > 1:
-        parser.error("--out: one model only; leave it out and each gets a file of its own")
+        parser.error("--out: takes a single model; without it each model gets its own file")
     try:
         options.sets = tasks.chosen(options.folder, options.sample, options.tune)
     except (ValueError, OSError) as error:

@@ -24,38 +24,42 @@ from typing import NamedTuple
 from bench.common import report
 
 CHILD = Path(__file__).with_name("sandbox.py")
-SECONDS = 10.0
-APART = ("unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child")
+TIME_LIMIT_S = 10.0
+NAMESPACES = ("unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child")
 
 
 class Verdict(NamedTuple):
-    """`why`: "" where it passed, else the kind of error: a builtin one, or in a word."""
+    """Whether a program passed; `why` is the kind of error: a built-in exception, or a word."""
 
     passed: bool
     why: str
 
 
 @cache
-def apart() -> tuple[str, ...]:
-    """What a command starts with to have no network and no process that outlives it; nothing where
-    that cannot be had, and one line says so."""
+def namespaces() -> tuple[str, ...]:
+    """A command prefix that removes the network and keeps processes from outliving the program.
+
+    Empty, with a message, where namespaces are not available.
+    """
     try:
-        subprocess.run([*APART, "true"], check=True, capture_output=True, timeout=30)
+        subprocess.run([*NAMESPACES, "true"], check=True, capture_output=True, timeout=30)
     except (OSError, subprocess.SubprocessError) as error:
-        report.say(f"no namespaces here ({type(error).__name__}): the tests run with the network")
+        report.say(f"no namespaces here ({type(error).__name__}): the tests can use the network")
         return ()
-    return APART
+    return NAMESPACES
 
 
-def run(program: str, seconds: float = SECONDS, within: tuple[str, ...] | None = None) -> Verdict:
-    """Run it to its end, or to that of its time; `within` a command, by default that of `apart`."""
-    within = apart() if within is None else within
+def run(
+    program: str, seconds: float = TIME_LIMIT_S, within: tuple[str, ...] | None = None
+) -> Verdict:
+    """Run a program for at most `seconds`, prefixed by `within` (default: `namespaces`)."""
+    within = namespaces() if within is None else within
     with tempfile.TemporaryDirectory(prefix="quality-", ignore_cleanup_errors=True) as place:
         work = Path(place, "work")
         work.mkdir()
         script, errors = Path(place, "program.py"), Path(place, "errors")
         script.write_text(program, "utf-8", "replace")
-        code = random.randint(64, 120)  # what exits early does not know it
+        code = random.randint(64, 120)  # unknown to a program that exits early
         command = [*within, sys.executable, "-P", "-s", "-B", str(CHILD), str(script), str(code)]
         with errors.open("wb") as out:
             child = subprocess.Popen(
@@ -85,14 +89,14 @@ def _environment(work: Path) -> dict[str, str]:
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """The whole group: also what the program started and left behind."""
+    """Kill the whole process group, including what the program started."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
 
 
 def _why(ended: int, errors: Path) -> str:
-    """A kind of error, never the program's own text."""
+    """The kind of error, never the program's own text."""
     if ended in (-signal.SIGKILL, -signal.SIGXCPU, 128 + signal.SIGKILL, 128 + signal.SIGXCPU):
         return "time"
     with errors.open("rb") as file:

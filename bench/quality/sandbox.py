@@ -14,16 +14,18 @@ import runpy
 import sys
 from pathlib import Path
 
-MEMORY, WRITTEN, SECONDS = 4 << 30, 16 << 20, 10  # bytes of addresses, bytes of a file, processor
+MAX_MEMORY_BYTES = 4 << 30  # of address space
+MAX_FILE_BYTES = 16 << 20
+MAX_CPU_S = 10
 ROOT = str(Path(__file__).resolve().parents[2])
 
 
 def main() -> None:
     program, code = sys.argv[1], int(sys.argv[2])
     limits = (
-        (resource.RLIMIT_AS, MEMORY),
-        (resource.RLIMIT_CPU, SECONDS),
-        (resource.RLIMIT_FSIZE, WRITTEN),
+        (resource.RLIMIT_AS, MAX_MEMORY_BYTES),
+        (resource.RLIMIT_CPU, MAX_CPU_S),
+        (resource.RLIMIT_FSIZE, MAX_FILE_BYTES),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, 128),
     )
@@ -36,7 +38,7 @@ def main() -> None:
     sys.meta_path[:] = [one for one in sys.meta_path if "editable" not in type(one).__module__]
     sys.argv[:] = [program]
     runpy.run_path(program, run_name="__main__")
-    os._exit(code)  # its threads do not hold it up
+    os._exit(code)  # without waiting for its threads
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ from typing import Any
 from bench.common import report
 
 Row = dict[str, Any]
-Z = 1.96  # a 95 % interval's
+Z = 1.96  # for 95 % intervals
 
 
 def summary(rows: list[Row]) -> Row:
-    """Figures by set, instruction and mode; what was left out; how many answers differed."""
+    """Figures by set, instruction and mode; records left out; the number of differing answers."""
     edits = [row for row in rows if row["mode"] != "own"]
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in edits:
@@ -34,7 +34,7 @@ def summary(rows: list[Row]) -> Row:
 
 
 def figures(rows: list[Row]) -> Row:
-    """Shares of one group of edits."""
+    """The figures of one group of edits."""
     accepted = [row for row in rows if row["outcome"] != "refused"]
     passed = sum(row["outcome"] == "passed" for row in rows)
     must = sum(row["must_stay"] for row in accepted)
@@ -56,7 +56,7 @@ def figures(rows: list[Row]) -> Row:
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
-    """The 95 % interval of a share, by Wilson's score."""
+    """Wilson's 95 % score interval of a share."""
     share = hits / of
     middle = share + Z * Z / (2 * of)
     half = Z * math.sqrt(share * (1 - share) / of + Z * Z / (4 * of * of))
@@ -65,10 +65,10 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 
 
 def show(record: Row) -> None:
-    """One table, what was left out, and how edits failed."""
-    console = report.tables(140)
+    """Print the table, the records left out, and how edits failed."""
+    console = report.console(140)
     console.print(
-        f"{record['model']} on {record['on']}; every answer with and without speculation: "
+        f"{record['model']} on {record['on']}; answers with and without speculation: "
         f"{record['different']} differ; {record['seconds']} s in all",
         markup=False,
     )
@@ -91,7 +91,7 @@ def show(record: Row) -> None:
     console.print(report.table("Edits", heads, lines))
     if record["left_out"]:
         names = "; ".join(record["left_out"])
-        console.print(f"left out, since their own answers fail here: {names}", markup=False)
+        console.print(f"left out, since their reference answers fail here: {names}", markup=False)
     for why, count in record["failures"].items():
         console.print(f"{count:4d} {why}", markup=False)
 

@@ -19,12 +19,12 @@ from engine import Request
 
 FILES = ("editeval.jsonl", "canitedit.jsonl")
 MODES = ("file", "selection")
-PLACE = "{{Code}}"  # in the code that some of EditEval's tests need around the answer
+PLACE = "{{Code}}"  # where EditEval's tests put the answer
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An edit with tests. `asked`: kind of instruction -> instruction."""
+    """An edit with tests. `asked`: instructions by kind."""
 
     name: str
     before: str
@@ -33,7 +33,7 @@ class Record:
     asked: dict[str, str]
 
     def program(self, code: str) -> str:
-        """A script that ends without an error where `code` passes the tests."""
+        """A script that ends without an error if `code` passes the tests."""
         return self.tests.replace(PLACE, code)
 
 
@@ -41,7 +41,7 @@ class Record:
 
 
 def read(folder: Path) -> tuple[list[Record], list[Record]]:
-    """EditEval and CanItEdit. ValueError or OSError with one line where they cannot be had."""
+    """Read EditEval and CanItEdit. Raises ValueError or OSError with a one-line message."""
     editeval, canitedit = (list(_records(folder / name)) for name in FILES)
     return editeval, canitedit
 
@@ -53,7 +53,7 @@ def _records(path: Path) -> Iterator[Record]:
             yield make(json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{path}, line {number}: {error!r}: records are those of {' and '.join(FILES)}"
+                f"{path}, line {number}: {error!r}: expected a record of {' or '.join(FILES)}"
             ) from error
 
 
@@ -65,20 +65,20 @@ def _editeval(raw: dict[str, Any]) -> Record:
 
 
 def canitedit(raw: dict[str, Any]) -> Record:
-    """A record as the file has it."""
+    """A record of CanItEdit."""
     asked = {kind: raw[f"instruction_{kind}"] for kind in ("descriptive", "lazy")}
     tests = f"{PLACE}\n\n{raw['tests']}\n"
     return Record(f"CanItEdit/{raw['id']}", raw["before"], raw["after"], tests, asked)
 
 
 def spread(records: Sequence[Record], count: int) -> list[Record]:
-    """`count` of them, evenly over the whole; all where there are no more."""
+    """`count` records, evenly spread; all if there are no more."""
     count = min(count, len(records))
     return [records[n * len(records) // count] for n in range(count)]
 
 
 def chosen(folder: Path, count: int, tune: bool) -> dict[str, list[Record]]:
-    """Set -> its sample: what is reported, or what may be tuned on."""
+    """The sample of each set: for the report, or for tuning."""
     editeval, canitedit = read(folder)
     if tune:
         return {"editeval-even": spread(editeval[::2], count)}
@@ -89,7 +89,7 @@ def chosen(folder: Path, count: int, tune: bool) -> dict[str, list[Record]]:
 
 
 def request(record: Record, kind: str, mode: str) -> Request:
-    """One way to ask for the edit."""
+    """The request for an edit by one instruction in one mode."""
     span = selection(record.before, record.after) if mode == "selection" else None
     return Request(
         "edit",
@@ -101,8 +101,8 @@ def request(record: Record, kind: str, mode: str) -> Request:
 
 
 def selection(before: str, after: str) -> tuple[int, int]:
-    """Code points of the lines that differ, with the functions around them (else the statements):
-    what a person would select who knows where the change belongs."""
+    """The code point range of the lines that differ, with the functions (else statements) around
+    them: a selection by someone who knows where the change belongs."""
     old, new = before.split("\n"), after.split("\n")
     kept = {i for i, _ in common(old, new)}
     places = {i for i in range(len(old)) if i not in kept} | set(_inserted(old, new))
@@ -115,7 +115,7 @@ def selection(before: str, after: str) -> tuple[int, int]:
 
 
 def _inserted(old: list[str], new: list[str]) -> Iterator[int]:
-    """Of lines added where none is deleted: the line of `old` that they follow, else the first."""
+    """For each pure insertion, the line of `old` that it follows, else the first."""
     pairs = [(-1, -1), *common(old, new), (len(old), len(new))]
     for (i, k), (j, m) in pairwise(pairs):
         if j == i + 1 and m > k + 1:
@@ -125,8 +125,10 @@ def _inserted(old: list[str], new: list[str]) -> Iterator[int]:
 
 
 def _block(text: str, place: int) -> tuple[int, int]:
-    """First and last line (from 0) of the innermost function, else statement, around a line; all
-    lines where the text is no Python, the line itself where no statement is there."""
+    """First and last line (from 0) of the innermost function, else statement, around a line.
+
+    All lines if the text is not Python; the line itself if no statement contains it.
+    """
     try:
         tree = ast.parse(textwrap.dedent(text))
     except SyntaxError:
@@ -146,8 +148,8 @@ def _block(text: str, place: int) -> tuple[int, int]:
 
 
 def untouched(before: str, after: str, ours: str) -> tuple[int, int]:
-    """Bytes of the lines that the right answer leaves as they are, and how many of these bytes
-    stand in ours, too, in the same order."""
+    """Bytes of the lines that the right answer keeps, and how many of these bytes `ours` keeps in
+    the same order."""
     old = before.split("\n")
     left = [old[i] for i, _ in common(old, after.split("\n"))]
     kept = [left[i] for i, _ in common(left, ours.split("\n"))]
@@ -155,7 +157,7 @@ def untouched(before: str, after: str, ours: str) -> tuple[int, int]:
 
 
 def common(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
-    """Pairs of equal lines (place in a, place in b), in order: those with the most bytes in all."""
+    """Pairs (line of a, line of b) of equal lines in order, with the most bytes in all."""
     best = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]  # of a[i:] and b[k:]
     for i in reversed(range(len(a))):
         here, below, weight = best[i], best[i + 1], _bytes(a[i])
@@ -177,4 +179,4 @@ def common(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _bytes(line: str) -> int:
-    return len(line.encode("utf-8", "replace")) + 1  # its end counts
+    return len(line.encode("utf-8", "replace")) + 1  # with its line break

@@ -194,9 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         sys.exit(f"{error.filename or ''}: {error.strerror}" if error.errno else str(error))
     if not found and not left_out:
-        sys.exit(
-            f"{options.older}, {options.newer}: no file is in both: name the folders inside the archives"
-        )
+        sys.exit(f"{options.older}, {options.newer}: no file is in both: name unpacked releases")
     for reason, count in left_out.most_common():
         print(f"{count:5} left out: {reason}", file=sys.stderr)
     print(f"{options.out}: {len(added)} of {len(found)} edits added", file=sys.stderr)

@@ -48,7 +48,7 @@ class SearchableText:
         self.bytes += array("i", tokens).tobytes()
 
     def find(self, run: list[int], stop: int | None = None, start: int = 0) -> int:
-        """The first position of `run` between the tokens `start` and `stop`; -1 if there is none."""
+        """The first position of `run` between tokens `start` and `stop`; -1 if there is none."""
         what = array("i", run).tobytes()
         end = len(self.bytes) if stop is None else stop * TOKEN_BYTES
         at = self.bytes.find(what, start * TOKEN_BYTES, end)
@@ -176,8 +176,10 @@ def draft_of(tokens: list[int], parents: list[int], probs: list[float]) -> Draft
 
 
 class ArcticRule(NullDrafter):
-    """arctic-inference's suffix decoding: of the drafts of two trees, one over the prediction and the
-    output so far, one over other files, the one with the higher score."""
+    """arctic-inference's suffix decoding: the better of two trees' drafts by score.
+
+    One tree is over the prediction and the output so far, the other over other files.
+    """
 
     def __init__(self, setup: ReplaySetup, factor: int, branches: bool) -> None:
         self.factor, self.branches = float(factor or MAX_MATCH_TOKENS), branches

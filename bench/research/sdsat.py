@@ -79,10 +79,10 @@ def sweep(
     for place, question in enumerate(asked):
         turn = place % max(len(args.ks) - 1, 1)
         rest = args.ks[1:]
-        request = sampled(question.asked((), args.length), args, place)
+        request = sampled(question.request_after((), args.length), args, place)
         if place == 0:
             for k in args.ks:
-                answer(engine, "", sampled(question.asked((), WARM_UP), args, 0),
+                answer(engine, "", sampled(question.request_after((), WARM_UP), args, 0),
                        SdsatDrafter(ids, k, args.trees and k > 0))  # fmt: skip
         for k in [args.ks[0], *rest[turn:], *rest[:turn]]:
             one = answer(

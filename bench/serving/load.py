@@ -1,7 +1,7 @@
 """Clients of the HTTP server that ask at the same time, half of whom hang up midway.
 
-Each answer is compared with what the same request got alone; of one that was left, the part that
-came. It starts no server and measures nothing of it.
+Each answer is compared with what the same request got alone; of one that was abandoned, the part
+that arrived. Nothing here starts or measures the server.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 import httpx
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
-PATIENCE = 900.0  # seconds for any answer
-EVENTS = 8  # of a stream, at most, before its client hangs up
+TIMEOUT_S = 900.0  # for any response
+MAX_EVENTS = 8  # of a stream before its client hangs up
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request, and the text that it gets when nobody else asks."""
+class ExpectedAnswer:
+    """A request and the text that it gets on an idle server."""
 
     route: str
     body: dict[str, Any]
@@ -34,7 +34,7 @@ class Asked:
 
 @dataclass
 class Tally:
-    """What became of all requests."""
+    """The outcomes of all requests."""
 
     whole: Counter[int] = field(default_factory=Counter)  # answers by client
     streamed: int = 0  # of these
@@ -48,9 +48,9 @@ class Tally:
             self.wrong.append(what)
 
 
-def plan(tokens: int) -> list[Asked]:
-    """Chats that edit code, with and without a prediction and at several temperatures, and
-    completions; each of another text."""
+def plan(tokens: int) -> list[ExpectedAnswer]:
+    """Requests with different texts: chats that edit code, with and without a prediction and at
+    several temperatures, and completions."""
     asked = []
     for n in range(8):
         code = f"def area_{n}(width, height):\n    return width * height * {n}\n"
@@ -58,34 +58,40 @@ def plan(tokens: int) -> list[Asked]:
         if n % 2:
             common["temperature"] = 0.8
         if n % 4 == 3:
-            asked.append(Asked(TEXT, common | {"prompt": code + "\n\ndef volume("}))
+            asked.append(ExpectedAnswer(TEXT, common | {"prompt": code + "\n\ndef volume("}))
             continue
         question = f"Rename `width` to `w{n}`:\n```python\n{code}```"
         if n % 4 == 2:
             common["prediction"] = {"type": "content", "content": code}
-        asked.append(Asked(CHAT, common | {"messages": [{"role": "user", "content": question}]}))
+        asked.append(
+            ExpectedAnswer(CHAT, common | {"messages": [{"role": "user", "content": question}]})
+        )
     return asked
 
 
-def alone(url: str, asked: list[Asked]) -> list[Asked]:
-    """The same requests with their texts. HTTPError where one gets none."""
-    with httpx.Client(base_url=url, timeout=PATIENCE, trust_env=False) as http:
+def alone(url: str, asked: list[ExpectedAnswer]) -> list[ExpectedAnswer]:
+    """The same requests with their texts. Raises HTTPError if one fails."""
+    with httpx.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False) as http:
         found = []
         for one in asked:
             answer = http.post(one.route, json=one.body | {"user": "alone"}).raise_for_status()
-            found.append(Asked(one.route, one.body, text_of(answer.json())))
+            found.append(ExpectedAnswer(one.route, one.body, text_of(answer.json())))
     return found
 
 
 def text_of(answer: dict[str, Any]) -> str:
-    """The text of a whole answer."""
+    """The text of a complete response."""
     (choice,) = answer["choices"]
     return str(choice["message"]["content"] if "message" in choice else choice["text"])
 
 
-async def load(url: str, asked: list[Asked], clients: int, seconds: float, seed: int = 0) -> Tally:
-    """So many clients, each asking one thing after another. Of every four two stream, and one of
-    either kind hangs up midway, always."""
+async def load(
+    url: str, asked: list[ExpectedAnswer], clients: int, seconds: float, seed: int = 0
+) -> Tally:
+    """Run `clients` clients, each sending one request after another.
+
+    Two of every four stream, and one of either kind always hangs up midway.
+    """
     tally = Tally()
     end = time.monotonic() + seconds
     async with asyncio.TaskGroup() as group:
@@ -95,13 +101,13 @@ async def load(url: str, asked: list[Asked], clients: int, seconds: float, seed:
 
 
 async def client(
-    url: str, number: int, asked: list[Asked], end: float, tally: Tally, seed: int
+    url: str, number: int, asked: list[ExpectedAnswer], end: float, tally: Tally, seed: int
 ) -> None:
-    """One of them, until `end`."""
+    """One client, until `end`."""
     chance = random.Random(f"{seed} {number}")
     use = stream if number % 2 == 0 else post
     leaves = number % 4 >= 2
-    given: dict[str, Any] = {"timeout": PATIENCE, "trust_env": False, "verify": False}  # no https
+    given: dict[str, Any] = {"timeout": TIMEOUT_S, "trust_env": False, "verify": False}  # no https
     async with httpx.AsyncClient(base_url=url, **given) as http:
         while time.monotonic() < end:
             one = chance.choice(asked)
@@ -112,9 +118,13 @@ async def client(
 
 
 async def post(
-    http: httpx.AsyncClient, one: Asked, number: int, leaves: random.Random | None, tally: Tally
+    http: httpx.AsyncClient,
+    one: ExpectedAnswer,
+    number: int,
+    leaves: random.Random | None,
+    tally: Tally,
 ) -> None:
-    """Ask for an answer in one piece; who leaves waits for a part of the usual time."""
+    """Request a complete response; a client that leaves waits for part of the usual time."""
     usual = median(tally.seconds[-20:] or [1.0])
     patience = leaves.uniform(0, usual) if leaves else None
     began = time.perf_counter()
@@ -129,17 +139,21 @@ async def post(
         return
     tally.check(answer.status_code == 200, f"status {answer.status_code}: {answer.text[:200]}")
     if answer.status_code == 200:
-        tally.check(text_of(answer.json()) == one.text, f"client {number}: another text")
+        tally.check(text_of(answer.json()) == one.text, f"client {number}: a different text")
         tally.whole[number] += 1
         tally.seconds.append(time.perf_counter() - began)
 
 
 async def stream(
-    http: httpx.AsyncClient, one: Asked, number: int, leaves: random.Random | None, tally: Tally
+    http: httpx.AsyncClient,
+    one: ExpectedAnswer,
+    number: int,
+    leaves: random.Random | None,
+    tally: Tally,
 ) -> None:
-    """Ask for a stream; who leaves reads some events of it, or none."""
+    """Request a stream; a client that leaves reads only some events, or none."""
     body = one.body | {"user": f"client {number}", "stream": True}
-    most = leaves.randrange(EVENTS) if leaves else None
+    most = leaves.randrange(MAX_EVENTS) if leaves else None
     began = time.perf_counter()
     text, reason = "", None
     async with http.stream("POST", one.route, json=body) as answer:
@@ -161,10 +175,12 @@ async def stream(
             reason = choice["finish_reason"] or reason
     if reason is None:
         tally.check(leaves is not None, f"client {number}: a stream without an end")
-        tally.check(one.text.startswith(text), f"client {number}: another text, as far as it came")
+        tally.check(
+            one.text.startswith(text), f"client {number}: a different text, as far as it came"
+        )
         tally.left += 1
     else:
-        tally.check(text == one.text, f"client {number}: another text")
+        tally.check(text == one.text, f"client {number}: a different text")
         tally.whole[number] += 1
         tally.streamed += 1
         tally.seconds.append(time.perf_counter() - began)
@@ -180,7 +196,7 @@ async def events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
 
 
 async def refused(answer: httpx.Response, tally: Tally) -> None:
-    """Check a 429, and wait as it says, more or less."""
+    """Check a response with status 429, and wait for a part of its Retry-After."""
     error = answer.json().get("error", {})
     told = answer.headers.get("retry-after", "")
     clear = answer.status_code == 429 and error.get("code") == "rate_limit_exceeded"

@@ -37,35 +37,35 @@ from bench.serving.load import CHAT, Tally, alone, load, plan
 from engine.config import DEFAULT_MODEL
 
 Figures = dict[str, Any]
-HANG_UPS = 10  # of either kind, on the idle server
-PATIENCE = 300  # seconds
+HANG_UPS = 10  # of each kind, on the idle server
+TIMEOUT_S = 300
 
 
 @dataclass
 class Server:
-    """A `draftline serve` that runs."""
+    """A running `draftline serve`."""
 
     process: psutil.Popen
     url: str
 
     def figures(self) -> dict[str, float]:
-        """Its metrics, by name and labels."""
-        text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=PATIENCE).text
+        """The server's metrics by name and labels."""
+        text = httpx.get(f"{self.url}/metrics", trust_env=False, timeout=TIMEOUT_S).text
         lines = (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
         return {name: float(value) for name, value in lines}
 
     def wait_idle(self) -> float:
-        """Seconds until nothing runs or waits there."""
+        """Wait until the server is idle; returns the seconds that took."""
         began = time.perf_counter()
         while self.figures()["draftline_open"]:
-            if time.perf_counter() - began > PATIENCE:
-                raise RuntimeError("the server is not idle again: see what it does")
+            if time.perf_counter() - began > TIMEOUT_S:
+                raise RuntimeError("the server does not become idle: see its log")
             time.sleep(0.002)
         return time.perf_counter() - began
 
 
 def server_of(options: argparse.Namespace) -> Any:
-    """A server, until the end of the block. RuntimeError where it does not start or end well."""
+    """A context with a server. Raises RuntimeError if it fails to start or exits with an error."""
 
     @contextmanager
     def running() -> Any:
@@ -85,7 +85,7 @@ def server_of(options: argparse.Namespace) -> Any:
             yield Server(process, line.split()[-1].removesuffix("/v1"))
         finally:
             process.send_signal(signal.SIGINT)
-            code = process.wait(PATIENCE)
+            code = process.wait(TIMEOUT_S)
         if code:
             raise RuntimeError(f"the server ended with {code}: {''.join(said[-5:]).strip()}")
 
@@ -93,14 +93,14 @@ def server_of(options: argparse.Namespace) -> Any:
 
 
 @dataclass
-class Watch:
-    """Samples what a process holds, once a second, in a thread."""
+class ResourceWatch:
+    """Samples a process's resources once a second, in a thread."""
 
     process: Any
     samples: list[tuple[float, int, int]] = field(default_factory=list)  # MB, threads, handles
     over: threading.Event = field(default_factory=threading.Event)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ResourceWatch:
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
         return self
@@ -111,10 +111,10 @@ class Watch:
 
     def _run(self) -> None:
         while not self.over.wait(1):
-            self.samples.append(held(self.process))
+            self.samples.append(resources_of(self.process))
 
 
-def held(process: Any) -> tuple[float, int, int]:
+def resources_of(process: Any) -> tuple[float, int, int]:
     """Memory (MB), threads and file handles of a process."""
     with process.oneshot():
         return process.memory_info().rss / 1e6, process.num_threads(), process.num_fds()
@@ -126,29 +126,29 @@ def medians(samples: list[tuple[float, int, int]]) -> tuple[float, int, int]:
 
 
 def tenths(samples: list[Any]) -> tuple[list[Any], list[Any]]:
-    """The second tenth (the first warms up), and the last."""
+    """The second tenth of the samples (the first warms up) and the last."""
     size = max(1, len(samples) // 10)
     return samples[size : 2 * size] or samples, samples[-size:]
 
 
-def course(samples: list[tuple[float, int, int]]) -> list[float]:
-    """The memory's median in each tenth of the time: whether it still grows can be seen."""
+def memory_by_tenth(samples: list[tuple[float, int, int]]) -> list[float]:
+    """The median memory in each tenth of the time, which shows growth."""
     size = max(1, len(samples) // 10)
     parts = [samples[at : at + size] for at in range(0, size * min(10, len(samples)), size)]
     return [medians(part)[0] for part in parts]
 
 
 def under_load(server: Server, options: argparse.Namespace) -> tuple[Tally, Figures]:
-    """All clients at once."""
+    """Run all clients and return the outcomes and figures."""
     asked = alone(server.url, plan(options.tokens))
     before = server.figures()
-    with Watch(server.process) as watch:
+    with ResourceWatch(server.process) as watch:
         tally = asyncio.run(load(server.url, asked, options.clients, options.seconds))
     server.wait_idle()
     time.sleep(1)
     after = server.figures()
     early, late = (medians(part) for part in tenths(watch.samples))
-    rest = held(server.process)
+    rest = resources_of(server.process)
     stayed = [tally.whole[n] for n in range(options.clients) if n % 4 < 2]
     cancelled = 'draftline_answers_total{end="cancelled"}'
     left = after.get(cancelled, 0) - before.get(cancelled, 0)
@@ -157,21 +157,21 @@ def under_load(server: Server, options: argparse.Namespace) -> tuple[Tally, Figu
         "answers": sum(tally.whole.values()),
         "streamed": tally.streamed,
         "hung_up": tally.left,
-        "broken_off": int(left),  # of these, before their end
+        "broken_off": int(left),  # of these, before the answer was complete
         "refused_429": tally.refused,
         "wrong": len(tally.wrong),
         "late_steps_a_hang_up": round(late_steps / max(left, 1), 3),
         "fewest_and_most_answers_of_who_stayed": [min(stayed), max(stayed)],
         "answer_s_p50": round(median(tally.seconds or [0.0]), 3),
         "memory_mb": [early[0], late[0]],
-        "memory_mb_each_tenth": course(watch.samples),
+        "memory_mb_each_tenth": memory_by_tenth(watch.samples),
         "threads": [early[1], late[1], rest[1]],
         "handles": [early[2], late[2], rest[2]],
     }
 
 
 def hung_up(server: Server) -> Figures:
-    """From hanging up to idle, in ms, on a server that does nothing else."""
+    """Milliseconds from hanging up to idle, on an otherwise idle server."""
     found: Figures = {}
     for name, events in (("reading", 1), ("writing", 4)):
         times, steps = [], []
@@ -181,11 +181,11 @@ def hung_up(server: Server) -> Figures:
             body = {"messages": [{"role": "user", "content": text}], "stream": True}
             body |= {"max_tokens": 200, "temperature": 1.5, "seed": n}
             with (
-                httpx.Client(base_url=server.url, trust_env=False, timeout=PATIENCE) as http,
+                httpx.Client(base_url=server.url, trust_env=False, timeout=TIMEOUT_S) as http,
                 http.stream("POST", CHAT, json=body) as answer,
             ):
                 lines = (line for line in answer.iter_lines() if line)
-                for _ in range(events):  # the first one comes before the prompt is read
+                for _ in range(events):  # the first one comes before prefill
                     next(lines)
             times.append(server.wait_idle())
             steps.append(server.figures()["draftline_late_steps_total"] - before)

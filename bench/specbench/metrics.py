@@ -27,8 +27,8 @@ Rows = dict[tuple[int, str], dict[Key, Row]]  # (run, method) -> its answers, er
 Answers = dict[Key, Row]
 
 
-def gathered(lines: Iterable[Row]) -> Rows:
-    """The lines by run and method; of two for one question the later one counts."""
+def group_lines(lines: Iterable[Row]) -> Rows:
+    """Lines by run and method; for a repeated question the later line counts."""
     found: Rows = {}
     for line in lines:
         key = (line["category"], line["question_id"])
@@ -37,27 +37,27 @@ def gathered(lines: Iterable[Row]) -> Rows:
 
 
 def total(answer: Row, what: str) -> float:
-    """Over the turns of one answer."""
+    """The sum of a field over the turns of an answer."""
     return float(sum(answer["choices"][0][what]))
 
 
 def speed(answer: Row, tokens: str = "new_tokens", seconds: str = "wall_time") -> float:
-    """Tokens a second of one question."""
+    """Tokens per second of one question."""
     return total(answer, tokens) / total(answer, seconds)
 
 
 def equal(one: Row, other: Row) -> bool:
-    """Whether all turns have the same texts."""
+    """Whether all turns have equal texts."""
     return str(one["choices"][0]["turns"]) == str(other["choices"][0]["turns"])
 
 
 def base_of(method: str, methods: Iterable[str]) -> str:
-    """Whose texts a method's must be: prompt lookup of transformers is held to transformers'."""
+    """The method with the reference texts: transformers for its own prompt lookup, else plain."""
     return TRANSFORMERS[0] if method == TRANSFORMERS[1] and TRANSFORMERS[0] in methods else PLAIN
 
 
 def members(questions: Iterable[Question]) -> dict[str, set[Key]]:
-    """Group -> its questions; all of them last."""
+    """The questions of each group; all of them last."""
     found: dict[str, set[Key]] = {}
     for one in questions:
         found.setdefault(one.group, set()).add((one.category, one.id))
@@ -65,7 +65,7 @@ def members(questions: Iterable[Question]) -> dict[str, set[Key]]:
 
 
 def answered(rows: Rows, method: str, group: set[Key]) -> dict[int, Answers]:
-    """Run -> the method's answers to the group's questions, without errors and empty ones."""
+    """By run, the method's answers to the group's questions, without errors and empty answers."""
     return {
         run: {
             key: one
@@ -82,7 +82,7 @@ def answered(rows: Rows, method: str, group: set[Key]) -> dict[int, Answers]:
 
 def figures(rows: Rows, method: str, group: set[Key], gaps: Mapping[Any, float],
             tie: float) -> dict[str, Any] | None:  # fmt: skip
-    """None where nothing was answered. Means over runs, and what they differ by."""
+    """Means and deviations over runs; None if nothing was answered."""
     mine = {run: found for run, found in answered(rows, method, group).items() if found}
     plain = answered(rows, PLAIN, group)
     if not mine:
@@ -111,7 +111,7 @@ def figures(rows: Rows, method: str, group: set[Key], gaps: Mapping[Any, float],
 
 
 def totals(runs: dict[int, Answers]) -> float:
-    """All tokens by all time."""
+    """All tokens divided by all time."""
     every = [one for run in runs.values() for one in run.values()]
     return sum(total(one, "new_tokens") for one in every) / sum(
         total(one, "wall_time") for one in every
@@ -119,7 +119,7 @@ def totals(runs: dict[int, Answers]) -> float:
 
 
 def compared(mine: dict[int, Answers], plain: dict[int, Answers]) -> dict[str, Any]:
-    """Beside plain decoding, over the questions that both answered, run by run."""
+    """Ratios to plain decoding over the questions that both answered, run by run."""
     both = {run: [key for key in found if key in plain.get(run, {})] for run, found in mine.items()}
     runs = [run for run, keys in both.items() if keys]
     if not runs:
@@ -144,24 +144,24 @@ def compared(mine: dict[int, Answers], plain: dict[int, Answers]) -> dict[str, A
         "speedup_low": round(interval.low, 4),
         "speedup_high": round(interval.high, 4),
         "speedup_std": round(stdev(values), 4) if len(values) > 1 else None,
-        "speedup_recounted": known(ratios["recounted"]),
-        "speedup_total": known(ratios["total"]),
-        "speedup_decode": known(ratios["decode"]),
+        "speedup_recounted": mean_or_none(ratios["recounted"]),
+        "speedup_total": mean_or_none(ratios["total"]),
+        "speedup_decode": mean_or_none(ratios["decode"]),
     }
 
 
 def decoding(answer: Row) -> float:
-    """Tokens a second behind the prompt; 0 where there were none."""
+    """Tokens per second, prompt excluded; 0 if there were none."""
     return speed(answer, "decoded", "decode_time") if total(answer, "decode_time") else 0.0
 
 
-def known(values: list[float]) -> float | None:
-    """Their mean; None where there is none."""
+def mean_or_none(values: list[float]) -> float | None:
+    """The mean; None if a value is NaN."""
     return None if any(map(math.isnan, values)) else round(mean(values), 4)
 
 
 def paired(one: dict[int, Answers], other: dict[int, Answers]) -> list[tuple[float, float]]:
-    """Both speeds of each question, its runs' mean."""
+    """Both speeds of each question, averaged over runs."""
     found: dict[Key, list[tuple[float, float]]] = {}
     for run, answers in one.items():
         for key, answer in answers.items():
@@ -173,7 +173,7 @@ def paired(one: dict[int, Answers], other: dict[int, Answers]) -> list[tuple[flo
 
 def texts(rows: Rows, method: str, mine: dict[int, Answers], gaps: Mapping[Any, float],
           tie: float) -> dict[str, Any]:  # fmt: skip
-    """Whether the texts are those of the base, exactly, and but for near ties."""
+    """Whether the texts equal the base's, exactly and except for near ties."""
     base = base_of(method, {name for _, name in rows})
     differing = [
         (run, method, key)
@@ -191,11 +191,11 @@ def texts(rows: Rows, method: str, mine: dict[int, Answers], gaps: Mapping[Any, 
     }
 
 
-# -- all of them -----------------------------------------------------------------------------------
+# -- all methods -----------------------------------------------------------------------------------
 
 
 def different(rows: Rows) -> list[tuple[int, str, Key]]:
-    """(run, method, question) of ours whose text is not the plain one."""
+    """(run, method, question) of each of our texts that differs from plain decoding."""
     return [
         (run, method, key)
         for (run, method), answers in sorted(rows.items())
@@ -209,7 +209,7 @@ def different(rows: Rows) -> list[tuple[int, str, Key]]:
 
 def results(rows: Rows, methods: list[str], questions: list[Question], gaps: Mapping[Any, float],
             tie: float) -> list[dict[str, Any]]:  # fmt: skip
-    """A line for each method in each group, and over all."""
+    """A line for each method in each group and overall."""
     found = []
     for category, group in members(questions).items():
         for method in methods:
@@ -221,7 +221,7 @@ def results(rows: Rows, methods: list[str], questions: list[Question], gaps: Map
 def auto(
     rows: Rows, methods: list[str], questions: list[Question], lines: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """In each group: `auto` beside the fastest other method, over the questions both answered."""
+    """In each group, `auto` relative to the fastest other method, over questions both answered."""
     found = []
     for category, group in members(questions).items():
         of = {one["method"]: one for one in lines if one["category"] == category}
@@ -238,7 +238,7 @@ def auto(
 
 
 def fastest(rows: Rows, questions: list[Question], count: int) -> list[str]:
-    """The `count` fastest methods of the first run beside plain decoding."""
+    """The `count` fastest methods of the first run, without plain decoding."""
     group = members(questions)[OVERALL]
     speeds = {}
     for run, method in rows:
@@ -249,7 +249,7 @@ def fastest(rows: Rows, questions: list[Question], count: int) -> list[str]:
 
 
 def errors(rows: Rows) -> list[dict[str, Any]]:
-    """What could not be answered, and why."""
+    """The questions that could not be answered, and why."""
     return [
         {"run": run, "method": method, "category": key[0], "question_id": key[1],
          "error": answer["error"]}

@@ -255,7 +255,7 @@ class Methods:
         error = ""
         try:
             for _ in question.turns:
-                request = question.asked([one.text for one in turns], limit)
+                request = question.request_after([one.text for one in turns], limit)
                 turns.append(self.methods[label].run(request))
         except (RuntimeError, ValueError) as problem:  # reported; none of its turns count
             error, turns = " ".join(str(problem).split()) or type(problem).__name__, []
@@ -298,7 +298,7 @@ def parting_gap(engine: Engine, question: Question, plain: Row, other: Row) -> f
         same = common_prefix(ids, others)
         if same == len(ids) == len(others):
             break
-        prompt = prompt_of(question.asked(said, 1), engine.parts.tokenizer)
+        prompt = prompt_of(question.request_after(said, 1), engine.parts.tokenizer)
         return in_engine_thread(
             engine, partial(top_logit_gap, engine.parts.target, [*prompt.ids, *ids[:same]])
         )

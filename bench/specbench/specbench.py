@@ -77,7 +77,7 @@ def chosen(options: argparse.Namespace, methods: Methods, lines: list[Row], run:
     """The labels of the methods of a run."""
     if run == 0 or not options.best:
         return list(methods.methods)
-    best = metrics.fastest(metrics.gathered(lines), options.asked, options.best)
+    best = metrics.fastest(metrics.group_lines(lines), options.asked, options.best)
     return [label for label in methods.methods if label in (PLAIN, *best)]
 
 
@@ -150,7 +150,7 @@ def notes_path(options: argparse.Namespace) -> Path:
 def answer_files(folder: Path, lines: list[Row]) -> None:
     """Write Spec-Bench's answer files: one per method and run, each question once and in order."""
     folder.mkdir(parents=True, exist_ok=True)
-    for (run, method), answers in metrics.gathered(lines).items():
+    for (run, method), answers in metrics.group_lines(lines).items():
         rows = sorted(
             answers.values(),
             key=lambda one: (isinstance(one["question_id"], str), one["question_id"]),
@@ -193,7 +193,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 file.flush()
 
             measure(options, methods, lines, write)
-        rows = metrics.gathered(lines)
+        rows = metrics.group_lines(lines)
         near = gaps(options, methods, rows)
         labels = list(methods.methods)
         found = metrics.results(rows, labels, options.asked, near, options.tie)

@@ -17,7 +17,7 @@ from bench.common import questions, tasks
 from bench.decode import decode, prefix_reuse
 from bench.decode.methods import Run, lookup_drafter, relative_cost
 from engine.drafting import DraftContext
-from engine.drafting.methods.prompt_lookup import LONGEST, TOKENS
+from engine.drafting.methods.prompt_lookup import DRAFT_TOKENS, MAX_NGRAM
 from engine.model.cost_model import GRID, CostModel
 from engine.records import Draft
 from tests.bench.conftest import RunBench
@@ -33,11 +33,11 @@ FEW = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
 def looked_up(text: list[int], room: int) -> list[int]:
     """The rule in plain words: the longest n-gram's first place that something follows."""
-    for count in range(min(LONGEST, len(text)), 0, -1):
+    for count in range(min(MAX_NGRAM, len(text)), 0, -1):
         tail = text[len(text) - count :]
         for place in range(count, len(text)):
             if text[place - count : place] == tail:
-                return text[place : place + min(TOKENS, room)]
+                return text[place : place + min(DRAFT_TOKENS, room)]
     return []
 
 

@@ -26,7 +26,8 @@ KEYS = {
 @pytest.mark.full
 def test_a_whole_run_of_a_tiny_shape(tmp_path: Path, run_bench: RunBench) -> None:
     out = tmp_path / "gpu-cpu.json"
-    ran = run_bench(gpu.main, "--device", "cpu", "--shapes", "tiny", "--repeats", "1", "--slow-edits", "1",
+    ran = run_bench(gpu.main, "--device", "cpu", "--shapes", "tiny", "--repeats", "1",
+                    "--slow-edits", "1",
               "--threads", "2", "--exact", "--out", out)  # fmt: skip
     assert ran.code == 0, ran.err + ran.out
     record = json.loads(ran.out.splitlines()[-1])
@@ -93,7 +94,8 @@ def test_a_whole_run_on_a_card(tmp_path: Path, run_bench: RunBench) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     out = tmp_path / "gpu.json"
-    ran = run_bench(gpu.main, "--shapes", "qwen2.5-coder-0.5b", "--repeats", "1", "--exact", "--out", out,
+    ran = run_bench(gpu.main, "--shapes", "qwen2.5-coder-0.5b", "--repeats", "1", "--exact",
+                    "--out", out,
               "--contexts", "512,2k", "--budget-s", "120")  # fmt: skip
     assert ran.code == 0, ran.err + ran.out
     record = json.loads(ran.out.splitlines()[-1])

@@ -268,8 +268,8 @@ def test_a_stopped_run_goes_on_and_ends_as_another_and_a_difference_is_its_exit_
     [
         (["--modes", "file,line"], "--modes line: choose from file,selection"),
         (["--sample", "1"], "--sample 1"),
-        (["--answers", "x.jsonl"], "--answers: with --tune only"),
-        (["--model", "a", "--model", "b", "--out", "x"], "--out: one model only"),
+        (["--answers", "x.jsonl"], "--answers: needs --tune"),
+        (["--model", "a", "--model", "b", "--out", "x"], "--out: takes a single model"),
         (["--resume"], "No such file"),
     ],
 )

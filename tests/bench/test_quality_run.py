@@ -14,7 +14,7 @@ from bench.quality import run
 
 ROOT = Path(__file__).resolve().parents[2]
 
-WITHIN = [(), run.APART] if run.apart() else [()]
+WITHIN = [(), run.NAMESPACES] if run.namespaces() else [()]
 
 
 @pytest.mark.parametrize("within", WITHIN, ids=["plain", "apart"][: len(WITHIN)])
@@ -41,7 +41,7 @@ def test_a_program_is_judged(
     program: str, why: str, within: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_TESTS", "1")
-    seconds = 1.0 if why == "time" else 30.0
+    seconds = 0.3 if why == "time" else 30.0
     assert run.run(program, seconds, within) == (not why, why)
 
 
@@ -60,7 +60,7 @@ def asleep(length: str) -> bool:
     return any(length in (one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"]))
 
 
-@pytest.mark.skipif(not run.apart(), reason="no namespaces for this user here")
+@pytest.mark.skipif(not run.namespaces(), reason="no namespaces for this user here")
 def test_apart_there_is_no_network_and_no_way_out_of_the_group() -> None:
     length = f"{random.randint(10**5, 10**6)}.25"
     escape = f"import subprocess\nsubprocess.Popen(['setsid', 'sleep', '{length}'])\n"

@@ -264,7 +264,7 @@ def test_the_sample_is_what_it_should_be() -> None:
 def test_one_line_of_json_for_each_figure(tiny: Any, run_bench: RunBench) -> None:
     names = ["sam-last", "bound", "nothing", "draftline"]
     done = run_bench(
-        main, "--mode", "hunk", "--limit", "2", "--model", str(tiny("llama")), "--budget", "8", "16",
+        main, "--mode", "hunk", "--limit", "2", "--model", tiny("llama"), "--budget", "8", "16",
         "--beta", "0", "0.1", "--json", "--library", str(ROOT / "bench"), "--drafter", *names,
     )  # fmt: skip
     assert done.code == 0, done.err

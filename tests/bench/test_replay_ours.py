@@ -76,13 +76,13 @@ def test_the_published_packages_have_the_published_halves(names: set[str]) -> No
 
 
 def test_a_package_is_replayed_by_weights_that_never_saw_it(tmp_path: Path) -> None:
-    workspace_path = make_place(tmp_path)
-    tokenizer = Tokenizer(workspace_path / "model")
-    edits = read(workspace_path / "edits.jsonl")
+    place = make_place(tmp_path)
+    tokenizer = Tokenizer(place / "model")
+    edits = read(place / "edits.jsonl")
     other = [edit("a\nb\n" * 9, "c\n" * 9, one.package, one.path) for one in edits]
 
     def weights(some: list[Edit]) -> dict[str, list[float]]:
-        library = StdlibNgram(workspace_path / "home", tokenizer, workspace_path / "sources")
+        library = StdlibNgram(place / "home", tokenizer, place / "sources")
         folds = halves([one.package for one in some])
         found = draftline_rule(some, folds, "hunk", tokenizer, library, SHIPPED, lambda line: None)
         return {name: found.weights[name]["hunk"].values.tolist() for name in ("one", "two")}
@@ -216,20 +216,21 @@ def test_small_diffs_have_less_than_nine_thousand_bytes(extra: int) -> None:
 # -- the command -------------------------------------------------------------------------------
 
 
-def options(workspace_path: Path) -> list[str]:
+def options(place: Path) -> list[str]:
     """The edits, model and library of `make_place`."""
     return [
-        str(workspace_path / "edits.jsonl"), "--model", str(workspace_path / "model"),
-        "--library", str(workspace_path / "sources"),
+        str(place / "edits.jsonl"), "--model", str(place / "model"),
+        "--library", str(place / "sources"),
     ]  # fmt: skip
 
 
 def test_folds_parts_and_a_file_of_rows(tmp_path: Path, run_bench: RunBench) -> None:
-    workspace_path = make_place(tmp_path)
+    place = make_place(tmp_path)
     done = run_bench(
-        replay.main, *options(workspace_path), "--folds", "--mode", "hunk", "--without", "far", "learning", "--session",
+        replay.main, *options(place), "--folds", "--mode", "hunk", "--session",
+        "--without", "far", "learning",
         "--budget", "8", "--beta", "0", "0.1", "--drafter", "draftline", "sam-last", "--json",
-        "--index", str(workspace_path / "sources"), "--out", str(workspace_path / "kept.json"),
+        "--index", str(place / "sources"), "--out", str(place / "kept.json"),
     )  # fmt: skip
     assert done.code == 0, done.err
     rows = [json.loads(line) for line in done.out.splitlines()]
@@ -237,7 +238,7 @@ def test_folds_parts_and_a_file_of_rows(tmp_path: Path, run_bench: RunBench) -> 
     assert {"draftline", "without far", "without learning", "sam-last-4x"} < names
     assert {row["package"] for row in rows} == {"all", "pooled", "one", "two"}
     assert "halves: one | two" in done.err and "index of" in done.err
-    kept = json.loads((workspace_path / "kept.json").read_text())
+    kept = json.loads((place / "kept.json").read_text())
     assert all(row in rows for row in kept["rows"]) and kept["folds"] is True
     assert {row["drafter"] for row in kept["rows"]} > {"best draftline", "best automaton rule"}
 
@@ -259,20 +260,16 @@ def test_it_says_whether_weights_know_the_packages(tmp_path: Path) -> None:
 def test_a_file_without_small_diffs_is_refused_in_one_line(
     tmp_path: Path, run_bench: RunBench
 ) -> None:
-    workspace_path = make_place(tmp_path)
+    place = make_place(tmp_path)
     new = "".join(f"a line of text, number {n}\n" for n in range(999))
-    (workspace_path / "edits.jsonl").write_text(
-        json.dumps(record("one", "x.py", "a\n", new)) + "\n"
-    )
-    done = run_bench(replay.main, *options(workspace_path), "--small-diffs", "--drafter", "nothing")
+    (place / "edits.jsonl").write_text(json.dumps(record("one", "x.py", "a\n", new)) + "\n")
+    done = run_bench(replay.main, *options(place), "--small-diffs", "--drafter", "nothing")
     assert done.code != 0 and done.out == ""
     assert "nothing is left to replay" in done.err.splitlines()[-1]
 
 
 def test_weights_that_are_none_are_refused_in_one_line(tmp_path: Path, run_bench: RunBench) -> None:
-    workspace_path = make_place(tmp_path)
-    done = run_bench(
-        replay.main, *options(workspace_path), "--weights", str(workspace_path / "edits.jsonl")
-    )
+    place = make_place(tmp_path)
+    done = run_bench(replay.main, *options(place), "--weights", str(place / "edits.jsonl"))
     assert done.code != 0 and "Traceback" not in done.err
     assert "cannot read weights" in done.err.splitlines()[-1]

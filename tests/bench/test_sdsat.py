@@ -134,11 +134,13 @@ def test_middles_are_asked_with_what_follows(tmp_path: Path) -> None:
     path = tmp_path / "middles.jsonl"
     path.write_text('{"name": "a", "prompt": "x = ", "suffix": "\\ny"}\n', "utf-8")
     (one,) = questions.infilling(path)
-    request = one.asked((), 5)
+    request = one.request_after((), 5)
     assert (request.kind, request.text, request.suffix, request.max_tokens) == (
         "complete", "x = ", "\ny", 5
     )  # fmt: skip
-    assert not request.suffix_first and questions.suffix_first(one).asked((), 5).suffix_first
+    assert (
+        not request.suffix_first and questions.suffix_first(one).request_after((), 5).suffix_first
+    )
 
 
 def test_middles_are_cut_from_local_sources(tmp_path: Path) -> None:
@@ -161,5 +163,5 @@ def test_middles_are_cut_from_local_sources(tmp_path: Path) -> None:
         whole = one.request.text + line.strip() + one.request.suffix
         assert whole in "".join(lines[name]) and whole.count("\n") == min(len(lines[name]), 80)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty: no \*\.py file that is long enough in it"):
+    with pytest.raises(ValueError, match=r"empty: no \*\.py file in it is long enough"):
         questions.infilling(tmp_path / "empty")

@@ -200,7 +200,7 @@ def test_a_changed_text_ends_with_exit_code_1(
     (found,) = record["different"]
     assert (found["method"], found["question_id"]) == ("sam", 321)
     target = load(model, threads=1)
-    prompt = prompt_of(questions.Question(321, "qa", ("self.x, self.y?",)).asked((), 1),
+    prompt = prompt_of(questions.Question(321, "qa", ("self.x, self.y?",)).request_after((), 1),
                        Tokenizer(model)).ids  # fmt: skip
     assert found["gap"] == pytest.approx(lead(target, [*prompt, *ids[:same]]), rel=1e-4)
     equal = {one["method"]: one["equal"] for one in record["results"] if one["category"] == "qa"}

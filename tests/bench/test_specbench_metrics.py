@@ -40,7 +40,7 @@ def asked(*ids: int) -> list[questions.Question]:
 
 
 def figures(lines: list[dict[str, Any]], method: str, *ids: int, **more: Any) -> dict[str, Any]:
-    rows = metrics.gathered(lines)
+    rows = metrics.group_lines(lines)
     methods = list(dict.fromkeys(line["method"] for line in lines))
     found = metrics.results(rows, methods, asked(*ids), more.get("gaps", {}), more.get("tie", 0.1))
     of = {(one["method"], one["category"]): one for one in found}
@@ -93,14 +93,14 @@ def test_what_was_not_answered_is_left_out_on_both_sides_and_named() -> None:
     found = figures(lines, "sam", 1, 2)
     assert found["questions"] == 1 and found["speedup"] == 2.0, "beside question 1 alone"
     assert figures(lines, "plain", 1, 2)["questions"] == 2
-    (named,) = metrics.errors(metrics.gathered(lines))
+    (named,) = metrics.errors(metrics.group_lines(lines))
     assert named["question_id"] == 2 and named["error"] == "the prompt is too long"
 
 
 def test_a_changed_text_is_found_and_a_near_tie_is_told_from_a_defect() -> None:
     other = answer(2, [30], [1.5], [1] * 20 + [5, 5], method="sam", turns=["texts"])
     lines = [*PLAIN, FAST[0], other]
-    (place,) = metrics.different(metrics.gathered(lines))
+    (place,) = metrics.different(metrics.group_lines(lines))
     assert place == (0, "sam", ("qa", 2))
     for gap, near in ((0.05, 1), (0.1, 0), (3.0, 0)):
         found = figures(lines, "sam", 1, 2, gaps={place: gap})
@@ -111,7 +111,7 @@ def test_a_changed_text_is_found_and_a_near_tie_is_told_from_a_defect() -> None:
 
 def test_the_second_line_of_a_question_counts() -> None:
     again = answer(1, [5], [5.0], [1] * 5)
-    rows = metrics.gathered([*PLAIN, again])
+    rows = metrics.group_lines([*PLAIN, again])
     assert rows[0, "plain"]["qa", 1] is again and len(rows[0, "plain"]) == 2
 
 
@@ -119,7 +119,7 @@ def test_auto_is_held_against_the_best_other_and_the_best_are_chosen() -> None:
     autos = [answer(n, [30], [s], [2] * 15, method="auto") for n, s in ((1, 1.0), (2, 2.0))]
     slow = [answer(n, [30], [9.0], [2] * 15, method="rest") for n in (1, 2)]
     lines = [*PLAIN, *FAST, *autos, *slow]
-    rows, names = metrics.gathered(lines), ["plain", "rest", "sam", "auto"]
+    rows, names = metrics.group_lines(lines), ["plain", "rest", "sam", "auto"]
     found = metrics.results(rows, names, asked(1, 2), {}, 0.1)
     beside = metrics.auto(rows, names, asked(1, 2), found)
     assert [one["category"] for one in beside] == ["qa", "overall"]
@@ -170,8 +170,8 @@ def test_a_sample_takes_groups_by_turns_and_the_same_questions() -> None:
 def test_a_conversation_goes_on_with_the_answers_given() -> None:
     one = questions.Question(81, "writing", ("first", "second"))
     assert one.group == "mt_bench"
-    assert one.asked((), 7).messages == ({"role": "user", "content": "first"},)
-    later = one.asked(["answer"], 7)
+    assert one.request_after((), 7).messages == ({"role": "user", "content": "first"},)
+    later = one.request_after(["answer"], 7)
     assert [m["content"] for m in later.messages] == ["first", "answer", "second"]
     assert [m["role"] for m in later.messages] == ["user", "assistant", "user"]
     assert later.max_tokens == 7
@@ -180,13 +180,13 @@ def test_a_conversation_goes_on_with_the_answers_given() -> None:
 def test_other_sets_are_asked_in_their_own_way(tmp_path: Path) -> None:
     path = write(tmp_path / "he.jsonl", [{"task_id": "HumanEval/0", "prompt": "def f():\n"}])
     (one,) = questions.human_eval(path)
-    request = one.asked((), 9)
+    request = one.request_after((), 9)
     assert (request.kind, request.text, request.max_tokens) == ("complete", "def f():\n", 9)
     assert one.category == one.group == "humaneval" and request.stop
     record = {"id": 3, "before": "x = 1\n", "after": "y = 1\n", "tests": "",
               "instruction_descriptive": "Rename x to y.", "instruction_lazy": "y"}  # fmt: skip
     (one,) = questions.can_it_edit(write(tmp_path / "ce.jsonl", [record]))
-    request = one.asked((), 9)
+    request = one.request_after((), 9)
     assert (request.kind, request.text, request.selection) == ("edit", "x = 1\n", None)
     assert request.instruction == "Rename x to y." and one.group == "canitedit"
 

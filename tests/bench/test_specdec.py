@@ -88,7 +88,7 @@ def test_what_cannot_be_compared_is_one_line(
     capsys.readouterr()  # what saving a model has drawn
     models = ["--model", str(tmp_path / "model"), "--draft-model", str(tmp_path / "model")]
     for file, more, why in (
-        ("gone.jsonl", [], "gone.jsonl: unreadable: No such file or directory: name a file"),
+        ("gone.jsonl", [], "gone.jsonl: unreadable: No such file or directory: "),
         ("ask.jsonl", ["--head", str(tmp_path / "gone")], "gone: no config.json in it: name the"),
         ("ask.jsonl", ["--draft-model", str(tmp_path / "gone")], "gone"),
     ):
