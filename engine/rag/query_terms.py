@@ -24,13 +24,13 @@ SUFFIXES = frozenset(
 COMMON_WORDS = STOP_WORDS | frozenset(
     re.findall(
         r"\w+",
-        """after again all also am because before being below best better between big both deep doing
-        down during each either else every far fast few further get good happen happened happening
-        happens having heavy here high him hot instead itself just kind know large let like long
-        many may might more most much must need needed needs neither no nor not off often old once
-        one only other out over own per please possible same since small some soon sort such tall
-        through too under until up upon use used using very want wants was way ways whether while
-        wide wish within without yes yet""",
+        """after again all also am because before being below best better between big both deep
+        doing down during each either else every far fast few further get good happen happened
+        happening happens having heavy here high him hot instead itself just kind know large let
+        like long many may might more most much must need needed needs neither no nor not off
+        often old once one only other out over own per please possible same since small some soon
+        sort such tall through too under until up upon use used using very want wants was way ways
+        whether while wide wish within without yes yet""",
     )
 )
 
@@ -39,10 +39,9 @@ def content_words(question: str) -> list[str]:
     """The words that say what a question is about, in lower case; none if it is about a document
     as a whole ("What is this file about?")."""
     words = dict.fromkeys(_split(question))
-    content = [
-        word for word in words if word not in STOP_WORDS and (len(word) > 1 or word.isdigit())
-    ]
-    return [word for word in content if word not in GENERIC_WORDS][:MAX_CONTENT_WORDS]
+    ignored = COMMON_WORDS | GENERIC_WORDS
+    content = [word for word in words if word not in ignored and (len(word) > 1 or word.isdigit())]
+    return content[:MAX_CONTENT_WORDS]
 
 
 def missing_words(wanted: Iterable[str], texts: Sequence[str]) -> list[str]:
