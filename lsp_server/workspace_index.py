@@ -94,8 +94,9 @@ class WorkspaceIndex:
             log.warning("the workspace is not indexed: %s", error)
 
     async def reindex(self) -> dict[str, int]:
-        """Scan all files again. Returns the number of files and tokens."""
+        """Index open documents and scan all files again. Returns the number of files and tokens."""
         await self.open()
+        await self._update_index()
         workspace = self.workspace
         if workspace is None:
             raise NotReady(

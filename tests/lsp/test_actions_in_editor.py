@@ -1,5 +1,5 @@
-"""Code actions and the sources of answers as an editor sees them, with chains of tokens as models:
-what they answer is known.
+"""Code actions and the sources of answers, as an editor sees them. The models are chains, in which
+each token has one successor, so every answer is known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import EOS, FENCE, chain_model
-from tests.support.lsp_editor import Editor, connected, offset, serving, started
+from tests.support.lsp_editor import Editor, connected, offset, serving
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -32,9 +32,9 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 @asynccontextmanager
-async def editor(port: int, **hello: Any) -> AsyncIterator[Editor]:
+async def editor(port: int, *roots: Path, **hello: Any) -> AsyncIterator[Editor]:
     async with connected(port) as one:
-        await one.hello(**hello)
+        await one.hello(*roots, **hello)
         await one.ready()
         yield one
 
@@ -45,7 +45,7 @@ async def actions(one: Editor, part: str, **context: Any) -> list[dict[str, Any]
     return list(await one.ask("textDocument/codeAction", params | {"context": given}))
 
 
-async def test_actions_are_listed_without_the_model_and_resolved_by_it(port: int) -> None:
+async def test_actions_are_listed_without_the_model_and_resolved_with_it(port: int) -> None:
     async with editor(port) as one:
         one.open(URI, "a = 1\nx=1\nb = 2\n")
         problem = {"range": one.span(URI, "x=1"), "message": "x is\n one"}
@@ -65,13 +65,13 @@ async def test_actions_are_listed_without_the_model_and_resolved_by_it(port: int
         one.apply(solved["edit"])
         assert one.texts[URI] == "a = 1\nx=9\nb = 2\n"
         code, _ = await one.fails("codeAction/resolve", every[3])
-        assert code == MODIFIED  # listed for the text of before
+        assert code == MODIFIED  # listed for the previous text
         code, message = await one.fails("codeAction/resolve", {"title": "t", "data": {"a": 1}})
         assert code == INVALID and message.startswith("params.data")
 
 
 async def test_a_problem_is_fixed_where_it_is(port: int) -> None:
-    """Not where the cursor is, and with what is around it."""
+    """Not where the cursor is."""
     async with editor(port) as one:
         one.open(URI, "a = 1\n\nx=1\n\nb = 2\n")
         problem = {"range": one.span(URI, "x=1"), "message": "wrong"}
@@ -80,8 +80,8 @@ async def test_a_problem_is_fixed_where_it_is(port: int) -> None:
         assert one.texts[URI] == "a = 1\n\nx=9\n\nb = 2\n"
 
 
-async def test_a_problem_of_any_other_server_comes_back_as_it_was(port: int) -> None:
-    """With all that LSP has for one."""
+async def test_a_diagnostic_is_returned_unchanged(port: int) -> None:
+    """With every field that LSP defines."""
     async with editor(port) as one:
         one.open(URI, "x=1\n")
         where = one.span(URI, "x=1")
@@ -97,7 +97,7 @@ async def test_a_problem_of_any_other_server_comes_back_as_it_was(port: int) -> 
         assert one.texts[URI] == "x=9\n"
 
 
-async def test_nothing_is_listed_where_it_is_turned_off(port: int) -> None:
+async def test_nothing_is_listed_while_turned_off(port: int) -> None:
     async with editor(port) as one:
         one.open(URI, "x=1\n")
         assert await actions(one, "x=1")
@@ -108,7 +108,7 @@ async def test_nothing_is_listed_where_it_is_turned_off(port: int) -> None:
         assert await actions(one, "x=1") == []
 
 
-async def test_a_client_that_resolves_nothing_gets_commands(port: int) -> None:
+async def test_a_client_without_resolve_support_gets_commands(port: int) -> None:
     literals = {"codeActionLiteralSupport": {"codeActionKind": {"valueSet": []}}}
     async with editor(port, textDocument={"codeAction": literals}, experimental={}) as one:
         one.open(URI, "x=1\n")
@@ -116,11 +116,11 @@ async def test_a_client_that_resolves_nothing_gets_commands(port: int) -> None:
         command = {name: action["command"][name] for name in ("command", "arguments")}
         done = await one.ask("workspace/executeCommand", command)
         assert done["applied"] and one.texts[URI] == "x=9\n"
-        assert len(await actions(one, "x=9")) == 3  # there is no box for an instruction
+        assert len(await actions(one, "x=9")) == 3  # the client has no instruction box
 
 
-async def test_a_command_of_an_action_keeps_every_definition(port: int) -> None:
-    """The model answers "x=9" to everything; who asks for an edit by hand may get it."""
+async def test_an_actions_command_keeps_every_definition(port: int) -> None:
+    """The model's answer, "x=9", drops them; an edit by instruction may do so."""
     literals = {"codeActionLiteralSupport": {"codeActionKind": {"valueSet": []}}}
     text = "def a():\n    pass\n"
     async with editor(port, textDocument={"codeAction": literals}) as one:
@@ -135,7 +135,7 @@ async def test_a_command_of_an_action_keeps_every_definition(port: int) -> None:
         assert done["applied"] and one.texts[URI] == "x=9\n"
 
 
-ANSWER = "def abov(xyz):mnq"  # no letter twice: each leads to one other
+ANSWER = "def abov(xyz):mnq"  # each character occurs once, so its successor is unique
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
 
 
@@ -143,7 +143,7 @@ TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
 async def test_another_file_is_the_source_of_what_was_copied_from_it(
     tmp_path: Path, opened: bool
 ) -> None:
-    """Through a linked folder; the source is the file, or the buffer that hides it."""
+    """Through a symlinked folder; the source is the file, or the open document in its place."""
     model = chain_model(tmp_path / "model", ANSWER, EOS)
     (model / "chat_template.jinja").write_text(TEMPLATE)
     real, root = tmp_path / "real", tmp_path / "root"
@@ -151,15 +151,19 @@ async def test_another_file_is_the_source_of_what_was_copied_from_it(
     root.symlink_to(real)
     text = f"# first 😋\n{ANSWER}\nlast\n"
     (real / "other.py").write_text("nothing\n" if opened else text, "utf-8")
-    async with started(tmp_path, "--model", str(model)) as one:
-        await one.hello(root)
+    with serving(tmp_path, str(model)) as port:
+        await _ask_about_the_copy(port, root, real, text, opened)
+
+
+async def _ask_about_the_copy(port: int, root: Path, real: Path, text: str, opened: bool) -> None:
+    async with editor(port, root) as one:
         other = (root / "other.py").as_uri()
         if opened:
             one.open(other, text)
         uri = one.open((root / "app.py").as_uri(), "a = 1\n")
         tokens = {"workDoneToken": "w", "partialResultToken": "p"}
         asked = {"textDocument": one.doc(uri), "question": "why?"} | tokens
-        await one.ready()
+        await one.ready()  # and the documents are indexed
         answer = await one.ask("draftline/ask", asked)
         assert answer["answer"] == one.partial["p"] == ANSWER
         assert one.progress["w"][0]["kind"] == "begin" and one.progress["w"][-1]["kind"] == "end"
@@ -167,4 +171,4 @@ async def test_another_file_is_the_source_of_what_was_copied_from_it(
         assert source["uri"] == (other if opened else (real / "other.py").as_uri())
         ends = (offset(text, source["range"][end], one.encoding) for end in ("start", "end"))
         assert text[slice(*ends)] == source["text"] and source["text"] in ANSWER
-        assert len(source["text"]) >= len(ANSWER) - 3  # all but what the model began with
+        assert len(source["text"]) >= len(ANSWER) - 3  # all but the model's first characters

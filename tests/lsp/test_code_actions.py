@@ -1,4 +1,5 @@
-"""Code actions: which lines an action without a selection is about, and what it must not lose."""
+"""Code actions: the lines that an action without a selection applies to, and definitions that an
+answer has dropped."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ const five = () => {
 
 
 def lines(source: str, text: str) -> str:
-    """The block around the first place of `text`."""
+    """The block around the first occurrence of `text`."""
     start, stop = block_around(Text.of(source), source.index(text))
     assert start == 0 or source[start - 1] in "\r\n"
     return source[start:stop]
@@ -73,7 +74,7 @@ def lines(source: str, text: str) -> str:
         (BRACES, "six()", "const five", "};"),
     ],
 )
-def test_the_block_around_a_place(source: str, at: str, first: str, last: str) -> None:
+def test_the_block_around_an_offset(source: str, at: str, first: str, last: str) -> None:
     found = lines(source, at)
     assert found.startswith(first) and found.endswith(last), found
 
@@ -86,7 +87,7 @@ def test_the_block_around_a_place(source: str, at: str, first: str, last: str) -
     st.sampled_from(["\n", "\r\n", "\r"]),
     st.data(),
 )
-def test_a_block_is_whole_lines_around_the_place(
+def test_a_block_is_whole_lines_around_the_offset(
     parts: list[str], end: str, data: st.DataObject
 ) -> None:
     text = Text.of(end.join(parts))

@@ -1,5 +1,6 @@
-"""Completions and the index as an editor sees them: a real server in a process, whose model is a
-chain of tokens and writes the same on every empty line.
+"""Completions and the index, as an editor sees them.
+
+The model is a chain, in which each token has one successor: it writes the same on every empty line.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Any
 import pytest
 
 from tests.support.command import EOS, chain_model
-from tests.support.lsp_editor import PATIENCE, Editor, connected, serving
+from tests.support.lsp_editor import TIMEOUT_S, Editor, connected, serving
 
 pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning"),
 ]
 URI = "file:///project/app.py"
-WRITTEN = "xyz=1,abc de"  # no letter twice: each leads to one other
-Open = Any  # (*roots, **hello) -> a connected editor whose server is ready
+WRITTEN = "xyz=1,abc de"  # each character occurs once, so its successor is unique
+Open = Any  # (*roots, **initialize) -> a connected editor whose server is ready
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ async def figures(one: Editor) -> tuple[dict[str, float], dict[str, int]]:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
 async def test_both_requests_offer_the_same_text_at_the_cursor(editor: Open, encoding: str) -> None:
-    """Accepted by the client, behind emoji and on a last line without an end."""
+    """Also after emoji and on a last line without a line end."""
     async with editor(encoding=encoding) as one:
         for text, place in (("a = 1\n", 6), ("😋 = 1\n\n# é\n", 6), ("# 😋😋 x", 6)):
             uri = one.open(f"untitled:{len(text)}", text)
@@ -94,7 +95,7 @@ async def test_both_requests_offer_the_same_text_at_the_cursor(editor: Open, enc
 
 
 async def test_a_listed_item_passes_the_editors_filter(editor: Open) -> None:
-    """It replaces the word at the cursor and starts with it."""
+    """Its text replaces the word at the cursor and starts with it."""
     async with editor() as one:
         uri = one.open("untitled:1", "new_x")
         (item,) = await listed(one, uri, 5)
@@ -103,7 +104,7 @@ async def test_a_listed_item_passes_the_editors_filter(editor: Open) -> None:
         assert item["textEdit"]["newText"] == "new_" + WRITTEN
 
 
-async def test_typing_into_a_completion_keeps_it_and_asks_no_model(editor: Open) -> None:
+async def test_typing_into_a_completion_keeps_it_without_asking_the_model(editor: Open) -> None:
     async with editor() as one:
         uri = one.open(URI, "a = 1\n\nb = 2\n")
         (item,) = await inline(one, uri, 6)
@@ -124,8 +125,8 @@ async def test_typing_into_a_completion_keeps_it_and_asks_no_model(editor: Open)
         assert (await figures(one))[0] != before
 
 
-async def test_typing_what_the_model_is_writing_keeps_it_at_work(editor: Open) -> None:
-    """As an editor does, sooner than the model can write: change, ask anew, cancel the old."""
+async def test_typing_what_the_model_is_writing_keeps_it_running(editor: Open) -> None:
+    """Like an editor, faster than the model: change, new request, cancellation of the old one."""
     async with editor() as one:
         uri = one.open(URI, "a = 1\n\nb = 2\n")
         asked = []
@@ -137,7 +138,7 @@ async def test_typing_what_the_model_is_writing_keeps_it_at_work(editor: Open) -
             asked.append(one.begin("textDocument/inlineCompletion", where | kind, id=70 + typed))
             if typed:
                 one.tell("$/cancelRequest", {"id": 70 + typed - 1})
-            await one.command("status")  # the request was taken up
+            await one.command("status")  # the requests have been received
         (item,) = (await asked[-1]).items
         await asyncio.wait(asked)
         assert item.insert_text == WRITTEN[4:]
@@ -158,7 +159,7 @@ async def test_typing_something_else_stops_the_model(editor: Open) -> None:
         assert not second or not second[0]["insertText"].startswith(WRITTEN)
 
 
-async def test_several_candidates_by_hand_the_first_as_ever(editor: Open) -> None:
+async def test_explicit_invocation_adds_sampled_candidates(editor: Open) -> None:
     async with editor() as one:
         uri = one.open(URI, "a = 1\n\nb = 2\n")
         (first,) = await inline(one, uri, 6)
@@ -166,12 +167,12 @@ async def test_several_candidates_by_hand_the_first_as_ever(editor: Open) -> Non
         items = await inline(one, uri, 6, by_hand=True)
         texts = [item["insertText"] for item in items]
         assert texts[0] == first["insertText"] and 1 <= len(texts) == len(set(texts)) <= 3
-        assert (await figures(one))[0]["passes"] > passes  # the others are drawn
+        assert (await figures(one))[0]["passes"] > passes  # the others are sampled
         ids = [item["command"]["arguments"][0] for item in items]
         assert len(set(ids)) == len(ids)
 
 
-async def test_what_becomes_of_completions_is_counted_once(editor: Open) -> None:
+async def test_what_becomes_of_completions_is_counted(editor: Open) -> None:
     async with editor() as one:
         uri = one.open(URI, "a = 1\n\nb = 2\n")
         (item,) = await inline(one, uri, 6)
@@ -192,7 +193,7 @@ async def test_what_becomes_of_completions_is_counted_once(editor: Open) -> None
         assert (await figures(one))[1] == counts
 
 
-# -- nothing, and why --------------------------------------------------------------------------
+# -- no offer, and why -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,7 @@ async def test_what_becomes_of_completions_is_counted_once(editor: Open) -> None
         ({"languages": ["rust", "go"]}, "draftline.languages"),
     ],
 )
-async def test_settings_that_turn_it_off_somewhere(
+async def test_settings_disable_completion_for_some_documents(
     editor: Open, settings: dict[str, Any], reason: str
 ) -> None:
     async with editor(settings=settings) as one:
@@ -220,7 +221,7 @@ async def test_settings_that_turn_it_off_somewhere(
         assert await inline(one, URI, 2)
 
 
-async def test_turned_off_nothing_is_offered_until_turned_on(editor: Open) -> None:
+async def test_nothing_is_offered_while_turned_off(editor: Open) -> None:
     async with editor() as one:
         one.open(URI, "a\n")
         assert await one.command("toggle") == {"enabled": False}
@@ -241,7 +242,7 @@ async def test_every_empty_answer_has_its_reason(editor: Open) -> None:
         before = (await figures(one))[0]
         one.configure(maxTimeMs=50)
         one.open(URI, f"\n{WRITTEN}\n")
-        assert await inline(one, uri, 0) == []  # it stands there already, or no time to read
+        assert await inline(one, uri, 0) == []  # a repetition, or too little time for a prompt
         assert await why(one) and "offered" not in await why(one)
         empty = one.open("untitled:1", "")
         assert await inline(one, empty, 0) == [] and await why(one)
@@ -267,14 +268,14 @@ async def indexed(one: Editor) -> tuple[int, int]:
 
 
 async def holds(one: Editor, files: int, tokens: int) -> None:
-    """Wait until the index does."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait until the index has so many files and tokens."""
+    deadline = time.monotonic() + TIMEOUT_S
     while await indexed(one) != (files, tokens):
         assert time.monotonic() < deadline, await indexed(one)
         await asyncio.sleep(0.05)
 
 
-async def test_folders_come_and_go(editor: Open, tmp_path: Path) -> None:
+async def test_workspace_folders_are_added_and_removed(editor: Open, tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / name).mkdir()
         (tmp_path / name / "one.py").write_text(f"{name} = 1\n")
@@ -290,13 +291,16 @@ async def test_folders_come_and_go(editor: Open, tmp_path: Path) -> None:
             assert (await one.command("reindex"))["files"] == files == (await indexed(one))[0]
 
 
-async def test_files_that_changed_and_buffers_that_hide_them(editor: Open, tmp_path: Path) -> None:
+async def test_changed_files_are_indexed_unless_they_are_open(
+    editor: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsp_server.workspace_index.INDEX_DEBOUNCE_S", 0.0)
     root = tmp_path / "root"
     root.mkdir()
     file = root / "one.py"
     file.write_text("a\n")
     async with editor(root) as one:
-        await holds(one, 1, 2)  # each letter is a token
+        await holds(one, 1, 2)  # each character is a token
         (root / "two.py").write_text("bb\n")
         changes = [{"uri": (root / "two.py").as_uri(), "type": 1}]
         one.tell("workspace/didChangeWatchedFiles", {"changes": changes})
@@ -305,7 +309,7 @@ async def test_files_that_changed_and_buffers_that_hide_them(editor: Open, tmp_p
         await holds(one, 2, 8)
         one.type(uri, 0, "a")
         await holds(one, 2, 9)
-        file.write_text("aa\n")  # hidden by the buffer
+        file.write_text("aa\n")  # the open document is indexed instead
         one.tell("workspace/didChangeWatchedFiles", {"changes": [{"uri": uri, "type": 2}]})
         assert await one.command("reindex") == {"files": 2, "tokens": 9}
         one.close(uri)
@@ -316,7 +320,7 @@ async def test_files_that_changed_and_buffers_that_hide_them(editor: Open, tmp_p
         await holds(one, 1, 3)
 
 
-async def test_what_git_ignores_counts_where_it_is_wanted(editor: Open, tmp_path: Path) -> None:
+async def test_gitignore_can_be_disregarded(editor: Open, tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".gitignore").write_text("made.py\n")
     (tmp_path / "made.py").write_text("a\n")
@@ -326,8 +330,8 @@ async def test_what_git_ignores_counts_where_it_is_wanted(editor: Open, tmp_path
         assert (await one.command("reindex"))["files"] == files + 1
 
 
-async def test_a_place_behind_the_text_is_its_end(editor: Open) -> None:
-    """An item says where it really is inserted."""
+async def test_a_position_past_the_end_means_the_end(editor: Open) -> None:
+    """Items name the position where they are inserted."""
     async with editor() as one:
         one.open(URI, "a\n")
         where = {"textDocument": {"uri": URI}, "position": {"line": 9, "character": 9}}

@@ -1,5 +1,5 @@
-"""The default model as an editor sees it: an edit, a rename half done, a gap filled from another
-file, and the law.
+"""The default model, as an editor sees it: edits with and without speculation, a next edit after a
+rename, and a completion from another file.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def inline(one: Editor, uri: str, place: str) -> list[dict[str, Any]]:
     return list(answer["items"])
 
 
-async def test_an_edit_is_drafted_from_the_text_and_the_same_without(port: int) -> None:
+async def test_an_edit_is_drafted_from_the_text_and_the_same_without_speculation(port: int) -> None:
     answers = []
     for speculation in (True, False):
         async with editor(port, settings=SLOW | {"speculation": speculation}) as one:
@@ -87,7 +87,7 @@ async def test_an_edit_is_drafted_from_the_text_and_the_same_without(port: int) 
     assert answers[0] == answers[1]
 
 
-async def test_a_second_edit_of_a_file_reads_only_what_is_new(port: int) -> None:
+async def test_a_second_edit_of_a_file_reuses_the_kv_cache(port: int) -> None:
     async with editor(port) as one:
         one.open(URI, TEXT)
         params = {"textDocument": one.doc(URI), "range": one.span(URI, HEAD)}
@@ -98,8 +98,8 @@ async def test_a_second_edit_of_a_file_reads_only_what_is_new(port: int) -> None
 
 
 @pytest.mark.parametrize("name", ["Visual Studio Code", "Neovim"])
-async def test_a_rename_half_done_is_the_next_edit(port: int, name: str) -> None:
-    """Asked for by its own request, and as an inline completion where nothing else shows it."""
+async def test_an_unfinished_rename_is_the_next_edit(port: int, name: str) -> None:
+    """By its own request, or as an inline completion for clients without it."""
     neovim = name == "Neovim"
     more = {"experimental": {}} if neovim else {}
     async with editor(port, name=name, encoding="utf-8" if neovim else "utf-16", **more) as one:
@@ -121,7 +121,7 @@ async def test_a_rename_half_done_is_the_next_edit(port: int, name: str) -> None
         assert one.texts[URI].replace("amount", "result") == TEXT.replace("amount", "result")
 
 
-async def test_a_gap_is_filled_from_another_file_and_the_rest_is_kept(
+async def test_a_completion_uses_another_file_and_is_kept_while_typed(
     port: int, tmp_path: Path
 ) -> None:
     (tmp_path / "shop.py").write_text(TEXT, "utf-8")
@@ -138,7 +138,7 @@ async def test_a_gap_is_filled_from_another_file_and_the_rest_is_kept(
         assert (await one.command("stats"))["answers"] == before
 
 
-async def test_a_diagnostic_is_fixed_by_its_own_text(port: int) -> None:
+async def test_a_diagnostic_is_fixed(port: int) -> None:
     async with editor(port) as one:
         text = TEXT.replace("return amount *", "return amout *")
         one.open(URI, text)

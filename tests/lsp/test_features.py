@@ -1,7 +1,7 @@
-"""Edits and what cancels them, as an editor sees them: a real server in a process.
+"""Edits and their cancellation, as an editor sees them.
 
-The models are chains: after each token comes one other, so that every edit is answered with a known
-text. What real models say is tested in test_lsp_real.py and test_lsp_default.py.
+The models are chains, in which each token has one successor, so every answer is known. test_real.py
+and test_default_model.py run real models.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PIECES = ["x", "=", "1", " ", "é", "e\u0301", "😋", "\n", "\r\n", "\r", "\f",
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
-    """Servers of three models: one answers "x=9", one at length, one for ever."""
+    """Servers of three models, with a short, a long and an endless answer."""
     root = tmp_path_factory.mktemp("features")
     models = {
         "short": chain_model(root / "short", "x=9", FENCE),
@@ -50,7 +50,7 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
         yield {"short": short, "slow": slow, "endless": endless}
 
 
-Open = Any  # (model, **hello) -> a connected editor whose server is ready
+Open = Any  # (model, **initialize) -> a connected editor whose server is ready
 
 
 @pytest.fixture
@@ -78,14 +78,14 @@ def long_text() -> str:
     return "".join(f"value_{number} = {number}\n" for number in range(60))
 
 
-# -- the edit ----------------------------------------------------------------------------------
+# -- edits -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
-async def test_applied_by_the_client_an_edit_gives_what_the_engine_gives(
+async def test_the_client_gets_the_engines_text_by_applying_the_edit(
     editor: Open, encoding: str
 ) -> None:
-    """Texts with everything that positions are got wrong with."""
+    """For texts with every kind of line end, combining mark and surrogate pair."""
     chance = random.Random(encoding)
     async with editor(encoding=encoding) as one:
         for number in range(15):
@@ -111,10 +111,10 @@ async def test_applied_by_the_client_an_edit_gives_what_the_engine_gives(
                 assert one.texts[uri] == wanted
                 assert (await one.ask("draftline/edit", params | {"textDocument": one.doc(uri)}))[
                     "stats"
-                ]["tokens"], "the server did not follow"
+                ]["tokens"], "the server has another text"
 
 
-async def test_an_edit_is_small_versioned_confirmed_and_told_as_it_goes(editor: Open) -> None:
+async def test_an_edit_is_small_versioned_and_annotated_and_reports_progress(editor: Open) -> None:
     async with editor() as one:
         one.open(URI, "a = 1\nx=1 # 😋\nb = 2\n")
         params = asking(one, "x=1 # 😋", workDoneToken="w", partialResultToken="p")
@@ -135,7 +135,7 @@ async def test_an_edit_is_small_versioned_confirmed_and_told_as_it_goes(editor: 
         assert stats["tokens"] > 0 and stats["promptTokens"] > 0 and stats["tokensPerSecond"] > 0
 
 
-async def test_a_client_without_document_changes_gets_plain_ones(editor: Open) -> None:
+async def test_a_client_without_document_changes_gets_plain_changes(editor: Open) -> None:
     for able, key in (({}, "changes"), ({"documentChanges": True}, "documentChanges")):
         async with editor(workspace={"workspaceEdit": able}) as one:
             one.open(URI, "x=1\n")
@@ -145,7 +145,7 @@ async def test_a_client_without_document_changes_gets_plain_ones(editor: Open) -
             assert "annotationId" not in parts(answer["edit"])[URI][0]
 
 
-async def test_what_changes_nothing_is_no_edit(editor: Open) -> None:
+async def test_an_answer_that_changes_nothing_has_no_edit(editor: Open) -> None:
     async with editor() as one:
         one.open(URI, "x=9\n")
         assert (await one.ask("draftline/edit", asking(one)))["edit"] is None
@@ -166,11 +166,13 @@ async def test_the_command_applies_its_edit(editor: Open) -> None:
         one.open(URI, "x=1\n")
         done = await one.command("edit", asking(one))
         assert done["applied"] and one.texts[URI] == "x=9\n" and one.applied == [done["edit"]]
-        assert (await one.ask("draftline/edit", asking(one)))["edit"] is None  # it followed
+        assert (await one.ask("draftline/edit", asking(one)))[
+            "edit"
+        ] is None  # the server has the new text
 
 
 @pytest.mark.parametrize("takes", [False, None])
-async def test_an_edit_that_the_client_does_not_apply_is_not_lost(
+async def test_an_edit_that_the_client_does_not_apply_is_in_the_answer(
     editor: Open, takes: bool | None
 ) -> None:
     async with editor() as one:
@@ -180,7 +182,7 @@ async def test_an_edit_that_the_client_does_not_apply_is_not_lost(
         assert not done["applied"] and parts(done["edit"])[URI][0]["newText"] == "9"
 
 
-async def test_speculation_changes_no_edit(editor: Open) -> None:
+async def test_speculation_does_not_change_an_edit(editor: Open) -> None:
     answers = []
     for speculation in (True, False):
         async with editor("slow", settings={"speculation": speculation}) as one:
@@ -191,11 +193,11 @@ async def test_speculation_changes_no_edit(editor: Open) -> None:
     assert answers[0] == answers[1]
 
 
-# -- the buffer moved on -----------------------------------------------------------------------
+# -- documents that change meanwhile -----------------------------------------------------------
 
 
 async def begun(one: Editor, text: str = "x=1\n") -> asyncio.Future[Any]:
-    """An edit that has begun to write."""
+    """An edit whose answer has begun to stream."""
     one.open(URI, text)
     asked = one.begin("draftline/edit", asking(one, partialResultToken="p", workDoneToken="w"), 7)
     await one.until(lambda: one.partial.get("p"))
@@ -212,7 +214,9 @@ async def test_an_edit_of_another_version_is_refused(editor: Open) -> None:
             assert code == MODIFIED and message.startswith("app.py: the text changed")
 
 
-async def test_an_edit_is_refused_when_its_text_changed_or_closed_meanwhile(editor: Open) -> None:
+async def test_an_edit_is_refused_if_its_document_was_changed_or_closed_meanwhile(
+    editor: Open,
+) -> None:
     async with editor("slow", settings={"speculation": False}) as one:
         asked = await begun(one)
         one.type(URI, 0, "# ")
@@ -224,7 +228,10 @@ async def test_an_edit_is_refused_when_its_text_changed_or_closed_meanwhile(edit
         await one.idle()
 
 
-async def test_an_edit_whose_text_changed_ends_long_before_its_answer(editor: Open) -> None:
+async def test_an_edit_whose_text_changed_stops_before_its_answer_is_complete(
+    editor: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsp_server.session.UNDO_GRACE_S", 0.0)
     async with editor("endless", settings={"speculation": False}) as one:
         asked = await begun(one, long_text())
         one.type(URI, 0, "# ")
@@ -235,12 +242,12 @@ async def test_an_edit_whose_text_changed_ends_long_before_its_answer(editor: Op
         assert one.progress["w"][-1]["kind"] == "end"
 
 
-async def test_what_was_typed_and_undone_refuses_nothing(editor: Open) -> None:
+async def test_an_edit_survives_a_change_that_is_undone(editor: Open) -> None:
     async with editor("slow", settings={"speculation": False}) as one:
         asked = await begun(one)
         one.type(URI, 0, "#")
         one.type(URI, 0, "", "#")
-        one.apply(one.json(await asked)["edit"])  # it names the version that is open now
+        one.apply(one.json(await asked)["edit"])  # it names the current version
         assert one.texts[URI] == f"{SLOW}\n"
 
 
@@ -263,7 +270,7 @@ async def test_an_edit_is_cancelled(editor: Open, how: str) -> None:
         code, message = await refused(asked)
         assert code == CANCELLED and message
         if newer is not None:
-            one.tell("$/cancelRequest", {"id": 8})  # of nothing
+            one.tell("$/cancelRequest", {"id": 8})  # no such request
             assert await one.command("cancel") == {"cancelled": 1}
             assert (await refused(newer))[0] == CANCELLED
         await one.idle()
@@ -288,7 +295,7 @@ async def test_the_command_is_cancelled_with_its_request(editor: Open) -> None:
         assert one.applied == []
 
 
-async def test_busy_is_told_and_ready_again(editor: Open) -> None:
+async def test_the_status_is_busy_during_a_request(editor: Open) -> None:
     async with editor() as one:
         one.open(URI, "x=1\n")
         one.states.clear()
@@ -319,7 +326,7 @@ BAD: list[tuple[str, dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize(("method", "wrong", "code", "message"), BAD)
-async def test_bad_input_is_one_error_and_changes_nothing(
+async def test_bad_input_gets_one_error_and_changes_nothing(
     editor: Open, method: str, wrong: dict[str, Any], code: int, message: str
 ) -> None:
     async with editor() as one:

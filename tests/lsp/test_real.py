@@ -1,4 +1,5 @@
-"""Answers of a small real model as an editor sees them: the law, questions and their sources."""
+"""Answers of a small real model, as an editor sees them: speculation does not change them, and
+questions name their sources."""
 
 from __future__ import annotations
 
@@ -42,14 +43,14 @@ async def editor(port: int, *roots: Path, **hello: Any) -> AsyncIterator[Editor]
 
 
 def quoted(one: Editor, source: dict[str, Any], text: str) -> str:
-    """What a source's range holds."""
+    """The text in a source's range."""
     ends = (offset(text, source["range"][end], one.encoding) for end in ("start", "end"))
     return text[slice(*ends)]
 
 
 @pytest.mark.full
-async def test_speculation_changes_no_answer(port: int) -> None:
-    """Edit, question and completion: the same with it and without it."""
+async def test_speculation_does_not_change_an_answer(port: int) -> None:
+    """To an edit, a question or a completion."""
     found = []
     for speculation in (True, False):
         quick = {"speculation": speculation, "maxTimeMs": 60_000, "maxTokens": 24}
@@ -83,11 +84,14 @@ async def test_speculation_changes_no_answer(port: int) -> None:
     ("newline", "encoding"),
     [pytest.param("\n", "utf-8", marks=pytest.mark.full), ("\r\n", "utf-16")],
 )
-async def test_sources_hold_what_was_quoted(port: int, newline: str, encoding: str) -> None:
+async def test_sources_hold_the_quoted_text(
+    port: int, newline: str, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsp_server.explain.MAX_ANSWER_TOKENS", 96)
     async with editor(port, encoding=encoding) as one:
         text = ("# 😋\n" + TEXT).replace("\n", newline)
         uri = one.open("untitled:sample.py", text)
-        part = text[: text.index(newline, 400)]
+        part = text[: text.index(newline, 250)]
         params = {"textDocument": one.doc(uri), "range": one.span(uri, part)}
         asked = params | {"question": QUOTE, "partialResultToken": "q", "workDoneToken": "w"}
         answer = await one.ask("draftline/ask", asked)

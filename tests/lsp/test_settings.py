@@ -1,4 +1,4 @@
-"""Settings: one warning a wrong key, which names it and the remedy; nothing else is lost."""
+"""Settings: each invalid key or value gets one warning with the remedy; the others apply."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WRONG: dict[str, list[Any]] = {
 }
 
 
-def test_every_setting_is_tried_here() -> None:
+def test_every_setting_is_covered_here() -> None:
     assert {*GOOD} == {*WRONG} == {*CHECKS} == {field.name for field in fields(Settings)}
 
 
@@ -68,7 +68,7 @@ def test_deep_values_do_not_raise() -> None:
 
 
 @given(st.fixed_dictionaries({}, optional=GOOD), st.booleans())
-def test_good_values_are_taken_over_the_others_stay(values: dict[str, Any], inner: bool) -> None:
+def test_valid_values_are_applied_and_others_stay(values: dict[str, Any], inner: bool) -> None:
     base = Settings(maxTokens=7, languages=("go",))
     settings, warnings = parse({SECTION: values} if inner else values, base)
     assert warnings == []
@@ -79,7 +79,7 @@ def test_good_values_are_taken_over_the_others_stay(values: dict[str, Any], inne
 @pytest.mark.parametrize(
     ("key", "value"), [(key, value) for key, values in WRONG.items() for value in values]
 )
-def test_a_wrong_value_changes_nothing_and_is_named(key: str, value: Any) -> None:
+def test_an_invalid_value_is_ignored_and_named(key: str, value: Any) -> None:
     other = "debounceMs" if key != "debounceMs" else "context"
     settings, warnings = parse({key: value, other: 99})
     assert settings == replace(Settings(), **{other: 99})
@@ -87,7 +87,7 @@ def test_a_wrong_value_changes_nothing_and_is_named(key: str, value: Any) -> Non
     assert warning.startswith(f"{SECTION}.{key}: ") and "it must be " in warning
 
 
-def test_unknown_keys_name_the_remedy() -> None:
+def test_unknown_keys_are_reported_with_a_suggestion() -> None:
     assert parse({"maxToken": 5})[1] == [
         "draftline.maxToken: no such setting; did you mean maxTokens?"
     ]
@@ -96,11 +96,11 @@ def test_unknown_keys_name_the_remedy() -> None:
     assert parse([])[1] == ["draftline: must be an object of settings"]
     assert parse(None) == (Settings(), [])
     assert parse({"model": None}) == (Settings(), [])  # not set
-    assert parse({"maxTokens": 32.0})[0].maxTokens == 32  # as Lua writes it
+    assert parse({"maxTokens": 32.0})[0].maxTokens == 32  # Lua's JSON encoder writes floats
     assert type(parse({"maxTokens": 32.0})[0].maxTokens) is int
 
 
-def test_where_nothing_is_offered() -> None:
+def test_where_completion_is_disabled() -> None:
     settings = Settings(languages=("python",), disabledGlobs=("*.min.js", "vendor/*", "secret?.py"))
     assert settings.disabled_reason("python", "/a/b.py") is None
     assert settings.disabled_reason("python", None) is None
