@@ -9,12 +9,12 @@
 namespace draftline::drafting {
 
 DRAFTLINE_WIDE void near_places(const Text& text, int32_t token, int32_t first, int32_t last,
-                 NearPlaces& found) {
+                                NearPlaces& found) {
   int count = 0;
   const int32_t* t = text.data();
   int32_t i = std::max(first, 1) - 1;
   const int32_t stop = std::min(last, text.size());  // q = i + 1 <= last
-  for (; i + 16 <= stop; i += 16) {  // few are equal: sixteen are compared at once
+  for (; i + 16 <= stop; i += 16) {                  // few are equal: sixteen are compared at once
     int any = 0;
     for (int k = 0; k < 16; ++k) any |= t[i + k] == token;
     if (any)
@@ -30,7 +30,8 @@ DRAFTLINE_WIDE void near_places(const Text& text, int32_t token, int32_t first, 
 
 void Rules::clear() { rules_.clear(); }
 
-void Rules::learn(const int32_t* old_tokens, int old_size, const int32_t* new_tokens, int new_size) {
+void Rules::learn(const int32_t* old_tokens, int old_size, const int32_t* new_tokens,
+                  int new_size) {
   if (old_size < 1 || old_size > kOld || new_size < 0 || new_size > kNew) return;
   for (Rule& rule : rules_) {
     if (int(rule.old_tokens.size()) != old_size ||
@@ -43,7 +44,8 @@ void Rules::learn(const int32_t* old_tokens, int old_size, const int32_t* new_to
     return;
   }
   if (rules_.size() < 256)
-    rules_.push_back({{old_tokens, old_tokens + old_size}, {new_tokens, new_tokens + new_size}, 0, 0});
+    rules_.push_back(
+        {{old_tokens, old_tokens + old_size}, {new_tokens, new_tokens + new_size}, 0, 0});
 }
 
 int Rules::at(const Text& text, int32_t pointer) const {

@@ -10,16 +10,16 @@ namespace {
 constexpr int kChildren = 12;  // tokens a node may have
 constexpr int32_t kTail = 128;
 // A node is drafted where its path probability is at least
-//   kCaution x its share of a plain step's time x sqrt(expected tokens a plain step's time, so far),
-// and kLeast. The plain marginal rule (no root, no factor) drafts too much: what follows a step that
-// went wrong is worth more than one more node.
+//   kCaution x its share of a plain step's time x sqrt(expected tokens a plain step's time, so
+//   far),
+// and kLeast. The plain marginal rule (no root, no factor) drafts too much: what follows a step
+// that went wrong is worth more than one more node.
 constexpr double kCaution = 2.2, kMost = 0.9;
 constexpr float kLeast = 1e-4f;
 constexpr int kAhead = 8;  // nodes over which steps in the costs are smoothed
 constexpr int kSure = 12;  // agreeing tokens inside a copy after which little else is looked at
 
 bool sure(const Alignment& at) { return at.gap == 0 && at.run >= kSure; }
-
 
 struct Open {
   float reach;
@@ -49,7 +49,8 @@ double least_worth(const double* costs, int index, int room, double expected) {
 // The one that agrees longest; the expected text where it is as good.
 Source source_of(const Evidence& e) {
   if (e.rule) return kSubstitution;
-  const int expected = std::max(e.near_m, e.far_m), best = std::max({expected, int(e.out_m), int(e.files_m)});
+  const int expected = std::max(e.near_m, e.far_m),
+            best = std::max({expected, int(e.out_m), int(e.files_m)});
   if (best == 0 && !e.zero) {
     if (e.recycled) return kRecycling;
     return e.ngram_order ? kNgram : e.around ? kPrediction : kOutput;
@@ -74,10 +75,11 @@ void Drafter::begin(const int32_t* expected, int64_t size, int32_t start, const 
   evaluated_ = 0;
 }
 
-View Drafter::view(const Alignment& at, const int32_t* shapes_end, const int32_t* tail_end, int32_t tail_size,
-                   int32_t files_node, int32_t drafted) const {
-  return {&expected_, &output_, &files_,   ngram_,    &rules_, vocabulary_, recycling_,
-          shapes_end, tail_end,   std::min(tail_size, kTail), at, files_node, drafted, without_};
+View Drafter::view(const Alignment& at, const int32_t* shapes_end, const int32_t* tail_end,
+                   int32_t tail_size, int32_t files_node, int32_t drafted) const {
+  return {&expected_,  &output_,   &files_,    ngram_,   &rules_,
+          vocabulary_, recycling_, shapes_end, tail_end, std::min(tail_size, kTail),
+          at,          files_node, drafted,    without_};
 }
 
 const Tree& Drafter::propose(int room, const double* costs) {
@@ -91,7 +93,8 @@ const Tree& Drafter::propose(int room, const double* costs) {
   if (room <= 0) return tree_;
   const size_t committed = size_t(std::min(output_.size(), kTail));
   path_.assign(output_.data() + output_.size() - committed, output_.data() + output_.size());
-  path_shapes_.assign(output_.shapes() + output_.size() - committed, output_.shapes() + output_.size());
+  path_shapes_.assign(output_.shapes() + output_.size() - committed,
+                      output_.shapes() + output_.size());
   static thread_local std::vector<Open> heap;
   heap.clear();
   int32_t on_path = -1;  // the node whose tokens are on path_
@@ -100,14 +103,17 @@ const Tree& Drafter::propose(int room, const double* costs) {
                           int32_t drafted) {
     if (evaluated_ == int(evaluations_.size())) evaluations_.emplace_back();
     Scored& scored = evaluations_[size_t(evaluated_++)];
-    score(view(at, path_shapes_.data() + path_.size(), path_.data() + path_.size(), int32_t(path_.size()), files_node, drafted),
+    score(view(at, path_shapes_.data() + path_.size(), path_.data() + path_.size(),
+               int32_t(path_.size()), files_node, drafted),
           *weights_, field_, scored, drafted > 0 && sure(at));
     const int most = without_ & kSiblings ? 1 : kChildren;
     int best[kChildren], count = 0;
     for (int n = 0; n < int(scored.tokens.size()); ++n) {
-      if (!(reach * scored.probs[size_t(n)] >= least)) continue;  // of broken weights it is no number
+      if (!(reach * scored.probs[size_t(n)] >= least))
+        continue;  // of broken weights it is no number
       int at_rank = count < most ? count++ : most;
-      for (; at_rank > 0 && scored.probs[size_t(n)] > scored.probs[size_t(best[at_rank - 1])]; --at_rank)
+      for (; at_rank > 0 && scored.probs[size_t(n)] > scored.probs[size_t(best[at_rank - 1])];
+           --at_rank)
         if (at_rank < most) best[at_rank] = best[at_rank - 1];
       if (at_rank < most) best[at_rank] = n;
     }
@@ -122,11 +128,15 @@ const Tree& Drafter::propose(int room, const double* costs) {
     std::pop_heap(heap.begin(), heap.end());
     const Open open = heap.back();
     heap.pop_back();
-    const Scored& scored = evaluations_[size_t(open.parent < 0 ? 0 : nodes_[size_t(open.parent)].scored)];
+    const Scored& scored =
+        evaluations_[size_t(open.parent < 0 ? 0 : nodes_[size_t(open.parent)].scored)];
     const Evidence& e = scored.tokens[size_t(open.child)];
     const auto index = int32_t(tree_.tokens.size());
     if (open.reach < least_worth(costs, index, room, expected)) break;
-    Node node{open.reach, open.parent, {}, e.files_node >= 0 ? e.files_node : -2,
+    Node node{open.reach,
+              open.parent,
+              {},
+              e.files_node >= 0 ? e.files_node : -2,
               open.parent < 0 ? 1 : nodes_[size_t(open.parent)].depth + 1};
     const Alignment& above = open.parent < 0 ? at_ : nodes_[size_t(open.parent)].at;
     tree_.tokens.push_back(e.token);
@@ -134,8 +144,10 @@ const Tree& Drafter::propose(int room, const double* costs) {
     tree_.probs.push_back(scored.probs[size_t(open.child)]);
     const Source source = source_of(e);
     tree_.sources.push_back(source);
-    tree_.places.push_back(source == kPrediction ? e.place : source == kOutput ? e.out_place
-                           : source == kWorkspace ? e.files_node : -1);
+    tree_.places.push_back(source == kPrediction  ? e.place
+                           : source == kOutput    ? e.out_place
+                           : source == kWorkspace ? e.files_node
+                                                  : -1);
     expected += open.reach;
     // the path's tokens behind the answer, so that its end looks like any other
     const size_t known = open.parent == on_path ? size_t(node.depth) - 1 : 0;
@@ -148,11 +160,11 @@ const Tree& Drafter::propose(int room, const double* costs) {
     }
     on_path = index;
     bool jumped;
-    node.at = advance(above, expected_, rules_, path_.data() + path_.size(), int32_t(path_.size()), &jumped);
+    node.at = advance(above, expected_, rules_, path_.data() + path_.size(), int32_t(path_.size()),
+                      &jumped);
     nodes_.push_back(node);
     if (is_worth_expanding(heap, node.reach, room - int(tree_.tokens.size())) &&
-        0.95f * node.reach >= least_worth(costs, index + 1, room, expected))
-    {
+        0.95f * node.reach >= least_worth(costs, index + 1, room, expected)) {
       nodes_.back().scored = evaluated_;
       expand(index, node.reach, node.at, node.files_node, node.depth);
     }
@@ -175,10 +187,13 @@ void Drafter::step(int32_t token) {
     if (n >= 0) {
       Rule& rule = rules_[n];
       const int32_t past = at_.pointer + int32_t(rule.old_tokens.size());
-      const int32_t first = !rule.new_tokens.empty() ? rule.new_tokens[0]
-                            : past < expected_.size() ? expected_[past] : kBorder;
-      if (token == first) ++rule.hits;
-      else if (token == expected_[at_.pointer]) ++rule.misses;
+      const int32_t first = !rule.new_tokens.empty()  ? rule.new_tokens[0]
+                            : past < expected_.size() ? expected_[past]
+                                                      : kBorder;
+      if (token == first)
+        ++rule.hits;
+      else if (token == expected_[at_.pointer])
+        ++rule.misses;
     }
   }
   const Alignment before = at_;
@@ -228,7 +243,8 @@ void Drafter::commit(const int32_t* tokens, int64_t size, float learning) {
 }
 
 void FilesAt::at(int64_t i, Files& out) const {
-  static constexpr int32_t root[64] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+  static constexpr int32_t root[64] = {-1, -1, -1, -1, -1, -1, -1, -1,
+                                       -1, -1, -1, -1, -1, -1, -1, -1};
   size_t count = 0;
   double wide[16];
   while (count < size_t(width) && tokens[i * width + int64_t(count)] >= 0) {
@@ -244,11 +260,13 @@ double Drafter::fit(const int32_t* tokens, int64_t size, float learning, const F
   for (int64_t i = 0; i < size; ++i) {
     Scored& scored = evaluations_[0];
     if (files) files->at(i, files_);
-    score(view(at_, output_.shapes() + output_.size(), output_.data() + output_.size(), output_.size(), -1, 0), *weights_, field_, scored,
+    score(view(at_, output_.shapes() + output_.size(), output_.data() + output_.size(),
+               output_.size(), -1, 0),
+          *weights_, field_, scored,
           sure(at_) && (i & 1));  // both forms are learnt
     const int index = scored.find(tokens[i]);
-    bits -= std::log2(std::max(1e-9f, index < int(scored.tokens.size()) ? scored.probs[size_t(index)]
-                                                                      : scored.none));
+    bits -= std::log2(std::max(
+        1e-9f, index < int(scored.tokens.size()) ? scored.probs[size_t(index)] : scored.none));
     if (learning > 0) learn(scored, index, *weights_, learning);
     step(tokens[i]);
     files_.clear();

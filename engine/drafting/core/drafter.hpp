@@ -18,7 +18,13 @@ struct Tree {
 };
 
 enum Source : uint8_t {
-  kPrediction, kOutput, kWorkspace, kNgram, kSubstitution, kRecycling, kSources
+  kPrediction,
+  kOutput,
+  kWorkspace,
+  kNgram,
+  kSubstitution,
+  kRecycling,
+  kSources
 };
 
 // What other files say at each position of a text, for training: `width` (16 at most) tokens each.
@@ -36,7 +42,8 @@ class Drafter {
       : vocabulary_(vocabulary), ngram_(ngram), weights_(weights) {}
 
   // `expected`: the text to be repeated, `start`: where; `before`: what the answer follows.
-  void begin(const int32_t* expected, int64_t size, int32_t start, const int32_t* before, int64_t before_size);
+  void begin(const int32_t* expected, int64_t size, int32_t start, const int32_t* before,
+             int64_t before_size);
   // What other files say follows now; for the next propose only.
   Files& files() { return files_; }
   void recycle(const Recycling* table) { recycling_ = table; }
@@ -60,8 +67,8 @@ class Drafter {
     int32_t files_node, depth;
     int32_t scored = -1;  // index in evaluations_
   };
-  View view(const Alignment& at, const int32_t* shapes_end, const int32_t* tail_end, int32_t tail_size, int32_t files_node,
-            int32_t drafted) const;
+  View view(const Alignment& at, const int32_t* shapes_end, const int32_t* tail_end,
+            int32_t tail_size, int32_t files_node, int32_t drafted) const;
   void learn_rule(const Alignment& before, const Alignment& after);
   void step(int32_t token);
   void follow_far();  // take up a copy from anywhere, where no place is expected

@@ -7,15 +7,15 @@
 namespace draftline::drafting {
 namespace {
 
-constexpr int kAgree = 128;     // agreeing tokens that count
-constexpr int kNear = 12;       // near places
+constexpr int kAgree = 128;  // agreeing tokens that count
+constexpr int kNear = 12;    // near places
 constexpr int kBriefBack = 16, kBriefAhead = 48, kBriefNear = 4;
-constexpr int kLooked[] = {8, 12, 8};  // far places by order of their chain
-constexpr int kShapes = 16;     // places of the same form
+constexpr int kLooked[] = {8, 12, 8};      // far places by order of their chain
+constexpr int kShapes = 16;                // places of the same form
 constexpr int kAround = 12, kRecent = 32;  // tokens that are offered for being near
-constexpr int kRecycled = 8;    // tokens of the model's own table
-constexpr int kUnsure = 4;      // agreeing tokens below which all that is looked at
-constexpr int kLine2 = 64;      // tokens in which the next lines are looked for
+constexpr int kRecycled = 8;               // tokens of the model's own table
+constexpr int kUnsure = 4;                 // agreeing tokens below which all that is looked at
+constexpr int kLine2 = 64;                 // tokens in which the next lines are looked for
 
 struct Near {
   int32_t place;
@@ -32,7 +32,8 @@ void near(const View& v, Field& field, bool brief) {
   size_t count = 0;
   for (const int32_t q : places)
     if (q < text.size() && text[q] != kBorder)
-      found[count++] = {q, agree(text.data(), q, v.tail_end, v.tail_size, kAgree), q - v.at.pointer};
+      found[count++] = {q, agree(text.data(), q, v.tail_end, v.tail_size, kAgree),
+                        q - v.at.pointer};
   const auto better = [](const Near& a, const Near& b) {
     return a.m != b.m ? a.m > b.m : std::abs(a.j) < std::abs(b.j);
   };
@@ -212,7 +213,8 @@ void rules(const View& v, Field& field) {
   };
   if (v.at.rule >= 0) {
     const Rule& rule = (*v.rules)[v.at.rule];
-    if (v.at.stage < int(rule.new_tokens.size())) offer(v.at.rule, rule.new_tokens[size_t(v.at.stage)], 2);
+    if (v.at.stage < int(rule.new_tokens.size()))
+      offer(v.at.rule, rule.new_tokens[size_t(v.at.stage)], 2);
   } else if (v.at.gap == 0) {
     const int n = v.at.pointer < text.size() ? v.rules->at(text, v.at.pointer) : -1;
     if (n < 0) return;
@@ -243,7 +245,8 @@ void Field::clear(const Vocabulary* known) {
   vocabulary_ = known;
   tokens.clear();
   std::fill(std::begin(slots_), std::end(slots_), uint8_t(0));
-  near_m = far_m = out_m = files_m = near_count = far_count = out_count = ngram_order = shape_m = shape_count = 0;
+  near_m = far_m = out_m = files_m = near_count = far_count = out_count = ngram_order = shape_m =
+      shape_count = 0;
   recycled_share = -1;
   ruled = loose = false;
 }

@@ -33,18 +33,27 @@ DRAFTLINE_INLINE T rank(T value, Least... least) {  // how many it is above
 }
 
 template <class T>
-DRAFTLINE_INLINE T of_match(T m) { return rank(m, 0, 1, 2, 3, 4, 6, 9, 15, 31, 63); }  // 11
+DRAFTLINE_INLINE T of_match(T m) {
+  return rank(m, 0, 1, 2, 3, 4, 6, 9, 15, 31, 63);
+}  // 11
 template <class T>
-DRAFTLINE_INLINE T of_match4(T m) { return rank(m, 0, 2, 7); }
+DRAFTLINE_INLINE T of_match4(T m) {
+  return rank(m, 0, 2, 7);
+}
 template <class T>
-DRAFTLINE_INLINE T of_match6(T m) { return rank(m, 0, 1, 2, 5, 15); }
+DRAFTLINE_INLINE T of_match6(T m) {
+  return rank(m, 0, 1, 2, 5, 15);
+}
 template <class T>
-DRAFTLINE_INLINE T of_gap(T gap) { return rank(gap, 0, 1, 2, 4, 8, 16); }  // 7
+DRAFTLINE_INLINE T of_gap(T gap) {
+  return rank(gap, 0, 1, 2, 4, 8, 16);
+}                                                                                    // 7
 inline unsigned of_run(int run) { return unsigned(rank(run, 0, 1, 3, 7, 15, 31)); }  // 7
-DRAFTLINE_INLINE Lanes of_count(Lanes count) { return rank(count, 0, 1, 2, 5); }  // 5
-DRAFTLINE_INLINE Lanes of_back(Lanes back) { return rank(back, 15, 63, 511); }  // 4
-DRAFTLINE_INLINE Lanes of_jump(Lanes j, int gap) {  // 12
-  const Lanes jump = j < 0 ? int16_t(3) - above(j, -9) : int16_t(4) + rank(j, 1, 2, 4, 8, 16, 64, 128);
+DRAFTLINE_INLINE Lanes of_count(Lanes count) { return rank(count, 0, 1, 2, 5); }     // 5
+DRAFTLINE_INLINE Lanes of_back(Lanes back) { return rank(back, 15, 63, 511); }       // 4
+DRAFTLINE_INLINE Lanes of_jump(Lanes j, int gap) {                                   // 12
+  const Lanes jump =
+      j < 0 ? int16_t(3) - above(j, -9) : int16_t(4) + rank(j, 1, 2, 4, 8, 16, 64, 128);
   return j == 0 ? Lanes{} : j == int16_t(gap) ? Lanes{} + int16_t(1) : jump;
 }
 DRAFTLINE_INLINE Lanes of_share(Lanes count, int all) {  // 5: below 3, 8, 12 and 16 sixteenths

@@ -21,9 +21,9 @@ using Column = std::array<int16_t, Field::kMost>;
 
 // What was noted of each token, in the order of Field.
 struct alignas(16) Columns {
-  Column near_m, near_j, near_count, far_m, far_count, out_m, out_count, out_back, files_m, files_prob,
-      files_rank, order, share, rule, hits, misses, recycled, recycled_share, zero, kind, shape_m,
-      shape_count, around, recent, look;
+  Column near_m, near_j, near_count, far_m, far_count, out_m, out_count, out_back, files_m,
+      files_prob, files_rank, order, share, rule, hits, misses, recycled, recycled_share, zero,
+      kind, shape_m, shape_count, around, recent, look;
   std::array<uint32_t, Field::kMost> hash;
 };
 
@@ -137,7 +137,8 @@ struct Eight {
 
 // The features of the eight tokens from `n` on.
 template <size_t used>
-void features_of_eight(const Field& f, const View& v, const Columns& c, size_t n, Eight<used>& add) {
+void features_of_eight(const Field& f, const View& v, const Columns& c, size_t n,
+                       Eight<used>& add) {
   const int32_t last = v.tail_size ? v.tail_end[-1] : kBorder;
   const int far_off = std::min(v.at.gap, 0x7FFF);
   const int gap = of_gap(v.at.gap), run = int(of_run(v.at.run));
@@ -173,26 +174,30 @@ void features_of_eight(const Field& f, const View& v, const Columns& c, size_t n
   }
   if (f.near_m) {
     add.some(kNearJump, near_m, place(Of{m, 11}, Of{of_jump(near_j, far_off), 12}, Of{gap, 7}));
-    add.some(kNearLine, near_m, place(Of{line, 2}, Of{m, 11}, Of{above(near_j, -1) + above(near_j, 0), 3},
-                                      Of{of_count(near_count), 5}));
+    add.some(kNearLine, near_m,
+             place(Of{line, 2}, Of{m, 11}, Of{above(near_j, -1) + above(near_j, 0), 3},
+                   Of{of_count(near_count), 5}));
   }
-  add.all(kNearBest, place(Of{m, 11}, Of{best, 11}, Of{of_share(near_count, std::max(f.near_count, 1)), 5}));
+  add.all(kNearBest,
+          place(Of{m, 11}, Of{best, 11}, Of{of_share(near_count, std::max(f.near_count, 1)), 5}));
   add.all(kLookPair, place(Of{look, 8}, Of{last_look, 8}, Of{m6, 6}));
   add.all(kZeroGap, place(Of{kind, 8}, Of{gap, 7}, Of{m4, 4}));
   add.all(kPointerRun, place(Of{pointer, 2}, Of{run, 7}, Of{gap, 7}, Of{best6, 6}));
   if (f.far_m) {
-    add.some(kFar, far_m, place(Of{of_match(far_m), 11}, Of{of_share(far_count, f.far_count), 5},
-                   Of{m4, 4}, Of{best4, 4}));
+    add.some(kFar, far_m,
+             place(Of{of_match(far_m), 11}, Of{of_share(far_count, f.far_count), 5}, Of{m4, 4},
+                   Of{best4, 4}));
     add.all(kFarNear, place(Of{of_match6(far_m), 6}, Of{best_far6, 6}, Of{m6, 6}));
   }
   if (f.out_m) {
-    add.some(kOut, out_m, place(Of{of_match(out_m), 11}, Of{of_share(out_count, f.out_count), 5},
+    add.some(kOut, out_m,
+             place(Of{of_match(out_m), 11}, Of{of_share(out_count, f.out_count), 5},
                    Of{of_back(out_back), 4}, Of{best4, 4}));
     add.all(kOutNear, place(Of{out6, 6}, Of{best_out6, 6}, Of{m6, 6}, Of{best6, 6}));
   }
   if (f.files_m) {
-    add.some(kFiles, files_m, place(Of{of_match(files_m), 11}, Of{files_prob, 6}, Of{files_rank, 4},
-                   Of{best4, 4}));
+    add.some(kFiles, files_m,
+             place(Of{of_match(files_m), 11}, Of{files_prob, 6}, Of{files_rank, 4}, Of{best4, 4}));
     add.all(kFilesNear, place(Of{files6, 6}, Of{files_prob, 6}, Of{m6, 6}, Of{out4, 4}));
   }
   if (f.ngram_order) {
@@ -209,18 +214,20 @@ void features_of_eight(const Field& f, const View& v, const Columns& c, size_t n
   if (f.recycled_share >= 0) {
     add.all(kRecycledNear, place(Of{recycled, 9}, Of{m6, 6}, Of{out6, 6}));
     add.all(kRecycledLook, place(Of{recycled, 9}, Of{look, 8}, Of{last_look, 8}));
-    add.all(kRecycledBest, place(Of{recycled, 9}, Of{recycled_share, 6}, Of{best6, 6}, Of{best_out6, 6}));
+    add.all(kRecycledBest,
+            place(Of{recycled, 9}, Of{recycled_share, 6}, Of{best6, 6}, Of{best_out6, 6}));
   }
   if (f.shape_count) {
     add.all(kShape, place(Of{of_match6(shape_m), 6}, Of{of_share(shape_count, f.shape_count), 5},
-                   Of{m6, 6}, Of{out4, 4}));
+                          Of{m6, 6}, Of{out4, 4}));
     add.all(kShapeLook, place(Of{of_match6(shape_m), 6}, Of{look, 8}, Of{last_look, 8}));
   }
   if (f.loose) {
     const Lanes loose = around | recent;
     add.some(kLoose, loose, place(Of{of_gap(around), 7}, Of{of_gap(recent), 7}, Of{best6, 6}));
-    add.some(kLooseLook, loose, place(Of{above(around, 0) + above(recent, 0) * int16_t(2), 4},
-                   Of{look, 8}, Of{last_look, 8}));
+    add.some(kLooseLook, loose,
+             place(Of{above(around, 0) + above(recent, 0) * int16_t(2), 4}, Of{look, 8},
+                   Of{last_look, 8}));
   }
   add.by_hash(kHashNear, near_hash);
   add.by_hash(kHashPair, pair_hash);
@@ -246,7 +253,8 @@ float add_none(const Field& f, const View& v, bool brief, const float* weights, 
   const unsigned rule = brief ? 2 : v.at.rule >= 0, many = unsigned(f.tokens.size()) / 8;
   add(kNoneGap, {{best, 11}, {gap, 7}, {run, 7}});
   add(kNoneLook, {{v.vocabulary->look(last), 8}, {best, 11}, {std::min(gap, 3u), 4}});
-  add(kNoneBest, {{best6, 6}, {out6, 6}, {unsigned(of_match6(f.files_m)), 6}, {unsigned(f.ngram_order), 4}});
+  add(kNoneBest,
+      {{best6, 6}, {out6, 6}, {unsigned(of_match6(f.files_m)), 6}, {unsigned(f.ngram_order), 4}});
   add(kNoneOut, {{unsigned(of_match(f.out_m)), 11}, {unsigned(of_match6(f.far_m)), 6}, {rule, 3}});
   add(kNoneSeen, {{std::min(many, 5u), 6}, {gap, 7}, {unsigned(of_match6(f.shape_m)), 6}});
   if (f.recycled_share >= 0)
@@ -260,7 +268,8 @@ float add_none(const Field& f, const View& v, bool brief, const float* weights, 
 size_t weight_count() { return kStarts[kNames]; }
 
 std::vector<std::pair<uint32_t, uint32_t>> recycling_weights() {
-  return {{kStarts[kRecycledNear], kStarts[kRecycledBest + 1]}, {kStarts[kNoneRecycled], kStarts[kNoneRecycled + 1]}};
+  return {{kStarts[kRecycledNear], kStarts[kRecycledBest + 1]},
+          {kStarts[kNoneRecycled], kStarts[kNoneRecycled + 1]}};
 }
 
 std::string layout() {

@@ -15,19 +15,19 @@ class Ngram {
     uint64_t key = 0;  // 0: empty
     int32_t tokens[kTop] = {-1, -1, -1, -1, -1, -1};
     uint8_t shares[kTop] = {};  // of 255
-    uint8_t seen = 0;                  // log2 of the count
+    uint8_t seen = 0;           // log2 of the count
   };
   static_assert(sizeof(Entry) == 40);
 
   // Counts `size` tokens (borders end texts) into a table. Tails seen less often than `least` are
   // left out.
   void count(const int32_t* tokens, int64_t size, int least);
-  // The same in slices, `least` by order: `add` each of `parts`, then `finish`, which makes the table.
-  // It is made once: whoever looks at it (Python's view, drafters) may keep it.
+  // The same in slices, `least` by order: `add` each of `parts`, then `finish`, which makes the
+  // table. It is made once: whoever looks at it (Python's view, drafters) may keep it.
   using Least = std::array<int, kOrders>;
   void add(const int32_t* tokens, int64_t size, const Least& least, int part, int parts);
   void finish();
-  void adopt(const Entry* entries, size_t slots);  // kept by the caller
+  void adopt(const Entry* entries, size_t slots);               // kept by the caller
   const Entry* find(const int32_t* tail_end, int order) const;  // nullptr: not seen
   void prefetch(const int32_t* tail_end, int order) const {
     if (!slots_) return;

@@ -10,8 +10,8 @@
 namespace draftline::drafting {
 namespace {
 
-constexpr int kMost = 64;    // tokens a row may have
-constexpr int kBlock = 64;   // logits looked at together: nearly all blocks have nothing to offer
+constexpr int kMost = 64;   // tokens a row may have
+constexpr int kBlock = 64;  // logits looked at together: nearly all blocks have nothing to offer
 
 DRAFTLINE_WIDE int is_any_above(const float* logits, float least) {
   int any = 0;

@@ -21,10 +21,13 @@ class Recycling {
 
   // Best first, -1: no more; nullptr for no token of the vocabulary.
   const int32_t* row(int32_t token) const {
-    return token >= 0 && size_t(token) < vocabulary_ ? ids_.data() + size_t(token) * size_t(width_) : nullptr;
+    return token >= 0 && size_t(token) < vocabulary_ ? ids_.data() + size_t(token) * size_t(width_)
+                                                     : nullptr;
   }
   // Beside a row: probabilities among its tokens, in 255ths.
-  const uint8_t* shares(int32_t token) const { return shares_.data() + size_t(token) * size_t(width_); }
+  const uint8_t* shares(int32_t token) const {
+    return shares_.data() + size_t(token) * size_t(width_);
+  }
   int width() const { return width_; }
   size_t vocabulary() const { return vocabulary_; }
   const int32_t* data() const { return ids_.data(); }

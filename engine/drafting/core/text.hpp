@@ -45,7 +45,8 @@ class Text {
   const int32_t* data() const { return tokens_.data(); }
   const int32_t* shapes() const { return shapes_.data(); }
 
-  // The key of the last kOrders[n] tokens of a tail (its shapes for kShape); kNoKey: there are none.
+  // The key of the last kOrders[n] tokens of a tail (its shapes for kShape); kNoKey: there are
+  // none.
   static constexpr uint64_t kNoKey = ~0ull;
   static uint64_t key(int n, const int32_t* tail_end, int32_t tail_size);
   // The newest position after such tokens; -1: none.
@@ -61,13 +62,16 @@ class Text {
 };
 
 // How many tokens before `position` of a text equal those before tail_end; at most `most`.
-inline int agree(const int32_t* text, int32_t position, const int32_t* tail_end, int32_t tail_size, int most) {
+inline int agree(const int32_t* text, int32_t position, const int32_t* tail_end, int32_t tail_size,
+                 int most) {
   constexpr int kLong = 8;  // where so many agree, the others are compared so many at once
   const int32_t* const end = text + position;
   const int limit = std::min({most, int(position), int(tail_size)});
   int count = 0;
   for (int stop = std::min(limit, kLong);; stop = limit) {
-    while (count < stop && end[-1 - count] == tail_end[-1 - count] && tail_end[-1 - count] != kBorder) ++count;
+    while (count < stop && end[-1 - count] == tail_end[-1 - count] &&
+           tail_end[-1 - count] != kBorder)
+      ++count;
     if (count < stop || stop == limit) return count;
     for (int other = 0; count + kLong <= limit; count += kLong) {
       for (int k = 1; k <= kLong; ++k)

@@ -46,7 +46,8 @@ struct Vocabulary {
 
  private:
   uint8_t at(int32_t token) const {
-    return token >= 0 && size_t(token) < looks.size() ? looks[size_t(token)] : (token < 0 ? 8 | 5 : 5);
+    return token >= 0 && size_t(token) < looks.size() ? looks[size_t(token)]
+                                                      : (token < 0 ? 8 | 5 : 5);
   }
 };
 

@@ -1,7 +1,7 @@
-// Attention of k new tokens, a chain or a tree, over a cache in float32. A row's bits depend only on its
-// query and on the sequence of keys and values it sees: not on where the cache holds them, the rows
-// beside it, the threads or the instruction set. So a node of a tree gets exactly what one token gets
-// once the node's path is committed.
+// Attention of k new tokens, a chain or a tree, over a cache in float32. A row's bits depend only
+// on its query and on the sequence of keys and values it sees: not on where the cache holds them,
+// the rows beside it, the threads or the instruction set. So a node of a tree gets exactly what one
+// token gets once the node's path is committed.
 #pragma once
 #include <cstdint>
 

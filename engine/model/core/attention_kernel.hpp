@@ -21,13 +21,13 @@ HOT void transpose(Lanes<W> (&x)[W]) {
   }
 }
 
-// W keys from row j on, transposed: t [d rounded up to W][kKeys]. Rows past the draft repeat its last.
+// W keys from row j on, transposed: t [d rounded up to W][kKeys]. Rows past the draft repeat its
+// last.
 template <int W>
 HOT void transpose_keys(const Attention& a, const float* keys, int j, float* t) {
   using L = Lanes<W>;
   const float* line[W];
-  for (int r = 0; r < W; ++r)
-    line[r] = keys + size_t(std::min(j + r, a.base + a.rows - 1)) * a.d;
+  for (int r = 0; r < W; ++r) line[r] = keys + size_t(std::min(j + r, a.base + a.rows - 1)) * a.d;
   for (int i = 0; i < a.d; i += W) {
     L x[W];
     if (i + W <= a.d) {
@@ -92,11 +92,11 @@ HOT float softmax(float* s, int n) {
   return sum.total();
 }
 
-// acc[n][0 .. W * V) += sum of p[n][j] * value row j, in the order of j. `rows`: which rows, or null
-// for 0, 1, 2 ...
+// acc[n][0 .. W * V) += sum of p[n][j] * value row j, in the order of j. `rows`: which rows, or
+// null for 0, 1, 2 ...
 template <int W, int V, int N>
 HOT void add_values(float* acc, size_t acc_stride, const float* p, size_t p_stride,
-                       const float* values, int d, const int* rows, int count) {
+                    const float* values, int d, const int* rows, int count) {
   using L = Lanes<W>;
   L sum[N][V];
 #pragma GCC unroll 4
@@ -124,7 +124,7 @@ HOT void add_values(float* acc, size_t acc_stride, const float* p, size_t p_stri
 // The same over the whole width d, a multiple of 8.
 template <int W, int N>
 HOT void add_rows(float* acc, size_t acc_stride, const float* p, size_t p_stride,
-                     const float* values, int d, const int* rows, int count) {
+                  const float* values, int d, const int* rows, int count) {
   constexpr int H = W < 8 ? W : 8;
   int i = 0;
   for (; i + 4 * W <= d; i += 4 * W)
@@ -178,8 +178,8 @@ HOT void weigh_all(const Task& k, const float* scores, size_t stride, float* acc
   const float* draft = values + size_t(a.base) * d;
   for (int z = 0; z < count; ++z) {
     const std::vector<int>& path = k.paths[k.row(k.first + z)];
-    add_rows<W, 1>(acc + size_t(z) * d, d, scores + z * stride + a.base, stride, draft, d, path.data(),
-                   int(path.size()));
+    add_rows<W, 1>(acc + size_t(z) * d, d, scores + z * stride + a.base, stride, draft, d,
+                   path.data(), int(path.size()));
   }
 }
 
@@ -189,7 +189,8 @@ TARGET void run(const Task& k) {
   const Attention& a = k.a;
   const int count = k.last - k.first, seen = a.base + k.row(k.last - 1) + 1;
   const size_t padded = size_t(count + kQueries - 1) / kQueries * kQueries;
-  const size_t stride = size_t(seen + 31) / 32 * 32 + 16;  // whole blocks, and off the powers of two
+  const size_t stride =
+      size_t(seen + 31) / 32 * 32 + 16;  // whole blocks, and off the powers of two
   scratch.resize(padded * (stride + 2 * size_t(a.d)) + size_t(a.d + 8) * kKeys<W> + 16);
   float* scores = scratch.data() + (64 - uintptr_t(scratch.data()) % 64) / 4;  // aligned
   float* packed = scores + padded * stride;
@@ -199,7 +200,8 @@ TARGET void run(const Task& k) {
   score_all<W>(k, seen, packed, t, scores, stride);
   std::vector<float> sums(count);
   for (int z = 0; z < count; ++z) {
-    // The row's own sequence: committed scores, then its path's. A path ascends, so in place is safe.
+    // The row's own sequence: committed scores, then its path's. A path ascends, so in place is
+    // safe.
     float* draft = scores + z * stride + a.base;
     const std::vector<int>& path = k.paths[k.row(k.first + z)];
     for (size_t i = 0; i < path.size(); ++i) draft[i] = draft[path[i]];

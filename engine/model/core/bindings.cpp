@@ -33,10 +33,10 @@ void expect(const char* name, const A& array, std::initializer_list<size_t> shap
   };
   for (size_t i = 0; i < shape.size(); ++i) {
     if (array.shape(i) == shape.begin()[i]) continue;
-    throw std::invalid_argument(
-        std::string(name) + " has shape " +
-        text([&](size_t j) { return array.shape(j); }, shape.size()) + ": expected " +
-        text([&](size_t j) { return shape.begin()[j]; }, shape.size()));
+    throw std::invalid_argument(std::string(name) + " has shape " +
+                                text([&](size_t j) { return array.shape(j); }, shape.size()) +
+                                ": expected " +
+                                text([&](size_t j) { return shape.begin()[j]; }, shape.size()));
   }
 }
 
@@ -97,15 +97,15 @@ void py_silu_mul(Rows gate_up, Array<float, 2> out) {
 }  // namespace
 
 NB_MODULE(_kernels, m) {
-    nb::set_leak_warnings(false);  // a user who leaves by Ctrl-C is not told about objects
+  nb::set_leak_warnings(false);  // a user who leaves by Ctrl-C is not told about objects
   m.def("isa", [] { return isa_name(); });
   m.def("set_isa", &set_isa, "name"_a);
   m.def("threads", &threads);
   m.def("set_threads", &set_threads, "count"_a, nb::call_guard<nb::gil_scoped_release>());
 
   const auto fixed = [](const char* name) { return nb::arg(name).noconvert(); };  // never a copy
-  m.def("attend", &py_attend, fixed("q"), fixed("keys"), fixed("values"), "base"_a, fixed("parents"),
-        "scale"_a, fixed("out"));
+  m.def("attend", &py_attend, fixed("q"), fixed("keys"), fixed("values"), "base"_a,
+        fixed("parents"), "scale"_a, fixed("out"));
   m.def("rms_norm", &py_rms_norm, fixed("x"), fixed("weight"), "eps"_a, fixed("out"));
   m.def("add_rms_norm", &py_add_rms_norm, fixed("residual"), fixed("delta"), fixed("weight"),
         "eps"_a, fixed("out"));

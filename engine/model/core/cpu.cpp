@@ -44,8 +44,7 @@ void set_isa(const char* name) {
     current().store(choice);
     return;
   }
-  throw std::invalid_argument("isa " + std::string(name) +
-                              ": must be plain, avx2 or avx512vnni");
+  throw std::invalid_argument("isa " + std::string(name) + ": must be plain, avx2 or avx512vnni");
 }
 
 }  // namespace draftline

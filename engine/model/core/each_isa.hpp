@@ -1,6 +1,7 @@
-// Compiles the file KERNEL once for every instruction set: in draftline::plain, ::avx2 and ::avx512,
-// after lanes.hpp, with LANES floats to a vector. Every function there is marked HOT. (Target
-// attributes on the wrappers alone are not enough: GCC takes wide vectors apart before it inlines.)
+// Compiles the file KERNEL once for every instruction set: in draftline::plain, ::avx2 and
+// ::avx512, after lanes.hpp, with LANES floats to a vector. Every function there is marked HOT.
+// (Target attributes on the wrappers alone are not enough: GCC takes wide vectors apart before it
+// inlines.)
 #include "cpu.hpp"
 #if DRAFTLINE_X86
 #include <immintrin.h>

@@ -1,7 +1,7 @@
-// W floats side by side. Included by each_isa.hpp inside a namespace of its own for every instruction
-// set. An operation acts on each lane alone and rounds once, so W never shows in a result: kernels
-// that give a number the same operations in the same order, in whatever lane, give it the same bits on
-// every processor. Needs the vector extension of GCC and Clang.
+// W floats side by side. Included by each_isa.hpp inside a namespace of its own for every
+// instruction set. An operation acts on each lane alone and rounds once, so W never shows in a
+// result: kernels that give a number the same operations in the same order, in whatever lane, give
+// it the same bits on every processor. Needs the vector extension of GCC and Clang.
 
 template <int W>
 struct Lanes {
@@ -26,17 +26,27 @@ struct Lanes {
 };
 
 template <int W>
-HOT Lanes<W> operator+(Lanes<W> a, Lanes<W> b) { return {a.v + b.v}; }
+HOT Lanes<W> operator+(Lanes<W> a, Lanes<W> b) {
+  return {a.v + b.v};
+}
 template <int W>
-HOT Lanes<W> operator-(Lanes<W> a, Lanes<W> b) { return {a.v - b.v}; }
+HOT Lanes<W> operator-(Lanes<W> a, Lanes<W> b) {
+  return {a.v - b.v};
+}
 template <int W>
-HOT Lanes<W> operator*(Lanes<W> a, Lanes<W> b) { return {a.v * b.v}; }
+HOT Lanes<W> operator*(Lanes<W> a, Lanes<W> b) {
+  return {a.v * b.v};
+}
 template <int W>
-HOT Lanes<W> operator/(Lanes<W> a, Lanes<W> b) { return {a.v / b.v}; }
+HOT Lanes<W> operator/(Lanes<W> a, Lanes<W> b) {
+  return {a.v / b.v};
+}
 
 // Per lane: a > b ? a : b. A NaN in a is dropped.
 template <int W>
-HOT Lanes<W> larger(Lanes<W> a, Lanes<W> b) { return {a.v > b.v ? a.v : b.v}; }
+HOT Lanes<W> larger(Lanes<W> a, Lanes<W> b) {
+  return {a.v > b.v ? a.v : b.v};
+}
 
 // a * b + c, rounded once.
 template <int W>
@@ -78,7 +88,8 @@ HOT void zip(Lanes<W> a, Lanes<W> b, Lanes<W>& low, Lanes<W>& high) {
 template <int W>
 HOT Lanes<W> exp_negative(Lanes<W> x) {
   using L = Lanes<W>;
-  const L magic = L::all(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  const L magic =
+      L::all(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   const L shifted = fma(x, L::all(1.44269504088896341f), magic);
   const L n = shifted - magic;
   const L r = fma(n, L::all(2.12194440e-4f), fma(n, L::all(-0.693359375f), x));

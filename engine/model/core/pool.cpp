@@ -26,7 +26,7 @@ inline void relax() {
 }
 
 struct Pool {
-  std::mutex mutex;  // held by the caller for the whole job
+  std::mutex mutex;            // held by the caller for the whole job
   std::atomic<int> wanted{1};  // threads, the caller included
   int started = 1;
   std::atomic<unsigned> generation{0};  // moves when a job opens or workers must look up

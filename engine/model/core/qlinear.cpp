@@ -66,7 +66,8 @@ void QLinear::run_tile(int tile, const Activations& x, float* y) const {
   const int valid = std::min(kTile, out - tile * kTile);
   const float* bias = bias_.empty() ? nullptr : &bias_[size_t(tile) * kTile];
   float acc[kGroup * kTile];
-  // The next tile is fetched evenly during this one's passes, so that memory and arithmetic overlap.
+  // The next tile is fetched evenly during this one's passes, so that memory and arithmetic
+  // overlap.
   const int passes = x.groups(), lines = (kBytes / 64 + passes - 1) / passes;
   const uint8_t* w = &weights_.data[size_t(tile) * blocks_ * kBytes];
   for (int pass = 0; pass < passes; ++pass) {

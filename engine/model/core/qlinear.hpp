@@ -1,9 +1,9 @@
-// y = x W^T (+ bias) with int8 weights and activations. A row's bits depend on that row alone: not on
-// the rows beside it, their number, the threads or the instruction set.
+// y = x W^T (+ bias) with int8 weights and activations. A row's bits depend on that row alone: not
+// on the rows beside it, their number, the threads or the instruction set.
 //
-// W is cut in blocks of 32 inputs; a block of one output channel is 32 int8 and a scale. A row of x is
-// cut and quantised likewise, at each call. Within a block the product is an exact integer; blocks
-// are added in order: acc = fma(float(dot), wscale * xscale, acc). The bias is added last.
+// W is cut in blocks of 32 inputs; a block of one output channel is 32 int8 and a scale. A row of x
+// is cut and quantised likewise, at each call. Within a block the product is an exact integer;
+// blocks are added in order: acc = fma(float(dot), wscale * xscale, acc). The bias is added last.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -40,10 +40,10 @@ class QLinear {
   const int out, in;
 
  private:
-  const int blocks_, tiles_;         // of 32 inputs, of 32 output channels; padded with zeros
-  Aligned<uint8_t> weights_;         // [tile][block][8 groups][32 channels][4 inputs], plus 128
-  Aligned<uint16_t> scales_;         // [tile][block][32 channels], bfloat16 bits
-  std::vector<float> bias_;          // [tile][32], or empty
+  const int blocks_, tiles_;  // of 32 inputs, of 32 output channels; padded with zeros
+  Aligned<uint8_t> weights_;  // [tile][block][8 groups][32 channels][4 inputs], plus 128
+  Aligned<uint16_t> scales_;  // [tile][block][32 channels], bfloat16 bits
+  std::vector<float> bias_;   // [tile][32], or empty
 
   template <class Load>
   void pack(Load load);

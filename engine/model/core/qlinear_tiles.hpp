@@ -1,5 +1,5 @@
-// The inner loops of QLinear, for every instruction set: quantise rows, multiply a tile. Only qlinear.cpp
-// includes this.
+// The inner loops of QLinear, for every instruction set: quantise rows, multiply a tile. Only
+// qlinear.cpp includes this.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -16,15 +16,15 @@
 
 namespace draftline {
 
-constexpr int kBlock = 32;     // inputs that share a scale
-constexpr int kTile = 32;      // output channels computed together
+constexpr int kBlock = 32;  // inputs that share a scale
+constexpr int kTile = 32;   // output channels computed together
 constexpr int kBytes = kBlock * kTile;
-constexpr int kGroup = 6;      // rows computed together: 2 * 6 sums of each kind fit 32 registers
+constexpr int kGroup = 6;  // rows computed together: 2 * 6 sums of each kind fit 32 registers
 constexpr uint32_t kInf = 0x7f800000;
 constexpr float kTiny = 1e-36f;  // a block below this is stored as zeros: 127 / amax would overflow
 
-// Quantised rows. Rows are cut in groups of nearly equal size, r <= 6; the rows of a group stand side
-// by side: values [group][block][r][32], scales and offsets [group][block][r].
+// Quantised rows. Rows are cut in groups of nearly equal size, r <= 6; the rows of a group stand
+// side by side: values [group][block][r][32], scales and offsets [group][block][r].
 struct Activations {
   int rows, blocks;
   std::vector<int8_t> values;
@@ -128,8 +128,8 @@ void tile_plain(const Tile& t) {
           for (int i = 0; i < 4; ++i)
             dot[c] += (t.w[size_t(b) * kBytes + g * kTile * 4 + c * 4 + i] - 128) * x[g * 4 + i];
       for (int c = 0; c < kTile; ++c)
-        acc[r][c] = std::fma(float(dot[c]),
-                             from_bf16(t.ws[b * kTile + c]) * t.scales[b * R + r], acc[r][c]);
+        acc[r][c] = std::fma(float(dot[c]), from_bf16(t.ws[b * kTile + c]) * t.scales[b * R + r],
+                             acc[r][c]);
     }
   }
   std::memcpy(t.y, acc, sizeof acc);
@@ -156,7 +156,8 @@ INLINE int four(const int8_t* x) {
 template <int R>
 TARGET_AVX2 void tile_avx2(const Tile& t) {
   const __m256i flip = _mm256_set1_epi8(-128), ones = _mm256_set1_epi16(1);
-  for (int part = 0; part < kTile / 8; ++part) {  // 8 channels: 6 sums of each kind fit 16 registers
+  for (int part = 0; part < kTile / 8;
+       ++part) {  // 8 channels: 6 sums of each kind fit 16 registers
     __m256 acc[R];
     for (int r = 0; r < R; ++r) acc[r] = _mm256_setzero_ps();
     for (int b = 0; b < t.blocks; ++b) {
@@ -171,13 +172,13 @@ TARGET_AVX2 void tile_avx2(const Tile& t) {
 #pragma GCC unroll 6
         for (int r = 0; r < R; ++r) {
           const __m256i xg = _mm256_sign_epi8(_mm256_set1_epi32(four(x + r * kBlock + g * 4)), wg);
-          dot[r] = _mm256_add_epi32(dot[r],
-                                    _mm256_madd_epi16(_mm256_maddubs_epi16(size, xg), ones));
+          dot[r] =
+              _mm256_add_epi32(dot[r], _mm256_madd_epi16(_mm256_maddubs_epi16(size, xg), ones));
         }
       }
       const __m256 ws = _mm256_castsi256_ps(_mm256_slli_epi32(
-          _mm256_cvtepu16_epi32(_mm_load_si128(
-              reinterpret_cast<const __m128i*>(t.ws + b * kTile + part * 8))),
+          _mm256_cvtepu16_epi32(
+              _mm_load_si128(reinterpret_cast<const __m128i*>(t.ws + b * kTile + part * 8))),
           16));
 #pragma GCC unroll 6
       for (int r = 0; r < R; ++r)
