@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import Result, chain_model, draftline, draftline_process, one_line
+from tests.support.command import Result, chain_model, draftline, on_terminal, one_line
 from tests.support.questions import (
     GUIDE,
     WORD,
@@ -63,14 +63,6 @@ def test_an_answer_with_its_sources_below(guide: Path, model: Path, more: list[s
     result = ask(guide, model, *more)
     assert (result.returncode, result.stderr) == (0, b"")
     assert lines(result.stdout) == [WORD, "", "copied from:", f"  [1] guide.md, line 3: {WORD}"]
-
-
-def test_a_process_answers(guide: Path, model: Path) -> None:
-    """The one end-to-end run in a process of its own."""
-    line = ["ask", guide, "-q", QUESTION, "--model", model]
-    result = draftline_process(guide.parent, *line)
-    assert (result.returncode, result.stderr) == (0, b"")
-    assert result.stdout == ask(guide, model).stdout
 
 
 def test_json_holds_everything(guide: Path, model: Path) -> None:
@@ -191,14 +183,15 @@ def test_control_characters_do_not_reach_a_terminal(guide: Path, tmp_path: Path)
     word = "A_9\x1b]0;1\x07"
     model = make_model(tmp_path / "evil", word)
     guide.write_text(f"The variable {word} turns the debugger on.")
-    terminal = Terminal(guide.parent, "ask", guide, "-q", QUESTION, "-v", "--model", model)
-    assert terminal.end() == 0
-    assert "A_9\u241b]0;1\u2407" in terminal.seen and "copied from" in terminal.seen
-    assert "text by source" in terminal.seen
-    assert "\x1b]0;" not in terminal.seen
+    code, seen = on_terminal(guide.parent, "ask", guide, "-q", QUESTION, "-v", "--model", model)
+    assert code == 0
+    assert "A_9\u241b]0;1\u2407" in seen and "copied from" in seen
+    assert "text by source" in seen
+    assert "\x1b]0;" not in seen
 
 
 def test_ctrl_c_keeps_what_is_written(guide: Path, endless: Path) -> None:
+    """In a process of its own."""
     more = ["--model", endless, "--max-tokens", "29000", "--no-speculation"]
     terminal = Terminal(guide.parent, "ask", guide, "-q", QUESTION, *more)
     terminal.until("ab\r\n ab")

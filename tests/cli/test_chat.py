@@ -124,7 +124,8 @@ def test_a_full_context_drops_the_oldest_turns(tmp_path: Path) -> None:
     assert out == ["ok"] and "context" in err[0]
 
 
-def test_on_a_terminal_colours_show_which_drafts_were_accepted(tmp_path: Path, model: Path) -> None:
+@pytest.mark.full
+def test_colours_on_a_terminal_show_which_drafts_were_accepted(tmp_path: Path, model: Path) -> None:
     terminal = Terminal(tmp_path, "chat", "--model", model, "-v")
     terminal.until("you: ")
     terminal.type("hello\n")

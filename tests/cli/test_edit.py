@@ -25,10 +25,10 @@ from tests.support.command import (
     draftline,
     draftline_process,
     make_file,
+    on_terminal,
     one_line,
     untouched,
 )
-from tests.support.questions import Terminal
 
 Chain = Callable[..., Path]
 SECOND_LINE = ("-i", "make it nine", "--lines", "2", "--dtype", "f32")
@@ -200,27 +200,24 @@ def test_a_full_disk_under_stdout_is_one_line(file: Path, chain: Chain) -> None:
 # -- on a terminal -----------------------------------------------------------------------------
 
 
-def on_terminal(file: Path, model: Path, *more: str, **variables: str) -> tuple[int, str]:
+def edit_on_terminal(file: Path, model: Path, *more: str, **variables: str) -> tuple[int, str]:
     """The exit code, and what a terminal shows of stdout and stderr."""
-    terminal = Terminal(
-        file.parent, "edit", file.name, "--model", model, *SECOND_LINE, *more, **variables
-    )
-    return terminal.end(), terminal.seen
+    line = ("edit", file.name, "--model", model, *SECOND_LINE, *more)
+    return on_terminal(file.parent, *line, **variables)
 
 
-@pytest.mark.full
 def test_a_terminal_gets_colours_and_progress_unless_no_color(file: Path, chain: Chain) -> None:
-    code, seen = on_terminal(file, chain(), "-v")
+    code, seen = edit_on_terminal(file, chain(), "-v")
     assert code == 0
     assert "\x1b[32m+x=9" in seen and "\x1b[31m-x=1" in seen
     assert "loading" in seen and "text by source" in seen
-    code, seen = on_terminal(file, chain(), "-v", NO_COLOR="1")
+    code, seen = edit_on_terminal(file, chain(), "-v", NO_COLOR="1")
     assert code == 0
     assert "+x=9" in seen and not re.search(r"\x1b\[[0-9;]*3[0-9]m", seen)
 
 
 def test_control_characters_do_not_reach_a_terminal(file: Path, chain: Chain) -> None:
     file.write_bytes(b"# \x1b]0;title\x07\nx=1\n")
-    code, seen = on_terminal(file, chain())
+    code, seen = edit_on_terminal(file, chain())
     assert code == 0
     assert "\u241b]0;title\u2407" in seen and "\x1b]0;" not in seen

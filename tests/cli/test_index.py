@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from index.workspace import file_filter
-from tests.support.command import one_line
+from tests.support.command import on_terminal, one_line
 from tests.support.index_command import age, answer, index, make_model, make_project
-from tests.support.questions import Terminal
 
 FIGURES = {"files", "tokens", "segments", "nbytes", "dead", "hits", "misses", "disk", "cache"}
 
@@ -153,11 +152,10 @@ def test_a_file_cannot_drive_the_terminal(project: Path, model: Path) -> None:
     (Path(os.fsdecode(os.fsencode(project) + b"/" + name))).write_bytes(b"\tevil \x1b[31m text\n")
     piped = index(project, model, "--find", "evil")
     assert piped.stdout == name + b":1:2  \tevil \x1b[31m text\n"
-    terminal = Terminal(project, "index", "--model", model, "--find", "evil")
-    assert terminal.end() == 0
-    assert "\x1b[2J" not in terminal.seen and "\x1b[31m text" not in terminal.seen
-    assert "n\u240a\u241b[2J\ufffd.py:1:2" in terminal.seen
-    assert "\u241b[31m text" in terminal.seen
+    code, seen = on_terminal(project, "index", "--model", model, "--find", "evil")
+    assert code == 0
+    assert "\x1b[2J" not in seen and "\x1b[31m text" not in seen
+    assert "n\u240a\u241b[2J\ufffd.py:1:2" in seen and "\u241b[31m text" in seen
 
 
 # -- errors ------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ import pytest
 from engine.research import two_models
 from engine.research.comparison import METHODS
 from tests.conftest import byte_bpe, tiny_model
-from tests.support.command import draftline, draftline_process, one_line
-from tests.support.questions import Terminal
+from tests.support.command import draftline, draftline_process, on_terminal, one_line
 from ui.cli.two_models_view import ORIGIN_COLOURS
 
 PROMPT = "def add(left"
@@ -90,15 +89,13 @@ def test_profiles_are_written(place: Path, tmp_path: Path) -> None:
         assert json.loads((folder / f"{way}.pt.trace.json").read_text())["traceEvents"]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("plain", [False, True])
 def test_colours_on_a_terminal(place: Path, plain: bool) -> None:
     """Counters and rounds are there with NO_COLOR too."""
     line = ["two-models", "--model", "./big", "--draft-model", "./big", "--device", "cpu"]
     given = ["-i", "x", "-M", "7", "-g", "2", "-v", "--ways", "ours", "--temperature", "0"]
-    terminal = Terminal(place, *line, *given, **({"NO_COLOR": "1"} if plain else {}))
-    assert terminal.end() == 0, terminal.seen
-    shown = terminal.seen
+    code, shown = on_terminal(place, *line, *given, **({"NO_COLOR": "1"} if plain else {}))
+    assert code == 0, shown
     assert ("\x1b[31m" in shown) is not plain, "accepted: red"
     assert ("\x1b[35m" in shown) is not plain, "the target's own: magenta"
     bare = re.sub(r"\x1b\[[0-9;?]*\w", "", shown)

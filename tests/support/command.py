@@ -3,6 +3,7 @@ its tests use."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import logging
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,25 +54,53 @@ def draftline(
 ) -> Result:
     """Run the command in this process, with `folder` as its current folder. Its cache is `home` in
     `cache`, by default in `folder`; `variables` are added to the environment."""
-    from ui.cli.main import main
-
-    argv = [os.fsdecode(argument) for argument in arguments]
-    before = Path.cwd()
-    with (
-        _environment(environment(cache or folder, **variables)),
-        _process_state(),
-        tempfile.TemporaryFile() as out,
-        tempfile.TemporaryFile() as err,
-    ):
-        os.chdir(folder)
-        try:
-            with _redirected(stdin, out.fileno(), err.fileno()):
-                code = main(argv)
-        finally:
-            os.chdir(before)
+    env = environment(cache or folder, **variables)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        code = _run(folder, env, arguments, stdin, out.fileno(), err.fileno())
         out.seek(0)
         err.seek(0)
-        return Result(argv, code, out.read(), err.read())
+        return Result(arguments, code, out.read(), err.read())
+
+
+def on_terminal(folder: Path, *arguments: str | Path | bytes, **variables: str) -> tuple[int, str]:
+    """Run the command in this process, with stdout and stderr on one terminal; the exit code, and
+    what the terminal received."""
+    ours, theirs = os.openpty()
+    received: list[bytes] = []
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # the other side is closed
+            while part := os.read(ours, 4096):
+                received.append(part)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        code = _run(folder, environment(folder, **variables), arguments, b"", theirs, theirs)
+    finally:
+        os.close(theirs)
+        reader.join()
+        os.close(ours)
+    return code, b"".join(received).decode("utf-8", "replace")
+
+
+def _run(
+    folder: Path,
+    env: dict[str, str],
+    arguments: tuple[str | Path | bytes, ...],
+    stdin: bytes,
+    out: int,
+    err: int,
+) -> int:
+    from ui.cli.main import main
+
+    before = Path.cwd()
+    with _environment(env), _process_state(), _redirected(stdin, out, err):
+        os.chdir(folder)
+        try:
+            return main([os.fsdecode(argument) for argument in arguments])
+        finally:
+            os.chdir(before)
 
 
 def draftline_process(
