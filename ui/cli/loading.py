@@ -41,6 +41,7 @@ def open_engine(args: argparse.Namespace, progress: Progress) -> Engine:
 def load_target(model: str) -> TorchTarget:
     """A model without an engine, fetched first if necessary. Raises Failure."""
     from engine.config import Config
+    from engine.model.hf_model import UnsupportedModel
     from engine.model.torch_target import TorchTarget
     from engine.weights import WeightsError, locate
 
@@ -48,7 +49,7 @@ def load_target(model: str) -> TorchTarget:
         with progress_bars() as progress:
             folder = locate(model, progress=progress)
         return TorchTarget(folder, Config(model=model))
-    except WeightsError as error:
+    except (WeightsError, UnsupportedModel) as error:
         raise Failure(NO_MODEL, str(error)) from error
     except (ValueError, OSError) as error:
         raise Failure(NO_MODEL, f"{model}: {error}") from error

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.loading import progress_bars
+from ui.cli.loading import load_target, load_tokenizer
 from ui.cli.options import add_command, positive
-from ui.errors import FAILED, NO_MODEL, OK, USAGE, Failure, reason, say
+from ui.errors import FAILED, OK, USAGE, Failure, reason, say
 from ui.terminal import write_line
 
 if TYPE_CHECKING:
@@ -179,20 +179,16 @@ def run(args: argparse.Namespace, train: Callable[[argparse.Namespace], None]) -
 
 @contextmanager
 def _errors_as_failure() -> Iterator[None]:
-    """Raise errors of models, samples and files as Failure."""
+    """Raise errors of samples, heads and files as Failure."""
     from engine.drafting.draft_model import PairError
     from engine.drafting.methods.head_checkpoint import CheckpointError
-    from engine.model.hf_model import UnsupportedModel
     from engine.research.train.loop import StateError
     from engine.research.train.sample_file import SampleError
-    from engine.weights import WeightsError
 
     try:
         yield
     except (SampleError, StateError, PairError, CheckpointError) as error:
         raise Failure(USAGE, str(error)) from error
-    except (UnsupportedModel, WeightsError) as error:
-        raise Failure(NO_MODEL, str(error)) from error
     except OSError as error:
         why = f"{error.filename or 'the disk'}: {reason(error)}: check it"
         raise Failure(FAILED, why) from error
@@ -207,7 +203,7 @@ def _train_acceptance_head(args: argparse.Namespace) -> None:
     out: Path = args.out
     if args.layers is not None and args.layers < 0:
         raise Failure(USAGE, f"--layers {args.layers}: give 0 or more")
-    draft, tokenizer = _load(args.draft_model)
+    draft, tokenizer = load_target(args.draft_model), load_tokenizer(args.draft_model)
     samples = _samples(args, draft, tokenizer)
     given = {"layers": args.layers, "mixing": args.mixing, "weight": args.weight}
     options = {name: value for name, value in given.items() if value is not None}
@@ -220,7 +216,7 @@ def _train_acceptance_head(args: argparse.Namespace) -> None:
 def _train_eagle_head(args: argparse.Namespace) -> None:
     from engine.research.train import eagle
 
-    model, tokenizer = _load(args.model)
+    model, tokenizer = load_target(args.model), load_tokenizer(args.model)
     found = _answers(args, model, tokenizer, eagle.MAX_TEXT_TOKENS)
     eagle.train(found, model, args.out, _plan(eagle.PLAN, args), say)
     write_line(f"{args.out}: an EAGLE head for {args.model}; report.json says how good it is")
@@ -229,7 +225,7 @@ def _train_eagle_head(args: argparse.Namespace) -> None:
 def _train_adaptive_tokens(args: argparse.Namespace) -> None:
     from engine.research.train import adaptive_tokens
 
-    model, tokenizer = _load(args.model)
+    model, tokenizer = load_target(args.model), load_tokenizer(args.model)
     found = _answers(args, model, tokenizer, adaptive_tokens.MAX_TEXT_TOKENS)
     given = {"slots": args.slots, "tokens": args.tokens}
     options = {name: value for name, value in given.items() if value is not None}
@@ -274,17 +270,17 @@ def _samples(args: argparse.Namespace, draft: TorchTarget, tokenizer: Tokenizer)
         return acceptance_data.load_samples(args.data)
     texts = _chunks(args, tokenizer, draft.context)
     questions = [] if texts and args.questions is None else _questions(args.questions)
-    target, reading = _load(args.model)
-    check_pair(args.model, reading, args.draft_model, tokenizer)
+    target, target_tokenizer = load_target(args.model), load_tokenizer(args.model)
+    check_pair(args.model, target_tokenizer, args.draft_model, tokenizer)
     length = args.length or acceptance_data.MAX_ANSWER_TOKENS
     found: list[Sample] = []
     if questions:
         file = args.out / "samples.jsonl"
         found += acceptance_data.make(
-            questions, target, draft, reading, file, length, args.seed, say
+            questions, target, draft, target_tokenizer, file, length, args.seed, say
         )
     if texts:
-        texts = [one for one in texts if len(one.prefix) + len(one.tokens) < target.context]
+        texts = [text for text in texts if len(text.prefix) + len(text.tokens) < target.context]
         file = args.out / "pieces.jsonl"
         found += acceptance_data.along(texts, target, draft, file, args.seed, say)
     return found
@@ -303,15 +299,3 @@ def _plan(plan: Plan, args: argparse.Namespace) -> Plan:
 
     given = {name: getattr(args, name) for name in ("epochs", "batch", "rate", "seed")}
     return replace(plan, **{name: value for name, value in given.items() if value is not None})
-
-
-def _load(name: str) -> tuple[TorchTarget, Tokenizer]:
-    """A model and its tokenizer, fetched first if necessary."""
-    from engine.config import Config
-    from engine.model.torch_target import TorchTarget
-    from engine.prompts.tokenizer import Tokenizer
-    from engine.weights import locate
-
-    with progress_bars() as progress:
-        folder = locate(name, progress=progress)
-    return TorchTarget(folder, Config(model=name)), Tokenizer(folder)

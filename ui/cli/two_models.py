@@ -49,9 +49,7 @@ def add_parser(commands: Any) -> None:
         help=f"the draft model (default: {DRAFT_MODEL})",
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "-i", "--input", metavar="TEXT", help="text to continue; -: from stdin"
-    )
+    what.add_argument("-i", "--input", metavar="TEXT", help="text to continue; -: from stdin")
     what.add_argument(
         "--prompts",
         type=Path,
