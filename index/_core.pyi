@@ -16,6 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+def stop_builds(stop: bool) -> None:
+    """While True, running and new `Frozen()` calls in this process raise RuntimeError soon. For the
+    exit of the interpreter, which must not end under native code of another thread."""
+
 class Match:
     """The longest suffix of a tail that occurs. Without a match, length and count are 0."""
 

@@ -7,6 +7,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from index._core import stop_builds
+
 log = logging.getLogger(__name__)
 
 
@@ -30,7 +32,7 @@ class Compactor:
             if self._thread is None and not self._closing:
                 self._thread = threading.Thread(target=self._run, name="compactor", daemon=True)
                 self._thread.start()
-                atexit.register(self.join)  # the interpreter cannot end under running native code
+                atexit.register(self._abort)
         self._wake.set()
 
     def close(self) -> None:
@@ -45,16 +47,26 @@ class Compactor:
         if self._thread:
             self._thread.join()
 
+    def _abort(self) -> None:
+        """At exit: the interpreter must not end under running native code, so stop that first."""
+        stop_builds(True)
+        try:
+            self.join()
+        finally:
+            stop_builds(False)
+
     def _run(self) -> None:
         delay: float | None = None
         while True:
             self._wake.wait(delay)
             self._wake.clear()
             if self._closing:
-                atexit.unregister(self.join)
+                atexit.unregister(self._abort)
                 return
             delay = None
             try:
                 delay = self._work()
             except Exception as error:  # the next change tries again
-                log.warning("cannot compact or save the index: %s: %s", type(error).__name__, error)
+                if not self._closing:
+                    name = type(error).__name__
+                    log.warning("cannot compact or save the index: %s: %s", name, error)

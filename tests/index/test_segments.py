@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index._core import Automaton, Frozen, Segments
+from index._core import Automaton, Frozen, Segments, stop_builds
 from tests.oracles import naive
 
 LARGEST_ID = 2**31 - 1
@@ -233,3 +233,13 @@ def test_memory_of_a_frozen_segment() -> None:
     frozen = Frozen([tokens[at : at + 1000] for at in range(0, 100_000, 1000)])
     arrays = (frozen.text, frozen.starts, frozen.order, frozen.ranks)
     assert sum(one.nbytes for one in arrays) < frozen.nbytes < 13 * frozen.size
+
+
+def test_building_can_be_stopped() -> None:
+    stop_builds(True)
+    try:
+        with pytest.raises(RuntimeError, match="exiting"):
+            Frozen([ids([1, 2, 3])])
+    finally:
+        stop_builds(False)
+    assert Frozen([ids([1, 2, 3])]).size == 3

@@ -90,10 +90,12 @@ class Mirror:
 
 
 def wait_for(done: Callable[[], bool], why: Callable[[], str] = lambda: "timed out") -> None:
-    deadline = time.monotonic() + TIMEOUT_S
+    start = before = time.monotonic()
     while not done():
-        assert time.monotonic() < deadline, why()
-        time.sleep(0.005)
+        now = time.monotonic()
+        assert now - start < TIMEOUT_S, why()
+        time.sleep(max(0.005, now - before))  # leaves half of the time to others
+        before = time.monotonic()
 
 
 def watched(root: Path, **options: float) -> tuple[Mirror, Watch]:
