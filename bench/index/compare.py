@@ -18,15 +18,21 @@ import numpy as np
 from bench.common import report
 from bench.common.stats import bootstrap, pairs
 from bench.index import folder as index_folder
-from bench.index.jobs import Compared
+from bench.index.jobs import IndexProcesses
 from bench.index.peers import PEERS, TAIL
 
 Row = dict[str, Any]
 
-PYTHON_MOST = 1_000_000  # tokens that the Python automaton is given
+PYTHON_MAX_TOKENS = 1_000_000  # for the Python automaton
 PYTHON_REPEATS = 2
-YOUNG = 50_000  # tokens of the young segment that is asked along
-FORMS = ((1, 0), (1, YOUNG), (2, YOUNG), (4, YOUNG), (8, YOUNG))  # frozen segments, young tokens
+YOUNG_TOKENS = 50_000  # of the young segment
+FORMS = (
+    (1, 0),
+    (1, YOUNG_TOKENS),
+    (2, YOUNG_TOKENS),
+    (4, YOUNG_TOKENS),
+    (8, YOUNG_TOKENS),
+)  # (frozen segments, young tokens)
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Amounts:
     repeats: int = 5
     tails: int = 1000  # of each kind
     changes: int = 50
-    unseen: int = 200_000  # tokens that no index holds
+    unseen: int = 200_000  # tokens in no index
     folder: int = 20_000_000  # bytes
     checkout: int = 2000  # files
 
@@ -44,15 +50,15 @@ class Amounts:
 def compare(
     corpus: Path, tokens: int, work: Path, amounts: Amounts, left_out: list[str], brief: bool
 ) -> list[Row]:
-    """The indexes over one corpus, by token ids alone; a row each. Brief: no updates."""
-    names = [name for name in PEERS if name != "python" or tokens <= PYTHON_MOST]
+    """A row for each index over one corpus of token ids. brief: leave out updates."""
+    names = [name for name in PEERS if name != "python" or tokens <= PYTHON_MAX_TOKENS]
     often = {name: PYTHON_REPEATS if name == "python" else amounts.repeats for name in names}
     once, ours = dict.fromkeys(names, 1), {"draftline": 1}
-    young = min(YOUNG, tokens // 10)
-    compared = Compared(names, corpus, work, left_out)
+    young = min(YOUNG_TOKENS, tokens // 10)
+    compared = IndexProcesses(names, corpus, work, left_out)
     try:
         report.say(f"{tokens:,} tokens: {', '.join(compared.running)}")
-        first = compared.do("build", once)  # a warm-up, but for the memory
+        first = compared.do("build", once)  # warm-up; only its memory counts
         counts, disks = compared.do("count", once), compared.do("save", once)
         loads = compared.do("load", {name: often[name] for name in disks if disks[name][0]})
         built = compared.do("build", often)
@@ -96,8 +102,8 @@ def compare(
     return rows
 
 
-def by_form(compared: Compared, young: int, repeats: int) -> list[Row]:
-    """Our match by the number of segments that are asked."""
+def by_form(compared: IndexProcesses, young: int, repeats: int) -> list[Row]:
+    """draftline's match time by the number of segments."""
     forms = []
     for frozen, some in FORMS:
         tokens = compared.do("shape", {"draftline": 1}, frozen=frozen, young=min(some, young))
@@ -110,7 +116,7 @@ def by_form(compared: Compared, young: int, repeats: int) -> list[Row]:
 
 
 def of_matches(rounds: list[list[float]]) -> Row:
-    """Medians over rounds of microseconds by tail: first the seen ones, then as many new ones."""
+    """Medians over rounds; each has the microseconds of the seen tails, then of the new ones."""
     half = len(rounds[0]) // 2
     return {
         "match_us_p50": median(float(np.percentile(one, 50)) for one in rounds),
@@ -122,7 +128,7 @@ def of_matches(rounds: list[list[float]]) -> Row:
 
 
 def of_updates(times: list[float]) -> Row:
-    """Milliseconds."""
+    """Median and maximum milliseconds of updates."""
     return {
         "update_ms": median(times) if times else None,
         "update_ms_max": max(times, default=None),
@@ -131,8 +137,10 @@ def of_updates(times: list[float]) -> Row:
 
 
 def same_length(matches: dict[str, list[Any]], name: str) -> float | None:
-    """The share of tails for which an index finds as much as the suffix array does, or as far as it
-    can go; None without that."""
+    """The share of tails whose match is as long as the suffix array's, or as the index's limit.
+
+    None without a suffix array.
+    """
     if "suffix-array" not in matches:
         return None
     most = TAIL - 1 if name == "arctic" else TAIL
@@ -142,7 +150,7 @@ def same_length(matches: dict[str, list[Any]], name: str) -> float | None:
 
 
 def ratio(times: dict[str, list[float]], name: str) -> list[float] | None:
-    """How many times as fast ours is as another index, and the interval; of the same rounds."""
+    """The ratio of another index's times to draftline's, and its interval, over equal rounds."""
     if name == "draftline" or "draftline" not in times:
         return None
     ours, theirs = times["draftline"], times[name]
@@ -151,7 +159,7 @@ def ratio(times: dict[str, list[float]], name: str) -> list[float] | None:
 
 
 def by_workspace(row: Row, corpus: Path, work: Path) -> None:
-    """Adds what takes a workspace to our row: its updates, matches, memory and disk, ids given."""
+    """Add the workspace's updates, matches, memory and disk to draftline's row."""
     place = work / f"prepared{row['tokens']}"
     place.mkdir()
     (place / "corpus.npz").hardlink_to(corpus)
@@ -163,7 +171,7 @@ def by_workspace(row: Row, corpus: Path, work: Path) -> None:
 
 
 def by_folder(texts: Iterator[str], amounts: Amounts, tokenizer: Path | None, work: Path) -> Row:
-    """Cold and warm start of a folder of source, and a git checkout in another."""
+    """Cold and warm start on a folder of source, and a git checkout in a repository."""
     source, bytes_left = work / "source", amounts.folder
     for number, text in enumerate(texts):
         place = source / f"part{number // 50}" / f"file{number}.py"
@@ -197,7 +205,7 @@ def by_folder(texts: Iterator[str], amounts: Amounts, tokenizer: Path | None, wo
     report.say(f"git checkout of {amounts.checkout:,} files")
     known["checkout"] = None
     if not shutil.which("git"):
-        report.say("git is not installed: no checkout")
+        report.say("git is not installed: the checkout is left out")
         return known
     repository, home = work / "repository", work / "home-repository"
     index_folder.make_repository(repository, amounts.checkout)
@@ -208,7 +216,7 @@ def by_folder(texts: Iterator[str], amounts: Amounts, tokenizer: Path | None, wo
 
 
 def targets(record: Row) -> list[Row]:
-    """What issue 3 asks of the largest size, beside what was measured."""
+    """The targets at the largest size, and whether they were met."""
     rows = [row for row in record["results"] if row["index"] == "draftline"]
     if not rows or record.get("growth"):
         return []

@@ -15,12 +15,12 @@ from index.workspace import file_filter
 
 Ids = NDArray[np.int32]
 
-CHANGE = 2000  # tokens of a changed file
-PIECE = 10  # of them stand together in the text that they come from
+CHANGED_FILE_TOKENS = 2000
+PIECE_TOKENS = 10  # that are adjacent in their source
 
 
 def texts(source: list[Path]) -> Iterator[str]:
-    """The Python files of some folders, in an order that is drawn, the same every time."""
+    """The texts of the Python files of some folders, in a fixed random order."""
     found = [
         file.real_path
         for root in source
@@ -35,7 +35,7 @@ def texts(source: list[Path]) -> Iterator[str]:
 
 
 def collect(stream: Iterator[str], encoder: Encoder, tokens: int) -> list[Ids]:
-    """Documents of so many tokens in all, the last one cut; fewer where the stream ends."""
+    """Documents of `tokens` tokens in all, the last one truncated; fewer if the stream ends."""
     found: list[Ids] = []
     while tokens:
         batch = list(islice(stream, 64))
@@ -48,8 +48,11 @@ def collect(stream: Iterator[str], encoder: Encoder, tokens: int) -> list[Ids]:
 
 
 def cut(documents: list[Ids], tokens: int) -> list[Ids]:
-    """The first documents, of so many tokens in all. Where there are fewer, they come again with
-    other ids: a text as long, made of the same patterns. No document is empty."""
+    """The first documents, of `tokens` tokens in all.
+
+    If there are fewer, the documents are repeated with permuted ids: a longer text of the same
+    patterns. No document is empty.
+    """
     permuted = np.arange(max(int(one.max()) for one in documents) + 1, dtype=np.int32)
     chosen: list[Ids] = []
     chance = np.random.default_rng(1)
@@ -64,17 +67,20 @@ def cut(documents: list[Ids], tokens: int) -> list[Ids]:
 
 
 def write(path: Path, documents: list[Ids], unseen: Ids, tails: int, changes: int) -> None:
-    """What the processes read: documents; so many seen tails, then as many new ones; changed files,
-    each made of pieces of unseen text in another order, so that it is new as a whole."""
+    """Write what the processes read: documents; seen and as many new tails; changed files.
+
+    A changed file consists of shuffled pieces of unseen text, so that it is new as a whole.
+    """
     seen, chance = np.concatenate(documents), np.random.default_rng(2)
     asked = [
         text[at : at + TAIL]
         for text in (seen, unseen)
         for at in chance.integers(0, len(text) - TAIL, tails).tolist()
     ]
-    pieces = unseen[: len(unseen) // PIECE * PIECE].reshape(-1, PIECE)
+    pieces = unseen[: len(unseen) // PIECE_TOKENS * PIECE_TOKENS].reshape(-1, PIECE_TOKENS)
     changed = [
-        pieces[chance.permutation(len(pieces))[: CHANGE // PIECE]].ravel() for _ in range(changes)
+        pieces[chance.permutation(len(pieces))[: CHANGED_FILE_TOKENS // PIECE_TOKENS]].ravel()
+        for _ in range(changes)
     ]
     ends = np.cumsum([len(document) for document in documents])
     np.savez(path, tokens=seen, ends=ends, tails=np.array(asked), changes=np.array(changed))

@@ -35,11 +35,11 @@ from index.workspace import file_filter
 Ids = NDArray[np.int32]
 WORD = re.compile(r"\w+|\s+|[^\w\s]")
 LINE = "    {}_{} = {}({}, {})\n"
-PATIENCE = 120  # s until a checkout counts as lost
+CHECKOUT_TIMEOUT_S = 120  # until a checkout's files count as lost
 
 
-class Hashed:
-    """A stand-in for a tokenizer: 50,000 ids by checksum of words, blanks and signs."""
+class HashTokenizer:
+    """A tokenizer stand-in: 50,000 ids by checksum of words, blanks and signs."""
 
     fingerprint = "words by checksum"
     byte_lengths = np.full(50_000, -1, np.int32)
@@ -63,8 +63,8 @@ def _hashed(word: str) -> int:
     return zlib.crc32(word.encode()) % 50_000
 
 
-class Prepared:
-    """Gives ids that are there already: a text is their number, filled up to a byte a token."""
+class PreparedTokenizer:
+    """Returns prepared ids: a text is their number, padded to one byte per token."""
 
     fingerprint = "prepared"
 
@@ -77,7 +77,7 @@ class Prepared:
         return str(number).ljust(len(self.prepared[number]))
 
     def encode_batch(self, texts: list[str]) -> list[Ids]:
-        """What is no number gets one id for the whole, so that nobody cuts texts in pieces."""
+        """Any other text gets a single id."""
         other = np.zeros(1, np.int32)
         return [self.prepared[int(text)] if text.strip().isdecimal() else other for text in texts]
 
@@ -91,9 +91,9 @@ class Prepared:
 
 
 def load_encoder(path: Path | None) -> Encoder:
-    """The stand-in where no tokenizer.json is given."""
+    """The tokenizer of a tokenizer.json, or the stand-in."""
     if path is None:
-        return Hashed()
+        return HashTokenizer()
     from engine.prompts.tokenizer import Tokenizer
 
     return Tokenizer(path.parent)
@@ -104,7 +104,7 @@ def prepared(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
         documents = np.split(arrays["tokens"], arrays["ends"][:-1])
         tails, changes = list(arrays["tails"]), list(arrays["changes"])
     documents = [document for document in documents if len(document) > 9]
-    encoder = Prepared(documents + changes)
+    encoder = PreparedTokenizer(documents + changes)
     root = folder / "prepared"
     root.mkdir()
     paths = [root / f"{number}.py" for number in range(len(documents))]
@@ -135,7 +135,7 @@ def prepared(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
             found = workspace.match(tokens_now[-1 - TAIL : -1])
             times.append((time.perf_counter() - start) * 1000)
             if not found or found[0].length < TAIL:
-                raise RuntimeError(f"the changed text of {name.name} is not found")
+                raise RuntimeError(f"the changed text of {name.name} was not found")
         known["update_ms"] = times
         known["segments"] = workspace.stats().segments
         known["match_us"] = [_match_us(workspace, tail) for tail in tails]
@@ -162,7 +162,7 @@ def alone(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
 
 
 def started(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
-    """The seconds from nothing but a loaded tokenizer to the first answer."""
+    """The seconds from a loaded tokenizer to the first answer."""
     encoder = load_encoder(path)
     tail = encoder.encode_batch(["import os\nimport sys\n"])[0]
     before = resident()
@@ -173,7 +173,7 @@ def started(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
     found = workspace.match(tail)
     seconds = time.perf_counter() - start
     if not found:
-        raise RuntimeError(f"{folder}: nothing is found in it")
+        raise RuntimeError(f"{folder}: no match was found in it")
     stats = workspace.stats()
     known = {
         "seconds": seconds,
@@ -193,8 +193,7 @@ def started(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
 
 
 def checkout(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
-    """FOLDER is a repository on its branch a. To b, whose text is new, and back, whose text was
-    there before."""
+    """Check out branch b, whose texts are new, and branch a again, whose texts were indexed."""
     encoder = load_encoder(path)
     with Workspace(folder, encoder, home) as workspace:
         workspace.build()
@@ -213,22 +212,22 @@ def checkout(folder: Path, home: Path, path: Path | None) -> dict[str, Any]:
 
 
 def _switch(workspace: Workspace, folder: Path, branch: str) -> dict[str, Any]:
-    """Until every file's new text is found, and its old text is not."""
+    """Check out `branch`; wait until every file's new text is found and its old text is not."""
     old = {document.path: document.tokens.copy() for document in workspace.documents}
     start = time.perf_counter()
     subprocess.run(["git", "-C", str(folder), "checkout", "-q", branch], check=True)
     git_s = time.perf_counter() - start
     waiting = list(old)
-    while waiting and time.perf_counter() - start < PATIENCE:
+    while waiting and time.perf_counter() - start < CHECKOUT_TIMEOUT_S:
         now = {document.path: document.tokens for document in workspace.documents}
-        while waiting and _is_changed(workspace, now, waiting[-1], old[waiting[-1]]):
+        while waiting and _is_updated(workspace, now, waiting[-1], old[waiting[-1]]):
             waiting.pop()
         time.sleep(0.01)
     return {"seconds": time.perf_counter() - start, "git_s": git_s, "lost": len(waiting)}
 
 
-def _is_changed(workspace: Workspace, now: dict[str, Ids], name: str, old: Ids) -> bool:
-    """Whether a file's new text is found, and there, and its old text nowhere."""
+def _is_updated(workspace: Workspace, now: dict[str, Ids], name: str, old: Ids) -> bool:
+    """Whether a file's new text is found in it, and its old text nowhere."""
     new = now.get(name, old)
     if np.array_equal(new, old):
         return False
@@ -239,8 +238,8 @@ def _is_changed(workspace: Workspace, now: dict[str, Ids], name: str, old: Ids) 
 
 
 def make_repository(folder: Path, count: int) -> None:
-    """Two branches of so many files of 4 KB, lines of common words in an order of their own; a is
-    out."""
+    """A repository with branches a (checked out) and b, each of `count` files of 4 KB whose lines
+    are random common words."""
 
     def git(*arguments: str) -> None:
         who = ["-c", "user.name=bench", "-c", "user.email=bench@localhost"]
@@ -282,7 +281,7 @@ JOBS = {
 
 
 def run(job: str, folder: Path, home: Path, tokenizer: Path | None = None) -> dict[str, Any]:
-    """A job in a fresh process. CalledProcessError where it fails."""
+    """Run a job in a fresh process. Raises CalledProcessError if it fails."""
     command = [sys.executable, "-m", "bench.index.folder", job, str(folder), str(home)]
     command += [str(tokenizer)] if tokenizer else []
     ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)

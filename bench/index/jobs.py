@@ -21,13 +21,13 @@ import psutil
 
 from bench.common import report
 from bench.common.environment import ROOT
-from bench.index.peers import PEERS, TAIL, Draftline, Peer
+from bench.index.peers import PEERS, TAIL, ComparedIndex, DraftlineIndex
 
 
-class Jobs:
-    """The jobs of one index over one corpus; each answers with plain data."""
+class IndexJobs:
+    """The jobs of one index over one corpus; each returns plain data."""
 
-    def __init__(self, kind: type[Peer], corpus: Path, folder: Path) -> None:
+    def __init__(self, kind: type[ComparedIndex], corpus: Path, folder: Path) -> None:
         self.kind, self.folder = kind, folder
         with np.load(corpus) as arrays:
             self.documents = np.split(arrays["tokens"], arrays["ends"][:-1])
@@ -36,7 +36,7 @@ class Jobs:
         self.peer = kind()
 
     def build(self) -> dict[str, Any]:
-        """The seconds, and how much larger the process became; only the first time says much."""
+        """Build time, and growth of the process (only meaningful the first time)."""
         self.peer = self.kind()
         documents = list(self.documents)
         gc.collect()
@@ -50,13 +50,13 @@ class Jobs:
         return self.peer.nbytes()
 
     def shape(self, frozen: int, young: int) -> int:
-        """Ours in so many segments; the tokens of its young one."""
-        assert isinstance(self.peer, Draftline)
+        """Split draftline's index into segments; returns the tokens of the young one."""
+        assert isinstance(self.peer, DraftlineIndex)
         self.peer.shape(self.documents, frozen, young)
         return self.peer.young.size
 
     def match(self) -> dict[str, Any]:
-        """The microseconds of each tail, and the lengths found."""
+        """The microseconds and the match length of each tail."""
         times, lengths = [], []
         for tail in self.tails:
             start = time.perf_counter_ns()
@@ -66,7 +66,7 @@ class Jobs:
         return {"us": times, "lengths": lengths}
 
     def update(self, count: int) -> list[float]:
-        """The milliseconds until `match` sees a changed document, for so many changes."""
+        """The milliseconds until `match` finds a changed document, for `count` changes."""
         times = []
         for number, tokens in enumerate(self.changes[:count]):
             tail = tokens[-1 - TAIL : -1]
@@ -75,11 +75,11 @@ class Jobs:
             length = self.peer.match(tail)
             times.append((time.perf_counter() - start) * 1000)
             if length < TAIL - 1:
-                raise RuntimeError(f"the changed text is not found: {length} of {TAIL} tokens")
+                raise RuntimeError(f"the changed text was not found: {length} of {TAIL} tokens")
         return times
 
     def save(self) -> int | None:
-        """Bytes on disk; None where it cannot."""
+        """Bytes on disk; None if the index cannot be saved."""
         try:
             self.peer.save(self.folder)
         except NotImplementedError:
@@ -95,12 +95,12 @@ class Jobs:
         return time.perf_counter() - start
 
 
-class Ended(RuntimeError):
-    """A process that is gone; the message says at what."""
+class ProcessEnded(RuntimeError):
+    """The process ended; the message names the job."""
 
 
-class Process:
-    """An index in a process of its own."""
+class IndexProcess:
+    """An index in its own process."""
 
     def __init__(self, name: str, corpus: Path, folder: Path) -> None:
         folder.mkdir()
@@ -113,7 +113,7 @@ class Process:
         )
         try:
             self.missing: str | None = self._answer("its start")["missing"]
-        except Ended as error:
+        except ProcessEnded as error:
             self.missing = str(error)
 
     def do(self, job: str, **arguments: Any) -> Any:
@@ -121,7 +121,7 @@ class Process:
         try:
             print(json.dumps([job, arguments]), file=self.process.stdin, flush=True)
         except BrokenPipeError as error:
-            raise Ended(f"ended before {job}") from error
+            raise ProcessEnded(f"ended before {job}") from error
         return self._answer(job)
 
     def close(self) -> None:
@@ -132,18 +132,18 @@ class Process:
         assert self.process.stdout
         line = self.process.stdout.readline()
         if not line:
-            raise Ended(f"ended at {job}, exit code {self.process.wait()}")
+            raise ProcessEnded(f"ended at {job}, exit code {self.process.wait()}")
         return json.loads(line)
 
 
-class Compared:
-    """The indexes over one corpus, asked by turns; one that fails is left out from then on."""
+class IndexProcesses:
+    """The indexes over one corpus, taking turns; one that fails is left out from then on."""
 
     def __init__(self, names: list[str], corpus: Path, folder: Path, left_out: list[str]) -> None:
-        self.running: dict[str, Process] = {}
+        self.running: dict[str, IndexProcess] = {}
         self.left_out = left_out
         for name in names:
-            process = Process(name, corpus, folder / name)
+            process = IndexProcess(name, corpus, folder / name)
             if process.missing:
                 process.close()
                 self._leave_out(f"{name}: {process.missing}")
@@ -151,14 +151,14 @@ class Compared:
                 self.running[name] = process
 
     def do(self, job: str, repeats: dict[str, int], **arguments: Any) -> dict[str, list[Any]]:
-        """A job by turns, as often as is said by name; the answers by name."""
+        """Run a job `repeats[name]` times on each index, in turns; the results by name."""
         answers: dict[str, list[Any]] = {name: [] for name in repeats if name in self.running}
         for repeat in range(max(repeats.values(), default=0)):
             for name in list(answers):
                 if repeat < repeats[name]:
                     try:
                         answers[name].append(self.running[name].do(job, **arguments))
-                    except Ended as error:
+                    except ProcessEnded as error:
                         self._leave_out(f"{name}: {error}")
                         self.running.pop(name).close()
                         del answers[name]
@@ -177,8 +177,8 @@ class Compared:
 def main() -> int:
     name, corpus, folder = sys.argv[1:]
     try:
-        jobs = Jobs(PEERS[name], Path(corpus), Path(folder))
-        jobs.peer.build([])  # whatever it imports is there from now on
+        jobs = IndexJobs(PEERS[name], Path(corpus), Path(folder))
+        jobs.peer.build([])  # imports what it needs
     except ImportError as error:
         why = f"{error}; see bench/index/index.py for how to install it"
         print(json.dumps({"missing": why}), flush=True)

@@ -20,39 +20,39 @@ Ids = NDArray[np.int32]
 TAIL = 64  # tokens
 
 
-class Peer(Protocol):
-    """An index over documents, made by `build`, which is called once and first."""
+class ComparedIndex(Protocol):
+    """An index over documents. `build` is called first, and once."""
 
     def build(self, documents: list[Ids]) -> None: ...
 
     def update(self, number: int, tokens: Ids) -> None:
-        """A document now has these tokens; `match` knows no longer what it had before."""
+        """Replace a document's tokens; `match` must not find the old ones any more."""
         ...
 
     def match(self, tail: Ids) -> int:
-        """The length of the longest suffix of a tail that occurs."""
+        """The length of the longest suffix of `tail` that occurs."""
         ...
 
     def nbytes(self) -> int | None:
-        """Its own count of its memory; None where it has none."""
+        """The index's own count of its memory, if it has one."""
         ...
 
     def save(self, folder: Path) -> None:
-        """NotImplementedError where it cannot; then it has no `load` either."""
+        """Raises NotImplementedError if the index cannot be saved and loaded."""
         ...
 
     def load(self, folder: Path) -> None: ...
 
 
-class Draftline:
-    """Ours, without files: a frozen segment, and a young one for what changed since."""
+class DraftlineIndex:
+    """draftline without files: a frozen segment, and a young one for changed documents."""
 
     def build(self, documents: list[Ids]) -> None:
         self._ask([Frozen(documents)], Automaton())
 
     def shape(self, documents: list[Ids], frozen: int, young: int) -> None:
-        """So many frozen segments, each twice as large as the next, as merging leaves them; and the
-        last documents, of `young` tokens or a little more, in a young one."""
+        """Split into `frozen` segments, each twice as large as the next, as compaction leaves them,
+        and a young one with the last documents, of at least `young` tokens."""
         automaton = Automaton()
         first = len(documents)
         while first > 1 and automaton.size < young:
@@ -78,7 +78,7 @@ class Draftline:
         return sum(part.nbytes for part in self.parts) + self.young.nbytes
 
     def save(self, folder: Path) -> None:
-        raise NotImplementedError  # that is the workspace's: see bench/index/folder.py
+        raise NotImplementedError  # the workspace persists: see bench/index/folder.py
 
     def load(self, folder: Path) -> None:
         raise NotImplementedError
@@ -89,8 +89,8 @@ class Draftline:
         self.segments = Segments([*parts, young] if young.size else list(parts))
 
 
-class Rebuilt:
-    """Part of an index that cannot forget: a change of one document builds it again from all."""
+class RebuiltIndex:
+    """Base of indexes that cannot remove a document: each change rebuilds them."""
 
     documents: list[Ids]
 
@@ -108,9 +108,11 @@ class Rebuilt:
         raise NotImplementedError
 
 
-class Arctic:
-    """arctic-inference's suffix tree, a sequence for each document. It holds strings of at most
-    TAIL tokens, and its match goes to TAIL - 1."""
+class ArcticIndex:
+    """arctic-inference's suffix tree, with a sequence per document.
+
+    It holds strings of at most TAIL tokens, and its matches are at most TAIL - 1 long.
+    """
 
     def __init__(self) -> None:
         self.tree = importlib.import_module("arctic_inference.suffix_decoding._C").SuffixTree(TAIL)
@@ -124,7 +126,7 @@ class Arctic:
         self.tree.extend_ndarray(number, tokens)
 
     def match(self, tail: Ids) -> int:
-        # No tokens are asked for: it then takes the longest match, and drafts nothing.
+        # With 0 tokens it finds the longest match and drafts nothing.
         return int(self.tree.speculate_ndarray(tail, 0, 1.0, 0.0, 0.1, False).match_len)
 
     def nbytes(self) -> int:
@@ -137,8 +139,8 @@ class Arctic:
         raise NotImplementedError
 
 
-class Python(Rebuilt):
-    """A suffix automaton as SAM-Decoding's (arXiv 2411.10666): a dict of edges for each state."""
+class PythonAutomaton(RebuiltIndex):
+    """A suffix automaton with a dict of edges per state, as in SAM-Decoding (arXiv 2411.10666)."""
 
     def build(self, documents: list[Ids]) -> None:
         self.documents = documents
@@ -152,9 +154,9 @@ class Python(Rebuilt):
                 last = self._extend(last, token, position)
 
     def _extend(self, last: int, token: int, position: int) -> int:
-        """The state of a document's text so far, `token` included."""
+        """The state of a document's text so far, including `token`."""
         known = self.next[last].get(token)
-        if known is not None:  # only where an earlier document began in the same way
+        if known is not None:  # an earlier document began in the same way
             return self._split(last, token, known)
         state = self._state({}, 0, self.length[last] + 1, position)
         parent = last
@@ -166,8 +168,8 @@ class Python(Rebuilt):
         return state
 
     def _split(self, parent: int, token: int, state: int) -> int:
-        """The state of `parent`'s longest string and `token`; it is cut out of `state`, which holds
-        that string, where `state` holds longer ones too."""
+        """The state of `parent`'s longest string plus `token`, split off `state` if that also has
+        longer strings."""
         if self.length[parent] + 1 == self.length[state]:
             return state
         edges, length = self.next[state].copy(), self.length[parent] + 1
@@ -200,9 +202,12 @@ class Python(Rebuilt):
         return None
 
 
-class SuffixArray(Rebuilt):
-    """pydivsufsort's suffix array of the reversed text, searched by halves. The library sorts bytes
-    and drops the places between tokens; ids below 2^16 take two bytes, others four."""
+class SuffixArrayIndex(RebuiltIndex):
+    """pydivsufsort's suffix array of the reversed text, with binary search.
+
+    The library sorts bytes, so positions inside tokens are dropped; ids below 2^16 take two bytes,
+    others four.
+    """
 
     def build(self, documents: list[Ids]) -> None:
         sort = importlib.import_module("pydivsufsort").divsufsort
@@ -243,7 +248,7 @@ class SuffixArray(Rebuilt):
 
 
 def _common(a: bytes, b: bytes) -> int:
-    """How many bytes two strings share at their starts."""
+    """The length of the common prefix of two strings."""
     for n, (one, other) in enumerate(zip(a, b, strict=False)):
         if one != other:
             return n
@@ -254,9 +259,9 @@ def _size(documents: list[Ids]) -> int:
     return sum(map(len, documents))
 
 
-PEERS: dict[str, type[Peer]] = {
-    "draftline": Draftline,
-    "arctic": Arctic,
-    "python": Python,
-    "suffix-array": SuffixArray,
+PEERS: dict[str, type[ComparedIndex]] = {
+    "draftline": DraftlineIndex,
+    "arctic": ArcticIndex,
+    "python": PythonAutomaton,
+    "suffix-array": SuffixArrayIndex,
 }

@@ -168,9 +168,9 @@ def cancel_prefilling(
 def streamed_texts(client: Client, token: str) -> list[str]:
     """The texts streamed under a progress token so far."""
     return [
-        notifications["params"]["value"]["text"]
-        for notifications in [*client.notifications]
-        if notifications["method"] == "$/progress" and notifications["params"]["token"] == token
+        message["params"]["value"]["text"]
+        for message in [*client.notifications]
+        if message["method"] == "$/progress" and message["params"]["token"] == token
     ]
 
 

@@ -1,8 +1,7 @@
-"""Answers to questions with a known passage, and summaries: what they hold, what they cite, and how
-much sooner they come than by plain decoding.
+"""Answers to questions with a known passage, and summaries: content, citations and speed.
 
-Each request is run with and without speculation by turns, every time from nothing learnt, on a
-prompt that is in the cache. Both texts must be equal.
+Each request is run with and without speculation in turns, with an empty answer history and a cached
+prompt. Both texts must be equal.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from statistics import mean, median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.common import report
+from bench.common.engine_thread import in_engine_thread
 from bench.common.stats import bootstrap
 from engine.rag.answer import CitedAnswer, cite_answer, prepare
 from engine.rag.citations import Citation
@@ -23,36 +23,34 @@ from engine.rag.summary_plan import SummaryOptions
 from engine.records import Step
 
 if TYPE_CHECKING:
-    from bench.qa.retrieval import Asked
+    from bench.qa.retrieval import PassageQuestion
     from engine import Done, Engine, Request
     from index.documents.documents import Document, Documents
 
 MARKUP = re.compile(r"[`*]+")
-QUOTES = 0.5  # of an answer's words are copied: it quotes
+QUOTE_SHARE = 0.5  # of an answer's words copied: the answer quotes
 
 
-class Answered(NamedTuple):
-    """One question; without an answer where the documents are said to hold none."""
+class AnswerRow(NamedTuple):
+    """One question; `answer` is None if it was refused."""
 
     name: str
     answer: CitedAnswer | None
-    right: bool  # it has the words of the known passage
-    ratios: list[float]  # of the plain time to ours, by repeat
-    whole: list[float]  # the same of whole answers, the reading of the prompt with them
+    right: bool  # contains the known passage
+    ratios: list[float]  # plain over speculative decode time, by repeat
+    whole: list[float]  # the same with prefill included
     tokens: int
     prepare_ms: float  # retrieval and prompt
 
 
 def contains(answer: str, passage: str) -> bool:
-    """Whether an answer has a passage's words in a row; blanks, case and marks of emphasis or code
-    do not matter."""
+    """Whether an answer contains a passage, ignoring blanks, case and Markdown emphasis."""
     one, other = (" ".join(MARKUP.sub("", text).split()).casefold() for text in (answer, passage))
     return other in one
 
 
-def precise(citations: Sequence[Citation], answer: str, texts: dict[str, str]) -> int:
-    """How many of the citations name a place that has the quoted words. Not by the engine's own
-    means."""
+def count_precise(citations: Sequence[Citation], answer: str, texts: dict[str, str]) -> int:
+    """The number of citations whose source has the quoted words, checked independently."""
     found = 0
     for one in citations:
         span = texts[one.document][one.source_start : one.source_stop]
@@ -67,12 +65,12 @@ def _words(text: str) -> str:
 
 def answers(
     documents: dict[str, tuple[str, str]],
-    asked: Sequence[Asked],
+    asked: Sequence[PassageQuestion],
     library: Documents,
     engine: Engine,
     repeats: int,
 ) -> dict[str, Any]:
-    """Ask every question about all documents together."""
+    """Answer every question about all documents."""
     added = {key: library.add_data(name, text.encode()) for key, (name, text) in documents.items()}
     ids = [one.id for one in added.values()]
     rows = []
@@ -82,27 +80,29 @@ def answers(
         prepared = prepare(one.question, library, ids, engine, engine.context)
         took = (time.perf_counter() - began) * 1000
         if prepared.request is None:
-            rows.append(Answered(one.name, None, False, [], [], 0, took))
+            rows.append(AnswerRow(one.name, None, False, [], [], 0, took))
             continue
-        done, ratios, whole = paired(engine, prepared.request, repeats)
+        done, ratios, whole = timed_pairs(engine, prepared.request, repeats)
         passage = documents[one.document][1][one.start : one.stop]
         right = contains(done.text, passage)
         tokens = done.usage.completion_tokens
         said = cite_answer(prepared, done.text)
-        rows.append(Answered(one.name, said, right, ratios, whole, tokens, took))
+        rows.append(AnswerRow(one.name, said, right, ratios, whole, tokens, took))
     return figures(rows, {one.id: one.text for one in added.values()})
 
 
-def paired(engine: Engine, request: Request, repeats: int) -> tuple[Done, list[float], list[float]]:
-    """The answer, and how many times sooner it is written than plainly, by repeat; then the same
-    with the reading of the prompt."""
+def timed_pairs(
+    engine: Engine, request: Request, repeats: int
+) -> tuple[Done, list[float], list[float]]:
+    """The answer, and by repeat the ratios of plain to speculative decode time, without and with
+    prefill."""
     done = engine.submit(request, speculation=False).result()
     reading = done.usage.prefill_seconds
     ratios, whole = [], []
     for repeat in range(repeats):
         seconds = {}
         for speculation in (False, True) if repeat % 2 else (True, False):
-            engine.forget()
+            in_engine_thread(engine, engine.forget)
             other = engine.submit(request, speculation=speculation).result()
             if (other.text, other.reason) != (done.text, done.reason):
                 raise RuntimeError(f"speculation changed an answer: {done.text!r}, {other.text!r}")
@@ -112,13 +112,15 @@ def paired(engine: Engine, request: Request, repeats: int) -> tuple[Done, list[f
     return done, ratios, whole
 
 
-def figures(rows: Sequence[Answered], texts: dict[str, str]) -> dict[str, Any]:
-    """What the questions come to."""
-    told = [row for row in rows if row.answer is not None]
-    given = [row.answer for row in told if row.answer is not None]
+def figures(rows: Sequence[AnswerRow], texts: dict[str, str]) -> dict[str, Any]:
+    """The figures over all questions."""
+    answered = [row for row in rows if row.answer is not None]
+    given = [row.answer for row in answered if row.answer is not None]
     citations = sum(len(one.citations) for one in given)
-    right = sum(precise(one.citations, one.text, texts) for one in given)
-    quoting = [row for row in told if row.answer is not None and row.answer.covered >= QUOTES]
+    right = sum(count_precise(one.citations, one.text, texts) for one in given)
+    quoting = [
+        row for row in answered if row.answer is not None and row.answer.covered >= QUOTE_SHARE
+    ]
     return {
         "answer_containment": round(sum(row.right for row in rows) / len(rows), 4),
         "citation_precision": round(right / citations, 4) if citations else None,
@@ -127,17 +129,17 @@ def figures(rows: Sequence[Answered], texts: dict[str, str]) -> dict[str, Any]:
         "covered": round(mean(one.covered for one in given), 4) if given else None,
         "not_answered": [row.name for row in rows if row.answer is None],
         "prepare_ms": round(median(row.prepare_ms for row in rows), 2),
-        "ratio_to_plain": ratio_of([row.ratios for row in told]),
+        "ratio_to_plain": ratio_of([row.ratios for row in answered]),
         "ratio_where_quoted": ratio_of([row.ratios for row in quoting]),
-        "lowest_ratio": lowest([row.ratios for row in told]),
-        "ratio_whole": ratio_of([row.whole for row in told]),
-        "lowest_whole": lowest([row.whole for row in told]),
-        "each": [each(row) for row in rows],
+        "lowest_ratio": lowest([row.ratios for row in answered]),
+        "ratio_whole": ratio_of([row.whole for row in answered]),
+        "lowest_whole": lowest([row.whole for row in answered]),
+        "each": [row_record(row) for row in rows],
     }
 
 
-def each(row: Answered) -> dict[str, Any]:
-    """One question's line of the results."""
+def row_record(row: AnswerRow) -> dict[str, Any]:
+    """One question in the results."""
     return {
         "question": row.name,
         "right": row.right,
@@ -148,12 +150,12 @@ def each(row: Answered) -> dict[str, Any]:
 
 
 def lowest(ratios: Sequence[list[float]]) -> float | None:
-    """The lowest of the medians of each request; None for none."""
+    """The lowest median over requests; None if there are none."""
     return round(min(median(one) for one in ratios), 4) if ratios else None
 
 
 def ratio_of(ratios: Sequence[list[float]]) -> float | None:
-    """The geometric mean of the medians of each request; None for none."""
+    """The geometric mean of medians over requests; None if there are none."""
     usable = [one for one in ratios if one]
     return round(bootstrap(usable).value, 4) if usable else None
 
@@ -161,14 +163,14 @@ def ratio_of(ratios: Sequence[list[float]]) -> float | None:
 def summaries(
     documents: Sequence[Document], engine: Engine, options: SummaryOptions
 ) -> dict[str, Any]:
-    """Each document summarized plainly and with speculation: one after the other, once."""
+    """Summarize each document once plainly and once with speculation."""
     ratios, cited, right, whole = [], 0, 0, 0
     for number, one in enumerate(documents):
         found: dict[bool, Summary] = {}
         seconds = {False: 0.0, True: 0.0}
         for speculation in (False, True):
             report.progress("", number, len(documents), one.name, "summary")
-            engine.forget()
+            in_engine_thread(engine, engine.forget)
             for event in summarize(engine, one, options, speculation=speculation):
                 if isinstance(event, Summary):
                     found[speculation] = event
@@ -179,7 +181,7 @@ def summaries(
         ratios.append([seconds[False] / seconds[True]])
         summary = found[True]
         cited += len(summary.citations)
-        right += precise(summary.citations, summary.text, {one.id: one.text})
+        right += count_precise(summary.citations, summary.text, {one.id: one.text})
         whole += summary.whole
     return {
         "summaries": whole,

@@ -22,7 +22,7 @@ from typing import Any
 from bench.common import report
 from bench.common.cli import argument_parser, complain
 from bench.common.environment import environment, results_path
-from bench.qa.retrieval import Asked, generated, load, measure, refusals
+from bench.qa.retrieval import PassageQuestion, generated, load, measure, refusals
 from index.documents.documents import Documents
 
 # First keys of the last line, whatever was measured.
@@ -93,10 +93,10 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
 def answer(
     options: argparse.Namespace,
     documents: dict[str, tuple[str, str]],
-    asked: Sequence[Asked],
+    asked: Sequence[PassageQuestion],
     library: Documents,
 ) -> Figures:
-    """The public questions, and some summaries, with the model."""
+    """Answer the public questions and summarize some documents with the model."""
     from bench.qa.answers import answers, summaries
     from engine import Config, Engine
     from engine.rag.summary_plan import SummaryOptions
@@ -122,8 +122,8 @@ def show_found(record: Figures) -> None:
     _print("The passage is among the best chunks", heads, lines)
     known = record["refusals"]
     print(
-        "questions that the documents answer, refused: {refused_wrongly} of {answerable}; that "
-        "they do not, put to the model: {not_refused} of {unanswerable}".format(**known)
+        "answerable questions refused: {refused_wrongly} of {answerable}; "
+        "unanswerable ones not refused: {not_refused} of {unanswerable}".format(**known)
     )
 
 
@@ -135,7 +135,7 @@ def show_answers(record: Figures) -> None:
     lines = [["answers", *(str(record[key]) for key in keys)]]
     if made := record.get("summaries"):
         lines.append([f"{made['summaries']} summaries", *(str(made.get(key, "")) for key in keys)])
-    _print("What was written, and how much sooner than plainly", heads, lines)
+    _print("Answers, and their speed relative to plain decoding", heads, lines)
     print(f"retrieval and prompt: {record['prepare_ms']} ms")
 
 

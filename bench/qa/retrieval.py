@@ -1,7 +1,7 @@
-"""Whether the passage that answers a question is found: questions with a known place in a document.
+"""Retrieval: whether the passage that answers a question is found.
 
-A question is hit at k where the k best chunks, of all documents together, hold its whole passage.
-No model is asked.
+A question is a hit at k if the k best chunks, over all documents, contain its whole passage. No
+model is used.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from engine.rag.query_terms import content_words
 from index.documents.documents import Chunk, Documents
 
 DEPTHS = (1, 3, 10)
-RAREST = 5  # words of a sentence that ask for it
-MORE = Path(__file__).with_name("unanswerable.jsonl")  # about the same documents
+QUERY_WORDS = 5  # the rarest words of a sentence
+UNANSWERABLE = Path(__file__).with_name("unanswerable.jsonl")  # questions about the same documents
 FIELDS = ("id", "doc_id", "source_path", "document", "question", "answer", "answer_start")
 SENTENCE = re.compile(
     r"(?:^|(?<=[.!?]\s))[A-Z](?:(?!\n\s*\n)[^.!?]){60,400}[.!?](?=\s)", re.MULTILINE
@@ -32,8 +32,8 @@ WORD = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question, and the code points of a document that answer it."""
+class PassageQuestion:
+    """A question, and the code point range of the passage that answers it."""
 
     name: str
     question: str
@@ -42,11 +42,13 @@ class Asked:
     stop: int
 
 
-def load(path: Path) -> tuple[dict[str, tuple[str, str]], list[Asked]]:
-    """Documents by key, as (file name, text), and the questions. ValueError with one line where
-    the file is of another form."""
+def load(path: Path) -> tuple[dict[str, tuple[str, str]], list[PassageQuestion]]:
+    """Documents by key, as (file name, text), and the questions.
+
+    Raises OSError, or ValueError with one line for a malformed record.
+    """
     documents: dict[str, tuple[str, str]] = {}
-    asked: list[Asked] = []
+    asked: list[PassageQuestion] = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         try:
             one: dict[str, Any] = json.loads(line)
@@ -54,7 +56,7 @@ def load(path: Path) -> tuple[dict[str, tuple[str, str]], list[Asked]]:
             name = key + Path(one["source_path"]).suffix
             documents[key] = (name, str(one["document"]))
             stop = start + len(one["answer"])
-            asked.append(Asked(str(one["id"]), str(one["question"]), key, start, stop))
+            asked.append(PassageQuestion(str(one["id"]), str(one["question"]), key, start, stop))
             same = one["document"][start:stop] == one["answer"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
@@ -65,8 +67,10 @@ def load(path: Path) -> tuple[dict[str, tuple[str, str]], list[Asked]]:
     return documents, asked
 
 
-def generated(documents: dict[str, tuple[str, str]], count: int, seed: int = 0) -> list[Asked]:
-    """Sentences of the documents, asked for by their rarest words; always the same ones."""
+def generated(
+    documents: dict[str, tuple[str, str]], count: int, seed: int = 0
+) -> list[PassageQuestion]:
+    """A fixed sample of sentences, queried by their rarest words."""
     seen = Counter(word.lower() for _, text in documents.values() for word in WORD.findall(text))
     every = [
         (key, match.start(), match.group())
@@ -76,14 +80,14 @@ def generated(documents: dict[str, tuple[str, str]], count: int, seed: int = 0) 
     found = []
     for key, start, text in random.Random(seed).sample(every, min(count, len(every))):
         words = [word for word in dict.fromkeys(WORD.findall(text)) if len(word) > 1]
-        rare = sorted(words, key=lambda word: seen[word.lower()])[:RAREST]
+        rare = sorted(words, key=lambda word: seen[word.lower()])[:QUERY_WORDS]
         query = " ".join(word for word in words if word in rare)
-        found.append(Asked(f"{key}:{start}", query, key, start, start + len(text)))
+        found.append(PassageQuestion(f"{key}:{start}", query, key, start, start + len(text)))
     return found
 
 
 def holds(chunks: Sequence[Chunk], document: str, text: str, start: int, stop: int) -> bool:
-    """Whether chunks together have all of a passage but its blanks."""
+    """Whether the chunks together contain all of a passage except blanks."""
     left = {at for at in range(start, stop) if not text[at].isspace()}
     for chunk in chunks:
         if chunk.document == document:
@@ -91,10 +95,10 @@ def holds(chunks: Sequence[Chunk], document: str, text: str, start: int, stop: i
     return not left
 
 
-def refusals(asked: Sequence[Asked], library: Documents) -> dict[str, Any]:
-    """How many questions that the documents answer are refused, and how many that they do not are
-    put to the model: of the public ones and of MORE, which were written for this."""
-    more = [json.loads(line) for line in MORE.read_text("utf-8").splitlines()]
+def refusals(asked: Sequence[PassageQuestion], library: Documents) -> dict[str, Any]:
+    """Counts of answerable questions that are refused and unanswerable ones that are not, over the
+    public questions and those of UNANSWERABLE."""
+    more = [json.loads(line) for line in UNANSWERABLE.read_text("utf-8").splitlines()]
     given = [(one.question, True) for one in asked]
     given += [(one["question"], one["answerable"]) for one in more]
     counts = Counter((known, _refused(question, library)) for question, known in given)
@@ -107,15 +111,15 @@ def refusals(asked: Sequence[Asked], library: Documents) -> dict[str, Any]:
 
 
 def _refused(question: str, library: Documents) -> bool:
-    """As engine.rag.answer does."""
+    """Whether engine.rag.answer refuses a question."""
     wanted, hits = content_words(question), library.search(question, SEARCH_HITS)
     return bool(wanted) and not any(may_answer(wanted, hit) for hit in hits)
 
 
 def measure(
-    documents: dict[str, tuple[str, str]], asked: Sequence[Asked], library: Documents
+    documents: dict[str, tuple[str, str]], asked: Sequence[PassageQuestion], library: Documents
 ) -> dict[str, Any]:
-    """Shares of the questions that are hit, the time of a search, and what was not hit at all."""
+    """Hit rates, search time, and the questions that are not hit at 3."""
     ids = {key: library.add_data(name, text.encode()).id for key, (name, text) in documents.items()}
     hits: Counter[int] = Counter()
     missed, seconds = [], []

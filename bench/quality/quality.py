@@ -33,6 +33,7 @@ from typing import Any
 
 from bench.common import report
 from bench.common.cli import argument_parser, complain
+from bench.common.engine_thread import in_engine_thread
 from bench.common.environment import ROOT, environment, results_path
 from bench.quality import run as quality_run
 from bench.quality import tasks
@@ -83,7 +84,7 @@ def answers(engine: Engine, asked: Request, known: Answers) -> tuple[Done, Done]
     (as for a selection of the whole file)."""
     key = tuple(prompt_of(asked, engine.parts.tokenizer).ids)
     if key not in known:
-        engine.forget()  # a resumed run gives the same answers
+        in_engine_thread(engine, engine.forget)  # a resumed run gives the same answers
         fast, plain = (engine.submit(asked, speculation).result() for speculation in (True, False))
         known[key] = fast, plain
     return known[key]

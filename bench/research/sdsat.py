@@ -27,7 +27,7 @@ from bench.common.cli import argument_parser, complain
 from bench.common.engine_thread import in_engine_thread
 from bench.common.environment import ROOT, environment
 from bench.common.report import print_json_line
-from bench.research.sdsat_figures import Found, One, answers_of, results, write
+from bench.research.sdsat_figures import AnswersByK, SdsatAnswer, answers_of, results, write
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request, Step
 from engine.drafting.methods.sdsat import TEMPLATES, SdsatDrafter, install_embeddings, load
 from engine.generate import Generation, generate
@@ -40,7 +40,7 @@ CHAINS, WARM_UP = tuple(range(14)), 16
 # -- measuring -------------------------------------------------------------------------------------
 
 
-def answer(engine: Engine, name: str, request: Request, drafter: SdsatDrafter) -> One:
+def answer(engine: Engine, name: str, request: Request, drafter: SdsatDrafter) -> SdsatAnswer:
     """One answer, decoded in the model's own thread."""
     prompt = prompt_of(request, engine.parts.tokenizer)
 
@@ -58,7 +58,7 @@ def answer(engine: Engine, name: str, request: Request, drafter: SdsatDrafter) -
     steps, done = in_engine_thread(engine, work)
     rounds = [one for one in steps if one.drafted]
     chain = sum(one.drafted - 1 for one in rounds)
-    return One(
+    return SdsatAnswer(
         name,
         done.text,
         len(prompt.ids),
@@ -73,16 +73,16 @@ def answer(engine: Engine, name: str, request: Request, drafter: SdsatDrafter) -
 
 def sweep(
     engine: Engine, ids: list[int], asked: Sequence[questions.Question], args: argparse.Namespace
-) -> Found:
-    """All k on all prompts. Answers without a token are left out."""
-    found: Found = {k: [] for k in args.ks}
+) -> AnswersByK:
+    """Answer all prompts with all k. Answers without a token are left out."""
+    found: AnswersByK = {k: [] for k in args.ks}
     for place, question in enumerate(asked):
         turn = place % max(len(args.ks) - 1, 1)
         rest = args.ks[1:]
-        request = sampled(question.request_after((), args.length), args, place)
+        request = with_sampling(question.request_after((), args.length), args, place)
         if place == 0:
             for k in args.ks:
-                answer(engine, "", sampled(question.request_after((), WARM_UP), args, 0),
+                answer(engine, "", with_sampling(question.request_after((), WARM_UP), args, 0),
                        SdsatDrafter(ids, k, args.trees and k > 0))  # fmt: skip
         for k in [args.ks[0], *rest[turn:], *rest[:turn]]:
             one = answer(
@@ -94,15 +94,15 @@ def sweep(
     return found
 
 
-def sampled(request: Request, args: argparse.Namespace, seed: int) -> Request:
+def with_sampling(request: Request, args: argparse.Namespace, seed: int) -> Request:
     if not args.temperature:
         return request
     how = {"top_k": args.top_k, "top_p": args.top_p, "seed": seed}
     return replace(request, temperature=args.temperature, **how)
 
 
-def launched(argv: list[str], devices: list[str], out: Path) -> Found:
-    """A process on each device, each with its part of the prompts. RuntimeError where one fails."""
+def run_on_devices(argv: list[str], devices: list[str], out: Path) -> AnswersByK:
+    """Run a process per device on its share of the prompts. Raises RuntimeError if one fails."""
     parts = [out / f"part-{n}" for n in range(len(devices))]
     running = [
         subprocess.Popen(
@@ -120,36 +120,51 @@ def launched(argv: list[str], devices: list[str], out: Path) -> Found:
     return merged([answers_of(part) for part in parts])
 
 
-def merged(parts: Sequence[Found]) -> Found:
-    """The answers of several processes."""
+def merged(parts: Sequence[AnswersByK]) -> AnswersByK:
+    """Merge the answers of several processes."""
     ks = list(dict.fromkeys(k for part in parts for k in part))
     return {k: [one for part in parts for one in part.get(k, [])] for k in ks}
 
 
-# -- all of it -------------------------------------------------------------------------------------
+# -- the run ---------------------------------------------------------------------------------------
 
 
-def arguments(argv: list[str] | None) -> argparse.Namespace:
+def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argument_parser("sdsat", __doc__)
     add = parser.add_argument
-    add("--tokens", type=Path, required=True, help="of `draftline train adaptive-tokens`")
-    add("--questions", type=Path, help="JSONL: question_id, category, turns (the first is asked)")
+    add(
+        "--tokens",
+        type=Path,
+        required=True,
+        help="the folder that `draftline train adaptive-tokens` wrote",
+    )
+    add(
+        "--questions",
+        type=Path,
+        help="JSONL: question_id, category, turns (only the first is used)",
+    )
     add("--human-eval", type=Path, help="JSONL: task_id, prompt")
     add("--infilling", type=Path, help="JSONL: name, prompt, suffix; or a folder of *.py files")
-    add("--suffix-first", action="store_true", help="of --infilling, as published for CodeLlama")
-    add("--share", type=float, default=1.0, help="of the prompts, from the first one on")
-    add("--length", type=int, default=256, help="tokens of an answer at most")
-    add("--ks", help="0, and what else is compared; default: 0 to 13, of trees the published ones")
+    add(
+        "--suffix-first",
+        action="store_true",
+        help="suffix before prefix in --infilling, as published for CodeLlama",
+    )
+    add("--share", type=float, default=1.0, help="the first share of the prompts")
+    add("--length", type=int, default=256, help="token limit of an answer")
+    add(
+        "--ks", help="adaptive tokens to compare; default: 0 to 13, with --trees the published ones"
+    )
     add("--trees", action="store_true", help="the published trees instead of chains")
     add("--temperature", type=float, default=0.0)
     add("--top-k", type=int, default=50)
     add("--top-p", type=float, default=0.95)
     add("--model", default=DEFAULT_MODEL)
     add("--device", default="cpu")
-    add("--devices", default="", help="such as cuda:0,cuda:1: a process on each")
-    add("--part", default="0/1", help="of the prompts: number/of how many")
+    add("--devices", default="", help="such as cuda:0,cuda:1: a process per device")
+    add("--part", default="0/1", help="number/count: the part of the prompts to run")
     add("--dtype", default="auto")
-    add("--threads", type=int, default=0, help="0: one a core")
+    add("--threads", type=int, default=0, help="0: one per core")
     add("--out", type=Path, required=True)
     args = parser.parse_args(argv)
     known = (0, *TEMPLATES) if args.trees else CHAINS
@@ -165,24 +180,24 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
                ("infilling", questions.infilling))  # fmt: skip
     try:
         every = [one for name, read in readers if (path := getattr(args, name))
-                 for one in first(read(path), args.share)]  # fmt: skip
+                 for one in leading_share(read(path), args.share)]  # fmt: skip
     except (ValueError, OSError) as problem:
         parser.error(str(problem))
     if not every:
-        parser.error("nothing to ask: name a file with --questions, --human-eval or --infilling")
+        parser.error("no prompts: name a file with --questions, --human-eval or --infilling")
     if args.suffix_first:
         every = [questions.suffix_first(one) for one in every]
     args.asked = every[number::of]
     return args
 
 
-def first(every: list[questions.Question], share: float) -> list[questions.Question]:
-    """The first ones, one at least."""
+def leading_share(every: list[questions.Question], share: float) -> list[questions.Question]:
+    """The first `share` of the prompts, at least one."""
     return every[: max(1, round(share * len(every)))]
 
 
-def measured(args: argparse.Namespace) -> Found:
-    """In this process. ValueError, OSError or WeightsError with one line."""
+def run_here(args: argparse.Namespace) -> AnswersByK:
+    """Answer in this process. Raises ValueError, OSError or WeightsError with one line."""
     config = Config(
         model=args.model, device=args.device, dtype=args.dtype, threads=args.threads, library=False
     )
@@ -193,13 +208,13 @@ def measured(args: argparse.Namespace) -> Found:
 
 
 def main(argv: list[str] | None = None) -> int:
-    args = arguments(argv)
+    args = parse_arguments(argv)
     try:
         if args.devices:
             given = list(sys.argv[1:] if argv is None else argv)
-            found = launched(given, args.devices.split(","), args.out)
+            found = run_on_devices(given, args.devices.split(","), args.out)
         else:
-            found = measured(args)
+            found = run_here(args)
     except (ValueError, OSError, RuntimeError, WeightsError) as problem:
         complain("sdsat", problem)
         return 2

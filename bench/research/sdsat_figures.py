@@ -15,16 +15,16 @@ from bench.common.stats import ratio_of_sums
 
 
 @dataclass(frozen=True, slots=True)
-class One:
+class SdsatAnswer:
     """One answer."""
 
     id: str
     text: str
     prompt: int  # tokens
-    tokens: int  # and of the answer
-    time: float  # seconds, as all times
-    loops: list[float]  # of each round
-    drafted: int  # adaptive tokens; the one before them is the model's own
+    tokens: int  # of the answer
+    time: float  # seconds
+    loops: list[float]  # seconds of each round
+    drafted: int  # adaptive tokens, without the model's own before them
     accepted: int  # of them
     gained: int  # tokens of all rounds, before the answer was cut
 
@@ -41,8 +41,8 @@ class One:
         return mean(self.loops)
 
 
-Found = dict[int, list[One]]  # k -> its answers, in the order of the prompts
-PLOTS: dict[str, tuple[str, Callable[[One], float]]] = {  # file -> its title, and what is drawn
+AnswersByK = dict[int, list[SdsatAnswer]]  # in the order of the prompts
+PLOTS: dict[str, tuple[str, Callable[[SdsatAnswer], float]]] = {  # file -> (title, value)
     "time": ("seconds a prompt by k", lambda one: one.time),
     "tokens_per_s": ("tokens a second by k", lambda one: one.tokens_per_s),
     "accept_rate": ("share of adaptive tokens accepted by k", lambda one: one.accept_rate),
@@ -51,12 +51,12 @@ PLOTS: dict[str, tuple[str, Callable[[One], float]]] = {  # file -> its title, a
 
 
 def error(values: Sequence[float]) -> float:
-    """1.96 standard errors of their mean."""
+    """1.96 standard errors of the mean."""
     return 1.96 * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
-def raw(found: Found, length: int) -> dict[str, dict[str, Any]]:
-    """The published raw data, by k."""
+def raw(found: AnswersByK, length: int) -> dict[str, dict[str, Any]]:
+    """The published raw data by k."""
     return {
         str(k): {
             "sat": k,
@@ -76,14 +76,14 @@ def raw(found: Found, length: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def answers_of(folder: Path) -> Found:
-    """What `raw` wrote there."""
+def answers_of(folder: Path) -> AnswersByK:
+    """Read the answers from raw_data.json."""
     known = json.loads((folder / "raw_data.json").read_text("utf-8"))
-    return {int(k): [One(**one) for one in each["answers"]] for k, each in known.items()}
+    return {int(k): [SdsatAnswer(**one) for one in each["answers"]] for k, each in known.items()}
 
 
-def results(found: Found) -> list[dict[str, Any]]:
-    """A line for each k; speed-ups beside plain decoding, prompt by prompt."""
+def results(found: AnswersByK) -> list[dict[str, Any]]:
+    """A line for each k, with speedups over plain decoding, prompt by prompt."""
     plain = {one.id: one for one in found[0]}
     lines: list[dict[str, Any]] = []
     for k, answers in found.items():
@@ -111,8 +111,8 @@ def results(found: Found) -> list[dict[str, Any]]:
     return lines
 
 
-def write(folder: Path, found: Found, length: int) -> int:
-    """The published files; the best k: the one of the shortest mean time."""
+def write(folder: Path, found: AnswersByK, length: int) -> int:
+    """Write the published files and charts; returns the k with the shortest mean time."""
     folder.mkdir(parents=True, exist_ok=True)
     found = {k: every for k, every in found.items() if every}
     best = min(found, key=lambda k: mean(one.time for one in found[k]))
@@ -132,7 +132,7 @@ def write(folder: Path, found: Found, length: int) -> int:
     return best
 
 
-def by_k(found: Found, value: Callable[[One], float]) -> dict[float, Estimate]:
+def by_k(found: AnswersByK, value: Callable[[SdsatAnswer], float]) -> dict[float, Estimate]:
     """The mean of a value for each k, with its 95 % confidence interval."""
     means = {}
     for k, every in found.items():

@@ -50,18 +50,20 @@ CONSTANTS = (2, 4, 6, 8, 10, 14)
 THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9)
 BOUNDS = (2, 20)
 ORACLE = "oracle"
-Make = Callable[[], DraftModel]
+DrafterFactory = Callable[[], DraftModel]
 
 
 @dataclass(frozen=True)
-class Result:
-    """One answer, with the published names; times are of decoding. `target_...` and `draft_...`: of
-    each model alone."""
+class SpecdecAnswer:
+    """One answer under the published names; times are of decoding.
+
+    `target_...` and `draft_...` are of each model alone.
+    """
 
     id: int
     prompt: str
     num_LM_call: int
-    num_mismatched_tokens: int  # drafted ones that were refused, before the answer was cut
+    num_mismatched_tokens: int  # drafted and rejected, before the answer was truncated
     generated_length: int
     spec_time: float
     target_time: float
@@ -72,7 +74,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Rates:
-    """Of several answers: tokens discarded and passes, each a token written."""
+    """Over several answers: discarded tokens and passes, both per token written."""
 
     discard: float
     verification: float
@@ -83,8 +85,8 @@ class Rates:
     high: float
 
 
-class Counted(ConstantLength):
-    """A schedule, and what became of its tokens."""
+class CountedSchedule(ConstantLength):
+    """A schedule that counts accepted and rejected tokens."""
 
     def __init__(self, lengths: ConstantLength) -> None:
         self.lengths, self.refused = lengths, 0
@@ -102,8 +104,8 @@ class Counted(ConstantLength):
         self.lengths.record(drafted, accepted, drafting, verifying)
 
 
-def rates(results: list[Result]) -> Rates:
-    """Sums over answers, as published; the speed-up is of pairs, question by question."""
+def rates(results: list[SpecdecAnswer]) -> Rates:
+    """Sums over answers, as published; the speedup is over pairs by question."""
     tokens = sum(one.generated_length for one in results)
     passes = sum(one.num_LM_call for one in results)
     refused = sum(one.num_mismatched_tokens for one in results)
@@ -115,7 +117,7 @@ def rates(results: list[Result]) -> Rates:
 
 
 def pareto(points: dict[str, tuple[float, float]]) -> list[str]:
-    """The names of which no other is as good in both and better in one; less is better."""
+    """The names that no other dominates; less is better in both coordinates."""
 
     def beaten(one: tuple[float, float]) -> bool:
         others = points.values()
@@ -134,10 +136,10 @@ def pareto_chart(figures: dict[str, Rates]) -> Figure:
     return line_chart(title, points, "discarded per token", "passes per token")
 
 
-def schedules(draft: Any, head: AcceptanceHead | None) -> dict[str, Make]:
-    """Name -> what makes the drafter of one answer; heuristic lengths go on to the next."""
+def schedules(draft: Any, head: AcceptanceHead | None) -> dict[str, DrafterFactory]:
+    """Factories of each schedule's drafter; heuristic lengths carry over to the next answer."""
     heuristic = HeuristicLength()
-    found: dict[str, Make] = {
+    found: dict[str, DrafterFactory] = {
         f"constant {count}": lambda count=count: draft_model(draft, ConstantLength(count))
         for count in CONSTANTS
     }
@@ -151,8 +153,8 @@ def schedules(draft: Any, head: AcceptanceHead | None) -> dict[str, Make]:
     return found
 
 
-def asked(question: str, length: int, seed: int) -> Request:
-    """Sampled as published, but greedily for seed -1."""
+def request_of(question: str, length: int, seed: int) -> Request:
+    """A request with the published sampling, or greedy for seed -1."""
     messages = ({"role": "user", "content": question},)
     temperature = 1.0 if seed >= 0 else 0.0
     return Request(
@@ -176,18 +178,18 @@ def run(engine: Engine, model: Any, request: Request, drafter: Drafter) -> tuple
     return in_engine_thread(engine, work)
 
 
-class Alone(NamedTuple):
-    """The draft model's own answer; -1 where it has no room for the prompt."""
+class DraftAlone(NamedTuple):
+    """The draft model's own answer; -1 if the prompt does not fit its context."""
 
     seconds: float = -1
     tokens: int = -1
 
 
-def draft_alone(engine: Engine, draft: Any, request: Request) -> Alone:
+def draft_alone(engine: Engine, draft: Any, request: Request) -> DraftAlone:
     if len(prompt_of(request, engine.parts.tokenizer).ids) >= draft.context:
-        return Alone()
+        return DraftAlone()
     done, seconds = run(engine, draft, request, NullDrafter())
-    return Alone(seconds, done.usage.completion_tokens)
+    return DraftAlone(seconds, done.usage.completion_tokens)
 
 
 def compare(
@@ -197,27 +199,31 @@ def compare(
     questions: list[str],
     length: int,
     sampled: bool,
-) -> dict[str, list[Result]]:
-    """Every schedule on every question, plain decoding beside each. RuntimeError where a text
-    differs: that would be a defect."""
+) -> dict[str, list[SpecdecAnswer]]:
+    """Run every schedule and plain decoding on every question.
+
+    Raises RuntimeError if a text differs.
+    """
     makers = schedules(draft, head)
-    found: dict[str, list[Result]] = {name: [] for name in (*makers, ORACLE)}
+    found: dict[str, list[SpecdecAnswer]] = {name: [] for name in (*makers, ORACLE)}
     for number, question in enumerate(questions):
-        request = asked(question, length, number if sampled else -1)
+        request = request_of(question, length, number if sampled else -1)
         plain, plain_time = run(engine, engine.parts.target, request, NullDrafter())
         alone = draft_alone(engine, draft, request)
         drafters = {name: make() for name, make in makers.items()}
-        known = draft_model(draft, probe := Counted(ConstantLength(BOUNDS[1])))
+        known = draft_model(draft, probe := CountedSchedule(ConstantLength(BOUNDS[1])))
         run(engine, engine.parts.target, request, known)
         drafters[ORACLE] = draft_model(draft, OracleLength(probe.accepted))
         for name, drafter in drafters.items():
-            drafter.lengths = counted = Counted(drafter.lengths)
+            drafter.lengths = counted = CountedSchedule(drafter.lengths)
             done, seconds = run(engine, engine.parts.target, request, drafter)
             if done.text != plain.text:
-                raise RuntimeError(f"{name}, question {number}: another text than without it")
+                raise RuntimeError(
+                    f"{name}, question {number}: the text differs from plain decoding"
+                )
             if done.usage.completion_tokens:
                 found[name].append(
-                    Result(number, question, done.usage.forwards, counted.refused,
+                    SpecdecAnswer(number, question, done.usage.forwards, counted.refused,
                            done.usage.completion_tokens, seconds, plain_time, alone.seconds,
                            plain.usage.completion_tokens, alone.tokens)
                 )  # fmt: skip
@@ -225,8 +231,8 @@ def compare(
     return found
 
 
-def measured(args: argparse.Namespace, questions: list[str]) -> dict[str, list[Result]]:
-    """ValueError, OSError or WeightsError with one line."""
+def measured(args: argparse.Namespace, questions: list[str]) -> dict[str, list[SpecdecAnswer]]:
+    """Load the models and compare. Raises ValueError, OSError or WeightsError with one line."""
     config = Config(model=args.model, dtype=args.dtype, library=False)
     with Engine(config) as engine:
         draft = load_draft(args.draft_model, config, engine.parts.tokenizer)
@@ -243,11 +249,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--draft-model", required=True)
     parser.add_argument("--head", type=Path)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--limit", type=int, help="the first questions only")
-    parser.add_argument("--greedy", action="store_true", help="else temperature 1, top-k 50")
+    parser.add_argument("--limit", type=int, help="use only the first N questions")
+    parser.add_argument(
+        "--greedy", action="store_true", help="greedy decoding; default: temperature 1, top-k 50"
+    )
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--plot", type=Path, help="an SVG")
+    parser.add_argument("--plot", type=Path, help="an SVG file to draw")
     args = parser.parse_args(argv)
     try:
         questions = read_questions(args.questions)[: args.limit]

@@ -34,6 +34,7 @@ from typing import Any
 
 from bench.common import questions, report
 from bench.common.cli import argument_parser, complain
+from bench.common.engine_thread import in_engine_thread
 from bench.common.environment import results_path, run_record
 from bench.specbench import metrics, tables
 from bench.specbench.run import PLAIN, Methods, Row, parse_methods, parting_gap, short_name
@@ -63,7 +64,7 @@ def measure(
                     warm_up(options, methods)
                     warmed = True
                 if not options.hot or (place == 0 and label == order[0]):
-                    methods.engine.forget()
+                    in_engine_thread(methods.engine, methods.engine.forget)
                 what = f"run {run + 1} of {options.runs}"
                 name = f"{question.category} {question.id}"
                 report.progress(what, place, len(options.asked), name, label)

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from bench.index import corpus as index_corpus
 from bench.index import index
 from bench.index.compare import ratio, same_length
-from bench.index.folder import Hashed, Prepared
-from bench.index.jobs import Compared
-from bench.index.peers import PEERS, TAIL, Draftline, Ids, Peer
+from bench.index.folder import HashTokenizer, PreparedTokenizer
+from bench.index.jobs import IndexProcesses
+from bench.index.peers import PEERS, TAIL, ComparedIndex, DraftlineIndex, Ids
 from tests.bench.conftest import RunBench
 from tests.oracles import naive
 
@@ -35,7 +35,7 @@ SCHEMA = {
 }  # fmt: skip
 
 
-def built(name: str, documents: list[Ids]) -> Peer:
+def built(name: str, documents: list[Ids]) -> ComparedIndex:
     try:
         peer = PEERS[name]()
         peer.build(list(documents))
@@ -72,7 +72,7 @@ def test_every_index_finds_what_the_obvious_search_finds(
 def test_however_many_segments_are_asked_the_answer_is_the_same(
     documents: list[Ids], frozen: int, young: int, tails: list[Ids]
 ) -> None:
-    one, many = Draftline(), Draftline()
+    one, many = DraftlineIndex(), DraftlineIndex()
     one.build(documents)
     many.shape(documents, frozen, young)
     assert len(many.parts) == frozen
@@ -93,7 +93,7 @@ def test_an_index_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path) ->
     corpus, left_out = tmp_path / "corpus.npz", list[str]()
     text = np.arange(3000, dtype=np.int32)
     index_corpus.write(corpus, [text[:1000], text[1000:]], text, tails=3, changes=2)
-    compared = Compared(["draftline", "python"], corpus, tmp_path, left_out)
+    compared = IndexProcesses(["draftline", "python"], corpus, tmp_path, left_out)
     try:
         twice = {"draftline": 2, "python": 2}
         assert {name: len(many) for name, many in compared.do("build", twice).items()} == twice
@@ -125,7 +125,7 @@ def test_a_cut_corpus_has_so_many_tokens_and_then_the_same_patterns(
 
 @given(st.lists(st.text("ab \n", max_size=9), max_size=150), st.integers(1, 500))
 def test_nothing_is_lost_between_batches(texts: list[str], tokens: int) -> None:
-    encoder = Hashed()
+    encoder = HashTokenizer()
     every = [id for ids in encoder.encode_batch(texts) for id in ids.tolist()]
     stream = iter(texts)
     found = [id for ids in index_corpus.collect(stream, encoder, tokens) for id in ids.tolist()]
@@ -134,7 +134,7 @@ def test_nothing_is_lost_between_batches(texts: list[str], tokens: int) -> None:
 
 @given(st.lists(IDS.filter(lambda ids: len(ids) > 1), min_size=1, max_size=11))
 def test_prepared_ids_come_back_for_their_text_and_cover_it(documents: list[Ids]) -> None:
-    encoder = Prepared(documents)
+    encoder = PreparedTokenizer(documents)
     texts = [encoder.text(number) for number in range(len(documents))]
     assert len(set(texts)) == len(texts)
     for text, ids, right in zip(texts, encoder.encode_batch(texts), documents, strict=True):
@@ -144,10 +144,10 @@ def test_prepared_ids_come_back_for_their_text_and_cover_it(documents: list[Ids]
 
 @given(st.text(st.characters(codec="utf-8"), max_size=50))
 def test_the_stand_in_says_where_each_token_starts(text: str) -> None:
-    ids, starts = Hashed().encode_with_offsets(text)
+    ids, starts = HashTokenizer().encode_with_offsets(text)
     words = [text[a:b] for a, b in pairwise([*starts.tolist(), len(text)])]
     assert "".join(words) == text
-    again = [Hashed().encode_batch([word])[0].tolist() for word in words]
+    again = [HashTokenizer().encode_batch([word])[0].tolist() for word in words]
     assert again == [[id] for id in ids.tolist()]
 
 

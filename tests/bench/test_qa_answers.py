@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.qa.answers import Answered, answers, contains, figures, precise, summaries
-from bench.qa.retrieval import Asked
+from bench.qa.answers import AnswerRow, answers, contains, count_precise, figures, summaries
+from bench.qa.retrieval import PassageQuestion
 from engine import Config, Engine
 from engine.rag.answer import CitedAnswer
 from engine.rag.citations import Citation, Source, cite
@@ -38,18 +38,18 @@ def test_a_passage_inside_an_answer_is_found(before: str, passage: str, after: s
 def test_only_citations_with_the_quoted_words_are_precise() -> None:
     text = "one two three four five six"
     citations = cite(f"so: {text}", [Source("d", "n", text)])
-    assert precise(citations, f"so: {text}", {"d": text}) == len(citations) == 1
+    assert count_precise(citations, f"so: {text}", {"d": text}) == len(citations) == 1
     wrong = [Citation(0, 3, "d", "n", None, 4, 7), Citation(3, 4, "d", "n", None, 3, 4)]
-    assert precise(wrong, text, {"d": text}) == 0
+    assert count_precise(wrong, text, {"d": text}) == 0
 
 
 def test_figures_of_some_answers() -> None:
     text = "one two three four five six"
     answer = CitedAnswer(text, tuple(cite(text, [Source("d", "n", text)])), 1.0)
     rows = [
-        Answered("a", answer, True, [2.0, 8.0, 4.0], [3.0, 2.0, 1.0], 6, 1.0),
-        Answered("b", CitedAnswer("no", (), 0.0), False, [1.0], [0.5], 1, 3.0),
-        Answered("c", None, False, [], [], 0, 2.0),
+        AnswerRow("a", answer, True, [2.0, 8.0, 4.0], [3.0, 2.0, 1.0], 6, 1.0),
+        AnswerRow("b", CitedAnswer("no", (), 0.0), False, [1.0], [0.5], 1, 3.0),
+        AnswerRow("c", None, False, [], [], 0, 2.0),
     ]
     got = figures(rows, {"d": text})
     assert got["answer_containment"] == pytest.approx(1 / 3, abs=1e-4)
@@ -64,8 +64,10 @@ def test_a_run(tmp_path: Path) -> None:
     model = make_model(tmp_path / "model")
     start = GUIDE.index(WORD)
     asked = [
-        Asked("a", "Which variable turns the debugger on?", "guide", start, start + len(WORD)),
-        Asked("b", "How many moons has Jupiter?", "guide", 0, 5),
+        PassageQuestion(
+            "a", "Which variable turns the debugger on?", "guide", start, start + len(WORD)
+        ),
+        PassageQuestion("b", "How many moons has Jupiter?", "guide", 0, 5),
     ]
     with Engine(Config(model=str(model), threads=2, library=False)) as engine, Documents() as texts:
         got = answers({"guide": ("guide.md", GUIDE)}, asked, texts, engine, 2)

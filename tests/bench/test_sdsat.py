@@ -11,16 +11,16 @@ import torch
 
 from bench.common import questions
 from bench.research import sdsat as bench
-from bench.research.sdsat_figures import One, answers_of, by_k, results, write
+from bench.research.sdsat_figures import SdsatAnswer, answers_of, by_k, results, write
 from engine.drafting.methods import sdsat
 from tests.conftest import tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def one(name: str, tokens: int, time: float, rounds: int, k: int, accepted: int) -> One:
+def one(name: str, tokens: int, time: float, rounds: int, k: int, accepted: int) -> SdsatAnswer:
     gained = tokens if k else rounds
-    return One(
+    return SdsatAnswer(
         name, "text", 7, tokens, time, [time / rounds] * rounds, rounds * k, accepted, gained
     )
 
@@ -64,7 +64,9 @@ def test_intervals_are_196_standard_errors() -> None:
 
 
 def test_a_changed_text_is_told() -> None:
-    other = One(**{name: getattr(FOUND[5][0], name) for name in One.__slots__} | {"text": "texts"})
+    other = SdsatAnswer(
+        **{name: getattr(FOUND[5][0], name) for name in SdsatAnswer.__slots__} | {"text": "texts"}
+    )
     assert [line["equal"] for line in results({0: FOUND[0], 5: [other, FOUND[5][1]]})] == [
         True, False
     ]  # fmt: skip
