@@ -28,11 +28,13 @@ ALL_FILES = types.FileSystemWatcher(glob_pattern="**/*")
 def start(server: Server, session: Session) -> None:
     """Register the handlers of a session's start and of its settings."""
     feature = server.feature
-    options: list[Any] = []  # initializationOptions, until `initialized`
+    options: list[Any] = []  # initializationOptions, until they are applied under newer settings
     loading = LoadingProgress(server, session)
 
     def configure(*values: Any) -> None:
-        for warning in session.configure(*values):
+        layers = [*options, *values]
+        options.clear()
+        for warning in session.configure(*layers):
             shown = types.ShowMessageParams(type=types.MessageType.Warning, message=warning)
             server.window_show_message(shown)
         if session.shared_engine.loaded is not None:  # by another client
@@ -54,9 +56,7 @@ def start(server: Server, session: Session) -> None:
 
     @feature(types.INITIALIZED)
     async def initialized(params: types.InitializedParams) -> None:
-        settings = await _request_settings(server)
-        configure(*options, settings)
-        options.clear()
+        configure(await _request_settings(server))
         await _register_watchers(server)
 
     @feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)

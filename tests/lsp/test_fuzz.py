@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lsp_server.protocol.framing import framed
-from tests.support.lsp import HELLO, PATIENCE, STATES, Client, Direct, started
+from tests.support.lsp import HELLO, STATES, TIMEOUT_S, Client, Direct, started
 
 MESSAGES, LIFE = 100_000, 400
 OVER_A_PIPE = 5_000
@@ -237,4 +237,4 @@ def test_a_real_server_survives_them_with_broken_frames_between() -> None:
         assert not [name for name in client.doubles if str(name).startswith("asked")]
         assert client.ask("shutdown") is None
         client.notify("exit")
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(TIMEOUT_S) == 0

@@ -18,9 +18,9 @@ from lsp_server.protocol.framing import MAX_BODY_BYTES, Frames, framed
 from tests.support.lsp import (
     COMPUTING,
     HELLO,
-    PATIENCE,
     ROOT,
     STATES,
+    TIMEOUT_S,
     Client,
     listening,
     listening_ws,
@@ -37,7 +37,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def ended(process: subprocess.Popen[bytes]) -> int:
-    return process.wait(PATIENCE)
+    return process.wait(TIMEOUT_S)
 
 
 # -- frames ------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_a_closed_pipe_ends_it_quietly(process: subprocess.Popen[bytes]) -> None
     # A child of our own holds no copy: closing ours breaks the pipe.
     client.begin("test/large", {"size": 1})
     with client.arrived:
-        client.arrived.wait_for(lambda: 2 in client.answers, PATIENCE)
+        client.arrived.wait_for(lambda: 2 in client.answers, TIMEOUT_S)
     process.stdout.close()
     client.begin("test/large", {"size": 1 << 20})
     assert ended(process) == 1
@@ -207,7 +207,7 @@ def test_eight_clients_over_websockets_keep_their_own_documents() -> None:
     async def main() -> None:
         with pytest.raises(InvalidStatus):
             await connect(f"ws://127.0.0.1:{port}", origin="http://localhost", proxy=None)  # type: ignore[arg-type]
-        await asyncio.wait_for(asyncio.gather(*map(client, range(8))), PATIENCE)
+        await asyncio.wait_for(asyncio.gather(*map(client, range(8))), TIMEOUT_S)
 
     with process:
         asyncio.run(main())
@@ -220,7 +220,7 @@ def test_eight_clients_over_websockets_keep_their_own_documents() -> None:
 
 def lsp(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "lsp_server", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.lsp import HELLO, PATIENCE, STATES, Client, Direct, place, started
+from tests.support.lsp import HELLO, STATES, TIMEOUT_S, Client, Direct, place, started
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def ended(process: subprocess.Popen[bytes]) -> int:
-    return process.wait(PATIENCE)
+    return process.wait(TIMEOUT_S)
 
 
 # -- answers -----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from lsp_server.protocol.framing import Frames, framed
 from lsp_server.protocol.protocol import Server
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 180  # seconds that anything may take on a busy machine
+TIMEOUT_S = 180  # seconds that anything may take on a busy machine
 COMPUTING = "test/compute"  # a request whose handler computes in a thread for ever
 STATES = "test/text"  # a request for a document's text and version
 HELLO = {"processId": None, "rootUri": None, "capabilities": {}}
@@ -158,7 +158,7 @@ class Client:
     def answer(self, identity: Any) -> dict[str, Any]:
         """Wait for the answer to a request."""
         with self.arrived:
-            assert self.arrived.wait_for(lambda: identity in self.answers, PATIENCE), identity
+            assert self.arrived.wait_for(lambda: identity in self.answers, TIMEOUT_S), identity
             return self.answers[identity]
 
     def ask(self, method: str, params: Any = None) -> Any:
@@ -176,7 +176,7 @@ class Client:
         """Wait for a notification."""
         while True:
             try:
-                message = self.notifications.get(timeout=PATIENCE)
+                message = self.notifications.get(timeout=TIMEOUT_S)
             except Empty:
                 raise AssertionError(f"no {method}") from None
             if message["method"] == method:

@@ -1,7 +1,7 @@
-"""An editor without a screen: pytest-lsp's client, with documents that it keeps by itself.
+"""A headless editor: pytest-lsp's client with its own documents, and servers for it.
 
-Its conversion of positions and its way to apply edits share nothing with the server's. Answers are
-plain JSON. It holds no assertions about what the server offers.
+Positions are converted and edits applied independently of the server's code. Responses are plain
+JSON. Nothing here asserts what the server offers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,10 @@ from lsp_server.shared_engine import SharedEngine
 from tests.support.command import environment
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 180  # seconds that anything may take on a busy machine
+TIMEOUT_S = 180  # a backstop for a busy machine
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 UNIT = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
-CAPABLE = {
+CAPABILITIES: dict[str, Any] = {
     "workspace": {
         "applyEdit": True,
         "configuration": True,
@@ -60,12 +61,13 @@ CAPABLE = {
 }
 
 
+@cache
 def _converter() -> Any:
-    """pygls's, but that messages of ours stay plain JSON."""
+    """pygls's converter, but messages of our own stay plain JSON."""
     made: Any = default_converter()
     for kind in (JsonRPCRequestMessage, JsonRPCResponseMessage, JsonRPCNotification):
         made.register_structure_hook(kind, lambda given, kind: kind(**given))
-    made.register_structure_hook(  # lsprotocol takes an action that has a command for a Command
+    made.register_structure_hook(  # lsprotocol reads an action with a command as a Command
         types.CodeActionResponse, lambda given, _: JsonRPCResponseMessage(**given)
     )
     return made
@@ -75,7 +77,7 @@ def _converter() -> Any:
 
 
 def offset(text: str, position: dict[str, int], encoding: str) -> int:
-    """Where a position stands; fails where there is none such."""
+    """The offset of a position, which must exist."""
     lines = LINE.findall(text)
     lines += [""] if not lines or lines[-1][-1] in "\r\n" else []
     line = lines[position["line"]]
@@ -95,7 +97,7 @@ def position(text: str, offset: int, encoding: str) -> dict[str, int]:
 
 
 def edited(text: str, edits: list[dict[str, Any]], encoding: str) -> str:
-    """A text after the text edits of one document, which must lie apart and in order."""
+    """A text after text edits, which must be in order and not overlap."""
     last = 0
     parts = []
     for one in edits:
@@ -110,19 +112,19 @@ def edited(text: str, edits: list[dict[str, Any]], encoding: str) -> str:
 
 
 class Editor(LanguageClient):  # type: ignore[misc]
-    """Documents, what the server told, and short ways to ask it."""
+    """Its documents, what the server has sent, and shortcuts for requests."""
 
     def __init__(self) -> None:
         super().__init__(converter_factory=_converter)
         self.texts: dict[str, str] = {}
         self.versions: dict[str, int] = {}
         self.encoding = "utf-16"
-        self.states: list[dict[str, Any]] = []  # what draftline/status said
+        self.states: list[dict[str, Any]] = []  # of draftline/status
         self.partial: dict[Any, str] = {}
         self.progress: dict[Any, list[dict[str, Any]]] = {}
         self.registered: list[str] = []  # methods
-        self.applied: list[dict[str, Any]] = []  # by the server's wish
-        self.takes_edits: bool | None = True  # None: it does not know what that is
+        self.applied: list[dict[str, Any]] = []  # on the server's request
+        self.takes_edits: bool | None = True  # None: unsupported
         register_lsp_features(self, DEFAULT_CLIENT_FEATURES | self._features())
 
     def _features(self) -> dict[str, Callable[[Any], Any]]:
@@ -156,7 +158,7 @@ class Editor(LanguageClient):  # type: ignore[misc]
         }
 
     def json(self, value: Any) -> Any:
-        """A value as it stands on the wire."""
+        """A value as JSON."""
         return self.protocol._converter.unstructure(value)
 
     def _typed(self, method: str, params: Any) -> Any:
@@ -165,16 +167,16 @@ class Editor(LanguageClient):  # type: ignore[misc]
         return self.protocol._converter.structure(params, kind) if kind else params
 
     def begin(self, method: str, params: Any, id: int | None = None) -> asyncio.Future[Any]:
-        """Send a request; a future of its answer."""
+        """Send a request; returns a future of its response."""
         asked = self.protocol.send_request_async(method, self._typed(method, params), msg_id=id)
         return asyncio.ensure_future(asked)
 
     async def ask(self, method: str, params: Any) -> Any:
-        """The answer of a request, as JSON."""
-        return self.json(await asyncio.wait_for(self.begin(method, params), PATIENCE))
+        """The result of a request, as JSON."""
+        return self.json(await asyncio.wait_for(self.begin(method, params), TIMEOUT_S))
 
     async def fails(self, method: str, params: Any) -> tuple[int, str]:
-        """Code and message of the error that a request gets."""
+        """The code and message of a request's error."""
         return await refused(self.begin(method, params))
 
     async def command(self, name: str, *arguments: Any) -> Any:
@@ -192,27 +194,34 @@ class Editor(LanguageClient):  # type: ignore[misc]
         settings: Any = None,
         own: Any = None,
         name: str = "editor",
+        root_path: str | None = None,
+        before_initialized: Callable[[], None] = lambda: None,
         **capabilities: Any,
     ) -> Any:
-        """initialize and initialized. `settings`: initializationOptions, `own`: what the client
-        answers to workspace/configuration."""
+        """Send `initialize` and `initialized`. `settings` are the initializationOptions, `own` the
+        response to workspace/configuration."""
         self.encoding = encoding
         self.set_configuration({"draftline": own} if own is not None else {})
         params = {
             "processId": None,
             "rootUri": None,
+            "rootPath": root_path,
             "clientInfo": {"name": name},
-            "capabilities": CAPABLE | {"general": {"positionEncodings": [encoding]}} | capabilities,
+            "capabilities": CAPABILITIES | {"general": {"positionEncodings": [encoding]}} | capabilities,
             "initializationOptions": settings,
             "workspaceFolders": [{"uri": root.as_uri(), "name": root.name} for root in roots],
         }
-        result = self.json(await self.initialize_session(self._typed(types.INITIALIZE, params)))
+        initialize = self._typed(types.INITIALIZE, params)
+        self.capabilities = initialize.capabilities  # which pytest-lsp checks the server against
+        result = self.json(await self.initialize_async(initialize))
+        before_initialized()
+        self.initialized(types.InitializedParams())
         assert result["capabilities"]["positionEncoding"] == encoding
         return result
 
     async def until(self, found: Callable[[], Any]) -> Any:
-        """Wait until something is so."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait until a condition holds."""
+        deadline = time.monotonic() + TIMEOUT_S
         while not (value := found()):
             assert time.monotonic() < deadline, found
             await asyncio.sleep(0.02)
@@ -220,7 +229,7 @@ class Editor(LanguageClient):  # type: ignore[misc]
 
     async def ready(self) -> dict[str, Any]:
         """Wait for the model and the index."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while (status := await self.command("status"))["state"] != "ready":
             assert status["state"] != "error" and time.monotonic() < deadline, status
             await asyncio.sleep(0.05)
@@ -228,8 +237,8 @@ class Editor(LanguageClient):  # type: ignore[misc]
         return await self.command("status")  # type: ignore[no-any-return]
 
     async def idle(self) -> None:
-        """Wait until nothing is asked of the model."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait until the server asks nothing of the model."""
+        deadline = time.monotonic() + TIMEOUT_S
         while (await self.command("stats"))["running"]:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
@@ -251,7 +260,7 @@ class Editor(LanguageClient):  # type: ignore[misc]
         self.tell(types.TEXT_DOCUMENT_DID_CLOSE, {"textDocument": {"uri": uri}})
 
     def at(self, uri: str, place: int | str) -> dict[str, int]:
-        """A position: of an offset, or behind the first occurrence of a text."""
+        """The position of an offset, or of the end of a text's first occurrence."""
         text = self.texts[uri]
         found = place if isinstance(place, int) else text.index(place) + len(place)
         return position(text, found, self.encoding)
@@ -262,7 +271,7 @@ class Editor(LanguageClient):  # type: ignore[misc]
         return {"start": self.at(uri, start), "end": self.at(uri, start + len(part))}
 
     def type(self, uri: str, place: int | str, new: str, old: str = "") -> None:
-        """Put `new` at a place, where `old` stands behind it."""
+        """Insert `new` at a place, replacing the `old` that follows it."""
         text = self.texts[uri]
         start = place if isinstance(place, int) else text.index(place) + len(place)
         stop = start + len(old)
@@ -280,7 +289,7 @@ class Editor(LanguageClient):  # type: ignore[misc]
         return {"uri": uri, "version": self.versions[uri]}
 
     def apply(self, edit: dict[str, Any]) -> None:
-        """Apply a WorkspaceEdit to the documents; versions must be those that it names."""
+        """Apply a WorkspaceEdit, which must name the current versions."""
         for one in edit.get("documentChanges", []):
             assert one["textDocument"] == self.doc(one["textDocument"]["uri"])
         for uri, edits in parts(edit).items():
@@ -296,9 +305,9 @@ def parts(edit: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 async def refused(asked: asyncio.Future[Any]) -> tuple[int, str]:
-    """Code and message of the error that a request under way gets."""
+    """The code and message of a pending request's error."""
     try:
-        answer = await asyncio.wait_for(asked, PATIENCE)
+        answer = await asyncio.wait_for(asked, TIMEOUT_S)
     except JsonRpcException as error:
         assert "\n" not in error.message
         return error.code, error.message
@@ -340,7 +349,7 @@ class LocalServer:
         self._is_listening = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
-        assert self._is_listening.wait(PATIENCE)
+        assert self._is_listening.wait(TIMEOUT_S)
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -354,33 +363,33 @@ class LocalServer:
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(PATIENCE)
-        self.shared_engine.close(PATIENCE)
+        self._thread.join(TIMEOUT_S)
+        self.shared_engine.close(TIMEOUT_S)
         assert not self._thread.is_alive() and not self._faults, self._faults
 
 
 @asynccontextmanager
 async def connected(port: int) -> AsyncIterator[Editor]:
-    """An editor that sends `initialize` itself, connected to a server of WebSockets."""
+    """An editor, before `initialize`, connected to a server of WebSockets."""
     editor = Editor()
     await editor.start_ws("127.0.0.1", port)
     try:
         yield editor
     finally:
         editor.exit(None)
-        await asyncio.wait_for(editor.stop(), PATIENCE)
+        await asyncio.wait_for(editor.stop(), TIMEOUT_S)
 
 
 @asynccontextmanager
 async def started(folder: Path, *arguments: str) -> AsyncIterator[Editor]:
-    """An editor that says hello by itself, and its own server over pipes."""
+    """An editor, before `initialize`, and its own server process over pipes."""
     editor = Editor()
     command = [sys.executable, "-m", "lsp_server", "--log-file", str(folder / "log"), *arguments]
     await editor.start_io(*command, cwd=ROOT, env=environment(folder))
     try:
         yield editor
-        await asyncio.wait_for(editor.shutdown_session(), PATIENCE)
+        await asyncio.wait_for(editor.shutdown_session(), TIMEOUT_S)
     finally:
         if editor._server.returncode is None:
             editor._server.kill()
-        await asyncio.wait_for(editor.stop(), PATIENCE)
+        await asyncio.wait_for(editor.stop(), TIMEOUT_S)
