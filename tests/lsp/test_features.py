@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,17 @@ import pytest
 
 from engine.editing.edits import apply
 from engine.records import Done, Request
+from lsp_server.shared_engine import SharedEngine
 from tests.support.command import FENCE, chain_model
-from tests.support.lsp_editor import Editor, connected, parts, refused, serving
+from tests.support.held_model import held
+from tests.support.lsp_editor import (
+    Editor,
+    LocalServer,
+    connected,
+    local_server,
+    parts,
+    refused,
+)
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -31,7 +40,7 @@ PIECES = ["x", "=", "1", " ", "é", "e\u0301", "😋", "\n", "\r\n", "\r", "\f",
 
 
 @pytest.fixture(scope="module")
-def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LocalServer]]:
     """Servers of three models, with a short, a long and an endless answer."""
     root = tmp_path_factory.mktemp("features")
     models = {
@@ -42,22 +51,27 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     folders = {name: root / f"of {name}" for name in models}
     for folder in folders.values():
         folder.mkdir()
-    with (
-        serving(folders["short"], str(models["short"])) as short,
-        serving(folders["slow"], str(models["slow"])) as slow,
-        serving(folders["endless"], str(models["endless"])) as endless,
-    ):
-        yield {"short": short, "slow": slow, "endless": endless}
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(local_server(folders[name], str(models[name])))
+            for name in models
+        }
 
 
+Engines = dict[str, SharedEngine]  # by model
 Open = Any  # (model, **initialize) -> a connected editor whose server is ready
 
 
 @pytest.fixture
-def editor(ports: dict[str, int]) -> Open:
+def engines(servers: dict[str, LocalServer]) -> Engines:
+    return {name: server.shared_engine for name, server in servers.items()}
+
+
+@pytest.fixture
+def editor(servers: dict[str, LocalServer]) -> Open:
     @asynccontextmanager
     async def make(model: str = "short", *roots: Path, **hello: Any) -> AsyncIterator[Editor]:
-        async with connected(ports[model]) as one:
+        async with connected(servers[model].port) as one:
             await one.hello(*roots, **hello)
             await one.ready()
             yield one
@@ -196,7 +210,7 @@ async def test_speculation_does_not_change_an_edit(editor: Open) -> None:
 # -- documents that change meanwhile -----------------------------------------------------------
 
 
-async def begun(one: Editor, text: str = "x=1\n") -> asyncio.Future[Any]:
+async def begun(one: Editor, text: str) -> asyncio.Future[Any]:
     """An edit whose answer has begun to stream."""
     one.open(URI, text)
     asked = one.begin("draftline/edit", asking(one, partialResultToken="p", workDoneToken="w"), 7)
@@ -214,16 +228,20 @@ async def test_an_edit_of_another_version_is_refused(editor: Open) -> None:
             assert code == MODIFIED and message.startswith("app.py: the text changed")
 
 
+@pytest.mark.parametrize("how", ["changed", "closed"])
 async def test_an_edit_is_refused_if_its_document_was_changed_or_closed_meanwhile(
-    editor: Open,
+    editor: Open, engines: Engines, how: str
 ) -> None:
-    async with editor("slow", settings={"speculation": False}) as one:
-        asked = await begun(one)
-        one.type(URI, 0, "# ")
-        assert (await refused(asked))[0] == MODIFIED
-        one.partial.clear()
-        asked = await begun(one)
-        one.close(URI)
+    async with editor() as one:
+        one.open(URI, "x=1\n")
+        with held(engines["short"].engine):
+            asked = one.begin("draftline/edit", asking(one))
+            await one.command("status")  # the server has received it
+            if how == "changed":
+                one.type(URI, 0, "# ")
+            else:
+                one.close(URI)
+            await one.command("status")  # and this
         assert (await refused(asked))[0] == MODIFIED
         await one.idle()
 
@@ -242,13 +260,20 @@ async def test_an_edit_whose_text_changed_stops_before_its_answer_is_complete(
         assert one.progress["w"][-1]["kind"] == "end"
 
 
-async def test_an_edit_survives_a_change_that_is_undone(editor: Open) -> None:
-    async with editor("slow", settings={"speculation": False}) as one:
-        asked = await begun(one)
-        one.type(URI, 0, "#")
-        one.type(URI, 0, "", "#")
+async def test_an_edit_survives_a_change_that_is_undone(
+    editor: Open, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lsp_server.session.UNDO_GRACE_S", 600.0)
+    async with editor() as one:
+        one.open(URI, "x=1\n")
+        with held(engines["short"].engine):
+            asked = one.begin("draftline/edit", asking(one))
+            await one.command("status")  # the server has received it
+            one.type(URI, 0, "#")
+            one.type(URI, 0, "", "#")
+            await one.command("status")  # and the changes
         one.apply(one.json(await asked)["edit"])  # it names the current version
-        assert one.texts[URI] == f"{SLOW}\n"
+        assert one.texts[URI] == "x=9\n"
 
 
 # -- cancelling --------------------------------------------------------------------------------
