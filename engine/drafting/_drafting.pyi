@@ -1,7 +1,7 @@
 """The native drafter (engine/drafting/core). Written by hand.
 
-Token ids are int32 arrays; -1 is a border between texts and equals no token. One thread at a time
-may use a `Drafter` and the `Weights` it learns; `Vocabulary` and `Ngram` only are read.
+Token ids are int32 arrays; -1 is a border between texts and equals no token. A `Drafter` and the
+`Weights` it updates may be used by one thread at a time; `Vocabulary` and `Ngram` are read-only.
 """
 
 from collections.abc import Sequence
@@ -12,72 +12,75 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int32]
 
 def weight_count() -> int:
-    """Weights of the model."""
+    """Number of weights of the model."""
 
 def layout() -> str:
-    """What the weights mean: equal where files of weights can be exchanged."""
+    """Identifies the feature layout: weights of another layout cannot be used."""
 
 class Vocabulary:
-    """What is known of each token beside its id."""
+    """Features of tokens that do not depend on their ids."""
 
     def __init__(self, hashes: NDArray[np.uint32], looks: NDArray[np.uint8]) -> None:
-        """By id. Hashes of the UTF-8 bytes. Looks: 0 blank, 1 blank with a line end, 2 punctuation,
-        3 word after a blank, 4 word, 5 other; + 8 where a line starts after the token."""
+        """By token id. `hashes`: of the UTF-8 bytes. `looks`: the class, 0 blank, 1 line end,
+        2 punctuation, 3 word after a blank, 4 word, 5 other; + 8 if a line starts after it."""
 
 class Ngram:
-    """What follows one, two or three tokens in a language's library. It is counted once: more after
-    that is a ValueError."""
+    """An n-gram table: the most frequent successors of one, two or three tokens. It is built once;
+    counting again raises ValueError."""
 
     def __init__(self) -> None: ...
     def count(self, tokens: Ids, least: int) -> None:
-        """Count a text; what was seen less often than `least` is left out. Releases the GIL."""
+        """Count a text and build the table. Contexts seen less often than `least` are dropped.
+        Releases the GIL."""
 
     def add(self, tokens: Ids, least: tuple[int, int, int], part: int, parts: int) -> None:
-        """One of `parts` slices of the counting, `least` by order; `finish` makes the table."""
+        """Count slice `part` of `parts`, with `least` by order; `finish` builds the table. Releases
+        the GIL."""
 
     def finish(self) -> None:
-        """After every slice was added. Releases the GIL, as `add` does."""
+        """Build the table after all slices were added. Releases the GIL."""
 
     @staticmethod
     def mapped(table: NDArray[np.uint8]) -> Ngram:
-        """From another one's table, which is kept and not copied."""
+        """An n-gram over the `table` of another one, which is not copied."""
 
     @property
     def table(self) -> NDArray[np.uint8]:
-        """All of it; a view."""
+        """The whole table; a view."""
 
     @property
     def slots(self) -> int:
-        """Entries it has room for."""
+        """Capacity in entries."""
 
 class Recycling:
-    """What a model itself last held likely after each token (Token Recycling, Luo et al.)."""
+    """Token Recycling's table (Luo et al., 2024): a model's most recent likely successors of each
+    token."""
 
     def __init__(self, vocabulary: int, width: int = 8) -> None:
-        """Empty rows of `width` tokens (64 at most) for each id below `vocabulary`."""
+        """Empty rows of `width` tokens (at most 64) for each id below `vocabulary`."""
 
     def update(self, tokens: Ids, logits: NDArray[np.float32]) -> None:
-        """Overwrite each token's row by the likeliest of the logits [tokens, any] that followed it,
-        the lowest id first among equals; of equal tokens the last one's stays. Releases the GIL."""
+        """Replace each token's row by the most likely tokens of its logits [tokens, any], ties by
+        id. Of duplicate tokens the last one counts. Releases the GIL."""
 
     def put(self, tokens: Ids, ids: NDArray[np.int32], logits: NDArray[np.float32]) -> None:
-        """The same where they were found elsewhere: ids [tokens, n], their logits, best first."""
+        """The same from precomputed `ids` and `logits` [tokens, n], best first."""
 
     def clear(self) -> None:
-        """Forget every row."""
+        """Clear all rows."""
 
     @property
     def table(self) -> Ids:
-        """[vocabulary, width], -1: no more; a view."""
+        """[vocabulary, width], padded with -1; a view."""
 
 class Weights:
-    """One number a feature, and how much each has learnt (AdaGrad's sums of squares)."""
+    """One weight per feature, and AdaGrad's sums of squared gradients."""
 
     def __init__(self, values: NDArray[np.float32] | None = None) -> None:
-        """Zeros where nothing is given."""
+        """Zeros by default."""
 
     def reset(self, square: float, hashed: float) -> None:
-        """Learn from here on, as if so much had been seen; `hashed`: by the hashed features."""
+        """Start learning with these sums of squares; `hashed`: for the hashed features."""
 
     @property
     def values(self) -> NDArray[np.float32]:
@@ -85,36 +88,37 @@ class Weights:
 
     @staticmethod
     def recycling() -> list[tuple[int, int]]:
-        """Where the weights of the model's own table lie: first, one past the last."""
+        """[first, last) ranges of the weights of the Token Recycling source."""
 
     @property
     def squares(self) -> NDArray[np.float32]:
-        """Beside them; a view."""
+        """[weight_count()], parallel to `values`; a view."""
 
 class Drafter:
-    """One answer being drafted."""
+    """The drafter of one answer."""
 
     def __init__(self, vocabulary: Vocabulary, ngram: Ngram, weights: Weights) -> None: ...
     def begin(self, expected: Ids, start: int, before: Ids) -> None:
-        """`expected`: the text to be repeated, from `start` on. `before`: what the answer follows;
-        it may be copied, too."""
+        """`expected`: the text to be repeated, from `start` on. `before`: the text before the
+        answer, which may be copied, too."""
 
     def files(self, tokens: Ids, parents: Ids, probs: NDArray[np.float64], match: int) -> None:
-        """What other files say follows now, as a tree (index._core.Tree), for one `propose`."""
+        """Continuations from other files as a tree (index._core.Tree), for the next `propose`
+        only."""
 
     def recycle(self, table: Recycling) -> None:
-        """Offer the model's own successors from now on."""
+        """Use a Token Recycling table from now on."""
 
     def propose(
         self, room: int, costs: NDArray[np.float64]
     ) -> tuple[list[int], list[int], list[float], list[str], list[int]]:
-        """The tree of at most `room` nodes, best first by path probability, up to the first that is
+        """The tree of at most `room` nodes, expanded best first by path probability until a node is
         not worth its time (`least_worth` in drafter.cpp). `costs`: seconds of a pass over 1, 2, ...
-        room + 1 tokens. Tokens, parents, probabilities given the parent, sources, and places in the
-        source's text (-1: none)."""
+        room + 1 tokens. Returns tokens, parents, conditional probabilities, sources, and positions
+        in the source's text (-1: none)."""
 
     def commit(self, tokens: Sequence[int], learning: float) -> None:
-        """The answer went on so. `learning`: rate of the update, 0: none."""
+        """Append tokens to the answer. `learning`: rate of the online update, 0 for none."""
 
     def fit(
         self,
@@ -124,13 +128,14 @@ class Drafter:
         probs: NDArray[np.float32] | None = None,
         matches: Ids | None = None,
     ) -> float:
-        """Go through a whole answer, one update a token; its bits under the model before each.
-        `files`, `probs` [tokens, width]: what other files say there, -1: no more; `matches`."""
+        """Teacher-forced training on an answer, one update per token. Returns its cost in bits,
+        each token scored before its update. `files`, `probs` [tokens, width]: continuations from
+        other files, padded with -1; `matches`: their match lengths."""
 
     def leave_out(self, part: str) -> None:
-        """Draft without one part from now on, to see what it is worth: near, zero, substitutions,
-        far, output, files, library, recycling, form, around, siblings."""
+        """Ablation: disable one part, which is one of near, zero, substitutions, far, output,
+        files, library, recycling, form, around, siblings."""
 
     @property
     def run(self) -> int:
-        """Tokens that agreed with the expected text without a gap; 0 in a gap."""
+        """Tokens matched without a gap at the end of the answer; 0 in a gap."""

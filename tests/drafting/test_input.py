@@ -168,7 +168,7 @@ def test_a_number_that_is_no_token_is_refused() -> None:
     drafter = Drafter(VOCABULARY, LIBRARY, Weights())
     drafter.commit(np.array([1, 2], np.int64), 0.0)  # type: ignore[arg-type]
     for number in (2**31, -(2**31) - 1):
-        with pytest.raises(ValueError, match=f"{number} is no token id"):
+        with pytest.raises(ValueError, match=f"{number} is not a token id"):
             drafter.commit([1, number], 0.0)
     with pytest.raises(OverflowError):
         drafter.commit([2**80], 0.0)
@@ -206,7 +206,7 @@ def test_a_table_is_made_once() -> None:
             lambda one: one.add(tokens, (1, 1, 1), 0, 1),
             Ngram.finish,
         ):
-            with pytest.raises(ValueError, match="counted already"):
+            with pytest.raises(ValueError, match="already built"):
                 again(ngram)
         assert (view == before).all() and (ngram.table == before).all()
 

@@ -40,8 +40,8 @@ def answers(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[int, st
     """Without speculation, by seed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
-        with Engine(Config(model=str(tiny()), dtype="f32", threads=2, library=False)) as engine:
-            return {seed: engine.submit(asked(seed), False).result().text for seed in range(4)}
+        with Engine(Config(model=str(tiny()), dtype="f32", threads=1, library=False)) as engine:
+            return {seed: engine.submit(asked(seed), False).result().text for seed in range(2)}
 
 
 def asked(seed: int) -> Request:
@@ -53,7 +53,7 @@ def asked(seed: int) -> Request:
         temperature=0.9 * (seed % 2),
         top_p=0.95,
         seed=seed,
-        max_tokens=50,
+        max_tokens=40,
     )
 
 
@@ -108,15 +108,15 @@ def test_no_name_changes_an_answer(
     """On layers in f32, several requests in a row on one engine."""
     name = text.format(**trained)
     file = store if DRAFTERS[parse_choice(name).name].uses_corpus else None
-    config = Config(str(tiny()), dtype="f32", threads=2, drafter=name, corpus=file, library=False)
+    config = Config(str(tiny()), dtype="f32", threads=1, drafter=name, corpus=file, library=False)
     drafted = 0
     with Engine(config) as engine:
-        for seed in (0, 1, 2, 3, 0):
+        for seed in (0, 1, 0):
             done = engine.submit(asked(seed)).result()
             assert done.reason != "failed", done.error
             assert done.text == answers[seed], (name, seed)
             drafted += done.usage.drafted
-    assert drafted or name == "auto", "auto may find that nothing pays"
+    assert drafted
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_combined_drafters_draft_from_both(
     trained: dict[str, Path],
     home: Path,
 ) -> None:
-    """SPEC.md, checklist 1.9: runs of the text where enough matches, the other's trees elsewhere,
-    in one answer, which stays the plain one. The answer, shown again, is copied."""
+    """Chains of the text where enough tokens match and the other drafter's trees elsewhere, in one
+    answer that stays the plain one. An answer given as a prediction is copied."""
     name, seen = name.format(**trained), list[set[str]]()
-    config = Config(str(tiny()), dtype="f32", threads=2, drafter=name, library=False)
+    config = Config(str(tiny()), dtype="f32", threads=1, drafter=name, library=False)
     with Engine(config) as engine:
         make = engine.drafters[name]
 
@@ -167,7 +167,7 @@ def test_all_names_draft_from_a_workspace(tiny: Any, tmp_path: Path, home: Path)
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "a.py").write_text(TEXT * 4)
     for name in ("sam:bias=0", "rest:least=1", "sam+recycling:bias=0,threshold=1"):
-        config = Config(str(tiny()), drafter=name, workspace=tmp_path / "work", library=False)
+        config = Config(str(tiny()), threads=1, drafter=name, workspace=tmp_path / "work", library=False)
         with Engine(config) as engine:
             job = engine.submit(Request("complete", "def add(left, right):\n", max_tokens=9))
             pieces = [piece for step in job if not isinstance(step, Done) for piece in step.pieces]
@@ -176,21 +176,21 @@ def test_all_names_draft_from_a_workspace(tiny: Any, tmp_path: Path, home: Path)
 
 def test_a_request_may_name_its_own(tiny: Any, store: Path, home: Path) -> None:
     """Loaded once; on an engine with a corpus also those that copy from none."""
-    config = Config(str(tiny()), dtype="f32", drafter="sam", corpus=store, library=False)
+    config = Config(str(tiny()), dtype="f32", threads=1, drafter="sam", corpus=store, library=False)
     with Engine(config) as engine:
         plain = engine.submit(asked(0), False).result()
         for name in TOYS:
             for _ in range(2):
                 assert engine.submit(asked(0), drafter=name).result().text == plain.text
         assert [*engine.drafters] == ["sam", *(name for name in TOYS if name != "sam")]
-        with pytest.raises(ValueError, match="drafter 'same': there is none"):
+        with pytest.raises(ValueError, match="unknown drafter 'same'"):
             engine.submit(asked(0), drafter="same")
 
 
 def test_forgetting_lets_lengths_begin_again(tiny: Any, home: Path) -> None:
     """Of drafters that were loaded with the engine, and by a request."""
     name = "self-draft:layers=1,lengths=heuristic,most={}"
-    config = Config(str(tiny()), dtype="f32", drafter=name.format(9), library=False)
+    config = Config(str(tiny()), dtype="f32", threads=1, drafter=name.format(9), library=False)
     with Engine(config) as engine:
         for drafter in ("", name.format(7)):
             drafted = []
@@ -233,7 +233,7 @@ def test_any_text_is_read_or_refused_in_one_line(text: str, name: str) -> None:
         try:
             assert parse_choice(given_text).name in DRAFTERS
         except ValueError as error:
-            assert ": choose from" in str(error) or ": write " in str(error)
+            assert any(words in str(error) for words in (": choose from", ": write ", ": it has no"))
 
 
 def test_options_are_read_as_their_defaults_are() -> None:
@@ -246,7 +246,7 @@ def test_options_are_read_as_their_defaults_are() -> None:
 @pytest.mark.parametrize(
     ("drafter", "file", "why"),
     [
-        ("same", None, "drafter 'same': there is none"),
+        ("same", None, "unknown drafter 'same'"),
         ("rest", None, "drafter rest: nothing to copy from: give a corpus"),
         (
             "auto",
@@ -263,7 +263,7 @@ def test_options_are_read_as_their_defaults_are() -> None:
         ("specdec++:model=x", None, "option head is required: write"),
         ("eagle2:head=gone", None, "gone"),
         ("self-draft:lengths=long", None, "lengths long: choose from constant, heuristic"),
-        ("recycling:width=65", None, "width 65: a token has 1 to 64 successors"),
+        ("recycling:width=65", None, "width 65: choose 1 to 64 successors"),
         ("recycling:template=gone", None, "template gone: No such file"),
     ],
 )
@@ -276,7 +276,7 @@ def test_what_cannot_be_drafted_from_is_told_at_once(
 
 
 def test_a_name_that_there_is_not_costs_no_download(home: Path) -> None:
-    with pytest.raises(ValueError, match="there is none"):
+    with pytest.raises(ValueError, match="unknown drafter 'same'"):
         Engine(Config(model="no/such-model", drafter="same"))
     assert not home.exists()
 

@@ -187,7 +187,7 @@ def test_a_template_of_ones_own(tmp_path: Path) -> None:
         ("", "Expecting value"),
         ("{}", "expected a list of 1 to 1024 paths"),
         ("[]", "expected a list of 1 to 1024 paths"),
-        ("[[0], [1, 0]]", "the path above it is missing"),
+        ("[[0], [1, 0]]", "its parent path is missing"),
         ("[[0], [0]]", "is a duplicate"),
         ("[[0], [-1]]", "is not a path of ranks"),
         ("[[true]]", "is not a path of ranks"),

@@ -1,4 +1,3 @@
-// Alignment as in alignment.hpp.
 #include "alignment.hpp"
 
 #include <algorithm>
@@ -14,11 +13,11 @@ DRAFTLINE_WIDE void near_places(const Text& text, int32_t token, int32_t first, 
   const int32_t* t = text.data();
   int32_t i = std::max(first, 1) - 1;
   const int32_t stop = std::min(last, text.size());  // q = i + 1 <= last
-  for (; i + 16 <= stop; i += 16) {                  // few are equal: sixteen are compared at once
+  for (; i + 16 <= stop; i += 16) {                  // matches are rare: compare sixteen at once
     int any = 0;
     for (int k = 0; k < 16; ++k) any |= t[i + k] == token;
     if (any)
-      for (int k = 0; k < 16; ++k) {  // no branch: there is no telling
+      for (int k = 0; k < 16; ++k) {  // branch-free: matches are unpredictable
         found.places[count] = i + k + 1;
         count += t[i + k] == token;
       }
@@ -39,8 +38,9 @@ void Rules::learn(const int32_t* old_tokens, int old_size, const int32_t* new_to
       continue;
     if (int(rule.new_tokens.size()) == new_size &&
         std::equal(new_tokens, new_tokens + new_size, rule.new_tokens.begin()))
-      return;  // hits are counted where it is used
-    rule = Rule{rule.old_tokens, {new_tokens, new_tokens + new_size}, 0, 0};  // the later one holds
+      return;  // hits are counted on use
+    rule = Rule{
+        rule.old_tokens, {new_tokens, new_tokens + new_size}, 0, 0};  // the latest replacement wins
     return;
   }
   if (rules_.size() < 256)
@@ -100,7 +100,7 @@ Alignment advance(const Alignment& at, const Text& text, const Rules& rules, con
     const int m = agree(text.data(), q, after, tail_size, kLookBack);
     int need;
     if (0 < at.gap && at.gap <= 3 && j == at.gap + 1)
-      need = 1;  // as many tokens replaced as came instead
+      need = 1;  // as many tokens replaced as were written
     else if (j >= 0)
       need = 2 + 3 * (j > at.gap + 4) + 2 * (j > 32) + 2 * (j > 128);
     else

@@ -1,4 +1,4 @@
-// Where the answer stands in the text that it is expected to repeat.
+// Alignment of the answer with the text it is expected to repeat.
 #pragma once
 
 #include <cstddef>
@@ -9,23 +9,23 @@
 
 namespace draftline::drafting {
 
-constexpr int kBack = 64, kAhead = 256;  // tokens around the pointer that are near
-constexpr int kLookBack = 12;            // agreeing tokens that decide where to go on
+constexpr int kBack = 64, kAhead = 256;  // tokens before and after the pointer that count as near
+constexpr int kLookBack = 12;            // matching tokens compared when re-aligning
 
-// A span of the expected text that was replaced, and by what.
+// A substitution observed in this answer: a span of the expected text and its replacement.
 struct Rule {
   std::vector<int32_t> old_tokens, new_tokens;
   int hits = 0, misses = 0;
 };
 
-// After `gap` tokens that are not the expected text's, its next token is at `pointer`; the last
-// `run` ones agreed with it. Inside a rule, `stage` of its new tokens were written.
+// The next expected token is at `pointer`. Either the last `run` tokens matched, or the last `gap`
+// tokens did not. Inside substitution `rule`, `stage` of its new tokens were written.
 struct Alignment {
   int32_t pointer = 0, gap = 0, run = 0;
   int32_t rule = -1, stage = 0;
 };
 
-// Positions q in [first, last], which are near each other, with text[q - 1] == token, rising.
+// Positions q in [first, last] with text[q - 1] == token, in ascending order.
 struct NearPlaces {
   int32_t places[kBack + kAhead + 2];
   int count = 0;
@@ -34,13 +34,13 @@ struct NearPlaces {
 };
 void near_places(const Text& text, int32_t token, int32_t first, int32_t last, NearPlaces& found);
 
-// The rules seen in this answer, by the first token of what they replace.
+// The substitutions observed in this answer.
 class Rules {
  public:
-  static constexpr int kOld = 6, kNew = 8;  // tokens at most
+  static constexpr int kOld = 6, kNew = 8;  // maximum tokens of either side
   void clear();
   void learn(const int32_t* old_tokens, int old_size, const int32_t* new_tokens, int new_size);
-  // The rule that replaces the longest span at `pointer`, -1: none.
+  // The rule whose old span at `pointer` is longest, or -1.
   int at(const Text& text, int32_t pointer) const;
   Rule& operator[](int n) { return rules_[size_t(n)]; }
   const Rule& operator[](int n) const { return rules_[size_t(n)]; }
@@ -49,8 +49,8 @@ class Rules {
   std::vector<Rule> rules_;
 };
 
-// `after`: one past the token that was just written (the answer's tail, which ends with it).
-// Sets `jumped` where the pointer was found again after a gap.
+// Advances the alignment by the last written token. `after` points one past it, `tail_size` tokens
+// before it are readable. Sets `jumped` if the pointer was re-aligned.
 Alignment advance(const Alignment& at, const Text& text, const Rules& rules, const int32_t* after,
                   int32_t tail_size, bool* jumped);
 

@@ -1,4 +1,4 @@
-// Python's view of the drafter: shapes are checked here, nothing is computed.
+// Python bindings. Array shapes are validated here.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
@@ -21,8 +21,8 @@ using namespace draftline::drafting;
 
 namespace {
 
-// Arrays are taken as they are (noconvert): a copy of another type would lose what was given, and
-// one that is kept would be gone at once.
+// Arrays are not converted (noconvert): a converted copy could lose values, and one that is kept
+// would dangle.
 template <class T, int N = 1>
 using Array = nb::ndarray<T, nb::numpy, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 template <class T, int N = 1>
@@ -33,7 +33,7 @@ const std::array<const char*, kSources> kNames = {"prediction", "context",      
 
 Vocabulary* make_vocabulary(In<uint32_t> hashes, In<uint8_t> looks) {
   if (hashes.shape(0) != looks.shape(0))
-    throw std::invalid_argument("hashes and looks: one of each a token is needed");
+    throw std::invalid_argument("hashes and looks must have the same length");
   return new Vocabulary{{hashes.data(), hashes.data() + hashes.shape(0)},
                         {looks.data(), looks.data() + looks.shape(0)}};
 }
@@ -116,7 +116,7 @@ NB_MODULE(_drafting, m) {
             const size_t slots = table.shape(0) / sizeof(Ngram::Entry);
             if (table.shape(0) % sizeof(Ngram::Entry) || (slots & (slots - 1)) ||
                 reinterpret_cast<uintptr_t>(table.data()) % alignof(Ngram::Entry))
-              throw std::invalid_argument("table is no n-gram table: build it again");
+              throw std::invalid_argument("not an n-gram table: build it again");
             Ngram made;
             made.adopt(reinterpret_cast<const Ngram::Entry*>(table.data()), slots);
             return made;
@@ -128,7 +128,7 @@ NB_MODULE(_drafting, m) {
           [](Recycling* self, size_t vocabulary, int width) {
             if (width < 1 || width > 64)
               throw std::invalid_argument("width " + std::to_string(width) +
-                                          ": give 1 to 64 tokens a row");
+                                          ": must be between 1 and 64");
             new (self) Recycling(vocabulary, width);
           },
           "vocabulary"_a, "width"_a = 8)
@@ -136,7 +136,7 @@ NB_MODULE(_drafting, m) {
           "update",
           [](Recycling& self, In<int32_t> tokens, In<float, 2> logits) {
             if (tokens.shape(0) != logits.shape(0))
-              throw std::invalid_argument("update: a row of logits of each token is needed");
+              throw std::invalid_argument("update: logits must have one row per token");
             nb::gil_scoped_release unlocked;
             for (size_t n = 0; n < tokens.shape(0); ++n)
               self.update(tokens.data()[n], logits.data() + n * logits.shape(1),
@@ -149,7 +149,7 @@ NB_MODULE(_drafting, m) {
             if (tokens.shape(0) != ids.shape(0) || ids.shape(0) != logits.shape(0) ||
                 ids.shape(1) != logits.shape(1))
               throw std::invalid_argument(
-                  "put: a row of ids and of their logits of each token is needed");
+                  "put: ids and logits must have one row per token and equal shapes");
             for (size_t n = 0; n < tokens.shape(0); ++n)
               self.put(tokens.data()[n], ids.data() + n * ids.shape(1),
                        logits.data() + n * ids.shape(1), int(ids.shape(1)));
@@ -196,7 +196,7 @@ NB_MODULE(_drafting, m) {
             const size_t size = tokens.shape(0);
             if (parents.shape(0) != size || probs.shape(0) != size)
               throw std::invalid_argument(
-                  "files: a parent and a probability of each token are needed");
+                  "files: tokens, parents and probs must have the same length");
             for (size_t n = 0; n < size; ++n)
               if (parents.data()[n] < -1 || parents.data()[n] >= int64_t(n))
                 throw std::invalid_argument("files: the parent of node " + std::to_string(n) +
@@ -212,10 +212,10 @@ NB_MODULE(_drafting, m) {
             std::vector<int32_t> ids;
             for (const auto one : tokens) {
               const Py_ssize_t id =
-                  PyNumber_AsSsize_t(one.ptr(), PyExc_OverflowError);  // of whole numbers
+                  PyNumber_AsSsize_t(one.ptr(), PyExc_OverflowError);  // integers only
               if (id == -1 && PyErr_Occurred()) nb::raise_python_error();
               if (id != int32_t(id))
-                throw std::invalid_argument("commit: " + std::to_string(id) + " is no token id");
+                throw std::invalid_argument("commit: " + std::to_string(id) + " is not a token id");
               ids.push_back(int32_t(id));
             }
             self.commit(ids.data(), int64_t(ids.size()), learning);
@@ -231,7 +231,7 @@ NB_MODULE(_drafting, m) {
             };
             if (files && (!fits(files) || !fits(probs) || !fits(matches) || files->shape(1) > 16))
               throw std::invalid_argument(
-                  "files: tokens and probabilities [tokens, 16 at most] and matches are needed");
+                  "files and probs must be [tokens, n <= 16], matches [tokens]");
             nb::gil_scoped_release unlocked;
             FilesAt at{};
             if (files)
@@ -249,9 +249,10 @@ NB_MODULE(_drafting, m) {
                 "library", "recycling", "form",          "around", "siblings"};
             for (unsigned n = 0; n < std::size(parts); ++n)
               if (part == parts[n]) return self.leave_out(1u << n);
-            throw std::invalid_argument("part '" + part +
-                                        "': none of near, zero, substitutions, far, output, files, "
-                                        "library, recycling, form, around, siblings");
+            throw std::invalid_argument(
+                "part '" + part +
+                "': must be one of near, zero, substitutions, far, output, files, "
+                "library, recycling, form, around, siblings");
           },
           "part"_a)
       .def_prop_ro("run", [](const Drafter& self) { return self.at().gap ? 0 : self.at().run; });

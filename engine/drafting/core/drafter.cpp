@@ -1,4 +1,3 @@
-// Drafting as in drafter.hpp.
 #include "drafter.hpp"
 
 #include <algorithm>
@@ -7,30 +6,31 @@
 namespace draftline::drafting {
 namespace {
 
-constexpr int kChildren = 12;  // tokens a node may have
-constexpr int32_t kTail = 128;
-// A node is drafted where its path probability is at least
-//   kCaution x its share of a plain step's time x sqrt(expected tokens a plain step's time, so
-//   far),
-// and kLeast. The plain marginal rule (no root, no factor) drafts too much: what follows a step
-// that went wrong is worth more than one more node.
+constexpr int kChildren = 12;   // children per node
+constexpr int32_t kTail = 128;  // tokens of the answer that are compared
+
+// Stopping rule: a node is drafted if its path probability is at least
+//   min(kMost, kCaution * c * sqrt(r)) and at least kLeast,
+// where c is the node's marginal cost in plain steps and r the expected tokens per plain step so
+// far. The plain marginal rule (p >= c * r) drafts too much; factor and root were tuned on replays.
 constexpr double kCaution = 2.2, kMost = 0.9;
 constexpr float kLeast = 1e-4f;
-constexpr int kAhead = 8;  // nodes over which steps in the costs are smoothed
-constexpr int kSure = 12;  // agreeing tokens inside a copy after which little else is looked at
+constexpr int kAhead = 8;  // nodes over which the cost function is smoothed
+constexpr int kSure = 12;  // run length after which only the copy is considered
 
 bool sure(const Alignment& at) { return at.gap == 0 && at.run >= kSure; }
 
 struct Open {
   float reach;
-  int32_t parent;  // node in the tree, -1: the root
-  int32_t child;   // index in the parent's evaluation
+  int32_t parent;  // node in the tree, -1 for the root
+  int32_t child;   // candidate in the parent's evaluation
 };
 bool operator<(const Open& a, const Open& b) { return a.reach < b.reach; }
 
-// Whether children of a node may still be among the next `room` ones: few are surer than this.
+// Whether children of a node with this path probability may be among the next `room` nodes, i.e.
+// fewer than `room` open nodes have more than half of it.
 bool is_worth_expanding(const std::vector<Open>& heap, float reach, int room) {
-  const auto surer = [&](auto& self, size_t n) -> int {  // in the part of the heap below n
+  const auto surer = [&](auto& self, size_t n) -> int {  // counts in the subheap of n
     if (n >= heap.size() || !(heap[n].reach > 0.5f * reach)) return 0;
     const int left = 1 + self(self, 2 * n + 1);
     return left >= room ? left : left + self(self, 2 * n + 2);
@@ -38,7 +38,7 @@ bool is_worth_expanding(const std::vector<Open>& heap, float reach, int room) {
   return room > 0 && surer(surer, 0) < room;
 }
 
-// The path probability that node number `index` must have.
+// Minimum path probability of node number `index`.
 double least_worth(const double* costs, int index, int room, double expected) {
   if (index >= room) return 0;
   const int last = std::min(index + kAhead, room);
@@ -46,7 +46,7 @@ double least_worth(const double* costs, int index, int room, double expected) {
   return std::min(kMost, kCaution * share * std::sqrt(expected * costs[0] / costs[index]));
 }
 
-// The one that agrees longest; the expected text where it is as good.
+// The source with the longest match; ties go to the expected text.
 Source source_of(const Evidence& e) {
   if (e.rule) return kSubstitution;
   const int expected = std::max(e.near_m, e.far_m),
@@ -97,7 +97,7 @@ const Tree& Drafter::propose(int room, const double* costs) {
                       output_.shapes() + output_.size());
   static thread_local std::vector<Open> heap;
   heap.clear();
-  int32_t on_path = -1;  // the node whose tokens are on path_
+  int32_t on_path = -1;  // the node whose path is in path_
   const float least = std::max(kLeast, float(0.7 * least_worth(costs, 0, room, 1)));
   const auto expand = [&](int32_t parent, float reach, const Alignment& at, int32_t files_node,
                           int32_t drafted) {
@@ -109,8 +109,7 @@ const Tree& Drafter::propose(int room, const double* costs) {
     const int most = without_ & kSiblings ? 1 : kChildren;
     int best[kChildren], count = 0;
     for (int n = 0; n < int(scored.tokens.size()); ++n) {
-      if (!(reach * scored.probs[size_t(n)] >= least))
-        continue;  // of broken weights it is no number
+      if (!(reach * scored.probs[size_t(n)] >= least)) continue;  // also skips NaN
       int at_rank = count < most ? count++ : most;
       for (; at_rank > 0 && scored.probs[size_t(n)] > scored.probs[size_t(best[at_rank - 1])];
            --at_rank)
@@ -123,7 +122,7 @@ const Tree& Drafter::propose(int room, const double* costs) {
     }
   };
   expand(-1, 1, at_, -1, 0);
-  double expected = 1;  // tokens of this step: one comes by itself
+  double expected = 1;  // expected tokens of this step, including the model's own
   while (!heap.empty() && int(tree_.tokens.size()) < room) {
     std::pop_heap(heap.begin(), heap.end());
     const Open open = heap.back();
@@ -149,7 +148,7 @@ const Tree& Drafter::propose(int room, const double* costs) {
                            : source == kWorkspace ? e.files_node
                                                   : -1);
     expected += open.reach;
-    // the path's tokens behind the answer, so that its end looks like any other
+    // Append the path to the answer's tail, so that both are matched alike.
     const size_t known = open.parent == on_path ? size_t(node.depth) - 1 : 0;
     path_.resize(committed + size_t(node.depth));
     path_shapes_.resize(path_.size());
@@ -173,8 +172,8 @@ const Tree& Drafter::propose(int room, const double* costs) {
 }
 
 void Drafter::learn_rule(const Alignment& before, const Alignment& after) {
-  // The answer left at left_ (a position of it) where the pointer stood; it is back now, after
-  // `run` agreeing tokens.
+  // The answer left the expected text at left_ (a position in the output), where the pointer was,
+  // and is aligned again, after `run` matching tokens.
   const int32_t new_size = output_.size() - after.run - left_;
   const int32_t old_size = after.pointer - after.run - before.pointer;
   if (new_size < 0 || old_size < 1) return;
@@ -208,7 +207,7 @@ void Drafter::step(int32_t token) {
 }
 
 void Drafter::follow_far() {
-  constexpr int chain = 2;  // of the longest tails
+  constexpr int chain = 2;  // the one with the longest tails
   const int32_t* end = output_.data() + output_.size();
   const uint64_t key = Text::key(chain, end, output_.size());
   for (int32_t q = expected_.newest(chain, key), looked = 0; q > 0 && looked < 8;
@@ -219,7 +218,7 @@ void Drafter::follow_far() {
 }
 
 void Drafter::commit(const int32_t* tokens, int64_t size, float learning) {
-  int32_t node = -1;  // of the tree, as long as the tokens follow it
+  int32_t node = -1;  // tree node reached by the committed tokens
   bool inside = evaluated_ > 0;
   for (int64_t i = 0; i < size; ++i) {
     const int32_t token = tokens[i];
@@ -229,7 +228,7 @@ void Drafter::commit(const int32_t* tokens, int64_t size, float learning) {
       const float p = index < int(scored.tokens.size()) ? scored.probs[size_t(index)] : scored.none;
       if (p < 0.98f) learn(scored, index, *weights_, learning);
     }
-    if (inside) {  // go to the child that has it
+    if (inside) {  // descend to the matching child
       int32_t child = -1;
       for (size_t n = size_t(node + 1); n < nodes_.size() && n < tree_.tokens.size(); ++n)
         if (tree_.parents[n] == node && tree_.tokens[n] == token) child = int32_t(n);
@@ -263,7 +262,7 @@ double Drafter::fit(const int32_t* tokens, int64_t size, float learning, const F
     score(view(at_, output_.shapes() + output_.size(), output_.data() + output_.size(),
                output_.size(), -1, 0),
           *weights_, field_, scored,
-          sure(at_) && (i & 1));  // both forms are learnt
+          sure(at_) && (i & 1));  // train the full and the brief evaluation
     const int index = scored.find(tokens[i]);
     bits -= std::log2(std::max(
         1e-9f, index < int(scored.tokens.size()) ? scored.probs[size_t(index)] : scored.none));

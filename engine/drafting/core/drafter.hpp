@@ -1,4 +1,4 @@
-// One answer being drafted: its texts, its place in the expected one, and the trees.
+// The drafter of one answer: its texts, its alignment with the expected text, and draft trees.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace draftline::drafting {
 
-// A drafted tree; parallel, parents (-1: the last committed token) precede children.
+// A draft tree as parallel arrays. Parents (-1: the last committed token) precede children.
 struct Tree {
   std::vector<int32_t> tokens, parents;
-  std::vector<float> probs;      // given the parent
+  std::vector<float> probs;      // conditional on the parent
   std::vector<uint8_t> sources;  // Source
-  std::vector<int32_t> places;   // in the source's text, -1: none
+  std::vector<int32_t> places;   // position in the source's text, or -1
 };
 
 enum Source : uint8_t {
@@ -27,9 +27,10 @@ enum Source : uint8_t {
   kSources
 };
 
-// What other files say at each position of a text, for training: `width` (16 at most) tokens each.
+// Continuations from other files at each position of a text, for training: `width` (at most 16)
+// tokens per position.
 struct FilesAt {
-  const int32_t* tokens;  // -1: no more
+  const int32_t* tokens;  // padded with -1
   const float* probs;
   const int32_t* matches;
   int64_t width;
@@ -41,18 +42,18 @@ class Drafter {
   Drafter(const Vocabulary* vocabulary, const Ngram* ngram, Weights* weights)
       : vocabulary_(vocabulary), ngram_(ngram), weights_(weights) {}
 
-  // `expected`: the text to be repeated, `start`: where; `before`: what the answer follows.
+  // `expected`: the text to be repeated, from `start` on; `before`: the text before the answer.
   void begin(const int32_t* expected, int64_t size, int32_t start, const int32_t* before,
              int64_t before_size);
-  // What other files say follows now; for the next propose only.
+  // Continuations from other files, for the next propose only.
   Files& files() { return files_; }
   void recycle(const Recycling* table) { recycling_ = table; }
-  // The tree of at most `room` nodes, best first by path probability, up to the first one that is
-  // not worth its time; costs[n]: the seconds of a pass over n + 1 tokens, room + 1 of them.
+  // The tree of at most `room` nodes, expanded best first by path probability until a node is not
+  // worth its time. costs[n]: seconds of a pass over n + 1 tokens, for n = 0 .. room.
   const Tree& propose(int room, const double* costs);
-  // Committed tokens, in order. `learning`: rate of the online update, 0: none.
+  // Appends committed tokens. `learning`: rate of the online update, 0 for none.
   void commit(const int32_t* tokens, int64_t size, float learning);
-  // Teacher-forced: one update for each token; -log2 likelihood in all.
+  // Teacher-forced training, one update per token. Returns the total -log2 likelihood.
   double fit(const int32_t* tokens, int64_t size, float learning, const FilesAt* files);
 
   void leave_out(unsigned parts) { without_ = parts; }
@@ -61,35 +62,35 @@ class Drafter {
 
  private:
   struct Node {
-    float reach;
-    int32_t parent;  // in tree_, -1: the root
+    float reach;     // path probability
+    int32_t parent;  // index in tree_, or -1 for the root
     Alignment at;
     int32_t files_node, depth;
-    int32_t scored = -1;  // index in evaluations_
+    int32_t scored = -1;  // index in evaluations_, -1: not expanded
   };
   View view(const Alignment& at, const int32_t* shapes_end, const int32_t* tail_end,
             int32_t tail_size, int32_t files_node, int32_t drafted) const;
   void learn_rule(const Alignment& before, const Alignment& after);
   void step(int32_t token);
-  void follow_far();  // take up a copy from anywhere, where no place is expected
+  void follow_far();  // align with a distant copy when no text is expected
 
   const Vocabulary* vocabulary_;
   const Ngram* ngram_;
   Weights* weights_;
   const Recycling* recycling_ = nullptr;
-  bool free_ = false;  // nothing is expected to be repeated from a place on
+  bool free_ = false;  // no position in the expected text is given
   unsigned without_ = 0;
   Text expected_, output_;
   Rules rules_;
   Files files_;
   Alignment at_;
-  int32_t left_ = -1;  // where the answer left the expected text: output's position
+  int32_t left_ = -1;  // position in the output where the answer left the expected text
   Tree tree_;
   std::vector<Node> nodes_;
   std::vector<Scored> evaluations_;
   int evaluated_ = 0;
   Field field_;
-  std::vector<int32_t> path_, path_shapes_;  // the answer and a drafted path behind it
+  std::vector<int32_t> path_, path_shapes_;  // the answer followed by the current drafted path
 };
 
 }  // namespace draftline::drafting

@@ -1,4 +1,3 @@
-// Gathering evidence as in evidence.hpp.
 #include "evidence.hpp"
 
 #include <algorithm>
@@ -7,15 +6,16 @@
 namespace draftline::drafting {
 namespace {
 
-constexpr int kAgree = 128;  // agreeing tokens that count
-constexpr int kNear = 12;    // near places
-constexpr int kBriefBack = 16, kBriefAhead = 48, kBriefNear = 4;
-constexpr int kLooked[] = {8, 12, 8};      // far places by order of their chain
-constexpr int kShapes = 16;                // places of the same form
-constexpr int kAround = 12, kRecent = 32;  // tokens that are offered for being near
-constexpr int kRecycled = 8;               // tokens of the model's own table
-constexpr int kUnsure = 4;                 // agreeing tokens below which all that is looked at
-constexpr int kLine2 = 64;                 // tokens in which the next lines are looked for
+constexpr int kAgree = 128;  // matching tokens that are counted
+constexpr int kNear = 12;    // near occurrences considered
+constexpr int kBriefBack = 16, kBriefAhead = 48,
+              kBriefNear = 4;              // the same in brief mode, in tokens
+constexpr int kLooked[] = {8, 12, 8};      // occurrences per chain, longest tails first
+constexpr int kShapes = 16;                // occurrences of equal shape
+constexpr int kAround = 12, kRecent = 32;  // nearby tokens offered without a match
+constexpr int kRecycled = 8;               // successors taken from the Token Recycling table
+constexpr int kUnsure = 4;                 // match length below which weak sources are used, too
+constexpr int kLine2 = 64;                 // tokens searched for line starts
 
 struct Near {
   int32_t place;
@@ -83,10 +83,10 @@ void zero(const View& v, Field& field) {
   }
 }
 
-// Calls f(position, agreeing tokens) for places in a text, those with the longest tails first.
+// Calls f(position, matching tokens) for occurrences in a text, longest tails first.
 template <class F>
 void each_place(const Text& text, const View& v, const uint64_t* keys, F f) {
-  int known = kAgree + 1;  // places that agree this much were seen
+  int known = kAgree + 1;  // occurrences with at least this match were visited
   for (int n = 2; n >= 0; --n) {
     int looked = 0;
     bool whole = true;
@@ -98,7 +98,7 @@ void each_place(const Text& text, const View& v, const uint64_t* keys, F f) {
       const int m = agree(text.data(), q, v.tail_end, v.tail_size, kAgree);
       if (q < text.size() && text[q] != kBorder && m >= Text::kOrders[n] && m < known) f(q, m);
     }
-    if (looked > (n == 1 ? 0 : 3)) break;  // shorter tails say little where longer ones are known
+    if (looked > (n == 1 ? 0 : 3)) break;  // shorter tails add little once longer ones are found
     known = whole ? Text::kOrders[n] : known;
   }
 }
@@ -265,7 +265,7 @@ void Files::set(const int32_t* t, const int32_t* p, const double* prob, size_t s
   next.assign(size, -1);
   root = -1;
   match = std::clamp(matched, 0, 32);
-  for (size_t n = size; n-- > 0;) {  // parents precede children, siblings come best first
+  for (size_t n = size; n-- > 0;) {  // parents precede children; siblings are best first
     int32_t& head = parents[n] < 0 ? root : first[size_t(parents[n])];
     next[n] = head;
     head = int32_t(n);
@@ -275,7 +275,7 @@ void Files::set(const int32_t* t, const int32_t* p, const double* prob, size_t s
 void gather(const View& view, Field& field, bool brief) {
   field.clear(view.vocabulary);
   uint64_t keys[Text::kChains];
-  if (!brief) {  // the tables are large: their lines come while other things are looked at
+  if (!brief) {  // the tables are large: prefetch their cache lines
     for (int n = 0; n < Text::kChains; ++n) {
       keys[n] = Text::key(n, n == Text::kShape ? view.shapes_end : view.tail_end, view.tail_size);
       view.expected->prefetch(n, keys[n]);

@@ -1,4 +1,3 @@
-// Features and learning as in model.hpp.
 #include "model.hpp"
 
 #include <algorithm>
@@ -19,7 +18,7 @@ constexpr size_t kMostFeatures = Scored::kMostFeatures;
 
 using Column = std::array<int16_t, Field::kMost>;
 
-// What was noted of each token, in the order of Field.
+// The evidence of all candidates as columns, in the order of Field.
 struct alignas(16) Columns {
   Column near_m, near_j, near_count, far_m, far_count, out_m, out_count, out_back, files_m,
       files_prob, files_rank, order, share, rule, hits, misses, recycled, recycled_share, zero,
@@ -60,7 +59,7 @@ void fill(const Field& f, const Vocabulary& vocabulary, Columns& c) {
 }
 
 template <class T>
-struct Of {  // one of so many
+struct Of {  // a class and the number of classes
   T value;
   int size;
 };
@@ -85,13 +84,13 @@ uint16_t hashed(uint32_t a, uint32_t b) {
   return uint16_t(uint32_t(x >> 40) % kHashed);
 }
 
-// Adds up weights of eight tokens, a feature at a time, and notes which they are. Often there are
-// only one or two of them: `used` is how many are added up.
+// Sums the weights of eight candidates feature by feature and records the features. Often there
+// are only one or two candidates: `used` is how many are summed.
 template <size_t used>
 struct Eight {
   const float* weights;
   Scored& out;
-  size_t n;  // the first token
+  size_t n;  // the first candidate
   size_t row = 0;
   Floats low{}, high{};  // sums
 
@@ -100,7 +99,7 @@ struct Eight {
     std::memcpy(out.rows.data() + row * out.stride + n, &index, sizeof(index));
     ++row;
   }
-  DRAFTLINE_INLINE void all(Name name, Lanes index) {  // in the table
+  DRAFTLINE_INLINE void all(Name name, Lanes index) {  // every candidate has this feature
     note(name, index);
     const float* const t = weights + kStarts[name];
     if constexpr (used == 2) {
@@ -110,7 +109,7 @@ struct Eight {
       high += Floats{t[index[4]], t[index[5]], t[index[6]], t[index[7]]};
     }
   }
-  // Of those tokens only that have something.
+  // Only candidates with a nonzero `has` have this feature.
   DRAFTLINE_INLINE void some(Name name, Lanes has, Lanes index) {
     const Lanes wanted = has != 0;
     note(name, index | ~wanted);  // -1 is kNot
@@ -122,7 +121,7 @@ struct Eight {
       high += only(Floats{t[index[4]], t[index[5]], t[index[6]], t[index[7]]}, wanted, 4);
     }
   }
-  // These weights lie anywhere: they are asked for early, and come while others are added.
+  // Hashed weights are scattered in memory: prefetch them while others are summed.
   uint16_t fetch(Name name, uint32_t a, uint32_t b) const {
     const uint16_t index = hashed(a, b);
     __builtin_prefetch(weights + kStarts[name] + index);
@@ -135,7 +134,7 @@ struct Eight {
   }
 };
 
-// The features of the eight tokens from `n` on.
+// The features of the eight candidates from `n` on.
 template <size_t used>
 void features_of_eight(const Field& f, const View& v, const Columns& c, size_t n,
                        Eight<used>& add) {
@@ -234,7 +233,7 @@ void features_of_eight(const Field& f, const View& v, const Columns& c, size_t n
   add.by_hash(kHashMask, mask_hash);
 }
 
-// The sum of the weights of "none of them".
+// Sums the weights of "none of them" and records its features.
 float add_none(const Field& f, const View& v, bool brief, const float* weights, Scored& out) {
   float sum = 0;
   const auto put = [&](uint32_t index) {
@@ -273,7 +272,7 @@ std::vector<std::pair<uint32_t, uint32_t>> recycling_weights() {
 }
 
 std::string layout() {
-  uint64_t mixed = 1;  // change this with what a feature means
+  uint64_t mixed = 1;  // change this when the meaning of a feature changes
   for (const uint32_t size : kSizes) mixed = (mixed ^ size) * 0x9E3779B97F4A7C15ull;
   return std::to_string(mixed >> 16);
 }

@@ -1,4 +1,3 @@
-// The table as in ngram.hpp.
 #include "ngram.hpp"
 
 #include <algorithm>
@@ -29,7 +28,7 @@ const Ngram::Entry* Ngram::find(const int32_t* tail_end, int order) const {
     if (entries_[at].key == wanted) return &entries_[at];
     if (!entries_[at].key) return nullptr;
   }
-  return nullptr;  // a full table is a damaged one
+  return nullptr;  // the table is full, hence damaged
 }
 
 void Ngram::adopt(const Entry* entries, size_t slots) {
@@ -46,9 +45,9 @@ void Ngram::add(const int32_t* tokens, int64_t size, const Least& least, int par
   refuse_if_made();
   if (part < 0 || part >= parts)
     throw std::invalid_argument("part " + std::to_string(part) + " of " + std::to_string(parts) +
-                                ": there is none");
-  // A tail is of the part that its last token says, or its last two: no token is so common that
-  // one part is much larger than the others.
+                                ": must be below the number of parts");
+  // A context belongs to the slice given by its last token, or its last two: few enough occurrences
+  // share one that slices are of similar size.
   std::vector<int64_t> after_one, after_two;
   for (int64_t i = 1; i < size; ++i) {
     if (tokens[i] < 0) continue;
@@ -57,7 +56,7 @@ void Ngram::add(const int32_t* tokens, int64_t size, const Least& least, int par
     if (uint64_t(one) * uint32_t(parts) >> 32 == uint64_t(part)) after_one.push_back(i);
     if (i > 1 && uint64_t(two) * uint32_t(parts) >> 32 == uint64_t(part)) after_two.push_back(i);
   }
-  std::vector<std::pair<uint64_t, int32_t>> seen;  // (key of a tail, what follows it)
+  std::vector<std::pair<uint64_t, int32_t>> seen;  // (key of a context, its successor)
   std::vector<std::pair<int64_t, int32_t>> ways;   // (-count, token)
   for (int order = 1; order <= kOrders; ++order) {
     seen.clear();
@@ -93,7 +92,7 @@ void Ngram::add(const int32_t* tokens, int64_t size, const Least& least, int par
 }
 
 void Ngram::refuse_if_made() const {
-  if (slots_) throw std::invalid_argument("the n-gram is counted already: count into a new one");
+  if (slots_) throw std::invalid_argument("the n-gram is already built: create a new one");
 }
 
 void Ngram::finish() {

@@ -1,4 +1,4 @@
-// Which tokens follow one, two or three tokens in a language's library: counted once, looked up.
+// N-gram table: the most frequent successors of one, two or three tokens.
 #pragma once
 
 #include <array>
@@ -14,26 +14,26 @@ class Ngram {
   struct Entry {
     uint64_t key = 0;  // 0: empty
     int32_t tokens[kTop] = {-1, -1, -1, -1, -1, -1};
-    uint8_t shares[kTop] = {};  // of 255
-    uint8_t seen = 0;           // log2 of the count
+    uint8_t shares[kTop] = {};  // relative frequencies in 1/255
+    uint8_t seen = 0;           // bit width of the count of the context
   };
   static_assert(sizeof(Entry) == 40);
 
-  // Counts `size` tokens (borders end texts) into a table. Tails seen less often than `least` are
-  // left out.
+  // Counts `size` tokens (texts end with a border) and builds the table. Contexts seen less often
+  // than `least` are dropped.
   void count(const int32_t* tokens, int64_t size, int least);
-  // The same in slices, `least` by order: `add` each of `parts`, then `finish`, which makes the
-  // table. It is made once: whoever looks at it (Python's view, drafters) may keep it.
+  // The same in `parts` slices, with `least` by order: `add` every slice, then `finish`. The table
+  // is built only once, so views of it stay valid.
   using Least = std::array<int, kOrders>;
   void add(const int32_t* tokens, int64_t size, const Least& least, int part, int parts);
   void finish();
-  void adopt(const Entry* entries, size_t slots);               // kept by the caller
-  const Entry* find(const int32_t* tail_end, int order) const;  // nullptr: not seen
+  void adopt(const Entry* entries, size_t slots);               // owned by the caller
+  const Entry* find(const int32_t* tail_end, int order) const;  // nullptr if unknown
   void prefetch(const int32_t* tail_end, int order) const {
     if (!slots_) return;
     const Entry* entry = &entries_[key(tail_end, order) & (slots_ - 1)];
     __builtin_prefetch(entry);
-    __builtin_prefetch(&entry->seen);  // it may lie across two lines
+    __builtin_prefetch(&entry->seen);  // an entry may span two cache lines
   }
   const Entry* data() const { return entries_; }
   size_t slots() const { return slots_; }

@@ -1,4 +1,3 @@
-// The table as in recycling.hpp.
 #include "recycling.hpp"
 
 #include <algorithm>
@@ -10,8 +9,8 @@
 namespace draftline::drafting {
 namespace {
 
-constexpr int kMost = 64;   // tokens a row may have
-constexpr int kBlock = 64;  // logits looked at together: nearly all blocks have nothing to offer
+constexpr int kMost = 64;   // tokens per row
+constexpr int kBlock = 64;  // logits compared at once; most blocks contain no candidate
 
 DRAFTLINE_WIDE int is_any_above(const float* logits, float least) {
   int any = 0;
@@ -38,7 +37,7 @@ void Recycling::update(int32_t token, const float* logits, int64_t size) {
   float least = -std::numeric_limits<float>::infinity();
   const auto look = [&](int64_t i) {
     const float value = logits[i];
-    if (!(value > least)) return;  // no number never is; of equal ones the first stays
+    if (!(value > least)) return;  // false for NaN; the first of equal values stays
     int at = count < width_ ? count++ : width_ - 1;
     for (; at > 0 && value > best[at - 1]; --at) {
       best[at] = best[at - 1];

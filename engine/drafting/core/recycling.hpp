@@ -1,5 +1,6 @@
-// What the model itself last held likely after each token: Token Recycling's table.
-// Luo et al., "Turning Trash into Treasure: Accelerating Inference of LLMs with Token Recycling".
+// Token Recycling's table: the model's most recent likely successors of each token.
+// Luo et al., "Turning Trash into Treasure: Accelerating Inference of Large Language Models with
+// Token Recycling" (2024, arXiv 2408.08696).
 #pragma once
 
 #include <cstddef>
@@ -12,19 +13,19 @@ class Recycling {
  public:
   Recycling(size_t vocabulary, int width);
 
-  // A row of logits [size] that followed `token`: its `width` likeliest tokens, best first, the
-  // lowest id first where they are equal. What was there is gone.
+  // Replaces the row of `token` by the `width` most likely tokens of `logits` [size], best first,
+  // ties by id.
   void update(int32_t token, const float* logits, int64_t size);
-  // The same where they were found elsewhere: ids and their logits, best first.
+  // The same from precomputed ids and logits, best first.
   void put(int32_t token, const int32_t* ids, const float* logits, int count);
   void clear();
 
-  // Best first, -1: no more; nullptr for no token of the vocabulary.
+  // Successors, best first, padded with -1; nullptr for ids outside the vocabulary.
   const int32_t* row(int32_t token) const {
     return token >= 0 && size_t(token) < vocabulary_ ? ids_.data() + size_t(token) * size_t(width_)
                                                      : nullptr;
   }
-  // Beside a row: probabilities among its tokens, in 255ths.
+  // Probabilities of a row, normalised over it, in 1/255.
   const uint8_t* shares(int32_t token) const {
     return shares_.data() + size_t(token) * size_t(width_);
   }

@@ -1,4 +1,5 @@
-// The model's features: each has a table of weights of its own, and where that lies.
+// The model's features. Each has a table of weights; the tables are laid out one after another.
+// Shipped weights depend on this layout: see layout() in model.cpp.
 #pragma once
 
 #include <array>
@@ -7,9 +8,10 @@
 
 namespace draftline::drafting {
 
-constexpr uint32_t kHashed = 1 << 14;  // weights of each hashed feature
+constexpr uint32_t kHashed = 1 << 14;  // weights per hashed feature
 
-// Every feature has a table of its own; tables lie one after another.
+// m is the number of matching tokens before a candidate; near, out (output so far), far and files
+// are its sources.
 enum Name : size_t {
   kNearJump,
   kNearLine,
@@ -50,12 +52,12 @@ enum Name : size_t {
   kNames
 };
 constexpr std::array<uint32_t, kNames> kSizes = {
-    11 * 12 * 7,     // kNearJump: m, jump, gap
-    2 * 11 * 3 * 5,  // kNearLine: at a line's start, m, sign of the jump, places
-    11 * 11 * 5,     // kNearBest: m, the best m, share of the places
+    11 * 12 * 7,     // kNearJump: m, distance from the pointer, gap
+    2 * 11 * 3 * 5,  // kNearLine: at a line start, m, sign of the distance, occurrences
+    11 * 11 * 5,     // kNearBest: m, the best m, share of the occurrences
     8 * 8 * 6,       // kLookPair: of the token, of the one before, m
     8 * 7 * 4,       // kZeroGap: kind, gap, m
-    2 * 7 * 7 * 6,   // kPointerRun: the pointer's token, run, gap, the best m
+    2 * 7 * 7 * 6,   // kPointerRun: is the pointer's token, run, gap, best m
     11 * 5 * 4 * 4,  // kFar: m, share, near m, best near m
     6 * 6 * 6,       // kFarNear: m, best far m, near m
     11 * 5 * 4 * 4,  // kOut: m, share, recency, best near m

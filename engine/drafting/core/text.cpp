@@ -1,4 +1,3 @@
-// Texts as in text.hpp.
 #include "text.hpp"
 
 #include <algorithm>
@@ -14,7 +13,7 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 29);
 }
 
-// A hash of the `count` tokens before `end`; ~0 where a border is among them.
+// Hash of the `count` tokens before `end`; ~0 if one of them is a border.
 uint64_t key_of(const int32_t* end, int count) {
   uint64_t key = uint64_t(count);
   for (int i = count; i > 0; --i) {

@@ -1,4 +1,4 @@
-// A text that grows at its end, and where its tokens occurred in it before.
+// A growing text with an index of where its last tokens occurred before.
 #pragma once
 
 #include <algorithm>
@@ -11,19 +11,19 @@
 
 namespace draftline::drafting {
 
-// An open-addressed map from hashed keys to positions. Half of a key is kept: two that share it and
-// their slot are taken for one, so what is found is compared with the text.
+// Open-addressed map from 64-bit hashes to positions. Distinct contexts with equal hashes are
+// merged, so callers compare what they find with the text.
 class Places {
  public:
   Places() : slots_(16) {}
-  int32_t& at(uint64_t key);         // -1 where it is new
-  int32_t find(uint64_t key) const;  // -1 where it is not
+  int32_t& at(uint64_t key);         // -1 if new
+  int32_t find(uint64_t key) const;  // -1 if absent
   void prefetch(uint64_t key) const { __builtin_prefetch(&slots_[key & (slots_.size() - 1)]); }
   void clear();
 
  private:
   struct Slot {
-    uint32_t key = 0, hash = 0;  // the upper and the lower half
+    uint32_t key = 0, hash = 0;  // upper and lower half of the 64-bit key
     int32_t place = -1;          // -1: empty
   };
   size_t slot(uint64_t key) const;
@@ -31,10 +31,10 @@ class Places {
   size_t used_ = 0;
 };
 
-// Position i stands for "after token i - 1": what follows there is token i.
+// Position i is between tokens i - 1 and i: what follows there is token i.
 class Text {
  public:
-  // Lengths of tail by which positions are chained; the last one is of shapes.
+  // Positions are chained by equal tails of these lengths; the last chain is over shapes.
   static constexpr int kChains = 4, kShape = 3;
   static constexpr int kOrders[kChains] = {1, 2, 4, 3};
 
@@ -45,14 +45,14 @@ class Text {
   const int32_t* data() const { return tokens_.data(); }
   const int32_t* shapes() const { return shapes_.data(); }
 
-  // The key of the last kOrders[n] tokens of a tail (its shapes for kShape); kNoKey: there are
-  // none.
+  // Key of the last kOrders[n] tokens of a tail (shapes for kShape); kNoKey if it is too short or
+  // contains a border.
   static constexpr uint64_t kNoKey = ~0ull;
   static uint64_t key(int n, const int32_t* tail_end, int32_t tail_size);
-  // The newest position after such tokens; -1: none.
+  // The newest position with that key, or -1.
   int32_t newest(int n, uint64_t key) const { return key == kNoKey ? -1 : newest_[n].find(key); }
   void prefetch(int n, uint64_t key) const { newest_[n].prefetch(key); }
-  // The one before it of the same kind.
+  // The next older position of the same chain, or -1.
   int32_t older(int n, int32_t position) const { return older_[n][size_t(position)]; }
 
  private:
@@ -61,10 +61,10 @@ class Text {
   Places newest_[kChains];
 };
 
-// How many tokens before `position` of a text equal those before tail_end; at most `most`.
+// Number of tokens before `position` that equal those before tail_end, up to `most`.
 inline int agree(const int32_t* text, int32_t position, const int32_t* tail_end, int32_t tail_size,
                  int most) {
-  constexpr int kLong = 8;  // where so many agree, the others are compared so many at once
+  constexpr int kLong = 8;  // after this many matches, compare in blocks of this size
   const int32_t* const end = text + position;
   const int limit = std::min({most, int(position), int(tail_size)});
   int count = 0;

@@ -1,18 +1,18 @@
-// What is known of a token beside its id: how it looks, and a hash of its bytes.
+// Features of tokens that do not depend on their ids: a class, and a hash of the bytes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-// Compiled for wider registers, too; which is used is decided when the module is loaded.
+// Function multiversioning: an AVX2 clone is selected when the module is loaded.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
 #define DRAFTLINE_WIDE __attribute__((target_clones("avx2", "default")))
 #else
 #define DRAFTLINE_WIDE
 #endif
 
-// Into such functions too.
+// Inlined even into multiversioned functions.
 #if defined(__GNUC__)
 #define DRAFTLINE_INLINE __attribute__((always_inline)) inline
 #else
@@ -21,12 +21,12 @@
 
 namespace draftline::drafting {
 
-constexpr int32_t kBorder = -1;  // stands between texts, equals no token
-constexpr int kLooks = 6;        // blank, with a line end, punctuation, " word", word, other
+constexpr int32_t kBorder = -1;  // pseudo token between texts; equals no token
+constexpr int kLooks = 6;        // classes: blank, line end, punctuation, " word", word, other
 
 struct Vocabulary {
-  std::vector<uint32_t> hashes;  // by id, of the UTF-8 bytes: the same whatever the tokenizer is
-  std::vector<uint8_t> looks;    // by id: 0 .. kLooks - 1, + 8 where a line starts after the token
+  std::vector<uint32_t> hashes;  // by id: CRC-32 of the UTF-8 bytes
+  std::vector<uint8_t> looks;    // by id: the class, + 8 if a line starts after the token
 
   uint32_t hash(int32_t token) const {
     return token >= 0 && size_t(token) < hashes.size() ? hashes[size_t(token)] : uint32_t(token);
@@ -37,7 +37,7 @@ struct Vocabulary {
     __builtin_prefetch(&looks[size_t(token)]);
   }
   unsigned look(int32_t token) const { return at(token) & 7; }
-  // What stands for a token where only the form of the code counts: words are alike.
+  // The token with all words mapped to one value per class: the form of the code.
   int32_t shape(int32_t token) const {
     const unsigned kind = look(token);
     return kind == 3 || kind == 4 ? -int32_t(kind) : token;
