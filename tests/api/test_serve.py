@@ -1,5 +1,5 @@
-"""`draftline serve` as a user runs it: a process, its line, its ends, and what it refuses. The page
-it serves is in test_serve_page.py."""
+"""`draftline serve`: a process until Ctrl-C, and invalid options. The page is in
+tests/web/test_serve_page.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command import draftline_process, environment, one_line
+from tests.support.command import draftline, environment, one_line
 from tests.support.server import ANSWER, HELLO, TIMEOUT_S, endless, http, wait_until
 from ui.cli import serve
 from ui.errors import Failure
@@ -33,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextlib.contextmanager
 def started(folder: Path, *arguments: str | Path, **more: str) -> Iterator[tuple[Any, str]]:
-    """A server's process and its address."""
+    """A server process and its URL."""
     command = [sys.executable, "-m", "ui.cli", "serve", "--no-page", "--port", "0", *arguments]
     own = environment(folder) | more
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -52,14 +52,15 @@ def started(folder: Path, *arguments: str | Path, **more: str) -> Iterator[tuple
 
 
 def ended(process: Any) -> None:
-    """It ends well, and says nothing more."""
+    """Check that it exits with 0 and without further output."""
     assert process.wait(TIMEOUT_S) == 0
     assert (process.stdout.read(), process.stderr.read()) == ("", "")
 
 
-def test_it_serves_until_ctrl_c(model: Path, tmp_path: Path) -> None:
-    """On loopback, without a key; a stream under way ends with an error."""
-    with started(tmp_path, "--model", model, "--alias", "gpt-4o-mini", "--queue", "1") as served:
+def test_serve_runs_until_ctrl_c(model: Path, tmp_path: Path) -> None:
+    """On loopback, without a key. A stream in progress ends with an error."""
+    options = ("--alias", "gpt-4o-mini", "--queue", "1")
+    with started(tmp_path, "--model", model, *options) as served:
         process, url = served
         assert url.startswith("http://127.0.0.1:")
         with http(url) as client:
@@ -78,9 +79,9 @@ def test_it_serves_until_ctrl_c(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_key_opens_other_addresses(model: Path, tmp_path: Path) -> None:
-    """All addresses, by any of them, but not by a name that may be pointed here. Who does not read
-    its answer does not keep the server from ending."""
+def test_with_a_key_other_machines_may_connect(model: Path, tmp_path: Path) -> None:
+    """By any IP address and by allowed names, but by no other name. A client that does not read its
+    answer does not keep the server from ending."""
     arguments = ("--host", "0.0.0.0", "--allow-host", "box.lan", "--alias", "*", "--model", model)
     with started(tmp_path, *arguments, DRAFTLINE_API_KEY=KEY) as (process, url):
         port = int(url.rsplit(":", 1)[1])
@@ -104,11 +105,11 @@ def test_a_key_opens_other_addresses(model: Path, tmp_path: Path) -> None:
                 ended(process)
 
 
-# -- what is refused, before a model is looked for ---------------------------------------------
+# -- invalid options, reported before the model is loaded ---------------------------------------
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line of a refusal for usage."""
+    """The one line of a usage error."""
     parser = argparse.ArgumentParser()
     serve.add_parser(parser.add_subparsers())
     args = parser.parse_args(["serve", *arguments])
@@ -132,7 +133,7 @@ def test_other_machines_need_a_key(
     assert "16 or more" in refused(capsys, "--host", "0.0.0.0")
 
 
-def test_addresses_that_cannot_be_had(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusable_addresses_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for host in ("", "no-such-host.invalid", "a" * 100, "two words"):
         assert "name an address" in refused(capsys, "--host", host)
     assert "name another" in refused(capsys, "--host", "192.0.2.1", "--api-key", KEY)
@@ -142,21 +143,20 @@ def test_addresses_that_cannot_be_had(capsys: pytest.CaptureFixture[str]) -> Non
     assert "not a folder" in refused(capsys, "--workspace", "nowhere")
 
 
-def test_options_that_are_none_and_models_that_cannot_be_had(tmp_path: Path) -> None:
-    result = draftline_process(tmp_path, "serve", "--queue", "0")
+def test_invalid_options_and_models_are_refused(tmp_path: Path) -> None:
+    result = draftline(tmp_path, "serve", "--queue", "0")
     assert result.returncode == 2 and "0 is not 1 to 1000: see `" in one_line(result)
     parser = argparse.ArgumentParser()
     serve.add_parser(parser.add_subparsers())
     for wrong in (["--port", "70000"], ["--port", "x"], ["--queue", "1001"], ["--ports", "1"]):
         with pytest.raises(SystemExit):
             parser.parse_args(["serve", *wrong])
-    result = draftline_process(tmp_path, "serve", "--port", "0", "--model", tmp_path)
+    result = draftline(tmp_path, "serve", "--port", "0", "--no-page", "--model", tmp_path)
     assert result.returncode == 3 and result.stdout == b""
     assert b"config" in result.stderr.splitlines()[-1]
 
 
-def test_help_is_quick_and_complete(tmp_path: Path) -> None:
-    """No torch, no web framework."""
+def test_help_imports_no_heavy_package(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom ui.cli.main import main\nmain(['serve', '--help'])\n"
         "print(*(one for one in ('torch', 'fastapi', 'uvicorn', 'pydantic') if one in sys.modules),"

@@ -1,4 +1,4 @@
-"""The page of `draftline serve`: where it is, who gets it, and when there is none."""
+"""The page of `draftline serve`: its paths, logins, and when there is none."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.command import environment
+from tests.support.command import draftline, environment
 from tests.support.server import TIMEOUT_S, http, reciter
 from ui.cli import serve
 from ui.errors import Failure
@@ -44,7 +46,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextlib.contextmanager
 def started(folder: Path, *arguments: str | Path, **more: str) -> Iterator[tuple[Any, list[str]]]:
-    """A server's process and its lines, the last with its address."""
+    """A server process and its lines on stderr, the last with its URL."""
     command = [sys.executable, "-m", "ui.cli", "serve", "--port", "0", *arguments]
     own = environment(folder) | more
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -56,7 +58,7 @@ def started(folder: Path, *arguments: str | Path, **more: str) -> Iterator[tuple
                 if " at http" in line:
                     break
             yield process, said
-            process.terminate()  # it takes its folder of uploads with it
+            process.terminate()  # so that it deletes its upload folder
             process.wait(TIMEOUT_S)
         finally:
             process.kill()
@@ -70,7 +72,7 @@ def address(line: str, parts: str) -> str:
 
 @pytest.mark.full
 def test_page_and_api_are_on_one_port(model: Path, tmp_path: Path) -> None:
-    """It ends at once while a page is open, and leaves no upload behind."""
+    """It ends while a page is open, and deletes the uploads."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     with started(tmp_path, "--model", model, TMPDIR=str(temporary)) as (process, said):
@@ -96,17 +98,25 @@ def test_page_and_api_are_on_one_port(model: Path, tmp_path: Path) -> None:
         assert not documents.exists() or documents.stat().st_mode & 0o077 == 0
 
 
-def test_the_page_is_no_way_round_a_key(model: Path, tmp_path: Path) -> None:
-    with started(tmp_path, "--model", model, DRAFTLINE_API_KEY=KEY) as (_, said):
-        assert any(re.search("no page.*--auth", line) for line in said)
-        with http(address(said[-1], "/v1")) as client:
+def test_a_key_without_logins_disables_the_page(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(app: Any, listening: socket.socket, page: bool) -> None:
+        assert not page
+        with TestClient(app, "http://127.0.0.1") as client:
             for path in ("/ui/", "/ui", "/ui/config", "/favicon.ico"):
                 assert client.get(path).status_code == 401
             assert client.get("/").status_code == 404
 
+    monkeypatch.setattr(serve, "_serve", check)
+    options = ("--port", "0", "--model", model)
+    result = draftline(tmp_path, "serve", *options, DRAFTLINE_API_KEY=KEY)
+    assert result.returncode == 0, result.stderr
+    assert re.search(rb"no page.*--auth", result.stderr)
+
 
 @pytest.mark.full
-def test_with_a_key_and_a_user_both_are_locked(model: Path, tmp_path: Path) -> None:
+def test_a_login_is_no_key(model: Path, tmp_path: Path) -> None:
     given = {"DRAFTLINE_API_KEY": KEY, "DRAFTLINE_AUTH": f"ann:{PASSWORD}"}
     with started(tmp_path, "--model", model, "--host", "0.0.0.0", **given) as (_, said):
         url = address(said[-1], "/ (page) and /v1 (API)").replace("0.0.0.0", "127.0.0.1")
@@ -117,11 +127,11 @@ def test_with_a_key_and_a_user_both_are_locked(model: Path, tmp_path: Path) -> N
             form = {"username": "ann", "password": PASSWORD}
             assert client.post("/ui/login", data=form).status_code == 200
             assert client.get("/ui/config").json()["username"] == "ann"
-            assert client.get("/v1/models").status_code == 401, "a login is no key"
+            assert client.get("/v1/models").status_code == 401
         assert PASSWORD not in "".join(said) and KEY not in "".join(said)
 
 
-# -- what is decided before anything is loaded -------------------------------------------------
+# -- access, decided before the model is loaded ------------------------------------------------
 
 LOOPBACK, OTHER = "127.0.0.1", "192.168.7.7"
 
@@ -131,7 +141,7 @@ LOOPBACK, OTHER = "127.0.0.1", "192.168.7.7"
 @pytest.mark.parametrize("user", [None, f"ann:{PASSWORD}"])
 @pytest.mark.parametrize("no_page", [False, True])
 def test_who_gets_a_page(host: str, key: str | None, user: str | None, no_page: bool) -> None:
-    """Everybody on this machine alone; where there is a key, only who logs in."""
+    """Without a key everybody on this machine; with a key only who can log in."""
     options = [*(["--api-key", key] if key else []), *(["--auth", user] if user else [])]
     args = parsed("--host", host, *options, *(["--no-page"] if no_page else []))
     if host == OTHER and key is None:
@@ -152,8 +162,8 @@ def test_users_come_from_options_or_the_environment(monkeypatch: pytest.MonkeyPa
 
 
 @given(st.text(max_size=12), st.text(max_size=12))
-def test_names_and_passwords_that_are_good(name: str, password: str) -> None:
-    """A refusal names the remedy in one line, and repeats no password."""
+def test_valid_names_and_passwords(name: str, password: str) -> None:
+    """An error is one line and does not repeat the password."""
     args = argparse.Namespace(auth=[f"{name}:{password}"])
     first, _, rest = f"{name}:{password}".partition(":")
     try:
@@ -165,14 +175,13 @@ def test_names_and_passwords_that_are_good(name: str, password: str) -> None:
         assert len(rest) >= 8 and first
 
 
-def test_a_name_twice_is_refused() -> None:
+def test_duplicate_names_are_refused() -> None:
     with pytest.raises(Failure, match="twice"):
         serve._users(parsed("--auth", f"ann:{PASSWORD}", "--auth", "ann:another-password"))
 
 
 @pytest.mark.full
 def test_without_a_page_gradio_is_not_imported(model: Path, tmp_path: Path) -> None:
-    """It takes seconds."""
     code = (
         "import sys\nfrom ui.cli import serve\n"
         "serve._serve = lambda *given: print('gradio' in sys.modules)\n"
