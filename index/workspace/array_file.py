@@ -62,7 +62,7 @@ class ArrayFile:
     """A memory-mapped file. Opening verifies the header; `check` verifies the arrays."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError, or Damaged if the file is not one that `write` temporary."""
+        """Raises OSError, or Damaged if `write` did not make this file."""
         self.path = path
         self._map = _map(path)
         head = self._head()

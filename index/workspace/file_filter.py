@@ -205,7 +205,7 @@ def _lookup(top: str, above: IgnoreFiles | None, path: str) -> FileEntry:
         raise Skipped("not a path in the folder")
     absolute, ignore_files = top, above
     for left, part in zip(reversed(range(len(parts))), parts, strict=True):
-        ignore_files = _with_rules_in(absolute, ignore_files)
+        ignore_files = _with_ignore_file_in(absolute, ignore_files)
         absolute = os.path.join(absolute, part)
         (_check_folder if left else _check_name)(absolute, part, ignore_files)
     try:
@@ -220,7 +220,7 @@ def _list(
     """The entries of a folder by name, and its ignore files, innermost first."""
     with os.scandir(folder) as entries:
         by_name = sorted(entries, key=lambda entry: os.fsencode(entry.name))
-    return iter(by_name), _with_rules_in(folder, ignore_files)
+    return iter(by_name), _with_ignore_file_in(folder, ignore_files)
 
 
 def _check_folder(absolute: str, name: str, ignore_files: IgnoreFiles | None) -> None:
@@ -295,7 +295,7 @@ def _ignore_files_above(top: str) -> IgnoreFiles:
     return ignore_files
 
 
-def _with_rules_in(folder: str, ignore_files: IgnoreFiles | None) -> IgnoreFiles | None:
+def _with_ignore_file_in(folder: str, ignore_files: IgnoreFiles | None) -> IgnoreFiles | None:
     """The ignore files that apply below `folder`; None if ignore files are not used."""
     return None if ignore_files is None else _ignore_file_in(folder) + ignore_files
 
@@ -331,8 +331,8 @@ def _compile(text: str, anchored: bool) -> _Patterns:
         if anchored == ("/" in line.removeprefix("!").removesuffix("/"))
         for regex, ignores in _patterns(line)
     ]
-    regex_of_all = re.compile("|".join(f"({regex})" for regex, _ in found) or "(?!)", re.DOTALL)
-    return regex_of_all, [says for _, says in found]
+    union = re.compile("|".join(f"({regex})" for regex, _ in found) or "(?!)", re.DOTALL)
+    return union, [ignores for _, ignores in found]
 
 
 def _patterns(line: str) -> Iterator[tuple[str, bool]]:
@@ -353,13 +353,13 @@ def _ignored(absolute: str, name: str, ignore_files: IgnoreFiles) -> bool:
     """Whether the innermost ignore file that matches says so."""
     for ignore_file in ignore_files:
         last = -1, False
-        for (regex, says), text in (
+        for (regex, ignores), text in (
             (ignore_file.names, name),
             (ignore_file.paths, absolute[ignore_file.start :]),
         ):
             match = regex.match(text)
             if match and match.lastindex:
-                last = max(last, says[match.lastindex - 1])
+                last = max(last, ignores[match.lastindex - 1])
         if last[0] >= 0:
             return last[1]
     return False

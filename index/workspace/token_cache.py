@@ -107,11 +107,11 @@ def chunks(text: str) -> list[str]:
 
 def _cut(text: str, start: int) -> int:
     """The end of the chunk from `start`: MIN_CHUNK_CHARS to MAX_CHUNK_CHARS on if possible."""
-    least, most = start + MIN_CHUNK_CHARS, start + MAX_CHUNK_CHARS
+    first, last = start + MIN_CHUNK_CHARS, start + MAX_CHUNK_CHARS
     while True:
         for cuts in (_line_cuts, _word_cuts):
             best, lowest = 0, 1 << 32
-            for cut in cuts(text, least, most):
+            for cut in cuts(text, first, last):
                 checksum = crc32(text[cut - CUT_CONTEXT_CHARS : cut].encode("utf-8", "replace"))
                 if checksum % CUT_EVERY == 0:
                     return cut
@@ -119,19 +119,19 @@ def _cut(text: str, start: int) -> int:
                     best, lowest = cut, checksum
             if best:
                 return best
-        if most >= len(text):
+        if last >= len(text):
             return len(text)
-        most += most - start
+        last += last - start
 
 
-def _line_cuts(text: str, least: int, most: int) -> Iterator[int]:
-    for line in LINE_CUT.finditer(text, least, most):
+def _line_cuts(text: str, first: int, last: int) -> Iterator[int]:
+    for line in LINE_CUT.finditer(text, first, last):
         at = line.start()
         yield at + 1 if line.lastgroup else at - (text[at - 1] == "\r")
 
 
-def _word_cuts(text: str, least: int, most: int) -> Iterator[int]:
-    return (word.end() for word in WORD_CUT.finditer(text, least, most))
+def _word_cuts(text: str, first: int, last: int) -> Iterator[int]:
+    return (word.end() for word in WORD_CUT.finditer(text, first, last))
 
 
 class TokenCache:
@@ -146,7 +146,7 @@ class TokenCache:
             self._db = TokenDB(folder / f"{digest(encoder.fingerprint).hex()}.sqlite", limit)
         self._lock = threading.Lock()
         self._recent: OrderedDict[str, Encoded] = OrderedDict()  # by chunk, oldest use first
-        self._room = RECENT_CHUNK_CHARS
+        self._recent_room = RECENT_CHUNK_CHARS
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """The ids of whole files, through the database."""
@@ -180,11 +180,11 @@ class TokenCache:
         with self._lock:
             for part, one in known.items():
                 if part not in self._recent:
-                    self._room -= len(part)
+                    self._recent_room -= len(part)
                 self._recent[part] = one
                 self._recent.move_to_end(part)
-            while self._room < 0 and len(self._recent) > len(known):
-                self._room += len(self._recent.popitem(last=False)[0])
+            while self._recent_room < 0 and len(self._recent) > len(known):
+                self._recent_room += len(self._recent.popitem(last=False)[0])
         return _joined(self._encoder, parts, [known[part] for part in parts])
 
     def flush(self) -> None:
@@ -200,7 +200,7 @@ class TokenCache:
         """Forget all ids of this tokenizer, including those on disk."""
         with self._lock:
             self._recent.clear()
-            self._room = RECENT_CHUNK_CHARS
+            self._recent_room = RECENT_CHUNK_CHARS
         if self._db:
             self._db.clear()
 

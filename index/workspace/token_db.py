@@ -179,7 +179,7 @@ class TokenDB:
         return None
 
     def _connect(self) -> sqlite3.Connection:
-        """To the file, a new one where there is none. Raises sqlite3.Error or OSError."""
+        """Open the file, creating it if needed. Raises sqlite3.Error or OSError."""
         if not os.path.exists(self._path):
             self._create()
         self._inode = self._path.stat().st_ino

@@ -1,4 +1,4 @@
-"""Watches folders and reports, in debounced batches, which files may have on_change on disk.
+"""Watches folders and reports, in debounced batches, which files may have changed on disk.
 
 It reads no file contents. Changes that the system does not report are found by regular full scans.
 Symbolic links are never followed.

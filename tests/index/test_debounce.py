@@ -141,12 +141,12 @@ def test_stop_in_a_burst(tmp_path: Path) -> None:
         mirror.batches.clear()
         wait_for(lambda: len(mirror.batches) > 1)
         watching.stop()
-        told = len(mirror.batches)
+        reported = len(mirror.batches)
         watching.stop()
         assert threading.active_count() == before
         (tmp_path / "late.py").write_text("late")
         time.sleep(0.02)
-        assert len(mirror.batches) == told
+        assert len(mirror.batches) == reported
     going.set()
     thread.join()
     with watching:

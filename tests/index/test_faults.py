@@ -62,13 +62,15 @@ def work_on_a_full_disk(root: Path, home: Path, free: Callable[[], object]) -> N
                 workspace.refresh(change(root, chance))
             workspace.compact()
             check(workspace)
-        said = [line for line in lines if "cannot save the index" in line]
+        failures = [line for line in lines if "cannot save the index" in line]
         ids = [line for line in lines if "not caching token ids" in line]
-        assert len(said) == 1 and len(ids) <= 1 and len(lines) == len(said) + len(ids), lines
+        assert len(failures) == 1 and len(ids) <= 1 and len(lines) == len(failures) + len(ids), (
+            lines
+        )
         free()
         (root / "u").write_text("value = 8\n")
         workspace.refresh([root / "u"])
-    assert len(lines) == len(said) + len(ids), lines
+    assert len(lines) == len(failures) + len(ids), lines
     starts_warm(root, home)
 
 
@@ -168,12 +170,12 @@ def test_another_index_in_place_of_ours(tmp_path: Path, root: Path, other: str) 
         with Workspace(*who, home) as workspace:
             workspace.build()
     for kind in ("index", "tokens"):
-        mine, theirs = (next((tmp_path / each / kind).iterdir()) for each in ("home", "theirs"))
-        if mine.is_dir():
-            shutil.rmtree(mine)
-            shutil.copytree(theirs, mine)
+        own, other_home = (next((tmp_path / each / kind).iterdir()) for each in ("home", "theirs"))
+        if own.is_dir():
+            shutil.rmtree(own)
+            shutil.copytree(other_home, own)
         else:
-            shutil.copy(theirs, mine)
+            shutil.copy(other_home, own)
     with warnings_of_index() as lines, Workspace(root, Bytes(), tmp_path / "home") as workspace:
         workspace.build()
         check(workspace)
@@ -194,13 +196,13 @@ def test_two_processes_at_once(tmp_path: Path, root: Path, monkeypatch: pytest.M
         (tmp_path / f"{step}{seed}").touch()
         wait_for(lambda: all((tmp_path / f"{step}{each}").exists() for each in (0, 1)))
 
-    def work(mine: Path, seed: int) -> None:
+    def work(own: Path, seed: int) -> None:
         chance = random.Random(seed)
         with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
             workspace.build()
             wait_for_both("built", seed)
             for _ in range(40):
-                workspace.refresh(change(mine, chance))
+                workspace.refresh(change(own, chance))
                 if chance.random() < 0.2:
                     workspace.compact()
             wait_for_both("changed", seed)
@@ -208,8 +210,8 @@ def test_two_processes_at_once(tmp_path: Path, root: Path, monkeypatch: pytest.M
             check(workspace)
         assert lines == []
 
-    def in_child(mine: Path, seed: int) -> int:
-        return fork(lambda: (small_segments(), work(mine, seed))[0])
+    def in_child(own: Path, seed: int) -> int:
+        return fork(lambda: (small_segments(), work(own, seed))[0])
 
     monkeypatch.setattr(token_db, "BUSY_TIMEOUT_S", TIMEOUT_S)  # a slow disk is no failure
 
@@ -261,7 +263,7 @@ def test_concurrent_edits_and_queries(
     if seed % 2:
         small_segments(monkeypatch)
     errors: list[BaseException] = []
-    asked = [0]
+    queries = [0]
     home = tmp_path / "home" if seed < 2 else None
     with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
         workspace.build()
@@ -287,7 +289,7 @@ def test_concurrent_edits_and_queries(
             chance.choice((workspace.scan, workspace.compact, workspace.refresh))()
 
         def ask(chance: random.Random, step: int) -> None:
-            asked[0] += 1
+            queries[0] += 1
             tail = chance.choice((b"value", b"\n", b"x + ", "é".encode()))
             for match in workspace.match(list(tail), near=str(root / chance.choice(NAMES))):
                 rest = match.continuation(9)
@@ -328,4 +330,4 @@ def test_concurrent_edits_and_queries(
         check(workspace)
         workspace.compact()
         check(workspace)
-    assert asked[0] and lines == []
+    assert queries[0] and lines == []

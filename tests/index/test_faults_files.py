@@ -200,10 +200,10 @@ def test_a_saved_index_without_permission(what: str) -> None:
         for _ in range(2):
             with Workspace(root, Bytes(), home) as workspace:
                 workspace.build()
-        shut = [home, *home.rglob("*")]
-        shut = [one for one in shut if one.name == what or one.suffix == f".{what}"]
-        modes = [one.stat().st_mode for one in shut]
-        for one in shut:
+        denied = [home, *home.rglob("*")]
+        denied = [one for one in denied if one.name == what or one.suffix == f".{what}"]
+        modes = [one.stat().st_mode for one in denied]
+        for one in denied:
             one.chmod(0)
         with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
             workspace.build()
@@ -213,7 +213,7 @@ def test_a_saved_index_without_permission(what: str) -> None:
             workspace.compact()
             check(workspace)
             workspace.stats()
-        for one, mode in zip(shut, modes, strict=True):
+        for one, mode in zip(denied, modes, strict=True):
             if one.exists():
                 one.chmod(mode)
         of_ids = [line for line in lines if "not caching token ids" in line]

@@ -22,7 +22,6 @@ from tests.support.encoders import Bytes
 from tests.support.faults import (
     NAMES,
     TIMEOUT_S,
-    becomes_fresh,
     check,
     found,
     git,
@@ -31,6 +30,7 @@ from tests.support.faults import (
     starts_warm,
     text_of,
     two_branches,
+    wait_until_fresh,
     warnings_of_index,
     within,
 )
@@ -204,7 +204,7 @@ def test_a_buffer_of_a_skipped_file(root: Path) -> None:
         for look in (lambda: workspace.refresh([path]), workspace.scan):
             look()
             assert workspace.skipped == {str(path): "binary"}
-        (root / "b").write_text("not where it was said to be moved")
+        (root / "b").write_text("not where the rename said")
         workspace.refresh([root / "b"])
         workspace.rename(root / "b", path)
         workspace.scan()
@@ -230,21 +230,21 @@ def test_a_root_that_comes_and_goes(root: Path, tmp_path: Path, watched: bool) -
                     root.rename(away)
                 else:
                     shutil.rmtree(root)
-                becomes_fresh_or_scans(workspace, watched)
+                wait_until_fresh_or_refresh(workspace, watched)
                 assert bool(workspace.paths) == there
                 workspace.compact()
         (root / "u").write_text("value = 12\n")
-        becomes_fresh_or_scans(workspace, watched)
+        wait_until_fresh_or_refresh(workspace, watched)
         check(workspace)
     starts_warm(root, tmp_path / "home")
 
 
-def becomes_fresh_or_scans(workspace: Workspace, watched: bool) -> None:
+def wait_until_fresh_or_refresh(workspace: Workspace, watched: bool) -> None:
     root = workspace.roots[0]
     if not watched:
         workspace.refresh([root])
     elif root.exists():
-        becomes_fresh(workspace)
+        wait_until_fresh(workspace)
     else:
         until = time.monotonic() + TIMEOUT_S
         while workspace.paths and time.monotonic() < until:
@@ -303,7 +303,7 @@ def test_a_checkout_is_followed(tmp_path: Path) -> None:
         workspace.build()
         for branch in ("two", "one"):
             git(root, "checkout", "-q", branch)
-            becomes_fresh(workspace)
+            wait_until_fresh(workspace)
             tokenized = workspace.stats().misses
         assert tokenized == 201, "the ids of both branches are cached"
         workspace.compact()

@@ -186,11 +186,11 @@ def test_damaged_files_are_not_loaded(
     equal = 0
     for data in broken + flipped:
         path.write_bytes(data)
-        loaded, said = load(tmp_path), lines()
+        loaded, warnings = load(tmp_path), lines()
         if loaded is None:
-            assert len(said) == 1 and str(path) in said[0]
+            assert len(warnings) == 1 and str(path) in warnings[0]
         else:
-            assert same(loaded, saved) and not said and len(data) == len(good)
+            assert same(loaded, saved) and not warnings and len(data) == len(good)
             equal += 1
     assert equal <= 2 * 3 * array_file.ALIGNMENT  # flips of the bytes between arrays
     path.write_bytes(good)
@@ -219,28 +219,28 @@ def test_foreign_files_are_not_loaded(tmp_path: Path, lines: Callable[[], list[s
         (tmp_path / "table").write_bytes(forged(header([], [named])))
 
     def instead(make: Callable[[Path], object], name: str) -> Callable[[], None]:
-        def act() -> None:
+        def damage() -> None:
             (tmp_path / name).unlink()
             make(tmp_path / name)
 
-        return act
+        return damage
 
     makers: list[Callable[[Path], object]] = [
         Path.touch, Path.mkdir, os.mkfifo, lambda path: path.write_bytes(rng.randbytes(999)),
         lambda path: path.symlink_to(path), lambda path: path.write_bytes(b"\0" * 999),
     ]  # fmt: skip
-    acts = [foreign, other_version, other_part, nameless_part]
-    acts += [instead(make, name) for make in makers for name in ("table", "part1.part")]
-    acts += [lambda: (tmp_path / "part2.part").unlink()]
-    acts += [lambda: shutil.copy(tmp_path / "part1.part", tmp_path / "table")]
-    acts += [lambda: shutil.copy(tmp_path / "part1.part", tmp_path / "part2.part")]
-    for act in acts:
+    damages = [foreign, other_version, other_part, nameless_part]
+    damages += [instead(make, name) for make in makers for name in ("table", "part1.part")]
+    damages += [lambda: (tmp_path / "part2.part").unlink()]
+    damages += [lambda: shutil.copy(tmp_path / "part1.part", tmp_path / "table")]
+    damages += [lambda: shutil.copy(tmp_path / "part1.part", tmp_path / "part2.part")]
+    for damage in damages:
         shutil.rmtree(tmp_path)
         save(tmp_path, state(1))
-        act()
+        damage()
         assert load(tmp_path) is None
-        said = lines()
-        assert len(said) == 1 and str(tmp_path) in said[0]
+        warnings = lines()
+        assert len(warnings) == 1 and str(tmp_path) in warnings[0]
         if (tmp_path / "table").is_file():
             save(tmp_path, state(2))
             assert same(load(tmp_path), state(2))

@@ -19,10 +19,11 @@ import numpy as np
 import pytest
 
 from index.workspace.segment_store import Part, SavedState, SegmentStore, new_name
+from tests.support.folder_mirror import wait_for
 from tests.support.segment_store import OURS, end_of, fork, load, names, same, save, state, whole
 
 STEPS = ("open", "write", "fsync", "close", "replace", "unlink", "mkdir", "chmod", "stat", "lstat")
-TIMEOUT_S = 180  # seconds
+TIMEOUT_S = 180  # a backstop
 
 
 def each_step(before: Callable[[str, tuple[Any, ...]], None]) -> None:
@@ -41,7 +42,7 @@ def each_step(before: Callable[[str, tuple[Any, ...]], None]) -> None:
         setattr(os, name, wrapped(name))
 
 
-def die_at(number: int) -> None:
+def kill_at(number: int) -> None:
     """Kill this process before its file operation `number`; of a write, half is done."""
     left, write = iter(range(number + 1)), os.write
 
@@ -52,14 +53,6 @@ def die_at(number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     each_step(before)
-
-
-def soon(true: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not true():
-        assert time.monotonic() < deadline, "timed out"
-        time.sleep(0.002)
 
 
 @pytest.mark.parametrize("clears", [False, True], ids=["save", "clear"])
@@ -77,7 +70,7 @@ def test_kill_9_at_any_step_leaves_one_state(
         def work(folder: Path = folder, number: int = number) -> None:
             store = SegmentStore(folder, OURS)
             store.load()
-            die_at(number)
+            kill_at(number)
             assert store.acquire()
             if clears:
                 store.clear()
@@ -162,7 +155,7 @@ def test_kill_9_at_any_moment(tmp_path: Path) -> None:
 
         child = fork(work)
         if turn % 5 == 0:  # makes progress even on a slow machine
-            soon(further)
+            wait_for(further)
         time.sleep(rng.uniform(0.005, 0.05))
         os.kill(child, signal.SIGKILL)
         assert end_of(child) == -signal.SIGKILL
@@ -263,7 +256,7 @@ def test_the_lock_is_released_when_its_holder_is_killed(tmp_path: Path) -> None:
     child = fork(work)
     with SegmentStore(folder, OURS) as store:
         try:
-            soon(lambda: store.load() is not None)
+            wait_for(lambda: store.load() is not None)
             assert not store.acquire()
         finally:
             os.kill(child, signal.SIGKILL)

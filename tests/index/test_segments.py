@@ -27,9 +27,9 @@ def ids(tokens: list[int]) -> np.ndarray[Any, np.dtype[np.int32]]:
 
 def oracle_of(documents: Documents, changed: int) -> naive.Automaton:
     slow = naive.Automaton()
-    for number, (tokens, label, dies) in enumerate(documents):
+    for number, (tokens, label, deleted) in enumerate(documents):
         slow.add(tokens, changed + number, *label)
-        if dies:
+        if deleted:
             slow.kill(number)
     return slow
 
@@ -52,8 +52,8 @@ def part_of(form: str, documents: Documents, changed: int) -> Automaton | Frozen
         part = Frozen.mapped(*arrays)
         for number, (_, label, _) in enumerate(documents):
             part.label(number, changed + number, *label)
-    for number, (_, _, dies) in enumerate(documents):
-        if dies:
+    for number, (_, _, deleted) in enumerate(documents):
+        if deleted:
             part.kill(number)
     return part
 
@@ -152,10 +152,12 @@ def test_frequent_text_is_found(form: str) -> None:
         for doc in range(40)
     ]
     documents += [([3] * 500, (90, 7), False)]
-    for dies in (0.0, 0.5, 0.9):
-        mortal = [(tokens, label, chance.random() < dies) for tokens, label, _ in documents]
-        segments = Segments([part_of(form, mortal, 0)])
-        oracle = naive.Segments([oracle_of(mortal, 0)])
+    for deleted in (0.0, 0.5, 0.9):
+        some_deleted = [
+            (tokens, label, chance.random() < deleted) for tokens, label, _ in documents
+        ]
+        segments = Segments([part_of(form, some_deleted, 0)])
+        oracle = naive.Segments([oracle_of(some_deleted, 0)])
         for tail in ([1], [2], [1, 1], [2, 1, 2], [3]):
             for path, folder in ((-1, -1), (7, 2), (90, 3), (-1, 4)):
                 length, count, best = oracle.match(tail, 2000, 64, path, folder)

@@ -217,20 +217,20 @@ def test_a_locked_file_is_not_written(
 FORK = multiprocessing.get_context("fork")
 
 
-def fill_a_disk(folder: Path, said: Any) -> None:
+def fill_a_disk(folder: Path, results: Any) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
     lines: list[str] = []
     log = logging.Handler()
     log.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("index.workspace.token_db").addHandler(log)
-    said.put((encode_twice(folder, TEXTS), len(lines)))
+    results.put((encode_twice(folder, TEXTS), len(lines)))
 
 
 def test_a_full_disk_changes_no_answer(tmp_path: Path) -> None:
-    said = FORK.Queue()
-    child = FORK.Process(target=fill_a_disk, args=(tmp_path, said))
+    results = FORK.Queue()
+    child = FORK.Process(target=fill_a_disk, args=(tmp_path, results))
     child.start()
-    hits, lines = said.get(timeout=180)
+    hits, lines = results.get(timeout=180)
     child.join(180)
     assert hits == (0, 0) and lines == 2, "one line for each start"
     assert encode_twice(tmp_path, TEXTS) == (0, 30)

@@ -150,18 +150,18 @@ if os.getuid() == 0:  # is not bound by file modes
     os.setuid(65534)
 with tempfile.TemporaryDirectory() as name:
     root = Path(name, "root")
-    shut = root / "src" / "shut"
-    (shut / "deep").mkdir(parents=True)
-    shut.chmod(0)
+    unreadable = root / "src" / "unreadable"
+    (unreadable / "deep").mkdir(parents=True)
+    unreadable.chmod(0)
     mirror, watching = watched(root)
     with watching:
         assert not watching.polling
         (root / "src" / "open.py").write_text("seen")
         mirror.wait_until_equal()
-        shut.chmod(0o700)
-        (shut / "deep" / "now.py").write_text("seen")
+        unreadable.chmod(0o700)
+        (unreadable / "deep" / "now.py").write_text("seen")
         mirror.wait_until_equal()
-        (shut / "deep" / "now.py").write_text("watched")
+        (unreadable / "deep" / "now.py").write_text("watched")
         mirror.wait_until_equal()
         assert None not in mirror.batches
     root.chmod(0)

@@ -279,14 +279,14 @@ def test_readers_never_see_text_deleted_before_their_query(
     written = [0] * 3
     stop = threading.Event()
     wrong: list[str] = []
-    asked = 0
+    queries = 0
 
     def read() -> None:
-        nonlocal asked
+        nonlocal queries
         while not stop.is_set():
             newest = list(written)
             for match in workspace.match(list(b"version "), k=9):
-                asked += 1
+                queries += 1
                 text = bytes(match.document.tokens.tolist()).decode()
                 rest = bytes(match.continuation(99).tolist()).decode()
                 version, _, document = rest.split()
@@ -303,9 +303,9 @@ def test_readers_never_see_text_deleted_before_their_query(
         workspace.update(str(document), f"version {version} of {document}", version)
         written[document] = version
     deadline = time.monotonic() + 180
-    while not asked and time.monotonic() < deadline:
+    while not queries and time.monotonic() < deadline:
         assert any(reader.is_alive() for reader in readers)
     stop.set()
     for reader in readers:
         reader.join()
-    assert asked and wrong == []
+    assert queries and wrong == []

@@ -28,7 +28,7 @@ from index.workspace.token_cache import Encoder
 from index.workspace.token_db import TokenDB
 from tests.support.encoders import Bytes
 
-TIMEOUT_S = 180  # seconds; a backstop
+TIMEOUT_S = 180  # a backstop
 TAILS = ["value = ", "return ", "\n", "e", "def name", "no such text", "7\n"]
 WORDS = ["value = 7\n", "return value\n", "def name():\n", "    ", "é🙂\n", "x + ", "item\n"]
 PARTS = ("get", "_value", "old", "_name", "text", "_file", "path", "_line", "node", "_item")
@@ -65,10 +65,10 @@ def check(workspace: Workspace, tails: Collection[str] = TAILS) -> None:
     """Assert that documents, skipped files and answers equal those of a fresh build."""
     with Workspace(workspace.roots, workspace.encoder) as fresh:
         fresh.build()
-        mine, right = texts(workspace), texts(fresh)
-        wrong = [path for path in {**mine, **right} if mine.get(path) != right.get(path)]
+        actual, expected = texts(workspace), texts(fresh)
+        wrong = [path for path in {**actual, **expected} if actual.get(path) != expected.get(path)]
         assert not wrong, [
-            (path, *[_short(each.get(path)) for each in (mine, right)]) for path in wrong[:3]
+            (path, *[_short(each.get(path)) for each in (actual, expected)]) for path in wrong[:3]
         ]
         assert workspace.skipped == fresh.skipped
         assert workspace.size == fresh.size
@@ -80,19 +80,18 @@ def _short(ids: bytes | None) -> str:
     return "none" if ids is None else f"{len(ids) // 4} tokens, {ids[:80:4]!r}..."
 
 
-def becomes_fresh(workspace: Workspace, tails: Collection[str] = TAILS) -> float:
+def wait_until_fresh(workspace: Workspace, tails: Collection[str] = TAILS) -> None:
     """Wait until `check` passes."""
-    start = time.monotonic()
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
-        took = time.monotonic() - start
         try:
             check(workspace, tails)
         except AssertionError:
-            if took > TIMEOUT_S:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
         else:
-            return took
+            return
 
 
 @contextmanager
