@@ -1,4 +1,4 @@
-"""Texts and positions of documents, against an oracle that keeps the client's own code units."""
+"""Document texts and positions, against an oracle that edits the client's own code units."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lsp_server.protocol.positions import ENCODINGS, Text, clean
 from lsp_server.protocol.text_sync import path_of
 from tests.support.lsp import STATES, Direct
 
-# Line ends, what str.splitlines wrongly takes for some, and characters of every length.
+# Line ends, other characters at which str.splitlines splits, and characters of every length.
 ODD = [
     "\n",
     "\r\n",
@@ -30,6 +30,7 @@ ODD = [
     "\0",
 ]
 PIECES = [*ODD, "a", "b", " ", "word", "x = 1\n", "👩‍💻"]
+EDITS = 2_500
 CODECS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
 texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
@@ -58,7 +59,7 @@ class Editor:
         return self.data.decode(self.codec)
 
     def place(self, offset: int) -> dict[str, int]:
-        """Of a code point, by the obvious way: count lines, then units."""
+        """The position of a code point: count lines, then units."""
         text = self.text
         line, (start, stop) = next(
             (number, line)
@@ -69,7 +70,7 @@ class Editor:
         return {"line": line, "character": units}
 
     def replace(self, start: dict[str, int], stop: dict[str, int], new: str) -> None:
-        """What an editor does with its own buffer, by lines and units."""
+        """Replace a range by bytes."""
         first, last = self._byte(start), self._byte(stop)
         self.data = self.data[:first] + new.encode(self.codec) + self.data[last:]
 
@@ -80,14 +81,14 @@ class Editor:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_the_servers_text_is_the_clients_after_every_edit(encoding: str) -> None:
-    """10,000 random edits as messages, in messages of one to three."""
+def test_server_and_client_have_the_same_text_after_every_edit(encoding: str) -> None:
+    """Random edits, one to three in a message."""
     chance = random.Random(f"edits {encoding}")
     direct, uri = Direct(encoding), "file:///edited.py"
     editor = Editor(encoding, "first 😋\r\nlast\n")
     direct.open(uri, editor.text)
     made = version = 0
-    while made < 10_000:
+    while made < EDITS:
         changes: list[dict[str, Any]] = []
         for _ in range(chance.randrange(1, 4)):
             made += 1
@@ -105,7 +106,7 @@ def test_the_servers_text_is_the_clients_after_every_edit(encoding: str) -> None
 
 
 def random_change(chance: random.Random, editor: Editor) -> dict[str, Any]:
-    """One change of a buffer that stays at some hundred characters; it is made there, too."""
+    """Change a buffer, which stays at a few hundred characters, and return the change."""
     text = editor.text
     if chance.random() < 0.01:
         new = "".join(chance.choices(PIECES, k=chance.randrange(20)))
@@ -121,7 +122,7 @@ def random_change(chance: random.Random, editor: Editor) -> dict[str, Any]:
 
 
 @given(texts, st.data())
-def test_a_change_leaves_the_lines_of_a_new_text(text: str, data: st.DataObject) -> None:
+def test_a_change_updates_the_lines(text: str, data: st.DataObject) -> None:
     old = Text.of(text)
     for _ in range(3):
         start = data.draw(st.integers(0, len(old.text)))
@@ -135,7 +136,7 @@ def test_a_change_leaves_the_lines_of_a_new_text(text: str, data: st.DataObject)
 
 
 @given(texts, st.sampled_from(ENCODINGS))
-def test_positions_go_round(text: str, encoding: str) -> None:
+def test_positions_round_trip(text: str, encoding: str) -> None:
     state, codec = Text.of(text), CODECS[encoding]
     for offset in range(len(text) + 1):
         line, character = state.position(offset, encoding)
@@ -146,7 +147,7 @@ def test_positions_go_round(text: str, encoding: str) -> None:
 
 
 @given(texts, st.sampled_from(ENCODINGS), st.integers(0, 30), st.integers(0, 60))
-def test_positions_that_do_not_exist_are_drawn_in(
+def test_positions_that_do_not_exist_are_clamped(
     text: str, encoding: str, line: int, character: int
 ) -> None:
     state, lines = Text.of(text), lines_of(text)
@@ -164,7 +165,7 @@ def test_positions_that_do_not_exist_are_drawn_in(
 
 
 @given(st.text(st.characters(categories=["Cs", "Lu"]) | st.sampled_from("😋é"), max_size=8))
-def test_lone_surrogates_become_encodable_of_the_same_length(text: str) -> None:
+def test_lone_surrogates_become_encodable_and_keep_their_length(text: str) -> None:
     cleaned = clean(text)
     cleaned.encode()
     assert len(cleaned.encode("utf-16-le")) == len(text.encode("utf-16-le", "surrogatepass"))

@@ -1,19 +1,21 @@
-"""The language server as a process: framing, how it ends, many clients, its command line."""
+"""The language server as a process: framing, exit codes, many clients, its command line."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lsp_server.cli import main
 from lsp_server.protocol.framing import MAX_BODY_BYTES, Frames, framed
 from tests.support.lsp import (
     COMPUTING,
@@ -54,12 +56,15 @@ def ended(process: subprocess.Popen[bytes]) -> int:
         b"Content-Len\r\n\r\n{}",
         b"Content-Length: 2000\r\n\r\n{}",
         b"Content-Type: x\r\n\r\n",
+        b"Content-Length:" + b" " * (512 << 10) + b"x\r\n\r\n",
+        (b"Content-Length: " + b" \t" * 4000 + b"x\r\n") * 64,
+        b"Content-Length \t" * 500 + b"\r\n" + b"A" * 8000 + b" " * 100 + b"\0\r\n",
     ],
 )
-def test_frames_go_on_after_garbage_with_one_error(before: bytes) -> None:
-    wire = before + framed(b'{"a":1}') + framed(b'{"b":2}') * 2000
+def test_reading_resumes_after_garbage_with_one_error(before: bytes) -> None:
+    wire = before + framed(b'{"a":1}') + framed(b'{"b":2}') * 20
     for size in (1, 7, 1 << 16, 1 << 20):
-        if size == 1 and len(before) > 1000:
+        if size < 10 and len(before) > 1000:
             continue
         frames = Frames()
         found = [
@@ -67,8 +72,8 @@ def test_frames_go_on_after_garbage_with_one_error(before: bytes) -> None:
             for start in range(0, len(wire), size)
             for each in frames.feed(wire[start : start + size])
         ]
-        assert [type(each).__name__ for each in found] == ["Unreadable"] + ["bytes"] * 2001
-        assert found[1:] == [b'{"a":1}'] + [b'{"b":2}'] * 2000
+        assert [type(each).__name__ for each in found] == ["Unreadable"] + ["bytes"] * 21
+        assert found[1:] == [b'{"a":1}'] + [b'{"b":2}'] * 20
 
 
 def test_headers_in_any_case_and_others_are_read(process: subprocess.Popen[bytes]) -> None:
@@ -83,13 +88,23 @@ def test_headers_in_any_case_and_others_are_read(process: subprocess.Popen[bytes
 # -- the process's end -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "computing"])
-@pytest.mark.parametrize("shut", [False, True], ids=["open", "shutdown"])
-@pytest.mark.parametrize("how", ["eof", "exit", "SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    ("how", "shut", "busy"),
+    [
+        ("eof", False, True),
+        ("eof", True, False),
+        ("exit", False, False),
+        ("exit", True, True),
+        ("SIGTERM", False, True),
+        ("SIGTERM", True, False),
+        ("SIGINT", False, False),
+        ("SIGINT", True, True),
+    ],
+)
 def test_the_process_ends(
     process: subprocess.Popen[bytes], how: str, shut: bool, busy: bool
 ) -> None:
-    """The right exit code, while a handler would go on computing for ever."""
+    """With the right exit code, even while a handler computes forever."""
     client = Client.of(process)
     client.hello()
     if busy:
@@ -108,7 +123,7 @@ def test_the_process_ends(
     assert process.stderr and b"Traceback" not in process.stderr.read()
 
 
-def test_it_ends_when_the_client_is_dead_though_the_pipe_is_open(
+def test_it_ends_when_the_client_s_process_dies_while_the_pipe_is_open(
     process: subprocess.Popen[bytes],
 ) -> None:
     client = Client.of(process)
@@ -189,7 +204,7 @@ def test_eight_clients_over_websockets_keep_their_own_documents() -> None:
             uri, text = "file:///same.py", f"client {number}\n"
             item = {"uri": uri, "languageId": "x", "version": 0, "text": text}
             await connection.send(note("textDocument/didOpen", {"textDocument": item}))
-            for version in range(1, 60):
+            for version in range(1, 30):
                 at, new = chance.randrange(len(text)), f"{number}:{version}\n"
                 text = text[:at] + new + text[at:]
                 line = text[:at].count("\n")
@@ -218,9 +233,21 @@ def test_eight_clients_over_websockets_keep_their_own_documents() -> None:
 # -- the command line --------------------------------------------------------------------------
 
 
-def lsp(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lsp_server", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
+@pytest.fixture
+def lsp(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """lsp(*arguments) -> exit code, stdout and stderr of the command, run in this process."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main([*arguments])
+        return code, *capsys.readouterr()
+
+    monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
+    monkeypatch.setattr(logging.root, "handlers", [*logging.root.handlers])
+    level = logging.root.level
+    yield run
+    logging.root.setLevel(level)
 
 
 @pytest.mark.parametrize(
@@ -234,32 +261,35 @@ def lsp(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("--log-file", "/nowhere/at/all.log"),
     ],
 )
-def test_bad_options_are_one_line_and_2(arguments: tuple[str, ...]) -> None:
-    result = lsp(*arguments)
-    assert result.returncode == 2 and result.stdout == ""
-    assert result.stderr.startswith("draftline: ") and result.stderr.count("\n") == 1
+def test_bad_options_are_one_line_and_2(lsp: Any, arguments: tuple[str, ...]) -> None:
+    code, out, err = lsp(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("draftline: ") and err.count("\n") == 1
 
 
-def test_a_check_of_no_model_is_3() -> None:
-    result = lsp("--check", "--model", "no/such-model.gguf")
-    assert result.returncode == 3 and result.stdout == ""
-    assert result.stderr.startswith("draftline: ") and result.stderr.count("\n") == 1
+def test_a_check_of_no_model_is_3(lsp: Any) -> None:
+    code, out, err = lsp("--check", "--model", "no/such-model.gguf")
+    assert (code, out) == (3, "")
+    assert err.startswith("draftline: ") and err.count("\n") == 1
 
 
-def test_the_command_line_is_light() -> None:
-    assert lsp("--version").stdout.startswith("draftline ")
-    whole = [sys.executable, "-m", "ui.cli", "lsp", "--version"]
-    found = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True)
-    assert (found.stdout, found.returncode) == (lsp("--version").stdout, 0)
-    code = "import sys, lsp_server.cli; print({'pygls', 'torch', 'numpy'} & sys.modules.keys())"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert result.stdout == "set()\n", result.stderr
+def test_the_command_line_is_light(lsp: Any) -> None:
+    code, out, _ = lsp("--version")
+    assert code == 0 and out.startswith("draftline ")
+    script = """if True:
+        import sys
+        from ui.cli.main import main
+        main(["lsp", "--version"])
+        print({"pygls", "torch", "numpy"} & sys.modules.keys())
+    """
+    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert found.stdout == f"{out}set()\n", found.stderr
 
 
-def test_a_workspace_s_files_are_never_run(tmp_path: Path) -> None:
-    """Editors start the server in the workspace, whose files may have the names of modules."""
+def test_files_of_the_workspace_are_never_imported(tmp_path: Path) -> None:
+    """Editors start the server in the workspace, whose files may be named like modules."""
     for name in ("argparse", "numbers", "asyncio", "lsprotocol", "json"):
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('a trap')", "utf-8")
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')", "utf-8")
     command = [sys.executable, "-m", "lsp_server", "--version"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
