@@ -1,4 +1,4 @@
-"""The language server message by message: answers, errors, cancelling."""
+"""The protocol message by message: responses, errors, cancellation."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def ended(process: subprocess.Popen[bytes]) -> int:
         (b'{"jsonrpc":"2.0","id":-99999999999999999999,"method":"x"}', -32002, -(10**20) + 1),
     ],
 )
-def test_what_is_no_request_gets_the_right_error(body: bytes, code: int, identity: Any) -> None:
+def test_an_invalid_message_gets_the_right_error(body: bytes, code: int, identity: Any) -> None:
     (answer,) = Direct().raw(body)
     assert answer["error"]["code"] == code and answer["id"] == identity
     assert "\n" not in answer["error"]["message"] and "data" not in answer["error"]
 
 
-def test_the_order_of_a_life() -> None:
+def test_requests_are_refused_outside_of_their_stage() -> None:
     direct = Direct()
     assert direct.ask(STATES)["error"]["code"] == -32002
     assert direct.ask("initialize", {"capabilities": 1})["error"]["code"] == -32602
-    assert direct.ask(STATES)["error"]["code"] == -32002, "a failed initialize is none"
+    assert direct.ask(STATES)["error"]["code"] == -32002, "a failed initialize does not count"
     assert "capabilities" in direct.ask("initialize", HELLO)["result"]
     assert direct.ask("initialize", HELLO)["error"]["code"] == -32600
     assert direct.ask("nothing/known")["error"]["code"] == -32601
@@ -88,7 +88,7 @@ def test_the_order_of_a_life() -> None:
         ({"context": {"triggerKind": "x" * 99}}, "params.context.triggerKind"),
     ],
 )
-def test_params_that_do_not_fit_are_named(params: Any, field: str) -> None:
+def test_errors_name_the_invalid_field(params: Any, field: str) -> None:
     from lsprotocol import types
 
     direct = Direct("utf-16")
@@ -105,8 +105,8 @@ def test_params_that_do_not_fit_are_named(params: Any, field: str) -> None:
     assert error["code"] == -32602 and error["message"].startswith(f"{field}: "), error
 
 
-def test_what_was_read_is_written_as_it_was() -> None:
-    """Numbers and texts of enums, too, and those that are not in LSP yet."""
+def test_structuring_and_unstructuring_round_trip() -> None:
+    """Enums too, known to LSP or not."""
     from lsprotocol import types
 
     from lsp_server.protocol.converter import structure, unstructure
@@ -119,7 +119,7 @@ def test_what_was_read_is_written_as_it_was() -> None:
     assert json.loads(json.dumps(unstructure(read))) == given
 
 
-def test_a_bad_notification_changes_nothing_and_says_so_without_the_text(
+def test_a_bad_notification_changes_nothing_and_is_logged_without_its_text(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     direct, uri = Direct("utf-16"), "file:///a.py"
@@ -148,7 +148,7 @@ def test_a_bad_notification_changes_nothing_and_says_so_without_the_text(
         assert "private" not in caplog.text and "Traceback" not in caplog.text
 
 
-def test_pieces_of_a_surrogate_pair_do_no_harm() -> None:
+def test_lone_surrogates_are_replaced() -> None:
     direct, uri = Direct("utf-16"), "file:///a.py"
     direct.open(uri, "a\ud800b")
     change = {"range": {"start": place(0, 1), "end": place(0, 2)}, "text": "\udfff\ud83d"}
@@ -157,7 +157,7 @@ def test_pieces_of_a_surrogate_pair_do_no_harm() -> None:
     assert direct.ask(STATES, {"uri": uri})["result"]["text"] == "a\ufffd\ufffdb"
 
 
-def test_a_handlers_exception_is_told_once_in_one_line(process: subprocess.Popen[bytes]) -> None:
+def test_a_handler_s_exception_is_one_error_of_one_line(process: subprocess.Popen[bytes]) -> None:
     client = Client.of(process)
     client.hello()
     error = client.error("test/fail")
@@ -166,7 +166,7 @@ def test_a_handlers_exception_is_told_once_in_one_line(process: subprocess.Popen
     assert client.notifications.empty() and not client.doubles
 
 
-def test_stray_prints_do_not_reach_the_wire(process: subprocess.Popen[bytes]) -> None:
+def test_prints_do_not_reach_the_client(process: subprocess.Popen[bytes]) -> None:
     client = Client.of(process)
     client.hello()
     assert client.ask("test/print") == "printed"
@@ -176,7 +176,7 @@ def test_stray_prints_do_not_reach_the_wire(process: subprocess.Popen[bytes]) ->
     assert process.stderr and process.stderr.read().count(b"stray") == 2
 
 
-def test_no_text_is_logged_below_debug(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_text_is_logged_above_debug(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         direct = Direct("utf-16")
         direct.open("file:///a.py", "private")
@@ -192,7 +192,7 @@ def test_no_text_is_logged_below_debug(caplog: pytest.LogCaptureFixture) -> None
     ("method", "params"),
     [("test/wait", {}), ("workspace/executeCommand", {"command": "wait"})],
 )
-def test_cancelling_answers_at_once_and_stops_the_handler(
+def test_cancelling_responds_at_once_and_stops_the_handler(
     process: subprocess.Popen[bytes], method: str, params: Any
 ) -> None:
     client = Client.of(process)
@@ -207,7 +207,7 @@ def test_cancelling_answers_at_once_and_stops_the_handler(
     assert not client.doubles
 
 
-def test_an_id_in_use_is_refused_and_shutdown_answers_what_still_runs() -> None:
+def test_a_used_id_is_refused_and_shutdown_cancels_running_requests() -> None:
     async def main() -> None:
         direct = Direct("utf-16")
         request = {"jsonrpc": "2.0", "id": "x", "method": "test/wait", "params": {}}
@@ -224,7 +224,7 @@ def test_an_id_in_use_is_refused_and_shutdown_answers_what_still_runs() -> None:
     asyncio.run(main())
 
 
-def test_answers_of_the_client_reach_who_asked_and_others_nobody() -> None:
+def test_responses_of_the_client_resolve_our_requests() -> None:
     direct = Direct("utf-16")
     asked = direct.server.protocol.send_request("test/question", {})
     identity = direct.sent[-1]["id"]
@@ -239,3 +239,34 @@ def test_answers_of_the_client_reach_who_asked_and_others_nobody() -> None:
     waiting = direct.server.protocol.send_request("test/question", {})
     direct.server.protocol.close()
     assert waiting.cancelled()
+
+
+# -- the client is gone ------------------------------------------------------------------------
+
+
+def test_a_late_response_and_a_request_after_the_end_do_no_harm() -> None:
+    direct = Direct("utf-16")
+    asked = direct.server.protocol.send_request("test/question", {})
+    identity = direct.sent[-1]["id"]
+    asked.cancel()  # such as after a timeout
+    assert direct.send({"jsonrpc": "2.0", "id": identity, "result": 1}) == []
+    direct.server.protocol.close()
+    assert direct.server.protocol.send_request("test/question", {}).cancelled()
+
+
+def test_finished_handlers_are_forgotten() -> None:
+    """pygls 2.1 keeps the future of every notification."""
+
+    async def main() -> None:
+        direct = Direct("utf-16")
+        direct.open("file:///a.py", "text")
+        direct.ask(STATES, {"uri": "file:///a.py"})
+        direct.notify("initialized", {})
+        direct.send({"jsonrpc": "2.0", "id": 7, "method": "test/wait", "params": {}})
+        assert len(direct.server.protocol._request_futures) == 1
+        direct.notify("$/cancelRequest", {"id": 7})
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not direct.server.protocol._request_futures
+
+    asyncio.run(main())

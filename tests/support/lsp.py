@@ -1,7 +1,4 @@
-"""A raw client of the language server over pipes or a socket, and a small server to talk to.
-
-The client keeps no documents and knows no types: it sends and gets JSON.
-"""
+"""A client that exchanges raw JSON over pipes or a socket, and a small server for it."""
 
 from __future__ import annotations
 
@@ -22,15 +19,15 @@ from lsp_server.protocol.framing import Frames, framed
 from lsp_server.protocol.protocol import Server
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 180  # seconds that anything may take on a busy machine
-COMPUTING = "test/compute"  # a request whose handler computes in a thread for ever
-STATES = "test/text"  # a request for a document's text and version
+TIMEOUT_S = 180  # a backstop for a busy machine
+COMPUTING = "test/compute"  # its handler computes in a thread forever
+STATES = "test/text"  # returns a document's text and version
 HELLO = {"processId": None, "rootUri": None, "capabilities": {}}
 SERVE = "from tests.support.lsp import serve; serve()"
 
 
 def small_server() -> Server:
-    """A server with a few features of each kind."""
+    """A server with handlers of every kind."""
     server = Server("small", "1")
 
     @server.feature(STATES)
@@ -71,14 +68,14 @@ def small_server() -> Server:
         return "x" * params["size"]
 
     @server.command("wait")
-    async def wait_too() -> None:
+    async def wait_command() -> None:
         await wait(None)
 
     return server
 
 
 def serve() -> None:
-    """Serve as the process's arguments say: stdio, tcp or ws."""
+    """Serve over the transport that the command line names: stdio, tcp or ws."""
     from lsp_server.protocol import transport
 
     how = sys.argv[1]
@@ -96,12 +93,12 @@ def started(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
 
 
 def listening() -> tuple[subprocess.Popen[bytes], int]:
-    """A process that serves TCP, and its port."""
+    """A process that serves `small_server` over TCP, and its port."""
     return _with_port(started("tcp"))
 
 
 def listening_ws() -> tuple[subprocess.Popen[bytes], int]:
-    """A process that serves WebSockets, and its port."""
+    """A process that serves `small_server` over WebSockets, and its port."""
     return _with_port(started("ws"))
 
 
@@ -116,14 +113,14 @@ def place(line: int, character: int) -> dict[str, int]:
 
 
 class Client:
-    """Sends, and keeps what comes back. A thread reads."""
+    """Sends messages and keeps those that arrive; a thread reads them."""
 
     def __init__(self, write: IO[bytes], read: Callable[[], bytes]) -> None:
         self.write = write
         self.notifications: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.answers: dict[Any, dict[str, Any]] = {}
         self.doubles: list[Any] = []
-        self.unnamed: list[dict[str, Any]] = []  # answers with id null
+        self.unnamed: list[dict[str, Any]] = []  # responses with id null
         self.ids = itertools.count(1)
         self.arrived = threading.Condition()
         threading.Thread(target=self._read, args=(read,), daemon=True).start()
@@ -150,19 +147,19 @@ class Client:
         self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def begin(self, method: str, params: Any = None) -> int:
-        """Send a request; its id."""
+        """Send a request; returns its id."""
         identity = next(self.ids)
         self.send({"jsonrpc": "2.0", "id": identity, "method": method, "params": params})
         return identity
 
     def answer(self, identity: Any) -> dict[str, Any]:
-        """Wait for the answer to a request."""
+        """Wait for the response to a request."""
         with self.arrived:
             assert self.arrived.wait_for(lambda: identity in self.answers, TIMEOUT_S), identity
             return self.answers[identity]
 
     def ask(self, method: str, params: Any = None) -> Any:
-        """The result of a request. Fails where it is an error."""
+        """The result of a request, which must not fail."""
         answer = self.answer(self.begin(method, params))
         assert "error" not in answer, answer
         return answer["result"]
@@ -183,7 +180,7 @@ class Client:
                 return message
 
     def hello(self, **also: Any) -> Any:
-        """initialize and initialized."""
+        """Send `initialize` and `initialized`."""
         result = self.ask("initialize", HELLO | also)
         self.notify("initialized", {})
         return result
@@ -219,8 +216,8 @@ class Client:
 
 
 class Direct:
-    """The same server in this process: bodies in, messages out. Needs a running event loop only
-    for what is awaited."""
+    """The same server in this process: bodies in, messages out. Only coroutine handlers need a
+    running event loop."""
 
     def __init__(self, encoding: str | None = None) -> None:
         self.server = small_server()
@@ -240,7 +237,7 @@ class Direct:
         """The server's writer needs no closing."""
 
     def send(self, message: Any) -> list[dict[str, Any]]:
-        """What is sent back at once."""
+        """Send a message; returns what comes back at once."""
         return self.raw(json.dumps(message).encode())
 
     def raw(self, body: bytes) -> list[dict[str, Any]]:
@@ -252,7 +249,7 @@ class Direct:
         return self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def ask(self, method: str, params: Any = None) -> dict[str, Any]:
-        """The answer to a request that waits for nothing."""
+        """The response to a request whose handler is synchronous."""
         message = {"jsonrpc": "2.0", "id": next(self.ids), "method": method, "params": params}
         (answer,) = self.send(message)
         assert answer["id"] == message["id"]
