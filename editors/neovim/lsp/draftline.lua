@@ -1,10 +1,10 @@
--- Neovim's own way to start the server: `vim.lsp.enable('draftline')` reads this file from
--- 'runtimepath'. A `vim.lsp.config('draftline', {...})` of yours is merged over it.
+-- The server's configuration, which `vim.lsp.enable('draftline')` reads from 'runtimepath'. The
+-- user's `vim.lsp.config('draftline', {...})` is merged over it.
 ---@type vim.lsp.Config
 return {
   cmd = { 'draftline', 'lsp' },
   root_markers = { '.git', 'pyproject.toml', 'package.json', 'Cargo.toml', 'go.mod' },
-  -- No `filetypes`: every file. The server's setting `languages` narrows that.
+  -- No `filetypes`, so every file; restrict it with the server's setting `languages`.
   settings = {}, -- { draftline = { model = ..., maxTokens = ... } }
   capabilities = {
     experimental = { draftline = { status = true, instructionBox = true } },
@@ -15,7 +15,7 @@ return {
     end,
   },
   commands = {
-    -- The code action "Edit with instruction..." asks through us.
+    -- The code action "Edit with instruction..." prompts in the editor.
     ['draftline.editWithInstruction'] = function(command, context)
       require('draftline.edit').start(context.bufnr, nil, command.arguments[1].range)
     end,

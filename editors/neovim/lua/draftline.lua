@@ -1,11 +1,10 @@
--- What the short commands do, and what the other files share: finding the client, saying things.
--- Edits, answers and suggestions have files of their own.
+-- The simple commands, and what the other modules share: finding the client, and messages.
 local M = {}
 
----@type table<integer, table> what the server said last of itself, by client
+---@type table<integer, table> the latest draftline/status, by client
 local statuses = {}
 
---- One line where the command line is; cut to its width, so that no prompt appears.
+--- Echo one line, truncated so that no hit-enter prompt appears.
 ---@param text string
 function M.say(text)
   local line = ('Draftline: ' .. text):gsub('%s+', ' ')
@@ -28,7 +27,7 @@ function M.fail(text)
   M.tell(text, vim.log.levels.ERROR)
 end
 
---- The client of a buffer, or nil after saying that there is none.
+--- The client of a buffer; nil, with an error message, if there is none.
 ---@param bufnr integer
 ---@return vim.lsp.Client?
 function M.client(bufnr)
@@ -39,7 +38,7 @@ function M.client(bufnr)
   return client
 end
 
---- Run a command of the server; `done` gets its result.
+--- Run a command of the server and pass its result to `done`.
 ---@param name string
 ---@param done fun(result: any)
 local function execute(name, done)
@@ -91,7 +90,7 @@ local function described(status)
   return table.concat(parts, ' · ')
 end
 
---- For a statusline: "ready", "busy", ..., or "" where no server runs.
+--- For a statusline: "ready", "busy", ..., or "" if no server is running.
 ---@param bufnr? integer
 ---@return string
 function M.status(bufnr)
@@ -131,7 +130,7 @@ function M.toggle()
   end)
 end
 
---- Stop this editor's running edits and answers, or else what the server does by itself.
+--- Cancel this editor's edits and questions or, if there are none, everything on the server.
 function M.cancel()
   if require('draftline.job').cancel_all() == 0 then
     execute('draftline.cancel', function(result)

@@ -1,4 +1,4 @@
--- The user commands, and what happens when the server attaches to a buffer.
+-- User commands, and the autocommand for when the server attaches to a buffer.
 if vim.g.loaded_draftline then
   return
 end
@@ -18,7 +18,7 @@ end
 
 command('DraftlineEdit', function(arguments)
   require('draftline.edit').command(arguments)
-end, { nargs = '*', range = true, desc = 'Rewrite the lines, or the buffer, by an instruction' })
+end, { nargs = '*', range = true, desc = 'Rewrite the lines, or the buffer, by instruction' })
 
 command('DraftlineNextEdit', function()
   require('draftline.edit').next_edit()
@@ -30,19 +30,19 @@ end, { nargs = '*', range = true, desc = 'Ask about the lines, or the buffer' })
 
 command('DraftlineCancel', function()
   require('draftline').cancel()
-end, { desc = 'Stop what Draftline is doing' })
+end, { desc = 'Cancel running requests' })
 
 command('DraftlineStatus', function()
   require('draftline').show_status()
-end, { desc = 'Say what the server is doing' })
+end, { desc = 'Show the state of the server' })
 
 command('DraftlineWhy', function()
   require('draftline').why()
-end, { desc = 'Say why nothing was offered last' })
+end, { desc = 'Show why a suggestion was or was not offered' })
 
 command('DraftlineToggle', function()
   require('draftline').toggle()
-end, { desc = 'Switch completions on or off' })
+end, { desc = 'Turn completions on or off' })
 
 vim.api.nvim_create_autocmd('LspAttach', {
   group = vim.api.nvim_create_augroup('draftline', {}),

@@ -36,7 +36,7 @@ async function answer(
 ): Promise<void> {
   const client = server.running;
   if (!client) {
-    void vscode.window.showWarningMessage("Draftline does not run: see its item in the status bar.");
+    void vscode.window.showWarningMessage("Draftline is not running: see its status bar item.");
     return;
   }
   const name = document.uri.path.split("/").at(-1) ?? "";
@@ -70,7 +70,7 @@ async function answer(
   }
 }
 
-/** The places that the answer copied from, as links. */
+/** Lists the places that the answer was copied from, as links. */
 function addSources(pages: Pages, page: vscode.Uri, sources: readonly Source[]): void {
   if (sources.length === 0) return;
   pages.add(page, "\n## Copied from\n\n");

@@ -1,10 +1,10 @@
-/** The lines that belong together around one line, by indentation. Pure. */
+/** The block of lines around a line, by indentation. */
 
 function indentation(line: string): number {
-  return line.trim() ? line.length - line.trimStart().length : Infinity; // blank lines belong inside
+  return line.trim() ? line.length - line.trimStart().length : Infinity; // blank lines are part of a block
 }
 
-/** The innermost block (a header and what is indented below it) that has `line`: first and last. */
+/** The first and last line of the innermost block (a header and the indented lines below it). */
 export function blockAround(lines: readonly string[], line: number): { first: number; last: number } {
   const at = (index: number): string => lines[index] ?? "";
   let first = line;

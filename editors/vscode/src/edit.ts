@@ -1,4 +1,4 @@
-/** Rewrites a selection by an instruction: asks for it, asks the server, hands over to the preview. */
+/** Edits by instruction: prompts for it, asks the server and opens the preview. */
 
 import * as vscode from "vscode";
 import { ProgressType, type WorkspaceEdit } from "vscode-languageclient/node";
@@ -24,7 +24,7 @@ export function editsOf(edit: WorkspaceEdit, uri: string): TextEdit[] {
   });
 }
 
-/** Asks for an instruction, offering earlier ones; nothing when it was dismissed. */
+/** Prompts for an instruction, offering earlier ones; undefined if dismissed. */
 export async function askInstruction(memory: vscode.Memento): Promise<string | undefined> {
   const earlier = memory.get<string[]>(HISTORY, []);
   const pick = vscode.window.createQuickPick();
@@ -38,7 +38,7 @@ export async function askInstruction(memory: vscode.Memento): Promise<string | u
   pick.onDidChangeValue((value) => { pick.items = items(value.trim()); });
   const instruction = await new Promise<string | undefined>((resolve) => {
     pick.onDidAccept(() => {
-      // A quick typist presses Enter before the item of the typed text follows: its value counts.
+      // Enter may be pressed before the list shows the typed text as an item: use the value then.
       const active = pick.activeItems[0];
       resolve(active?.iconPath ? active.label : pick.value.trim());
       pick.hide();
@@ -52,7 +52,7 @@ export async function askInstruction(memory: vscode.Memento): Promise<string | u
   return instruction;
 }
 
-/** What is selected; without a selection the function or block around the cursor, then selected. */
+/** The selection or, without one, the function or block around the cursor, which gets selected. */
 export async function targetOf(editor: vscode.TextEditor): Promise<vscode.Range> {
   const { document, selection } = editor;
   if (!selection.isEmpty) return selection;
@@ -70,7 +70,7 @@ async function functionAround(document: vscode.TextDocument, at: vscode.Position
   const found = await vscode.commands.executeCommand<vscode.DocumentSymbol[] | undefined>(command, document.uri);
   const functions = [vscode.SymbolKind.Function, vscode.SymbolKind.Method, vscode.SymbolKind.Constructor];
   const inside = (symbols: vscode.DocumentSymbol[]): vscode.Range | undefined => {
-    // Some providers answer in the older form, which has neither children nor a plain range.
+    // Some providers answer with the older SymbolInformation, which has no children and no range.
     const around = symbols.find((each) => "children" in each && each.range.contains(at));
     if (!around) return undefined;
     return inside(around.children) ?? (functions.includes(around.kind) ? around.range : undefined);
@@ -78,11 +78,11 @@ async function functionAround(document: vscode.TextDocument, at: vscode.Position
   return inside(found ?? []);
 }
 
-/** Drafts the edit of `target`, or of what the active editor selects, and shows it as a proposal. */
+/** Requests an edit of `target`, or of the active editor's selection, and shows it as a proposal. */
 export async function edit(server: Server, preview: Preview, memory: vscode.Memento, target?: Target): Promise<void> {
   const client = server.running;
   if (!client) {
-    void vscode.window.showWarningMessage("Draftline does not run: see its item in the status bar.");
+    void vscode.window.showWarningMessage("Draftline is not running: see its status bar item.");
     return;
   }
   const document = target

@@ -1,4 +1,4 @@
-/** Puts the parts together: the server, the status item, the commands. Their work is elsewhere. */
+/** Creates the server, the status item and the views, and registers the commands. */
 
 import * as vscode from "vscode";
 import { ExecuteCommandRequest, State, type LanguageClient } from "vscode-languageclient/node";
@@ -53,20 +53,20 @@ export function deactivate(): Promise<void> | undefined {
   return server?.stop();
 }
 
-/** Shows what a server says of itself, and when it ends. */
+/** Shows a server's status, and when it stops. */
 function follow(client: LanguageClient, status: StatusItem): void {
   client.onNotification(STATUS, (news: Status) => { status.show(news); });
   client.onDidChangeState(({ newState }) => {
     if (newState === State.Starting) status.start();
-    if (newState === State.Stopped) status.fail("the server does not run; Draftline: Restart Server starts it");
+    if (newState === State.Stopped) status.fail("the server is not running; Draftline: Restart Server starts it");
   });
 }
 
-/** Runs a command of the server; says why when it cannot. */
+/** Runs a command of the server; shows a message if that fails. */
 async function call<T>(server: Server, command: string): Promise<T | undefined> {
   const client = server.running;
   if (!client) {
-    void vscode.window.showWarningMessage("Draftline does not run: see its item in the status bar.");
+    void vscode.window.showWarningMessage("Draftline is not running: see its status bar item.");
     return undefined;
   }
   try {

@@ -1,8 +1,7 @@
 /**
- * A proposed edit as hunks that are accepted or rejected one by one. Pure: offsets and texts only.
+ * A proposed edit as hunks that are accepted or rejected one by one: pure functions of text.
  *
- * Positions count UTF-16 units, as JavaScript's strings do. Lines end in \n, \r\n or \r. Does not
- * know documents, editors or the server.
+ * Positions count UTF-16 code units, as JavaScript's strings do. Lines end in \n, \r\n or \r.
  */
 
 export interface Place {
@@ -22,7 +21,7 @@ export interface Change {
   text: string;
 }
 
-/** Changes in the same or in neighbouring lines, which one decides together. */
+/** Changes in the same or neighbouring lines, accepted or rejected together. */
 export type Hunk = Change[];
 
 /** Where each line starts. */

@@ -1,8 +1,8 @@
 /**
- * The next edit: after each change the server is asked what will change next, here or elsewhere.
+ * Next-edit suggestions: after each change the server is asked what to change next, in any document.
  *
- * A hint says where; Tab goes there and shows the change in place, Tab again makes it. Escape or any
- * typing dismisses it. Never changes a document that moved on since it was asked for.
+ * A hint names the place; Tab goes there and shows the change, Tab again applies it. Escape or typing
+ * dismisses it. A document that has changed since the request is never edited.
  */
 
 import * as vscode from "vscode";
@@ -12,7 +12,7 @@ import { toChanges, wholeWords, type Change } from "./hunks";
 import { NEXT_EDIT, type NextEditResult } from "./protocol";
 import { DOCUMENTS, type Server } from "./server";
 
-const PAUSE = 300; // milliseconds without a change before the server is asked
+const DEBOUNCE_MS = 300; // after the last change
 
 interface NextEdit {
   asked: vscode.TextDocument; // where the cursor was
@@ -20,14 +20,14 @@ interface NextEdit {
   base: string; // its text, which the changes fit
   changes: Change[];
   reason: string;
-  shown: boolean; // whether the change itself is shown, after the first Tab
+  shown: boolean; // whether the change itself is shown: after the first Tab
 }
 
 export class NextEdits implements vscode.Disposable {
   private offered: NextEdit | undefined;
   private timer: NodeJS.Timeout | undefined;
   private asked: vscode.CancellationTokenSource | undefined;
-  private told = ""; // the failure that was logged last
+  private told = ""; // the last failure that was logged
   private readonly hint = vscode.window.createTextEditorDecorationType({
     after: {
       color: new vscode.ThemeColor("editorGhostText.foreground"),
@@ -73,7 +73,7 @@ export class NextEdits implements vscode.Disposable {
     this.disposables.dispose();
   }
 
-  /** Forgets what is offered, and what was asked for. */
+  /** Drops the suggestion and cancels the request for one. */
   dismiss(): void {
     clearTimeout(this.timer);
     this.asked?.cancel();
@@ -81,7 +81,7 @@ export class NextEdits implements vscode.Disposable {
     this.offer(undefined);
   }
 
-  /** Tab: goes to the place and shows the change; once it is shown, makes it. */
+  /** Tab: goes to the place and shows the change; if it is shown already, applies it. */
   async tab(): Promise<void> {
     const next = this.offered;
     if (!next) return;
@@ -112,13 +112,13 @@ export class NextEdits implements vscode.Disposable {
     if (contentChanges.length === 0 || !DOCUMENTS.some(({ scheme }) => scheme === document.uri.scheme)) return;
     this.dismiss();
     const editor = vscode.window.activeTextEditor;
-    if (reason !== undefined || editor?.document !== document) return; // an undo asks for nothing
+    if (reason !== undefined || editor?.document !== document) return; // not after an undo or redo
     this.timer = setTimeout(() => {
       if (this.server.running) void this.ask(this.server.running, editor);
-    }, PAUSE);
+    }, DEBOUNCE_MS);
   }
 
-  /** Elsewhere Tab is Tab again. */
+  /** Dismisses the suggestion in other documents, where Tab must be a plain Tab. */
   private onLeave(editor: vscode.TextEditor | undefined): void {
     const next = this.offered;
     if (next && editor && editor.document !== next.document && editor.document !== next.asked) this.dismiss();
@@ -185,7 +185,7 @@ export class NextEdits implements vscode.Disposable {
     else editor.setDecorations(this.place, next.changes.map((each) => rangeOf(next.document, each)));
   }
 
-  /** Struck out what goes; behind it what comes. A decoration has one line, so ⏎ stands for others. */
+  /** Strikes out the old text and shows the new text behind it; ⏎ marks the line ends in it. */
   private drawChange(editor: vscode.TextEditor, { document, changes }: NextEdit): void {
     const ranges = changes.map((each) => rangeOf(document, each));
     editor.setDecorations(this.removed, ranges.filter((range) => !range.isEmpty));

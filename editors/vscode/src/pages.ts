@@ -1,9 +1,9 @@
-/** Read-only Markdown documents that grow while they are shown: answers and figures. */
+/** Read-only Markdown documents that may grow while shown: answers and statistics. */
 
 import * as vscode from "vscode";
 
 const SCHEME = "draftline-text";
-const EVERY = 100; // milliseconds between two refreshes of a document that grows
+const REFRESH_INTERVAL_MS = 100; // of a growing document
 
 interface Page {
   text: string;
@@ -58,7 +58,7 @@ export class Pages implements vscode.Disposable, vscode.TextDocumentContentProvi
     page.timer ??= setTimeout(() => {
       page.timer = undefined;
       this.changed.fire(uri);
-    }, EVERY);
+    }, REFRESH_INTERVAL_MS);
   }
 
   /** Adds one line that links to `target`; the page so far must end with a line end. */

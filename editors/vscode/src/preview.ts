@@ -1,8 +1,8 @@
 /**
- * Proposed edits as a diff: left the file, right the proposal; each change is accepted or rejected.
+ * Proposed edits as a diff of the file and the proposal, accepted or rejected change by change.
  *
- * An accepted change is applied at once, a rejected one leaves the proposal. A file that moved on is
- * never touched: the proposal stays and a message says so. Does not ask the model for anything.
+ * An accepted change is applied at once; a rejected one is removed from the proposal. A file that has
+ * changed meanwhile is never edited: a message says so, and the proposal stays.
  */
 
 import * as vscode from "vscode";
@@ -26,7 +26,7 @@ export class Preview implements vscode.Disposable, vscode.TextDocumentContentPro
   });
   private readonly disposables: vscode.Disposable;
   private count = 0;
-  private turn: Promise<void> = Promise.resolve(); // the next decision is of what the last one left
+  private turn: Promise<void> = Promise.resolve(); // decisions are made one after the other
 
   constructor() {
     this.disposables = vscode.Disposable.from(
@@ -48,7 +48,7 @@ export class Preview implements vscode.Disposable, vscode.TextDocumentContentPro
     return proposal ? applied(proposal.base, proposal.hunks) : "";
   }
 
-  /** Shows the proposal beside the file. `base` is the file's text when it was asked for. */
+  /** Shows the proposal beside the file. `base` is the file's text at the time of the request. */
   async show(document: vscode.Uri, base: string, hunks: Hunk[], title: string): Promise<void> {
     this.count += 1;
     const uri = vscode.Uri.from({ scheme: SCHEME, path: document.path, query: String(this.count) });
@@ -71,7 +71,7 @@ export class Preview implements vscode.Disposable, vscode.TextDocumentContentPro
 
   private inTurn(decide: () => Promise<void>): Promise<void> {
     const decided = this.turn.then(decide);
-    this.turn = decided.catch(() => undefined); // whoever asked is told
+    this.turn = decided.catch(() => undefined); // the caller sees the error
     return decided;
   }
 

@@ -1,4 +1,4 @@
-/** What the extension and the server say to each other beyond the language server protocol. */
+/** The messages between extension and server beyond the Language Server Protocol. */
 
 import type { Location, Range, WorkspaceEdit } from "vscode-languageclient/node";
 
@@ -19,8 +19,8 @@ export interface DocumentId {
 }
 
 /**
- * A place to edit; also the argument of the command `draftline.editWithInstruction`. Code actions
- * have an instruction and a title; without one the user is asked.
+ * A range to edit; also the argument of the command `draftline.editWithInstruction`. Code actions have
+ * an instruction and a title; without an instruction the user is prompted.
  */
 export interface Target {
   textDocument: DocumentId;

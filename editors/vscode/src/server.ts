@@ -1,4 +1,4 @@
-/** Starts, restarts and configures the language server. Knows nothing of what its features show. */
+/** Starts, restarts and configures the language server. */
 
 import { accessSync, constants, statSync } from "node:fs";
 import * as path from "node:path";
@@ -16,7 +16,7 @@ import type { Target } from "./protocol";
 
 export const DOCUMENTS = [{ scheme: "file" }, { scheme: "untitled" }];
 
-/** Tells the server what this extension shows by itself. */
+/** Announces the experimental capabilities of this extension. */
 class Experimental implements StaticFeature {
   fillClientCapabilities(capabilities: ClientCapabilities): void {
     const draftline = { status: true, instructionBox: true, nextEdit: true };
@@ -33,13 +33,13 @@ class Experimental implements StaticFeature {
   }
 }
 
-/** What the server is told: all settings but which program to start. */
+/** The settings that are sent to the server: all but its command. */
 function serverSettings(): Record<string, unknown> {
   const all = vscode.workspace.getConfiguration().get<Record<string, unknown>>("draftline", {});
   return Object.fromEntries(Object.entries(all).filter(([key]) => key !== "server"));
 }
 
-/** Whether the system can start `program`: a path, or a name in one of PATH's folders. */
+/** Whether `program`, a path or a name to look up in PATH, can be executed. */
 function canStart(program: string): boolean {
   const named = path.basename(program) !== program;
   const folders = named ? [""] : (process.env["PATH"] ?? "").split(path.delimiter);
@@ -51,13 +51,13 @@ function canStart(program: string): boolean {
         accessSync(file, constants.X_OK);
         return statSync(file).isFile();
       } catch {
-        return false; // not there, or not ours to run: the next folder may have it
+        return false; // missing or not executable: try the next folder
       }
     }),
   );
 }
 
-/** Says that the server's program is missing and how to mend it. */
+/** Reports that the server's program is missing, and what to do. */
 async function reportMissing(program: string): Promise<void> {
   const message =
     `Draftline cannot start: there is no program "${program}". Install Draftline (in its source ` +
@@ -75,12 +75,12 @@ export class Server implements vscode.Disposable {
   client: LanguageClient | undefined;
   private readonly output = vscode.window.createOutputChannel("Draftline", { log: true });
   private readonly settings: vscode.Disposable;
-  private turn: Promise<void> = Promise.resolve(); // starts and stops happen one after the other
+  private turn: Promise<void> = Promise.resolve(); // starts and stops run one after the other
 
   /**
-   * `folder` is where the server runs: never the workspace, whose files a program may take for its
-   * own (Python does). `onClient` is called with each new client before it starts, `onFailure` with
-   * why none did.
+   * `folder` is the server's working directory: not the workspace, from which Python would import
+   * modules. `onClient` is called with each new client before it starts, `onFailure` with the reason
+   * if it does not start.
    */
   constructor(
     private readonly folder: string,
@@ -94,12 +94,12 @@ export class Server implements vscode.Disposable {
     });
   }
 
-  /** The client, if its server runs. */
+  /** The client, if its server is running. */
   get running(): LanguageClient | undefined {
     return this.client?.isRunning() ? this.client : undefined;
   }
 
-  /** Starts the server; one that runs is stopped first. */
+  /** Starts the server, after stopping a running one. */
   restart(): Promise<void> {
     this.turn = this.turn.then(async () => {
       await this.stop();
@@ -128,7 +128,7 @@ export class Server implements vscode.Disposable {
     try {
       await client.dispose();
     } catch (error) {
-      this.output.warn(`the server did not stop in order: ${String(error)}`);
+      this.output.warn(`the server did not shut down cleanly: ${String(error)}`);
     }
   }
 
@@ -165,21 +165,21 @@ export class Server implements vscode.Disposable {
       outputChannel: this.output,
       initializationOptions: serverSettings(),
       middleware: {
-        // Ghost text shows the same and more; both at once would ask the model twice a keystroke.
+        // Ghost text replaces the list; both together would ask the model twice per keystroke.
         provideCompletionItem: () => null,
         provideCodeActions: async (document, range, context, token, next) =>
           (await next(document, range, context, token))?.map(previewed),
         workspace: {
           configuration: (parameters) => parameters.items.map(() => serverSettings()),
-          didChangeConfiguration: () => Promise.resolve(), // ours is sent instead, without `server`
+          didChangeConfiguration: () => Promise.resolve(), // sent by this class, without `server`
         },
       },
     };
   }
 }
 
-/** An action with an edit still to be made, shown as every other proposal. (VS Code's own preview
- * leaves each change unchecked: its Apply would do nothing.) */
+/** An unresolved action as a command that previews its edit like every other proposal. (In VS Code's
+ * own preview each change is unchecked, so its Apply button would do nothing.) */
 function previewed(action: vscode.Command | vscode.CodeAction): vscode.Command | vscode.CodeAction {
   const { data } = action as { data?: Target };
   if (!data || !(action instanceof vscode.CodeAction)) return action;
@@ -190,7 +190,7 @@ function previewed(action: vscode.Command | vscode.CodeAction): vscode.Command |
   return shown;
 }
 
-/** What to tell a person about a failed request; nothing when it was cancelled. */
+/** The message for the user about a failed request; undefined if it was cancelled. */
 export function explained(error: unknown): string | undefined {
   if (!(error instanceof ResponseError)) return String(error);
   if (error.code === LSPErrorCodes.RequestCancelled) return undefined;

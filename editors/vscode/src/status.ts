@@ -1,4 +1,4 @@
-/** The item in the status bar, and the menu that a click on it opens. */
+/** The status bar item and its menu. */
 
 import * as vscode from "vscode";
 import type { Status } from "./protocol";
@@ -11,7 +11,7 @@ const ICONS: Record<Status["state"], string> = {
   off: "$(circle-slash)",
 };
 
-/** One line for the bar: state, speed, and how much of the answers was copied from drafts. */
+/** The item's text: state, speed, and the share of answers that was drafted. */
 function line(status: Status): string {
   const parts = [`${ICONS[status.state]} Draftline`];
   if (status.state === "loading" || status.state === "off") parts.push(status.state);
@@ -23,7 +23,7 @@ function line(status: Status): string {
 function tooltip(status: Status): vscode.MarkdownString {
   const text = new vscode.MarkdownString();
   const row = (name: string, value: string): void => {
-    // Not appendText: it makes spaces that do not wrap.
+    // appendText would make spaces non-breaking.
     if (value) text.appendMarkdown(`\n\n${name}: ${value.replace(/[^\p{L}\p{N}\s]/gu, "\\$&")}`);
   };
   text.appendMarkdown(`**Draftline**: ${status.state}`);
@@ -56,7 +56,7 @@ export class StatusItem implements vscode.Disposable {
   }
 
   start(): void {
-    this.show({ ...EMPTY, state: "loading", message: "the server starts" });
+    this.show({ ...EMPTY, state: "loading", message: "the server is starting" });
   }
 
   fail(message: string): void {
@@ -82,7 +82,7 @@ const MENU: (vscode.QuickPickItem & { command: string })[] = [
   { label: "$(question) Why was nothing offered?", command: "draftline.whyNothing" },
   { label: "$(graph) Statistics", command: "draftline.showStats" },
   { label: "$(database) Index the workspace again", command: "draftline.rebuildIndex" },
-  { label: "$(stop-circle) Stop everything that runs", command: "draftline.stopAll" },
+  { label: "$(stop-circle) Cancel all requests", command: "draftline.stopAll" },
   { label: "$(refresh) Restart the server", command: "draftline.restartServer" },
   { label: "$(output) Show the output", command: "draftline.showOutput" },
 ];

@@ -1,4 +1,4 @@
--- Questions: the answer streams into a markdown split, its sources stand below it.
+-- Questions: the answer streams into a markdown split, followed by its sources.
 local draftline = require('draftline')
 local job = require('draftline.job')
 local text = require('draftline.text')
@@ -41,7 +41,7 @@ local function listed(sources)
   return #lines > 0 and '\n\nSources:\n\n' .. table.concat(lines, '\n') .. '\n' or '\n'
 end
 
---- `:[range]DraftlineAsk [question]`; without a question the text is explained.
+--- `:[range]DraftlineAsk [question]`; without a question, the text is explained.
 ---@param arguments vim.api.keyset.create_user_command.command_args
 function M.command(arguments)
   local bufnr = vim.api.nvim_get_current_buf()
@@ -65,7 +65,7 @@ function M.command(arguments)
         append(answer, more)
       end,
       on_done = function(result)
-        if vim.api.nvim_buf_is_valid(answer) then -- the whole answer, whatever came in parts
+        if vim.api.nvim_buf_is_valid(answer) then -- the complete answer replaces the streamed parts
           vim.api.nvim_buf_set_lines(answer, 0, -1, false, {})
           append(answer, head .. result.answer .. listed(result.sources))
         end

@@ -1,5 +1,5 @@
--- Edits by instruction, and the next edit: ask the server, check that the buffer is still the one
--- that was sent, hand the proposal to the preview. The buffer itself is not touched here.
+-- Edits by instruction, and the next edit: send the request, check that the buffer has not changed,
+-- and open the proposal in the preview. Nothing here changes the buffer.
 local draftline = require('draftline')
 local job = require('draftline.job')
 local preview = require('draftline.preview')
@@ -9,7 +9,7 @@ local M = {}
 
 local CHANGED = 'the buffer changed while the answer was made, so nothing was applied; ask again'
 
---- Call `show` once the buffer is on screen and nobody is typing.
+--- Call `show` once the buffer is current and in normal mode.
 ---@param bufnr integer
 ---@param show fun()
 local function when_idle(bufnr, show)
@@ -28,7 +28,7 @@ local function when_idle(bufnr, show)
   vim.api.nvim_create_autocmd({ 'BufEnter', 'ModeChanged' }, {
     callback = function()
       if not vim.api.nvim_buf_is_valid(bufnr) then
-        return true -- ends the autocommand
+        return true -- deletes the autocommand
       elseif idle() then
         vim.schedule(show)
         return true
@@ -37,7 +37,7 @@ local function when_idle(bufnr, show)
   })
 end
 
---- Preview a WorkspaceEdit of a buffer whose lines were `before` when it was asked for.
+--- Preview edits of a buffer whose lines were `before` at the time of the request.
 ---@param bufnr integer
 ---@param before string[]
 ---@param edits lsp.TextEdit[]
@@ -76,7 +76,7 @@ local function send(client, bufnr, before, instruction, range)
   })
 end
 
---- Edit a buffer, or a range of it. Asks for the instruction where none is given.
+--- Edit a buffer, or a range of it. Prompts for the instruction if none is given.
 ---@param bufnr integer
 ---@param instruction? string
 ---@param range? lsp.Range
@@ -106,7 +106,7 @@ function M.start(bufnr, instruction, range)
   end)
 end
 
---- `:[range]DraftlineEdit [instruction]`; without a range the whole buffer.
+--- `:[range]DraftlineEdit [instruction]`; without a range, the whole buffer.
 ---@param arguments vim.api.keyset.create_user_command.command_args
 function M.command(arguments)
   local bufnr = vim.api.nvim_get_current_buf()

@@ -1,5 +1,5 @@
--- One long request: its progress on the command line, the text of its answer as it comes, and its
--- end, which is told exactly once however it comes: an answer, an error, or a cancellation.
+-- A long-running request: its progress on the command line, its streamed text, and its end, which is
+-- reported exactly once, be it an answer, an error or a cancellation.
 local draftline = require('draftline')
 
 local M = {}
@@ -8,11 +8,11 @@ local CANCELLED = -32800 -- LSP's RequestCancelled
 
 ---@class draftline.Job
 ---@field client vim.lsp.Client
----@field token string names the job in $/progress; its partial results come under token .. '/text'
+---@field token string of its $/progress; partial results use token .. '/text'
 ---@field label string
 ---@field id? integer of the request
 ---@field on_text? fun(text: string)
----@field on_done fun(result: any) not called where the job failed or was cancelled
+---@field on_done fun(result: any) not called if the job failed or was cancelled
 ---@field on_fail? fun(message: string)
 
 ---@type table<string, draftline.Job> the running ones, by token
@@ -71,7 +71,7 @@ vim.api.nvim_create_autocmd('LspProgress', {
   end,
 })
 
--- Neovim 0.11 calls no handler for a cancelled request, whoever cancelled it: this is how it shows.
+-- Neovim 0.11 does not call the handler of a cancelled request, so completed requests are watched.
 vim.api.nvim_create_autocmd('LspRequest', {
   group = group,
   callback = function(event)
@@ -99,12 +99,12 @@ vim.api.nvim_create_autocmd('LspDetach', {
   end,
 })
 
---- Send a request about a buffer. `params` gets the tokens of its progress.
+--- Send a request about a buffer. Adds progress tokens to `params`.
 ---@param client vim.lsp.Client
 ---@param bufnr integer
 ---@param method string
 ---@param params table
----@param job draftline.Job without what is filled in here: client, token, id
+---@param job draftline.Job without client, token and id, which are set here
 ---@return draftline.Job
 function M.start(client, bufnr, method, params, job)
   count = count + 1
@@ -124,7 +124,7 @@ function M.start(client, bufnr, method, params, job)
   return job
 end
 
---- Stop one job, if it still runs; its end is told at once.
+--- Cancel a job if it is running, and report that at once.
 ---@param job draftline.Job
 function M.cancel(job)
   if running[job.token] then
@@ -133,7 +133,7 @@ function M.cancel(job)
   end
 end
 
---- Stop all jobs; says how many ran.
+--- Cancel all jobs; returns how many were running.
 ---@return integer
 function M.cancel_all()
   local jobs = vim.tbl_values(running)

@@ -1,5 +1,5 @@
--- A proposal beside its buffer, as a diff. Single hunks move with Neovim's own `do` and `dp`; `ga`
--- takes all that is left. Text that the user wrote meanwhile is never written over.
+-- A proposal beside its buffer, as a diff. `do` and `dp` move single hunks, as in any diff; `ga`
+-- accepts all that remain. Text that the user wrote meanwhile is never overwritten.
 local draftline = require('draftline')
 local text = require('draftline.text')
 
@@ -8,13 +8,13 @@ local M = {}
 local HINT = ' proposal: ga takes it · dp a hunk · q leaves it '
 
 ---@class draftline.Proposal
----@field bufnr integer the buffer that is to change
----@field window integer where it was shown
----@field scratch integer the buffer with the proposal, which may be edited before it is taken
----@field known string[] the buffer's lines as this file left them
----@field was_diff boolean whether the window was in a diff before
+---@field bufnr integer the buffer to change
+---@field window integer that shows the buffer
+---@field scratch integer the buffer with the proposal, which the user may edit
+---@field known string[] the buffer's lines after the last change made here
+---@field was_diff boolean whether the window was in diff mode before
 
----@type table<integer, draftline.Proposal> by the buffer that is to change
+---@type table<integer, draftline.Proposal> by the buffer to change
 local proposals = {}
 
 ---@param bufnr integer
@@ -23,7 +23,7 @@ function M.is_open(bufnr)
   return proposals[bufnr] ~= nil
 end
 
---- Make a buffer's lines these, touching only lines that differ, so that marks and folds stay.
+--- Set a buffer's lines, changing only those that differ, so that marks and folds stay.
 ---@param bufnr integer
 ---@param lines string[]
 local function put(bufnr, lines)
@@ -66,7 +66,7 @@ local function reject(proposal)
   draftline.say('left; hunks that were taken stay')
 end
 
---- Neovim's own keys for one hunk; what they change is no change of the user's.
+--- Neovim's own keys for one hunk; their change does not count as the user's.
 ---@param proposal draftline.Proposal
 ---@param keys 'do'|'dp'
 ---@return fun()
@@ -80,7 +80,7 @@ local function taking(proposal, keys)
   end
 end
 
---- Map `do` in the buffer that is to change; gives back what undoes that.
+--- Map `do` in the buffer to change; returns a function that restores its mapping.
 ---@param proposal draftline.Proposal
 ---@return fun()
 local function map_do(proposal)
@@ -99,7 +99,7 @@ local function map_do(proposal)
   end
 end
 
---- Put all back as it was, once the proposal's buffer goes, whoever closes it.
+--- Restore windows and mappings when the proposal's buffer is wiped out.
 ---@param proposal draftline.Proposal
 ---@param unmap fun()
 local function on_close(proposal, unmap)
@@ -146,7 +146,7 @@ local function fill(proposal, lines)
   map('dp', taking(proposal, 'dp'), 'Take this hunk')
 end
 
---- Show `lines` as a proposal for a buffer, which is in the current window.
+--- Show `lines` as a proposal for the buffer in the current window.
 ---@param bufnr integer
 ---@param lines string[]
 function M.open(bufnr, lines)
@@ -167,7 +167,7 @@ function M.open(bufnr, lines)
   fill(proposal, lines)
   on_close(proposal, map_do(proposal))
   local beside = vim.api.nvim_open_win(proposal.scratch, true, { split = 'right', win = window })
-  vim.wo[beside][0].statusline = HINT -- not a winbar: the lines would stand one lower
+  vim.wo[beside][0].statusline = HINT -- a winbar would shift its lines against the buffer's
   vim.api.nvim_win_call(window, vim.cmd.diffthis)
   vim.cmd.diffthis()
   vim.api.nvim_win_set_cursor(beside, { 1, 0 })

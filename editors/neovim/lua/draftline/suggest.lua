@@ -1,8 +1,8 @@
 -- Suggestions while typing: ghost text on Neovim 0.12 and newer, the completion menu on 0.11.
--- Options, in vim.g.draftline, read when the server attaches:
+-- Options in vim.g.draftline, read when the server attaches:
 --   inline = true       ghost text (0.12)
---   keys = {...}        insert mode keys for it; false for none, or for a single one
---   autotrigger = false the menu opens by itself (0.11)
+--   keys = {...}        insert-mode keys for it; false disables all of them, or a single one
+--   autotrigger = false whether the menu opens by itself (0.11)
 local M = {}
 
 local KEYS = { accept = '<Tab>', word = '<M-w>', line = '<M-l>', other = '<M-]>' }
@@ -18,7 +18,7 @@ local function option(name, default)
   return value
 end
 
---- What a key did before: a mapping that came first keeps its meaning where we have nothing.
+--- What a key did before: an earlier mapping still applies when there is no suggestion.
 ---@param key string
 ---@return fun(): string
 local function fallback(key)
@@ -51,7 +51,7 @@ local function first(text, unit)
   return text:match('^%s*[%w_\128-\255]+') or text:match('^%s*[^%w%s]+') or text
 end
 
---- Take the next word or line of a suggestion. What is not a plain insertion is taken whole.
+--- Accept the next word or line of a suggestion. Anything but a plain insertion is accepted whole.
 ---@param unit 'word'|'line'
 ---@return fun(item: table): table?
 local function part(unit)
@@ -114,7 +114,7 @@ local function map_keys(bufnr)
   end, 'Show another suggestion')
 end
 
----@type table<integer, boolean> buffers that have their keys
+---@type table<integer, boolean> buffers with mapped keys
 local mapped = {}
 
 ---@param client vim.lsp.Client

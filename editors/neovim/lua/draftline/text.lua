@@ -1,5 +1,5 @@
--- A buffer's text in the protocol's terms: lines, ranges, and what edits make of them. Byte for
--- byte: a carriage return inside a line stays. Nothing here changes a buffer.
+-- A buffer's text in the protocol's terms: lines, ranges and edits, byte for byte: carriage returns
+-- inside lines are kept. Nothing here changes a buffer.
 local M = {}
 
 ---@param bufnr integer
@@ -14,8 +14,8 @@ function M.document(bufnr)
   return { uri = vim.uri_from_bufnr(bufnr), version = vim.lsp.util.buf_versions[bufnr] }
 end
 
---- The lines of a command as a range of the protocol, up to the start of the line after them; nil
---- where the command was given none.
+--- A command's range in the protocol's terms, up to the start of the following line; nil if the
+--- command has none.
 ---@param arguments vim.api.keyset.create_user_command.command_args
 ---@param encoding 'utf-8'|'utf-16'|'utf-32'
 ---@return lsp.Range?
@@ -48,19 +48,19 @@ function M.only_document(edit)
 end
 
 --- A buffer's lines after edits. vim.lsp.util.apply_text_edits would drop carriage returns.
----@param lines string[] of the buffer, when the edits were made
----@param bufnr integer whose options hold
+---@param lines string[] of the buffer at the time of the request
+---@param bufnr integer whose options apply
 ---@param edits lsp.TextEdit[]
 ---@param encoding 'utf-8'|'utf-16'|'utf-32'
 ---@return string[]
 function M.edited(lines, bufnr, edits, encoding)
-  local starts, length = {}, 0 -- of each line: bytes before it
+  local starts, length = {}, 0 -- byte offset of each line
   for index, line in ipairs(lines) do
     starts[index] = length
     length = length + #line + 1
   end
   local options = vim.bo[bufnr]
-  local ended = options.endofline -- as Neovim tells the server
+  local ended = options.endofline -- as Neovim sends it to the server
   local text = table.concat(lines, '\n') .. (ended and '\n' or '')
 
   local function offset(position)
@@ -78,7 +78,7 @@ function M.edited(lines, bufnr, edits, encoding)
     cuts[index] = {
       start = offset(edit.range.start),
       stop = offset(edit.range['end']),
-      index = index, -- insertions in one place keep their order
+      index = index, -- keeps insertions at one position in order
       text = edit.newText:gsub(line_end, '\n'),
     }
   end
