@@ -82,6 +82,7 @@ def _completions(server: Server, session: Session) -> None:
         document = server.documents.get(params.text_document.uri)
         offset = server.documents.offset(document, params.position)
         invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
+        await session.configured()
         shows_next = session.shows_next_inline and not session.disabled_reason(document)
         if shows_next and (found := await _next_edit_nearby(document, offset, params)):
             return types.InlineCompletionList([found])
@@ -202,6 +203,7 @@ def _edits(server: Server, session: Session) -> None:
     async def next_edit(params: NextEditParams) -> dict[str, Any]:
         document = current_document(server, params.textDocument)
         offset = server.documents.offset(document, params.position)
+        await session.configured()
         if why := session.disabled_reason(document):
             return {"edit": None, "location": None, "reason": why}
         candidates = session.next_edits.candidates(session, document.uri, offset)
