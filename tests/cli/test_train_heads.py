@@ -41,8 +41,10 @@ def test_a_killed_training_resumes_to_the_same_head(place: Path) -> None:
     whole = draftline(place, *options("whole"))
     assert whole.returncode == 0, whole.stderr.decode()
     assert whole.stdout.decode().startswith("whole: an acceptance head for ./other; report.json")
-    said = whole.stderr.decode()
-    assert "draftline: answer 12 of 12: " in said and "draftline: epoch 3 of 3: loss " in said
+    reported = whole.stderr.decode()
+    assert (
+        "draftline: answer 12 of 12: " in reported and "draftline: epoch 3 of 3: loss " in reported
+    )
     command = f"sys.exit(main({options('killed')!r}))"
     code = f"sys.stderr = sys.stdout\nfrom ui.cli.main import main\n{command}"
     killed_at(code, "epoch 1 of 3", place, DRAFTLINE_HOME=environment(place)["DRAFTLINE_HOME"])
@@ -105,8 +107,8 @@ def test_heads_train_on_folders(place: Path) -> None:
     assert not (place / "e" / "samples.jsonl").exists()
     made = draftline(place, *options("both", *files))
     assert made.returncode == 0, made.stderr.decode()
-    said = made.stderr.decode()
-    assert "answer 12 of 12: " in said and "text 5 of 5: " in said
+    reported = made.stderr.decode()
+    assert "answer 12 of 12: " in reported and "text 5 of 5: " in reported
     names = {path.name for path in (place / "both").iterdir()}
     assert {"samples.jsonl", "pieces.jsonl", "model.safetensors"} <= names
 
@@ -123,7 +125,7 @@ def test_errors(place: Path, tmp_path: Path) -> None:
     (place / "long.jsonl").write_text("\n".join(long))
     cases = [
         (["--draft-model", "./wrong"], 2, "./wrong cannot draft for ./model: their tokenizers"),
-        (["--questions", "none.jsonl"], 2, "none.jsonl: unreadable: No such file or directory: na"),
+        (["--questions", "none.jsonl"], 2, "none.jsonl: unreadable: No such file or directory"),
         (["--questions", "model/model.safetensors"], 2, "model.safetensors: unreadable: 'utf-8'"),
         (["--questions", "long.jsonl"], 2, "question 2: the prompt has "),
         (["--draft-model", "./nowhere"], 3, "nowhere"),
@@ -132,14 +134,14 @@ def test_errors(place: Path, tmp_path: Path) -> None:
     for given, code, complaint in cases:
         result = draftline(place, *options(str(tmp_path / "out"), *given))
         assert result.returncode == code, result.stderr.decode()
-        said = result.stderr.decode().splitlines()
-        assert complaint in said[-1] and all("answer 1 of" in line for line in said[:-1])
+        *progress, last = result.stderr.decode().splitlines()
+        assert complaint in last and all("answer 1 of" in line for line in progress)
     given = ["train", "eagle-head", "--model", "./model", "--data", "none.jsonl"]
     result = draftline(place, *given, "--out", str(tmp_path / "out"), "--files", ".")
     assert result.returncode == 2 and "--files with --data: leave out one" in one_line(result)
     result = draftline(place, *given, "--out", str(tmp_path / "out"))
     assert result.returncode == 2
-    assert "none.jsonl: unreadable: No such file or directory: name a" in one_line(result)
+    assert "none.jsonl: unreadable: No such file or directory" in one_line(result)
     result = draftline(place, *options(str(tmp_path / "out"), "--mixing", "2"))
     assert result.returncode == 2 and b"2: give a number from 0 to 1" in result.stderr
 
