@@ -1,6 +1,7 @@
 // An immutable segment: the suffix array of the reversed text. Ranks order the positions by the
 // text that ends there, read backwards, so the occurrences of a suffix of a tail are a range of
-// ranks, found by binary search. Answers equal the automaton's, for living and followed occurrences.
+// ranks, found by binary search. Answers equal the automaton's, for living and followed
+// occurrences.
 #pragma once
 
 #include <memory>
@@ -11,55 +12,55 @@
 namespace draftline {
 
 class Frozen : public Documents {
-public:
-    struct Arrays {                         // as stored on disk; n tokens, d documents
-        std::span<const int32_t> text;      // n + d + 1: a border before each, and after the last
-        std::span<const uint32_t> starts;   // d
-        std::span<const uint32_t> order;    // n: the position of each rank
-        std::span<const uint32_t> ranks;    // n + d: by position, unused for borders
-    };
+ public:
+  struct Arrays {                      // as stored on disk; n tokens, d documents
+    std::span<const int32_t> text;     // n + d + 1: a border before each, and after the last
+    std::span<const uint32_t> starts;  // d
+    std::span<const uint32_t> order;   // n: the position of each rank
+    std::span<const uint32_t> ranks;   // n + d: by position, unused for borders
+  };
 
-    Frozen(const std::vector<Tokens>& documents, const std::vector<Label>& labels);
+  Frozen(const std::vector<Tokens>& documents, const std::vector<Label>& labels);
 
-    // Untrusted arrays, kept alive by `owner`. Throws if a query could read out of bounds.
-    Frozen(Arrays arrays, std::shared_ptr<const void> owner);
+  // Untrusted arrays, kept alive by `owner`. Throws if a query could read out of bounds.
+  Frozen(Arrays arrays, std::shared_ptr<const void> owner);
 
-    Tokens run() const override { return arrays_.text; }
-    std::span<const uint32_t> starts() const override { return arrays_.starts; }
-    const Arrays& arrays() const { return arrays_; }
+  Tokens run() const override { return arrays_.text; }
+  std::span<const uint32_t> starts() const override { return arrays_.starts; }
+  const Arrays& arrays() const { return arrays_; }
 
-    // `Found` is a range of ranks.
-    Found find_living(Tokens tail, int64_t limit, size_t least) const override;
-    size_t newest(Found found, size_t most, std::vector<uint32_t>& positions) const override;
+  // `Found` is a range of ranks.
+  Found find_living(Tokens tail, int64_t limit, size_t least) const override;
+  size_t newest(Found found, size_t most, std::vector<uint32_t>& positions) const override;
 
-    size_t nbytes() const;  // mapped arrays included
+  size_t nbytes() const;  // mapped arrays included
 
-private:
-    void killed(size_t doc) override;
-    void prepare();
-    void require_sound() const;
+ private:
+  void killed(size_t doc) override;
+  void prepare();
+  void require_sound() const;
 
-    size_t common(uint32_t rank, Tokens tail, size_t known) const;
-    void fetch(uint32_t rank) const;
-    uint32_t lower_bound(Tokens tail) const;
-    uint32_t outmost(uint32_t rank, Tokens needle, int64_t direction) const;
-    uint64_t key(uint32_t rank) const;
-    void collect(Found found, uint32_t least, std::vector<uint32_t>& positions) const;
+  size_t common(uint32_t rank, Tokens tail, size_t known) const;
+  void fetch(uint32_t rank) const;
+  uint32_t lower_bound(Tokens tail) const;
+  uint32_t outmost(uint32_t rank, Tokens needle, int64_t direction) const;
+  uint64_t key(uint32_t rank) const;
+  void collect(Found found, uint32_t least, std::vector<uint32_t>& positions) const;
 
-    bool living_at(uint32_t rank) const { return living_[rank / 64] >> rank % 64 & 1; }
-    uint32_t living_before(uint32_t rank) const;
-    uint32_t living_from(uint32_t rank) const;
-    size_t living_between(uint32_t first, uint32_t last) const;
+  bool living_at(uint32_t rank) const { return living_[rank / 64] >> rank % 64 & 1; }
+  uint32_t living_before(uint32_t rank) const;
+  uint32_t living_from(uint32_t rank) const;
+  size_t living_between(uint32_t first, uint32_t last) const;
 
-    struct Owned {
-        Array<int32_t> text;
-        Array<uint32_t> starts, order, ranks;
-    };
-    Arrays arrays_;
-    std::shared_ptr<const void> owner_;
-    std::vector<uint64_t> living_;  // bit per rank: in a living document, and followed by a token
-    std::vector<uint32_t> counts_;  // set bits in each block of kBlock ranks
-    std::vector<uint64_t> keys_;    // of every kStride-th rank, searched first
+  struct Owned {
+    Array<int32_t> text;
+    Array<uint32_t> starts, order, ranks;
+  };
+  Arrays arrays_;
+  std::shared_ptr<const void> owner_;
+  std::vector<uint64_t> living_;  // bit per rank: in a living document, and followed by a token
+  std::vector<uint32_t> counts_;  // set bits in each block of kBlock ranks
+  std::vector<uint64_t> keys_;    // of every kStride-th rank, searched first
 };
 
 }  // namespace draftline

@@ -13,7 +13,7 @@ namespace draftline {
 namespace {
 
 constexpr ptrdiff_t kAhead = 16, kFar = 32;  // prefetch distances in entries
-constexpr ptrdiff_t kCheckEvery = 1 << 16;    // entries between two looks at stop_sorting
+constexpr ptrdiff_t kCheckEvery = 1 << 16;   // entries between two looks at stop_sorting
 
 void check_stopped(ptrdiff_t i) {
   if (i % kCheckEvery == 0 && stop_sorting.load(std::memory_order_relaxed))

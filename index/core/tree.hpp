@@ -7,10 +7,10 @@
 namespace draftline {
 
 struct Tree {
-    int64_t length = 0;  // of the match
-    std::vector<int32_t> tokens;
-    std::vector<int32_t> parents;  // index of an earlier node, or -1 for the roots
-    std::vector<double> probs;     // count(node) / count(parent)
+  int64_t length = 0;  // of the match
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> parents;  // index of an earlier node, or -1 for the roots
+  std::vector<double> probs;     // count(node) / count(parent)
 };
 
 // `places`: the token after each occurrence; a border (-1) ends a document. At most `nodes` nodes,
