@@ -6,7 +6,7 @@ import re
 from itertools import islice
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lsp_server.next_edit.candidate import rejection_reason
@@ -64,10 +64,10 @@ def test_candidates_are_few_disjoint_whole_lines_of_open_documents(
             for two in found[:n]
         )
         if one.kind == "rename":
-            assert stands(one.old, whole[one.start : one.stop])
+            assert occurs_as_word(one.old, whole[one.start : one.stop])
 
 
-def stands(name: str, text: str) -> bool:
+def occurs_as_word(name: str, text: str) -> bool:
     """A plain reference: no character next to the word could be part of an identifier."""
     found = [match.start() for match in re.finditer(f"(?={re.escape(name)})", text)]
     around = [(text[at - 1 : at], text[at + len(name) : at + len(name) + 1]) for at in found]
@@ -81,7 +81,7 @@ def test_only_whole_words_are_found(text: str, name: str) -> None:
         assert text[at : at + len(name)] == name
         assert not is_identifier_char(text[max(at - 1, 0) : at])
         assert not is_identifier_char(text[at + len(name) :][:1])
-    assert bool(spots) == stands(name, text)
+    assert bool(spots) == occurs_as_word(name, text)
 
 
 @given(texts, texts, names, st.integers(0, 99))
@@ -102,6 +102,7 @@ def test_edits_that_do_not_match_the_text_are_ignored(text: str, name: str) -> N
     assert find_candidates([edit], {}, name, 0) == []
 
 
+@settings(max_examples=40)
 @given(st.sampled_from(["width, height", "LIMIT", "size: int", "def area(", "by):"]), st.data())
 def test_accepting_every_candidate_terminates_and_removes_the_old_name(
     old: str, data: st.DataObject

@@ -85,8 +85,8 @@ def test_closing_brackets_from_the_editor_are_not_doubled(
     whole = fit_to_context(inner, before, after, False)
     assert whole == inner
     for end in range(len(after) + 1):  # the model closes none, some or all of them
-        said = inner + after[:end] + ("\nnext()" if end == len(after) else "")
-        text = fit_to_context(truncate(said, before, after, False, True), before, after, False)
+        answer = inner + after[:end] + ("\nnext()" if end == len(after) else "")
+        text = fit_to_context(truncate(answer, before, after, False, True), before, after, False)
         assert text.rstrip() == inner
         left = scan(before + text + after)
         assert not left.unmatched_closers and len(left.open) == after.count("{")
