@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import stat
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,6 +179,27 @@ def checked_text(text: str, option: str, remedy: str = "write what you want to k
     if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text):
         raise Failure(USAGE, f"{option}: not text (NUL or broken UTF-8): write it again")
     return text
+
+
+def unwritable(file: Path) -> str:
+    """Why a file cannot be written, with the remedy; "" if it can."""
+    try:
+        mode = file.stat().st_mode
+        if stat.S_ISDIR(mode):
+            return "a folder: name a file in it"
+        if not stat.S_ISREG(mode):
+            return "not a regular file: name another"
+        if not os.access(file, os.W_OK):
+            return "read-only: make it writable, or name another file"
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return f"cannot be written ({error.strerror}): name another file"
+    try:
+        with tempfile.TemporaryFile(dir=file.resolve().parent):
+            return ""
+    except OSError as error:
+        return f"cannot be written ({error.strerror}): check its folder"
 
 
 # -- argument types: their ArgumentTypeErrors are usage errors -----------------------------------

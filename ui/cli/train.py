@@ -9,9 +9,6 @@ atomically: until then, and after Ctrl-C, the old file stays. Training is in
 from __future__ import annotations
 
 import argparse
-import os
-import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ui.cli import train_corpus, train_heads
 from ui.cli.loading import load_target, load_tokenizer, spinner
-from ui.cli.options import add_command
+from ui.cli.options import add_command, unwritable
 from ui.errors import FAILED, OK, USAGE, Failure, reason, say
 from ui.terminal import format_bytes, plural, write_line
 
@@ -249,24 +246,3 @@ def _out(given: Path | None, edits: Path) -> Path:
     if why:
         raise Failure(USAGE, f"{given}: {why}")
     return given
-
-
-def unwritable(file: Path) -> str:
-    """Why a file cannot be written, with the remedy; "" if it can."""
-    try:
-        mode = file.stat().st_mode
-        if stat.S_ISDIR(mode):
-            return "a folder: name a file in it"
-        if not stat.S_ISREG(mode):
-            return "not a regular file: name another"
-        if not os.access(file, os.W_OK):
-            return "read-only: make it writable, or name another file"
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        return f"cannot be written ({error.strerror}): name another file"
-    try:
-        with tempfile.TemporaryFile(dir=file.resolve().parent):
-            return ""
-    except OSError as error:
-        return f"cannot be written ({error.strerror}): check its folder"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.loading import load_target, load_tokenizer
-from ui.cli.options import MODEL_HELP, add_command
+from ui.cli.options import MODEL_HELP, add_command, unwritable
 from ui.errors import FAILED, OK, USAGE, Failure, reason, say
 from ui.terminal import format_bytes, plural, write_line
 
@@ -66,7 +66,6 @@ def run(args: argparse.Namespace) -> int:
     from engine.config import DEFAULT_MODEL
     from engine.drafting.methods import datastore
     from engine.research.train.sample_file import SampleError, read_questions
-    from ui.cli.train import unwritable
 
     model = args.model or DEFAULT_MODEL
     if not args.files and args.prompts is None:
