@@ -1,4 +1,5 @@
-"""The API as OpenAI's own client sees it: texts, streams, usage, models, and the law over HTTP."""
+"""The API through OpenAI's own client: texts, streams, usage, models, and that speculation never
+changes the answer."""
 
 from __future__ import annotations
 
@@ -28,14 +29,13 @@ TEXT = "def add(left, right):\n    return left + right  # sums été \U0001f60b\
 ASK: Any = [{"role": "user", "content": f"```\n{TEXT}```\nrename add"}]
 FEW = settings(
     max_examples=8,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
 @pytest.fixture(scope="module")
 def models(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder for models, and a cache of these tests' own."""
+    """A folder for models; the cache is these tests' own."""
     patch = pytest.MonkeyPatch()
     patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
     yield tmp_path_factory.mktemp("served")
@@ -44,14 +44,14 @@ def models(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
 
 @pytest.fixture(scope="module")
 def recites(models: Path) -> Iterator[LocalServer]:
-    """Its answers are known."""
+    """It always answers ANSWER."""
     with serve_model(reciter(models / "reciter"), aliases=["gpt-4o-local"]) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
 def writes(tiny: Any, models: Path) -> Iterator[LocalServer]:
-    """Its answers depend on all that it is asked. It knows filling in."""
+    """Its answers depend on the whole prompt. It can fill in the middle."""
     with serve_model(with_infill(tiny("llama"), models / "writer")) as served:
         yield served
 
@@ -74,7 +74,7 @@ def test_a_chat_is_answered(recites: LocalServer) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("chat", [True, False])
-def test_a_stream_has_the_text_of_the_whole_answer(
+def test_a_stream_adds_up_to_the_whole_answer(
     writes: LocalServer, chat: bool, temperature: float
 ) -> None:
     route = "/v1/chat/completions" if chat else "/v1/completions"
@@ -102,7 +102,7 @@ def test_a_stream_has_the_text_of_the_whole_answer(
 
 
 def test_openais_client_reads_streams(recites: LocalServer) -> None:
-    """With usage where it was asked for, and only then."""
+    """With usage only on request."""
     create = recites.client().chat.completions.create
     chunks = list(create(model="gpt-4o-local", messages=HELLO, stream=True))
     assert all(chunk.usage is None and chunk.choices for chunk in chunks)
@@ -112,7 +112,7 @@ def test_openais_client_reads_streams(recites: LocalServer) -> None:
     assert last.usage and last.usage.completion_tokens == len(ANSWER)
 
 
-def test_the_async_client_works_as_well(recites: LocalServer) -> None:
+def test_the_async_client(recites: LocalServer) -> None:
     import asyncio
 
     async def ask() -> str | None:
@@ -123,7 +123,7 @@ def test_the_async_client_works_as_well(recites: LocalServer) -> None:
     assert asyncio.run(ask()) == ANSWER
 
 
-# -- the law -----------------------------------------------------------------------------------
+# -- exactness --------------------------------------------------------------------------------
 
 PIECES = st.lists(st.sampled_from([TEXT, "add", " ", "\n", "é", "\U0001f60b"]), max_size=6)
 
@@ -139,7 +139,7 @@ PIECES = st.lists(st.sampled_from([TEXT, "add", " ", "\n", "é", "\U0001f60b"]),
 def test_predictions_never_change_the_answer(
     writes: LocalServer, pieces: list[str], parts: bool, chat: bool, temperature: float, seed: int
 ) -> None:
-    """Nor does speculation: the oracle decodes plainly."""
+    """Nor does speculation: the oracle decodes without it."""
     route = "/v1/chat/completions" if chat else "/v1/completions"
     asked: dict[str, Any] = {"messages": ASK} if chat else {"prompt": TEXT}
     asked |= {"max_tokens": 24, "temperature": temperature, "seed": seed, "top_p": 0.95}
@@ -162,7 +162,7 @@ def test_predictions_never_change_the_answer(
             assert choice["finish_reason"] == plain.reason
 
 
-def test_a_seed_repeats_and_none_varies(writes: LocalServer) -> None:
+def test_answers_depend_on_the_seed(writes: LocalServer) -> None:
     client = writes.client()
 
     def text(**more: Any) -> str:
@@ -176,11 +176,10 @@ def test_a_seed_repeats_and_none_varies(writes: LocalServer) -> None:
     zero = {"temperature": 0.0}
     greedy = {client.completions.create(model="writer", prompt=TEXT, **zero).choices[0].text}
     greedy |= {client.completions.create(model="writer", prompt=TEXT).choices[0].text}
-    assert len(greedy) == 1, "without a temperature the likeliest token is taken"
+    assert len(greedy) == 1, "decoding is greedy by default"
 
 
-def test_extremes_are_what_they_tend_to(writes: LocalServer) -> None:
-    """The lowest temperature and top_p, and top_k 1, are greedy."""
+def test_extreme_sampling_options_are_greedy(writes: LocalServer) -> None:
     with writes.http() as http:
 
         def text(**more: Any) -> str:
@@ -199,8 +198,8 @@ def test_extremes_are_what_they_tend_to(writes: LocalServer) -> None:
 
 
 def details(served: LocalServer, user: str, **more: Any) -> tuple[int, int, int]:
-    """Accepted and rejected tokens of a prediction, and accepted ones in all, for a client that
-    nothing was written for before."""
+    """Accepted and rejected prediction tokens, and all accepted ones, for a client without
+    history."""
     body = {"messages": HELLO, "user": user} | more
     with served.http() as http:
         answer = http.post("/v1/chat/completions", json=body).raise_for_status().json()
@@ -210,7 +209,7 @@ def details(served: LocalServer, user: str, **more: Any) -> tuple[int, int, int]
     return accepted, found["rejected_prediction_tokens"], answer["timings"]["accepted"]
 
 
-def test_usage_tells_what_a_prediction_was_worth(recites: LocalServer) -> None:
+def test_usage_counts_prediction_tokens(recites: LocalServer) -> None:
     right = {"type": "content", "content": ANSWER}
     accepted, rejected, drafted = details(recites, "right", prediction=right)
     assert accepted > 13 and accepted + rejected == len(ANSWER)
@@ -221,7 +220,7 @@ def test_usage_tells_what_a_prediction_was_worth(recites: LocalServer) -> None:
 
 
 def test_code_blocks_of_the_prompt_are_predictions(recites: LocalServer) -> None:
-    """They are copied from where the answer begins, and not counted as a prediction."""
+    """They are drafted from, and not counted as the client's prediction."""
     block = [{"role": "user", "content": f"look:\n```python\n{ANSWER}\n```\n{'x' * 200}"}]
     plain = [{"role": "user", "content": f"look:\n{'x' * 200}"}]
     recites.engine.forget()
@@ -231,16 +230,16 @@ def test_code_blocks_of_the_prompt_are_predictions(recites: LocalServer) -> None
     assert with_block > details(recites, "plain", messages=plain)[2]
 
 
-def test_what_was_read_before_is_counted_as_cached(recites: LocalServer) -> None:
+def test_usage_counts_cached_tokens(recites: LocalServer) -> None:
     create = recites.client().chat.completions.create
-    messages: Any = [{"role": "user", "content": "something that was never asked"}]
+    messages: Any = [{"role": "user", "content": "a new prompt"}]
     first, second = (create(model="gpt-4o-local", messages=messages).usage for _ in range(2))
     assert first and first.prompt_tokens_details and second and second.prompt_tokens_details
     before = first.prompt_tokens_details.cached_tokens or 0
     assert before < second.prompt_tokens_details.cached_tokens == second.prompt_tokens - 1  # type: ignore[operator]
 
 
-# -- what can be asked for ---------------------------------------------------------------------
+# -- request options --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stop", ["m", ["zz", "m"], ["xyz", "no", "mn", "mnop"]])
@@ -253,7 +252,7 @@ def test_an_answer_ends_before_a_stop_string(recites: LocalServer, stop: Any) ->
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-def test_an_answer_has_so_many_tokens_at_most(recites: LocalServer, name: str) -> None:
+def test_max_tokens(recites: LocalServer, name: str) -> None:
     limit: Any = {name: 5}
     create = recites.client().chat.completions.create
     answer = create(model="gpt-4o-local", messages=HELLO, **limit)
@@ -262,7 +261,7 @@ def test_an_answer_has_so_many_tokens_at_most(recites: LocalServer, name: str) -
     assert answer.usage and answer.usage.completion_tokens == 5
 
 
-def test_messages_may_come_in_parts_and_from_a_developer(writes: LocalServer) -> None:
+def test_messages_in_parts_and_from_a_developer(writes: LocalServer) -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     given: Any = [{"role": "developer", "content": "be brief"}, {"role": "user", "content": parts}]
     meant = (
@@ -274,7 +273,7 @@ def test_messages_may_come_in_parts_and_from_a_developer(writes: LocalServer) ->
     assert answer.choices[0].message.content == plain.text
 
 
-def test_completions_echo_and_take_a_list_of_one(recites: LocalServer) -> None:
+def test_completions_echo_and_accept_a_list_of_one(recites: LocalServer) -> None:
     create = recites.client().completions.create
     whole = create(model="gpt-4o-local", prompt=["x\n"], echo=True, max_tokens=99)
     assert whole.choices[0].text == f"x\n {ANSWER}" and whole.object == "text_completion"
@@ -285,14 +284,14 @@ def test_completions_echo_and_take_a_list_of_one(recites: LocalServer) -> None:
     assert (only.text, only.finish_reason) == ("x\n", "length")
 
 
-def test_a_suffix_asks_for_what_stands_between(writes: LocalServer, recites: LocalServer) -> None:
+def test_a_suffix_fills_in_the_middle(writes: LocalServer, recites: LocalServer) -> None:
     create = writes.client().completions.create
     answer = create(model="writer", prompt="def add(", suffix="return a + b", max_tokens=20)
     request = Request("complete", "def add(", suffix="return a + b", max_tokens=20)
     assert answer.choices[0].text == writes.engine.submit(request).result().text
     count = len(writes.engine.parts.tokenizer.encode("def add("))
     count += len(writes.engine.parts.tokenizer.encode("return a + b"))
-    assert answer.usage and answer.usage.prompt_tokens == count + 3  # its marks
+    assert answer.usage and answer.usage.prompt_tokens == count + 3  # FIM markers
     assert create(model="writer", prompt="", suffix="x", max_tokens=3).choices[0].finish_reason
     with pytest.raises(
         openai.BadRequestError, match="suffix: this model cannot fill in the middle"
@@ -306,7 +305,7 @@ def test_models_have_names(recites: LocalServer) -> None:
     assert client.models.retrieve("gpt-4o-local").owned_by == "draftline"
     with recites.http() as http:
         answer = http.post("/v1/chat/completions", json={"messages": HELLO}).json()
-    assert answer["model"] == "reciter", "no name: the served one"
+    assert answer["model"] == "reciter", "the default is the served model"
     for ask in (
         lambda: client.models.retrieve("gpt-5"),
         lambda: client.chat.completions.create(model="gpt-5", messages=HELLO),
@@ -318,12 +317,10 @@ def test_models_have_names(recites: LocalServer) -> None:
         assert "reciter" in caught.value.message
 
 
-# -- what is not OpenAI's ----------------------------------------------------------------------
+# -- extensions -------------------------------------------------------------------------------
 
 
-def test_predict_gives_the_prompt_and_its_continuation(
-    recites: LocalServer, writes: LocalServer
-) -> None:
+def test_predict_returns_prompt_and_continuation(recites: LocalServer, writes: LocalServer) -> None:
     with recites.http() as http:
         answer = http.post("/predict", json={"prompt": "x\n", "num_tokens": 3, "top_k": 1})
     assert answer.json() == "x\n ab"

@@ -1,4 +1,4 @@
-"""Bodies -> Requests, and events -> answers: the pure parts of the API."""
+"""Translating bodies to engine requests, and events to responses."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ TEXTS = st.lists(
 
 
 @given(TEXTS)
-def test_what_is_expected_is_all_of_the_prompt_its_newest_code_first(texts: list[str]) -> None:
-    """The oracle reads lines: a block begins at one of fences; nothing is lost or said twice."""
+def test_predictions_are_the_whole_prompt_with_the_newest_code_first(texts: list[str]) -> None:
+    """The oracle splits lines: the prediction begins at a fence, and no text is lost or doubled."""
     expected = code_first(texts)
     fences = [
         (number, line)
@@ -35,7 +35,7 @@ def test_what_is_expected_is_all_of_the_prompt_its_newest_code_first(texts: list
         if words.strip(" \t").startswith(("```", "~~~"))
     ]
     if not fences:
-        assert expected == (), "the engine has its own way where there is no code"
+        assert expected == (), "without code there is no prediction"
         return
     number, line = fences[0]
     lines = texts[number].split("\n")
@@ -46,7 +46,7 @@ def test_what_is_expected_is_all_of_the_prompt_its_newest_code_first(texts: list
 
 
 @pytest.mark.parametrize("text", ["`" * 1_000_000, " " * 1_000_000, "\n \t" * 300_000])
-def test_a_block_is_looked_for_in_one_go(text: str) -> None:
+def test_finding_code_takes_linear_time(text: str) -> None:
     assert code_first([text, "a\n```py\nx"])[0] in (text, "```py\nx")
 
 
@@ -65,11 +65,11 @@ def test_the_newest_block_comes_first() -> None:
     parts = [{"type": "text", "text": one} for one in ("a", "\n", "b")]
     for content in ("a\nb", parts):
         body = chat(messages=messages, prediction={"type": "content", "content": content})
-        assert chat_request(body).predictions == ("a\nb",), "what was sent, and nothing else"
+        assert chat_request(body).predictions == ("a\nb",), "the client's prediction replaces ours"
 
 
 @given(st.integers(0, 99), st.integers(0, 99))
-def test_the_newer_limit_counts(old: int, new: int) -> None:
+def test_max_completion_tokens_supersedes_max_tokens(old: int, new: int) -> None:
     assert chat_request(chat(max_tokens=old)).max_tokens == old
     assert chat_request(chat(max_tokens=old, max_completion_tokens=new)).max_tokens == new
     assert chat_request(chat()).max_tokens is None
@@ -78,18 +78,16 @@ def test_the_newer_limit_counts(old: int, new: int) -> None:
 
 
 @given(st.floats(0, 2), st.floats(0, 1), st.none() | st.integers(0, 9))
-def test_every_number_that_is_taken_can_be_sampled_with(
+def test_valid_sampling_options_are_valid_for_the_engine(
     temperature: float, top_p: float, top_k: int | None
 ) -> None:
-    """Nothing that the engine refuses, and 0 where it is as good as that."""
     request = chat_request(chat(temperature=temperature, top_p=top_p, top_k=top_k))
     assert request.temperature == (temperature if temperature >= 1e-6 else 0)
     assert 0 < request.top_p <= 1 and abs(request.top_p - top_p) <= 1e-9
 
 
 @given(st.text())
-def test_events_are_ascii_and_hold_no_line_end_but_their_own(text: str) -> None:
-    """Whatever a reader takes for the end of a line or cuts in two is escaped."""
+def test_events_are_ascii_without_line_ends(text: str) -> None:
     form = ResponseBuilder(True, "model", "print", encode=lambda text: [])
     event = event_of(form.chunk(text))
     assert event.isascii() and event.startswith(b"data: ") and event.endswith(b"\n\n")
@@ -108,16 +106,16 @@ def words(text: str) -> list[int]:
         ((Piece("a b", "prediction"), Piece("c", "context"), Piece("d", "model")), 3, 2),
         ((Piece("a b", "context"), Piece("d", "model")), 2, 0),
         ((Piece("d", "model"),), 0, 0),
-        ((), 2, 2),  # all of it may still be the start of a stop string
+        ((), 2, 2),  # all text may be held back as the start of a stop string
     ],
 )
-def test_what_came_from_the_prediction(pieces: Any, accepted: int, counted: int) -> None:
+def test_tokens_from_the_prediction(pieces: Any, accepted: int, counted: int) -> None:
     step = Step(pieces, drafted=9, accepted=accepted)
     assert tokens_from_prediction(step, words) == counted
 
 
 @given(st.integers(0, 50), st.lists(st.text("ab ", max_size=5), max_size=9))
-def test_accepted_and_rejected_are_the_prediction(copied: int, parts: list[str]) -> None:
+def test_prediction_tokens_are_accepted_or_rejected(copied: int, parts: list[str]) -> None:
     prediction = " ".join(parts)
     form = ResponseBuilder(
         True, "model", "print", words, prediction, accepted_prediction_tokens=copied
@@ -135,7 +133,7 @@ def test_timings_add_up() -> None:
     assert timings(Usage(), 0.0).tokens_per_second == 0.0
 
 
-def test_an_error_names_the_field_and_not_the_types_that_it_may_have() -> None:
+def test_an_error_names_the_field_and_not_its_types() -> None:
     with pytest.raises(ValueError) as caught:
         chat(stop=list("abcde"))
     errors = [one | {"loc": ("body", *one["loc"])} for one in caught.value.errors()]  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Who may ask: hosts, origins, keys, what is logged, and that nothing goes out."""
+"""Access control of the API: hosts, origins, keys, logs, and no outgoing connections."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def served(engine: Engine) -> Iterator[LocalServer]:
-    """As without options: on loopback, without a key, and a page mounted on it."""
+    """With the default rules: loopback, without a key, with a page mounted."""
     app = with_page(api.app(engine, AccessRules(pages=("/ui",))))
     with serve_app(app) as port:
         yield LocalServer(engine, app, port)
@@ -83,7 +83,7 @@ def served(engine: Engine) -> Iterator[LocalServer]:
 
 @pytest.fixture(scope="module")
 def locked(engine: Engine) -> Iterator[LocalServer]:
-    """Needs a key; its page does not, for it has its own."""
+    """With a key, which the page does not need."""
     app = with_page(api.app(engine, AccessRules(key=KEY, pages=("/ui",), max_body=1000)))
     with serve_app(app) as port:
         yield LocalServer(engine, app, port)
@@ -108,8 +108,8 @@ def with_page(app: FastAPI) -> FastAPI:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_other_hosts_and_origins_get_nothing(served: LocalServer, method: str, path: str) -> None:
-    """DNS rebinding, and pages of other servers: on every route, also where there is none."""
+def test_foreign_hosts_and_origins_are_refused(served: LocalServer, method: str, path: str) -> None:
+    """Against DNS rebinding and cross-site requests, on every path, even unknown ones."""
     with served.http() as http:
         for host in ("evil.com", "localhost.evil.com:80"):
             answer = http.request(method, path, headers={"host": host}, json={})
@@ -125,7 +125,7 @@ def test_other_hosts_and_origins_get_nothing(served: LocalServer, method: str, p
 
 
 @pytest.mark.parametrize("host", HOSTILE)
-def test_no_spelling_passes_for_this_host(served: LocalServer, host: str) -> None:
+def test_no_spelling_of_a_foreign_host_is_accepted(served: LocalServer, host: str) -> None:
     line = f"Host: {host}\r\n" if host else "Host:\r\n"
     said = send_raw(
         served.port, f"GET /health HTTP/1.1\r\n{line}Connection: close\r\n\r\n".encode()
@@ -133,7 +133,7 @@ def test_no_spelling_passes_for_this_host(served: LocalServer, host: str) -> Non
     assert said.startswith(b"HTTP/1.1 400 "), said
 
 
-def test_a_host_is_needed_and_one_only(served: LocalServer) -> None:
+def test_exactly_one_host_is_required(served: LocalServer) -> None:
     for hosts in (b"", b"Host: localhost\r\nHost: evil.com\r\n", b"Host: evil.com, localhost\r\n"):
         for version in (b"1.0", b"1.1"):
             line = b"GET /health HTTP/" + version + b"\r\n"
@@ -143,21 +143,21 @@ def test_a_host_is_needed_and_one_only(served: LocalServer) -> None:
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:1", "127.0.0.1:80", "[::1]:80", "127.9.9.9"]
 )
-def test_this_machine_has_these_names(served: LocalServer, host: str) -> None:
+def test_names_of_this_machine(served: LocalServer, host: str) -> None:
     with served.http() as http:
         assert http.get("/health", headers={"host": host}).status_code == 200
 
 
 @given(st.from_regex(r"[a-zA-Z0-9.:\[\]-]{0,30}", fullmatch=True))
-def test_only_loopback_is_known(host: str) -> None:
+def test_by_default_only_loopback_is_accepted(host: str) -> None:
     name = security.without_port(host)
     if AccessRules().accepts_host(name) and name != "localhost":
         assert ipaddress.ip_address(name).is_loopback
 
 
 @given(st.ip_addresses(), st.from_regex(r"[a-z]{1,10}(\.[a-z]{1,10}){0,2}", fullmatch=True))
-def test_what_else_is_known_where_others_may_ask(address: Any, name: str) -> None:
-    """Everywhere: by any address, which no name can stand for, and by names that were given."""
+def test_hosts_of_a_server_for_other_machines(address: Any, name: str) -> None:
+    """Listening on all addresses: any IP address, its own name and the given names."""
     everywhere = rules_for("0.0.0.0", "0.0.0.0", KEY)
     assert everywhere.accepts_host(str(address))
     own = {"0.0.0.0", "localhost", security.socket.gethostname().lower()}
@@ -169,7 +169,7 @@ def test_what_else_is_known_where_others_may_ask(address: Any, name: str) -> Non
 
 
 @given(st.sampled_from(["localhost:80", "127.0.0.1", "[::1]:9"]), st.text(max_size=30))
-def test_an_origin_is_the_host_that_was_asked(host: str, other: str) -> None:
+def test_the_origin_must_be_the_host(host: str, other: str) -> None:
     assert security.same_origin(f"http://{host}", host) and security.same_origin(
         f"HTTPS://{host}", host
     )
@@ -181,7 +181,7 @@ def test_an_origin_is_the_host_that_was_asked(host: str, other: str) -> None:
 # -- keys --------------------------------------------------------------------------------------
 
 
-def test_without_the_key_nothing_is_answered(locked: LocalServer) -> None:
+def test_a_key_is_required(locked: LocalServer) -> None:
     with locked.http() as http:
         assert http.get("/health").status_code == 200
         for method, path in ROUTES[1:-1]:
@@ -207,8 +207,8 @@ def test_without_the_key_nothing_is_answered(locked: LocalServer) -> None:
         locked.client("wrong").models.list()
 
 
-def test_a_page_has_its_own_doors(locked: LocalServer) -> None:
-    """Keys and sizes are its own business; hosts and origins are not."""
+def test_pages_check_keys_and_sizes_themselves(locked: LocalServer) -> None:
+    """Hosts and origins are checked for pages, too."""
     with locked.http() as http:
         assert http.get("/ui/").json() == "page"
         assert http.post("/ui/", json={"a": "x" * 5000}).json() == 1
@@ -222,7 +222,7 @@ def test_a_page_has_its_own_doors(locked: LocalServer) -> None:
 
 
 def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hmac's comparison, of digests of one length."""
+    """By hmac.compare_digest, on digests of equal length."""
     seen: list[tuple[bytes, bytes]] = []
     compare = hmac.compare_digest
 
@@ -239,10 +239,10 @@ def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @given(st.text(max_size=40) | st.sampled_from([KEY, f" {KEY} ", KEY.upper(), KEY[:-1]]))
-def test_only_the_key_opens(given: str) -> None:
+def test_only_the_key_is_accepted(given: str) -> None:
     assert AccessRules(key=KEY).accepts_key(f"Bearer {given}") == (given.strip() == KEY)
     assert AccessRules(key=KEY).accepts_key(given) is False
-    assert AccessRules().accepts_key(given), "where there is no key"
+    assert AccessRules().accepts_key(given), "no key is required"
 
 
 def test_keys_and_texts_are_never_logged(
@@ -267,7 +267,7 @@ def test_keys_and_texts_are_never_logged(
             assert secret not in said, said
 
 
-# -- going out ---------------------------------------------------------------------------------
+# -- connections ------------------------------------------------------------------------------
 
 watched: list[tuple[str, Any]] | None = None
 
@@ -277,10 +277,9 @@ def watch(event: str, given: tuple[Any, ...]) -> None:
         watched.append((event, given[1] if event != "socket.getaddrinfo" else given[0]))
 
 
-def test_nothing_goes_out(engine: Engine) -> None:
-    """From its start to its end a server connects to nobody; clients here ask loopback."""
+def test_the_server_connects_to_nobody(engine: Engine) -> None:
     global watched
-    sys.addaudithook(watch)  # for good: it looks only while it is told to
+    sys.addaudithook(watch)  # cannot be removed: it records only while `watched` is a list
     watched = []
     try:
         with serve_engine(engine) as served:
@@ -291,7 +290,7 @@ def test_nothing_goes_out(engine: Engine) -> None:
                 assert http.get("/openapi.json").status_code == 200
     finally:
         found, watched = watched, None
-    assert found, "the clients' own are seen"
+    assert found, "the client's own connections"
     for event, where in found:
         host = where[0] if isinstance(where, tuple) else where
         assert host in ("127.0.0.1", "localhost", "::1"), (event, where)

@@ -1,4 +1,4 @@
-"""Scenarios of a script, as Node runs them in a browser."""
+"""Runs the scenarios of a Playwright script in Node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 
 class Scenarios:
-    """Scenarios as they run, one after the other in one window."""
+    """A running script, whose scenarios run one after the other in one window."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class Scenarios:
         place: dict[str, Any],
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`node`: the folder that fetch_vscode.sh fills. `place`: what the script is told."""
+        """`node`: the folder that fetch_vscode.sh fills. `place`: the script's parameters."""
         command: list[str | Path] = [node / "node24" / "bin" / "node", script, json.dumps(place)]
         self.running = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -33,11 +33,11 @@ class Scenarios:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """It, and the browser that it started."""
+        """End the script and its browser."""
         end(self.running)
 
     def error(self, name: str) -> str | None:
-        """What failed in a scenario, once it has run; None for nothing."""
+        """Wait for a scenario; its error, or None."""
         assert self.running.stdout
         while name not in self.ended:
             line = self.running.stdout.readline()
@@ -48,7 +48,7 @@ class Scenarios:
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """End a process and those that it started; what does not end in time is killed."""
+    """Terminate a process group, and kill it if it does not end in time."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Texts that try to be more than text, and a model that says all of them."""
+"""Texts with injected markup and scripts, and a model that answers with all of them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ HOSTILE = (
 )
 SAID = "\n".join(HOSTILE)
 NAME = f"<img src=x onerror={SCRIPT}>${{{SCRIPT}}}{{{{7*7}}}}'\"&lt;.md"
-BYTES = "ÀÁõö÷øùúûüýþ"  # how the tokenizer writes bytes that no text has
+BYTES = "ÀÁõö÷øùúûüýþ"  # the tokenizer's letters for bytes that no UTF-8 text has
 
 
 def hostile_model(folder: Path) -> Path:
-    """Answers every chat with SAID: some of its tokens stand for a whole text each."""
+    """Answers every chat with SAID: some of its tokens are whole texts."""
     import torch
     from transformers import LlamaForCausalLM
 

@@ -1,4 +1,4 @@
-"""A server of the page, and what a program can do to it without a browser."""
+"""A server of the page, and requests to it without a browser."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROUTES = [
 
 @contextlib.contextmanager
 def reciting(factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """An engine whose answers are known, with a home of its own."""
+    """An engine that always answers ANSWER, with its own cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRAFTLINE_HOME", str(factory.mktemp("home")))
         model = reciter(factory.mktemp("models") / "reciter")
@@ -59,7 +59,7 @@ def page(engine: Engine, *users: tuple[str, str]) -> Iterator[LocalServer]:
 
 
 def paged(*users: tuple[str, str]) -> Any:
-    """A fixture: a server with the page, on an engine of its own."""
+    """A fixture: a server with the page and its own engine."""
 
     @pytest.fixture(scope="module")
     def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
@@ -76,7 +76,7 @@ def guard_of(served: LocalServer) -> gradio_guard.GradioGuard:
 
 
 def gradio_routes(served: LocalServer) -> list[tuple[str, str]]:
-    """Method and path of all that Gradio would answer; parameters are filled in."""
+    """Method and path of all routes of Gradio, with parameters filled in."""
     inner: Any = guard_of(served).app
     return [
         (method.upper(), "/ui" + re.sub(r"{[^}]*}", "x", path))
@@ -86,27 +86,27 @@ def gradio_routes(served: LocalServer) -> list[tuple[str, str]]:
 
 
 def upload(http: httpx.Client, name: str = "a.txt", data: bytes = b"words") -> str:
-    """The path of a file that was uploaded."""
+    """Upload a file; its path."""
     answer = http.post(f"{API}/upload", files={"files": (name, data)})
     assert answer.status_code == 200, answer.text
     [path] = answer.json()
     return str(path)
 
 
-def fitting(http: httpx.Client, inputs: int) -> int:
-    """A click with so many inputs."""
+def event_with_inputs(http: httpx.Client, inputs: int) -> int:
+    """The index of an event with so many inputs."""
     clicks = http.get("/ui/config").json()["dependencies"]
     return int(next(one["id"] for one in clicks if len(one["inputs"]) == inputs))
 
 
 def join(http: httpx.Client, data: list[Any], **more: Any) -> httpx.Response:
-    """Click."""
+    """Send a UI event."""
     body = {"data": data, "fn_index": 0, "session_hash": "s"} | more
     return http.post(f"{API}/queue/join", json=body)
 
 
-def named(path: Any) -> dict[str, Any]:
-    """A file as Gradio's page names it."""
+def file_data(path: Any) -> dict[str, Any]:
+    """A file as Gradio's page refers to it."""
     return {"path": path, "meta": {"_type": "gradio.FileData"}, "orig_name": "a.txt"}
 
 

@@ -1,5 +1,4 @@
-"""What the page's tests share: a browser's programs, servers as `draftline serve` starts them, and
-scenarios that run in one browser."""
+"""Fixtures of the browser tests: Node with Playwright, `draftline serve` processes and scripts."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ Play = Callable[..., contextlib.AbstractContextManager[Scenarios]]
 
 @pytest.fixture(scope="session")
 def node() -> Path:
-    """The folder with Node and playwright-core; fetched where it is missing."""
+    """The folder with Node and playwright-core, downloaded if it is missing."""
     environment = os.environ | {"DRAFTLINE_TEST_CACHE": str(CACHE)}
     subprocess.run([FETCH], check=True, env=environment, timeout=2400)
     return CACHE / "vscode"
@@ -40,8 +39,8 @@ def node() -> Path:
 
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
-    """serve(*arguments, **environment) -> its address. With this machine's models, and documents
-    of its own."""
+    """serve(*arguments, **environment) starts a server and yields its URL. It uses this machine's
+    models and its own documents."""
     models = home() / "models"
 
     @contextlib.contextmanager
@@ -79,7 +78,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
 
 @pytest.fixture(scope="session")
 def play(node: Path) -> Play:
-    """play(script, url, **place) -> its scenarios, which run at once."""
+    """play(script, url, **place) starts a script and returns its scenarios."""
 
     def begun(script: str, url: str, **place: Any) -> Scenarios:
         given = {"cache": str(node), "chromium": CHROMIUM, "url": url, "shots": str(SHOTS)}

@@ -1,5 +1,5 @@
-"""The tab *Ask* and the panel of documents, without a browser: what the handlers give, and what is
-left when they are stopped, closed or refused."""
+"""The Ask tab and the document panel without a browser: the updates of the event handlers, and what
+is left when they are stopped, closed or refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from engine import Config, Engine
 from tests.support.questions import GUIDE, WORD, make_model
-from tests.support.server import endless, wait_until
+from tests.support.server import answers_pause, endless, wait_until
 from ui.api.jobs import Jobs
 from ui.web.ask import (
     NO_DOCUMENTS,
@@ -30,8 +30,8 @@ from ui.web.state import PageState
 
 QUESTION = "Which variable turns the debugger on?"
 BROWSER = "b" * 32
-CHOICE = (0.0, 1.0, 0, 384, True, True)  # as More says at first
-ON_AND_ON = (0.0, 1.0, 0, 20_000, True, False)  # what the talker does not end before it is stopped
+OPTIONS = (0.0, 1.0, 0, 384, True, True)  # the defaults of More
+LONG = (0.0, 1.0, 0, 20_000, True, False)
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,10 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def talker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """Does not end for seconds."""
+    """Its answers pause until they are stopped."""
     model = endless(tmp_path_factory.mktemp("models") / "endless")
-    with Engine(Config(model=str(model), threads=2, library=False)) as engine:
+    config = Config(model=str(model), threads=2, library=False)
+    with Engine(config) as engine, answers_pause(engine):
         yield engine
 
 
@@ -75,10 +76,10 @@ class Browser:
 
     def steps(self, what: str, question: str = "", *choice: Any) -> AsyncGenerator[Any]:
         handler: Callable[..., AsyncGenerator[Any]] = getattr(self.tab, what)
-        return handler(question, BROWSER, self.ids(), self.request, *(choice or CHOICE))
+        return handler(question, BROWSER, self.ids(), self.request, *(choice or OPTIONS))
 
     async def run(self, what: str, question: str = "", *choice: Any) -> list[dict[Any, Any]]:
-        """All that a handler shows."""
+        """All updates of a handler."""
         found = []
         async for step in self.steps(what, question, *choice):
             found.append(step)
@@ -103,8 +104,8 @@ class Browser:
         history = self.page.histories.of(self.request.username, BROWSER, "s1")
         return [one.entry for one in history.list()]
 
-    def at_rest(self) -> bool:
-        """Whether one can ask again."""
+    def idle(self) -> bool:
+        """Whether the tab accepts another question."""
         ask, stop = self.seen[self.tab.ask], self.seen[self.tab.stop]
         return bool(ask["interactive"] and not stop["visible"] and not self.page.running)
 
@@ -119,7 +120,7 @@ def test_an_answer_streams_and_is_cited(engine: Engine) -> None:
     assert "searching" in phases[0] and "waiting" in phases[1]
     assert f">{WORD}<sup>1</sup>" in browser.answer and "guide.md" in browser.answer
     assert f"<mark>{WORD}</mark>" in browser.answer and "All words" in browser.answer
-    assert browser.at_rest()
+    assert browser.idle()
     (kept,) = browser.entries()
     assert kept.text == WORD == "".join(piece.text for piece in kept.pieces)
     assert kept.figures["tokens"] == sum(kept.tokens_per_pass) > 0
@@ -127,7 +128,7 @@ def test_an_answer_streams_and_is_cited(engine: Engine) -> None:
     assert WORD in paths[0].read_text() and json.loads(paths[1].read_text())["entries"]
 
 
-def test_it_is_there_after_a_reload_for_this_browser_only(engine: Engine) -> None:
+def test_a_reload_restores_the_history_of_this_browser_only(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.ask()
@@ -147,16 +148,16 @@ def test_it_is_there_after_a_reload_for_this_browser_only(engine: Engine) -> Non
     assert browser.entries() == [] and not file.exists()
 
 
-def test_where_nothing_is_found_the_model_is_not_asked(engine: Engine) -> None:
+def test_without_matching_passages_the_model_is_not_asked(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.ask("Who won the championship of Bolivia?")
     assert "say nothing about this" in browser.answer and "<sup>" not in browser.answer
     (kept,) = browser.entries()
-    assert not kept.found and browser.at_rest()
+    assert not kept.found and browser.idle()
 
 
-def test_what_to_do_is_said(engine: Engine) -> None:
+def test_hints_and_missing_documents(engine: Engine) -> None:
     browser = Browser(engine)
     assert NO_DOCUMENTS in browser.tab._hint(browser.request)
     browser.ask()
@@ -165,10 +166,10 @@ def test_what_to_do_is_said(engine: Engine) -> None:
     assert NO_DOCUMENTS not in browser.tab._hint(browser.request)
     browser.ids = lambda: []  # type: ignore[method-assign]
     browser.ask()
-    assert NONE_SELECTED in browser.note and browser.at_rest() and not browser.entries()
+    assert NONE_SELECTED in browser.note and browser.idle() and not browser.entries()
 
 
-def test_a_question_that_nobody_can_answer_is_refused_and_kept_in_the_box(engine: Engine) -> None:
+def test_a_refused_question_stays_in_the_box(engine: Engine) -> None:
     browser = Browser(engine, places=1)
     browser.add()
     browser.ask("   ")
@@ -176,21 +177,21 @@ def test_a_question_that_nobody_can_answer_is_refused_and_kept_in_the_box(engine
     browser.page.jobs.queue_size = 0
     browser.ask()
     assert QUEUE_FULL in browser.note and browser.seen[browser.tab.question] == QUESTION
-    assert browser.at_rest() and not browser.entries()
+    assert browser.idle() and not browser.entries()
 
 
-def test_earlier_questions_are_known_unless_unticked(engine: Engine) -> None:
+def test_follow_up_questions_are_optional(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.ask()
     assert not browser.seen[browser.tab.earlier]
     browser.ask("and its name?")  # says nothing by itself
     assert WORD in browser.answer and QUESTION in browser.seen[browser.tab.earlier]
-    browser.ask("and its frobnication?", *CHOICE[:4], False, True)
+    browser.ask("and its frobnication?", *OPTIONS[:4], False, True)
     assert not browser.entries()[-1].found
 
 
-def test_regenerating_takes_the_place_of_the_answer(engine: Engine) -> None:
+def test_regenerating_replaces_the_answer(engine: Engine) -> None:
     browser = Browser(engine)
     browser.again()
     assert not browser.seen
@@ -201,12 +202,12 @@ def test_regenerating_takes_the_place_of_the_answer(engine: Engine) -> None:
     browser.again()
     assert UNCHANGED in browser.note and len(browser.entries()) == 2
     assert browser.answer != first and browser.tab.question not in browser.again()[0]
-    steps = browser.again(0.5, *CHOICE[1:])
+    steps = browser.again(0.5, *OPTIONS[1:])
     assert steps[0] == {browser.tab.settings[2]: 1}
     assert UNCHANGED not in browser.note and len(browser.entries()) == 2
 
 
-def test_a_limit_is_told(engine: Engine) -> None:
+def test_a_truncated_answer_says_so(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.ask(QUESTION, 0.0, 1.0, 0, 3, True, False)
@@ -218,17 +219,17 @@ def test_speculation_does_not_change_the_answer(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.ask()
-    browser.ask(QUESTION, *CHOICE[:5], False)
+    browser.ask(QUESTION, *OPTIONS[:5], False)
     with_it, without = browser.entries()
     assert with_it.text == without.text and with_it.citations == without.citations
 
 
-def test_stop_keeps_what_is_written(talker: Engine) -> None:
+def test_stop_keeps_the_partial_answer(talker: Engine) -> None:
     browser = Browser(talker)
     browser.add()
 
     async def stopped() -> None:
-        async with contextlib.aclosing(browser.steps("_ask", QUESTION, *ON_AND_ON)) as steps:
+        async with contextlib.aclosing(browser.steps("_ask", QUESTION, *LONG)) as steps:
             async for step in steps:
                 browser.seen |= step
                 if "writing" in browser.answer:
@@ -237,10 +238,10 @@ def test_stop_keeps_what_is_written(talker: Engine) -> None:
 
     asyncio.run(stopped())
     (kept,) = browser.entries()
-    assert kept.text and kept.stopped and "Stopped" in browser.answer and browser.at_rest()
+    assert kept.text and kept.stopped and "Stopped" in browser.answer and browser.idle()
 
 
-def test_stopped_while_it_searches_nothing_is_asked(talker: Engine) -> None:
+def test_stopped_while_searching_nothing_is_asked(talker: Engine) -> None:
     browser = Browser(talker)
     browser.add()
 
@@ -250,16 +251,16 @@ def test_stopped_while_it_searches_nothing_is_asked(talker: Engine) -> None:
             browser.tab._stop(browser.request)
 
     asyncio.run(stopped())
-    assert not browser.entries() and browser.at_rest()
+    assert not browser.entries() and browser.idle()
     assert browser.seen[browser.tab.question] == QUESTION
 
 
-def test_a_closed_tab_ends_the_work_and_keeps_what_is_written(talker: Engine) -> None:
+def test_closing_the_tab_cancels_and_keeps_the_partial_answer(talker: Engine) -> None:
     browser = Browser(talker)
     browser.add()
 
     async def closed() -> None:
-        async with contextlib.aclosing(browser.steps("_ask", QUESTION, *ON_AND_ON)) as steps:
+        async with contextlib.aclosing(browser.steps("_ask", QUESTION, *LONG)) as steps:
             async for step in steps:
                 if "writing" in str(step.get(browser.tab.answer)):
                     break
@@ -276,7 +277,7 @@ def test_a_closed_tab_ends_the_work_and_keeps_what_is_written(talker: Engine) ->
 # -- documents ---------------------------------------------------------------------------------
 
 
-def test_one_broken_file_does_not_take_the_others_with_it(engine: Engine, uploads: Path) -> None:
+def test_a_broken_file_does_not_affect_the_others(engine: Engine, uploads: Path) -> None:
     browser = Browser(engine, user="ann")
     shelf = browser.tab.panel
     files: list[dict[str, str]] = [{"name": "late.md", "error": "over 64 MiB; split it"}]
@@ -302,7 +303,7 @@ def test_one_broken_file_does_not_take_the_others_with_it(engine: Engine, upload
     assert shelf._dismiss(arriving) == ""
 
 
-def test_what_is_picked_chosen_and_removed(engine: Engine) -> None:
+def test_select_deselect_and_remove(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.add("# Notes\n\nwords", "notes.md")
@@ -330,7 +331,7 @@ def test_what_is_picked_chosen_and_removed(engine: Engine) -> None:
     assert browser.ids() == [guide, new]
 
 
-def test_where_one_is_chosen_it_is_the_one_that_was_picked(engine: Engine) -> None:
+def test_a_single_selection(engine: Engine) -> None:
     browser = Browser(engine)
     with gr.Blocks():
         shelf = DocumentPanel(browser.page, "sum", single=True)

@@ -1,5 +1,5 @@
-"""The page's Edit tab without a browser: hunks that are taken or left, texts that stay exact, and
-an edit by a chain model, which answers everything with `x=9`."""
+"""The Edit tab without a browser: accepting hunks, preserving texts exactly, and edits by a model
+that always answers `x=9`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from engine.editing.edits import LINE_END, plain
 from engine.editing.text_file import FileError
 from engine.records import Done
 from tests.support.command import EDITED, EOS, FENCE, SOURCE, chain_model
+from tests.support.server import answers_pause, occupied
 from ui.api.jobs import Jobs
 from ui.web import edit, edit_state
 from ui.web.diff import (
@@ -45,7 +46,7 @@ TEXT = SOURCE.decode()  # with a BOM, NFD, mixed line ends and no final one
 
 @given(texts, texts)
 @example("a\r", "\n")
-def test_all_hunks_make_the_new_text_and_none_the_old(old: str, new: str) -> None:
+def test_all_hunks_give_the_new_text_and_none_the_old(old: str, new: str) -> None:
     found = find_hunks(old, new)
     assert apply_hunks(old, new, found, range(len(found))) == new
     assert apply_hunks(old, new, found, ()) == old
@@ -53,9 +54,7 @@ def test_all_hunks_make_the_new_text_and_none_the_old(old: str, new: str) -> Non
 
 
 @given(texts, texts, subsets)
-def test_lines_outside_the_hunks_stay_and_each_hunk_is_as_chosen(
-    old: str, new: str, taken: set[int]
-) -> None:
+def test_only_accepted_hunks_are_applied(old: str, new: str, taken: set[int]) -> None:
     found = find_hunks(old, new)
     rest = apply_hunks(old, new, found, taken)
     ours, theirs = split_lines(old), split_lines(new)
@@ -76,7 +75,7 @@ def test_lines_outside_the_hunks_stay_and_each_hunk_is_as_chosen(
 
 
 @given(texts, texts)
-def test_the_diff_shows_every_changed_line_once_as_text(old: str, new: str) -> None:
+def test_the_diff_shows_every_changed_line_once(old: str, new: str) -> None:
     found = find_hunks(old, new)
     shown = side_by_side(old, new, found)
     assert shown.count('type="checkbox"') == len(found)
@@ -89,7 +88,7 @@ def test_the_diff_shows_every_changed_line_once_as_text(old: str, new: str) -> N
 
 
 @given(texts, texts)
-def test_what_the_marks_stand_in_is_the_line(old: str, new: str) -> None:
+def test_marked_lines_have_the_text_of_the_line(old: str, new: str) -> None:
     found = find_hunks(old, new)
     shown = side_by_side(old, new, found).replace("\u2400", "\0")
     said = re.findall("<ins>(.*?)</ins>", shown, re.DOTALL)
@@ -103,13 +102,13 @@ def test_what_the_marks_stand_in_is_the_line(old: str, new: str) -> None:
 
 @given(st.lists(st.sampled_from(["a b c", "a b d", "x", "", "q"]), max_size=6),
        st.lists(st.sampled_from(["a b c", "a c", "x y", "", "z"]), max_size=6))  # fmt: skip
-def test_every_line_has_one_place_in_order(old: list[str], new: list[str]) -> None:
+def test_every_line_is_in_one_row_in_order(old: list[str], new: list[str]) -> None:
     rows = pair_lines(old, new)
     assert [a for a, _ in rows if a is not None] == list(range(len(old)))
     assert [b for _, b in rows if b is not None] == list(range(len(new)))
 
 
-def test_changed_words_are_marked_and_versions_of_a_line_stand_side_by_side() -> None:
+def test_changed_words_are_marked_and_similar_lines_share_a_row() -> None:
     old, new = "def load(self, path):\n    pass\n", "# new\ndef load(self, source):\n    pass\n"
     shown = side_by_side(old, new, find_hunks(old, new))
     assert "<mark>path</mark>" in shown
@@ -117,13 +116,13 @@ def test_changed_words_are_marked_and_versions_of_a_line_stand_side_by_side() ->
     assert pair_lines(split_lines(old), split_lines(new)) == [(None, 0), (0, 1), (1, 2)]
 
 
-def test_a_changed_line_end_is_told() -> None:
+def test_a_changed_line_end_is_shown() -> None:
     shown = side_by_side("a\nb", "a\nb\n", find_hunks("a\nb", "a\nb\n"))
     assert "no line end" in shown
     assert "LF" in shown
 
 
-def test_script_in_a_text_stays_text() -> None:
+def test_scripts_are_escaped() -> None:
     evil = "<script>alert(1)</script><img src=x onerror=alert(1)>${1}{{2}}\n"
     for shown in (
         side_by_side("", evil, find_hunks("", evil)),
@@ -133,29 +132,29 @@ def test_script_in_a_text_stays_text() -> None:
         assert "<img" not in shown
 
 
-# -- what a person typed ---------------------------------------------------------------------------
+# -- typing in the box -----------------------------------------------------------------------------
 
 
 @given(texts, texts)
 @example("a\r\n\r", "a\n\nb\n")
-def test_what_was_typed_stands_there_and_untouched_texts_are_exact(exact: str, box: str) -> None:
+def test_typing_changes_only_what_was_typed(exact: str, box: str) -> None:
     assert plain(apply_typing(exact, box)) == plain(box)
     assert apply_typing(exact, plain(exact)) == exact
 
 
-def test_lines_that_were_not_touched_keep_their_ends() -> None:
+def test_unchanged_lines_keep_their_ends() -> None:
     assert apply_typing("\ufeffa\r\nb\nc\r\nd", "a\nb\nnew\nc\nd") == "\ufeffa\r\nb\nnew\r\nc\r\nd"
     assert apply_typing("a\r\nb\r\n", "something\nelse\n") == "something\nelse\n"
 
 
-# -- the sheet -------------------------------------------------------------------------------------
+# -- the state -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("given_", "meant"),
     [("", None), ("2", (2, 2)), ("2:3", (2, 3)), ("2-3", (2, 3)), ("2:", (2, 4)), (":3", (1, 3))],
 )
-def test_lines_are_understood(given_: str, meant: tuple[int, int] | None) -> None:
+def test_line_ranges(given_: str, meant: tuple[int, int] | None) -> None:
     assert edit_state.line_range(given_, "a\nb\nc\nd") == meant
 
 
@@ -172,7 +171,7 @@ def test_lines_are_understood(given_: str, meant: tuple[int, int] | None) -> Non
         {"text": "line\n" * 81},
     ],
 )
-def test_what_cannot_be_edited_is_one_line(wrong: dict[str, str]) -> None:
+def test_invalid_fields_are_refused(wrong: dict[str, str]) -> None:
     good = {"text": "a\nb\nc\n", "name": "", "lines": "", "instruction": "do", "model": "smollm2"}
     edit_state.make_request(**good)
     with pytest.raises(RequestError) as error:
@@ -180,7 +179,7 @@ def test_what_cannot_be_edited_is_one_line(wrong: dict[str, str]) -> None:
     assert re.fullmatch(r"[^\n]{1,200}: [^\n]+", str(error.value))
 
 
-def test_many_lines_can_be_insisted_on() -> None:
+def test_the_line_limit_of_weak_models_can_be_overridden() -> None:
     text = "line\n" * 81
     assert edit_state.make_request(text, "", "", "do", "smollm2", whole=True).selection is None
     assert edit_state.make_request(text, "", "2:3", "do", "smollm2").selection == (5, 15)
@@ -190,9 +189,7 @@ def test_many_lines_can_be_insisted_on() -> None:
 @pytest.mark.parametrize(
     "data", [b"a\0b", b"\xff\xfe", b"a" * (1 + edit_state.MAX_TEXT_BYTES), b" \n", b""]
 )
-def test_a_file_that_cannot_be_edited_leaves_everything_as_it_was(
-    tmp_path: Path, data: bytes
-) -> None:
+def test_an_unusable_upload_changes_nothing(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "odd.py"
     path.write_bytes(data)
     before = EditState("text")
@@ -200,7 +197,7 @@ def test_a_file_that_cannot_be_edited_leaves_everything_as_it_was(
     assert (now, name) == (before, "")
     assert "odd.py" in said
     assert str(tmp_path) not in said
-    assert not path.exists()  # what was uploaded is not kept
+    assert not path.exists()  # the upload is deleted
 
 
 def test_an_opened_file_is_exact_and_named(tmp_path: Path) -> None:
@@ -217,16 +214,16 @@ def test_an_opened_file_is_exact_and_named(tmp_path: Path) -> None:
     [("../../etc/passwd", "passwd"), ("C:\\a\\b.py", "b.py"), ("a\u202egnp.py", "agnp.py"),
      ("..", ""), ("x" * 500, "x" * 120), ("\0", "")],
 )  # fmt: skip
-def test_a_name_is_a_file_name(given_: str, name: str) -> None:
+def test_file_names_are_sanitized(given_: str, name: str) -> None:
     assert edit_state.file_name(given_) == name
 
 
-def test_a_file_that_is_no_file_is_told() -> None:
+def test_a_missing_file_is_reported() -> None:
     with pytest.raises(FileError, match=r"^gone\.py: no such file"):
         edit_state.read_upload(Path("/nowhere/gone.py"), "gone.py")
 
 
-def test_going_on_and_back() -> None:
+def test_continue_and_undo() -> None:
     request = Request("edit", "a\nb\nc\n", selection=(2, 4), instruction="do")
     now = edit_state.propose(EditState("a\nb\nc\n"), request, Done("stop", "x\ny", "\n```"), (2, 2))
     assert now.proposal is not None
@@ -262,7 +259,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 def run(
     engine: Engine, text: str, lines_: str = "2", instruction: str = "make it nine"
 ) -> tuple[list[AnswerProgress | None], EditState, str]:
-    """All that an edit says: the answer each time, and the last sheet and message."""
+    """The progress at each step of an edit, and the last state and message."""
 
     async def all_of_it() -> tuple[list[AnswerProgress | None], EditState, str]:
         page = PageState(engine, Jobs(engine, 2))
@@ -277,7 +274,7 @@ def run(
     return asyncio.run(all_of_it())
 
 
-def test_an_edit_keeps_everything_else(engine: Engine) -> None:
+def test_an_edit_changes_nothing_else(engine: Engine) -> None:
     seen, now, said = run(engine, TEXT)
     assert said == ""
     assert now.proposal is not None
@@ -297,7 +294,7 @@ def test_an_edit_keeps_everything_else(engine: Engine) -> None:
         ("long " * 9000, "", "do", "context"),
     ],
 )
-def test_what_is_wrong_is_said_and_nothing_is_proposed(
+def test_an_invalid_edit_is_reported(
     engine: Engine, text: str, lines_: str, instruction: str, why: str
 ) -> None:
     _, now, said = run(engine, text, lines_, instruction)
@@ -306,7 +303,7 @@ def test_what_is_wrong_is_said_and_nothing_is_proposed(
     assert now == EditState(text)
 
 
-def test_an_answer_that_must_not_be_used_is_told(tmp_path: Path) -> None:
+def test_an_unusable_answer_is_shown_and_not_proposed(tmp_path: Path) -> None:
     folder = chain_model(tmp_path / "model", "x=9", EOS)  # never closes the block
     with Engine(Config(model=str(folder), dtype="f32", threads=1, library=False)) as engine:
         seen, now, said = run(engine, TEXT)
@@ -316,12 +313,13 @@ def test_an_answer_that_must_not_be_used_is_told(tmp_path: Path) -> None:
     assert seen[-1].text == "x=9"  # it is still shown
 
 
-def test_a_full_house_is_told(engine: Engine) -> None:
+def test_a_full_queue_is_reported(engine: Engine) -> None:
     async def turned_away() -> tuple[EditState, str]:
         page = PageState(engine, Jobs(engine, 1))
-        first = page.jobs.submit(lambda: Request("chat", messages=HELLO), "another")
         steps = edit.stream_edit(page, EditState(TEXT), "", "2", "do", False, "session")
-        seen = [step async for step in steps]
+        with occupied(engine):
+            first = page.jobs.submit(lambda: Request("chat", messages=HELLO), "another")
+            seen = [step async for step in steps]
         await first.result()
         page.jobs.close()
         return seen[-1][1:]
@@ -331,9 +329,9 @@ def test_a_full_house_is_told(engine: Engine) -> None:
     assert now.proposal is None
 
 
-def test_a_stopped_edit_leaves_the_text(tmp_path: Path) -> None:
-    folder = chain_model(tmp_path / "model", "x=9", "\n", context=32768)  # goes on and on
-    text = "x=1\n" * 2000
+def test_a_stopped_edit_leaves_the_text_unchanged(tmp_path: Path) -> None:
+    folder = chain_model(tmp_path / "model", "x=9", "\n", context=32768)  # repeats
+    text = "x=1\n" * 20
 
     async def stopped(engine: Engine) -> tuple[EditState, str]:
         page = PageState(engine, Jobs(engine, 1))
@@ -346,7 +344,7 @@ def test_a_stopped_edit_leaves_the_text(tmp_path: Path) -> None:
         return seen[-1][1:]
 
     config = Config(model=str(folder), dtype="f32", threads=1, library=False)
-    with Engine(config) as engine:
+    with Engine(config) as engine, answers_pause(engine):
         now, said = asyncio.run(stopped(engine))
     assert now == EditState(text)
     assert "Stopped" in said

@@ -1,4 +1,4 @@
-"""How much the page takes: uploads and clicks that are too large, broken off or broken."""
+"""Uploads and events of the page that are too large, interrupted or invalid."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PART = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r
 
 
 @pytest.mark.parametrize("path", POSTS)
-def test_too_much_is_refused_before_it_is_read(served: LocalServer, path: str) -> None:
-    """By what the header says; nothing is sent after it."""
+def test_a_large_content_length_is_refused(served: LocalServer, path: str) -> None:
+    """Before the body is sent."""
     size = 2_000_000_000 if path.endswith("upload") else 100_000_000
     line = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode()
     with socket.create_connection(("127.0.0.1", served.port), TIMEOUT_S) as wire:
@@ -30,10 +30,10 @@ def test_too_much_is_refused_before_it_is_read(served: LocalServer, path: str) -
 
 
 @pytest.mark.parametrize("path", POSTS)
-def test_too_much_is_refused_while_it_is_read(
+def test_a_large_chunked_body_is_refused_while_it_is_read(
     served: LocalServer, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where no header says how much it will be. Nothing of it is kept."""
+    """Nothing of it is kept."""
     monkeypatch.setattr(gradio_guard, "MAX_UPLOAD_BYTES", 9 << 20)
     is_upload = path.endswith("upload")
     kind = "application/json" if not is_upload else LOOSE["content-type"]
@@ -49,13 +49,13 @@ def test_too_much_is_refused_while_it_is_read(
             wire.sendall(chunk)
             sent += 1
         said = wire.recv(65536)
-    assert sent < 60, "what the wire holds has been sent too"
+    assert sent < 60, "more than fits into socket buffers"
     assert said.startswith((b"HTTP/1.1 413 ", b"HTTP/1.1 400 ")), "400: one field of a form"
     assert not [one for one in app.UPLOADS.iterdir() if one.is_file()]
 
 
-def test_a_file_that_is_too_large(served: LocalServer) -> None:
-    """It is told so, is not kept, and the next one is taken."""
+def test_a_large_file_is_refused(served: LocalServer) -> None:
+    """It is not kept, and the next upload works."""
     with served.http() as http:
         before = sorted(app.UPLOADS.iterdir())
         large = {"files": ("large.txt", b" " * (MAX_FILE_BYTES + 1))}
@@ -65,7 +65,7 @@ def test_a_file_that_is_too_large(served: LocalServer) -> None:
         assert upload(http, "small.txt", b"some words")
 
 
-def test_an_upload_that_is_broken_off_is_not_kept(served: LocalServer) -> None:
+def test_an_interrupted_upload_is_not_kept(served: LocalServer) -> None:
     head = f"POST {API}/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n"
     kind = f"Content-Type: {LOOSE['content-type']}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", served.port), TIMEOUT_S) as wire:
@@ -90,10 +90,10 @@ def test_an_upload_that_is_broken_off_is_not_kept(served: LocalServer) -> None:
         b"\xff\xfe",
     ],
 )
-def test_broken_clicks_are_refused(served: LocalServer, body: bytes) -> None:
+def test_invalid_events_are_refused(served: LocalServer, body: bytes) -> None:
     with served.http() as http:
         answer = http.post(
             f"{API}/queue/join", content=body, headers={"content-type": "application/json"}
         )
         assert 400 <= answer.status_code < 500, answer.text
-        assert http.get("/ui/config").status_code == 200, "it lives on"
+        assert http.get("/ui/config").status_code == 200, "it still works"

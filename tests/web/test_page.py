@@ -1,5 +1,4 @@
-"""The page's pure parts: what is shown is the text and nothing of it is markup; what is kept, what
-is exported, what a browser may say of its files."""
+"""The page's pure functions: rendering is exact and escapes all markup; history, exports, uploads."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ JSON = st.recursive(
 
 
 class Read(HTMLParser):
-    """The text of HTML as a browser would show it; fails on what is not ours."""
+    """The text of HTML as a browser shows it; fails on foreign elements and attributes."""
 
     def __init__(self, text: str, without: str = "") -> None:
         super().__init__()
@@ -70,24 +69,24 @@ def citation(answer: str, text: str, name: str = "notes.md") -> list[Citation]:
 
 
 def entry(text: str = "one two three four five six", **more: Any) -> Entry:
-    """An answer whose every word is cited."""
+    """A fully cited answer."""
     found = citation(text, f"before {text} after")
     told = quotes(found, lambda id: f"before {text} after")
     return Entry("what?", text, tuple(found), told, 1.0, (Piece(text, "model"),), **more)
 
 
-# -- what is shown ---------------------------------------------------------------------------------
+# -- rendering ------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(TEXTS, st.sampled_from(["documents", "model", "eagle", HOSTILE]))))
-def test_the_pieces_are_shown_as_they_are(found: list[tuple[str, str]]) -> None:
+def test_pieces_are_rendered_exactly(found: list[tuple[str, str]]) -> None:
     pieces = [Piece(text, source) for text, source in found]
     assert Read(shown.colored(pieces)).shown == "".join(text for text, _ in found)
     Read(shown.legend(source for _, source in found))
 
 
 @given(TEXTS, TEXTS)
-def test_the_answer_is_shown_as_it_is_with_its_numbers(before: str, after: str) -> None:
+def test_cited_answers_are_rendered_exactly(before: str, after: str) -> None:
     quote = f"one {HOSTILE} two three four five"
     answer = f"{before} {quote} {after}"
     found = citation(answer, quote, HOSTILE)
@@ -100,7 +99,7 @@ def test_the_answer_is_shown_as_it_is_with_its_numbers(before: str, after: str) 
 
 
 @given(TEXTS, TEXTS, TEXTS)
-def test_nothing_of_an_entry_is_markup(asked: str, text: str, name: str) -> None:
+def test_entries_are_escaped(asked: str, text: str, name: str) -> None:
     kept = Entry(asked, text, notes=(name,), pieces=(Piece(text, "model"),), model=name)
     Read(shown.finished_answer(kept, "ask-1"))
     Read(shown.collapsed_entries([(1, kept)], "ask"))
@@ -109,7 +108,7 @@ def test_nothing_of_an_entry_is_markup(asked: str, text: str, name: str) -> None
     Read(shown.note(text, "error"))
 
 
-def test_a_passage_is_marked_in_the_text_around_it() -> None:
+def test_a_quote_is_highlighted_in_its_context() -> None:
     text = "x" * 5000 + " the very words that were copied " + "y" * 5000
     found = citation("the very words that were copied", text)
     html = shown.sources(found, lambda id: text, "ask-1")
@@ -117,7 +116,7 @@ def test_a_passage_is_marked_in_the_text_around_it() -> None:
     assert html.count("\u2026") == 2 and len(html) < 3000
 
 
-def test_what_was_drafted_from_a_cited_passage_leads_there() -> None:
+def test_a_piece_from_a_cited_passage_links_to_it() -> None:
     found = citation("one two three four five", "one two three four five")
     inside = Piece("two", "documents", Span("d", 4, 7))
     elsewhere = [Piece("two", "documents", Span("d", 100, 103)), Piece("two", "documents")]
@@ -125,13 +124,13 @@ def test_what_was_drafted_from_a_cited_passage_leads_there() -> None:
     assert html.count('data-source="ask-1-1"') == 1 and html.count("two") == 3
 
 
-def test_coverage_is_told() -> None:
+def test_coverage() -> None:
     assert "38%" in shown.coverage(0.38)
     assert "check" in shown.coverage(0.0, cited=False)
     assert "All" in shown.coverage(1.0)
 
 
-# -- a running answer ------------------------------------------------------------------------------
+# -- streaming ------------------------------------------------------------------------------------
 
 SPANS = st.none() | st.builds(
     Span, st.sampled_from("de"), st.integers(0, 3), st.integers(0, 3), st.just(0)
@@ -140,7 +139,7 @@ PIECES = st.builds(Piece, st.text(max_size=3), st.sampled_from(["documents", "mo
 
 
 @given(st.lists(PIECES), st.integers(0, 40))
-def test_pieces_are_joined_without_loss(pieces: list[Piece], stop: int) -> None:
+def test_pieces_are_merged_without_loss(pieces: list[Piece], stop: int) -> None:
     live = AnswerProgress()
     for piece in pieces:
         live.add(Step((piece,), seconds=0.1))
@@ -152,7 +151,7 @@ def test_pieces_are_joined_without_loss(pieces: list[Piece], stop: int) -> None:
     assert live.text == "".join(piece.text for piece in live.pieces) == whole[:stop]
 
 
-def test_the_ratio_to_plain_is_one_without_drafts() -> None:
+def test_the_speedup_is_one_without_drafts() -> None:
     live = AnswerProgress(pass_seconds=[1.0, 1.5, 2.0])
     live.add(Step(prefill=(3, 7)))
     assert live.phase == "reading" and live.detail == "3 of 7 tokens"
@@ -162,10 +161,10 @@ def test_the_ratio_to_plain_is_one_without_drafts() -> None:
     assert live.tokens == 4 and live.plain_s == pytest.approx(0.2 + 3 * 0.2)
 
 
-# -- what is kept ----------------------------------------------------------------------------------
+# -- history --------------------------------------------------------------------------------------
 
 
-def test_a_history_is_of_one_user_and_browser() -> None:
+def test_a_history_belongs_to_one_user_and_browser() -> None:
     found = history.Histories()
     browser = "b" * 32
     mine = found.of("ann", browser, "s1")
@@ -177,7 +176,7 @@ def test_a_history_is_of_one_user_and_browser() -> None:
     assert found.of("ann", None, "s1") is not mine
 
 
-def test_a_history_is_bounded_and_an_entry_can_be_written_anew() -> None:
+def test_a_history_is_bounded_and_entries_can_be_replaced() -> None:
     kept = history.History()
     for number in range(history.MAX_ENTRIES + 3):
         kept.add(entry(f"answer number {number} of very many words"))
@@ -195,11 +194,11 @@ def test_a_history_is_bounded_and_an_entry_can_be_written_anew() -> None:
     assert found.of(None, "first" * 9, None) is not first
 
 
-# -- files -----------------------------------------------------------------------------------------
+# -- exports ---------------------------------------------------------------------------------------
 
 
 @given(TEXTS, TEXTS)
-def test_an_export_says_exactly_what_was_written(asked: str, text: str) -> None:
+def test_an_export_has_the_exact_text(asked: str, text: str) -> None:
     kept = entry(f"{text} one two three four five six", figures={"tokens": 3, "seconds": 1.25})
     made = json.loads(export.as_json([kept, Entry(asked, text, found=False)]))
     first, second = made["entries"]
@@ -212,7 +211,7 @@ def test_an_export_says_exactly_what_was_written(asked: str, text: str) -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_markdown_holds_markup_in_fences_only(asked: str, text: str) -> None:
+def test_markdown_exports_are_escaped(asked: str, text: str) -> None:
     rest, left = [], iter(export.as_markdown([Entry(asked, text, notes=(asked,))]).split("\n"))
     for line in left:
         if opened := re.fullmatch(r"(`{3,})text", line):
@@ -223,7 +222,7 @@ def test_markdown_holds_markup_in_fences_only(asked: str, text: str) -> None:
     assert not re.search(r"[<`\[]", "\n".join(rest))
 
 
-def test_an_export_is_written_where_nobody_guesses(tmp_path: Path) -> None:
+def test_export_paths_cannot_be_guessed(tmp_path: Path) -> None:
     one, other = (Path(export.write(tmp_path, "a.md", "x\r\n\ud800")) for _ in range(2))
     assert one != other and one.read_bytes() == b"x\r\n?" and one.parent.stat().st_mode & 0o77 == 0
     first = export.write(tmp_path, "a.md", "old", "secret")
@@ -234,16 +233,16 @@ def test_an_export_is_written_where_nobody_guesses(tmp_path: Path) -> None:
     export.remove(tmp_path, "secret")
 
 
-# -- what is dropped -------------------------------------------------------------------------------
+# -- uploads --------------------------------------------------------------------------------------
 
 
 @given(JSON)
-def test_a_browser_may_say_anything(said: Any) -> None:
+def test_upload_events_may_have_any_data(said: Any) -> None:
     for one in uploads.files_of(said):
         assert one.state in ("waiting", "failed") and one.name
 
 
-def test_only_uploaded_copies_are_read_and_deleted(tmp_path: Path) -> None:
+def test_only_files_in_the_upload_folder_are_read_and_deleted(tmp_path: Path) -> None:
     folder, secret = tmp_path / "uploads", tmp_path / "secret.md"
     folder.mkdir()
     secret.write_text("secret words")
@@ -260,7 +259,7 @@ def test_only_uploaded_copies_are_read_and_deleted(tmp_path: Path) -> None:
     assert secret.read_text() == "secret words"
 
 
-def test_a_copy_is_gone_once_it_is_read(tmp_path: Path) -> None:
+def test_an_upload_is_deleted_after_reading(tmp_path: Path) -> None:
     with Documents() as library:
         for name, data, state in (
             ("good.md", b"# Words", "added"),
@@ -277,7 +276,7 @@ def test_a_copy_is_gone_once_it_is_read(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.sampled_from(["waiting", "reading", "added", "failed"]), min_size=1))
-def test_each_file_is_told_and_in_the_end_those_that_failed(states: list[str]) -> None:
+def test_all_uploads_are_listed_and_at_the_end_the_failed_ones(states: list[str]) -> None:
     files = [UploadedFile(f"{HOSTILE}{number}", state=state) for number, state in enumerate(states)]
     html = uploads.uploads_html(UploadBatch(files))
     text = Read(html).shown
@@ -293,14 +292,14 @@ IDS = st.lists(st.sampled_from("abcdef"), unique=True)
 
 
 @given(IDS, st.sets(st.sampled_from("abcdefg")))
-def test_what_is_new_is_chosen(ids: list[str], left_out: set[str]) -> None:
+def test_new_documents_are_selected(ids: list[str], left_out: set[str]) -> None:
     assert selection(ids, left_out, single=False) == [one for one in ids if one not in left_out]
     single = selection(ids, left_out, single=True)
     assert len(single) == bool(ids) and set(single) <= set(ids)
     assert selection([*ids, "new"], left_out, single=True) == ["new"]
 
 
-def test_the_list_says_what_each_document_is() -> None:
+def test_the_list_describes_each_document() -> None:
     with Documents() as library:
         paper = library.add_data("paper.pdf", pdf(["words on a page", "and on another"]))
         notes = library.add_data("notes.md", b"words " * 6000)
@@ -317,7 +316,7 @@ def test_the_list_says_what_each_document_is() -> None:
 
 
 @given(TEXTS.filter(str.strip))
-def test_no_name_is_markup(name: str) -> None:
+def test_names_are_escaped(name: str) -> None:
     document = Document("d", name, "md", "words", (), ())
     text = Read(document_list([document], ["d"], "ask", single=False)).shown
     assert " ".join(name.split()) in text

@@ -1,4 +1,4 @@
-"""The page's walls: hosts, origins, routes, files, and that nothing goes out."""
+"""Access control of the page: hosts, origins, routes, files, and no outgoing connections."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.support.page import (
     API,
     ROUTES,
     SECRET,
-    fitting,
+    event_with_inputs,
+    file_data,
     gradio_routes,
     join,
-    named,
     page,
     paged,
     upload,
@@ -42,8 +42,8 @@ def secret(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_other_hosts_and_origins_get_nothing(served: LocalServer, method: str, path: str) -> None:
-    """The guard answers, before a stream begins."""
+def test_foreign_hosts_and_origins_are_refused(served: LocalServer, method: str, path: str) -> None:
+    """Before a stream starts."""
     with served.http() as http:
         for host in ("evil.com", "localhost.evil.com:80"):
             answer = http.request(method, path, headers={"host": host}, json={})
@@ -55,8 +55,8 @@ def test_other_hosts_and_origins_get_nothing(served: LocalServer, method: str, p
             assert not [one for one in answer.headers if one.startswith("access-control")]
 
 
-def test_the_page_is_told_to_stay_among_itself(served: LocalServer) -> None:
-    """On every answer, also for its own origin, which needs no CORS."""
+def test_the_content_security_policy(served: LocalServer) -> None:
+    """It is on every response; no response has CORS headers."""
     with served.http(headers={"origin": served.url}) as http:
         for path in ("/ui/", "/ui/theme.css", "/ui/config", "/ui/nowhere", "/ui/static/none"):
             headers = http.get(path).headers
@@ -75,8 +75,8 @@ POLICY = "content-security-policy"
 ALLOWED = {"'self'", "'none'", "data:", "blob:", "'unsafe-inline'", "'unsafe-eval'"}
 
 
-def test_of_gradio_only_what_the_page_needs_is_there(served: LocalServer) -> None:
-    """Its own list of routes says what there would be."""
+def test_only_the_routes_that_the_page_needs_are_reachable(served: LocalServer) -> None:
+    """Gradio's own schema lists the others."""
     needed = re.compile(
         "/ui/(|login|logout|config|theme.css|manifest.json|(assets|static)/x|gradio_api/(info"
         "|startup-events|heartbeat/x|queue/join|queue/data|cancel|reset|upload|upload_progress|file=x))"
@@ -94,7 +94,7 @@ def test_of_gradio_only_what_the_page_needs_is_there(served: LocalServer) -> Non
 
 
 def spellings(path: Path) -> list[str]:
-    """Ways to ask for a file."""
+    """Spellings of a file's URL."""
     full, up = str(path), "../" * 30
     encoded, twice = full.replace("/", "%2F"), full.replace("/", "%252F")
     below = full.lstrip("/")
@@ -141,8 +141,8 @@ def test_no_file_outside_the_uploads_is_served(served: LocalServer, secret: Path
     folder.unlink()
 
 
-def test_what_was_uploaded_comes_back_as_a_download_only(served: LocalServer) -> None:
-    """Never as a page of ours: a browser saves it, and would run nothing of it."""
+def test_uploads_are_served_as_downloads_only(served: LocalServer) -> None:
+    """A browser saves them, and would not run their scripts."""
     script = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
     with served.http() as http:
         for name in ("a.svg", "a.html", "a.js", "a.txt"):
@@ -153,8 +153,8 @@ def test_what_was_uploaded_comes_back_as_a_download_only(served: LocalServer) ->
             assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_click_names_uploaded_files_only(served: LocalServer, secret: Path) -> None:
-    """A mounted Gradio would copy any file to where it can be read, and fetch addresses."""
+def test_events_may_only_refer_to_uploads(served: LocalServer, secret: Path) -> None:
+    """A mounted Gradio would copy any file to where it can be read, and fetch URLs."""
     with served.http() as http:
         inside = upload(http)
         (link := Path(inside).parent / "link.txt").symlink_to(secret)
@@ -170,13 +170,15 @@ def test_a_click_names_uploaded_files_only(served: LocalServer, secret: Path) ->
             *({"path": inside}, 7, "", [inside]),
         ):
             for data in (
-                [named(path)],
-                [[named(inside), named(path)]],
-                [{"a": {"b": [named(path)]}}],
+                [file_data(path)],
+                [[file_data(inside), file_data(path)]],
+                [{"a": {"b": [file_data(path)]}}],
             ):
                 assert join(http, data).status_code == 403, path
-            assert join(http, [], event_data=named(path)).status_code == 403, path
-        assert join(http, [named(inside)], fn_index=fitting(http, 1)).status_code == 200
+            assert join(http, [], event_data=file_data(path)).status_code == 403, path
+        assert (
+            join(http, [file_data(inside)], fn_index=event_with_inputs(http, 1)).status_code == 200
+        )
         link.unlink()
 
 
@@ -184,7 +186,7 @@ NAMES = st.sampled_from(["", ".", "..", "a", "b.txt", "loop", "out", "etc", "pas
 
 
 @given(st.lists(NAMES, max_size=6), st.booleans(), st.booleans())
-def test_a_path_that_is_held_is_below_the_uploads(
+def test_readable_paths_are_in_the_upload_folder(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], root: bool, inside: bool
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "held"
@@ -204,7 +206,7 @@ def test_a_path_that_is_held_is_below_the_uploads(
         raise AssertionError("these are")
 
 
-def test_names_of_uploads_lead_nowhere(served: LocalServer) -> None:
+def test_names_of_uploads_cannot_escape_the_folder(served: LocalServer) -> None:
     names = (
         "../../up.txt",
         "/etc/up.txt",
@@ -227,7 +229,7 @@ def test_names_of_uploads_lead_nowhere(served: LocalServer) -> None:
                 assert path.resolve().is_relative_to(app.UPLOADS) and path.read_bytes() == b"words"
 
 
-# -- going out ---------------------------------------------------------------------------------
+# -- connections ------------------------------------------------------------------------------
 
 watched: list[Any] | None = None
 
@@ -237,11 +239,10 @@ def watch(event: str, given: tuple[Any, ...]) -> None:
         watched.append(given[1] if event != "socket.getaddrinfo" else given[0])
 
 
-def test_nothing_goes_out(served: LocalServer) -> None:
-    """Whatever addresses the page is given, from its start to its end, it asks nobody: not by a
-    name, and not of a server on this machine, which the test would see."""
+def test_the_page_connects_to_nobody(served: LocalServer) -> None:
+    """Whatever URLs it is given: neither to a host name nor to a server on this machine."""
     global watched
-    sys.addaudithook(watch)  # for good: it looks only while it is told to
+    sys.addaudithook(watch)  # cannot be removed: it records only while `watched` is a list
     watched = []
     try:
         with socket.create_server(("127.0.0.1", 0)) as bait, page(served.engine) as own:
@@ -251,16 +252,16 @@ def test_nothing_goes_out(served: LocalServer) -> None:
                 for target in targets:
                     for way in ("proxy=", "file=", "file/"):
                         assert http.get(f"{API}/{way}{target}").status_code == 404
-                    assert join(http, [named(target)]).status_code == 403
+                    assert join(http, [file_data(target)]).status_code == 403
                     for value in (target, {"url": target, "meta": {"_type": "gradio.FileData"}}):
-                        join(http, [value], fn_index=fitting(http, 1))
+                        join(http, [value], fn_index=event_with_inputs(http, 1))
                 for method, path in gradio_routes(own):
-                    if "heartbeat" not in path:  # it streams for ever
+                    if "heartbeat" not in path:  # an endless stream
                         http.request(method, path, json={"session_hash": "s", "url": targets[0]})
             with pytest.raises(BlockingIOError):
                 bait.accept()
     finally:
         found, watched = watched, None
-    assert found, "the client's own are seen"
+    assert found, "the client's own connections"
     for where in found:
         assert where in ("127.0.0.1", ("127.0.0.1", own.port)), where

@@ -1,11 +1,11 @@
-"""The page's Speed tab without a browser: what runs in which order, what is compared, and that
-nothing of one run is remembered in the next."""
+"""The Speed tab without a browser: the order of runs, the comparison, and that no run is
+remembered in the next."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
-from itertools import pairwise
 
 import pytest
 
@@ -29,12 +29,12 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         yield engine
 
 
-def asked(most: int = 64) -> Request:
-    return Request("chat", messages=({"role": "user", "content": "hello"},), max_tokens=most)
+def make_chat(max_tokens: int = 64) -> Request:
+    return Request("chat", messages=({"role": "user", "content": "hello"},), max_tokens=max_tokens)
 
 
 def finished(text: str, seconds: float, speculation: bool) -> BenchmarkRun:
-    """A run that ended, a pass for each two letters."""
+    """A complete run with two characters per pass."""
     run = BenchmarkRun(speculation=speculation)
     for at in range(0, len(text), 2):
         piece = Piece(text[at : at + 2], "context" if at % 4 else "model")
@@ -46,23 +46,21 @@ def finished(text: str, seconds: float, speculation: bool) -> BenchmarkRun:
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("repeats", [1, 3, 5])
-def test_pairs_take_turns_in_who_is_first(first: bool, repeats: int) -> None:
+def test_pairs_alternate_which_run_is_first(first: bool, repeats: int) -> None:
     order = comparison.run_order(first, repeats)
     assert order[0] is first
     assert order.count(True) == order.count(False) == repeats
     pairs = list(zip(order[::2], order[1::2], strict=True))
     assert all(a is not b for a, b in pairs)
-    assert all(a == b[::-1] for a, b in pairwise(pairs))
+    assert all(a == b[::-1] for a, b in itertools.pairwise(pairs))
 
 
 @pytest.mark.parametrize("repeats", [1, 3])
-def test_both_runs_give_the_same_text_and_nothing_is_remembered(
-    engine: Engine, repeats: int
-) -> None:
+def test_runs_have_the_same_text_and_leave_no_history(engine: Engine, repeats: int) -> None:
     async def run() -> tuple[Benchmark, list[int]]:
         page = PageState(engine, Jobs(engine, 1))
         seen = []
-        async for one in comparison.run_benchmark(page, asked(), True, repeats, "session"):
+        async for one in comparison.run_benchmark(page, make_chat(), True, repeats, "session"):
             seen.append(len(one.speculative) + len(one.plain))
         assert page.running == {}
         (name,) = page.jobs._client_names.values()
@@ -81,10 +79,10 @@ def test_both_runs_give_the_same_text_and_nothing_is_remembered(
     assert "equal, letter for letter" in speed.render(ended)[0]
 
 
-def test_what_is_not_raced_is_still_remembered(engine: Engine) -> None:
+def test_other_requests_are_remembered(engine: Engine) -> None:
     async def run() -> int:
         jobs = Jobs(engine, 1)
-        answer = jobs.submit(asked, "somebody")
+        answer = jobs.submit(make_chat, "somebody")
         await answer.result()
         jobs.close()
         return len(engine.parts.history.of(answer.client))
@@ -92,10 +90,10 @@ def test_what_is_not_raced_is_still_remembered(engine: Engine) -> None:
     assert asyncio.run(run()) == 1
 
 
-def test_stop_ends_both(engine: Engine) -> None:
+def test_stop_ends_the_benchmark(engine: Engine) -> None:
     async def run() -> Benchmark:
         page = PageState(engine, Jobs(engine, 1))
-        async for one in comparison.run_benchmark(page, asked(), True, 5, "session"):
+        async for one in comparison.run_benchmark(page, make_chat(), True, 5, "session"):
             if one.plain:
                 page.stop("session-speed")
         page.jobs.close()
@@ -106,7 +104,7 @@ def test_stop_ends_both(engine: Engine) -> None:
     assert (len(ended.speculative), len(ended.plain)) == (1, 1)
 
 
-def test_the_ratio_is_of_the_medians() -> None:
+def test_the_speedup_is_of_the_medians() -> None:
     one = Benchmark(3)
     for ours, theirs in ((1.0, 2.0), (4.0, 8.0), (2.0, 9.0)):
         one.speculative.append(finished("ab" * 8, ours, True))
@@ -120,13 +118,13 @@ def test_the_ratio_is_of_the_medians() -> None:
     assert "plain" in right
 
 
-def test_texts_that_differ_are_told() -> None:
+def test_different_texts_are_reported() -> None:
     one = Benchmark(1, [finished("abab", 1.0, True)], [finished("abac", 2.0, False)])
     assert not one.equal
     assert "The texts differ" in speed.render(one)[0]
 
 
-def test_a_run_can_be_seen_as_it_was() -> None:
+def test_the_state_of_a_run_at_a_time() -> None:
     run = finished("abcdefgh", 4.0, True)
     for seconds, text in ((0.0, ""), (0.9, ""), (1.1, "ab"), (3.5, "abcdef"), (9.0, "abcdefgh")):
         then = run.at(seconds)
@@ -135,7 +133,12 @@ def test_a_run_can_be_seen_as_it_was() -> None:
     assert run.at(4.1) is run
 
 
-def test_nothing_is_raced_twice_where_it_is_replayed(engine: Engine) -> None:
+def test_a_replay_runs_in_real_time_until_it_is_stopped(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(step=0.1)  # seconds; each call takes 0.1
+    monkeypatch.setattr(speed, "perf_counter", lambda: next(clock))
+
     async def run(stop: bool) -> int:
         page = PageState(engine, Jobs(engine, 1))
         sides = Benchmark(1, [finished("abcd", 0.1, True)], [finished("abcd", 0.3, False)])
@@ -148,12 +151,12 @@ def test_nothing_is_raced_twice_where_it_is_replayed(engine: Engine) -> None:
         page.jobs.close()
         return count
 
-    assert asyncio.run(run(stop=False)) > 2
+    assert asyncio.run(run(stop=False)) == 3
     assert asyncio.run(run(stop=True)) == 2
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_every_example_is_a_request(kind: str, engine: Engine) -> None:
+def test_every_example_is_a_valid_request(kind: str, engine: Engine) -> None:
     one = EXAMPLES[kind]
     request = make_request(kind, one.text, one.prompt, one.lines, 10**9)
     assert (request.kind == "edit") == (kind == "edit")
@@ -162,7 +165,7 @@ def test_every_example_is_a_request(kind: str, engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_an_empty_field_is_one_line(kind: str) -> None:
+def test_an_empty_field_is_refused(kind: str) -> None:
     one = EXAMPLES[kind]
     if one.text:
         with pytest.raises(RequestError, match="the text is empty"):

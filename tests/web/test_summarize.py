@@ -1,10 +1,11 @@
-"""The page's Summarize tab without a browser: what is shown while it goes on, that it stops, goes
-on and leaves nothing behind; and works of many requests in the engine's places."""
+"""The Summarize tab without a browser: progress, stopping and continuing; and batches in the
+queue."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -71,7 +72,7 @@ async def all_of(tab: SummarizeTab, kept: SessionSummaries, style: Any = "prose"
     return [shown async for shown in started(tab, kept, style)]
 
 
-def test_a_summary_grows_and_is_cited_in_the_end(page: PageState) -> None:
+def test_a_summary_streams_and_is_cited(page: PageState) -> None:
     async def run() -> None:
         tab, kept = built(page), SessionSummaries()
         first, *_, last = await all_of(tab, kept)
@@ -91,21 +92,21 @@ def test_a_summary_grows_and_is_cited_in_the_end(page: PageState) -> None:
         await all_of(tab, kept, "bullets")
         (listed,) = kept.by_id.values()
         assert listed.entry.text.count("\n- ") + 1 >= made.part_count
-        assert listed.entry.figures == {}, "nothing was written anew"
+        assert listed.entry.figures == {}, "nothing was generated"
         assert listed.entry.notes == (tab_of.CACHED,)
 
     asyncio.run(run())
 
 
 async def freed(page: PageState) -> None:
-    """Wait until the work's thread has given its place back: a moment after the tab's end."""
+    """Wait until the batch has released its slot of the queue."""
     async with asyncio.timeout(180):
         while page.jobs.open:
             await asyncio.sleep(0.01)
 
 
 class Held:
-    """Where the page's summaries stand: at a part that is done, until they may go on."""
+    """Pauses summaries after each finished part, until `may_go_on`."""
 
     def __init__(self) -> None:
         self.may_go_on = threading.Event()
@@ -129,7 +130,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     return held
 
 
-def test_stop_keeps_what_is_done_and_it_goes_on(page: PageState, held: Held) -> None:
+def test_a_stopped_summary_can_be_continued(page: PageState, held: Held) -> None:
     async def run() -> None:
         tab, kept = built(page), SessionSummaries()
         last: Any = None
@@ -152,7 +153,7 @@ def test_stop_keeps_what_is_done_and_it_goes_on(page: PageState, held: Held) -> 
     asyncio.run(run())
 
 
-def test_a_tab_that_is_closed_frees_its_place(page: PageState, held: Held) -> None:
+def test_closing_the_tab_frees_its_slot(page: PageState, held: Held) -> None:
     async def run() -> None:
         tab, kept = built(page), SessionSummaries()
         steps = started(tab, kept)
@@ -167,7 +168,7 @@ def test_a_tab_that_is_closed_frees_its_place(page: PageState, held: Held) -> No
     asyncio.run(run())
 
 
-def test_what_cannot_be_done_is_one_line(page: PageState) -> None:
+def test_errors_are_shown(page: PageState) -> None:
     async def run() -> None:
         tab, kept = built(page), SessionSummaries()
         *_, last = [one async for one in tab._summarize([], "short", "prose", kept, ME)]
@@ -180,7 +181,7 @@ def test_what_cannot_be_done_is_one_line(page: PageState) -> None:
     asyncio.run(run())
 
 
-def test_another_document_shows_its_own_last_summary(page: PageState) -> None:
+def test_selecting_a_document_shows_its_last_summary(page: PageState) -> None:
     async def run() -> None:
         tab, kept = built(page), SessionSummaries()
         await all_of(tab, kept)
@@ -209,7 +210,7 @@ def test_nothing_in_a_summary_is_markup(name: str, title: str, text: str) -> Non
     assert text in shown and title in shown
 
 
-def test_the_pieces_that_grow_are_the_summary(page: PageState) -> None:
+def test_the_streamed_pieces_are_the_summary(page: PageState) -> None:
     (document,) = page.library(None).list()
     told, shares = SummaryProgress("x"), [0.0]
     for event in summarize(page.engine, document, SummaryOptions("medium", section_tokens=300)):
@@ -225,22 +226,22 @@ def test_the_pieces_that_grow_are_the_summary(page: PageState) -> None:
     assert told.eta.remaining_s is not None and "part " in str(told.eta)
 
 
-def test_no_time_is_told_from_nothing() -> None:
+def test_no_estimate_without_progress() -> None:
     assert Eta().remaining_s is None and str(Eta()) == "waiting"
     assert [format_duration(one) for one in (0.2, 61, 150)] == ["1 s", "61 s", "2 min"]
 
 
-# -- in the engine's places ------------------------------------------------------------------------
+# -- batches in the queue --------------------------------------------------------------------------
 
 
-def test_a_work_holds_a_place_and_its_error_is_told(engine: Engine) -> None:
+def test_a_batch_takes_one_slot_and_raises_its_error(engine: Engine) -> None:
     async def run() -> None:
         jobs = Jobs(engine, 1)
 
         def work(stream: Any, client: str) -> Iterator[int]:
             yield 1
             while not stream.cancelled:
-                pass
+                time.sleep(0.001)
             yield 2
             raise RuntimeError("it broke")
 
@@ -260,11 +261,11 @@ def test_a_work_holds_a_place_and_its_error_is_told(engine: Engine) -> None:
     asyncio.run(run())
 
 
-def test_a_cancelled_work_does_not_wait_for_its_turn(engine: Engine) -> None:
+def test_a_cancelled_batch_does_not_wait_for_its_turn(engine: Engine) -> None:
     request = Request("chat", messages=({"role": "user", "content": "x"},), max_tokens=4)
 
     def busy(free: threading.Event) -> Job:
-        """The model's thread does nothing else until `free` is set."""
+        """Occupy the worker until `free` is set."""
 
         def hold(cancelled: Any) -> Iterator[Done]:
             free.wait()

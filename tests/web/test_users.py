@@ -1,4 +1,4 @@
-"""Who may log in at the page, what each finds there, and what is never logged."""
+"""Logins of the page, each user's files, and what is never logged."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.support.page import (
     BEN,
     ROUTES,
     SECRET,
-    fitting,
+    event_with_inputs,
+    file_data,
     gradio_routes,
     guard_of,
     join,
     login,
-    named,
     paged,
     upload,
 )
@@ -31,8 +31,8 @@ from ui.web import gradio_guard
 locked = paged(ANN, BEN)
 
 
-def test_without_a_login_nothing_of_the_page_is_told(locked: LocalServer) -> None:
-    """Whatever Gradio itself would answer without one."""
+def test_a_login_is_required(locked: LocalServer) -> None:
+    """Even on routes that Gradio itself leaves open."""
     with locked.http() as http:
         first = http.get("/ui/")
         assert first.status_code == 200 and '"auth_required": true' in first.text.replace(
@@ -53,7 +53,7 @@ def test_without_a_login_nothing_of_the_page_is_told(locked: LocalServer) -> Non
         assert join(http, []).status_code == 401
 
 
-def test_only_a_name_with_its_password_opens(locked: LocalServer) -> None:
+def test_only_a_name_with_its_password_is_accepted(locked: LocalServer) -> None:
     with locked.http() as http:
         for name, password in (
             *(("", ""), ("ann", ""), ("ann", BEN[1]), ("ben", ANN[1]), ("nobody", ANN[1])),
@@ -72,18 +72,18 @@ def test_only_a_name_with_its_password_opens(locked: LocalServer) -> None:
         assert http.get("/ui/config").status_code == 401
 
 
-def test_what_one_uploads_no_other_reads(locked: LocalServer) -> None:
+def test_uploads_are_private(locked: LocalServer) -> None:
     with login(locked, ANN) as ann, login(locked, BEN) as ben:
         path = upload(ann, "diary.txt", SECRET)
         assert ann.get(f"{API}/file={path}").content == SECRET
         assert ben.get(f"{API}/file={path}").status_code == 404
-        assert join(ben, [named(path)]).status_code == 403
-        assert join(ann, [named(path)], fn_index=fitting(ann, 1)).status_code == 200
-        assert upload(ben, "diary.txt", SECRET) == path, "who has the same file has it"
+        assert join(ben, [file_data(path)]).status_code == 403
+        assert join(ann, [file_data(path)], fn_index=event_with_inputs(ann, 1)).status_code == 200
+        assert upload(ben, "diary.txt", SECRET) == path, "Gradio names files by content"
         assert ben.get(f"{API}/file={path}").content == SECRET
 
 
-def test_each_user_has_documents_of_their_own(locked: LocalServer) -> None:
+def test_documents_are_private(locked: LocalServer) -> None:
     shelf = locked.app.state.page.library
     shelf("ann").add_data("diary.txt", SECRET)
     assert [one.name for one in shelf("ann").list()] == ["diary.txt"]
@@ -92,7 +92,7 @@ def test_each_user_has_documents_of_their_own(locked: LocalServer) -> None:
 
 
 def test_passwords_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hmac's comparison, of digests of one length, each of them, whoever is asked for."""
+    """By hmac.compare_digest, on digests of equal length, against every user."""
     seen: list[tuple[Any, Any]] = []
     compare = hmac.compare_digest
 
@@ -110,7 +110,7 @@ def test_passwords_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
-def test_only_these_are_right(name: str, password: str) -> None:
+def test_only_known_users_are_accepted(name: str, password: str) -> None:
     assert gradio_guard.password_check([(name, password)])(name, password)
     assert not gradio_guard.password_check([])(name, password)
     assert gradio_guard.password_check([ANN])(name, password) == ((name, password) == ANN)
@@ -126,7 +126,7 @@ def test_passwords_and_texts_are_never_logged(
     with login(locked, ANN) as http:
         http.post("/ui/login", data={"username": "ann", "password": "tried-in-vain"})
         for words in (["the user's own words"], ["the user's own words"] * 50):
-            for click in (0, 99999, fitting(http, 1)):
+            for click in (0, 99999, event_with_inputs(http, 1)):
                 join(http, words, fn_index=click)
         token = next(one.value for one in http.cookies.jar if one.value)
     ours = [one for one in caplog.records if not one.name.startswith(("httpx", "httpcore"))]
