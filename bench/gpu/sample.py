@@ -28,19 +28,19 @@ from engine.weights import WeightsError, locate
 EDITS = Path(__file__).parents[1] / "replay" / "sample_edits.jsonl"
 OUT = Path(__file__).parents[1] / "common" / "samples" / "gpu_edits.json"
 INSTRUCTION = "Make the planned change."
-MOST = 3_900  # tokens of prompt and answer: Llama-2 has 4,096 positions
-LEAST = {"file": 400, "hunk": 24}  # tokens of an answer
+MAX_TOKENS = 3_900  # of prompt and answer: Llama-2 has 4,096 positions
+MIN_ANSWER_TOKENS = {"file": 400, "hunk": 24}
 Answer = dict[str, Any]
 
 
 def answers(edit: Edit, kind: Mode, tokenizer: Tokenizer) -> list[Answer]:
-    """The edit's answers that fit, in the tokenizer's own ids."""
+    """The answers of an edit that fit, as the tokenizer's ids."""
     found = []
     for number, (above, old, _, new) in enumerate(cut(edit, kind)):
         where = None if kind == "file" else (len(above), len(above) + len(old))
         request = Request("edit", edit.before, edit.path, selection=where, instruction=INSTRUCTION)
         prompt, output = prompt_of(request, tokenizer), tokenizer.encode(new)
-        if len(output) >= LEAST[kind] and len(prompt.ids) + len(output) <= MOST:
+        if len(output) >= MIN_ANSWER_TOKENS[kind] and len(prompt.ids) + len(output) <= MAX_TOKENS:
             found.append(
                 {
                     "id": edit.id if kind == "file" else f"{edit.id}#{number}",
@@ -55,13 +55,13 @@ def answers(edit: Edit, kind: Mode, tokenizer: Tokenizer) -> list[Answer]:
 
 
 def spread(found: list[Answer], count: int) -> list[Answer]:
-    """`count` of them, at even distances; all where there are fewer."""
+    """`count` answers, evenly spread; all if there are fewer."""
     return [found[n * len(found) // count] for n in range(count)] if len(found) > count else found
 
 
 def dense(found: list[Answer], tokenizer: Tokenizer, name: str) -> dict[str, Any]:
-    """The file's record: answers with ids numbered anew, and what each number stands for. Bytes are
-    written as characters of Latin-1; null for control tokens."""
+    """The record: answers with dense ids, the tokenizer's ids, and the bytes of each token as
+    Latin-1 (null for control tokens)."""
     seen: Counter[int] = Counter()
     for one in found:
         for ids in (one["prompt"], one["output"], *one["predictions"]):
@@ -84,14 +84,16 @@ def dense(found: list[Answer], tokenizer: Tokenizer, name: str) -> dict[str, Any
 
 
 def record(edits: list[Edit], tokenizer: Tokenizer, name: str, counts: dict[Mode, int]) -> Any:
-    """What the file holds. EditError where nothing fits."""
+    """The content of the file. Raises EditError if no edit fits."""
     found = [
         one
         for kind, count in counts.items()
         for one in spread([a for edit in edits for a in answers(edit, kind, tokenizer)], count)
     ]
     if not found:
-        raise EditError(f"no edit has at most {MOST} tokens of prompt and answer: name other edits")
+        raise EditError(
+            f"no edit has at most {MAX_TOKENS} tokens of prompt and answer: name other edits"
+        )
     return dense(found, tokenizer, name)
 
 

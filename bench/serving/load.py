@@ -103,18 +103,20 @@ async def load(
 async def client(
     url: str, number: int, asked: list[ExpectedAnswer], end: float, tally: Tally, seed: int
 ) -> None:
-    """One client, until `end`."""
+    """One client, with at least one request, until `end`."""
     chance = random.Random(f"{seed} {number}")
     use = stream if number % 2 == 0 else post
     leaves = number % 4 >= 2
     given: dict[str, Any] = {"timeout": TIMEOUT_S, "trust_env": False, "verify": False}  # no https
     async with httpx.AsyncClient(base_url=url, **given) as http:
-        while time.monotonic() < end:
+        while True:
             one = chance.choice(asked)
             try:
                 await use(http, one, number, chance if leaves else None, tally)
             except httpx.HTTPError as error:
                 tally.wrong.append(f"{type(error).__name__}: {error}")
+            if time.monotonic() >= end:
+                return
 
 
 async def post(
@@ -198,8 +200,8 @@ async def events(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
 async def refused(answer: httpx.Response, tally: Tally) -> None:
     """Check a response with status 429, and wait for a part of its Retry-After."""
     error = answer.json().get("error", {})
-    told = answer.headers.get("retry-after", "")
+    delay = answer.headers.get("retry-after", "")
     clear = answer.status_code == 429 and error.get("code") == "rate_limit_exceeded"
-    tally.check(clear and told.isdecimal(), f"an unclear refusal: {answer.text[:200]}")
+    tally.check(clear and delay.isdecimal(), f"an unclear refusal: {answer.text[:200]}")
     tally.refused += 1
-    await asyncio.sleep(0.2 * float(told or 1))
+    await asyncio.sleep(0.2 * float(delay or 1))

@@ -1,4 +1,4 @@
-"""Benches run in the tests' own process: `main(argv)`, its exit code and what it printed."""
+"""Run benchmarks in the test process: `main(argv)`, its exit code and its output."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""bench/decode/decode.py: its arithmetic, its checks of answers, and the shape of what it prints.
-
-Times are never asserted. The run is of a tiny random model, whose answers are nonsense.
-"""
+"""`python -m bench decode`: statistics, checks of answers, and the record of a run."""
 
 from __future__ import annotations
 
@@ -41,9 +38,9 @@ EDITS = [task for task in tasks.shipped() if task.kind == "edit"]
 # -- statistics --------------------------------------------------------------------------------
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(PROMPTS, st.booleans())
-def test_the_interval_holds_the_value_and_lies_within_the_pairs(
+def test_the_interval_contains_the_value_and_is_within_the_pairs(
     prompts: list[list[float]], sampled: bool
 ) -> None:
     ratio = bootstrap(prompts, sampled)
@@ -54,7 +51,7 @@ def test_the_interval_holds_the_value_and_lies_within_the_pairs(
         assert ratio.low == ratio.value == ratio.high  # nothing was left to chance
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(PROMPTS, st.sampled_from([0.25, 2.0, 8.0]))
 def test_twice_as_fast_is_twice_the_ratio(prompts: list[list[float]], factor: float) -> None:
     scaled = bootstrap([[one * factor for one in prompt] for prompt in prompts])
@@ -135,7 +132,7 @@ def test_a_summary_is_not_judged() -> None:
     assert tasks.shipped()[-1].passes("anything") is None
 
 
-def test_tasks_by_path_are_always_the_same_ones(tmp_path: Path) -> None:
+def test_the_sample_of_tasks_from_a_file_is_fixed(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     records = [
         {"id": f"t/{n}", "instruction": "Do.", "context": "a\n" * (n % 2), "before": f"x = {n}\n"}

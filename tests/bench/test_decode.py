@@ -1,7 +1,4 @@
-"""bench/decode/decode.py's newer parts: prompt lookup's rule, Spec-Bench's questions, costs, second edits.
-
-Times are never asserted. A whole run is of a tiny random model.
-"""
+"""`python -m bench decode`: prompt lookup, Spec-Bench's questions, costs, second edits."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ def looked_up(text: list[int], room: int) -> list[int]:
     return []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(FEW, st.lists(FEW, max_size=5), st.integers(0, 20))
 def test_prompt_lookup_is_its_rule(prompt: list[int], steps: list[list[int]], room: int) -> None:
     drafter, context = lookup_drafter(), DraftContext(prompt, room=room)
@@ -114,7 +111,7 @@ def test_questions_are_a_few_of_each_kind_and_always_the_same(tmp_path: Path) ->
     assert len(questions.tasks(path, ["qa"], 99, 8)) == 20
 
 
-def test_questions_that_are_none_are_named(tmp_path: Path) -> None:
+def test_malformed_questions_are_named(tmp_path: Path) -> None:
     path = write(tmp_path / "questions.jsonl", {"qa": 3})
     with pytest.raises(ValueError, match="no question of rag: leave out rag"):
         questions.tasks(path, ["qa", "rag"], 2, 8)
@@ -123,7 +120,7 @@ def test_questions_that_are_none_are_named(tmp_path: Path) -> None:
         questions.tasks(path, ["qa"], 2, 8)
 
 
-def test_whole_files_are_asked_whole() -> None:
+def test_whole_files_are_edited_without_a_selection() -> None:
     whole, parts = tasks.whole_files(), [t for t in tasks.shipped() if t.kind == "edit"]
     assert {task.kind for task in whole} == {"file"} and len({task.name for task in whole}) == 4
     for task in whole:
@@ -165,7 +162,7 @@ def test_second_edits_are_of_one_file() -> None:
 
 
 @pytest.mark.full
-def test_a_run_of_questions_with_all_that_is_beside_the_speed(
+def test_a_run_of_questions_with_acceptance_and_second_edits(
     tmp_path: Path, run_bench: RunBench
 ) -> None:
     model = tiny_model(tmp_path / "tiny", context=8192)

@@ -1,7 +1,4 @@
-"""bench/gpu/gpu.py on a CPU: forced edits, floors, what is left out.
-
-Times are never asserted.
-"""
+"""`python -m bench gpu` on a CPU: forced edits, floors, cases that are left out."""
 
 from __future__ import annotations
 
@@ -74,7 +71,7 @@ def test_weights_are_those_of_transformers(name: str) -> None:
     assert models.read_bytes(settings, 2) == 2 * (whole - spared)
 
 
-def test_sizes_are_those_people_know() -> None:
+def test_sizes_are_the_published_ones() -> None:
     billions = {name: models.weight_bytes(one, 1) / 1e9
                 for name, one in models.SHAPES.items()}  # fmt: skip
     assert billions["qwen2.5-coder-7b"] == pytest.approx(7.62, abs=0.01)
@@ -98,7 +95,7 @@ def test_the_sample_is_of_files_and_of_selections(recorded: gpu_edits.RecordedEd
     assert all(any(text in whole for whole in after) for text in texts)
 
 
-def test_ids_are_the_tokenizers_own_where_there_is_room() -> None:
+def test_ids_are_the_tokenizers_own_if_the_vocabulary_is_large_enough() -> None:
     record = gpu_edits.read(gpu_edits.SAMPLE)
     large, small = (gpu_edits.load(record, vocab) for vocab in (152064, 4096))
     for one, other in zip(large.answers, small.answers, strict=True):
@@ -126,7 +123,7 @@ def test_rows_that_agree_are_those_that_are_accepted(
     assert last == (-1 if end else expected[len(path)])
 
 
-def test_every_way_writes_the_recorded_text(
+def test_every_method_writes_the_recorded_text(
     target: Any, theirs: Any, recorded: gpu_edits.RecordedEdits
 ) -> None:
     """`_play` and `ForcedTransformers` raise where it is another one."""
@@ -144,7 +141,7 @@ def test_every_way_writes_the_recorded_text(
     assert several.passes < several.tokens, "prompt lookup finds something in a hunk"
 
 
-def test_another_text_is_an_error(target: Any, recorded: gpu_edits.RecordedEdits) -> None:
+def test_a_different_text_is_an_error(target: Any, recorded: gpu_edits.RecordedEdits) -> None:
     answer = recorded.answers[-1].from_middle(20)
     ending = replace(recorded, eos=frozenset({answer.output[9]}))
     with pytest.raises(RuntimeError, match="differs from the recorded"):
@@ -205,7 +202,7 @@ def test_differences_count_bits_and_flips() -> None:
     assert found == {"positions": 3, "same_bits": 1, "flips": 2, "flips_beyond_ties": 1}
 
 
-def test_rows_say_the_same_in_every_bucket_on_a_cpu(target: Any) -> None:
+def test_rows_are_equal_in_every_bucket_on_a_cpu(target: Any) -> None:
     alone = exact.logits_of(target, 1)
     for bucket in (8, 64):
         found = exact.differences(alone, exact.logits_of(target, bucket))
@@ -231,7 +228,7 @@ def test_ratios_are_of_edits_that_both_had() -> None:
     assert run.speed_and_ratio(runs, "hf") is None
 
 
-def test_a_card_without_memory_is_told_with_numbers() -> None:
+def test_a_memory_shortage_is_reported_with_numbers() -> None:
     assert models.free_bytes(CPU) is None
     assert models.memory_shortage("it takes", 10**15, None) is None
     assert models.memory_shortage("it takes", 10**9, 2 * 10**9) is None

@@ -1,7 +1,4 @@
-"""bench/gpu/gpu.py, run: a short run and what it refuses; whole runs, on a CPU and on a card.
-
-Times are never asserted.
-"""
+"""Runs of `python -m bench gpu`: a short one, errors, and whole runs on a CPU and a GPU."""
 
 from __future__ import annotations
 
@@ -81,7 +78,7 @@ def test_a_run_without_time_says_what_is_missing(
     assert any("no time was left" in one for one in record["left_out"])
 
 
-def test_no_card_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_gpu_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a card here")
     code, record, said = run_here(capsys, "--shapes", "tiny")
@@ -90,7 +87,7 @@ def test_no_card_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.gpu
-def test_a_whole_run_on_a_card(tmp_path: Path, run_bench: RunBench) -> None:
+def test_a_whole_run_on_a_gpu(tmp_path: Path, run_bench: RunBench) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     out = tmp_path / "gpu.json"

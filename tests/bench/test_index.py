@@ -1,7 +1,4 @@
-"""bench/index/index.py: what it compares finds what it should, its arithmetic, and what it prints.
-
-Times are never asserted. An index whose library is missing is left out, as in the bench itself.
-"""
+"""`python -m bench index`: the compared indexes against a naive search, figures, and output."""
 
 from __future__ import annotations
 
@@ -48,9 +45,9 @@ def built(name: str, documents: list[Ids]) -> ComparedIndex:
 
 
 @pytest.mark.parametrize("name", PEERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(documents=DOCUMENTS, tails=st.lists(IDS, min_size=1, max_size=5), data=st.data())
-def test_every_index_finds_what_the_obvious_search_finds(
+def test_every_index_agrees_with_the_naive_search(
     name: str, documents: list[Ids], tails: list[Ids], data: st.DataObject
 ) -> None:
     peer = built(name, documents)
@@ -67,9 +64,9 @@ def test_every_index_finds_what_the_obvious_search_finds(
         assert peer.match(tail) == min(found, most)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(DOCUMENTS, st.integers(1, 4), st.integers(0, 30), st.lists(IDS, min_size=1, max_size=5))
-def test_however_many_segments_are_asked_the_answer_is_the_same(
+def test_the_match_does_not_depend_on_the_number_of_segments(
     documents: list[Ids], frozen: int, young: int, tails: list[Ids]
 ) -> None:
     one, many = DraftlineIndex(), DraftlineIndex()
@@ -110,7 +107,7 @@ def test_an_index_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path) ->
 
 
 @given(st.lists(IDS.filter(len), min_size=1, max_size=5), st.integers(1, 300))
-def test_a_cut_corpus_has_so_many_tokens_and_then_the_same_patterns(
+def test_a_corpus_has_the_requested_size_and_repeats_its_patterns(
     documents: list[Ids], tokens: int
 ) -> None:
     text = np.concatenate(documents)
@@ -133,7 +130,7 @@ def test_nothing_is_lost_between_batches(texts: list[str], tokens: int) -> None:
 
 
 @given(st.lists(IDS.filter(lambda ids: len(ids) > 1), min_size=1, max_size=11))
-def test_prepared_ids_come_back_for_their_text_and_cover_it(documents: list[Ids]) -> None:
+def test_prepared_ids_are_returned_for_their_text_and_cover_it(documents: list[Ids]) -> None:
     encoder = PreparedTokenizer(documents)
     texts = [encoder.text(number) for number in range(len(documents))]
     assert len(set(texts)) == len(texts)
@@ -143,7 +140,7 @@ def test_prepared_ids_come_back_for_their_text_and_cover_it(documents: list[Ids]
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=50))
-def test_the_stand_in_says_where_each_token_starts(text: str) -> None:
+def test_the_stand_in_knows_where_each_token_starts(text: str) -> None:
     ids, starts = HashTokenizer().encode_with_offsets(text)
     words = [text[a:b] for a, b in pairwise([*starts.tolist(), len(text)])]
     assert "".join(words) == text
@@ -154,7 +151,7 @@ def test_the_stand_in_says_where_each_token_starts(text: str) -> None:
 # -- arithmetic and drawing --------------------------------------------------------------------
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(TIMES, st.sampled_from([0.5, 1.0, 4.0]))
 def test_times_that_are_longer_by_a_factor_are_that_ratio(times: list[float], by: float) -> None:
     found = ratio({"draftline": times, "python": [one * by for one in times[:2]]}, "python")
@@ -228,7 +225,7 @@ def test_bad_options_are_named(run_bench: RunBench, arguments: list[str], names:
     assert names in ran.err.splitlines()[-1]
 
 
-def test_too_little_source_is_said(tmp_path: Path, run_bench: RunBench) -> None:
+def test_too_little_source_is_an_error(tmp_path: Path, run_bench: RunBench) -> None:
     (tmp_path / "one.py").write_text("x = 1\n", "utf-8")
     ran = run_bench(index.main, "--quick", "--source", tmp_path)
     assert ran.code == 1 and ran.out == ""

@@ -1,4 +1,4 @@
-"""bench/qa/qa.py: what counts as found, which questions are made, and its last line."""
+"""`python -m bench qa`: what counts as a hit, generated questions, and the last line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def records(folder: Path) -> Path:
 
 
 @given(st.text(" ab", min_size=30, max_size=30), PLACES, st.lists(PLACES, max_size=4))
-def test_a_passage_is_held_where_no_character_is_missing(
+def test_a_hit_contains_every_character_of_the_passage(
     text: str, place: tuple[int, int], places: list[tuple[int, int]]
 ) -> None:
     chunks = [Chunk("d", 0, text[a:b], a, b, None, "") for a, b in places]
@@ -51,7 +51,7 @@ def test_a_passage_is_held_where_no_character_is_missing(
     assert not holds(chunks, "other", text, *place) or not text[slice(*place)].strip()
 
 
-def test_generated_questions_are_sentences_and_always_the_same(tmp_path: Path) -> None:
+def test_generated_questions_are_a_fixed_sample_of_sentences(tmp_path: Path) -> None:
     documents, asked = load(records(tmp_path))
     assert len(documents) == 2 and len(asked) == 3
     made = generated(documents, 20)
@@ -66,7 +66,7 @@ def test_generated_questions_are_sentences_and_always_the_same(tmp_path: Path) -
     ("line", "message"),
     [("{}", "a record has id"), ("no", "a record has id"), ("[]", "a record has id")],
 )
-def test_a_file_of_another_form_is_one_line(tmp_path: Path, line: str, message: str) -> None:
+def test_a_malformed_file_is_one_line(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(line)
     with pytest.raises(ValueError, match=rf"a\.jsonl, line 1: .*{message}"):
@@ -87,9 +87,9 @@ def test_it_ends_with_one_json_line(tmp_path: Path, run_bench: RunBench) -> None
     assert [*last][: len(KEYS)] == KEYS and last["ratio_to_plain"] is None
     assert last["bench"] == "qa" and last["questions"] == 3
     assert last["generated"]["questions"] == 9
-    told = last["refusals"]
-    assert told["unanswerable"] == 40 >= told["not_refused"]
-    assert told["answerable"] > 20 and told["refused_wrongly"] <= told["answerable"]
+    refusals = last["refusals"]
+    assert refusals["unanswerable"] == 40 >= refusals["not_refused"]
+    assert refusals["answerable"] > 20 and refusals["refused_wrongly"] <= refusals["answerable"]
     for shares in (last, last["generated"]):
         assert 0 < shares["hit@1"] <= shares["hit@3"] <= shares["hit@10"] <= 1
 
@@ -120,7 +120,7 @@ def test_with_a_model_it_answers_and_leaves_a_file(tmp_path: Path, run_bench: Ru
         (["--model", "./none", "--generated", "1"], "none"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(
+def test_errors_are_one_line(
     tmp_path: Path, run_bench: RunBench, options: list[str], message: str
 ) -> None:
     ran = run_bench(qa.main, records(tmp_path), *options)

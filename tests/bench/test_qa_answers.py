@@ -1,7 +1,4 @@
-"""bench/qa/answers.py: what counts as an answer, as a citation, and the shape of its figures.
-
-Times are never asserted.
-"""
+"""`python -m bench qa --model`: what counts as an answer and as a citation, and the figures."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from tests.support.questions import GUIDE, WORD, make_model
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_an_answer_holds_a_passage_whatever_its_gaps_and_marks() -> None:
+def test_blanks_and_markup_do_not_matter_in_an_answer() -> None:
     assert contains("It is `500 kB` by default.", "500\n  kB")
     assert contains("Be sure", "*be* sure")
     assert not contains("It is 500 MB", "500 kB")

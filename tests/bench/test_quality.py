@@ -1,5 +1,4 @@
-"""bench/quality/quality.py: what it asks, what it counts, and a run that is stopped. The records here are
-of our own writing; the model is a tiny random one."""
+"""`python -m bench quality`: selections, figures, and a run that is stopped and resumed."""
 
 from __future__ import annotations
 
@@ -63,13 +62,13 @@ def test_common_lines_are_equal_in_order_and_the_most(a: list[str], b: list[str]
 
 
 @given(TEXTS, TEXTS, TEXTS)
-def test_what_stays_is_at_most_what_must(before: str, after: str, ours: str) -> None:
+def test_kept_bytes_are_at_most_the_bytes_to_keep(before: str, after: str, ours: str) -> None:
     must, stayed = untouched(before, after, ours)
     assert 0 <= stayed <= must <= len(before.encode()) + 1
     assert untouched(before, after, after) == untouched(before, after, before) == (must, must)
 
 
-def test_a_line_that_was_not_to_change_and_did_is_missed() -> None:
+def test_a_wrongly_changed_line_is_missed() -> None:
     before, after = "a = 1\nb = 2\nc = 3", "a = 1\nb = 9\nc = 3"
     assert untouched(before, after, "a = 1\nb = 9\nc = 4") == (12, 6)
     assert untouched(before, after, "a = 1\nb = 2\nb = 9\nc = 3\nd = 4") == (12, 12)
@@ -80,7 +79,7 @@ def test_a_line_that_was_not_to_change_and_did_is_missed() -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_all_that_differs_lies_in_the_selection(before: str, after: str) -> None:
+def test_the_selection_contains_every_difference(before: str, after: str) -> None:
     start, stop = selection(before, after)
     assert 0 <= start <= stop <= len(before)
     assert start == 0 or before[start - 1] == "\n"
@@ -124,7 +123,7 @@ def test_the_function_around_a_change_is_selected(
     assert (MODULE[:start].count("\n") + 1, MODULE[:stop].count("\n")) == lines
 
 
-def test_text_that_is_no_python_or_does_not_change_is_selected_whole() -> None:
+def test_text_that_is_not_python_or_unchanged_is_selected_whole() -> None:
     assert selection("print 'a'\nx = 1", "print 'a'\nx = 2") == (0, 15)
     assert selection(MODULE, MODULE) == (0, len(MODULE))
 
@@ -161,7 +160,7 @@ def write(folder: Path, count: int, marker: str = "") -> Path:
     return folder
 
 
-def test_even_records_are_for_tuning_and_no_others(tmp_path: Path) -> None:
+def test_only_even_records_are_for_tuning(tmp_path: Path) -> None:
     folder = write(tmp_path, 9)
     number = {
         one.name: int(one.name.split("/")[1]) for one in chosen(folder, 99, True)["editeval-even"]
@@ -195,7 +194,7 @@ def test_modes_differ_by_what_is_selected(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 200).flatmap(lambda of: st.tuples(st.integers(0, of), st.just(of))))
-def test_the_interval_holds_the_share_and_narrows_with_more(of: tuple[int, int]) -> None:
+def test_the_interval_contains_the_share_and_narrows_with_more_edits(of: tuple[int, int]) -> None:
     low, high = wilson(*of)
     assert 0 <= low <= of[0] / of[1] + 1e-9 and of[0] / of[1] - 1e-9 <= high <= 1
     more = wilson(of[0] * 4, of[1] * 4)
@@ -217,7 +216,7 @@ def test_shares_are_of_all_edits_and_bytes_of_accepted_ones() -> None:
     assert figures([row("refused")])["untouched_kept"] is None
 
 
-def test_a_difference_is_counted_also_of_a_refused_edit() -> None:
+def test_a_difference_of_a_refused_edit_is_counted() -> None:
     own = row("left out", mode="own", asked="own", why="NameError")
     found = summary([own, row("refused", equal=False), row("passed", mode="selection")])
     assert found["different"] == 1 and found["left_out"] == ["n: NameError"]
@@ -233,7 +232,7 @@ def bench(read: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int
 
 
 @pytest.mark.full
-def test_a_stopped_run_goes_on_and_ends_as_another_and_a_difference_is_its_exit_code(
+def test_a_resumed_run_ends_like_another_and_a_difference_sets_the_exit_code(
     tmp_path: Path,
     home: Path,
     monkeypatch: pytest.MonkeyPatch,

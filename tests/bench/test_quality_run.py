@@ -1,5 +1,4 @@
-"""bench/quality/run.py: foreign code is judged by its end alone, is held while it runs, and leaves
-nothing that goes on."""
+"""Untrusted programs are judged by their exit, limited while they run, and killed afterwards."""
 
 from __future__ import annotations
 
@@ -41,19 +40,24 @@ def test_a_program_is_judged(
     program: str, why: str, within: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_OF_TESTS", "1")
-    seconds = 0.3 if why == "time" else 30.0
+    seconds = 0.3 if why == "time" else 120.0
     assert run.run(program, seconds, within) == (not why, why)
 
 
 @pytest.mark.parametrize("within", WITHIN, ids=["plain", "apart"][: len(WITHIN)])
-def test_nothing_that_it_started_goes_on(within: tuple[str, ...]) -> None:
+def test_processes_that_it_started_are_killed(within: tuple[str, ...]) -> None:
     length = f"{random.randint(10**5, 10**6)}.25"
     program = f"import subprocess\nsubprocess.Popen(['sleep', '{length}'])\n"
-    assert run.run(program, 30, within).passed
-    deadline = time.monotonic() + 30
+    assert run.run(program, 120, within).passed
+    assert ends(length)
+
+
+def ends(length: str) -> bool:
+    """Whether `sleep LENGTH` is killed; it would run for a day or longer."""
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline and asleep(length):
-        time.sleep(0.05)
-    assert not asleep(length)
+        time.sleep(0.02)
+    return not asleep(length)
 
 
 def asleep(length: str) -> bool:
@@ -61,10 +65,10 @@ def asleep(length: str) -> bool:
 
 
 @pytest.mark.skipif(not run.namespaces(), reason="no namespaces for this user here")
-def test_apart_there_is_no_network_and_no_way_out_of_the_group() -> None:
+def test_in_a_namespace_there_is_no_network_and_no_escape_from_the_group() -> None:
     length = f"{random.randint(10**5, 10**6)}.25"
     escape = f"import subprocess\nsubprocess.Popen(['setsid', 'sleep', '{length}'])\n"
-    assert run.run(escape, 30).passed and not asleep(length)
+    assert run.run(escape, 120).passed and ends(length)
 
     code = "import socket; assert [name for _, name in socket.if_nameindex()] == ['lo']"
-    assert run.run(code, 30) == (True, "")
+    assert run.run(code, 120) == (True, "")

@@ -1,7 +1,4 @@
-"""bench/replay/replay.py: its rules against the obvious search, its bound, its data, what it prints.
-
-Times are never asserted. arctic's tree is tested where it is installed.
-"""
+"""`python -m bench replay`: the rules against a naive search, the bound, the data, and output."""
 
 from __future__ import annotations
 
@@ -70,7 +67,7 @@ def figures(tallies: dict[Key, Tally]) -> dict[Key, tuple[int, int, int, int]]:
 # -- the rules ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(texts=st.lists(st.tuples(LINES, LINES), min_size=1, max_size=3), mode=st.booleans())
 def test_every_rule_writes_the_answer_and_the_same_twice(
     texts: list[tuple[str, str]], mode: bool
@@ -86,7 +83,7 @@ def test_every_rule_writes_the_answer_and_the_same_twice(
         assert tally.accepted <= tally.nodes <= 4 * tally.steps
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(before=LETTERS, after=LETTERS, budget=st.integers(1, 9))
 def test_no_rule_that_copies_once_beats_the_bound(before: str, after: str, budget: int) -> None:
     tallies = counted(replays([edit(before, after)], "file", Bytes()), [], [budget])
@@ -100,17 +97,14 @@ def test_no_rule_that_copies_once_beats_the_bound(before: str, after: str, budge
 
 
 @given(before=LETTERS, after=LETTERS)
-def test_nothing_is_as_fast_as_nothing(before: str, after: str) -> None:
+def test_without_drafts_the_speedup_is_one(before: str, after: str) -> None:
     tally = counted(replays([edit(before, after)], "file", Bytes()), ["nothing"], [8])
     one = tally["nothing", "all", 8, 0.0]
     assert one.speedup(0.0) == one.speedup(0.1) == one.tokens_per_step == one.precision == 1
 
 
-@settings(deadline=None)
 @given(before=LETTERS, after=LETTERS, last=st.booleans(), factor=st.sampled_from([0, 1, 4]))
-def test_sam_drafts_what_the_obvious_search_finds(
-    before: str, after: str, last: bool, factor: int
-) -> None:
+def test_sam_agrees_with_the_naive_search(before: str, after: str, last: bool, factor: int) -> None:
     recorded = replays([edit(before, after)], "file", Bytes())
     with Workspace(None, Bytes()) as workspace:
         setup = ReplaySetup(recorded[0], OtherFiles(workspace, recorded), PROMPT, 8, 0.0)
@@ -130,7 +124,7 @@ def context_of(replay: Replay, output: list[int], room: int) -> DraftContext:
 
 
 def longest(text: list[int], last: bool, factor: int, room: int) -> list[int]:
-    """What follows the longest end of the text that stands before, by trying all."""
+    """What follows the longest suffix of the text that occurs before, by trying all."""
     for length in range(min(64, len(text)), 0, -1):
         run_ = text[-length:]
         ends = [at for at in range(length, len(text)) if text[at - length : at] == run_]
@@ -142,9 +136,8 @@ def longest(text: list[int], last: bool, factor: int, room: int) -> list[int]:
     return []
 
 
-@settings(deadline=None)
 @given(before=LETTERS, after=LETTERS, whole=st.booleans())
-def test_lookup_drafts_what_the_obvious_search_finds(before: str, after: str, whole: bool) -> None:
+def test_prompt_lookup_agrees_with_the_naive_search(before: str, after: str, whole: bool) -> None:
     recorded = replays([edit(before, after)], "file", Bytes())
     with Workspace(None, Bytes()) as workspace:
         setup = ReplaySetup(recorded[0], OtherFiles(workspace, recorded), PROMPT, 4, 0.0)
@@ -165,7 +158,7 @@ def test_lookup_drafts_what_the_obvious_search_finds(before: str, after: str, wh
         assert drafter.propose(context_of(recorded[0], output, 4), None).tokens == expected
 
 
-def test_other_files_are_there_and_the_replays_own_is_not() -> None:
+def test_the_workspace_has_the_other_files_but_not_the_replays_own() -> None:
     edits = [edit("one = 1\n", "1\n", "1.py"), edit("two = 2\n", "2\n", "2.py")]
     recorded = replays(edits, "file", Bytes())
     with Workspace(None, Bytes()) as workspace:
@@ -176,7 +169,7 @@ def test_other_files_are_there_and_the_replays_own_is_not() -> None:
             assert files.ids() == [list(f"{other} = {'12'[other == 'two']}\n".encode())]
 
 
-def test_a_change_that_stands_in_another_file_is_copied_from_there() -> None:
+def test_a_change_that_is_in_another_file_is_copied() -> None:
     new = "import something\nfrom elsewhere import it\n" * 2
     edits = [edit("x\n", "y\n" + new, "1.py"), edit(new, new, "2.py")]
     tallies = counted(replays(edits, "file", Bytes())[:1], ["sam-last-fixed"], [64])
@@ -196,7 +189,7 @@ def test_arctic_drafts_what_it_has_seen() -> None:
 
 
 @given(before=LINES, after=LINES)
-def test_hunks_put_into_the_old_text_make_the_new_one(before: str, after: str) -> None:
+def test_hunks_applied_to_the_old_text_give_the_new_one(before: str, after: str) -> None:
     text, shift = before, 0
     for above, old, rest, new in hunks(before, after):
         assert above + old + rest == before
@@ -206,7 +199,7 @@ def test_hunks_put_into_the_old_text_make_the_new_one(before: str, after: str) -
 
 
 @given(before=LINES, after=LINES)
-def test_a_hunk_starts_where_its_old_lines_do(before: str, after: str) -> None:
+def test_a_hunk_starts_at_its_old_lines(before: str, after: str) -> None:
     for replay in replays([edit(before, after)], "hunk", Bytes()):
         assert bytes(replay.prediction).decode() == before
         above = bytes(replay.prediction[: replay.start]).decode()
@@ -251,7 +244,7 @@ def test_a_file_without_edits_is_refused(tmp_path: Path, content: bytes) -> None
         read(file)
 
 
-def test_the_sample_is_what_it_should_be() -> None:
+def test_the_shipped_sample_is_complete() -> None:
     edits = read(SAMPLE)
     assert len(edits) >= 20 and SAMPLE.stat().st_size < 400_000
     assert {one.package for one in edits} == {"draftline"}
@@ -306,7 +299,7 @@ def test_one_line_of_json_for_each_figure(tiny: Any, run_bench: RunBench) -> Non
         (["--folds"], "one package cannot be split"),
     ],
 )
-def test_what_it_cannot_do_is_said_in_one_line(
+def test_errors_are_one_line(
     tiny: Any, run_bench: RunBench, arguments: list[str], what: str
 ) -> None:
     done = run_bench(main, "--model", tiny("llama"), *arguments)
@@ -315,7 +308,7 @@ def test_what_it_cannot_do_is_said_in_one_line(
     assert "Traceback" not in done.err
 
 
-def test_a_play_ends_where_the_answer_does() -> None:
+def test_a_replay_ends_with_the_answer() -> None:
     replay = replays([edit("abc\nabc\n", "abc\nabc\n")], "file", Bytes())[0]
     rule = next(rule for rule in rules() if rule.name == "bound")
     with Workspace(None, Bytes()) as workspace:

@@ -1,4 +1,4 @@
-"""bench/replay/collect.py: what two releases become, what is left out, what a second run adds."""
+"""`python -m bench replay-collect`: which files become records, and appending to a file."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def call(both: tuple[Path, Path], out: Path, *more: str) -> int:
 
 
 @given(old=TEXTS, new=TEXTS)
-def test_the_share_that_changed_is_that_of_the_lines_added_and_deleted(
-    old: list[str], new: list[str]
-) -> None:
+def test_the_changed_share_counts_added_and_deleted_lines(old: list[str], new: list[str]) -> None:
     same = 0  # the longest common subsequence, by the table of the textbooks
     row = [0] * (len(new) + 1)
     for line in old:
@@ -69,15 +67,13 @@ def test_the_share_that_changed_is_that_of_the_lines_added_and_deleted(
     assert (share == 0) == (old == new)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     count=st.integers(0, 12),
     most=st.integers(0, 14),
     suffixes=st.lists(SUFFIX, min_size=12, max_size=12),
 )
-def test_of_each_language_so_many_are_kept_in_their_order(
-    count: int, most: int, suffixes: list[str]
-) -> None:
+def test_a_limit_per_language_keeps_the_order(count: int, most: int, suffixes: list[str]) -> None:
     records: list[Any] = []
     for number in range(count):
         try:
@@ -160,7 +156,7 @@ def test_long_lines_are_prose_in_markdown_alone() -> None:
         check_text(text, "javascript")
 
 
-def test_files_of_one_release_only_and_what_links_lead_to_outside_are_no_records(
+def test_files_of_one_release_and_targets_of_outside_links_are_left_out(
     tmp_path: Path,
 ) -> None:
     both = releases(tmp_path, {"a.js": (OLD, NEW)})
@@ -186,7 +182,7 @@ def test_a_second_run_adds_what_is_new_and_keeps_what_is_there(tmp_path: Path) -
     assert [edit.path for edit in read(out)] == ["a.js", "b.ts"]
 
 
-def test_only_languages_that_are_asked_for(tmp_path: Path) -> None:
+def test_only_requested_languages(tmp_path: Path) -> None:
     out = tmp_path / "edits.jsonl"
     both = releases(tmp_path, {f"{n}.{end}": (OLD, NEW) for n in range(5) for end in ("js", "md")})
     call(both, out, "--language", "markdown", "--most", "2")
@@ -205,7 +201,7 @@ def test_only_languages_that_are_asked_for(tmp_path: Path) -> None:
         ({1: "empty"}, "no file is in both"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
+def test_errors_are_one_line(
     change: dict[int, str], message: str, tmp_path: Path, run_bench: RunBench
 ) -> None:
     releases(tmp_path, {"a.js": (OLD, NEW)})

@@ -1,4 +1,4 @@
-"""bench/replay/replay.py, our drafter in it: folds, parts left out, session, what rows are means of."""
+"""`python -m bench replay` with draftline: folds, parts left out, sessions, averages."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_all_is_the_mean_of_both_halves_and_pooled_is_all_together(
     assert speedup("c") == pytest.approx(rate("c"), abs=1e-3)
 
 
-def test_languages_stand_before_the_colon() -> None:
+def test_the_language_is_before_the_colon() -> None:
     assert groups(["c:x", "go:x", "go:y"], [], True) == {
         "all": [{"c:x", "go:x", "go:y"}], "c": [{"c:x"}], "go": [{"go:x", "go:y"}]
     }  # fmt: skip
@@ -163,9 +163,9 @@ def test_what_is_left_out_is_left_out() -> None:
     assert not any("substitution" in one.sources for one in drafts("substitutions"))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), part=st.sampled_from(["", *PARTS]))
-def test_an_answer_is_as_fast_whatever_was_replayed_before(seed: int, part: str) -> None:
+def test_steps_do_not_depend_on_earlier_replays(seed: int, part: str) -> None:
     chance = np.random.default_rng(seed)
     texts = ["".join(chance.choice(["a = 1\n", "b(a)\n", "c\n"], 9)) for _ in range(4)]
     first, second = replays(
@@ -243,7 +243,7 @@ def test_folds_parts_and_a_file_of_rows(tmp_path: Path, run_bench: RunBench) -> 
     assert {row["drafter"] for row in kept["rows"]} > {"best draftline", "best automaton rule"}
 
 
-def test_it_says_whether_weights_know_the_packages(tmp_path: Path) -> None:
+def test_weights_fitted_on_the_replayed_packages_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "w.safetensors"
     weights: Any = {kind: Weights() for kind in ("file", "hunk")}
     save_weights(weights, file, {"packages": "one, two", "edits": "e.jsonl"})
@@ -268,7 +268,7 @@ def test_a_file_without_small_diffs_is_refused_in_one_line(
     assert "nothing is left to replay" in done.err.splitlines()[-1]
 
 
-def test_weights_that_are_none_are_refused_in_one_line(tmp_path: Path, run_bench: RunBench) -> None:
+def test_a_malformed_weights_file_is_one_line(tmp_path: Path, run_bench: RunBench) -> None:
     place = make_place(tmp_path)
     done = run_bench(replay.main, *options(place), "--weights", str(place / "edits.jsonl"))
     assert done.code != 0 and "Traceback" not in done.err

@@ -1,4 +1,4 @@
-"""bench/research/sdsat.py: its figures by hand, its files, several processes, and that texts are equal."""
+"""`python -m bench sdsat`: figures, files, several processes, and equal texts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_intervals_are_196_standard_errors() -> None:
     }
 
 
-def test_a_changed_text_is_told() -> None:
+def test_a_changed_text_is_reported() -> None:
     other = SdsatAnswer(
         **{name: getattr(FOUND[5][0], name) for name in SdsatAnswer.__slots__} | {"text": "texts"}
     )
@@ -132,7 +132,7 @@ def test_bad_options_are_named(given: list[str], capsys: pytest.CaptureFixture[s
         assert says in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_middles_are_asked_with_what_follows(tmp_path: Path) -> None:
+def test_middles_are_requested_with_their_suffix(tmp_path: Path) -> None:
     path = tmp_path / "middles.jsonl"
     path.write_text('{"name": "a", "prompt": "x = ", "suffix": "\\ny"}\n', "utf-8")
     (one,) = questions.infilling(path)

@@ -1,5 +1,4 @@
-"""bench/serving/serving.py: its arithmetic, and that its clients notice what is wrong. Times are never
-asserted."""
+"""`python -m bench serving`: figures, and that its clients notice wrong answers."""
 
 from __future__ import annotations
 
@@ -45,13 +44,13 @@ def test_the_course_is_a_median_of_each_tenth(memory: list[int]) -> None:
         assert part[(len(part) - 1) // 2] <= one <= part[len(part) // 2]
 
 
-def test_every_request_of_the_plan_is_another() -> None:
+def test_all_requests_of_the_plan_differ() -> None:
     asked = plan(5)
     assert len({json.dumps(one.body) for one in asked}) == len(asked) == 8
     assert {one.body["max_tokens"] for one in asked} == {5}
 
 
-def test_its_clients_notice_another_text(tiny: Any, home: Any) -> None:
+def test_clients_notice_a_different_text(tiny: Any, home: Any) -> None:
     """The bench itself must be able to fail: one expected text is changed."""
     with serve_model(tiny("llama")) as served:
         asked = alone(served.url, plan(6))

@@ -1,7 +1,4 @@
-"""bench/specbench/specbench.py as a whole: resuming after kill -9, equality, the last line, errors.
-
-Times are never asserted. Questions are made up, the model is tiny and random.
-"""
+"""Whole runs of `python -m bench specbench`: resuming after kill -9, equality, errors."""
 
 from __future__ import annotations
 
@@ -68,8 +65,8 @@ def test_methods_are_named_with_their_options() -> None:
         parse_methods("sam:speed=2")
 
 
-def test_an_answer_of_transformers_ends_with_its_end_token(tmp_path: Path) -> None:
-    """Tokens behind it are not counted, wherever in a pass it stands."""
+def test_an_answer_of_transformers_ends_at_its_end_token(tmp_path: Path) -> None:
+    """Tokens after it are not counted, wherever in a pass it is."""
     tokenizer = Tokenizer(tiny_model(tmp_path / "tiny"))
     (end,), words = tokenizer.eos, tokenizer.encode("left right")
     assert truncate_answer([*words, end, *words], (), tokenizer) == (words, "left right")
@@ -97,8 +94,8 @@ def lines_of(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()][1:]
 
 
-def told(line: dict[str, Any]) -> tuple[Any, ...]:
-    """What of an answer does not depend on the time."""
+def untimed(line: dict[str, Any]) -> tuple[Any, ...]:
+    """The fields of an answer that do not depend on time."""
     choice = line["choices"][0]
     key = line["run"], line["method"], line["question_id"]
     return (*key, choice["turns"], choice["ids"], choice["new_tokens"], choice["recounted"])
@@ -148,7 +145,7 @@ def test_a_run_ends_with_one_json_line(
 
 
 @pytest.mark.full
-def test_a_killed_run_goes_on_where_it_was(
+def test_a_killed_run_resumes(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """kill -9 midway, and a line cut in the middle: the same answers, none of them twice."""
@@ -171,7 +168,7 @@ def test_a_killed_run_goes_on_where_it_was(
     assert specbench.main([*given, "--resume"]) == 0
     assert specbench.main([*options, "--out", str(whole)]) == 0
     assert lines_of(out)[: len(half)] == half, "what was done is not done again"
-    assert sorted(map(told, lines_of(out))) == sorted(map(told, lines_of(whole)))
+    assert sorted(map(untimed, lines_of(out))) == sorted(map(untimed, lines_of(whole)))
     capsys.readouterr()
     assert specbench.main([*given, "--resume", "--max-tokens", "9"]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
@@ -217,9 +214,7 @@ def lead(target: TorchTarget, text: list[int]) -> float:
     return float(best[0] - best[1])
 
 
-def test_a_question_teaches_the_next_one_only_where_that_is_asked_for(
-    options: list[str], tmp_path: Path
-) -> None:
+def test_questions_teach_later_ones_only_with_hot(options: list[str], tmp_path: Path) -> None:
     records = [{"question_id": n, "category": "qa", "turns": ["self.x?"]} for n in (1, 2)]
     options[1] = str(write(tmp_path / "twice.jsonl", records))
     options[5], options[-1] = "60", "recycling,sam+recycling"
@@ -254,7 +249,7 @@ def test_drafters_that_are_models_are_measured_without_naming_folders(
     assert str(tmp_path) not in json.dumps(record)
 
 
-def test_what_cannot_be_answered_is_named_and_the_rest_goes_on(
+def test_unanswerable_questions_are_named_and_the_rest_continues(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = some(tmp_path / "long.jsonl")
@@ -294,7 +289,7 @@ def test_bad_options_are_named(
     assert "no prompts" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_method_that_lacks_something_is_refused_before_anything_runs(
+def test_an_incomplete_method_is_refused_before_anything_runs(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options[-1] = "auto,draft-model"

@@ -1,7 +1,4 @@
-"""What bench/specbench/specbench.py makes of answers, by hand: figures, equality, samples, charts.
-
-No model is loaded; questions are made up.
-"""
+"""The figures of `python -m bench specbench` from made-up answers, samples and question files."""
 
 from __future__ import annotations
 
@@ -87,7 +84,7 @@ def test_golden_figures_of_three_runs() -> None:
     assert found["speedup_std"] == pytest.approx(1.5275, abs=1e-4)
 
 
-def test_what_was_not_answered_is_left_out_on_both_sides_and_named() -> None:
+def test_unanswered_questions_are_left_out_on_both_sides_and_named() -> None:
     failed = answer(2, [], [], [], method="sam", error="the prompt is too long")
     lines = [*PLAIN, FAST[0], failed]
     found = figures(lines, "sam", 1, 2)
@@ -97,7 +94,7 @@ def test_what_was_not_answered_is_left_out_on_both_sides_and_named() -> None:
     assert named["question_id"] == 2 and named["error"] == "the prompt is too long"
 
 
-def test_a_changed_text_is_found_and_a_near_tie_is_told_from_a_defect() -> None:
+def test_a_changed_text_is_found_and_near_ties_are_distinguished() -> None:
     other = answer(2, [30], [1.5], [1] * 20 + [5, 5], method="sam", turns=["texts"])
     lines = [*PLAIN, FAST[0], other]
     (place,) = metrics.different(metrics.group_lines(lines))
@@ -115,7 +112,7 @@ def test_the_second_line_of_a_question_counts() -> None:
     assert rows[0, "plain"]["qa", 1] is again and len(rows[0, "plain"]) == 2
 
 
-def test_auto_is_held_against_the_best_other_and_the_best_are_chosen() -> None:
+def test_auto_is_compared_with_the_best_other_method() -> None:
     autos = [answer(n, [30], [s], [2] * 15, method="auto") for n, s in ((1, 1.0), (2, 2.0))]
     slow = [answer(n, [30], [9.0], [2] * 15, method="rest") for n in (1, 2)]
     lines = [*PLAIN, *FAST, *autos, *slow]
@@ -129,7 +126,7 @@ def test_auto_is_held_against_the_best_other_and_the_best_are_chosen() -> None:
 
 
 @given(st.lists(st.integers(1, 9), max_size=20), st.integers(0, 60))
-def test_steps_give_what_counts(steps: list[int], tokens: int) -> None:
+def test_gains_are_truncated_at_the_end_of_the_answer(steps: list[int], tokens: int) -> None:
     """No step gives tokens behind the end, and those before it give all that they did."""
     found = truncated_gains(steps, tokens)
     assert sum(found) == min(tokens, sum(steps)) and all(found)
@@ -154,7 +151,7 @@ def write(path: Path, records: list[dict[str, Any]]) -> Path:
     return path
 
 
-def test_a_sample_takes_groups_by_turns_and_the_same_questions() -> None:
+def test_a_sample_is_fixed_and_interleaves_groups() -> None:
     every = [
         questions.Question(f"{category}{n}", category, ("?",))
         for category in (*questions.MT_BENCH, "qa", "hagrid")
@@ -167,7 +164,7 @@ def test_a_sample_takes_groups_by_turns_and_the_same_questions() -> None:
     assert len(questions.sample(every, 99)) == len(every)
 
 
-def test_a_conversation_goes_on_with_the_answers_given() -> None:
+def test_a_conversation_continues_with_the_answers_given() -> None:
     one = questions.Question(81, "writing", ("first", "second"))
     assert one.group == "mt_bench"
     assert one.request_after((), 7).messages == ({"role": "user", "content": "first"},)
@@ -177,7 +174,7 @@ def test_a_conversation_goes_on_with_the_answers_given() -> None:
     assert later.max_tokens == 7
 
 
-def test_other_sets_are_asked_in_their_own_way(tmp_path: Path) -> None:
+def test_each_data_set_has_its_own_kind_of_request(tmp_path: Path) -> None:
     path = write(tmp_path / "he.jsonl", [{"task_id": "HumanEval/0", "prompt": "def f():\n"}])
     (one,) = questions.human_eval(path)
     request = one.request_after((), 9)
@@ -202,14 +199,14 @@ def test_other_sets_are_asked_in_their_own_way(tmp_path: Path) -> None:
         ("\n", "no question"),
     ],
 )
-def test_files_of_another_form_are_refused(tmp_path: Path, line: str, says: str) -> None:
+def test_malformed_files_are_refused(tmp_path: Path, line: str, says: str) -> None:
     path = tmp_path / "questions.jsonl"
     path.write_text(line, "utf-8")
     with pytest.raises(ValueError, match=rf"questions\.jsonl.*{says}"):
         questions.spec_bench(path)
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     for name, why in (("gone", "No such file"), ("binary", "'utf-8' codec"), (".", "Is a dir")):
         with pytest.raises(ValueError, match=f"unreadable: {why}.*: name a file of questions$"):

@@ -1,4 +1,4 @@
-"""SpecDec++'s evaluation: its arithmetic, its front, its files, and that texts are equal."""
+"""`python -m bench specdec`: figures, the Pareto front, files, and equal texts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_golden_rates() -> None:
     assert found.tokens_per_s == 90 and found.speedup == found.low == found.high == 2
 
 
-def test_the_front_is_what_nothing_beats() -> None:
+def test_the_front_has_the_undominated_points() -> None:
     points = {"a": (0.1, 0.9), "b": (0.5, 0.5), "c": (0.6, 0.5), "d": (0.9, 0.1), "e": (0.95, 0.2)}
     assert bench.pareto(points) == ["a", "b", "d"]
     assert bench.pareto({"a": (1, 1), "b": (1, 1)}) == ["a", "b"]
@@ -69,7 +69,7 @@ def test_it_runs_and_writes_the_published_files(
                                 "num_mismatched_tokens"}  # fmt: skip
 
 
-def test_a_draft_model_without_room_is_not_timed(tmp_path: Path, home: Path) -> None:
+def test_a_draft_model_whose_context_is_too_short_is_not_timed(tmp_path: Path, home: Path) -> None:
     """Its prompt alone fills its context; all else goes on."""
     tiny_model(tmp_path / "model")
     draft = load(tiny_model(tmp_path / "short", seed=1), threads=1, max_context=16)
@@ -80,7 +80,7 @@ def test_a_draft_model_without_room_is_not_timed(tmp_path: Path, home: Path) -> 
         assert [(one.draft_time, one.generated_length_draft) for one in results] == [(-1, -1)]
 
 
-def test_what_cannot_be_compared_is_one_line(
+def test_errors_are_one_line(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny_model(tmp_path / "model")
