@@ -119,6 +119,9 @@ def _completions(server: Server, session: Session) -> None:
     async def completion(params: types.CompletionParams) -> types.CompletionList:
         document = server.documents.get(params.text_document.uri)
         offset = server.documents.offset(document, params.position)
+        if session.shared_engine.is_pending:  # a popup waits for all of its providers
+            session.reason = "the model is being loaded"
+            return types.CompletionList(is_incomplete=True, items=[])
         made = await complete(session, document, offset, False, layout)
         here = server.documents.position(document, offset)
         items = [_item(server, document, offset, here, one) for one in made]

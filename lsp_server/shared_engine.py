@@ -75,6 +75,11 @@ class SharedEngine:
         """The engine of the configured model, if it is loaded."""
         return self.engine if self.state == "ready" else None
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether the model is yet to be loaded or to fail."""
+        return self.state in ("idle", "loading")
+
     async def ready(self) -> Engine:
         """The engine, once it is loaded. Raises NotReady if that failed, and after `close`."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()

@@ -113,7 +113,8 @@ async def test_initialize_is_answered_before_the_model_is_loaded(
 async def test_requests_wait_for_the_settings_and_the_model(
     tmp_path: Path, chain: str, may_load: threading.Event
 ) -> None:
-    """Also those that come before `initialized`, when the settings are not known."""
+    """Also those that come before `initialized`, when the settings are not known. Only popups do
+    not: editors show none before all providers have responded."""
     with serving(tmp_path) as port:
         async with connected(port) as one:
             asked: dict[str, asyncio.Future[Any]] = {}
@@ -136,6 +137,8 @@ async def test_requests_wait_for_the_settings_and_the_model(
             loading = {"kind": "report", "message": "loading the model", "percentage": 0}
             await one.until(lambda: loading in one.progress.get("edit", []))
             await one.until(lambda: loading in one.progress.get("ask", []))
+            popup = await one.ask("textDocument/completion", inline_params(one, URI, 0))
+            assert (popup["items"], popup["isIncomplete"]) == ([], True)
             assert not any(future.done() for future in asked.values())
             may_load.set()
             found = {name: one.json(await future) for name, future in asked.items()}
