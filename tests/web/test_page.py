@@ -1,4 +1,4 @@
-"""The page's pure functions: rendering is exact and escapes all markup; history, exports, uploads."""
+"""The page's pure functions: exact and escaped rendering, history, exports and uploads."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner) | st.dictionaries(st.sampled_from(["files", "name", "path"]), inner)
     ),
+    max_leaves=12,
 )
 
 

@@ -1,5 +1,5 @@
-// The place to drop files, or to pick them: each is uploaded by itself, so that one which fails
-// does not take the others with it. Gradio gives `element`, `trigger` and `upload`.
+// The drop zone and file picker. Files are uploaded one by one, so that a failed one does not affect
+// the others. Gradio provides `element`, `trigger` and `upload`.
 const input = element.querySelector("input");
 const zone = element.querySelector(".drop");
 const told = element.querySelector(".told");

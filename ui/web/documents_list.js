@@ -1,11 +1,11 @@
-// The list of documents: what is ticked, chosen and clicked becomes an event. Gradio gives
-// `element`, `trigger` and `watch`.
+// The document list: turns changes and clicks into events. Gradio provides `element`, `trigger` and
+// `watch`.
 element.addEventListener("change", ({ target }) => {
   const id = target.closest("[data-id]")?.dataset.id;
   if (target.name === "all") trigger("pick_all", { on: target.checked });
   else if (target.matches("select")) trigger("read", { id, whole: target.value === "whole" });
   else if (id) trigger("pick", { id, on: target.checked });
-  show(); // as it was until the server has it: what is shown is what is asked
+  show(); // undo the change until the server confirms it
 });
 element.addEventListener("click", ({ target }) => {
   const button = target.closest("button");
@@ -14,7 +14,7 @@ element.addEventListener("click", ({ target }) => {
   else trigger("drop", { id: button.closest("[data-id]").dataset.id });
 });
 
-// A new list is put into the old one's elements, and what the user did to those outlives attributes.
+// Gradio reuses the elements, whose properties keep what the user did: reset them from attributes.
 function show() {
   for (const box of element.querySelectorAll("input")) {
     box.checked = box.hasAttribute("checked");

@@ -1,5 +1,5 @@
 () => {
-  // A citation opens its passage, and a switch changes what the colours show, wherever they are.
+  // Event delegation: a citation opens its passage, and a switch changes what the colors show.
   const open = (id) => {
     const source = document.getElementById(id);
     if (!source) return;
@@ -25,7 +25,7 @@
         one.setAttribute("aria-pressed", String(one === button));
     }
   });
-  // A file that misses the place to drop it must not replace the page.
+  // A file that is dropped beside the drop zone must not replace the page.
   for (const name of ["dragover", "drop"])
     window.addEventListener(name, (event) => event.preventDefault());
 }

@@ -1,4 +1,4 @@
-// A part that was opened stays open while others come. Gradio gives `element` and `watch`.
+// An opened part stays open while the list is updated. Gradio provides `element` and `watch`.
 const opened = new Set();
 element.addEventListener("toggle", ({ target }) => {
   if (target.open) opened.add(target.id);
