@@ -185,7 +185,7 @@ def groups(todo: list[Task], runs: Runs, runners: Runners) -> list[dict[str, Any
                     line |= {"low": round(ratio.low, 3), "high": round(ratio.high, 3)}
                     if other == plain_of(one, runners) and other in runners.engines:
                         passes = [run for n in both for run in runs[n, one]]
-                        cost = relative_cost(runners.engines[other].cost, passes)
+                        cost = relative_cost(runners.engines[other].parts.cost, passes)
                         line["cost"] = None if cost is None else round(cost, 4)
                     found.append(line)
     return found
