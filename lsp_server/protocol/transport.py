@@ -11,10 +11,10 @@ import contextlib
 import ipaddress
 import logging
 import os
-import queue
 import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from lsp_server.protocol.framing import MAX_BODY_BYTES, Frames, NotLsp, Unreadable, framed
@@ -224,16 +224,13 @@ async def _converse(server: Server, incoming: Incoming, send: Send, *also: Await
 
 
 async def _stdio(server: Server, client: int | None) -> int:
-    """Two threads do the blocking reads and writes; nothing waits for them at the end."""
+    """Threads do the blocking reads and writes; nothing waits for them at the end. Reading runs
+    ahead, so that a client that leaves is noticed while the event loop is busy."""
     loop = asyncio.get_running_loop()
     source, wire = _protected()
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
     room = threading.Semaphore(MAX_UNHANDLED_CHUNKS)
-    writes: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
-
-    def on_loop(function: Callable[..., Any], *args: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(function, *args)
+    writer = ThreadPoolExecutor(1, thread_name_prefix="stdio-write")
 
     def read() -> None:
         data = b"-"
@@ -245,18 +242,12 @@ async def _stdio(server: Server, client: int | None) -> int:
             if not data:
                 exit_soon(server.protocol.code)
             room.acquire()
-            on_loop(chunks.put_nowait, data)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(chunks.put_nowait, data)
 
-    def write() -> None:
-        while True:
-            data, written = writes.get()
-            try:
-                while data:
-                    data = data[os.write(wire, data) :]
-            except OSError as error:
-                on_loop(_settle, written, error)
-                return
-            on_loop(_settle, written, None)
+    def write(data: bytes) -> None:
+        while data:
+            data = data[os.write(wire, data) :]
 
     async def incoming() -> Incoming:
         frames = Frames()
@@ -266,18 +257,10 @@ async def _stdio(server: Server, client: int | None) -> int:
                 yield each
 
     async def send(body: bytes) -> None:
-        written = loop.create_future()
-        writes.put((framed(body), written))
-        await written
+        await loop.run_in_executor(writer, write, framed(body))
 
-    for work in (read, write):
-        threading.Thread(target=work, name=f"stdio-{work.__name__}", daemon=True).start()
+    threading.Thread(target=read, name="stdio-read", daemon=True).start()
     return await _converse(server, incoming(), send, client_gone(server, client))
-
-
-def _settle(future: asyncio.Future[None], error: OSError | None) -> None:
-    if not future.done():
-        future.set_result(None) if error is None else future.set_exception(error)
 
 
 def _protected() -> tuple[int, int]:
