@@ -1,10 +1,11 @@
-"""Shared parts of the tests: tiny random models on disk, a model that is only a hash, workspaces
-that are closed."""
+"""Fixtures and fakes of all tests: tiny random models on disk, a fake target, workspaces that are
+closed after the test."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from engine.records import Draft, Scores
 from index import Workspace
 from tests.support.encoders import Bytes
 
-# Examples are the same in every run of `make test`; `make test-full` looks for new ones.
+# `make test` runs the same examples every time; `make test-full` generates new ones.
 settings.register_profile(
     "same",
     settings(),
@@ -68,7 +69,7 @@ def byte_bpe(folder: Path, size: int = 300) -> int:
 def tiny_model(
     folder: Path, kind: str = "llama", seed: int = 0, context: int = 512, layers: int = 2
 ) -> Path:
-    """A random model of one architecture, as a user's folder would be."""
+    """Save a model with random weights in `folder`, as transformers does; returns `folder`."""
     import torch
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
@@ -94,7 +95,7 @@ def tiny_model(
     torch.manual_seed(seed)
     config = CONFIG_MAPPING[kind](**common, **shape)
     model = AutoModelForCausalLM.from_config(config).float()
-    with torch.no_grad():  # random heads are flat: sharpen, so that choices are not all near ties
+    with torch.no_grad():  # larger weights, or all choices would be near ties
         for name, weight in model.named_parameters():
             if weight.dim() > 1 or name.endswith("bias"):
                 weight.copy_(torch.randn_like(weight) * 0.3)
@@ -104,7 +105,7 @@ def tiny_model(
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """tiny(kind) -> folder of a tiny random model, made once a session."""
+    """tiny(kind) -> the folder of a tiny random model, created once per session."""
     root = tmp_path_factory.mktemp("models")
     made: dict[str, Path] = {}
 
@@ -118,8 +119,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="session", autouse=True)
 def given_costs() -> Iterator[None]:
-    """Engines know what a pass costs: nothing that they do depends on how busy this machine is,
-    and nothing is measured in the background. tests/model/test_cost_measurement.py measures."""
+    """Engines get a fixed cost model instead of measuring one in the background, so that no test
+    depends on the load of this machine. tests/model/test_cost_measurement.py measures."""
     from engine.model.cost_model import GRID, CostModel
 
     def given(file: Path, key: str) -> CostModel:
@@ -134,7 +135,7 @@ def given_costs() -> Iterator[None]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A cache folder of the test's own."""
+    """A cache folder (DRAFTLINE_HOME) for this test alone."""
     before = os.environ.get("DRAFTLINE_HOME")
     os.environ["DRAFTLINE_HOME"] = str(tmp_path / "home")
     yield tmp_path / "home"
@@ -144,9 +145,16 @@ def home(tmp_path: Path) -> Iterator[Path]:
         os.environ["DRAFTLINE_HOME"] = before
 
 
+@lru_cache(1 << 14)
+def _hashed_row(vocab: int, seed: int) -> Any:
+    import torch
+
+    return torch.randn(vocab, generator=torch.Generator().manual_seed(seed)) * 3
+
+
 class HashTarget:
-    """A `Target` that is only a hash of the text before each row: no weights, no cache, and any
-    mistake in what is kept shows at once. Logits favour low ids now and then, so text repeats."""
+    """A `Target` (engine/model/target.py) whose logits are a hash of the preceding tokens: no
+    weights and no cache, so that a wrong `keep` or `resume` changes the next logits at once."""
 
     def __init__(self, vocab: int = 11, context: int = 400, seed: int = 0, eos: int = -1) -> None:
         self.vocab, self.context, self.seed, self.eos = vocab, context, seed, eos
@@ -159,16 +167,22 @@ class HashTarget:
         self.turn += 1
         return 0
 
-    def prefill(self, prompt: list[int], room: int, seen: Any = None) -> Iterator[int]:
-        while len(self.tokens) < len(prompt) - 1:
+    def prefill(self, prompt: list[int], room: int, on_chunk: Any = None) -> Iterator[int]:
+        turn = self.turn
+        while True:
+            if self.turn != turn:  # another request ran between two chunks
+                self.begin(prompt, room)
+                turn = self.turn
+            if len(self.tokens) >= len(prompt) - 1:
+                return
             before, self.tokens = self.tokens, prompt[: min(len(self.tokens) + 3, len(prompt) - 1)]
-            if seen is not None:
-                places = range(len(before) + 1, len(self.tokens) + 1)
-                seen(self.tokens[len(before) :], [self.tokens[:n] for n in places])
+            if on_chunk is not None:
+                lengths = range(len(before) + 1, len(self.tokens) + 1)
+                on_chunk(self.tokens[len(before) :], [self.tokens[:n] for n in lengths])
             yield len(self.tokens)
 
     def logits(self, states: list[list[int]]) -> Any:
-        """Its hidden states are texts."""
+        """The hidden state of a token is the sequence up to it."""
         import torch
 
         return torch.stack([self.row(text) for text in states])
@@ -181,11 +195,8 @@ class HashTarget:
         return self.capacity - len(self.tokens) - 1
 
     def row(self, text: list[int]) -> Any:
-        """Logits after `text`: by the last three tokens, so that text comes round again."""
-        import torch
-
-        generator = torch.Generator().manual_seed(hash((self.seed, *text[-3:])) & 0x7FFFFFFF)
-        return torch.randn(self.vocab, generator=generator) * 3
+        """Logits after `text`. They depend on its last three tokens only, so that text repeats."""
+        return _hashed_row(self.vocab, hash((self.seed, *text[-3:])) & 0x7FFFFFFF)
 
     def forward(self, last: int, draft: Draft, hidden: bool = False) -> Scores:
         import torch
@@ -207,7 +218,7 @@ class HashTarget:
 
 @pytest.fixture
 def workspaces() -> Iterator[Any]:
-    """Makes workspaces, and closes them."""
+    """workspaces(...) -> a Workspace that is closed after the test."""
     made: list[Workspace] = []
 
     def make(root: Path | list[Path] | None = None, encoder: Any = None, **more: Any) -> Workspace:

@@ -9,72 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.drafting import DraftContext, Drafter, NullDrafter
+from engine.drafting import DraftContext, NullDrafter
 from engine.generate import Generation, generate
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
-from engine.records import Done, Request, RequestError, Step
+from engine.records import Done, Request, RequestError
 from index import Workspace
 from tests.conftest import HashTarget
+from tests.support import law
 from tests.support.drafters import CHEAP, DEAR, KINDS_OF_WEIGHTS, drafters, real
 from tests.support.encoders import Bytes
+from tests.support.law import SAMPLED, answer, plain, run
 
 VOCAB = 11
+tokenizer, endless = law.tokenizer, law.endless  # fixtures
 OTHERS = st.integers(0, 12) | st.sampled_from([-1, 127, 299, 300, 10**6, 2**31 - 1])
-SAMPLED = {"temperature": 0.8, "top_k": 6, "top_p": 0.9}
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tiny: Any) -> Tokenizer:
-    return Tokenizer(tiny("llama"))
-
-
-@pytest.fixture(scope="module")
-def endless(tiny: Any) -> Tokenizer:
-    """The same without end tokens."""
-    tokenizer = Tokenizer(tiny("llama"))
-    tokenizer.eos = frozenset()
-    return tokenizer
-
-
-def run(
-    target: Any,
-    tokenizer: Tokenizer,
-    prompt: Prompt,
-    drafter: Drafter,
-    memory: list[list[int]] | None = None,
-    **options: Any,
-) -> tuple[list[Step], Done]:
-    """All events of one request."""
-    request = Request("complete", **options)
-    *steps, done = generate(
-        Generation(request, prompt, tokenizer, target.context, history=memory or ()),
-        target,
-        drafter,
-    )
-    assert isinstance(done, Done)
-    assert "".join(step.text for step in steps) == done.text  # type: ignore[union-attr]
-    return steps, done  # type: ignore[return-value]
-
-
-def answer(done: Done) -> tuple[Any, ...]:
-    """All of an answer that a user could notice, but for the time it took."""
-    return done.reason, done.text, done.matched, done.usage.completion_tokens
-
-
-def plain(
-    target: HashTarget, tokenizer: Tokenizer, prompt: Prompt, **options: Any
-) -> tuple[Done, list[int]]:
-    """The answer without speculation, and its tokens (one more than are needed)."""
-    _, done = run(target, tokenizer, prompt, NullDrafter(), **options)
-    longer = Prompt(prompt.ids, max_tokens=prompt.max_tokens + 60)
-    tokenizer_eos, tokenizer.eos = tokenizer.eos, frozenset()
-    run(target, tokenizer, longer, NullDrafter(), **options)
-    tokenizer.eos = tokenizer_eos
-    return done, target.tokens[len(prompt.ids) :]
-
-
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=20)
 @given(
     st.integers(0, 99),
     st.booleans(),
@@ -101,7 +53,7 @@ def spoilt(text: list[int], chance: random.Random) -> list[int]:
     return out[chance.randrange(10) :]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(0, 999),
     st.sampled_from(KINDS_OF_WEIGHTS),
@@ -150,7 +102,7 @@ def test_such_texts_are_drafted_from(endless: Tokenizer) -> None:
         workspace.update("a.txt", bytes(truth).decode())
         _, done = run(target, endless, prompt, real(workspace=workspace))
     assert done.usage.forwards < 60
-    _, done = run(target, endless, prompt, real(), memory=[[40, 41, *truth]])
+    _, done = run(target, endless, prompt, real(), history=[[40, 41, *truth]])
     assert done.usage.forwards < 60
 
 
@@ -187,17 +139,16 @@ def test_every_length(endless: Tokenizer) -> None:
 
 def test_every_stop_string(endless: Tokenizer) -> None:
     target = HashTarget(120, seed=9)  # ids up to 120 are printable bytes here
-    whole, truth = plain(target, endless, Prompt([40, 41], max_tokens=40))
-    for start in range(0, len(whole.text) - 2):
-        for width in (1, 2, 3):
-            stop = whole.text[start : start + width]
-            prompt = Prompt([40, 41], max_tokens=40, stop=(stop,))
-            _, expected = run(target, endless, prompt, NullDrafter())
-            assert expected.text == whole.text[: whole.text.index(stop)]
-            assert expected.matched == stop
-            for name, drafter in drafters(truth, 120).items():
-                _, done = run(target, endless, prompt, drafter)
-                assert answer(done) == answer(expected), (name, stop)
+    whole, truth = plain(target, endless, Prompt([40, 41], max_tokens=30))
+    places = [(start, width) for start in range(len(whole.text) - 2) for width in (1, 2, 3)]
+    for stop in dict.fromkeys(whole.text[start : start + width] for start, width in places):
+        prompt = Prompt([40, 41], max_tokens=30, stop=(stop,))
+        _, expected = run(target, endless, prompt, NullDrafter())
+        assert expected.text == whole.text[: whole.text.index(stop)]
+        assert expected.matched == stop
+        for name, drafter in drafters(truth, 120).items():
+            _, done = run(target, endless, prompt, drafter)
+            assert answer(done) == answer(expected), (name, stop)
 
 
 def test_the_context_ends_the_answer(endless: Tokenizer) -> None:

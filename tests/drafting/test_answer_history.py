@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafting.answer_history import MAX_HISTORY_TOKENS, MAX_TABLES, AnswerHistory
@@ -19,7 +19,6 @@ answers = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(answers, st.sampled_from(["x.py", "", None]), st.sampled_from(["a", None]))
 def test_memory_is_bounded_and_forgets(
     written: list[tuple[str, str, int]], path: str | None, client: str | None

@@ -39,7 +39,7 @@ from engine.sampling.rejection_sampling import probabilities
 from tests.conftest import byte_bpe, tiny_model
 from tests.model.test_target import begin, load
 from tests.support.heads import same_wherever_it_ends
-from tests.test_law import SAMPLED, answer, run
+from tests.support.law import SAMPLED, answer, run
 
 PROMPT = [40, 41, 42, 43]
 LENGTHS: dict[str, Any] = {
@@ -214,7 +214,7 @@ def test_first_layers_leave_the_models_cache_alone(target: TorchTarget, endless:
     rows = len(target.tokens)
     before = target.sequence.cache[0][..., :rows, :].clone()
     reader = EarlyExit(1)
-    assert reader.ready(PROMPT, 9, target) == 9
+    assert reader.prepare(PROMPT, 9, target) == 9
     for token in (43, 5, 6):
         logits, hidden = reader.step(token)
         assert logits.shape == (target.vocab,) and hidden.shape == (target.model.width,)
@@ -237,7 +237,7 @@ def test_the_first_layers_say_what_a_model_of_only_them_would(
     (short / "config.json").write_text(json.dumps(settings))
     alone, reader = SeparateModel(load(short, threads=1)), EarlyExit(1)
     begin(target, PROMPT)
-    assert alone.ready(PROMPT, 5, target) == reader.ready(PROMPT, 5, target) == 5
+    assert alone.prepare(PROMPT, 5, target) == reader.prepare(PROMPT, 5, target) == 5
     for token in (43, 5, 6, 7):
         for mine, theirs in zip(alone.step(token), reader.step(token), strict=True):
             assert torch.equal(mine, theirs)
@@ -292,7 +292,9 @@ def test_a_draft_model_may_have_fewer_rows_for_tokens(
             _, done = run(target, endless, prompt, draft_model(narrow), **options)
             assert answer(done) == answer(expected)
     assert "it has only 200 tokens; decoding without it" in caplog.text
-    *_, done = generate(Generation(Request("complete", temperature=1.0), Prompt(PROMPT, max_tokens=30), endless, target.context, verification="rejection"), target, draft_model(narrow))  # fmt: skip
+    prompt = Prompt(PROMPT, max_tokens=30)
+    rejection: dict[str, Any] = {"verification": "rejection", "temperature": 1.0}
+    _, done = run(target, endless, prompt, draft_model(narrow), **rejection)
     assert isinstance(done, Done) and done.usage.completion_tokens == 30
 
 
@@ -345,6 +347,6 @@ def test_a_pair_of_one_tokenizer_is_loaded(folder: Path, target: TorchTarget) ->
 def test_layers_that_are_not_there_are_one_line(target: TorchTarget, tiny: Any) -> None:
     for count in (0, 2, 9):
         with pytest.raises(PairError, match="the model has 2: choose 1 to 1"):
-            EarlyExit(count).ready(PROMPT, 5, target)
+            EarlyExit(count).prepare(PROMPT, 5, target)
     with pytest.raises(PairError, match="cannot exit early"):
-        EarlyExit(1).ready(PROMPT, 5, load(tiny("gpt2")))
+        EarlyExit(1).prepare(PROMPT, 5, load(tiny("gpt2")))

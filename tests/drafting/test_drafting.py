@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafting._drafting import Drafter, Ngram, Weights, layout, weight_count
@@ -77,7 +77,6 @@ setups = st.builds(
 CAUTION, MOST, LEAST, SMOOTH = 2.2, 0.9, 1e-4, 8  # of the stopping rule, as in core/drafter.cpp
 
 
-@settings(deadline=None)
 @given(setups, rooms, st.floats(0, 1))
 def test_a_tree_is_well_formed(setup: Setup, room: int, price: float) -> None:
     drafter = setup.drafter()
@@ -97,7 +96,6 @@ def test_a_tree_is_well_formed(setup: Setup, room: int, price: float) -> None:
     assert all(p >= np.float32(LEAST) for p in paths) and paths == sorted(paths, reverse=True)
 
 
-@settings(deadline=None)
 @given(setups, rooms, st.floats(0, 1))
 def test_asked_twice_it_proposes_the_same(setup: Setup, room: int, price: float) -> None:
     drafter = setup.drafter()
@@ -125,7 +123,6 @@ def best(drafter: Drafter, costs: list[float]) -> list[float]:
     return kept[1:]
 
 
-@settings(deadline=None)
 @given(
     setups,
     st.lists(st.floats(0, 1), min_size=1, max_size=60),
@@ -158,7 +155,6 @@ def test_a_tree_is_as_good_as_the_best() -> None:
     assert found >= 0.97 * meant
 
 
-@settings(deadline=None)
 @given(setups, rooms, st.floats(0, 1))
 def test_what_is_sure_is_always_drafted(setup: Setup, room: int, price: float) -> None:
     drafter = setup.drafter()
@@ -166,7 +162,6 @@ def test_what_is_sure_is_always_drafted(setup: Setup, room: int, price: float) -
     assert propose(drafter, room, price).paths()[: len(sure)] == sure
 
 
-@settings(deadline=None)
 @given(
     setups,
     st.sampled_from([("files", "workspace"), ("substitutions", "substitution")]),
@@ -184,7 +179,6 @@ def test_an_empty_library_says_nothing() -> None:
     assert "library" not in {node.source for node in propose(drafter, 20)}
 
 
-@settings(deadline=None)
 @given(setups)
 def test_without_siblings_a_tree_is_a_chain(setup: Setup) -> None:
     drafter = setup.drafter()
@@ -198,7 +192,6 @@ def test_without_siblings_a_tree_is_a_chain(setup: Setup) -> None:
 # -- state -----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(setups, st.lists(st.integers(0, 40), max_size=5), rooms)
 def test_state_is_what_was_committed(setup: Setup, cuts: list[int], room: int) -> None:
     """In pieces or whole, with or without drafts between them, drafter used before or not."""
@@ -220,7 +213,6 @@ def test_state_is_what_was_committed(setup: Setup, cuts: list[int], room: int) -
         assert drafter.run == whole.run
 
 
-@settings(deadline=None)
 @given(setups)
 def test_without_learning_weights_stay(setup: Setup) -> None:
     weights = weights_of(setup.kind)
@@ -233,7 +225,6 @@ def test_without_learning_weights_stay(setup: Setup) -> None:
     assert np.array_equal(weights.values, before[0]) and np.array_equal(weights.squares, before[1])
 
 
-@settings(deadline=None)
 @given(setups, token)
 def test_learning_from_a_draft_is_learning_from_the_text(setup: Setup, token: int) -> None:
     """One update, the same however it is asked for; the token is expected more after it."""
@@ -258,7 +249,6 @@ def test_learning_from_a_draft_is_learning_from_the_text(setup: Setup, token: in
     assert before == 0 or known()[0] >= before
 
 
-@settings(deadline=None)
 @given(setups)
 def test_what_other_files_say_counts_for_one_draft(setup: Setup) -> None:
     drafter = setup.drafter()

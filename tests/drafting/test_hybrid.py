@@ -21,7 +21,7 @@ from tests.conftest import tiny_model
 from tests.model.test_target import load
 from tests.oracles.probability import Enumerated, distribution
 from tests.support.drafters import CHEAP, real
-from tests.test_law import SAMPLED, answer, run
+from tests.support.law import SAMPLED, answer, run
 
 PROMPT = [40, 41, 42, 43]
 

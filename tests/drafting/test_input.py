@@ -27,7 +27,7 @@ odd = st.integers(-9, 12) | st.sampled_from([300, 2**31 - 1, -(2**31)])
 rooms = st.integers(0, 60)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.lists(odd, max_size=40),
     st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 45),
@@ -96,7 +96,7 @@ def test_what_does_not_fit_together_is_refused() -> None:
             drafter.fit(ids([1, 2, 3]), 0.1, files, probs, matches)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.lists(st.floats(), min_size=1, max_size=60), st.sampled_from(KINDS_OF_WEIGHTS))
 def test_costs_that_no_machine_has_give_a_harmless_draft(costs: list[float], kind: str) -> None:
     """No number, without end, nothing, less than that: a tree all the same, and nothing stays."""

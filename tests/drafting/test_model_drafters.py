@@ -21,7 +21,7 @@ from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Request
 from tests.conftest import tiny_model
 from tests.model.test_target import load
-from tests.test_law import SAMPLED, answer, run
+from tests.support.law import SAMPLED, answer, run
 
 
 @pytest.fixture(scope="module")

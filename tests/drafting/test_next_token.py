@@ -224,7 +224,7 @@ def pieces(
     return found
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, len(TEXT)), st.integers(0, len(TEXT)), st.integers(0, 99))
 def test_spans_are_where_the_text_stands(one: int, other: int, seed: int) -> None:
     """Whatever is selected and edited: a copied byte's place has the character that it is of."""

@@ -167,7 +167,9 @@ def test_all_names_draft_from_a_workspace(tiny: Any, tmp_path: Path, home: Path)
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "a.py").write_text(TEXT * 4)
     for name in ("sam:bias=0", "rest:least=1", "sam+recycling:bias=0,threshold=1"):
-        config = Config(str(tiny()), threads=1, drafter=name, workspace=tmp_path / "work", library=False)
+        config = Config(
+            str(tiny()), threads=1, drafter=name, workspace=tmp_path / "work", library=False
+        )
         with Engine(config) as engine:
             job = engine.submit(Request("complete", "def add(left, right):\n", max_tokens=9))
             pieces = [piece for step in job if not isinstance(step, Done) for piece in step.pieces]
@@ -233,7 +235,9 @@ def test_any_text_is_read_or_refused_in_one_line(text: str, name: str) -> None:
         try:
             assert parse_choice(given_text).name in DRAFTERS
         except ValueError as error:
-            assert any(words in str(error) for words in (": choose from", ": write ", ": it has no"))
+            assert any(
+                words in str(error) for words in (": choose from", ": write ", ": it has no")
+            )
 
 
 def test_options_are_read_as_their_defaults_are() -> None:

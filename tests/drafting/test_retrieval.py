@@ -34,7 +34,7 @@ def test_golden_lengths_and_first_places() -> None:
     ]  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(FEW, max_size=3), FEW, st.lists(FEW, max_size=3), st.integers(1, 12))
 def test_the_text_agrees_with_a_plain_search(
     others: list[list[int]], prompt: list[int], steps: list[list[int]], count: int
@@ -74,7 +74,7 @@ def looked_up(text: list[int], longest: int, tokens: int) -> list[int]:
     return []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(FEW, st.lists(FEW, max_size=3), st.integers(1, 4), st.integers(1, 12))
 def test_prompt_lookup_is_the_published_rule(
     prompt: list[int], steps: list[list[int]], longest: int, tokens: int
@@ -88,7 +88,7 @@ def test_prompt_lookup_is_the_published_rule(
         assert drafter.propose(context, None).tokens == looked_up(text, longest, tokens)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(FEW)
 def test_no_lookup_matches_more_than_the_automaton(prompt: list[int]) -> None:
     """Checklist 9: wherever an n-gram is found, the longest match has n tokens or more."""
@@ -113,7 +113,7 @@ def test_rest_takes_the_longest_of_sixteen_to_two_tokens() -> None:
     ]  # 16 tokens of 20 are looked at
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(FEW, min_size=1, max_size=6), FEW, st.integers(1, 10))
 def test_rest_keeps_the_most_frequent_beginnings(
     documents: list[list[int]], tail: list[int], nodes: int
@@ -138,7 +138,7 @@ def test_rest_keeps_the_most_frequent_beginnings(
 # -- corpora ---------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(FEW, min_size=1, max_size=5), FEW)
 def test_a_run_from_a_corpus_is_its_first_one(documents: list[list[int]], tail: list[int]) -> None:
     length, found = corpus(*documents).after(tail, 5)

@@ -130,7 +130,7 @@ def tree_by_hand(
     return done
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(FEW, min_size=1, max_size=5),
     FEW,

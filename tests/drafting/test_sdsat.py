@@ -20,11 +20,10 @@ from engine.drafting.methods.sdsat import (
     grow_levels,
     install_embeddings,
 )
-from engine.generate import Generation, generate
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
-from engine.records import Done, Draft, Request
+from engine.records import Done, Draft
 from engine.research.train import self_distill
 from engine.research.train.adaptive_tokens import (
     FrozenModel,
@@ -39,7 +38,7 @@ from engine.research.train.sample_file import SampleError
 from engine.research.train.self_distill import TrainingText
 from tests.model.test_target import begin, load
 from tests.support.heads import Killed, calm, kill_at, same_wherever_it_ends
-from tests.test_law import SAMPLED, answer, run
+from tests.support.law import SAMPLED, answer, run
 
 PROMPT = [40, 41, 42, 43]
 PLAN = Plan(epochs=4, batch=2, rate=0.3, warmup=0.1, patience=99)
@@ -142,7 +141,9 @@ def test_accept_resample_takes_the_certain_token_always(
     target: TorchTarget, ids: list[int], endless: Tokenizer
 ) -> None:
     for tree in (False, True):
-        *steps, done = generate(Generation(Request("complete", temperature=1.0, seed=2), Prompt(PROMPT, max_tokens=24), endless, target.context, verification="rejection"), target, SdsatDrafter(ids, 5, tree))  # fmt: skip
+        prompt, drafter = Prompt(PROMPT, max_tokens=24), SdsatDrafter(ids, 5, tree)
+        rejection: dict[str, Any] = {"verification": "rejection", "temperature": 1.0, "seed": 2}
+        steps, done = run(target, endless, prompt, drafter, **rejection)
         assert isinstance(done, Done) and done.usage.completion_tokens == 24
         assert all(step.accepted for step in steps if step.drafted)  # type: ignore[union-attr]
 
@@ -223,7 +224,7 @@ def test_training_sees_what_drafting_sees(
     text = [5, 9, 13, 17, 21, 25, 29]
     extra = torch.randn(2, 32, generator=generator(0, 0))
     found = slot_blocks(len(text), [2, 4], 3, text)
-    said = reader.say(text, found, SlotEmbeddings(extra).rows(3)).view(2, 3, -1)
+    said = reader.logits(text, found, SlotEmbeddings(extra).rows(3)).view(2, 3, -1)
     for n, cut in enumerate((2, 4)):
         begin(target, text[: cut + 1])
         blank = Draft([ids[0], ids[1], ids[1]], [-1, 0, 1], [0.0] * 3, [""] * 3)

@@ -19,7 +19,7 @@ from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.acceptance import untrained_head
 from tests.support.heads import pair
-from tests.test_law import SAMPLED, answer, run
+from tests.support.law import SAMPLED, answer, run
 
 PROMPT = Prompt([40, 41, 42, 43], max_tokens=40)
 
@@ -162,7 +162,9 @@ def test_heads_that_do_not_fit_are_one_line(place: Path, tmp_path: Path, models:
         (folder / "config.json").write_text(json.dumps(config | values))
         return folder
 
-    assert "'eagle head', not 'acceptance head'" in complaint(changed("kind", kind="eagle head"))
+    assert "'eagle head', expected 'acceptance head'" in complaint(
+        changed("kind", kind="eagle head")
+    )
     assert "not an acceptance head" in complaint(changed("layers", num_layers=7))
     assert "lacks hidden_size, num_layers" in complaint(changed("words", num_layers="3"))
     assert "do not match" in complaint(changed("sum", crc32="00000000"))
@@ -174,7 +176,7 @@ def test_heads_that_do_not_fit_are_one_line(place: Path, tmp_path: Path, models:
     assert "cannot be read" in complaint(cut)
     (cut / "config.json").write_text("[]")
     (cut / "model.safetensors").write_bytes(data)
-    assert "config.json holds no object" in complaint(cut)
+    assert "config.json is not a JSON object" in complaint(cut)
     (cut / "config.json").write_text("{}")
     assert "config.json lacks hidden_size, num_layers" in complaint(cut)
     head_of("broken").save(tmp_path / "broken", place / "other")

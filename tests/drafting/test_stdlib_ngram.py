@@ -331,7 +331,7 @@ def test_where_nothing_can_be_written_it_serves_this_session(
     library.file.parent.write_text("a file where the folder should be")
     drain(library)
     assert library.ready and rows(library.ngram) == counted
-    assert len(caplog.messages) == 1 and "not kept" in caplog.text
+    assert len(caplog.messages) == 1 and "could not be saved" in caplog.text
 
 
 def test_without_sources_it_stays_empty(

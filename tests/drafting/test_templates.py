@@ -79,7 +79,7 @@ def by_hand(rows: dict[int, list[int]], last: int, paths: list[list[int]]) -> li
 PATHS = [[0], [1], [2], [0, 0], [0, 2], [1, 0], [2, 1], [0, 0, 1], [1, 0, 0], [0, 0, 1, 0]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.dictionaries(
         st.integers(0, 5), st.lists(st.integers(0, 5), min_size=1, max_size=3, unique=True)
@@ -134,7 +134,7 @@ def test_the_prompts_rows_are_learnt_where_that_is_asked_for(tiny: Any) -> None:
     read, expected = (RecyclingDrafter(Recycling(target.vocab, 8), []) for _ in range(2))
     target.pool.sequences.clear()
     target.begin(prompt.ids, 100)
-    for _ in target.prefill(prompt.ids, 100, partial(read.read, target)):
+    for _ in target.prefill(prompt.ids, 100, partial(read.observe_prompt, target)):
         pass
     target.pool.sequences.clear()
     target.begin(prompt.ids, 100)

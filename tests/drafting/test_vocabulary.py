@@ -8,7 +8,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.drafting.vocabulary import STARTS_LINE, token_class, token_features, vocabulary
@@ -72,7 +72,6 @@ def said(tokenizer: Tokenizer, text: str) -> bytes:
 # -- bytes -----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(text=TEXTS, kind=st.sampled_from(["small", "large"]))
 def test_the_bytes_of_a_text_s_tokens_are_the_text(
     tokenizers: dict[str, Tokenizer], text: str, kind: str
@@ -80,14 +79,12 @@ def test_the_bytes_of_a_text_s_tokens_are_the_text(
     assert said(tokenizers[kind], text) == text.encode()
 
 
-@settings(deadline=None)
 @given(text=TEXTS.filter(lambda text: "\u2581" not in text))
 def test_so_they_are_where_bytes_have_names(tokenizers: dict[str, Tokenizer], text: str) -> None:
     """Its first blank is the tokenizer's own."""
     assert said(tokenizers["pieces"], text) == (f" {text}".encode() if text else b"")
 
 
-@settings(deadline=None)
 @given(text=st.text(KNOWN, min_size=1, max_size=40).filter(lambda text: text[0] != " "))
 def test_so_they_are_of_other_tokenizers(tokenizers: dict[str, Tokenizer], text: str) -> None:
     assert said(tokenizers["unigram"], text) == f" {text}".encode()

@@ -27,7 +27,7 @@ TIE = {"f32": 1e-3, "bf16": 0.25}  # gap of the two best logits below which a ch
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
 def test_texts_part_only_at_ties(tiny: Any, kind: str, dtype: str, graphs: Any) -> None:
-    from tests.test_law import plain, run
+    from tests.support.law import plain, run
 
     folder = tiny(kind)
     target = TorchTarget(folder, Config(device="cuda", dtype=dtype, graphs=graphs))

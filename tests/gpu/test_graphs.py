@@ -26,7 +26,7 @@ from engine.prompts.tokenizer import Tokenizer  # noqa: E402
 from engine.records import Draft, Request  # noqa: E402
 from tests.model.test_target import begin, path_to, some_tokens, some_tree  # noqa: E402
 from tests.support.drafters import drafters  # noqa: E402
-from tests.test_law import SAMPLED, answer, plain, run  # noqa: E402
+from tests.support.law import SAMPLED, answer, plain, run  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

@@ -33,7 +33,7 @@ from engine.prompts.tokenizer import Tokenizer
 from tests.conftest import tiny_model
 from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
 from tests.support.drafters import drafters
-from tests.test_law import SAMPLED, answer, plain, run
+from tests.support.law import SAMPLED, answer, plain, run
 
 LAYERS = 5
 SEVERAL = ("cpu,cpu", "cpu,cpu,cpu")

@@ -26,7 +26,7 @@ from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request
 from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
 from tests.support.drafters import drafters, trying
-from tests.test_law import SAMPLED, answer, plain, run
+from tests.support.law import SAMPLED, answer, plain, run
 
 LLAMAS = ("llama", "qwen2", "qwen3")
 DTYPES = ("f32", "bf16")

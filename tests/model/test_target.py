@@ -21,7 +21,7 @@ from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft
 from tests.conftest import KINDS
 from tests.support.drafters import drafters, trying
-from tests.test_law import answer, plain, run
+from tests.support.law import answer, plain, run
 
 DTYPES = ("f32", "bf16", "q8")
 EVERY = [(kind, dtype) for kind in KINDS for dtype in DTYPES]

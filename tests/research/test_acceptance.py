@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.model.torch_target import TorchTarget
@@ -182,7 +182,6 @@ def test_the_weight_can_be_undone(chance: float, weight: float) -> None:
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 
 
-@settings(deadline=None)
 @given(probabilities, st.randoms(use_true_random=False))
 def test_quality_by_the_book(labels: list[float], chance: Any) -> None:
     beliefs = [chance.uniform(0.01, 0.99) for _ in labels]

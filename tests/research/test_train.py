@@ -95,7 +95,7 @@ def test_the_same_edits_are_the_same_weights(place: Path, tokenizer: Tokenizer) 
 # -- lessons -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(files=FILES, kind=st.sampled_from(WEIGHT_KINDS))
 def test_lessons_show_what_the_drafter_would_be_shown(
     files: list[tuple[str, str]], kind: Any

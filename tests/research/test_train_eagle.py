@@ -34,7 +34,7 @@ from engine.research.train.self_distill import TrainingText, ask
 from tests.conftest import CORPUS
 from tests.model.test_target import load
 from tests.support.heads import Killed, calm, kill_at, written
-from tests.test_law import run
+from tests.support.law import run
 
 PLAN = Plan(epochs=6, batch=4, rate=1e-2, clip=0.5, betas=(0.9, 0.95), patience=9)
 QUESTIONS = [f"{line} {n}" for n, line in enumerate(CORPUS[:6] * 5)]

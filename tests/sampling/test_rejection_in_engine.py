@@ -20,7 +20,7 @@ from engine.sampling.rejection_sampling import DRAFTING, Dice, probabilities, re
 from tests.conftest import HashTarget
 from tests.oracles.probability import least_likely
 from tests.support.drafters import Trees, drafters
-from tests.test_law import answer, endless, plain, tokenizer
+from tests.support.law import answer, endless, plain, tokenizer
 
 __all__ = ["endless", "tokenizer"]  # fixtures
 SAMPLED: list[dict[str, Any]] = [

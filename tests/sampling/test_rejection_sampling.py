@@ -18,10 +18,10 @@ from engine.generate import Generation, generate
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request
-from engine.sampling.rejection_sampling import Dice, acceptance, residual, rejecting, walk
+from engine.sampling.rejection_sampling import Dice, acceptance, rejecting, residual, walk
 from tests.conftest import HashTarget
 from tests.oracles.probability import Enumerated, distribution
-from tests.test_law import endless, tokenizer
+from tests.support.law import endless, tokenizer
 
 __all__ = ["endless", "tokenizer"]  # fixtures
 WORDS, LENGTH = 3, 3

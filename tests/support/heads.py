@@ -21,7 +21,7 @@ from engine.prompts.tokenizer import Tokenizer
 from engine.records import Request
 from tests.conftest import tiny_model
 from tests.model.test_target import load
-from tests.test_law import answer, run
+from tests.support.law import answer, run
 
 QUESTIONS = [f"add({n}, right)" for n in range(12)]
 
