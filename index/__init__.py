@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from index._core import Automaton, Frozen, Match, Segments, Tree
-    from index.records import Span, Stats, WorkspaceMatch
+    from index.records import Span, Stats
     from index.workspace.token_cache import Encoder
     from index.workspace.workspace import Workspace
+    from index.workspace.workspace_match import WorkspaceMatch
 
 __all__ = [
     "Automaton", "Encoder", "Frozen", "Match", "Segments", "Span", "Stats", "Tree", "Workspace",
@@ -19,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "Span": "records", "Stats": "records", "WorkspaceMatch": "records",
+    "Span": "records", "Stats": "records", "WorkspaceMatch": "workspace.workspace_match",
     "Encoder": "workspace.token_cache", "Workspace": "workspace.workspace",
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from index._core import Tree
-from index.records import Span, Stats, WorkspaceMatch
+from index.records import Span, Stats
 from index.workspace.compactor import Compactor
 from index.workspace.file_filter import FileEntry
 from index.workspace.persistence import SavedIndex
@@ -23,6 +23,7 @@ from index.workspace.roots import FileText, Progress, RootFiles
 from index.workspace.segment import IndexedDocument
 from index.workspace.segment_set import SegmentSet
 from index.workspace.token_cache import Encoded, Encoder, Ids, TokenCache, digest
+from index.workspace.workspace_match import WorkspaceMatch
 
 if TYPE_CHECKING:
     from index.workspace.watch import Watch
