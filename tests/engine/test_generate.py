@@ -1,0 +1,109 @@
+"""The decoding loop: which methods of the target it calls, for one request and for several."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from engine.drafting import NullDrafter
+from engine.generate import Generation, generate
+from engine.model.target import Target
+from engine.model.torch_target import TorchTarget
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
+from engine.records import Done, Event, Request
+from tests.conftest import HashTarget
+from tests.support.drafters import Right
+
+PROMPTS = ([3, 1, 2, 5, 4, 1, 7], [2, 2, 9])  # the first is read in two chunks
+
+
+class CountingTarget(HashTarget):
+    """Counts what changes or reads the current sequence."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=3)
+        self.calls = {"begin": 0, "prefill": 0, "resume": 0}
+
+    def begin(self, *arguments: Any) -> int:
+        self.calls["begin"] += 1
+        return super().begin(*arguments)
+
+    def prefill(self, *arguments: Any) -> Any:
+        self.calls["prefill"] += 1
+        return super().prefill(*arguments)
+
+    def resume(self, *arguments: Any) -> None:
+        self.calls["resume"] += 1
+        super().resume(*arguments)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny: Any) -> Tokenizer:
+    tokenizer = Tokenizer(tiny("llama"))
+    tokenizer.eos = frozenset()
+    return tokenizer
+
+
+def generation(tokenizer: Tokenizer, target: HashTarget, ids: list[int]) -> Generation:
+    return Generation(Request("complete"), Prompt(ids, max_tokens=12), tokenizer, target.context)
+
+
+def text_of(events: list[Event]) -> str:
+    assert isinstance(events[-1], Done)
+    return events[-1].text
+
+
+@pytest.mark.parametrize("drafted", [False, True])
+def test_an_uninterrupted_answer_is_never_resumed(tokenizer: Tokenizer, drafted: bool) -> None:
+    """Resuming would compare the whole context at every step."""
+    target = CountingTarget()
+    truth = generation(tokenizer, target, PROMPTS[0])
+    expected = text_of(list(generate(truth, HashTarget(seed=3), NullDrafter())))
+    drafter = Right(truth.output, target.vocab) if drafted else NullDrafter()
+    answer = generation(tokenizer, target, PROMPTS[0])
+    assert text_of(list(generate(answer, target, drafter))) == expected
+    assert answer.usage.forwards == (2 if drafted else 12)
+    assert target.calls == {"begin": 1, "prefill": 1, "resume": 0}
+
+
+def test_interleaved_answers_resume_when_the_other_ran(tokenizer: Tokenizer) -> None:
+    expected = [
+        text_of(list(generate(generation(tokenizer, target, ids), target, NullDrafter())))
+        for target, ids in zip((HashTarget(seed=3), HashTarget(seed=3)), PROMPTS, strict=True)
+    ]
+    target = CountingTarget()
+    running = [
+        generate(generation(tokenizer, target, ids), target, NullDrafter()) for ids in PROMPTS
+    ]
+    events: list[list[Event]] = [[], []]
+    schedule = [0, 0, 0, 1, 1] + [0, 0, 1, 1, 1] * 3  # prompts of two chunks and one, then steps
+    for position, number in enumerate(schedule):
+        before = target.calls["resume"]
+        events[number].append(next(running[number]))
+        switched = position > 4 and schedule[position - 1] != number
+        assert target.calls["resume"] - before == switched, position
+    for number in (0, 1):
+        events[number] += running[number]
+    assert [text_of(one) for one in events] == expected
+    assert target.calls == {"begin": 2, "prefill": 2, "resume": 8}
+
+
+@pytest.mark.parametrize("kind", [HashTarget, TorchTarget])
+def test_targets_have_the_methods_and_parameters_of_the_protocol(kind: type, tiny: Any) -> None:
+    """mypy checks TorchTarget only; a target written for these tests must satisfy it as well."""
+    from engine.config import Config
+
+    methods = {name for name in vars(Target) if not name.startswith("_")}
+    assert methods == {"begin", "prefill", "resume", "room", "forward", "keep", "logits"}
+    for name in methods:
+        expected = inspect.signature(getattr(Target, name)).parameters.values()
+        found = inspect.signature(getattr(kind, name)).parameters.values()
+        assert [(one.name, one.default) for one in found] == [
+            (one.name, one.default) for one in expected
+        ], name
+    target = HashTarget() if kind is HashTarget else kind(tiny("llama"), Config(threads=1))
+    assert Target.__annotations__.keys() == {"vocab", "context", "turn"}
+    assert all(isinstance(getattr(target, name), int) for name in Target.__annotations__)
