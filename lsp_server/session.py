@@ -305,11 +305,8 @@ class Session:
         totals["accepted"] += step.accepted
         totals["passes"] += 1
         totals["writing"] += step.seconds
-        recent_tokens, recent_seconds = self._recent_speed
-        self._recent_speed = (
-            recent_tokens * SPEED_DECAY + tokens,
-            recent_seconds * SPEED_DECAY + step.seconds,
-        )
+        old_tokens, old_seconds = (each * SPEED_DECAY for each in self._recent_speed)
+        self._recent_speed = (old_tokens + tokens, old_seconds + step.seconds)
 
     # -- status --------------------------------------------------------------------------------
 

@@ -129,8 +129,6 @@ def _remainder(one: Completion, text: str, offset: int) -> str:
     rest = one.text[len(typed) :]
     if text[offset : offset + CONTEXT_AFTER_CHARS] == one.after:
         return rest
-    before, after = (
-        text[max(0, offset - CONTEXT_BEFORE_CHARS) : offset],
-        text[offset : offset + CONTEXT_BEFORE_CHARS],
-    )
+    before = text[max(0, offset - CONTEXT_BEFORE_CHARS) : offset]
+    after = text[offset : offset + CONTEXT_BEFORE_CHARS]
     return fit_to_context(rest, before, after, one.multiline)

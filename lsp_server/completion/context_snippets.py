@@ -23,16 +23,8 @@ if TYPE_CHECKING:
 
 WORD = re.compile(r"[^\W\d]\w{2,}")
 DEFINITION_KEYWORDS = (
-    "def",
-    "class",
-    "function",
-    "func",
-    "fn",
-    "type",
-    "struct",
-    "interface",
-    "const",
-)
+    "def", "class", "function", "func", "fn", "type", "struct", "interface", "const",
+)  # fmt: skip
 SCRIPT_KEYWORDS = ("function", "class", "const", "type", "interface")
 KEYWORDS_BY_SUFFIX = {  # other suffixes: all of DEFINITION_KEYWORDS
     ".py": ("def", "class"), ".go": ("func", "type"), ".rs": ("fn", "struct", "type", "const"),
@@ -41,17 +33,8 @@ KEYWORDS_BY_SUFFIX = {  # other suffixes: all of DEFINITION_KEYWORDS
 IGNORED_NAMES = {
     *kwlist,
     *DEFINITION_KEYWORDS,
-    "self",
-    "this",
-    "str",
-    "int",
-    "bool",
-    "list",
-    "dict",
-    "let",
-    "var",
-    "new",
-}
+    "self", "this", "str", "int", "bool", "list", "dict", "let", "var", "new",
+}  # fmt: skip
 AFTER_DEFINED_NAME = re.compile(r"[ \t]*[(\[<:={]|[ \t]+(?:struct|interface|extends|implements)\b")
 MAX_NAMES = 24  # looked up, those nearest to the cursor first
 MAX_SNIPPET_TOKENS = 96

@@ -213,10 +213,9 @@ def _surplus(answer: str, before: str, after: str, complete: bool) -> int | None
         allowed = max(0, opened - len(closers))
     else:
         own = indent_width(line)
-        lines = (
-            (indent, text) for indent, text in lines_below(after) if indent < own + (opened > 0)
-        )
-        indent, text = next(lines, (0, ""))
+        limit = own + (opened > 0)
+        closing = (line for line in lines_below(after) if line[0] < limit)
+        indent, text = next(closing, (0, ""))
         if indent not in (own, enclosing_indent(before)):
             return None  # it closes an outer block
         closers = list(text[: len(text) - len(text.lstrip(")]}"))])

@@ -34,6 +34,10 @@ class Candidate:
     signature: Signature | None = None  # that the call must fit
     unknown: frozenset[str] = frozenset()  # new parameters whose names are not known at the call
 
+    def overlaps(self, uri: str, start: int, stop: int) -> bool:
+        """Whether the lines overlap or touch a span."""
+        return self.uri == uri and self.start <= stop and start <= self.stop
+
     def request(self, text: str, path: str, version: int) -> Request:
         """The request for the model, with the expected lines as a prediction."""
         return Request(
@@ -95,12 +99,8 @@ def _call_rejection(
 
 def _calls(uri: str, text: str, name: str) -> list[Call]:
     source = SourceText(uri, text)
-    found = (
-        find_call(source, at, name)
-        for at in source.find_words(name)
-        if not source.in_string_or_comment(at)
-    )
-    return [call for call in found if call]
+    in_code = (at for at in source.find_words(name) if not source.in_string_or_comment(at))
+    return [call for at in in_code if (call := find_call(source, at, name))]
 
 
 def _between(text: str, calls: list[Call]) -> list[str]:

@@ -18,9 +18,7 @@ from engine.editing.edits import COMBINING_MARKS, LINE_END
 
 MAX_EDITS = 20
 MAX_EDIT_CHARS = 4000  # a larger change is new text rather than an edit
-SETTLED_AFTER_S = (
-    3.0  # added lines older than this are text of their own, which further edits change
-)
+SETTLED_AFTER_S = 3.0  # a change of added lines this old is an edit of its own
 MAX_COMPARED_LINES = 60  # in an edit, beyond which its lines are not paired
 MAX_COMPARED_TOKENS = 400  # in a line, beyond which it is not compared by tokens
 MIN_LINE_SIMILARITY = 0.5  # share of equal tokens for a line to count as the new form of another
@@ -51,9 +49,8 @@ class EditHistory:
     """The latest MAX_EDITS edits of one client."""
 
     def __init__(self) -> None:
-        self._edits: list[
-            RecentEdit
-        ] = []  # least recently touched first; edits of one file never overlap
+        # Least recently touched first; edits of one document never overlap.
+        self._edits: list[RecentEdit] = []
 
     def edits(self) -> list[RecentEdit]:
         """All edits, the most recently touched one last."""

@@ -120,10 +120,8 @@ def may_be_renamed(source: SourceText, home: SourceText, kind: str, old: str, sp
     if kind == "prose" or source.in_string_or_comment(spot):
         return source.is_prose == (kind == "prose")
     if kind == "member":
-        defined = (
-            re.fullmatch(r"\s*(?:\w+\s+)*[*&#]*", left) and source.enclosing_class(spot) is not None
-        )
-        return bool(found or defined)
+        starts_line = re.fullmatch(r"\s*(?:\w+\s+)*[*&#]*", left)
+        return bool(found or (starts_line and source.enclosing_class(spot) is not None))
     if found:
         return source is not home and found[1] == PurePosixPath(home.uri).stem
     keyword_argument = right[:1] == "=" and right[1:2] != "=" and re.search(r"[(,]\s*$", left)

@@ -49,17 +49,9 @@ from lsp_server.next_edit.source_text import MAX_CANDIDATE_CHARS, SourceText, is
 
 MAX_CANDIDATES = 8
 REPEAT_RADIUS_LINES = 30  # within which similar lines are looked for
-MIN_SHARED_TOKENS = (
-    0.6  # share that a similar line needs while there is only one example of the change
-)
+MIN_SHARED_TOKENS = 0.6  # share that a similar line needs if there is one example of the change
 SIGNATURE_SEARCH_CHARS = 1500  # around an edit, searched for signatures
-PARAMETER_FIELDS = (
-    "positional",
-    "required",
-    "keyword_only",
-    "variadic",
-    "variadic_keywords",
-)  # of a Signature
+PARAMETER_FIELDS = ("positional", "required", "keyword_only", "variadic", "variadic_keywords")
 REPLACE_INSTRUCTION = "Replace every `{old}` with `{new}`."
 SIGNATURE_INSTRUCTION = "Change the call of `{name}` to match its new signature `{new}`."
 Found = tuple[tuple[bool, bool, int, bool, int], Candidate]  # (rank, candidate)
@@ -89,21 +81,10 @@ def find_candidates(
     chosen: list[Candidate] = []
     active = _being_typed(edits, uri, cursor)
     for _, candidate in sorted(found, key=lambda one: one[0]):
-        in_progress = (
-            candidate.uri == uri
-            and active
-            and candidate.start <= active[1]
-            and active[0] <= candidate.stop
-        )
-        overlaps = any(
-            candidate.uri == one.uri and candidate.start <= one.stop and one.start <= candidate.stop
-            for one in chosen
-        )
-        if (
-            not in_progress
-            and not overlaps
-            and candidate.stop - candidate.start <= MAX_CANDIDATE_CHARS
-        ):
+        in_progress = active is not None and candidate.overlaps(uri, *active)
+        is_taken = any(candidate.overlaps(one.uri, one.start, one.stop) for one in chosen)
+        is_short = candidate.stop - candidate.start <= MAX_CANDIDATE_CHARS
+        if is_short and not in_progress and not is_taken:
             chosen.append(candidate)
     return chosen[:MAX_CANDIDATES]
 

@@ -53,13 +53,10 @@ class SourceText:
         self.suffix = PurePosixPath(uri).suffix.lower()
         self.is_prose = self.suffix in PROSE_SUFFIXES
         self.is_python = self.suffix in (".py", ".pyi")
-        self._literals = (
-            NO_LITERALS
-            if self.is_prose
-            else HASH_LITERALS
-            if self.suffix in HASH_COMMENT_SUFFIXES
-            else SLASH_LITERALS
-        )
+        has_hash = self.suffix in HASH_COMMENT_SUFFIXES
+        self._literals = HASH_LITERALS if has_hash else SLASH_LITERALS
+        if self.is_prose:
+            self._literals = NO_LITERALS
         self._tokens = re.compile(rf"{self._literals.pattern}|[()\[\]{{}},]", re.DOTALL)
 
     @cached_property
