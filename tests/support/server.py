@@ -30,7 +30,7 @@ ANSWER = "abcdefghijklmnopqrstuvwxyz"  # of `reciter`, to every chat
 TIMEOUT_S = 180  # a backstop for everything
 HELLO: Any = [{"role": "user", "content": "hi"}]
 FIM = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
-PAUSE_AFTER_STEPS = 60
+PAUSE_AFTER_STEPS = 20
 
 
 @dataclass

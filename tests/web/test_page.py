@@ -96,7 +96,7 @@ def test_cited_answers_are_rendered_exactly(before: str, after: str) -> None:
     assert found and all(
         f'data-source="ask-1-{number + 1}"' in html for number in range(len(found))
     )
-    Read(shown.sources(found, lambda id: quote, "ask-1"))
+    Read(shown.sources(found, quotes(found, lambda id: quote), "ask-1"))
 
 
 @given(TEXTS, TEXTS, TEXTS)
@@ -112,7 +112,7 @@ def test_entries_are_escaped(asked: str, text: str, name: str) -> None:
 def test_a_quote_is_highlighted_in_its_context() -> None:
     text = "x" * 5000 + " the very words that were copied " + "y" * 5000
     found = citation("the very words that were copied", text)
-    html = shown.sources(found, lambda id: text, "ask-1")
+    html = shown.sources(found, quotes(found, lambda id: text), "ask-1")
     assert "<mark>the very words that were copied</mark>" in html and 'id="ask-1-1"' in html
     assert html.count("\u2026") == 2 and len(html) < 3000
 

@@ -5,12 +5,12 @@ Pure functions of plain values. All text of documents, models and users is escap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from engine.rag.citations import answer_parts
-from ui.web.transcript import Quote, figures_of, location, quotes
+from ui.web.transcript import Quote, figures_of, location
 
 if TYPE_CHECKING:
     from engine.rag.citations import Citation
@@ -85,13 +85,8 @@ def cited(answer: str, citations: Sequence[Citation], name: str) -> str:
     return f'<div class="answer" dir="auto">{"".join(out)}</div>'
 
 
-def sources(citations: Sequence[Citation], text_of: Callable[[str], str], name: str) -> str:
+def sources(citations: Sequence[Citation], found: Sequence[Quote], name: str) -> str:
     """Each citation's passage, highlighted in the text around it, collapsed at first."""
-    return quoted_sources(citations, quotes(citations, text_of), name)
-
-
-def quoted_sources(citations: Sequence[Citation], found: Sequence[Quote], name: str) -> str:
-    """`sources`, from quotes."""
     out = []
     for number, (citation, quote) in enumerate(zip(citations, found, strict=True), 1):
         out.append(
@@ -143,7 +138,7 @@ def finished_answer(entry: Entry, name: str, heading: bool = True) -> str:
             f'{_switch()}<div class="view cited">{body}</div><div class="view drafted">'
             f"{by_source}{legend(piece.source for piece in entry.pieces)}</div>"
         )
-    below = quoted_sources(entry.citations, entry.quotes, name) if entry.citations else ""
+    below = sources(entry.citations, entry.quotes, name) if entry.citations else ""
     return (
         f'<article class="turn" data-view="cited">{head}{_entry_figures(entry)}{body}{notes}{below}'
         "</article>"
