@@ -1,12 +1,11 @@
 """Model name -> a local folder with safetensors, tokenizer.json and config.json, ready to load.
 
-A name is a built-in one, a folder, a GGUF file, or (only when the user names it) a hub id. Built-in
-models and GGUF files are converted once into the cache, which DRAFTLINE_HOME moves. Nothing here
-loads weights or needs torch.
+A name is a built-in model, a folder, a GGUF file or, only if the user gives one, a hub id. Built-in
+models and GGUF files are converted once, into the cache folder (DRAFTLINE_HOME). Nothing in this
+package loads weights or imports torch.
 
-builtins.py the models known by name · names.py what a name means, what counts as ready ·
-cache.py fetch, add, remove · wheels.py, hub.py, local.py where bytes come from · child.py downloads
-as processes · sums.py SHA-256 · gguf_file.py, convert.py, tokenizer.py GGUF -> folder · errors.py
+`resolve` finds what is ready; `cache` fetches, adds and removes. The bytes come from `wheels`,
+`hub` or `from_files`; `convert` turns a GGUF (`gguf_file`) into a folder.
 """
 
 from engine.config import DEFAULT_MODEL

@@ -34,7 +34,7 @@ TOKENS = [*byte_tokens(), *(merge.replace(" ", "") for merge in MERGES)]
 def write_gguf(
     path: Path, architecture: str = "llama", head: str = "own", seed: int = 0, pre: str = "smollm"
 ) -> None:
-    """A sound file. `head` is "own", "absent" or "equal" (to the embedding)."""
+    """Write a valid file. `head` is "own", "absent" or "equal" (to the embedding)."""
     random = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(128)
@@ -90,7 +90,7 @@ def write_gguf(
 
 
 def add(writer: gguf.GGUFWriter, name: str, values: np.ndarray) -> None:
-    """Vectors stay f32; matrices become Q8_0, or Q4_0 for the ffn's."""
+    """Add a tensor: vectors as f32, feed-forward matrices as Q4_0, other matrices as Q8_0."""
     values = values.astype(np.float32)
     if values.ndim == 1:
         writer.add_tensor(name, values)
@@ -101,7 +101,7 @@ def add(writer: gguf.GGUFWriter, name: str, values: np.ndarray) -> None:
 
 
 def builtin(name: str, source: Path, parts: int = 3) -> Builtin:
-    """A built-in entry for `source`, in `parts` wheels."""
+    """A `Builtin` for the GGUF file `source`, distributed in `parts` wheels."""
     data = source.read_bytes()
     part_bytes = -(-len(data) // parts)
     return Builtin(
@@ -113,7 +113,7 @@ def builtin(name: str, source: Path, parts: int = 3) -> Builtin:
 
 
 def write_wheels(model: Builtin, data: bytes, folder: Path) -> list[Path]:
-    """The wheels that hold `data`, as pip wants them."""
+    """Write wheels that pip accepts and that contain the parts of `data`; returns their paths."""
     folder.mkdir(exist_ok=True)
     made = []
     for n in range(1, model.wheels.parts + 1):

