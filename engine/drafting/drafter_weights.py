@@ -11,8 +11,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.atomic_write import write_atomically
 from engine.drafting._drafting import Weights, layout, weight_count
-from engine.drafting.methods.head_checkpoint import write_atomically
 
 if TYPE_CHECKING:
     from engine.drafting.next_token import WeightKind

@@ -25,7 +25,7 @@ from tests.oracles.probability import Enumerated, distribution
 
 
 def test_golden_vectors() -> None:
-    """SPEC.md section 10."""
+    """Values computed by hand from the formulas of Leviathan et al."""
     assert expected_tokens(0.8, 4) == pytest.approx(3.3616)
     assert expected_speedup(0.8, 4, 0.05) == pytest.approx(2.8013, abs=1e-4)
     assert expected_tokens(0.6, 5) == pytest.approx(2.3834, abs=1e-4)

@@ -23,7 +23,7 @@ from tests.support.retrieval import FEW, GOLDEN, Other, corpus, drafted, followe
 
 
 def test_golden_lengths_and_first_places() -> None:
-    """SPEC 10: of each prefix, the longest end that occurred earlier, and where first."""
+    """Of each prefix: the longest suffix that occurred earlier, and its first occurrence."""
     text, found = SuffixLookup([], []), []
     for token in [1, 2, 1, 2, 3, 1, 2, 1, 2]:
         text.extend([token])
@@ -66,7 +66,7 @@ def test_a_long_repetition_is_measured_whole() -> None:
 
 
 def looked_up(text: list[int], longest: int, tokens: int) -> list[int]:
-    """SPEC 9, as published: the first window whose whole continuation lies inside the text."""
+    """As published: the first window whose whole continuation lies inside the text."""
     for count in range(longest, 0, -1):
         for start in range(count, len(text) - tokens + 1):
             if text[start - count : start] == text[-count:] and start < len(text) - count:

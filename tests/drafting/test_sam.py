@@ -32,7 +32,7 @@ ALPHABET = list(range(10, 60))
     ],
 )
 def test_which_text_is_drafted_from(ours: int, theirs: int, source: str) -> None:
-    """SPEC 1.2: bias 5, threshold 5, of equals the text itself."""
+    """Bias 5, threshold 5; ties go to the text itself."""
     tail = ALPHABET[:20]
     prompt = [*tail[20 - ours :], 1, 2, 3, *tail]
     static = corpus([*tail[20 - theirs :], 7, 8, 9])
@@ -51,7 +51,7 @@ def test_runs_have_the_published_length() -> None:
 
 
 def test_where_too_little_follows_a_shorter_end_is_taken() -> None:
-    """SPEC 1.2, to_anc: the longest match is near the end, a shorter one has enough behind it."""
+    """The longest match is near the end; a shorter one has enough tokens behind it."""
     tail = [1, 2, 3, 4, 5, 6]
     prompt = [*tail[2:], *range(100, 150), *tail, 8, *tail]
     assert drafted(SamHybridDrafter(Other(), run=40), prompt).tokens == list(range(100, 139))
@@ -71,7 +71,7 @@ def test_the_other_drafter_hears_of_every_step() -> None:
 
 @pytest.mark.parametrize("length", range(18))
 def test_the_budget_grows_with_the_match(length: int) -> None:
-    """SPEC 1.3: n = min(60, 1 + 4 l) with the root; no match, no draft."""
+    """n = min(60, 1 + 4 l) nodes with the root; no match, no draft."""
     tail = ALPHABET[:length]
     prompt = [*tail, *range(100, 200), 7, *tail]
     if not length:
@@ -90,7 +90,7 @@ def test_trees_from_a_corpus_lose_the_bias(bias: int, length: int) -> None:
 
 
 def test_golden_static_tree() -> None:
-    """SPEC 10, less its first node, which is the prompt's own last token."""
+    """The published tree without its root, which is the last token of the prompt."""
     draft = drafted(SamDrafter(corpus(*GOLDEN), most=6, bias=0), [5, 6])
     assert draft.tokens == [7, 8, 0, 4, 9]
     assert draft.parents == [-1, 0, 1, -1, 0]

@@ -52,7 +52,7 @@ def filled(rows: dict[int, list[int]], size: int, width: int = 8) -> Recycling:
     ("name", "counts"), [("2.2.2", [8, 21, 25, 15, 8, 3]), ("samd", [7, 20, 21, 8, 4])]
 )
 def test_golden_templates(name: str, counts: list[int]) -> None:
-    """SPEC 10: nodes by depth."""
+    """The published numbers of nodes by depth."""
     shape = template(name)
     assert depths(shape) == counts
     assert all(parent < node for node, (parent, _) in enumerate(shape))

@@ -1,27 +1,27 @@
-"""Where an answer stands in the text that it repeats, in obvious Python: the oracle of the native
-drafter's alignment, and what its words mean. Every place is looked at."""
+"""Oracle of the native drafter's alignment of an answer with the text it repeats: plain Python that
+tries every position."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-BACK, AHEAD = 64, 256  # tokens around the pointer where the text may go on
-LOOK_BACK = 12  # agreeing tokens that count
-OLD, NEW = 6, 8  # tokens of a substitution at most
+BACK, AHEAD = 64, 256  # tokens around the pointer that are searched
+LOOK_BACK = 12  # matching tokens that are counted
+OLD, NEW = 6, 8  # maximum tokens of a substitution
 
 
 def needed(j: int, gap: int) -> int:
-    """Tokens that must agree for the answer to go on `j` tokens past the pointer."""
+    """Matching tokens required to re-align `j` tokens past the pointer."""
     if 0 < gap <= 3 and j == gap + 1:
-        return 1  # as many tokens were replaced as came instead
+        return 1  # as many tokens replaced as were written
     if j >= 0:
         return 2 + 3 * (j > gap + 4) + 2 * (j > 32) + 2 * (j > 128)
     return 12 if j < -32 else 7
 
 
 class At(NamedTuple):
-    """After `gap` tokens of the answer's own, the text goes on at `pointer`; the last `run` agreed.
-    Inside a substitution of the tokens `old`, `stage` of the new ones were written."""
+    """The next expected token is at `pointer`: the last `run` tokens matched, or the last `gap` did
+    not. Inside a substitution of the tokens `old`, `stage` new tokens were written."""
 
     pointer: int
     gap: int = 0

@@ -1,4 +1,4 @@
-"""Random decisions enumerated, exactly: every run of a program that draws, with its probability."""
+"""Exact distributions: enumerates every run of a program that makes random decisions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 
 class Enumerated:
-    """Decides as a script says, and goes on with the first possibility behind its end."""
+    """Follows a script of decisions, then takes the first possible outcome."""
 
     def __init__(self, script: list[int]) -> None:
         self.script, self.taken = script, 0
         self.weight = Fraction(1)
-        self.open: list[list[int]] = []  # scripts of what else could have happened
+        self.open: list[list[int]] = []  # scripts of the alternatives
 
     def happens(self, probability: Any) -> bool:
         return bool(self.pick(np.array([1 - probability, probability])))
@@ -33,7 +33,7 @@ class Enumerated:
 
 
 def runs(program: Callable[[Enumerated], Any]) -> Iterator[tuple[Any, Fraction]]:
-    """What `program` returns in each of its possible runs, and that run's probability."""
+    """The result and probability of every possible run of `program`."""
     scripts: list[list[int]] = [[]]
     while scripts:
         chance = Enumerated(scripts.pop())
@@ -43,7 +43,7 @@ def runs(program: Callable[[Enumerated], Any]) -> Iterator[tuple[Any, Fraction]]
 
 
 def distribution(program: Callable[[Enumerated], Any]) -> dict[Any, Fraction]:
-    """Result -> probability; they sum to exactly 1."""
+    """Result -> exact probability."""
     found: dict[Any, Fraction] = {}
     for result, weight in runs(program):
         found[result] = found.get(result, Fraction(0)) + weight
@@ -52,8 +52,8 @@ def distribution(program: Callable[[Enumerated], Any]) -> dict[Any, Fraction]:
 
 
 def least_likely(counts: dict[Any, int], expected: dict[Any, float]) -> float:
-    """Chi-square of `counts` beside the expected probabilities, in standard deviations above what
-    is usual. Kinds that are expected less than five times count as one."""
+    """Chi-square statistic of `counts` against expected probabilities, in standard deviations above
+    its mean. Outcomes expected fewer than five times are pooled."""
     total = sum(counts.values())
     assert set(counts) <= {kind for kind, share in expected.items() if share > 0}
     common = [kind for kind, share in expected.items() if share * total >= 5]

@@ -163,7 +163,7 @@ def test_bad_files_are_one_line(tmp_path: Path, text: str, complaint: str) -> No
 
 
 def test_golden_loss() -> None:
-    """SPEC.md section 10."""
+    """Values computed by hand."""
     logits = torch.tensor([[0.1, 0.9], [0.6, 0.4]]).log()
     assert float(weighted_loss(logits, torch.tensor([1.0, 0.25]), 6)) == pytest.approx(
         0.457939, abs=1e-6

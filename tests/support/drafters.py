@@ -1,4 +1,4 @@
-"""Drafters for the tests of the law: each tries to break it in a way of its own."""
+"""Drafters for the tests of the law, each of which tries to break it differently."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.conftest import HashTarget, byte_bpe
 
 
 class Scripted(NullDrafter):
-    """Knows the true text (`truth`), and proposes by it."""
+    """Knows the true answer (`truth`). Base class."""
 
     def __init__(self, truth: list[int], vocab: int, seed: int = 0) -> None:
         self.truth, self.vocab, self.random = truth, vocab, random.Random(seed)
@@ -40,7 +40,7 @@ class Scripted(NullDrafter):
 
 
 class Right(Scripted):
-    """Always right, as far as there is room."""
+    """Always right."""
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
         draft = Draft()
@@ -50,7 +50,7 @@ class Right(Scripted):
 
 
 class Wrong(Scripted):
-    """Always wrong at the root, right behind it."""
+    """Always wrong at the root, then right."""
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
         draft = Draft()
@@ -60,7 +60,7 @@ class Wrong(Scripted):
 
 
 class Trees(Scripted):
-    """Random trees in which the truth hides among siblings, duplicates and end tokens."""
+    """Random trees with the truth among siblings, duplicates and end tokens."""
 
     eos = 0
 
@@ -80,7 +80,7 @@ class Trees(Scripted):
 
 
 class Long(Scripted):
-    """Ignores the room left."""
+    """Ignores `context.room`."""
 
     def propose(self, context: DraftContext, target: Any) -> Draft:
         draft = Draft()
@@ -90,7 +90,7 @@ class Long(Scripted):
 
 
 class Steady(CostModel):
-    """Costs that stay as they are, so that tests do not depend on the clock."""
+    """Constant costs, so that tests do not depend on the clock."""
 
     def observe(self, rows: int, context: int, seconds: float) -> None:
         pass
@@ -113,7 +113,7 @@ def made_up(size: int = WORDS) -> Vocabulary:
 
 
 def ids(tokens: Iterable[int]) -> NDArray[np.int32]:
-    """What the native drafter takes."""
+    """As the native drafter expects them."""
     return np.array(list(tokens), np.int32)
 
 
@@ -132,7 +132,7 @@ def edited(old: list[int], seed: int, changes: float = 0.06) -> list[int]:
 
 
 def renamed(seed: int) -> tuple[list[int], list[int]]:
-    """A text and the same with some tokens replaced wherever they stand together."""
+    """A text, and the same with every occurrence of some tokens replaced."""
     chance = random.Random(seed)
     one, by = ([chance.randrange(WORDS) for _ in range(chance.randrange(n, 4))] for n in (1, 0))
     old, new = [0], [0]
@@ -144,7 +144,7 @@ def renamed(seed: int) -> tuple[list[int], list[int]]:
 
 
 def some_text(seed: int, size: int = 300) -> list[int]:
-    """Random tokens, of few or of many kinds, in which pieces of the text come again."""
+    """Random tokens from a small or large alphabet with repeated pieces."""
     chance = random.Random(seed)
     kinds, text = chance.choice([6, 40, WORDS]), [0]
     while len(text) < size:
@@ -158,7 +158,7 @@ def some_text(seed: int, size: int = 300) -> list[int]:
 
 @cache
 def trained() -> NDArray[np.float32]:
-    """Weights that expect edits, fitted on random ones."""
+    """Weights fitted on random edits."""
     weights, vocabulary, ngram = Weights(), made_up(), Ngram()
     pairs = [(text, edited(text, seed)) for seed in range(60) for text in [some_text(seed)]]
     pairs += [renamed(seed) for seed in range(30)]
@@ -172,7 +172,7 @@ def trained() -> NDArray[np.float32]:
 
 
 def weights_of(kind: str, seed: int = 0) -> Weights:
-    """Good ones, and such as no training makes."""
+    """Trained weights, and others that no training produces."""
     chance, count = np.random.default_rng(seed), weight_count()
     values = {
         "trained": trained,
@@ -199,10 +199,10 @@ class Node(NamedTuple):
 
 
 class Tree(list[Node]):
-    """What was proposed, node by node."""
+    """A proposed tree, node by node."""
 
     def paths(self) -> list[float]:
-        """Probability that each node's path is accepted, in f32 as it is computed."""
+        """Path probability of each node, in float32 as the drafter computes it."""
         found: list[np.float32] = []
         for node in self:
             above = np.float32(1) if node.parent < 0 else found[node.parent]
@@ -211,17 +211,17 @@ class Tree(list[Node]):
 
 
 def tree_of(columns: tuple[list[Any], ...]) -> Tree:
-    """The native drafter's answer, by node."""
+    """The native drafter's proposal as a Tree."""
     return Tree(Node(*row) for row in zip(*columns, strict=True))
 
 
 def propose(drafter: Native, room: int, price: float = 0.0) -> Tree:
-    """A tree where each node takes `price` times a plain step's time."""
+    """Propose with a cost of `price` plain steps per node."""
     return tree_of(drafter.propose(room, 1.0 + price * np.arange(room + 1)))
 
 
 class NoLibrary:
-    """A language of which nothing is known."""
+    """An empty n-gram."""
 
     ngram = Ngram()
 
@@ -235,7 +235,7 @@ def real(
     budget: int = 48,
     recycling: Recycling | None = None,
 ) -> NextTokenDrafter:
-    """The drafter in use, by default with costs that make drafting pay."""
+    """The default drafter, by default with costs that make drafting pay."""
     weights: dict[Any, Weights] = {one: weights_of(kind, seed) for one in ("file", "hunk")}
     model = NextTokenModel(made_up(words), NoLibrary(), weights)  # type: ignore[arg-type]
     return NextTokenDrafter(model, Steady(costs), budget, workspace, recycling)
@@ -255,7 +255,7 @@ VARIANTS = (
 
 @cache
 def toy_tokenizer() -> Tokenizer:
-    """Any real one: its fingerprint is what counts."""
+    """A small real tokenizer; only its fingerprint matters."""
     with TemporaryDirectory() as folder:
         byte_bpe(Path(folder))
         return Tokenizer(Path(folder))
@@ -263,8 +263,8 @@ def toy_tokenizer() -> Tokenizer:
 
 @lru_cache(64)
 def maker(text: str, vocab: int, documents: tuple[tuple[int, ...], ...]) -> DrafterFactory:
-    """What makes a drafter as --drafter names it, of toy parts; `documents`: a corpus, where it
-    takes one."""
+    """The factory of a drafter by its `--drafter` name, from toy parts. `documents`: the corpus, if
+    it uses one."""
     choice = parse_choice(text)
     weights: dict[Any, Weights] = {one: weights_of("trained") for one in ("file", "hunk")}
     model = NextTokenModel(made_up(), NoLibrary(), weights)  # type: ignore[arg-type]
@@ -281,7 +281,7 @@ def maker(text: str, vocab: int, documents: tuple[tuple[int, ...], ...]) -> Draf
 
 
 def registered(truth: list[int], vocab: int) -> dict[str, Drafter]:
-    """One fresh drafter of each name, and some with options. The corpus nearly says the truth."""
+    """One drafter per name and variant. The corpus is close to the truth."""
     texts = [truth[::-1], truth[5:25], truth[20:], [*truth[:9], 0, *truth[9:30]]]
     documents = tuple(map(tuple, texts))
     asked = RequestParts(None, lambda width: Recycling(vocab, width))

@@ -1,4 +1,4 @@
-"""For the tests of heads and models that draft: tiny models, and the law wherever a text ends."""
+"""Helpers for tests of heads and draft models: tiny models, the law at every end, interruptions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUESTIONS = [f"add({n}, right)" for n in range(12)]
 
 
 def calm(folder: Path, share: float) -> Path:
-    """A model whose layers say little, so that some of what comes can be known before."""
+    """A model whose layers contribute little, which makes its output more predictable."""
     file = tiny_model(folder) / "model.safetensors"
     weights = load_file(file)
     for name in weights:
@@ -38,7 +38,7 @@ def calm(folder: Path, share: float) -> Path:
 
 
 def written(target: TorchTarget, ids: list[int], count: int, options: Any) -> list[int]:
-    """What the model writes behind `ids` where nothing ends it."""
+    """The model's continuation of `ids` without end tokens."""
     tokenizer = Tokenizer(target.folder)
     tokenizer.eos = frozenset()
     request, prompt = Request("complete", **options), Prompt(ids, max_tokens=count)
@@ -50,7 +50,7 @@ def written(target: TorchTarget, ids: list[int], count: int, options: Any) -> li
 def same_wherever_it_ends(
     target: TorchTarget, ids: list[int], drafters: Callable[[], Sequence[Drafter]], options: Any
 ) -> None:
-    """The law at every place of an end token, and at many lengths."""
+    """Check the law with an end token at every position, and at many lengths."""
     tokenizer = Tokenizer(target.folder)
     for token in written(target, ids, 12, options):
         tokenizer.eos = frozenset({token})
@@ -63,7 +63,7 @@ def same_wherever_it_ends(
 
 
 def pair(folder: Path, noise: float = 0.15) -> tuple[TorchTarget, TorchTarget]:
-    """A model, and the same with noise in its head."""
+    """A model, and the same with noise in its LM head."""
     model, other = tiny_model(folder / "model"), tiny_model(folder / "other")
     file = other / "model.safetensors"
     weights = load_file(file)
@@ -107,8 +107,8 @@ def kill_at(line: str) -> Callable[[str], None]:
 
 
 def killed_at(code: str, line: str, folder: Path, **more: str) -> list[str]:
-    """Run Python `code` until it prints something with `line` in it, then kill it; its lines.
-    `more`: of its environment."""
+    """Run Python `code` until it prints a line with `line` in it, then kill the process. Returns its
+    lines. `more`: environment variables."""
     own = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [sys.executable, "-c", STOPS.format(line=line) + code],

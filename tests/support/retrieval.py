@@ -1,4 +1,4 @@
-"""What the tests of drafters that copy share: corpora, first drafts, a plain search."""
+"""Helpers for tests of copying drafters: corpora, first drafts, a brute-force search."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def drafted(drafter: Drafter, prompt: list[int], room: int = 100, **more: Any) -
 
 
 def followed(texts: list[list[int]], run: list[int]) -> list[tuple[int, int]]:
-    """The oracle: (text, place) after every occurrence of `run` that a token follows."""
+    """Oracle: (text, position) after every occurrence of `run` that is followed by a token."""
     size = len(run)
     return [
         (number, place)
@@ -38,7 +38,7 @@ def followed(texts: list[list[int]], run: list[int]) -> list[tuple[int, int]]:
 
 
 def paths_of(draft: Draft) -> list[tuple[int, ...]]:
-    """The tokens on the way to each node."""
+    """The path of tokens to each node."""
     paths: list[tuple[int, ...]] = []
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
         paths.append((*(paths[parent] if parent >= 0 else ()), token))
@@ -46,7 +46,7 @@ def paths_of(draft: Draft) -> list[tuple[int, ...]]:
 
 
 class Other(NullDrafter):
-    """Stands where Token Recycling or a model would."""
+    """A fake in place of Token Recycling or a model."""
 
     def __init__(self) -> None:
         self.told: list[list[int]] = []

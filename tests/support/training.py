@@ -1,4 +1,4 @@
-"""A folder to train the drafter's weights in: a tokenizer, edits, and a small n-gram."""
+"""A folder for training the drafter's weights: a tokenizer, edits, and a small n-gram."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def records() -> list[dict[str, str]]:
 
 
 def make_place(folder: Path, make: Callable[[Path], Any] = make_model) -> Path:
-    """`model` is a tokenizer's folder, `home` a cache whose n-gram is of the one file in `sources`:
-    to count Python's whole library takes a minute."""
+    """`model` is a tokenizer's folder; `home` a cache whose n-gram is built from one file in
+    `sources`, since counting the whole standard library takes a minute."""
     for name in ("model", "sources"):
         (folder / name).mkdir()
     make(folder / "model")

@@ -7,12 +7,12 @@ model are rejected.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
+
+from engine.atomic_write import write_atomically
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,18 +102,3 @@ def load_head(
     if not all(bool(one.isfinite().all()) for one in weights.values()):
         raise CheckpointError(f"{folder}: weights are not finite: {remedy}")
     return config, weights
-
-
-def write_atomically(file: Path, data: bytes) -> None:
-    """Write a file atomically and durably."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-            out.flush()
-            os.fchmod(out.fileno(), 0o644)  # mkstemp creates it unreadable for others
-            os.fsync(out.fileno())
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
