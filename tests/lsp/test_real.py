@@ -91,7 +91,7 @@ async def test_sources_hold_the_quoted_text(
     async with editor(port, encoding=encoding) as one:
         text = ("# 😋\n" + TEXT).replace("\n", newline)
         uri = one.open("untitled:sample.py", text)
-        part = text[: text.index(newline, 250)]
+        part = text[: text.index(newline, 400)]
         params = {"textDocument": one.doc(uri), "range": one.span(uri, part)}
         asked = params | {"question": QUOTE, "partialResultToken": "q", "workDoneToken": "w"}
         answer = await one.ask("draftline/ask", asked)
