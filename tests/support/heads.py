@@ -107,8 +107,8 @@ def kill_at(line: str) -> Callable[[str], None]:
 
 
 def killed_at(code: str, line: str, folder: Path, **more: str) -> list[str]:
-    """Run Python `code` until it prints a line with `line` in it, then kill the process. Returns its
-    lines. `more`: environment variables."""
+    """Run Python `code` until it prints a line with `line` in it, then kill the process. Returns
+    its lines. `more`: environment variables."""
     own = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [sys.executable, "-c", STOPS.format(line=line) + code],
