@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 from pathlib import Path
+
+from engine.atomic_write import write_atomically
 
 MAX_FILE_BYTES = 8 << 20  # far more than a local model's context
 
@@ -54,7 +55,7 @@ def _read_bytes(path: Path) -> bytes:
         raise FileError(f"{str(path)!r}: not a valid file name: {error}") from error
 
 
-def write_atomically(path: Path, text: str, was: str) -> None:
+def replace_text(path: Path, text: str, was: str) -> None:
     """Replace the file's text if it still is `was`. Raises FileError.
 
     Keeps the mode, and the owner if allowed. A symbolic link is kept and its target replaced;
@@ -65,25 +66,13 @@ def write_atomically(path: Path, text: str, was: str) -> None:
         raise FileError(f"{path}: changed on disk since it was read: run the edit again")
     if not os.access(target, os.W_OK):
         raise FileError(f"{path}: read-only: make it writable first")
-    temporary: Path | None = None
     try:
         before = target.stat()
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            _copy_owner_and_mode(file.fileno(), before)
-            os.fsync(file.fileno())
-        temporary.replace(target)
-        temporary = None
+        write_atomically(target, text.encode(), lambda file: _copy_owner_and_mode(file, before))
         _sync_folder(target.parent)
     except OSError as error:
         remedy = "check the disk and the folder's permissions"
         raise FileError(f"{path}: not written ({error.strerror}): {remedy}") from error
-    finally:
-        if temporary:
-            temporary.unlink(missing_ok=True)
 
 
 def _copy_owner_and_mode(file: int, before: os.stat_result) -> None:

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import platform
 import re
-import tempfile
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -27,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from engine.atomic_write import write_atomically
 
 if TYPE_CHECKING:
     from engine.model.torch_target import TorchTarget
@@ -274,9 +274,6 @@ def remember(file: Path, key: str, cost: CostModel) -> None:
     }
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name)
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            json.dump(known, out, indent=1)
-        Path(name).replace(file)
+        write_atomically(file, json.dumps(known, indent=1).encode(), 0o600)
     except OSError as error:
         logger.warning("%s: cannot store pass times: %s", file, error.strerror)

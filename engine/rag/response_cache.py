@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import tempfile
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.atomic_write import write_atomically
 from engine.records import Request
 from engine.weights import home, locate
 
@@ -50,15 +49,7 @@ class ResponseCache:
         """Store a response. Failure to write is only logged."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".new")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as out:
-                    json.dump({"text": text}, out)
-                    out.flush()
-                    os.fsync(out.fileno())
-                Path(name).replace(self._file(request))
-            finally:
-                Path(name).unlink(missing_ok=True)
+            write_atomically(self._file(request), json.dumps({"text": text}).encode(), 0o600)
             self._evict()
         except OSError as error:
             logger.warning("%s: cannot store responses: %s", self.folder, error.strerror)

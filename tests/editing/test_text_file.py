@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.editing.text_file import FileError, read_text, write_atomically
+from engine.editing.text_file import FileError, read_text, replace_text
 
 
 @settings(max_examples=30)
@@ -19,7 +19,7 @@ from engine.editing.text_file import FileError, read_text, write_atomically
 def test_a_written_text_is_read_back(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.mktemp("file") / "t.txt"
     path.write_bytes(b"old")
-    write_atomically(path, text, "old")
+    replace_text(path, text, "old")
     assert path.read_bytes() == text.encode()
     assert read_text(path) == text
     assert [p.name for p in path.parent.iterdir()] == ["t.txt"]
@@ -58,7 +58,7 @@ def test_permissions_are_respected(tmp_path: Path) -> None:
     path.write_text("old")
     path.chmod(0o444)
     with pytest.raises(FileError, match="read-only"):
-        write_atomically(path, "new", "old")
+        replace_text(path, "new", "old")
     path.chmod(0)
     with pytest.raises(FileError, match="not readable"):
         read_text(path)
@@ -76,7 +76,7 @@ def test_mode_owner_and_link_are_kept(tmp_path: Path, mode: int) -> None:
     before = path.stat()
     link = tmp_path / "link"
     link.symlink_to("real/t.txt")
-    write_atomically(link, "new\r\n", "old")
+    replace_text(link, "new\r\n", "old")
     assert link.is_symlink()
     assert path.read_bytes() == b"new\r\n"
     after = path.stat()
@@ -88,11 +88,11 @@ def test_a_file_changed_since_it_was_read_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "t.txt"
     path.write_text("theirs")
     with pytest.raises(FileError, match="changed on disk"):
-        write_atomically(path, "ours", "old")
+        replace_text(path, "ours", "old")
     assert path.read_text() == "theirs"
     path.unlink()
     with pytest.raises(FileError, match="no such file"):
-        write_atomically(path, "ours", "old")
+        replace_text(path, "ours", "old")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -107,5 +107,5 @@ def test_a_failed_write_leaves_the_file_and_no_temporary_one(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(FileError, match="No space left on device"):
-        write_atomically(path, "new", "old")
+        replace_text(path, "new", "old")
     assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]

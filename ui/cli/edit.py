@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     """Read the file, ask the model, align its answer, and show or write the result."""
     request = _request(args)
     from engine.editing.edits import EditRefused, apply
-    from engine.editing.text_file import FileError, write_atomically
+    from engine.editing.text_file import FileError, replace_text
     from ui.cli import edit_view
     from ui.cli.answer_view import AnswerView, colour_of_source, print_stats
 
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.output == "apply":
         args.interrupt.commit()
         try:
-            write_atomically(args.file, new, request.text)
+            replace_text(args.file, new, request.text)
         except FileError as error:
             raise Failure(FAILED, str(error)) from error
         write(f"{args.file}: {edit_view.summary(request.text, new)}\n")

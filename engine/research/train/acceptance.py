@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.drafting.methods.head_checkpoint import write_atomically
+from engine.atomic_write import write_atomically
 from engine.drafting.methods.specdec import LAYERS, AcceptanceHead
 from engine.research.train import plot
 from engine.research.train.acceptance_data import Sample

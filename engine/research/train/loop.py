@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.drafting.methods.head_checkpoint import write_atomically
+from engine.atomic_write import write_atomically
 from engine.research.train import plot
 
 Report = Callable[[str], None]
