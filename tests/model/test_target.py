@@ -1,5 +1,5 @@
-"""The target on tiny random models: right by transformers' own forward, and rows that do not see
-each other, bit for bit, for chains and for trees, in every dtype."""
+"""`TorchTarget` on tiny random models: logits agree with transformers, and the rows of a pass do
+not affect each other, bit for bit, for chains and trees in every dtype."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ from tests.support.drafters import drafters, trying
 from tests.support.law import answer, plain, run
 
 DTYPES = ("f32", "bf16", "q8")
-EVERY = [(kind, dtype) for kind in KINDS for dtype in DTYPES]
-# bf16 rounds alike in all families: whole answers of one are enough for the fast tests
+ALL = [(kind, dtype) for kind in KINDS for dtype in DTYPES]
+# Whole answers (kind, dtype, sampled). `make test` runs all for llama, and two of each other kind.
 ANSWERS = [
-    pytest.param(*one, marks=pytest.mark.full) if one[1] == "bf16" and one[0] != "llama" else one
-    for one in EVERY
+    case
+    if case[0] == "llama" or case[1:] in (("f32", True), ("q8", False))
+    else pytest.param(*case, marks=pytest.mark.full)
+    for case in itertools.product(KINDS, DTYPES, (False, True))
 ]
 
 
 def load(folder: Path, dtype: str = "f32", threads: int = 2, **options: Any) -> TorchTarget:
-    """Two threads where bits are compared, which shows that sharing out changes none. One where
-    whole answers are: with two, tiny models only wait, on a busy machine for minutes."""
+    """A target on the CPU. Two threads show that splitting work changes no bit; tests with many
+    passes use one, since threads of tiny models mostly wait for each other."""
     return TorchTarget(folder, Config(device="cpu", dtype=dtype, threads=threads, **options))
 
 
 def begin(target: TorchTarget, prompt: list[int], room: int = 96) -> int:
-    """Begin and read a prompt; how much of it was cached."""
+    """Begin and prefill a prompt; returns how many of its tokens were cached."""
     cached = target.begin(prompt, room)
     for _ in target.prefill(prompt, room):
         pass
@@ -51,7 +53,7 @@ def some_tokens(count: int, vocab: int, seed: int = 0) -> list[int]:
 
 
 def some_tree(size: int, vocab: int, seed: int = 0) -> Draft:
-    """A random tree with siblings, among them children of the root."""
+    """A random tree with siblings, some of them children of the root."""
     chance, draft = random.Random(seed), Draft()
     for node in range(size):
         parent = chance.randrange(max(-1, node - 6), node) if node else -1
@@ -60,6 +62,7 @@ def some_tree(size: int, vocab: int, seed: int = 0) -> Draft:
 
 
 def path_to(draft: Draft, node: int) -> list[int]:
+    """The nodes from the root to `node`, inclusive."""
     path = [node]
     while draft.parents[path[0]] >= 0:
         path.insert(0, draft.parents[path[0]])
@@ -67,7 +70,7 @@ def path_to(draft: Draft, node: int) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_logits_are_those_of_transformers(tiny: Any, kind: str) -> None:
+def test_logits_agree_with_transformers(tiny: Any, kind: str) -> None:
     from transformers import AutoModelForCausalLM
 
     folder, target = tiny(kind), load(tiny(kind))
@@ -83,29 +86,29 @@ def test_logits_are_those_of_transformers(tiny: Any, kind: str) -> None:
     torch.testing.assert_close(logits, expected[30:], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("kind", "dtype"), EVERY)
-def test_a_tree_gives_every_node_the_bits_it_has_alone(tiny: Any, kind: str, dtype: str) -> None:
-    target = load(tiny(kind), dtype)
+@pytest.mark.parametrize(("kind", "dtype"), ALL)
+def test_nodes_of_a_tree_have_the_bits_of_one_token_passes(
+    tiny: Any, kind: str, dtype: str
+) -> None:
+    target = load(tiny(kind), dtype, threads=2 if kind == "llama" else 1)
     prompt = some_tokens(150, target.vocab)
     assert target.exact
     draft = some_tree(40, target.vocab)
     begin(target, prompt)
     tree = target.forward(prompt[-1], draft).logits.clone()
-    for node in range(0, len(draft), 3):
+    leaves = [node for node in range(len(draft)) if node not in draft.parents]
+    for leaf in leaves[:: len(leaves) // 4]:
         begin(target, prompt)
-        last = prompt[-1]
-        rows = [target.forward(last, Draft()).logits[0]]
-        for step in path_to(draft, node):
+        assert torch.equal(tree[0], target.forward(prompt[-1], Draft()).logits[0])
+        for node in path_to(draft, leaf):
             target.keep([])
-            last = draft.tokens[step]
-            rows.append(target.forward(last, Draft()).logits[0])
-        assert torch.equal(tree[0], rows[0])
-        assert torch.equal(tree[node + 1], rows[-1])
+            alone = target.forward(draft.tokens[node], Draft()).logits[0]
+            assert torch.equal(tree[node + 1], alone), node
 
 
-@pytest.mark.parametrize(("kind", "dtype"), EVERY)
-def test_after_keep_the_cache_is_that_of_a_fresh_prefill(tiny: Any, kind: str, dtype: str) -> None:
-    target = load(tiny(kind), dtype)
+@pytest.mark.parametrize(("kind", "dtype"), ALL)
+def test_the_cache_after_keep_equals_that_of_a_prefill(tiny: Any, kind: str, dtype: str) -> None:
+    target = load(tiny(kind), dtype, threads=2 if kind == "llama" else 1)
     text = some_tokens(140, target.vocab)
     begin(target, text)
     for seed in range(4):
@@ -115,31 +118,31 @@ def test_after_keep_the_cache_is_that_of_a_fresh_prefill(tiny: Any, kind: str, d
         target.keep(path)
         text += [draft.tokens[node] for node in path] + [5]
     assert target.tokens == text[:-1]
-    fresh = load(tiny(kind), dtype)
-    begin(fresh, text)
-    ours, theirs = (one.sequence.cache[0][..., : len(text) - 1, :] for one in (target, fresh))
-    assert torch.equal(ours, theirs)
+    kept = target.sequence.cache[0][..., : len(text) - 1, :].clone()
+    target.pool.sequences.clear()
+    assert begin(target, text) == 0
+    assert torch.equal(target.sequence.cache[0][..., : len(text) - 1, :], kept)
 
 
-@pytest.mark.parametrize(("kind", "dtype"), ANSWERS)
-@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize(("kind", "dtype", "sampled"), ANSWERS)
 def test_no_drafter_changes_the_answer(tiny: Any, kind: str, dtype: str, sampled: bool) -> None:
     folder = tiny(kind)
     target, tokenizer = load(folder, dtype, threads=1), Tokenizer(folder)
     options = {"temperature": 0.9, "top_k": 20, "top_p": 0.95, "seed": 7} if sampled else {}
-    every = drafters if kind == "llama" else trying  # to the target all drafts are alike
-    for ids in ([9], some_tokens(60, target.vocab)):
+    # A target does not know which drafter made a draft: all of them run on one kind only.
+    make, prompts = (drafters, [[9]]) if kind == "llama" else (trying, [])
+    for ids in (*prompts, some_tokens(60, target.vocab)):
         prompt = Prompt(ids, max_tokens=40)
         expected, truth = plain(target, tokenizer, prompt, **options)
         prompt.predictions = [truth[5:30]]
-        for name, drafter in every(truth, target.vocab).items():
+        for name, drafter in make(truth, target.vocab).items():
             _, done = run(target, tokenizer, prompt, drafter, **options)
             assert answer(done) == answer(expected), name
 
 
-@pytest.mark.parametrize("sequences", [1, 4])  # without and with the memory for both caches
-def test_other_requests_in_between_change_nothing(tiny: Any, sequences: int) -> None:
-    """A request that others interrupt anywhere, in its prompt too, some of them given up."""
+@pytest.mark.parametrize("sequences", [1, 4])  # one cached sequence, or enough for both
+def test_interleaved_requests_do_not_change_the_answer(tiny: Any, sequences: int) -> None:
+    """One request is interrupted anywhere, also in its prompt, by others; some are abandoned."""
     from engine.generate import Generation, generate
     from engine.records import Request
 
@@ -148,13 +151,13 @@ def test_other_requests_in_between_change_nothing(tiny: Any, sequences: int) -> 
     long, short = (Prompt(some_tokens(n, 200, n), max_tokens=20) for n in (200, 150))
     alone = load(folder, threads=1)
     expected, urgent = (run(alone, tokenizer, one, NullDrafter())[1] for one in (long, short))
-    for place in range(0, 24, 3):
+    for steps in range(0, 24, 5):
         target = load(folder, threads=1, cached_sequences=sequences)
         events: list[Any] = []
         running = generate(
             Generation(Request("complete"), long, tokenizer, target.context), target, NullDrafter()
         )
-        for turn in range(place):
+        for turn in range(steps):
             events.append(next(running))
             if turn % 2:
                 inner = generate(
@@ -162,8 +165,8 @@ def test_other_requests_in_between_change_nothing(tiny: Any, sequences: int) -> 
                     target,
                     NullDrafter(),
                 )
-                given_up = list(itertools.islice(inner, place % 5))
-                assert len(given_up) == place % 5
+                abandoned = list(itertools.islice(inner, 1 + turn % 4))
+                assert len(abandoned) == 1 + turn % 4
         assert answer(run(target, tokenizer, short, NullDrafter())[1]) == answer(urgent)
         events += running
         assert answer(events[-1]) == answer(expected)
@@ -177,11 +180,11 @@ def test_the_longest_common_prefix_is_reused(tiny: Any) -> None:
     assert begin(target, [*first[:250], 4, 4]) == 250
     assert begin(target, some_tokens(80, target.vocab, seed=9)) == 0
     assert begin(target, [*first[:250], 4, 4, 5]) == 251
-    assert begin(target, [*first[:100], 6]) == 100  # a branch: the longer sequence stays
+    assert begin(target, [*first[:100], 6]) == 100  # a copy: the longer sequence is kept
     assert begin(target, [*first[:250], 4, 4, 5, 5]) == 252
 
 
-def test_sequences_are_kept_within_their_memory(tiny: Any) -> None:
+def test_cached_sequences_are_evicted_beyond_their_limits(tiny: Any) -> None:
     target = load(tiny("llama"), cache_bytes=1)
     begin(target, some_tokens(20, target.vocab))
     begin(target, some_tokens(20, target.vocab, seed=1))
@@ -192,7 +195,7 @@ def test_sequences_are_kept_within_their_memory(tiny: Any) -> None:
     assert len(target.pool.sequences) == 2
 
 
-def test_a_failed_pass_leaves_the_cache_as_it_was(tiny: Any) -> None:
+def test_a_failed_pass_does_not_change_the_cache(tiny: Any) -> None:
     target = load(tiny("llama"))
     prompt = some_tokens(50, target.vocab)
     begin(target, prompt, room=4)
@@ -207,7 +210,7 @@ def test_a_failed_pass_leaves_the_cache_as_it_was(tiny: Any) -> None:
     assert target.tokens == prompt[:-1]
 
 
-def test_equal_heads_are_tied_and_others_kept(tiny: Any, tmp_path: Path) -> None:
+def test_a_head_equal_to_the_embedding_is_tied_to_it(tiny: Any, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     from tests.conftest import tiny_model
@@ -241,7 +244,7 @@ def test_equal_heads_are_tied_and_others_kept(tiny: Any, tmp_path: Path) -> None
         ({"final_logit_softcapping": 30.0}, "caps"),
     ],
 )
-def test_what_cannot_be_rolled_back_is_refused(
+def test_models_that_cannot_roll_back_their_cache_are_refused(
     tiny: Any, tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
     for file in tiny("llama").iterdir():
