@@ -1,6 +1,6 @@
-"""Laws of the native kernels: a row's bits depend on that row alone, and float64 oracles agree.
+"""The native kernels: a row's bits depend on that row alone, and float64 numpy oracles agree.
 
-The oracles are numpy; every instruction set of this processor is compared bit for bit.
+All instruction sets of this processor are compared bit for bit.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_forward_is_the_quantized_product(out: int, n: int, biased: bool) -> Non
     assert linear.shape == (out, n)
 
 
-def test_weights_keep_half_a_step() -> None:
+def test_weights_are_within_half_a_quantization_step() -> None:
     w = normal(40, 100) * np.exp(3 * normal(40, 1))
     padded = np.zeros((40, 128), np.float32)
     padded[:, :100] = w
@@ -93,16 +93,16 @@ def test_weights_keep_half_a_step() -> None:
     assert not np.array_equal(kernels.QLinear(w).dequantize(), w)
 
 
-def test_bfloat16_weights_are_their_values() -> None:
+def test_bfloat16_weights_equal_the_same_values_in_float32() -> None:
     bits = (normal(20, 50).view(np.uint32) >> 16).astype(np.uint16)
     values = (bits.astype(np.uint32) << 16).view(np.float32)
     assert same(kernels.QLinear(bits).dequantize(), kernels.QLinear(values).dequantize())
 
 
-def test_a_row_does_not_depend_on_its_neighbours() -> None:
+def test_a_row_does_not_depend_on_other_rows() -> None:
     linear, x = kernels.QLinear(normal(75, 200), normal(75)), normal(140, 200)
     alone = np.concatenate([forward(linear, x[i : i + 1]) for i in range(len(x))])
-    for k in [*range(1, 71), 128, 140]:
+    for k in [*range(1, 34), 63, 64, 65, 128, 140]:
         rows = rng.permutation(len(x))[:k]
         assert same(forward(linear, x[rows]), alone[rows]), k
 
@@ -126,13 +126,13 @@ def test_extreme_magnitudes(magnitude: float) -> None:
     y = forward(kernels.QLinear(w), x)
     exact = x.astype(np.float64) @ w.T.astype(np.float64)
     assert np.allclose(y, exact, rtol=0, atol=0.2 * magnitude + 1e-34)
-    swapped = forward(kernels.QLinear(x), w)  # the same numbers as weights
+    swapped = forward(kernels.QLinear(x), w)  # the same values as weights
     assert np.allclose(swapped, exact.T, rtol=0, atol=0.2 * magnitude + 1e-34)
     assert magnitude < 1e-36 or np.abs(y).max() > magnitude
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_row_that_is_no_number_is_nan_and_stays_alone(bad: float) -> None:
+def test_a_row_with_nan_or_infinity_gives_nan_in_that_row_only(bad: float) -> None:
     linear, x = kernels.QLinear(normal(20, 70)), normal(5, 70)
     clean = forward(linear, x)
     x[2, 65] = bad
@@ -143,7 +143,7 @@ def test_a_row_that_is_no_number_is_nan_and_stays_alone(bad: float) -> None:
         assert same(np.delete(y, 2, 0), np.delete(clean, 2, 0))
 
 
-def test_bad_input_is_one_line() -> None:
+def test_invalid_input_raises_an_error_of_one_line() -> None:
     w = normal(4, 8)
     with pytest.raises(ValueError, match=r"^x has shape \(2, 7\): expected \(2, 8\)$"):
         kernels.QLinear(w).forward(normal(2, 7), normal(2, 4))
@@ -169,7 +169,7 @@ def test_concurrent_calls() -> None:
     wrong: list[int] = []
 
     def work(i: int) -> None:
-        wrong.extend(i for _ in range(200) if not same(forward(linears[i], xs[i]), expected[i]))
+        wrong.extend(i for _ in range(50) if not same(forward(linears[i], xs[i]), expected[i]))
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
     for thread in threads:
@@ -243,7 +243,9 @@ def test_a_node_equals_one_token_with_its_path_committed(heads: int, kv: int, d:
     tree = attend(q, keys, values, base, parents)
     for node in range(k):
         rows = [*range(base), *(base + i for i in path(parents, node))]
-        alone = [np.full_like(x, np.nan) for x in (keys, values)]  # junk is gone, other places
+        alone = [
+            np.full_like(x, np.nan) for x in (keys, values)
+        ]  # at other rows, without the rest of the tree
         for kept, old in zip(alone, (keys, values), strict=True):
             kept[:, : len(rows)] = old[:, rows]
         one = attend(q[node : node + 1], alone[0], alone[1], len(rows) - 1, [-1])
@@ -254,18 +256,19 @@ def test_a_node_equals_one_token_with_its_path_committed(heads: int, kv: int, d:
 
 
 def test_prefill_in_any_chunks_gives_the_same_bits() -> None:
-    q, (keys, values) = normal(150, 14, 64), cache(2, 150, 64, 160)
-    expected = [attend(q[i : i + 1], keys, values, i, [-1]) for i in range(150)]
-    for chunk in (2, 7, 64, 128, 150):
+    tokens = 150
+    q, (keys, values) = normal(tokens, 14, 64), cache(2, tokens, 64, tokens + 10)
+    expected = [attend(q[i : i + 1], keys, values, i, [-1]) for i in range(tokens)]
+    for chunk in (7, 64, 128, 150):
         for threads in (1, 2, 3):
             kernels.set_threads(threads)
-            for i in range(0, 150, chunk):
-                n = min(chunk, 150 - i)
+            for i in range(0, tokens, chunk):
+                n = min(chunk, tokens - i)
                 y = attend(q[i : i + n], keys, values, i, [*range(-1, n - 1)])
                 assert same(y, np.concatenate(expected[i : i + n])), (chunk, threads, i)
 
 
-def test_long_context_is_cut_in_tasks_without_a_trace() -> None:
+def test_splitting_a_long_context_into_tasks_changes_no_bit() -> None:
     base, k = 3000, 20
     keys, values = cache(1, base + k, 64, base + k)
     q, parents = normal(k, 7, 64), random_tree(k)
@@ -277,7 +280,7 @@ def test_long_context_is_cut_in_tasks_without_a_trace() -> None:
     assert same(attend(q[:1], keys, values, base, [-1]), tree[roots[:1]])
 
 
-def test_siblings_that_are_no_numbers_do_not_leak() -> None:
+def test_nan_in_a_sibling_does_not_leak() -> None:
     keys, values = cache(2, 44, 64, 50)
     q, parents = normal(4, 4, 64), [-1, -1, 0, 0]
     clean = attend(q, keys, values, 40, parents)
@@ -287,14 +290,14 @@ def test_siblings_that_are_no_numbers_do_not_leak() -> None:
     assert np.isnan(dirty[1]).all()
 
 
-def test_scores_far_apart() -> None:
+def test_one_dominating_key_gives_its_value_exactly() -> None:
     keys, values = cache(1, 20, 16, 20)
-    keys[0, 3] = 100  # the only key that counts
+    keys[0, 3] = 100  # dominates the softmax
     y = attend(np.full((1, 2, 16), 5, np.float32), keys, values, 19, [-1])
     assert same(y, np.concatenate([values[0, 3], values[0, 3]])[None])
 
 
-def test_attention_refuses() -> None:
+def test_attention_rejects_invalid_input() -> None:
     q, (keys, values) = normal(3, 4, 16), cache(2, 20, 16, 20)
     with pytest.raises(ValueError, match=r"^parents\[1\] is 1: must be -1 or an earlier row$"):
         attend(q, keys, values, 5, [-1, 1, 0])
@@ -312,7 +315,7 @@ def test_attention_refuses() -> None:
 
 
 @pytest.mark.parametrize("k, n", [(1, 1), (3, 17), (5, 896), (70, 1000)])
-def test_row_steps_are_right_and_alone(k: int, n: int) -> None:
+def test_norms_and_gates_match_float64_and_treat_rows_alone(k: int, n: int) -> None:
     x, delta, weight, gate_up = normal(k, n), normal(k, n), normal(n), 20 * normal(k, 2 * n)
 
     def run(rows: slice) -> list[F32]:

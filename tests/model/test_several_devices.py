@@ -1,9 +1,8 @@
-"""One model on several devices: each layer's weights, keys and values lie on that layer's device,
-and what the model says is the same to the bit.
+"""One model on several devices: each layer's weights, keys and values are on that layer's device, and
+logits are bit-identical.
 
-No machine of ours had two cards. What can be shown without: `cpu,cpu` runs the whole mechanism for
-its numbers, and torch's fake tensors lie on devices of any number and refuse to be computed with
-across them.
+Two GPUs are not needed: `cpu,cpu` runs the same code to compare values, and torch's fake tensors,
+which may be on any device, raise an error where an operation mixes devices.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def on(folder: Path, device: str, dtype: str = "f32", **options: Any) -> TorchTa
 
 
 def whole(target: TorchTarget) -> torch.Tensor:
-    """All layers' keys and values of the rows that are there [2, layers, kv heads, rows, d]."""
+    """Keys and values of all layers for the cached rows [2, layers, kv heads, rows, d]."""
     return torch.cat(target.sequence.cache, 1)[..., : len(target.tokens), :]
 
 
@@ -68,9 +67,11 @@ def whole(target: TorchTarget) -> torch.Tensor:
 
 @pytest.mark.parametrize("device", SEVERAL)
 @pytest.mark.parametrize(("kind", "dtype"), LLAMAS)
-def test_all_is_as_on_one_device(deep: Any, kind: str, dtype: str, device: str) -> None:
-    """Logits, hidden states, caches after paths of trees, what the first layers say, and what a
-    remembered sequence gives to another."""
+def test_several_devices_give_the_bits_of_one(
+    deep: Any, kind: str, dtype: str, device: str
+) -> None:
+    """Logits, hidden states, caches after paths of trees, the states of the first layers, and a
+    sequence that starts as a copy of a cached one."""
     one, many = on(deep(kind), "cpu", dtype), on(deep(kind), device, dtype)
     count = device.count("cpu")
     text = some_tokens(150, one.vocab)
@@ -82,7 +83,7 @@ def test_all_is_as_on_one_device(deep: Any, kind: str, dtype: str, device: str) 
     for seed, size in enumerate((0, 1, 9, 40)):
         draft = some_tree(size, one.vocab, seed)
         path = path_to(draft, size - 1) if size else []
-        said = []
+        results = []
         for target in (one, many):
             early = [target.skim(7, 0, layers) for layers in range(1, LAYERS + 1)]
             scores = target.forward(text[-1], draft, hidden=True)
@@ -90,12 +91,12 @@ def test_all_is_as_on_one_device(deep: Any, kind: str, dtype: str, device: str) 
             states = target.sequence.states
             assert states is not None
             kept = states[: len(target.tokens)]
-            said.append([*early, scores.logits, scores.hidden, kept, whole(target)])
+            results.append([*early, scores.logits, scores.hidden, kept, whole(target)])
         text += [draft.tokens[node] for node in path] + [5]
         assert one.tokens == many.tokens == text[:-1]
-        assert all(torch.equal(*pair) for pair in zip(*said, strict=True))
+        assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
     for target in (one, many):
-        assert begin(target, [*text[:60], 9, 9]) == 60  # a copy of its first rows
+        assert begin(target, [*text[:60], 9, 9]) == 60  # copied from the cached sequence
         assert len(target.pool.sequences) == 2
     assert torch.equal(whole(one), whole(many))
     assert one.sequence.nbytes == many.sequence.nbytes
@@ -117,7 +118,7 @@ def test_no_drafter_changes_the_answer(deep: Any, kind: str, sampled: bool) -> N
         assert answer(done) == answer(expected), name
 
 
-def test_the_law_through_the_engine(deep: Any, home: Path) -> None:
+def test_speculation_does_not_change_answers_on_several_devices(deep: Any, home: Path) -> None:
     text = "def add(left, right):\n    return left + right\n"
     answers: dict[str, list[Any]] = {}
     for device in ("cpu", "cpu,cpu"):
@@ -137,11 +138,11 @@ def test_the_law_through_the_engine(deep: Any, home: Path) -> None:
     assert answers["cpu"] == answers["cpu,cpu"]
 
 
-# -- the fake map ----------------------------------------------------------------------------------
+# -- placement on fake devices ----------------------------------------------------------------------------------
 
 
 class Moves(TorchDispatchMode):
-    """Whatever brings numbers from one device to another: (from, to)."""
+    """Records operations that move data between devices, as (from, to)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,26 +156,26 @@ class Moves(TorchDispatchMode):
         return out
 
 
-def test_every_layer_lies_and_runs_where_the_map_says(deep: Any) -> None:
-    """On devices that are fakes: torch refuses what would be computed over two of them."""
+def test_every_layer_is_placed_and_computed_on_its_device(deep: Any) -> None:
+    """On fake devices: torch rejects operations that mix two of them."""
     target = on(deep(), "cpu,cpu,cpu")
     settings = target.settings | {"tie_word_embeddings": True}
     places = [(torch.device("meta", number), count) for number, count in enumerate((2, 1, 2))]
-    lies = [device for device, count in places for _ in range(count)]
+    placement = [device for device, count in places for _ in range(count)]
     with FakeTensorMode(), torch.inference_mode():
         with pytest.raises(FakeTensorDeviceMismatchError):
-            torch.empty(2, device=lies[0]) + torch.empty(2, device=lies[-1])
+            torch.empty(2, device=placement[0]) + torch.empty(2, device=placement[-1])
         noise = RandomWeights(settings, torch.device("cpu"), torch.float32)
         noise.shapes.pop("lm_head.weight", None)
         model: Any = Llama(
-            target.folder, lies[-1], torch.float32, False, weights=noise, places=places
+            target.folder, placement[-1], torch.float32, False, weights=noise, places=places
         )
-        for layer, device in zip(model.blocks, lies, strict=True):
+        for layer, device in zip(model.blocks, placement, strict=True):
             products = (layer.qkv, layer.out, layer.gate_up, layer.down)
             for one in (layer.norm_in, layer.norm_mlp, *(each.weight for each in products)):
                 assert one.device == device
-        assert model.embedding.device == model.turns.device == lies[0]
-        assert model.norm.device == model.head(torch.empty(1, 32, device=lies[-1])).device
+        assert model.embedding.device == model.turns.device == placement[0]
+        assert model.norm.device == model.head(torch.empty(1, 32, device=placement[-1])).device
         target.model, target.devices = model, [one for one, _ in places]
         text, draft = some_tokens(40, target.vocab), some_tree(9, target.vocab)
         target.keeps_states = True
@@ -183,30 +184,33 @@ def test_every_layer_lies_and_runs_where_the_map_says(deep: Any) -> None:
         assert [(part.device, part.shape[1]) for part in cache] == places
         with Moves() as moves:
             scores = target.forward(text[-1], draft, hidden=True)
-        assert scores.logits.device == scores.hidden.device == lies[-1]
+        assert scores.logits.device == scores.hidden.device == placement[-1]
         onward = [("meta:0", "meta:1"), ("meta:1", "meta:2")]
         layers = [move for move in moves.seen if "cpu" not in move]
         assert layers == [onward[0]] * 2 + [onward[1]] * 2  # the hidden state and the rotation
         sent = [there for here, there in moves.seen if here == "cpu"]
-        assert sent == ["meta:0"] * 3 + ["meta:1", "meta:2"]  # ids, positions; who sees whom
+        assert sent == ["meta:0"] * 3 + [
+            "meta:1",
+            "meta:2",
+        ]  # token ids, positions; attention masks
         path = path_to(draft, 8)
         assert path != [*range(len(path))]
         with Moves() as moves:
             target.keep(path)
-        assert {here for here, _ in moves.seen} == {"cpu"}  # which rows
-        assert target.skim(3, 0, 1).device == lies[-1]
-        assert embed(target, [3, 4]).device == lies[-1]
+        assert {here for here, _ in moves.seen} == {"cpu"}  # row indices
+        assert target.skim(3, 0, 1).device == placement[-1]
+        assert embed(target, [3, 4]).device == placement[-1]
         assert install_embeddings(target, torch.empty(1, 32)) == [target.vocab]
-        assert model.embedding.device == lies[0]
+        assert model.embedding.device == placement[0]
 
 
-# -- what is refused -------------------------------------------------------------------------------
+# -- refused settings -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "text", ["auto", "cpu", "cuda", "mps", "cuda:1", "cuda:1,cuda:0", *SEVERAL]
 )
-def test_devices_that_can_be(text: str) -> None:
+def test_valid_devices(text: str) -> None:
     assert devices(text) == text.split(",")
 
 
@@ -225,13 +229,13 @@ def test_devices_that_can_be(text: str) -> None:
         ("cuda:1,cuda:0,cuda:01", "a card is named twice"),
     ],
 )
-def test_devices_that_cannot_be(text: str, says: str) -> None:
+def test_invalid_devices(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says) as caught:
         devices(text)
     assert "\n" not in str(caught.value)
 
 
-def test_a_card_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device("cuda:1") == torch.device("cuda", 1)
@@ -248,7 +252,7 @@ def test_a_card_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
         ("llama", "cpu,cpu", {"exact": True}, "--exact runs on one device: name one, or leave it"),
     ],
 )
-def test_what_only_one_device_does(
+def test_features_of_one_device_are_refused_on_several(
     tiny: Any, kind: str, device: str, options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(UnsupportedModel, match=says) as caught:
@@ -256,7 +260,7 @@ def test_what_only_one_device_does(
     assert "\n" not in str(caught.value)
 
 
-def test_there_are_no_graphs_and_the_log_says_so_once(tiny: Any, caplog: Any) -> None:
+def test_cuda_graphs_are_off_on_several_devices_and_logged_once(tiny: Any, caplog: Any) -> None:
     caplog.set_level(logging.WARNING)
     target = load(tiny("llama"))
     assert not caplog.records
