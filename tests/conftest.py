@@ -118,6 +118,21 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """One thread wherever a test names no number: the models are tiny, and threads that spin for
+    work would only keep the other test worker waiting."""
+    import torch
+
+    before, set_threads = torch.get_num_threads(), torch.set_num_threads
+    set_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "cpu_count", lambda: 1)
+        patch.setattr(torch, "set_num_threads", lambda count: set_threads(1))
+        yield
+    set_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def given_costs() -> Iterator[None]:
     """Engines get a fixed cost model instead of measuring one in the background, so that no test
     depends on the load of this machine. tests/model/test_cost_measurement.py measures."""

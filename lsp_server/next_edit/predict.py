@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.editing.edits import Change, EditRefused, apply, changes
 from engine.records import RequestError
@@ -15,11 +15,23 @@ from lsp_server.next_edit.rules import find_candidates
 from lsp_server.shared_engine import NotReady
 
 if TYPE_CHECKING:
-    from lsp_server.protocol.text_sync import Document
-    from lsp_server.session import Session
+    from engine.records import Done, Request
+    from lsp_server.next_edit.edit_history import EditHistory
+    from lsp_server.protocol.text_sync import Document, Documents
 
 MAX_ASKED = 3  # candidates that the model is asked about for one request
 CACHED_ANSWERS = 64
+
+
+class Client(Protocol):
+    """The part of a session that predictions need."""
+
+    documents: Documents
+    edit_history: EditHistory
+
+    def is_current(self, document: Document) -> bool: ...
+
+    async def ask(self, request: Request, slot: tuple[str, str]) -> Done: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +58,12 @@ class NextEditPredictor:
         # (instruction, old lines) -> new lines, None if they were rejected
         self._answers: OrderedDict[tuple[str, str], str | None] = OrderedDict()
 
-    def candidates(self, session: Session, uri: str, offset: int) -> list[Candidate]:
+    def candidates(self, client: Client, uri: str, offset: int) -> list[Candidate]:
         """Candidates for the next edit, best first. Does not ask the model."""
-        texts = {document.uri: document.text.text for document in session.documents}
-        return find_candidates(session.edit_history.edits(), texts, uri, offset)
+        texts = {document.uri: document.text.text for document in client.documents}
+        return find_candidates(client.edit_history.edits(), texts, uri, offset)
 
-    async def predict(self, session: Session, candidates: list[Candidate]) -> NextEdit:
+    async def predict(self, client: Client, candidates: list[Candidate]) -> NextEdit:
         """The first of these candidates for which the model has an acceptable text.
 
         Candidates hold offsets in the documents as they are when this is called; those of a
@@ -59,14 +71,14 @@ class NextEditPredictor:
         """
         reason = "no next edit: nothing that was changed lately asks for another change"
         asked = candidates[:MAX_ASKED]
-        documents = [session.documents.get(candidate.uri) for candidate in asked]
+        documents = [client.documents.get(candidate.uri) for candidate in asked]
         for candidate, document in zip(asked, documents, strict=True):
-            if not session.is_current(document):
+            if not client.is_current(document):
                 continue
             key = (candidate.instruction, document.text.text[candidate.start : candidate.stop])
             if key not in self._answers:
                 try:
-                    new, rejected = await self._ask(session, document, candidate)
+                    new, rejected = await self._ask(client, document, candidate)
                 except (NotReady, RequestError) as error:
                     return NextEdit(str(error))
                 if rejected == "cancelled":
@@ -74,7 +86,7 @@ class NextEditPredictor:
                 self._remember(key, None if rejected else new)
                 reason = f"{candidate.reason}: {rejected}" if rejected else reason
             answer = self._answers.get(key)
-            if answer is not None and session.is_current(document):
+            if answer is not None and client.is_current(document):
                 return NextEdit(candidate.reason, document, candidate, answer)
         return NextEdit(reason)
 
@@ -84,12 +96,12 @@ class NextEditPredictor:
             self._answers.popitem(last=False)
 
     async def _ask(
-        self, session: Session, document: Document, candidate: Candidate
+        self, client: Client, document: Document, candidate: Candidate
     ) -> tuple[str, str]:
         """The model's new text for a candidate, and why it is rejected, if it is."""
         text = document.text.text
         request = candidate.request(text, document.path or document.uri, document.version)
-        done = await session.ask(request, ("next", ""))
+        done = await client.ask(request, ("next", ""))
         if done.reason == "cancelled":
             return "", "cancelled"
         try:

@@ -190,6 +190,7 @@ async def _converse(server: Server, incoming: Incoming, send: Send, *also: Await
                     protocol.refuse(str(body))
                 else:
                     protocol.receive(body)
+                    await asyncio.sleep(0)  # its handler starts before the next message counts
                 if protocol.exit_code is not None:
                     return
 

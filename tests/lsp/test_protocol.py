@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.lsp import HELLO, STATES, TIMEOUT_S, Client, Direct, place, started
+from tests.support.lsp import (
+    ASYNC_STATES,
+    HELLO,
+    STATES,
+    TIMEOUT_S,
+    Client,
+    Direct,
+    framed,
+    place,
+    started,
+)
 
 
 @pytest.fixture
@@ -186,6 +196,24 @@ def test_no_text_is_logged_above_debug(caplog: pytest.LogCaptureFixture) -> None
 
 
 # -- cancelling --------------------------------------------------------------------------------
+
+
+def test_a_request_sees_the_document_as_it_was_sent(process: subprocess.Popen[bytes]) -> None:
+    """Even if a change of the document arrives in the same packet."""
+    client = Client.of(process)
+    client.hello()
+    uri = "file:///a.py"
+    document = {"uri": uri, "languageId": "python", "version": 1, "text": "old"}
+    change = {"textDocument": {"uri": uri, "version": 2}, "contentChanges": [{"text": "new"}]}
+    messages = [
+        {"method": "textDocument/didOpen", "params": {"textDocument": document}},
+        {"id": 70, "method": ASYNC_STATES, "params": {"uri": uri}},
+        {"method": "textDocument/didChange", "params": change},
+        {"id": 71, "method": ASYNC_STATES, "params": {"uri": uri}},
+    ]
+    client.raw(b"".join(framed(json.dumps({"jsonrpc": "2.0"} | one).encode()) for one in messages))
+    assert client.answer(70)["result"] == {"text": "old", "version": 1}
+    assert client.answer(71)["result"] == {"text": "new", "version": 2}
 
 
 @pytest.mark.parametrize(

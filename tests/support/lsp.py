@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 180  # a backstop for a busy machine
 COMPUTING = "test/compute"  # its handler computes in a thread forever
 STATES = "test/text"  # returns a document's text and version
+ASYNC_STATES = "test/asyncText"  # the same from a coroutine
 HELLO = {"processId": None, "rootUri": None, "capabilities": {}}
 SERVE = "from tests.support.lsp import serve; serve()"
 
@@ -34,6 +35,10 @@ def small_server() -> Server:
     def text(params: dict[str, Any]) -> dict[str, Any]:
         document = server.documents.get(params["uri"])
         return {"text": document.text.text, "version": document.version}
+
+    @server.feature(ASYNC_STATES)
+    async def async_text(params: dict[str, Any]) -> dict[str, Any]:
+        return text(params)
 
     @server.feature(COMPUTING)
     async def compute(params: Any) -> str:

@@ -207,7 +207,9 @@ class Editor(LanguageClient):  # type: ignore[misc]
             "rootUri": None,
             "rootPath": root_path,
             "clientInfo": {"name": name},
-            "capabilities": CAPABILITIES | {"general": {"positionEncodings": [encoding]}} | capabilities,
+            "capabilities": CAPABILITIES
+            | {"general": {"positionEncodings": [encoding]}}
+            | capabilities,
             "initializationOptions": settings,
             "workspaceFolders": [{"uri": root.as_uri(), "name": root.name} for root in roots],
         }

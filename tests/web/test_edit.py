@@ -32,8 +32,8 @@ from ui.web.diff import (
     split_lines,
 )
 from ui.web.edit_state import EditState
+from ui.web.progress import AnswerProgress
 from ui.web.state import PageState
-from ui.web.streaming import AnswerProgress
 
 PIECES = ["\n", "\n", "\r\n", "\r", "a", "b", "foo", "(x)", " ", "\ufeff", "\u2028", "<b>", "&amp;"]
 texts = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)

@@ -20,7 +20,7 @@ from tests.support.sample_documents import pdf
 from ui.web import export, history, uploads
 from ui.web import html as shown
 from ui.web.documents import document_list, selection
-from ui.web.streaming import AnswerProgress, merge
+from ui.web.progress import AnswerProgress, merge
 from ui.web.transcript import Entry, quotes
 from ui.web.uploads import UploadBatch, UploadedFile
 

@@ -21,7 +21,8 @@ from ui.api.jobs import QueueFull
 from ui.web import export, html, sampling_options
 from ui.web.documents import QUIET, DocumentPanel, Updates, reload_events
 from ui.web.history import BROWSER_ID, WITH_BROWSER_ID, History, HistoryEntry
-from ui.web.streaming import SEARCHING, WAITING, AnswerProgress, stream_answer
+from ui.web.progress import SEARCHING, WAITING, AnswerProgress
+from ui.web.streaming import stream_answer
 from ui.web.transcript import Entry, figures_of, quotes
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.records import Piece, Request, Step
 from ui.web import html
-from ui.web.streaming import AnswerProgress, stream_answer
+from ui.web.progress import AnswerProgress
+from ui.web.streaming import stream_answer
 
 if TYPE_CHECKING:
     from ui.web.state import PageState

@@ -25,7 +25,8 @@ from ui.web import edit_state, html
 from ui.web.diff import side_by_side
 from ui.web.documents import QUIET, Updates
 from ui.web.edit_state import EditState
-from ui.web.streaming import AnswerProgress, stream_answer
+from ui.web.progress import AnswerProgress
+from ui.web.streaming import stream_answer
 
 if TYPE_CHECKING:
     from ui.web.state import PageState

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from engine.rag.citations import Citation
     from engine.records import Piece
     from index.records import Span
-    from ui.web.streaming import AnswerProgress
+    from ui.web.progress import AnswerProgress
     from ui.web.transcript import Entry
 
 SOURCES = {  # draft source -> its name in the legend; style.css has the colors

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from engine.rag.summarize import CACHED_SOURCE, SummaryDelta, SummaryTask, TaskResult
 from ui.eta import Eta
 from ui.web import html
-from ui.web.streaming import AnswerProgress
+from ui.web.progress import AnswerProgress
 
 if TYPE_CHECKING:
     from engine.records import Piece, Step

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from engine.rag.citations import Citation
     from engine.records import Piece
-    from ui.web.streaming import AnswerProgress
+    from ui.web.progress import AnswerProgress
 
 CONTEXT_CHARS = 600  # of a document, kept on each side of a quote
 

@@ -155,7 +155,7 @@ def write_report(folder: Path, plan: Plan, curve: Curve, record: dict[str, Any])
         "kept_epoch": curve.best + 1, **record,
     }  # fmt: skip
     write_atomically(folder / "report.json", (json.dumps(report, indent=2) + "\n").encode())
-    write_atomically(folder / "loss.svg", plot.losses(curve).encode())
+    write_atomically(folder / "loss.svg", plot.losses(curve.losses, curve.scores).encode())
 
 
 class TrainingState:

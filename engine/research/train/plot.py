@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from engine.research.train.loop import Curve
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 520, 320, 60, 130, 34, 34
 COLOURS = ("#888888", "#1f6feb", "#d1242f", "#2da44e", "#9a6700")
@@ -49,9 +45,8 @@ def draw(title: str, lines: dict[str, Line]) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-def losses(curve: Curve) -> str:
+def losses(training: list[float], held_out: list[float]) -> str:
     """Training loss and held-out score by epoch."""
-    epochs = [float(n + 1) for n in range(len(curve.losses))]
-    lines = {"training": list(zip(epochs, curve.losses, strict=True)),
-             "held out": list(zip(epochs, curve.scores, strict=True))}  # fmt: skip
-    return draw("loss by epoch", lines)
+    lines = {"training": training, "held out": held_out}
+    epochs = {name: [(n + 1.0, y) for n, y in enumerate(line)] for name, line in lines.items()}
+    return draw("loss by epoch", epochs)
