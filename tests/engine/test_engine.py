@@ -1,4 +1,4 @@
-"""The headless API, as every face uses it: real threads, a real (tiny) model, real weights."""
+"""The engine's API on a tiny model, with its worker thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def engine(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def same(one: Done, other: Done) -> bool:
-    """Equal but for time and cache."""
+    """Whether answers are equal, times and cache use aside."""
     return (one.reason, one.text, one.usage.completion_tokens) == (
         other.reason,
         other.text,
@@ -75,12 +75,12 @@ def test_a_stream_is_steps_and_exactly_one_done(engine: Engine) -> None:
     assert 0 < usage.draft_seconds < usage.decode_seconds
 
 
-def test_no_tokens_asked_no_tokens_given(engine: Engine) -> None:
+def test_max_tokens_of_zero_gives_no_tokens(engine: Engine) -> None:
     done = engine.submit(Request("complete", TEXT, max_tokens=0)).result()
     assert (done.reason, done.text, done.usage.forwards) == ("length", "", 0)
 
 
-def test_a_job_is_cancelled_between_passes_and_keeps_its_text(engine: Engine) -> None:
+def test_a_cancelled_job_keeps_the_text_so_far(engine: Engine) -> None:
     request = Request("complete", TEXT, max_tokens=400, temperature=1.0, seed=1)
     whole = engine.submit(request, speculation=False).result()
     job = engine.submit(request, speculation=False)
@@ -99,7 +99,7 @@ def test_a_job_is_cancelled_between_passes_and_keeps_its_text(engine: Engine) ->
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
-    """Jobs in the order of their ends: threads that wait for them may wake in any other."""
+    """Jobs in the order of their ends; threads waiting for them may wake in another."""
     found: list[Job] = []
     put = Job.put
 
@@ -112,11 +112,11 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     return found
 
 
-def test_the_urgent_runs_first_and_changes_nothing(engine: Engine, ended: list[Job]) -> None:
+def test_an_urgent_request_runs_first_and_changes_nothing(engine: Engine, ended: list[Job]) -> None:
     slow = Request("chat", messages=({"role": "user", "content": TEXT * 6},), max_tokens=150)
     alone = engine.submit(slow).result()
     first = engine.submit(slow, speculation=False)
-    next(iter(first))  # it runs
+    next(iter(first))  # it is running
     urgent = engine.submit(Request("complete", TEXT, max_tokens=5))
     urgent.result()
     assert same(first.result(), alone)
@@ -124,7 +124,7 @@ def test_the_urgent_runs_first_and_changes_nothing(engine: Engine, ended: list[J
 
 
 def test_clients_take_turns(engine: Engine, ended: list[Job]) -> None:
-    """Who asks for much does not keep others waiting: theirs run in between, in order."""
+    """Requests of a busy client do not block others', which run in between, in order."""
     running = engine.submit(Request("complete", TEXT, max_tokens=40), client="busy")
     next(iter(running))
     jobs: dict[Job, tuple[str, int]] = {}
@@ -145,7 +145,7 @@ def test_clients_take_turns(engine: Engine, ended: list[Job]) -> None:
 def test_a_request_brings_its_own_workspace(
     engine: Engine, workspaces: Any, tmp_path: Path
 ) -> None:
-    """It is drafted from in place of the engine's own, and the text stays what it is."""
+    """It replaces the engine's own workspace for drafting, and the text does not change."""
     request = Request("complete", TEXT, max_tokens=30)
     (tmp_path / "own.py").write_text(TEXT * 3, "utf-8")
     own = workspaces(tmp_path, engine.parts.tokenizer)
@@ -155,21 +155,21 @@ def test_a_request_brings_its_own_workspace(
     assert isinstance(drafter, NextTokenDrafter) and drafter.workspace is own
 
 
-def test_bad_requests_are_refused_at_once(engine: Engine) -> None:
+def test_invalid_requests_are_refused_on_submission(engine: Engine) -> None:
     with pytest.raises(RequestError, match="select fewer lines"):
         engine.submit(Request("complete", "word " * 4000))
     with pytest.raises(RequestError, match="instruction is empty"):
         engine.submit(Request("edit", TEXT))
 
 
-def test_one_failing_request_does_not_end_the_thread(engine: Engine) -> None:
-    job = engine.submit(Request("complete", ""))  # nothing to continue: known only to the target
+def test_a_failing_request_does_not_end_the_worker(engine: Engine) -> None:
+    job = engine.submit(Request("complete", ""))  # an empty prompt: found by the target
     done = job.result()
     assert done.reason == "failed" and done.error and "\n" not in done.error
     assert engine.submit(Request("complete", TEXT, max_tokens=3)).result().reason != "failed"
 
 
-def test_closing_ends_what_runs(tiny: Any, home: Path) -> None:
+def test_closing_cancels_all_jobs(tiny: Any, home: Path) -> None:
     engine = Engine(Config(model=str(tiny("llama"))))
     jobs = [engine.submit(Request("complete", TEXT, max_tokens=400)) for _ in range(3)]
     engine.close()
@@ -180,8 +180,8 @@ def test_closing_ends_what_runs(tiny: Any, home: Path) -> None:
     assert (home / "costs.json").is_file()
 
 
-def test_what_the_workspace_holds_is_drafted_with_its_place(home: Path, tmp_path: Path) -> None:
-    """The answer lies in a file of the workspace and nowhere else: its pieces say where."""
+def test_pieces_copied_from_the_workspace_have_their_span(home: Path, tmp_path: Path) -> None:
+    """The answer occurs only in one file of the workspace."""
     head, answer = "# THE HEAD OF A FILE\n", "abcdefghijklmnopqrstuvwxyz"
     model = chain_model(tmp_path / "model", answer, EOS)
     folder = tmp_path / "work"
@@ -198,8 +198,8 @@ def test_what_the_workspace_holds_is_drafted_with_its_place(home: Path, tmp_path
         assert source[piece.span.start : piece.span.stop] == piece.text
 
 
-def test_an_edit_is_drafted_from_its_own_text_with_the_place(home: Path, tmp_path: Path) -> None:
-    """The answer is the text, with a change; what is copied says from where in the file."""
+def test_pieces_copied_from_the_edited_text_have_their_span(home: Path, tmp_path: Path) -> None:
+    """The answer is the text with one change."""
     kept = "abcdefghijklmnopqrstuvwxyz"
     model = chain_model(tmp_path / "model", f"{kept}0123", FENCE)
     text = f"\U0001f60b first line\n\n{kept}\n"
@@ -220,9 +220,9 @@ def test_an_edit_is_drafted_from_its_own_text_with_the_place(home: Path, tmp_pat
     assert sum(len(piece.text) for piece in pieces if piece.span is not None) > 13
 
 
-def test_what_a_client_was_written_is_remembered_for_it_alone(home: Path, tmp_path: Path) -> None:
-    """A second client, or one whose memory was dropped, has nothing of it to copy."""
-    answer = "QZ7X3KJ9VW1BH5GMP2C8D4"  # which no library says
+def test_the_answer_history_is_separate_for_each_client(home: Path, tmp_path: Path) -> None:
+    """Another client, or one whose history was dropped, has nothing to copy."""
+    answer = "QZ7X3KJ9VW1BH5GMP2C8D4"  # not in the standard library
     model = chain_model(tmp_path / "model", answer, EOS)
     with Engine(Config(model=str(model))) as engine:
         request = Request("complete", "x\n", path="/a.py")
@@ -244,10 +244,10 @@ def test_what_a_client_was_written_is_remembered_for_it_alone(home: Path, tmp_pa
         cut = engine.submit(request, client="one")
         cut.cancel()
         cut.result()
-        assert not engine.parts.history.of("one"), "what was cut short is not remembered"
+        assert not engine.parts.history.of("one"), "cancelled answers are not recorded"
 
 
-def test_models_that_cannot_be_had_say_why_in_one_line(home: Path, tmp_path: Path) -> None:
+def test_models_that_cannot_be_loaded_are_errors_of_one_line(home: Path, tmp_path: Path) -> None:
     for model, reason in (("qwen2.5-coder-0.6b", "qwen2.5-coder-0.5b"), (str(tmp_path), "config")):
         with pytest.raises((WeightsError, UnsupportedModel, OSError), match=reason) as caught:
             Engine(Config(model=model))
@@ -256,8 +256,8 @@ def test_models_that_cannot_be_had_say_why_in_one_line(home: Path, tmp_path: Pat
         Config(modle="x")  # type: ignore[call-arg]
 
 
-def test_only_what_was_read_counts_as_reading(engine: Engine) -> None:
-    """A prompt that is cached costs nothing: it says nothing of the pace of reading."""
+def test_cached_prompt_tokens_do_not_count_as_read(engine: Engine) -> None:
+    """They would make prefill look faster than it is."""
     seen: list[int] = []
     request = Request("complete", "x" + TEXT * 5, max_tokens=1)
     prompt = prompt_of(request, engine.parts.tokenizer)

@@ -1,5 +1,5 @@
-"""Filling in the middle: the window stays where it is and within its budgets, and user text never
-becomes a mark."""
+"""Fill in the middle: the window is stable and within its budgets, and user text never becomes a
+special token."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODELLAMA = ["▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"]
 
 
 def with_marks(folder: Path, names: list[str]) -> Tokenizer:
-    """The tests' tokenizer, with control tokens of these names."""
+    """The tests' tokenizer with additional special tokens."""
     size = byte_bpe(folder)
     spec = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     for number, name in enumerate(names):
@@ -53,7 +53,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def parts(ids: list[int], tokenizer: Tokenizer) -> list[str]:
-    """The prompt as marks and texts in turn."""
+    """The prompt as alternating special tokens and texts."""
     names = {number: name for name, number in tokenizer.control.items()}
     found: list[str] = []
     for is_mark, run in groupby(ids, lambda one: one in names):
@@ -68,7 +68,7 @@ HOSTILE = st.lists(
 
 
 @given(HOSTILE, HOSTILE, HOSTILE)
-def test_user_text_never_becomes_a_mark(
+def test_user_text_never_becomes_a_special_token(
     qwen: Tokenizer, before: str, after: str, other: str
 ) -> None:
     request = Request(
@@ -80,7 +80,7 @@ def test_user_text_never_becomes_a_mark(
     assert controls == [qwen.control[name] for name in names]
 
 
-def test_what_the_model_reads(qwen: Tokenizer, starcoder: Tokenizer, bare: Tokenizer) -> None:
+def test_the_prompt_formats(qwen: Tokenizer, starcoder: Tokenizer, bare: Tokenizer) -> None:
     snippets = (("b.py", "def b():\n    pass\n"), ("c.py", "C"))
     request = Request("complete", "x\r\n", path="/p/a.py", suffix="y\r\nz", snippets=snippets)
     middle = ["<|fim_prefix|>", "x\n", "<|fim_suffix|>", "y\nz", "<|fim_middle|>"]
@@ -90,7 +90,7 @@ def test_what_the_model_reads(qwen: Tokenizer, starcoder: Tokenizer, bare: Token
     ]  # fmt: skip
     alone = Request("complete", "x\n", suffix="y\nz")
     assert parts(infill_ids(alone, qwen), qwen) == middle
-    # Without marks of files nothing of others is shown; without any, what stands before goes on.
+    # Without file separators no other files are shown; without FIM tokens only the prefix is.
     assert parts(infill_ids(request, starcoder), starcoder) == [
         "<fim_prefix>", "x\n", "<fim_suffix>", "y\nz", "<fim_middle>"
     ]  # fmt: skip
@@ -120,7 +120,7 @@ TEXT = st.lists(
 
 @settings(max_examples=200)
 @given(TEXT, st.data())
-def test_the_window_holds_the_cursor_and_its_budgets(
+def test_the_window_contains_the_cursor_within_its_budgets(
     bare: Tokenizer, text: str, data: st.DataObject
 ) -> None:
     offset = data.draw(st.integers(0, len(text)))
@@ -139,7 +139,7 @@ def characters(text: str) -> list[int]:
     return [ord(char) for char in text]
 
 
-def test_nothing_is_left_out_where_all_fits() -> None:
+def test_a_text_that_fits_is_shown_whole() -> None:
     text = "line\n" * 50
     assert window(text, 125, 1000, 1000, characters) == (0, len(text))
     assert window(text, 125, 125, 125, characters) == (0, len(text))
@@ -149,7 +149,7 @@ def test_nothing_is_left_out_where_all_fits() -> None:
 
 @given(st.integers(0, 600), st.integers(0, 30))
 def test_a_window_is_at_least_three_quarters_full(lines: int, at: int) -> None:
-    """So much of the room the anchors cost at most, where lines are ordinary."""
+    """Starting at fixed lines costs at most a quarter of the budget for lines of normal length."""
     text = "abcdefghi\n" * lines + "x" * at
     start, _ = window(text, len(text), 2000, 0, characters)
     shown = len(text) - start
@@ -157,7 +157,7 @@ def test_a_window_is_at_least_three_quarters_full(lines: int, at: int) -> None:
 
 
 def test_typing_keeps_the_start(bare: Tokenizer) -> None:
-    """Each move costs reading the prompt anew: none on one line, and few in 200 keystrokes."""
+    """Each move invalidates the cached prefix: at most three in 200 keystrokes."""
     above = "".join(f"    total_{n} = count(items[{n}])\n" for n in range(500))
     typed = "".join(f"    name_{n} = f({n})\n" for n in range(20))[:200]
     for room in (256, 700, 1500):
@@ -172,7 +172,7 @@ def test_typing_keeps_the_start(bare: Tokenizer) -> None:
 
 @given(st.integers(0, 40), st.text("ab\n", max_size=30))
 def test_the_start_is_at_a_fixed_line(first: int, typed: str) -> None:
-    """Which line it is does not depend on what is written below it, only whether it fits."""
+    """The start is a multiple of 8 lines, and moves only when the text no longer fits."""
     text = "".join(f"{n}\n" for n in range(first, 400))
     for shown in (text, text + typed):
         start, _ = window(shown, len(shown), 400, 0, characters)
@@ -181,8 +181,8 @@ def test_the_start_is_at_a_fixed_line(first: int, typed: str) -> None:
     assert a <= b <= a + 64
 
 
-def test_each_character_is_read_twice_at_most() -> None:
-    """The cost of a window does not grow with the file."""
+def test_each_character_is_encoded_at_most_twice() -> None:
+    """The cost of a window does not depend on the size of the file."""
     seen = 0
 
     def encode(text: str) -> list[int]:
@@ -195,8 +195,8 @@ def test_each_character_is_read_twice_at_most() -> None:
     assert seen <= 2 * 2500 + 2 * 20 * 33
 
 
-def test_the_room_of_prompts_is_steady_and_never_too_large() -> None:
-    """The pace of reading is measured anew with each prompt, and wavers."""
+def test_the_prompt_budget_is_steady_and_never_too_large() -> None:
+    """The measured prefill speed varies from prompt to prompt."""
     layout = PromptLayout()
     wavering = [layout.fit_budget(most) for most in (500, 480, 520, 610, 450, 700, 500)]
     assert len(set(wavering)) == 1

@@ -1,5 +1,5 @@
-"""The second edit of a file reads only what changed: prompts begin with what stays, and several
-recent sequences are kept. Counted in tokens, on a tiny model; no times."""
+"""Prefix caching: a second edit of a file prefills only what changed, since prompts start with what
+stays and several recent sequences stay cached. Counted in tokens."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def edit(text: str, instruction: str, selection: tuple[int, int] | None = None) 
 
 
 def read(engine: Engine, request: Request) -> tuple[int, int]:
-    """Tokens of the prompt that were read, and of the prompt."""
+    """Tokens prefilled, and tokens of the whole prompt."""
     usage = engine.submit(request).result().usage
     return usage.prompt_tokens - 1 - usage.cached_tokens, usage.prompt_tokens
 
 
 def lines(first: int, last: int) -> tuple[int, int]:
-    """Code points of CODE's lines `first` to `last`, from 0, the last one left out."""
+    """The span of CODE's lines from `first` (0-based) up to but not including `last`."""
     ends = [0]
     for line in CODE.splitlines(keepends=True):
         ends.append(ends[-1] + len(line))
@@ -50,7 +50,7 @@ def lines(first: int, last: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("selection", [None, lines(10, 40)])
-def test_another_instruction_is_all_that_is_read(
+def test_only_another_instruction_is_read(
     engine: Engine, selection: tuple[int, int] | None
 ) -> None:
     first, _ = read(engine, edit(CODE, "rename left to first", selection))
@@ -58,21 +58,21 @@ def test_another_instruction_is_all_that_is_read(
     assert second <= 0.2 * first
 
 
-def test_after_an_edit_only_what_follows_the_change_is_read(engine: Engine) -> None:
+def test_after_an_edit_only_the_text_behind_the_change_is_read(engine: Engine) -> None:
     first, _ = read(engine, edit(CODE, "rename left to first"))
     changed = CODE.replace("* 22", "- 22")
     second, _ = read(engine, edit(changed, "say what it does"))
     assert second <= 0.2 * first
 
 
-def test_a_selection_that_starts_alike_is_not_read_again(engine: Engine) -> None:
+def test_a_selection_with_the_same_start_is_not_read_again(engine: Engine) -> None:
     first, _ = read(engine, edit(CODE, "rename left to first", lines(10, 44)))
     second, _ = read(engine, edit(CODE, "say what it does", lines(10, 20)))
     assert second <= 0.2 * first
 
 
 def test_another_selection_shares_the_head_of_the_prompt(engine: Engine) -> None:
-    """Only the selection is shown, so another one is new text: all but the head is read."""
+    """Prompts contain only the selection: all but the head is read again."""
     one, other = edit(CODE, "rename left", lines(0, 20)), edit(CODE, "rename left", lines(30, 44))
     heads = [prompt_of(request, engine.parts.tokenizer).ids for request in (one, other)]
     head = next(n for n, (a, b) in enumerate(zip(*heads, strict=False)) if a != b)
@@ -81,14 +81,14 @@ def test_another_selection_shares_the_head_of_the_prompt(engine: Engine) -> None
     assert head > 20 and second == size - 1 - head
 
 
-def test_several_files_in_turn_are_all_remembered(engine: Engine) -> None:
+def test_several_files_stay_cached(engine: Engine) -> None:
     firsts = [read(engine, edit(text, "rename left"))[0] for text in (CODE, OTHER, THIRD)]
     for text, first in zip((CODE, OTHER, THIRD), firsts, strict=True):
         assert read(engine, edit(text, "say what it does"))[0] <= 0.2 * first
 
 
 @pytest.mark.parametrize("limit", [{"cached_sequences": 1}, {"cache_bytes": 1}])
-def test_what_exceeds_the_limits_is_forgotten(
+def test_sequences_beyond_the_limits_are_evicted(
     model: Path, home: Path, limit: dict[str, Any]
 ) -> None:
     with Engine(Config(model=str(model), threads=2, **limit)) as engine:
@@ -98,13 +98,15 @@ def test_what_exceeds_the_limits_is_forgotten(
         assert read(engine, edit(CODE, "say what it does"))[0] > 0.8 * first
 
 
-def test_what_was_read_before_does_not_change_the_answer(
-    engine: Engine, model: Path, home: Path
-) -> None:
-    asked = [edit(CODE, "rename left"), edit(CODE, "say what it does"), edit(CODE, "rename left")]
-    warm = [engine.submit(request).result() for request in asked]
+def test_cached_prefixes_do_not_change_the_answer(engine: Engine, model: Path, home: Path) -> None:
+    requests = [
+        edit(CODE, "rename left"),
+        edit(CODE, "say what it does"),
+        edit(CODE, "rename left"),
+    ]
+    warm = [engine.submit(request).result() for request in requests]
     assert warm[1].usage.cached_tokens and warm[2].usage.cached_tokens
-    for request, done in zip(asked, warm, strict=True):
+    for request, done in zip(requests, warm, strict=True):
         engine.parts.target.pool.sequences.clear()
         cold: Done = engine.submit(request).result()
         assert not cold.usage.cached_tokens

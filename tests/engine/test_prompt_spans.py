@@ -1,5 +1,5 @@
-"""What is copied from a document that the prompt shows: told as such, at the place where it stands,
-and nothing else is changed by it."""
+"""Spans of documents in the prompt: drafted copies carry their place in the document, and drafts do
+not change."""
 
 from __future__ import annotations
 
@@ -41,26 +41,25 @@ def tokenizer(tiny: Any) -> Tokenizer:
 
 
 def ended(text: str) -> str:
-    """With the line ends that a model reads."""
+    """The text with LF line ends, as in prompts."""
     return re.sub("\r\n?", "\n", text)
 
 
-def asked(passages: Sequence[Passage]) -> Request:
-    """A chat that shows them all."""
+def request_showing(passages: Sequence[Passage]) -> Request:
+    """A chat request whose prompt contains all passages."""
     shown = "".join(f"[{n}] text:\n{plain(one.text)}\n" for n, one in enumerate(passages, 1))
     messages = ({"role": "user", "content": f"Text:\n{shown}\nWhat?"},)
     return Request("chat", messages=messages, documents=tuple(passages))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(texts, texts), max_size=3))
-def test_each_token_of_a_passage_has_its_place(
+def test_each_token_of_a_passage_has_its_span(
     tokenizer: Tokenizer, found: list[tuple[str, str]]
 ) -> None:
-    """Whatever stands before it in the document; and all of the passage but its ends has one."""
+    """Wherever the passage starts in its document; all of it but its ends is covered."""
     documents = {str(n): before + text for n, (before, text) in enumerate(found)}
     passages = [Passage(str(n), len(before), text) for n, (before, text) in enumerate(found)]
-    prompt = prompt_of(asked(passages), tokenizer)
+    prompt = prompt_of(request_showing(passages), tokenizer)
     if not passages:
         assert prompt.documents is None
         return
@@ -75,17 +74,17 @@ def test_each_token_of_a_passage_has_its_place(
     for one in passages:
         document = documents[one.document]
         inside = {at for at in range(one.start, len(document)) if document[at] not in "\r\n\ufeff"}
-        assert len(inside - covered[one.document]) <= 8, "more than reaches over its ends"
+        assert len(inside - covered[one.document]) <= 8, "more than tokens that cross its ends"
 
 
-def test_a_passage_that_is_not_shown_has_no_places(tokenizer: Tokenizer) -> None:
+def test_a_passage_missing_from_the_prompt_has_no_spans(tokenizer: Tokenizer) -> None:
     turns = [("a\nNOTES", tokenizer.encode("a\nNOTES")), ("", [1])]
     table = places([Passage("d", 0, "NOTES"), Passage("e", 0, "")], turns, tokenizer)
     assert table is not None and not any(map(table, range(9)))
 
 
 def written(tokenizer: Tokenizer, request: Request, answer: str) -> tuple[list[Draft], list[Piece]]:
-    """What is drafted where that is the model's answer, and how its pieces are told."""
+    """The drafts for this answer of the model, and the pieces of its stream."""
     prompt = prompt_of(request, tokenizer)
     stream = TextStream(tokenizer, ())
     truth = tokenizer.encode(answer)
@@ -109,15 +108,15 @@ PARTS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(PARTS)
-def test_what_is_copied_from_documents_stands_there(
+def test_spans_of_copies_contain_the_copied_text(
     tokenizer: Tokenizer, parts: list[tuple[str, int, int]]
 ) -> None:
-    """An answer of parts of the documents and of other text, with and without the field: the same
-    drafts; each piece that is said to be copied from a document stands at its place."""
+    """The answer mixes parts of documents with other text. With and without `documents` the drafts
+    are equal, and each piece with a span equals the document's text there."""
     answer = " so: ".join(plain(TEXTS[key])[at : at + count] for key, at, count in parts)
-    request = asked([Passage(key, 0, text) for key, text in TEXTS.items()])
+    request = request_showing([Passage(key, 0, text) for key, text in TEXTS.items()])
     ours, pieces = written(tokenizer, request, answer)
     theirs, bare = written(tokenizer, replace(request, documents=()), answer)
     for one, other in zip(ours, theirs, strict=True):
@@ -131,15 +130,15 @@ def test_what_is_copied_from_documents_stands_there(
             assert ended(text[piece.span.start : piece.span.stop]) == piece.text
 
 
-def test_a_copy_is_mostly_told_and_what_is_no_document_is_not(tokenizer: Tokenizer) -> None:
-    request = asked([Passage("notes", 100, NOTES)])
+def test_most_of_a_copy_has_a_span_and_other_text_has_none(tokenizer: Tokenizer) -> None:
+    request = request_showing([Passage("notes", 100, NOTES)])
     _, pieces = written(tokenizer, request, NOTES)
-    told = [piece for piece in pieces if piece.source == "documents"]
-    assert sum(len(piece.text) for piece in told) > 0.5 * len(NOTES)
-    assert any(len(piece.text) > 10 for piece in told), "what follows one another is one piece"
-    for piece in told:
+    copied = [piece for piece in pieces if piece.source == "documents"]
+    assert sum(len(piece.text) for piece in copied) > 0.5 * len(NOTES)
+    assert any(len(piece.text) > 10 for piece in copied), "consecutive tokens are joined"
+    for piece in copied:
         assert piece.span and NOTES[piece.span.start - 100 : piece.span.stop - 100] == piece.text
-    both = asked([Passage("guide", 0, GUIDE), Passage("notes", 0, NOTES)])
+    both = request_showing([Passage("guide", 0, GUIDE), Passage("notes", 0, NOTES)])
     _, pieces = written(tokenizer, replace(both, documents=both.documents[:1]), NOTES)
     sources = Counter(one.source for one in pieces for _ in one.text)
     assert sources["context"] > 0.5 * len(NOTES) > sources["documents"]

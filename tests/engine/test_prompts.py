@@ -1,4 +1,4 @@
-"""Text in, text out: nothing of a user's is a control token, and no character is split."""
+"""Prompts and streamed text: user text never becomes a control token, and no character is split."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.prompts.builder import prompt_of
@@ -28,7 +28,7 @@ texts = st.text(max_size=60) | st.text("ab<|end>\u00e9\U0001f60b\n ", max_size=4
 
 
 @given(texts)
-def test_text_survives_and_holds_no_control_token(tokenizer: Tokenizer, text: str) -> None:
+def test_text_round_trips_without_control_tokens(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
     assert not set(ids) & set(tokenizer.control.values())
@@ -49,21 +49,20 @@ def test_a_chat_has_only_the_template_s_control_tokens(
 
 
 @given(texts)
-def test_pieces_are_whole_characters_and_add_up(tokenizer: Tokenizer, text: str) -> None:
+def test_pieces_are_whole_characters_and_join_to_the_text(tokenizer: Tokenizer, text: str) -> None:
     detokenizer = Detokenizer(tokenizer)
     pieces = [detokenizer.push(token) for token in tokenizer.encode(text)]
     assert "".join(pieces) + detokenizer.flush() == text
     assert "\ufffd" in text or not any("\ufffd" in piece for piece in pieces)
 
 
-def test_an_unfinished_character_is_shown_at_the_end(tokenizer: Tokenizer) -> None:
+def test_an_incomplete_character_is_flushed_at_the_end(tokenizer: Tokenizer) -> None:
     detokenizer = Detokenizer(tokenizer)
     ids = tokenizer.encode("\U0001f60b")
     assert "".join(detokenizer.push(token) for token in ids[:-1]) == "" or len(ids) == 1
     assert detokenizer.flush() == ("\ufffd" if len(ids) > 1 else "")
 
 
-@settings(deadline=None)
 @given(texts, st.lists(st.text("ab<\n|", min_size=1, max_size=3), max_size=3), st.data())
 def test_the_stream_does_not_depend_on_the_steps(
     tokenizer: Tokenizer, text: str, stops: list[str], data: st.DataObject
@@ -93,7 +92,7 @@ def test_the_stream_does_not_depend_on_the_steps(
         assert found[1] is not None and text.startswith(found[0] + found[1])
 
 
-def test_neighbours_of_one_place_become_one_piece() -> None:
+def test_adjacent_pieces_of_one_span_are_joined() -> None:
     one, two, far = Span("a", 0, 2), Span("a", 2, 5), Span("a", 9, 10)
     pieces = [Piece("ab", "w", one), Piece("cde", "w", two), Piece("f", "w", far), Piece("g", "m")]
     assert joined(pieces) == [
@@ -103,8 +102,8 @@ def test_neighbours_of_one_place_become_one_piece() -> None:
     ]
 
 
-def test_a_character_of_several_tokens_has_one_place(tokenizer: Tokenizer) -> None:
-    """Where all of them are of that place; else it is the model's own."""
+def test_a_character_of_several_tokens_has_one_span(tokenizer: Tokenizer) -> None:
+    """If all its tokens come from that span; otherwise it is the model's own."""
     ids = tokenizer.encode("\U0001f60b")
     assert len(ids) > 1
     whole = ("documents", Span("a", 5, 6))
@@ -116,7 +115,7 @@ def test_a_character_of_several_tokens_has_one_place(tokenizer: Tokenizer) -> No
         assert pieces == [Piece("\U0001f60b", *told)]
 
 
-def test_what_a_stop_string_parts_keeps_its_places(tokenizer: Tokenizer) -> None:
+def test_text_held_back_for_a_stop_string_keeps_its_spans(tokenizer: Tokenizer) -> None:
     text = "return left"
     ids = tokenizer.encode(text)
     stops = [len(tokenizer.decode(ids[:n])) for n in range(len(ids) + 1)]
@@ -129,7 +128,7 @@ def test_what_a_stop_string_parts_keeps_its_places(tokenizer: Tokenizer) -> None
         assert piece.span and text[piece.span.start : piece.span.stop] == piece.text
 
 
-def test_an_edit_shows_the_selection_and_expects_it_again(tokenizer: Tokenizer) -> None:
+def test_an_edit_prompt_contains_the_selection_and_predicts_it(tokenizer: Tokenizer) -> None:
     text = "\ufeffone\r\n\r\n  two\r\n  three\r\n\r\nfour\r\n"
     start, stop = text.index("\r\n\r\n  two") + 2, text.index("four")
     request = Request("edit", text, path="x.py", selection=(start, stop), instruction="change it")
@@ -143,8 +142,10 @@ def test_an_edit_shows_the_selection_and_expects_it_again(tokenizer: Tokenizer) 
 
 
 @pytest.mark.parametrize("text", ["a = 1\nb = 2", "a = 1\nb = 2\n", "\n\na = 1\nb = 2\r\n\n"])
-def test_a_whole_file_is_known_as_one(tokenizer: Tokenizer, text: str) -> None:
-    """Blank lines around it are no surroundings: its answer is drafted as a file's."""
+def test_a_selection_of_all_but_blank_lines_is_a_whole_file(
+    tokenizer: Tokenizer, text: str
+) -> None:
+    """Blank lines around it do not count."""
     prompt = prompt_of(Request("edit", text, instruction="change it"), tokenizer)
     assert prompt.whole and len(prompt.predictions) == 1
     part = Request("edit", text, selection=(text.index("b"), len(text)), instruction="change it")
@@ -167,14 +168,14 @@ def test_the_fence_is_longer_than_any_in_the_text(tokenizer: Tokenizer) -> None:
         (Request("chat"), "no messages"),
     ],
 )
-def test_requests_that_ask_nothing_are_refused(
+def test_empty_and_invalid_requests_are_refused(
     tokenizer: Tokenizer, request_: Request, reason: str
 ) -> None:
     with pytest.raises(RequestError, match=reason):
         prompt_of(request_, tokenizer)
 
 
-def test_bytes_of_every_token_add_up_to_the_text(tokenizer: Tokenizer) -> None:
+def test_token_byte_lengths_add_up_to_the_text(tokenizer: Tokenizer) -> None:
     text = "def f(x):\n\treturn '\u00e9\U0001f60b' # na\u0308her\n"
     (ids,) = tokenizer.encode_batch([text])
     assert int(tokenizer.byte_lengths[ids].sum()) == len(text.encode())
@@ -183,7 +184,7 @@ def test_bytes_of_every_token_add_up_to_the_text(tokenizer: Tokenizer) -> None:
     assert starts[0] == 0 and sorted(starts) == list(starts)
 
 
-def test_every_byte_has_the_character_of_a_byte_level_vocabulary() -> None:
+def test_byte_characters_are_those_of_byte_level_bpe() -> None:
     from tokenizers import decoders, pre_tokenizers
 
     characters = dict(byte_characters())
@@ -195,10 +196,10 @@ def test_every_byte_has_the_character_of_a_byte_level_vocabulary() -> None:
 
 
 @given(texts, st.data())
-def test_places_are_the_code_points_of_each_token_s_bytes(
+def test_token_offsets_are_code_points(
     tokenizer: Tokenizer, text: str, data: st.DataObject
 ) -> None:
-    """On the text's own ids, and on any others with the same bytes."""
+    """For the tokenizer's ids of a text and for any others with the same bytes."""
     singles = {byte: tokenizer.backend.token_to_id(char) for byte, char in byte_characters()}
     ids: list[int] = []
     for token in tokenizer.encode(text):
@@ -215,7 +216,7 @@ def test_places_are_the_code_points_of_each_token_s_bytes(
 
 
 def bytes_of(tokenizer: Tokenizer, token: int) -> bytes:
-    """By the inverse of the vocabulary."""
+    """The bytes of a token, from its name in the vocabulary."""
     bytes_by = {char: byte for byte, char in byte_characters()}
     text = tokenizer.backend.id_to_token(token)
     return bytes(bytes_by[char] for char in text)

@@ -1,5 +1,5 @@
-"""Graphs on a CUDA card: what they replay is what is launched step by step, with one wait a step;
-the exact mode; and what happens where memory is short."""
+"""CUDA graphs: replays equal passes launched step by step, with one synchronization per step; exact
+mode; and full memory."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def compiled(folder: Path, **options: Any) -> TorchTarget:
     return target
 
 
-def test_a_request_captures_what_it_often_uses(tiny: Any) -> None:
-    """It says the same before, meanwhile and afterwards."""
+def test_often_used_buckets_are_captured_while_serving(tiny: Any) -> None:
+    """The answer is the same before, during and after."""
     target = compiled(tiny("llama"))
     graphs: Any = target.static.graphs  # type: ignore[union-attr]
     prompt, tree = some_tokens(40, target.vocab), some_tree(3, target.vocab)
@@ -69,7 +69,7 @@ def test_a_request_captures_what_it_often_uses(tiny: Any) -> None:
 
 
 def test_a_first_request_is_served_while_kernels_are_compiled(tiny: Any) -> None:
-    """At once, and while the compiler's thread runs the same passes on another stream."""
+    """Immediately, while the compiler's thread runs the same passes on another stream."""
     plainly = TorchTarget(tiny("qwen3"), Config(device="cuda", dtype="f32", graphs="off"))
     target = TorchTarget(tiny("qwen3"), Config(device="cuda", dtype="f32"))
     prompt, tree = some_tokens(200, target.vocab), some_tree(20, target.vocab)
@@ -96,8 +96,8 @@ def test_every_bucket_is_captured(tiny: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_graphs_say_what_is_launched_step_by_step(tiny: Any, kind: str) -> None:
-    """On sequences whose caches lie elsewhere and have other lengths than when it was captured."""
+def test_graphs_equal_passes_launched_step_by_step(tiny: Any, kind: str) -> None:
+    """For caches at other addresses and of other lengths than at capture."""
     captured = load(tiny(kind), "f32")
     launched = load(tiny(kind), "f32", graphs="static")
     plainly = load(tiny(kind), "f32", graphs="off")
@@ -114,7 +114,7 @@ def test_graphs_say_what_is_launched_step_by_step(tiny: Any, kind: str) -> None:
             torch.testing.assert_close(logits[0], logits[2], rtol=1e-3, atol=1e-3)
 
 
-def test_kept_rows_are_those_that_were_accepted(tiny: Any) -> None:
+def test_kept_rows_are_the_accepted_ones(tiny: Any) -> None:
     target, plainly = load(tiny("llama"), "f32"), load(tiny("llama"), "f32", graphs="off")
     text = some_tokens(60, target.vocab)
     for one in (target, plainly):
@@ -135,8 +135,8 @@ def test_kept_rows_are_those_that_were_accepted(tiny: Any) -> None:
             )
 
 
-def test_words_put_behind_the_model_s_own_are_read(tiny: Any) -> None:
-    """SDSAT's adaptive tokens, which come when graphs are captured already."""
+def test_installed_embeddings_are_used(tiny: Any) -> None:
+    """SDSAT's adaptive tokens, installed after graphs were captured."""
     captured, plainly = load(tiny("llama"), "f32"), load(tiny("llama"), "f32", graphs="off")
     prompt = some_tokens(20, captured.vocab)
     rows = torch.randn(3, captured.model.width, generator=torch.Generator().manual_seed(1))
@@ -152,7 +152,7 @@ def test_words_put_behind_the_model_s_own_are_read(tiny: Any) -> None:
 
 
 @pytest.mark.parametrize("sampled", [False, True])
-def test_a_step_waits_once(tiny: Any, sampled: bool) -> None:
+def test_a_step_synchronizes_once(tiny: Any, sampled: bool) -> None:
     target = load(tiny("llama"))
     prompt = some_tokens(60, target.vocab)
     begin(target, prompt)
@@ -182,7 +182,7 @@ def test_a_step_waits_once(tiny: Any, sampled: bool) -> None:
 
 @pytest.mark.parametrize("dtype", ["bf16", "f32"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_exact_nodes_have_the_bits_that_they_have_alone(tiny: Any, kind: str, dtype: str) -> None:
+def test_exact_nodes_have_the_bits_of_one_token_passes(tiny: Any, kind: str, dtype: str) -> None:
     target = load(tiny(kind), dtype, exact=True)
     assert target.exact
     prompt = some_tokens(150, target.vocab)
@@ -201,7 +201,7 @@ def test_exact_nodes_have_the_bits_that_they_have_alone(tiny: Any, kind: str, dt
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_weights_of_8_bits_say_nearly_the_same(tiny: Any, kind: str) -> None:
+def test_int8_weights_give_nearly_the_same_logits(tiny: Any, kind: str) -> None:
     target, plainly = load(tiny(kind), "int8"), load(tiny(kind), "bf16")
     prompt, tree = some_tokens(100, target.vocab), some_tree(20, target.vocab)
     logits = []
@@ -214,8 +214,8 @@ def test_weights_of_8_bits_say_nearly_the_same(tiny: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("sampled", [False, True])
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
-def test_exact_texts_never_part(tiny: Any, kind: str, sampled: bool) -> None:
-    """The law without ties: in bf16, with every drafter."""
+def test_exact_texts_never_diverge(tiny: Any, kind: str, sampled: bool) -> None:
+    """In bf16, with every drafter."""
     target = load(tiny(kind), exact=True)
     tokenizer = Tokenizer(tiny(kind))
     tokenizer.eos = frozenset()
@@ -229,7 +229,7 @@ def test_exact_texts_never_part(tiny: Any, kind: str, sampled: bool) -> None:
 
 
 class Hungry:
-    """A product that asks for more memory than any card has, for more than a few rows."""
+    """A linear layer that runs out of memory for more than a few rows."""
 
     def __init__(self, inner: Any, rows: int) -> None:
         self.inner, self.rows = inner, rows
@@ -240,7 +240,7 @@ class Hungry:
         return self.inner(x)
 
 
-def test_where_memory_ends_drafts_are_cut(tiny: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_drafts_shrink_when_memory_is_full(tiny: Any, caplog: pytest.LogCaptureFixture) -> None:
     target = load(tiny("llama"), "f32", graphs="static")
     prompt = some_tokens(20, target.vocab)
     begin(target, prompt)
@@ -269,7 +269,7 @@ def test_a_capture_without_memory_is_logged(tiny: Any, caplog: pytest.LogCapture
     assert len(target.forward(6, Draft()).logits) == 1
 
 
-def test_a_model_that_no_card_holds_is_one_line(tiny: Any, tmp_path: Path) -> None:
+def test_a_model_larger_than_the_gpu_is_an_error_of_one_line(tiny: Any, tmp_path: Path) -> None:
     settings = json.loads((tiny("llama") / "config.json").read_text())
     settings |= {"hidden_size": 1 << 15, "intermediate_size": 1 << 17, "num_hidden_layers": 200}
     (tmp_path / "config.json").write_text(json.dumps(settings))

@@ -22,6 +22,7 @@ from engine.worker import Job, Worker
 def measured_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo `given_costs` (tests/conftest.py): engines of this module measure, as users' do."""
     monkeypatch.setattr("engine.engine.remembered", remembered)
+    monkeypatch.setattr("engine.worker.IDLE_SECONDS", 0.01)
     # One try only: on a busy machine the next ones would come minutes later.
     monkeypatch.setattr("engine.model.cost_model.PAUSES_SECONDS", (0.0,))
 

@@ -1,4 +1,5 @@
-"""What a pass costs: its shape, what corrects it, and what does not. No clock is looked at."""
+"""The cost model of forward passes: interpolation, corrections by observed passes, and storage.
+No test reads a clock."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ SEEN = st.lists(st.tuples(st.integers(1, 300), st.integers(0, 9000), TIMES), max
 
 
 def shape(cost: CostModel) -> np.ndarray[Any, Any]:
-    """Log of each point's time beside that of the first."""
+    """Log of each point's time relative to the first."""
     times = cost.seconds * np.exp(cost.bend)
     return np.asarray(np.log(times / times[0]))
 
@@ -49,9 +50,8 @@ def shape(cost: CostModel) -> np.ndarray[Any, Any]:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(COSTS, SEEN, st.integers(0, 9000), st.integers(1, 400))
-def test_a_table_never_falls_whatever_was_seen(
+def test_a_table_never_falls_whatever_was_observed(
     cost: CostModel, seen: list[tuple[int, int, float]], context: int, most: int
 ) -> None:
     for one in seen:
@@ -65,7 +65,7 @@ def test_a_table_never_falls_whatever_was_seen(
     )
 
 
-def test_between_the_points_and_beyond_them_it_is_linear() -> None:
+def test_costs_are_linear_between_and_beyond_the_points() -> None:
     cost = CostModel(RISING)
     table = cost.table(0, 300)
     for place, rows in enumerate(GRID):
@@ -76,32 +76,32 @@ def test_between_the_points_and_beyond_them_it_is_linear() -> None:
     )
 
 
-def test_time_grows_with_the_cache_by_the_pass_and_by_its_rows() -> None:
+def test_costs_grow_with_the_cache_per_pass_and_per_row() -> None:
     cost = CostModel(RISING, growth=(0.01, 0.002))
     near, far = cost.table(100, 200), cost.table(100 + 8 * CONTEXT_BUCKET, 200)
     assert far - near == pytest.approx(8 * CONTEXT_BUCKET * (0.01 + 0.002 * np.arange(1, 201)))
 
 
-def test_a_table_is_the_reader_s_own() -> None:
+def test_a_table_is_a_copy() -> None:
     cost = CostModel(RISING)
     cost.table(0, 64)[:] = 0.0
     assert cost(1) == RISING[0]
 
 
-def test_a_time_above_that_of_a_longer_pass_is_not_believed() -> None:
+def test_a_time_above_that_of_a_longer_pass_is_corrected() -> None:
     cost = CostModel([14.0, 9.0, 12.0, 12.0, 90.0, 30.0, 60.0])
     assert [cost(n) for n in GRID] == [9, 9, 12, 12, 30, 30, 60]
 
 
-# -- what is seen ----------------------------------------------------------------------------------
+# -- observed passes ------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(COSTS, SEEN, st.floats(0.01, 100.0))
-def test_how_fast_the_machine_is_does_not_matter(
+def test_the_speed_of_the_machine_does_not_matter(
     cost: CostModel, seen: list[tuple[int, int, float]], factor: float
 ) -> None:
-    """The same passes on a machine that many times as slow teach the same shape."""
+    """The same passes, slower by a constant factor, give the same shape."""
     other = CostModel(cost.seconds[: len(GRID)].tolist(), growth=cost.growth)
     for rows, context, seconds in seen:
         cost.observe(rows, context, seconds)
@@ -111,14 +111,13 @@ def test_how_fast_the_machine_is_does_not_matter(
         assert other.pace == pytest.approx(cost.pace * factor)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from([1, 5, 16, 48, 192]), min_size=40, max_size=120),
     st.dictionaries(st.integers(0, 16), st.floats(2.0, 1e6), max_size=16),
 )
-def test_slow_passes_do_not_move_the_shape(rows: list[int], slow: dict[int, float]) -> None:
-    """At most every seventh pass is slow, however much: the shape moves by MAX_STEP for each at most,
-    and never by more than if all were about its limit."""
+def test_outliers_hardly_move_the_shape(rows: list[int], slow: dict[int, float]) -> None:
+    """Every seventh pass may be slower by any factor: each moves the shape by MAX_STEP at most."""
     cost = CostModel(RISING)
     before = shape(cost)
     for place, count in enumerate(rows):
@@ -130,9 +129,9 @@ def test_slow_passes_do_not_move_the_shape(rows: list[int], slow: dict[int, floa
     assert moved < 0.12
 
 
-def test_a_busy_minute_is_not_unlearnt_shape() -> None:
-    """Passes that take three times as long for a while, in which long passes suffer most, and
-    noise all the time: afterwards the shape is what it was."""
+def test_a_busy_minute_does_not_distort_the_shape() -> None:
+    """All passes are noisy; for a while they take three times as long, and some even more.
+    Afterwards the shape is the old one."""
     chance = random.Random(3)
     cost, true = CostModel(RISING), CostModel(RISING)
 
@@ -161,19 +160,19 @@ def test_a_wrong_shape_is_corrected() -> None:
     assert cost.pace == pytest.approx(3 * true(1) / cost(1), rel=0.1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(SEEN.filter(bool))
-def test_corrections_have_a_limit(seen: list[tuple[int, int, float]]) -> None:
+def test_corrections_are_limited(seen: list[tuple[int, int, float]]) -> None:
     cost = CostModel(RISING)
     for one in seen * 10:
         cost.observe(*one)
     assert max(map(abs, cost.bend)) <= MAX_BEND
 
 
-def test_the_pace_of_reading_is_learnt_from_long_passes() -> None:
+def test_the_speed_of_prefill_is_learned_from_long_passes() -> None:
     cost = CostModel([1.0] * 6 + [6.4])
     assert cost.reading == pytest.approx(0.1)
-    cost.observe_prefill(8, 100.0)  # too few to tell
+    cost.observe_prefill(8, 100.0)  # too few tokens
     assert cost.reading == pytest.approx(0.1)
     for _ in range(6):
         cost.observe_prefill(128, 128 * 0.2)  # busy for a moment
@@ -206,12 +205,12 @@ def target(tiny: Any) -> TorchTarget:
     return TorchTarget(tiny("llama"), Config(threads=2))
 
 
-def test_measuring_leaves_the_target_as_it_is_between_any_two_passes(target: TorchTarget) -> None:
+def test_measuring_does_not_change_the_target(target: TorchTarget) -> None:
     prompt = list(range(2, 60))
     target.begin(prompt, 8)
     for _ in target.prefill(prompt, 8):
         pass
-    rows = len(prompt) - 1  # those behind were never written
+    rows = len(prompt) - 1  # rows behind them were never written
     kept, cache = target.sequence, target.sequence.cache[0][..., :rows, :].clone()
     cost = guess(target)
     assert not cost.measured and cost.reading > 0
@@ -221,14 +220,14 @@ def test_measuring_leaves_the_target_as_it_is_between_any_two_passes(target: Tor
         turns += 1
         assert target.pool.sequences == [kept] and kept.tokens == prompt[:-1]
         if not cost.measured and turns <= 2 * len(GRID):
-            assert (cost.seconds == first).all(), "half a measurement is none"
+            assert (cost.seconds == first).all(), "an incomplete measurement is not used"
     assert turns > len(GRID), "every point is measured"
     assert target.sequence.cache[0][..., :rows, :].equal(cache)
     assert (cost.seconds != first).any() and cost.reading == cost.seconds[6] / GRID[-1]
     assert (np.diff(cost.table(400, 192)) >= 0).all()
 
 
-def test_a_model_of_a_very_short_context_is_not_measured(
+def test_a_model_with_a_very_short_context_is_not_measured(
     tiny: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     short = TorchTarget(tiny("llama"), Config(max_context=100))
@@ -238,10 +237,10 @@ def test_a_model_of_a_very_short_context_is_not_measured(
     assert len(caplog.messages) == 1 and "100" in caplog.messages[0]
 
 
-# -- kept ------------------------------------------------------------------------------------------
+# -- storage ---------------------------------------------------------------------------------------
 
 
-def test_what_is_kept_comes_back(tmp_path: Path) -> None:
+def test_a_stored_cost_model_is_loaded_again(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "costs.json"
     cost = CostModel(RISING, 0.2, (0.01, 0.002))
     cost.measured = True
@@ -274,7 +273,7 @@ GOOD = {
 @pytest.mark.parametrize(
     "known",
     [
-        [1.0] * 8,  # an older version's
+        [1.0] * 8,  # an older format
         None,
         {},
         GOOD | {"seconds": [1.0] * 3},
@@ -288,7 +287,7 @@ GOOD = {
         GOOD | {"reading": float("inf")},
     ],
 )
-def test_what_cannot_be_used_is_measured_again(tmp_path: Path, known: Any) -> None:
+def test_invalid_stored_costs_are_ignored(tmp_path: Path, known: Any) -> None:
     file = tmp_path / "costs.json"
     file.write_text(json.dumps({"this": known, "good": GOOD}), "utf-8")
     assert remembered(file, "this") is None
@@ -297,7 +296,7 @@ def test_what_cannot_be_used_is_measured_again(tmp_path: Path, known: Any) -> No
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"7", b'"x"'])
-def test_a_damaged_file_is_no_file(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_replaced(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "costs.json"
     file.write_bytes(content)
     assert remembered(file, "this") is None
@@ -305,7 +304,7 @@ def test_a_damaged_file_is_no_file(tmp_path: Path, content: bytes) -> None:
     assert remembered(file, "this") is not None
 
 
-def test_a_folder_that_cannot_be_written_costs_one_line(
+def test_an_unwritable_folder_is_logged_in_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("", "utf-8")

@@ -1,4 +1,4 @@
-"""What a model takes of a card's memory, or of several; and models made of noise."""
+"""The memory a model needs on one GPU or several, and models with random weights."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ GB = 10**9
 
 
 def test_the_size_of_a_known_model() -> None:
-    """Qwen2.5-Coder-7B has 7.62 billion parameters, and 56 KB of keys and values a token."""
+    """Qwen2.5-Coder-7B has 7.62 billion parameters and 56 KB of keys and values per token."""
     size = size_of(CODER_7B, 2)
     assert size.weights == pytest.approx(2 * 7.615e9, rel=0.003)
     assert size.token == 2 * 28 * 4 * 128 * 2
     assert size_of(CODER_7B, 4).weights == pytest.approx(2 * size.weights, rel=0.003)
 
 
-def test_the_size_with_matrices_of_8_bits() -> None:
-    """The embedding keeps its numbers, also where it is the head: that is one more matrix then."""
+def test_the_size_with_8_bit_matrices() -> None:
+    """The embedding is not quantized; if it is tied to the head, the head is a second matrix."""
     words = CODER_7B["vocab_size"] * CODER_7B["hidden_size"]  # type: ignore[operator]
     size = size_of(CODER_7B, 2, 1)
     assert size.weights == pytest.approx(7.615e9 + words, rel=0.003)
@@ -66,14 +66,14 @@ def test_the_size_with_matrices_of_8_bits() -> None:
     assert size_of(tied, 2).weights == size_of(CODER_7B, 2).weights - 2 * words
 
 
-def test_8_bits_for_a_gpu_are_refused_elsewhere(tmp_path: Path) -> None:
+def test_int8_is_refused_without_a_gpu(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="dtype int8 runs on CUDA only: choose q8 or bf16 on cpu"):
         choose_dtype("int8", torch.device("cpu"), tmp_path)
     assert choose_dtype("int8", torch.device("cuda"), tmp_path) == "int8"
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
-def test_sizes_are_those_of_what_is_loaded(tiny: Any, kind: str) -> None:
+def test_predicted_sizes_equal_the_loaded_ones(tiny: Any, kind: str) -> None:
     target = load(tiny(kind))
     matrices = [
         one for one in load_file(tiny(kind) / "model.safetensors").values() if one.dim() > 1
@@ -85,7 +85,7 @@ def test_sizes_are_those_of_what_is_loaded(tiny: Any, kind: str) -> None:
     assert size.token * target.sequence.capacity == target.sequence.nbytes
 
 
-def test_a_model_that_does_not_fit_is_one_line_with_the_numbers() -> None:
+def test_a_model_that_does_not_fit_is_an_error() -> None:
     size = size_of(CODER_7B, 2)
     with pytest.raises(UnsupportedModel) as caught:
         check_fits("coder-7b", size, 2048, "Some Card", 11 * GB, 12 * GB)
@@ -99,8 +99,10 @@ def test_a_model_that_does_not_fit_is_one_line_with_the_numbers() -> None:
 
 
 @given(st.integers(0, 100), st.integers(1, 9), st.integers(0, 50), st.integers(1, 40))
-def test_what_is_let_in_has_room(weights: int, token: int, beside: int, tokens: int) -> None:
-    """Memory for exactly what is needed is enough, one byte less is not."""
+def test_the_check_accepts_exactly_what_fits(
+    weights: int, token: int, beside: int, tokens: int
+) -> None:
+    """Exactly the needed memory is enough, and one byte less is not."""
     size = Size(weights, token, beside)
     need = weights + tokens * token + beside
     check_fits("m", size, tokens, "card", need, need)
@@ -111,7 +113,7 @@ def test_what_is_let_in_has_room(weights: int, token: int, beside: int, tokens: 
     assert room_left(size, tokens, 0) == 1
 
 
-def test_a_shorter_context_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_shorter_context_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     assert room_left(Size(0, 10, 0), 50, 10**6) == 50
     assert not caplog.records
@@ -129,16 +131,16 @@ def test_a_shorter_context_is_told(caplog: pytest.LogCaptureFixture) -> None:
         (5, [80, 80, 80], [2, 2, 1]),
         (28, [80, 40], [19, 9]),
         (80, [10, 20, 10], [20, 40, 20]),
-        (3, [100, 1, 100], [1, 1, 1]),  # a device that is named is used
+        (3, [100, 1, 100], [1, 1, 1]),  # every listed device gets a layer
         (9, [0, 90], [1, 8]),
     ],
 )
-def test_layers_are_shared_out_by_memory(layers: int, free: list[int], expected: list[int]) -> None:
+def test_layers_are_split_by_free_memory(layers: int, free: list[int], expected: list[int]) -> None:
     assert shares(layers, free) == expected
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=4), st.integers(0, 7))
-def test_no_other_shares_leave_more_where_least_is_left(free: list[int], more: int) -> None:
+def test_no_other_split_leaves_more_on_the_fullest_device(free: list[int], more: int) -> None:
     layers = len(free) + more
 
     def least(counts: Sequence[int]) -> float:
@@ -150,14 +152,14 @@ def test_no_other_shares_leave_more_where_least_is_left(free: list[int], more: i
     assert least(counts) == max(least(one) for one in every if sum(one) == layers)
 
 
-def test_what_lies_on_the_devices_is_the_model() -> None:
+def test_the_sizes_of_the_parts_add_up_to_the_model() -> None:
     for tied, width in itertools.product((False, True), (2, 4)):
         settings = CODER_7B | {"tie_word_embeddings": tied}
         one, layers = size_of(settings, width), range(28)
         parts = [
             size_of(settings, width, 0, some) for some in (layers[:9], layers[9:10], layers[10:])
         ]
-        head = 152064 * 3584 * width if tied else 0  # the last device has its own
+        head = 152064 * 3584 * width if tied else 0  # the last device has a copy
         assert sum(part.weights for part in parts) == one.weights + head
         assert sum(part.token for part in parts) == one.token
         assert parts[0].weights > 9 * parts[1].weights < parts[2].weights
@@ -165,7 +167,7 @@ def test_what_lies_on_the_devices_is_the_model() -> None:
 
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
-    """Two cards that there are not, by the bytes that are free on them."""
+    """Free bytes of two fake GPUs, by number."""
     found: dict[int, int] = {}
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda card: (found[card.index], 24 * GB))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda card: "Some Card")
@@ -176,11 +178,11 @@ CARDS = [torch.device("cuda", number) for number in range(2)]
 
 
 @pytest.mark.parametrize("gb", [(10, 12), (12, 10), (11, 11), (6, 16), (16, 6), (24, 24)])
-def test_no_other_places_take_a_longer_context(free: dict[int, int], gb: tuple[int, int]) -> None:
+def test_no_placement_allows_a_longer_context(free: dict[int, int], gb: tuple[int, int]) -> None:
     free |= {0: gb[0] * GB, 1: gb[1] * GB}
 
     def room(first: int) -> float:
-        """Bytes for the keys and values of a layer, on the card that has fewer."""
+        """Bytes per layer for keys and values, on the GPU that has fewer."""
         parts = [size_of(CODER_7B, 2, 0, some) for some in (range(first), range(first, 28))]
         left = [free[n] - one.weights - one.beside for n, one in enumerate(parts)]
         return min(left[0] / first, left[1] / (28 - first))
@@ -191,16 +193,16 @@ def test_no_other_places_take_a_longer_context(free: dict[int, int], gb: tuple[i
     assert sizes[0] == size_of(CODER_7B, 2, 0, range(places[0][1]))
 
 
-def test_every_card_is_asked(free: dict[int, int], caplog: pytest.LogCaptureFixture) -> None:
+def test_the_context_fits_every_gpu(free: dict[int, int], caplog: pytest.LogCaptureFixture) -> None:
     free |= {0: 10 * GB, 1: 12 * GB}
     _, sizes = placed("coder", CODER_7B, (2, 2), 0, CARDS)
     for number, size in enumerate(sizes):
         assert size.weights + 1024 * size.token + size.beside <= free[number]
-        free[number] -= size.weights  # as once they are loaded
+        free[number] -= size.weights  # as after loading
     context, memory = room_on(CARDS, sizes, 1 << 20, 1 << 40)
     left = [free[number] - size.beside for number, size in enumerate(sizes)]
     assert context == min(room // size.token for room, size in zip(left, sizes, strict=True))
-    token = sum(size.token for size in sizes)  # remembered sequences share their bytes out alike
+    token = sum(size.token for size in sizes)  # cached sequences are split alike
     assert all(memory * size.token // token <= left[n] for n, size in enumerate(sizes))
     assert any((memory + token) * size.token // token > left[n] for n, size in enumerate(sizes))
     assert room_on(CARDS, sizes, 100, 1 << 10) == (100, 1 << 10)
@@ -212,14 +214,16 @@ def test_every_card_is_asked(free: dict[int, int], caplog: pytest.LogCaptureFixt
     assert line.startswith("coder, layers ") and "Some Card (cuda:" in line and "\n" not in line
 
 
-def test_only_memory_is_translated() -> None:
+def test_only_out_of_memory_errors_are_translated() -> None:
     with pytest.raises(KeyError), out_of_memory_is_unsupported("some", []):
         raise KeyError("other")
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [False, True])
-def test_noise_has_the_names_and_shapes_of_a_model(tmp_path: Path, kind: str, tied: bool) -> None:
+def test_random_weights_have_a_model_s_names_and_shapes(
+    tmp_path: Path, kind: str, tied: bool
+) -> None:
     folder = tiny_model(tmp_path, kind)
     real = load_file(folder / "model.safetensors")
     settings = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": tied}

@@ -1,5 +1,5 @@
-"""One model on several devices: each layer's weights, keys and values are on that layer's device, and
-logits are bit-identical.
+"""One model on several devices: each layer's weights, keys and values are on that layer's device,
+and logits are bit-identical.
 
 Two GPUs are not needed: `cpu,cpu` runs the same code to compare values, and torch's fake tensors,
 which may be on any device, raise an error where an operation mixes devices.
@@ -67,9 +67,7 @@ def whole(target: TorchTarget) -> torch.Tensor:
 
 @pytest.mark.parametrize("device", SEVERAL)
 @pytest.mark.parametrize(("kind", "dtype"), LLAMAS)
-def test_several_devices_give_the_bits_of_one(
-    deep: Any, kind: str, dtype: str, device: str
-) -> None:
+def test_several_devices_give_equal_bits(deep: Any, kind: str, dtype: str, device: str) -> None:
     """Logits, hidden states, caches after paths of trees, the states of the first layers, and a
     sequence that starts as a copy of a cached one."""
     one, many = on(deep(kind), "cpu", dtype), on(deep(kind), device, dtype)
@@ -138,7 +136,7 @@ def test_speculation_does_not_change_answers_on_several_devices(deep: Any, home:
     assert answers["cpu"] == answers["cpu,cpu"]
 
 
-# -- placement on fake devices ----------------------------------------------------------------------------------
+# -- placement on fake devices --------------------------------------------------------------------
 
 
 class Moves(TorchDispatchMode):
@@ -192,7 +190,7 @@ def test_every_layer_is_placed_and_computed_on_its_device(deep: Any) -> None:
         assert sent == ["meta:0"] * 3 + [
             "meta:1",
             "meta:2",
-        ]  # token ids, positions; attention masks
+        ]  # ids, positions; masks
         path = path_to(draft, 8)
         assert path != [*range(len(path))]
         with Moves() as moves:
@@ -204,7 +202,7 @@ def test_every_layer_is_placed_and_computed_on_its_device(deep: Any) -> None:
         assert model.embedding.device == placement[0]
 
 
-# -- refused settings -------------------------------------------------------------------------------
+# -- refused settings -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

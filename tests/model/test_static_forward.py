@@ -1,5 +1,5 @@
-"""Passes of static shape, on a CPU and without graphs: what a pass says does not depend on the
-bucket that it runs in, and what fills a bucket up is never seen."""
+"""Forward passes of static shape, on a CPU without CUDA graphs: results do not depend on the bucket
+a pass is padded to, and the padding affects nothing."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def static(folder: Path, dtype: str = "f32", threads: int = 2, **options: Any) -
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", LLAMAS)
-def test_rows_are_those_of_the_plain_path(tiny: Any, kind: str, dtype: str, exact: bool) -> None:
-    """Bit for bit, in every bucket: full ones, and those that are filled up."""
+def test_rows_equal_the_dynamic_path(tiny: Any, kind: str, dtype: str, exact: bool) -> None:
+    """Bit for bit, in every bucket, full and padded."""
     ours, theirs = static(tiny(kind), dtype, exact=exact), load(tiny(kind), dtype)
     prompt = some_tokens(150, ours.vocab)
     for target in (ours, theirs):
@@ -81,8 +81,8 @@ def test_no_drafter_changes_the_answer(tiny: Any, kind: str, sampled: bool) -> N
         assert answer(done) == answer(expected), name
 
 
-def test_what_fills_a_bucket_up_reaches_nothing(tiny: Any) -> None:
-    """The cache behind the real rows, and the rows before them, stay as they were."""
+def test_padding_affects_nothing(tiny: Any) -> None:
+    """Cache rows before and behind the real ones do not change."""
     target = static(tiny("llama"))
     prompt = some_tokens(40, target.vocab)
     for size in SIZES:
@@ -104,7 +104,7 @@ def test_what_fills_a_bucket_up_reaches_nothing(tiny: Any) -> None:
 
 
 def test_the_last_rows_of_a_cache_can_be_used(tiny: Any) -> None:
-    """A bucket may reach beyond the cache; its real rows may not."""
+    """Padding may reach beyond the cache; real rows may not."""
     target = static(tiny("llama"))
     prompt = some_tokens(200, target.vocab)
     begin(target, prompt, room=40)
@@ -116,8 +116,8 @@ def test_the_last_rows_of_a_cache_can_be_used(tiny: Any) -> None:
     assert target.room() == room
 
 
-def test_the_likeliest_words_of_every_row(tiny: Any) -> None:
-    """Whether they were asked for behind the pass before, or not; of the logits as they are now."""
+def test_the_likeliest_tokens_of_every_row(tiny: Any) -> None:
+    """For any width, and of the logits' current values."""
     target = static(tiny("llama"))
     prompt = some_tokens(40, target.vocab)
     begin(target, prompt)
@@ -138,7 +138,7 @@ def test_the_likeliest_words_of_every_row(tiny: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", LLAMAS)
-def test_kept_paths_are_where_the_plain_path_puts_them(tiny: Any, kind: str) -> None:
+def test_kept_paths_equal_those_of_the_dynamic_path(tiny: Any, kind: str) -> None:
     ours, theirs = static(tiny(kind), "bf16"), load(tiny(kind), "bf16")
     text = some_tokens(60, ours.vocab)
     for target in (ours, theirs):
@@ -161,7 +161,7 @@ def test_kept_paths_are_where_the_plain_path_puts_them(tiny: Any, kind: str) -> 
         assert torch.equal(one.states[:count], other.states[:count])
 
 
-def test_layers_that_are_skimmed_are_those_of_the_plain_path(tiny: Any) -> None:
+def test_skimmed_layers_equal_those_of_the_dynamic_path(tiny: Any) -> None:
     ours, theirs = static(tiny("qwen3")), load(tiny("qwen3"))
     prompt = some_tokens(70, ours.vocab)
     for target in (ours, theirs):
@@ -171,8 +171,8 @@ def test_layers_that_are_skimmed_are_those_of_the_plain_path(tiny: Any) -> None:
         assert torch.equal(*rows)
 
 
-def test_requests_in_between_and_longer_caches(tiny: Any) -> None:
-    """Several sequences, one of which grows: each pass reads its own cache."""
+def test_interleaved_requests_with_growing_caches(tiny: Any) -> None:
+    """Each pass reads the cache of its own sequence."""
     folder = tiny("llama")
     tokenizer = Tokenizer(folder)
     tokenizer.eos = frozenset()
@@ -189,8 +189,8 @@ def test_requests_in_between_and_longer_caches(tiny: Any) -> None:
         assert answer(events[-1]) == answer(expected)
 
 
-def test_ids_that_there_are_not_are_refused(tiny: Any) -> None:
-    """Before they reach a card, where they would end the process."""
+def test_token_ids_outside_the_vocabulary_are_refused(tiny: Any) -> None:
+    """On a GPU they would end the process."""
     target = static(tiny("llama"))
     prompt = some_tokens(20, target.vocab)
     begin(target, prompt)
@@ -203,7 +203,7 @@ def test_ids_that_there_are_not_are_refused(tiny: Any) -> None:
     assert torch.equal(target.forward(prompt[-1], Draft()).logits, expected)
 
 
-def test_words_put_behind_the_model_s_own_are_read(tiny: Any) -> None:
+def test_installed_embeddings_are_used(tiny: Any) -> None:
     """SDSAT's adaptive tokens."""
     ours, theirs = static(tiny("llama")), load(tiny("llama"))
     prompt = some_tokens(20, ours.vocab)
@@ -217,8 +217,8 @@ def test_words_put_behind_the_model_s_own_are_read(tiny: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_a_row_sees(seed: int) -> None:
-    """The bits that a card reads say what the mask says."""
+def test_visibility_bits_equal_the_mask(seed: int) -> None:
+    """Of a tree and of a chain."""
     chance = random.Random(seed)
     base, size = chance.choice([0, 1, 70]), chance.choice([0, 3, 63])
     tree = some_tree(size, 100, seed)
@@ -244,7 +244,7 @@ def test_what_a_row_sees(seed: int) -> None:
 
 
 class Full:
-    """A product on a card that has memory for a few rows only."""
+    """A linear layer on a GPU with memory for `rows` rows only."""
 
     def __init__(self, inner: Any, rows: int) -> None:
         self.inner, self.rows, self.refused = inner, rows, 0
@@ -256,7 +256,7 @@ class Full:
         return self.inner(x)
 
 
-def test_where_memory_is_short_drafts_are_cut(tiny: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_drafts_shrink_when_memory_is_full(tiny: Any, caplog: pytest.LogCaptureFixture) -> None:
     target = static(tiny("llama"), threads=1)
     tokenizer = Tokenizer(tiny("llama"))
     tokenizer.eos = frozenset()
@@ -283,7 +283,7 @@ def test_where_memory_is_short_drafts_are_cut(tiny: Any, caplog: pytest.LogCaptu
         target.forward(5, Draft())
 
 
-def test_a_card_without_memory_for_a_prompt_reads_it_in_small_parts(tiny: Any) -> None:
+def test_prompts_are_read_in_smaller_chunks_when_memory_is_full(tiny: Any) -> None:
     target, usual = static(tiny("llama")), load(tiny("llama"))
     down = Full(target.model.blocks[0].down, 70)
     target.model.blocks[0].down = down
@@ -297,7 +297,7 @@ def test_a_card_without_memory_for_a_prompt_reads_it_in_small_parts(tiny: Any) -
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="graphs can be captured here")
-def test_where_kernels_cannot_be_compiled_steps_are_launched(
+def test_passes_run_without_graphs_if_kernels_cannot_be_compiled(
     tiny: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     target, usual = static(tiny("llama")), load(tiny("llama"))
@@ -314,7 +314,7 @@ def test_where_kernels_cannot_be_compiled_steps_are_launched(
         assert torch.equal(*rows)
 
 
-def test_a_setting_that_there_is_not_is_refused(tiny: Any) -> None:
+def test_an_unknown_graphs_setting_is_refused(tiny: Any) -> None:
     with pytest.raises(ValueError, match="graphs 'on': choose auto, off or static"):
         load(tiny("llama"), graphs="on")
     assert load(tiny("llama")).static is None

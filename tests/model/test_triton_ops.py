@@ -1,4 +1,4 @@
-"""Triton's kernels say what plain torch says: compiled on a card, else by Triton's interpreter."""
+"""The Triton kernels agree with plain torch: compiled on a GPU, else in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIZES, BASES = ([0, 2, 9, 40, 63], (0, 1, 150)) if CUDA else ([0, 2, 12], (0, 70
 
 
 def model_of(tiny: Any, kind: str, exact: bool = False) -> TorchTarget:
-    """On a CPU exactness is of products that are not ours; here it is of the attention."""
+    """On a CPU only the attention is ours, so only its exactness is tested."""
     config = Config(device=DEVICE.type, dtype="f32", threads=2, graphs="static", exact=exact)
     target = TorchTarget(tiny(kind), config)
     assert target.static is not None
@@ -87,7 +87,7 @@ def filled(target: TorchTarget, base: int, tree: Draft, exact: bool, cache: Any)
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
-def test_turning_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> None:
+def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> None:
     target = model_of(tiny, kind, exact)
     model: Any = target.model
     for base in BASES:
@@ -138,8 +138,8 @@ def test_tiled_products(rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 9])
-def test_products_of_8_bits(rows: int) -> None:
-    """They are those of the rounded weights, and these are near."""
+def test_int8_products(rows: int) -> None:
+    """They equal those of the rounded weights, which are near the original ones."""
     weight, bias, x = normal(90, 130), normal(90), normal(rows, 130)
     weight[3] = 0
     tiled = triton_ops.Tiled(weight, bias, int8=True)
@@ -157,8 +157,8 @@ def said(static: Static, tokens: list[int], parents: list[int], cache: Any, base
     return static.step(tokens, parents, *cache, base).states.clone()
 
 
-def test_exact_attention_gives_a_node_the_bits_it_has_alone(tiny: Any) -> None:
-    """In a tree its ancestors lie elsewhere, and others beside them."""
+def test_exact_attention_gives_nodes_the_bits_of_one_token_passes(tiny: Any) -> None:
+    """In a tree, ancestors are at other rows, with other branches between them."""
     target = model_of(tiny, "llama", exact=True)
     static = target.static
     assert static is not None

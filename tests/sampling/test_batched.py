@@ -1,4 +1,4 @@
-"""Tokens chosen for all rows at once are those that `engine.sampling.verify.choose` gives row by row."""
+"""Choosing tokens for all rows at once gives the tokens of `verify.choose` row by row."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from engine.sampling.verify import agreed, choose, gumbel
 
 
 def rows_of(count: int, vocab: int, seed: int, spread: float) -> torch.Tensor:
-    """Random logits; some tie, some are far below the best."""
+    """Random logits with some ties."""
     chance = torch.Generator().manual_seed(seed)
     logits = torch.randn(count, vocab, generator=chance) * spread
     ties = torch.rand(count, vocab, generator=chance) < 0.2
     return torch.where(ties, logits.round(), logits)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(1, 40),
     st.integers(1, 90),
@@ -31,7 +31,7 @@ def rows_of(count: int, vocab: int, seed: int, spread: float) -> torch.Tensor:
     st.sampled_from([0.1, 3.0, 30.0]),
     st.sampled_from([torch.float32, torch.bfloat16]),
 )
-def test_the_tokens_are_those_of_one_row_at_a_time(
+def test_tokens_equal_those_chosen_one_row_at_a_time(
     count: int,
     vocab: int,
     seed: int,
@@ -52,7 +52,7 @@ def test_the_tokens_are_those_of_one_row_at_a_time(
     assert found.tolist() == expected
 
 
-def test_how_many_rows_there_are_changes_nothing() -> None:
+def test_the_number_of_rows_does_not_matter() -> None:
     request = Request("chat", temperature=0.9, top_p=0.9, seed=5)
     logits, positions = rows_of(37, 500, 1, 3.0), torch.arange(37)
     whole = drawn(logits, positions, request)
@@ -62,7 +62,7 @@ def test_how_many_rows_there_are_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**63, 2**64 - 1, -(2**80)])
-def test_the_noise_is_that_of_one_position(seed: int) -> None:
+def test_noise_equals_that_of_a_single_position(seed: int) -> None:
     ids = torch.arange(1000)
     positions = torch.tensor([0, 1, 17, 131_071])
     found = noise(seed, positions, ids)
@@ -71,7 +71,7 @@ def test_the_noise_is_that_of_one_position(seed: int) -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_logits_that_are_no_numbers_end_the_answer_only_on_its_path(bad: float) -> None:
+def test_nan_and_infinite_logits_fail_only_on_the_accepted_path(bad: float) -> None:
     logits = torch.zeros(3, 8)
     logits[0, 4] = 5
     logits[2] = bad
@@ -79,7 +79,7 @@ def test_logits_that_are_no_numbers_end_the_answer_only_on_its_path(bad: float) 
     for rows in (best(logits), drawn(logits, torch.arange(3), Request("chat", temperature=0.01))):
         assert rows.tolist()[0] == 4
         assert rows.tolist()[2] == -1
-        assert agreed(tree, rows.tolist()) == ([0], rows.tolist()[1])  # row 2 is not asked
+        assert agreed(tree, rows.tolist()) == ([0], rows.tolist()[1])  # row 2 is not reached
     logits[0] = bad
     for rows in (best(logits), drawn(logits, torch.arange(3), Request("chat", temperature=1))):
         with pytest.raises(ValueError, match="not numbers"):

@@ -1,5 +1,5 @@
-"""Accept/resample in the loop: sampled texts are distributed as the model says, by chi-square;
-greedy ones are the same."""
+"""Rejection sampling in the decoding loop: sampled texts have the model's distribution (chi-square
+tests), and greedy texts are unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAMPLED: list[dict[str, Any]] = [
 
 
 class Remembering(HashTarget):
-    """Makes each row only once."""
+    """Caches its rows."""
 
     def row(self, text: list[int]) -> Any:
         known = self.__dict__.setdefault("rows", {})
@@ -43,7 +43,7 @@ class Remembering(HashTarget):
 
 
 class Drawn(NullDrafter):
-    """Draws from a model of its own: chains, or trees of siblings alike or without replacement."""
+    """Draws from another model: chains, or siblings with or without replacement."""
 
     def __init__(self, model: HashTarget, seed: int, width: int, replace: bool) -> None:
         self.model, self.width, self.replace = model, width, replace
@@ -85,7 +85,7 @@ def first_two(
 
 @pytest.mark.parametrize("options", SAMPLED, ids=str)
 @pytest.mark.parametrize("shape", ["chain", "siblings", "apart", "chosen"])
-def test_sampled_texts_are_distributed_as_the_model_says(
+def test_sampled_texts_have_the_model_s_distribution(
     endless: Tokenizer, shape: str, options: Any
 ) -> None:
     target, other = Remembering(6, seed=1), Remembering(6, seed=2)
@@ -102,13 +102,13 @@ def test_sampled_texts_are_distributed_as_the_model_says(
     assert least_likely(counts, expected) < 5
 
 
-def test_chi_square_notices_a_wrong_distribution() -> None:
+def test_the_chi_square_test_detects_a_wrong_distribution() -> None:
     right = dict.fromkeys(range(4), 0.25)
     assert least_likely({0: 150, 1: 150, 2: 150, 3: 150}, right) < 0
     assert least_likely({0: 200, 1: 140, 2: 130, 3: 130}, right) > 5
 
 
-def test_one_seed_gives_one_text(endless: Tokenizer) -> None:
+def test_texts_depend_on_the_seed_only(endless: Tokenizer) -> None:
     target, other = HashTarget(30, seed=1), HashTarget(30, seed=2)
 
     def text(seed: int) -> str:
@@ -129,9 +129,9 @@ def test_one_seed_gives_one_text(endless: Tokenizer) -> None:
     assert text(0) == text(0) != text(1)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(0, 99), st.integers(0, 30), st.lists(st.integers(0, 10), min_size=1, max_size=9))
-def test_greedy_text_is_the_same_with_either_rule(
+def test_greedy_text_is_the_same_with_both_rules(
     tokenizer: Tokenizer, seed: int, room: int, ids: list[int]
 ) -> None:
     target, prompt = HashTarget(11, seed=seed), Prompt(ids, max_tokens=room)
@@ -147,8 +147,8 @@ def test_greedy_text_is_the_same_with_either_rule(
         assert isinstance(done, Done) and answer(done) == answer(expected), name
 
 
-def test_lengths_and_end_tokens_hold_when_sampled(tokenizer: Tokenizer) -> None:
-    """Nothing stands behind an end token, and no answer is longer than asked."""
+def test_end_tokens_and_limits_end_sampled_answers(tokenizer: Tokenizer) -> None:
+    """No token follows an end token, and no answer is longer than its limit."""
     target, reasons = HashTarget(11, seed=3), set()
     for seed in range(20):
         for drafter in drafters([1, 2, 3, 0, 5, 6], 11).values():

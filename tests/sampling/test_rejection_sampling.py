@@ -1,4 +1,5 @@
-"""Accept/resample is exact: every run of it on toy models, enumerated in fractions."""
+"""Rejection sampling (Leviathan et al., 2023) is exact: all runs on toy models are enumerated with
+fractions."""
 
 from __future__ import annotations
 
@@ -13,13 +14,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.drafting import NullDrafter
-from engine.generate import Generation, generate
+from engine.generate import Generation
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, Request
 from engine.sampling.rejection_sampling import Dice, acceptance, rejecting, residual, walk
-from tests.conftest import HashTarget
 from tests.oracles.probability import Enumerated, distribution
 from tests.support.law import endless, tokenizer
 
@@ -32,7 +31,7 @@ def fractions(*values: Any) -> Any:
 
 
 def toy(name: str, text: tuple[int, ...]) -> Any:
-    """A model of few words, whose probabilities are small fractions; some of them 0 or 1."""
+    """A model of few tokens; probabilities are small fractions, some of them 0 or 1."""
     chance = random.Random(f"{name} {text}")
     while True:
         weights = [chance.choice([0, 1, 2, 5]) for _ in range(WORDS)]
@@ -41,20 +40,20 @@ def toy(name: str, text: tuple[int, ...]) -> Any:
 
 
 def chain(text: tuple[int, ...], chance: Enumerated, q: str) -> Draft:
-    """Two drawn tokens, of which the second depends on the first; or only one: as it says."""
+    """Two drawn tokens, or one: the first decides."""
     draft = Draft()
     for n in range(2):
         drawn = toy(q, text)
         token = chance.pick(drawn)
         draft.drawn[draft.add(token, n - 1, 0.5, "toy")] = drawn
         text = (*text, token)
-        if token == 2:  # what was drafted may decide how far to go
+        if token == 2:  # the length may depend on the drafted tokens
             break
     return draft
 
 
 def again(text: tuple[int, ...], chance: Enumerated, q: str) -> Draft:
-    """Two siblings drawn alike, which may be the same, and one more behind the first."""
+    """Two siblings drawn with replacement, and a child of the first."""
     draft, drawn = Draft(), toy(q, text)
     for _ in range(2):
         draft.drawn[draft.add(chance.pick(drawn), -1, 0.5, "toy")] = drawn
@@ -64,7 +63,7 @@ def again(text: tuple[int, ...], chance: Enumerated, q: str) -> Draft:
 
 
 def apart(text: tuple[int, ...], chance: Enumerated, q: str) -> Draft:
-    """Siblings drawn without replacement: what the second is drawn from has lost the first."""
+    """Siblings drawn without replacement."""
     draft, drawn = Draft(), toy(q, text)
     while drawn.sum():
         drawn = drawn / drawn.sum()
@@ -75,7 +74,7 @@ def apart(text: tuple[int, ...], chance: Enumerated, q: str) -> Draft:
 
 
 def chosen(text: tuple[int, ...], chance: Enumerated, q: str) -> Draft:
-    """Without chance: two siblings, one of them twice, one more level; and tokens not there."""
+    """Deterministic: repeated siblings, a second level, and ids outside the vocabulary."""
     draft = Draft()
     for token, parent in ((1, -1), (0, -1), (1, -1), (2, 0), (0, 0), (-1, -1), (99, -1)):
         draft.add(token, parent, 0.5, "toy")
@@ -83,7 +82,7 @@ def chosen(text: tuple[int, ...], chance: Enumerated, q: str) -> Draft:
 
 
 def mixed(text: tuple[int, ...], chance: Enumerated, q: str) -> Draft:
-    """A drawn one between two that were chosen."""
+    """A drawn node between two deterministic ones."""
     draft, drawn = Draft(), toy(q, text)
     draft.add(0, -1, 0.5, "toy")
     draft.drawn[draft.add(chance.pick(drawn), -1, 0.5, "toy")] = drawn
@@ -92,21 +91,21 @@ def mixed(text: tuple[int, ...], chance: Enumerated, q: str) -> Draft:
 
 
 def narrow(text: tuple[int, ...], chance: Enumerated, q: str) -> Draft:
-    """A model that knows fewer words than the one that is asked."""
+    """A draft model with a smaller vocabulary than the target's."""
     draft, drawn = Draft(), fractions(Fraction(1, 4), Fraction(3, 4))
     draft.drawn[draft.add(chance.pick(drawn), -1, 0.5, "toy")] = drawn
     return draft
 
 
 def wide(text: tuple[int, ...], chance: Enumerated, q: str) -> Draft:
-    """And one that knows more."""
+    """A draft model with a larger vocabulary."""
     draft, drawn = Draft(), fractions(*(Fraction(n, 15) for n in (1, 2, 3, 4, 5)))
     draft.drawn[draft.add(chance.pick(drawn), -1, 0.5, "toy")] = drawn
     return draft
 
 
 def write(chance: Enumerated, drafter: Any, p: str, q: str) -> tuple[int, ...]:
-    """A text of LENGTH words: drafted, judged, as often as it takes."""
+    """A text of LENGTH tokens, drafted and verified step by step."""
     text: tuple[int, ...] = ()
     while len(text) < LENGTH:
         draft = drafter(text, chance, q)
@@ -118,7 +117,7 @@ def write(chance: Enumerated, drafter: Any, p: str, q: str) -> tuple[int, ...]:
     return text[:LENGTH]
 
 
-def plainly(chance: Enumerated, p: str) -> tuple[int, ...]:
+def write_plainly(chance: Enumerated, p: str) -> tuple[int, ...]:
     text: tuple[int, ...] = ()
     while len(text) < LENGTH:
         text = (*text, chance.pick(toy(p, text)))
@@ -129,7 +128,7 @@ def plainly(chance: Enumerated, p: str) -> tuple[int, ...]:
 @pytest.mark.parametrize("seed", range(4))
 def test_texts_have_exactly_the_models_probabilities(drafter: Any, seed: int) -> None:
     p = f"p{seed}"
-    expected = distribution(lambda chance: plainly(chance, p))
+    expected = distribution(lambda chance: write_plainly(chance, p))
     for q in (f"q{seed}", p):  # a draft model that differs, and one that is the model itself
         assert distribution(lambda chance, q=q: write(chance, drafter, p, q)) == expected
 
@@ -189,17 +188,16 @@ def test_dice_reach_the_first_and_the_last_token() -> None:
     assert set(found) == {0, 2} and 1000 < found[0] < 1400
 
 
-def test_every_seed_is_another_one() -> None:
-    """0 counts, and drafting knows nothing of verifying."""
+def test_every_seed_and_stream_gives_other_numbers() -> None:
+    """Drafting and verification use independent streams."""
     rows = {Dice(seed, stream).generator.random() for seed in range(-3, 4) for stream in (1, 2)}
     assert len(rows) == 14
 
 
-def test_unknown_rules_and_broken_logits_are_one_line(endless: Tokenizer) -> None:
+def test_unknown_rules_and_nan_logits_are_errors(endless: Tokenizer) -> None:
+    prompt = Prompt([1])
     with pytest.raises(ValueError, match="verification 'typical': choose match or rejection"):
-        list(
-            generate(Generation(Request("complete"), Prompt([1]), endless, HashTarget().context, verification="typical"), HashTarget(), NullDrafter())
-        )  # fmt: skip
+        Generation(Request("complete"), prompt, endless, 100, verification="typical")  # type: ignore[arg-type]
     judge = rejecting(Request("complete", temperature=1.0))
     with pytest.raises(ValueError, match="not numbers"):
         judge(Draft(), torch.full((1, 4), float("nan")), 0)
