@@ -380,6 +380,19 @@ def test_no_file_names_a_registry_or_this_machine() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_documents_that_are_mentioned_exist() -> None:
+    """No text refers to a document that a reader of the repository cannot open."""
+    names = {path.name for path in tracked()}
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in tracked()
+        if path.suffix in {".py", ".pyi", ".md", ".cpp", ".hpp", ".ts", ".lua", ".mjs", ".toml"}
+        for name in re.findall(r"\b[A-Z_]{4,}\.md\b", path.read_text(encoding="utf-8"))
+        if name not in names
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.full
 def test_a_wheel_works_from_another_folder(tmp_path: Path) -> None:
     """A wheel holds every module and both native cores, no sources of them, and the licence."""

@@ -21,7 +21,7 @@ def result(tokens: int, passes: int, refused: int, seconds: float = 1.0) -> benc
 
 
 def test_golden_rates() -> None:
-    """SPEC.md section 10: 180 tokens, 67 passes, 20 refused: 113 accepted of 133 drafted."""
+    """The published example: 180 tokens, 67 passes, 20 refused: 113 accepted of 133 drafted."""
     found = bench.rates([result(100, 40, 11), result(80, 27, 9)])
     assert found.discard == pytest.approx(0.111, abs=5e-4)
     assert found.verification == pytest.approx(0.372, abs=5e-4)

@@ -148,7 +148,7 @@ def test_a_wrong_rule_is_noticed() -> None:
 
 
 def test_golden_vectors() -> None:
-    """SPEC.md section 10."""
+    """The published example."""
     p = fractions("1/2", "1/5", "1/5", "1/10")
     draft = Draft([1, 3], [-1, -1], [0.5, 0.5], ["", ""])
 
