@@ -315,6 +315,6 @@ def test_what_is_chosen_reaches_the_engine(tiny: Any, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(TEXT)
     edit = ["edit", "a.py", "-i", "x", "--drafter", "sam", "--corpus", "gone"]
     ask = ["ask", "a.py", "-q", "what is left?", "--drafter", "rest"]
-    for line, why in ((edit, "gone: no such corpus: make it"), (ask, "nothing to copy from: name")):
+    for line, why in ((edit, "gone: no such corpus: make it"), (ask, "nothing to copy from: give")):
         result = draftline(tmp_path, *line, "--model", tiny())
         assert result.returncode == 2 and why in one_line(result)
