@@ -13,7 +13,7 @@ from engine.drafting.methods.eagle_head import EagleHead
 from engine.drafting.methods.head_checkpoint import CheckpointError
 from engine.drafting.methods.specdec import AcceptanceHead
 from tests.conftest import CORPUS, byte_bpe
-from tests.support.command import draftline, environment, one_line
+from tests.support.command import draftline, draftline_process, environment, one_line
 from tests.support.heads import QUESTIONS, killed_at, pair
 from ui.cli.options import positive
 from ui.cli.train_heads import fraction, positive_number
@@ -37,8 +37,9 @@ def options(out: str, *more: str) -> list[str]:
 
 @pytest.mark.full
 def test_a_killed_training_resumes_to_the_same_head(place: Path) -> None:
-    """Killed while the head learns; test_acceptance.py kills while the model answers."""
-    whole = draftline(place, *options("whole"))
+    """Killed while the head learns; test_acceptance.py kills while the model answers. All runs are
+    processes: rounding depends on the number of threads."""
+    whole = draftline_process(place, *options("whole"))
     assert whole.returncode == 0, whole.stderr.decode()
     assert whole.stdout.decode().startswith("whole: an acceptance head for ./other; report.json")
     reported = whole.stderr.decode()
@@ -49,7 +50,7 @@ def test_a_killed_training_resumes_to_the_same_head(place: Path) -> None:
     code = f"sys.stderr = sys.stdout\nfrom ui.cli.main import main\n{command}"
     killed_at(code, "epoch 1 of 3", place, DRAFTLINE_HOME=environment(place)["DRAFTLINE_HOME"])
     assert not (place / "killed" / "config.json").exists()
-    again = draftline(place, *options("killed"))
+    again = draftline_process(place, *options("killed"))
     assert again.returncode == 0 and b"of 12: " not in again.stderr
     assert b"resuming at step" in again.stderr
     names = {path.name for path in (place / "whole").iterdir()}
