@@ -209,7 +209,7 @@ def test_a_real_tokenizer_splits_where_chunks_are_cut(short_chunks: None) -> Non
 
     encoder = Tokenizer(locate("smollm2-135m"))
     tokens = TokenCache(encoder, None)
-    files = sorted(Path(index.__file__).parent.parent.rglob("*.py"))
+    files = sorted(Path(index.__file__).parent.rglob("*.py"))
     assert len(files) > 20
     for text in [file.read_text("utf-8") for file in files]:
         assert same(encoder, text, tokens.encode_buffer(text))
