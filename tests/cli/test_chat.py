@@ -150,8 +150,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_conversation(tmp_path: Path) -> Non
     terminal.type("!!save talk.json\n")
     terminal.until("2 messages saved")
     terminal.until("you: ")
-    terminal.interrupt()
-    assert terminal.end() == 130
+    assert terminal.interrupt_at_prompt() == 130
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.seen), "NO_COLOR is set"
     question, answer = json.loads((tmp_path / "talk.json").read_text())
     assert question["content"] == "hello" and answer["content"].startswith("ab\n ab")

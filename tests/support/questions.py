@@ -90,10 +90,24 @@ class Terminal:
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
 
+    def interrupt_at_prompt(self) -> int:
+        """Press Ctrl-C until the command ends, as a user would; the exit code. Python loses one
+        that comes between showing a prompt and waiting for input."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.seen[-999:]
+            self.interrupt()
+            if select.select([self._ours], [], [], 1)[0]:
+                self._read()
+        return self.end()
+
     def end(self) -> int:
         """Wait for the end of the output; the exit code."""
-        while self._read():
-            pass
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            assert time.monotonic() < deadline, f"it does not end: {self.seen[-999:]!r}"
+            if select.select([self._ours], [], [], 1)[0] and not self._read():
+                break
         os.close(self._ours)
         return self.process.wait(TIMEOUT_S)
 

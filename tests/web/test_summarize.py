@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from engine import Config, Engine
 from engine.rag.summarize import Summary, SummaryDelta, SummaryTask, TaskResult, summarize
 from engine.rag.summary_plan import SummaryOptions
-from engine.records import Done, Piece, Request, Step
-from engine.worker import Job
+from engine.records import Piece, Request, Step
 from tests.support.questions import make_model
+from tests.support.server import occupied
 from tests.web.test_page import HOSTILE, Read
 from ui.api.jobs import Jobs, QueueFull
 from ui.eta import Eta, format_duration
@@ -263,30 +263,22 @@ def test_a_batch_takes_one_slot_and_raises_its_error(engine: Engine) -> None:
 
 def test_a_cancelled_batch_does_not_wait_for_its_turn(engine: Engine) -> None:
     request = Request("chat", messages=({"role": "user", "content": "x"},), max_tokens=4)
-
-    def busy(free: threading.Event) -> Job:
-        """Occupy the worker until `free` is set."""
-
-        def hold(cancelled: Any) -> Iterator[Done]:
-            free.wait()
-            yield Done("stop", "")
-
-        return engine.worker.submit(Job(request, hold))
+    cancelled = threading.Event()
 
     async def run() -> None:
         jobs = Jobs(engine, 2)
 
         def work(stream: Any, client: str) -> Iterator[str]:
+            cancelled.wait()
             for _ in range(2):
-                free = threading.Event()
-                busy(free)
-                job = engine.submit(request, client=client)
-                stream.attach(job)
-                free.set()
+                with occupied(engine, yields=False):  # the job cannot run before it is attached
+                    job = engine.submit(request, client=client)
+                    stream.attach(job)
                 yield job.result().reason
 
         stream = jobs.submit_batch(work, "me")
         stream.cancel()
+        cancelled.set()
         assert [one async for one in stream] == ["cancelled", "cancelled"]
         jobs.close()
 
