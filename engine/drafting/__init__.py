@@ -1,6 +1,6 @@
 """Drafting: proposing the next tokens cheaply, for the model to verify in one pass.
 
-A *drafter* proposes one tree of tokens per step and is told which of them were accepted.
+A *drafter* proposes one tree of tokens per step and learns which of them were accepted.
 `next_token` holds the default drafter; `registry` lists all of them. A drafter decides how fast an
 answer comes, never what it says: that is the verification's job (`engine.sampling`).
 """

@@ -205,7 +205,7 @@ def headline_html(
             out.append('<p class="equal">\u2713 Both texts are equal, letter for letter.</p>')
         else:
             out.append(
-                html.note("The texts differ: this is a bug of Draftline, please report it", "error")
+                html.note("The texts differ: this is a bug in Draftline: report it", "error")
             )
         if not any(run.drafted for run in benchmark.speculative):
             out.append(html.note("Nothing was drafted, so there was nothing to gain."))
