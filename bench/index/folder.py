@@ -43,6 +43,7 @@ class HashTokenizer:
 
     fingerprint = "words by checksum"
     byte_lengths = np.full(50_000, -1, np.int32)
+    token_bytes = [None] * 50_000
 
     def encode_batch(self, texts: list[str]) -> list[Ids]:
         return [
@@ -72,6 +73,7 @@ class PreparedTokenizer:
         self.prepared = prepared
         highest = max(int(ids.max()) for ids in prepared)
         self.byte_lengths = np.ones(highest + 1, np.int32)
+        self.token_bytes = [b" "] * (highest + 1)
 
     def text(self, number: int) -> str:
         return str(number).ljust(len(self.prepared[number]))

@@ -57,7 +57,12 @@ class Encoder(Protocol):
 
     @property
     def byte_lengths(self) -> NDArray[np.int32]:
-        """By id: the UTF-8 bytes that it decodes to, -1 if that depends on its neighbours."""
+        """By id: the number of `token_bytes`, -1 if there are none."""
+        ...
+
+    @property
+    def token_bytes(self) -> Sequence[bytes | None]:
+        """By id: the UTF-8 bytes that it decodes to, None if they depend on its neighbours."""
         ...
 
     def encode_batch(self, texts: list[str]) -> list[Ids]:
@@ -241,14 +246,24 @@ class TokenCache:
         if len(one.ids) and not 0 <= one.ids.min() <= one.ids.max() < len(by_id):
             return False
         if one.starts is None:
-            lengths, size = by_id[one.ids], len(text if text.isascii() else text.encode())
-            return bool((lengths >= 0).all()) and int(lengths.sum()) == size
+            return self._adds_up(text, one.ids)
         starts, length = one.starts, len(text)
         return bool(
             len(starts) == len(one.ids) + 1
             and starts[-1] == length
             and 0 <= starts.min() <= starts.max() <= length
         )
+
+    def _adds_up(self, text: str, ids: Ids) -> bool:
+        """Whether the bytes of the ids are the text's, which normalization may have changed."""
+        lengths = self._encoder.byte_lengths[ids]
+        if len(ids) and lengths.min() < 0:
+            return False
+        if text.isascii():
+            return int(lengths.sum()) == len(text)
+        # Of composed and decomposed characters, one may lose as many bytes as another gains.
+        by_id = self._encoder.token_bytes
+        return b"".join(by_id[one] or b"" for one in ids.tolist()) == text.encode()
 
 
 def _batches(parts: list[str]) -> Iterator[list[str]]:
