@@ -13,6 +13,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CPP := $(wildcard */core/*.[ch]pp */*/core/*.[ch]pp)
 NATIVE := CMakeLists.txt $(CPP)
 WORKERS ?= 2
+# Of the examples that `make test-full` generates: new with every change, the same when repeated.
+SEED ?= $(shell printf %d 0x$$(git rev-parse --short=8 'HEAD^{tree}' 2>/dev/null || echo 0))
 
 # TORCH: auto (CPU build unless an NVIDIA driver is present), cpu or cuda.
 # TORCH_INDEX: a package index to take torch from instead, such as the one that PyTorch's install
@@ -43,7 +45,7 @@ help:
 	make wheel       dist/draftline-*.whl
 	make clean       remove what was built (downloaded models stay)
 	Variables: PYTHON=python3.12  TORCH=auto|cpu|cuda  TORCH_INDEX=URL  ARGS="-k name" (tests)
-	           WORKERS=2 (of make test)
+	           WORKERS=2 (of make test)  SEED=1 (of make test-full's examples; default: the commit's)
 	END
 
 demo: $(VENV)/app.ok
@@ -56,7 +58,7 @@ test: $(VENV)/dev.ok
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not full and not gpu and not editors" $(ARGS)
 
 test-full: $(VENV)/dev.ok
-	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile explore -m "hypothesis and not full and not gpu and not editors" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile explore --hypothesis-seed $(SEED) -m "hypothesis and not full and not gpu and not editors" $(ARGS)
 	$(BIN)/python -m pytest -m "full and not gpu and not editors" $(ARGS)
 
 test-gpu: $(VENV)/dev.ok
