@@ -57,12 +57,12 @@ class Encoder(Protocol):
 
     @property
     def byte_lengths(self) -> NDArray[np.int32]:
-        """By id: the number of `token_bytes`, -1 if there are none."""
+        """By id: how many UTF-8 bytes it decodes to, -1 if that depends on its neighbours."""
         ...
 
     @property
     def token_bytes(self) -> Sequence[bytes | None]:
-        """By id: the UTF-8 bytes that it decodes to, None if they depend on its neighbours."""
+        """By id: those bytes. Asked only for ids whose length is not -1."""
         ...
 
     def encode_batch(self, texts: list[str]) -> list[Ids]:

@@ -54,7 +54,7 @@ def test_the_text_agrees_with_a_plain_search(
         if length:
             enough = [n for n in first if len(text.tokens) - first[n] >= count]
             assert text.first_before(length, count) == first[max(enough, default=1)]
-        assert text.after(0, 100) == ([*others, own][0])
+        assert text.after(0, 100) == [*others, own][0][:100]
 
 
 def test_a_long_repetition_is_measured_whole() -> None:

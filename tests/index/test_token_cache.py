@@ -66,8 +66,8 @@ def source(seed: int, size: int) -> str:
 def oracle(encoder: Encoder, text: str) -> tuple[list[int], list[int] | None]:
     """The ids and starts of a whole text, from the encoder alone."""
     (ids,) = encoder.encode_batch([text])
-    spelled = [encoder.token_bytes[one] for one in ids]
-    if None not in spelled and b"".join(one or b"" for one in spelled) == text.encode():
+    spelled = b"".join(encoder.token_bytes[one] or b"" for one in ids)
+    if (encoder.byte_lengths[ids] >= 0).all() and spelled == text.encode():
         return ids.tolist(), None
     ids, starts = encoder.encode_with_offsets(text)
     return ids.tolist(), [*starts.tolist(), len(text)]
