@@ -1,9 +1,9 @@
 """Decoding with two models by different methods, side by side and timed.
 
-The comparison of github.com/feifeibear/LLMSpeculativeSampling: each model alone, the rules of
+The comparison of github.com/feifeibear/LLMSpeculativeSampling: each model alone, the methods of
 Leviathan et al. (2022, arXiv 2211.17192) and Chen et al. (2023, arXiv 2302.01318), and ours. The
-two published rules are the same (`engine.sampling.rejection_sampling`); as there, the first is run
-with KV caches and the second without.
+two papers' acceptance rules are the same (`engine.sampling.rejection_sampling`); as in that
+repository, the first runs with KV caches and the second without.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ MAX_DRAFT_TOKENS = 16  # considered for the best draft length
 
 
 class Method(NamedTuple):
-    """A decoding method. Without `speculates`: the big model (`little`: the little one) alone."""
+    """A decoding method. Without `speculates`, one model decodes alone: the target model, or with
+    `draft_only` the draft model."""
 
     summary: str
     speculates: bool = True
-    little: bool = False
+    draft_only: bool = False
     options: Mapping[str, Any] = {}
 
 
@@ -45,13 +46,13 @@ METHODS = {
 class TimedRun(NamedTuple):
     """A timed run."""
 
-    written: BatchResult
+    result: BatchResult
     seconds: float
 
     @property
     def rate(self) -> float:
         """New tokens per second."""
-        return sum(map(len, self.written.tokens)) / self.seconds
+        return sum(map(len, self.result.tokens)) / self.seconds
 
 
 class Counters(NamedTuple):
@@ -74,58 +75,65 @@ class ExpectedGain(NamedTuple):
     best_gain: float
 
 
-def write(
-    pair: ModelPair, way: str, prompts: Sequence[str], most: int, gamma: int, **sampling: Any
+def decode(
+    pair: ModelPair,
+    name: str,
+    prompts: Sequence[str],
+    max_new_tokens: int,
+    gamma: int,
+    **sampling: Any,
 ) -> TimedRun:
-    """Decode with the method `way`, drafting `gamma` tokens per round."""
-    method = METHODS[way]
-    used = replace(pair, big=pair.little) if method.little else pair
-    ahead = gamma if method.speculates else 0
+    """Decode with the method `name`, drafting `gamma` tokens per round."""
+    method = METHODS[name]
+    models = replace(pair, target_model=pair.draft_model) if method.draft_only else pair
+    draft_tokens = gamma if method.speculates else 0
     start = perf_counter()
-    written = speculative_decoding(used, prompts, most, ahead, **method.options, **sampling)
-    return TimedRun(written, perf_counter() - start)
+    result = speculative_decoding(
+        models, prompts, max_new_tokens, draft_tokens, **method.options, **sampling
+    )
+    return TimedRun(result, perf_counter() - start)
 
 
 def benchmark(
     run: Callable[[str], TimedRun],
-    ways: Sequence[str],
+    methods: Sequence[str],
     runs: int,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, list[TimedRun]]:
     """Run each method `runs` times in turn, after one warm-up run each."""
-    found: dict[str, list[TimedRun]] = {way: [] for way in ways}
+    timed: dict[str, list[TimedRun]] = {method: [] for method in methods}
     for number in range(runs + 1):
         report(f"run {number} of {runs}" if number else "warming up")
-        for way in ways:
-            one = run(way)
+        for method in methods:
+            measured = run(method)
             if number:
-                found[way].append(one)
-    return found
+                timed[method].append(measured)
+    return timed
 
 
-def median_rate(found: Sequence[TimedRun]) -> float:
+def median_rate(runs: Sequence[TimedRun]) -> float:
     """Tokens per second of the median run."""
-    return median(one.rate for one in found)
+    return median(run.rate for run in runs)
 
 
 def counters(rounds: Sequence[Round]) -> Counters:
     """Counters of one text."""
-    own = [one for one in rounds if len(one.tokens) > one.accepted]
+    own = [step for step in rounds if len(step.tokens) > step.accepted]
     return Counters(
-        sum(len(one.tokens) for one in rounds),
-        sum(one.drafted for one in rounds),
-        sum(one.accepted for one in rounds),
-        sum(one.accepted < one.drafted for one in own),
-        sum(one.accepted == one.drafted for one in own),
+        sum(len(step.tokens) for step in rounds),
+        sum(step.drafted for step in rounds),
+        sum(step.accepted for step in rounds),
+        sum(step.accepted < step.drafted for step in own),
+        sum(step.accepted == step.drafted for step in own),
     )
 
 
 def expected_gain(
     rounds: Sequence[Round], draft_rate: float, target_rate: float, gamma: int
 ) -> ExpectedGain:
-    """From the acceptance in `rounds` and the speeds of both models in tokens per second."""
-    accepted = sum(one.accepted for one in rounds)
-    tested = sum(min(one.accepted + 1, one.drafted) for one in rounds)
+    """The gain predicted from the acceptance in `rounds` and both models' tokens per second."""
+    accepted = sum(step.accepted for step in rounds)
+    tested = sum(min(step.accepted + 1, step.drafted) for step in rounds)
     alpha = accepted / tested if tested else 0.0
     cost = target_rate / draft_rate if draft_rate else 0.0
     best = best_length(alpha, cost, MAX_DRAFT_TOKENS)

@@ -44,26 +44,26 @@ def distributed_map(
 
     state: Any = PartialState(cpu=cpu)
     work = make(str(state.device))
-    with state.split_between_processes([*items]) as mine:
-        data = json.dumps([work(one) for one in mine]).encode()
+    with state.split_between_processes([*items]) as share:
+        data = json.dumps([work(item) for item in share]).encode()
     row = torch.frombuffer(bytearray(data), dtype=torch.uint8)[None].to(state.device)
     rows = gather(pad_across_processes(row, dim=1)).cpu().numpy()  # padded with zeros
-    found = [one for each in rows for one in json.loads(each.tobytes().rstrip(b"\0"))]
+    results = [result for row in rows for result in json.loads(row.tobytes().rstrip(b"\0"))]
     state.destroy_process_group()
-    return found if state.is_main_process else None
+    return results if state.is_main_process else None
 
 
 def launch(command: Sequence[str], count: int) -> int:
     """Run `count` copies of a command with the variables that `distributed_map` needs.
 
-    Returns 0, or the first other exit code, upon which the remaining processes are terminated."""
+    Returns 0, or the first nonzero exit code; the remaining processes are then terminated."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
     shared["MASTER_PORT"] = port
     shared["OMP_NUM_THREADS"] = max(1, (os.cpu_count() or 1) // count)
-    group = []
+    workers = []
     try:
         for rank in range(count):
             variables = shared | {"RANK": rank, "LOCAL_RANK": rank}
@@ -71,15 +71,15 @@ def launch(command: Sequence[str], count: int) -> int:
             env["MASTER_ADDR"] = "127.0.0.1"
             if sys.platform == "linux":
                 env.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all processes run on this machine
-            group.append(subprocess.Popen(command, env=env))
+            workers.append(subprocess.Popen(command, env=env))
         while True:
-            codes = [one.poll() for one in group]
-            bad = next((code for code in codes if code), 0)
-            if bad or None not in codes:
-                return bad
+            codes = [worker.poll() for worker in workers]
+            failed = next((code for code in codes if code), 0)
+            if failed or None not in codes:
+                return failed
             time.sleep(POLL_S)
     finally:
-        for one in group:
-            one.terminate()
-        for one in group:
-            one.wait()
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.wait()

@@ -23,40 +23,44 @@ DeviceMemory = dict[int | str, str]  # GPU number or "cpu" -> maximum memory, su
 class ModelPair:
     """Two causal models that share a tokenizer."""
 
-    little: Any
-    big: Any
+    draft_model: Any
+    target_model: Any
     tokenizer: Tokenizer
 
 
 def load(
-    little: str,
-    big: str,
+    draft_model: str,
+    target_model: str,
     device: str = "cpu",
     dtype: str = "float32",
     memory: DeviceMemory | None = None,
-    little_memory: DeviceMemory | None = None,
+    draft_memory: DeviceMemory | None = None,
 ) -> ModelPair:
     """Load two models by name or folder.
 
-    With `memory` or `little_memory`, accelerate splits that model across devices. Raises ValueError
-    if the models do not match each other, or do not fit into memory."""
+    With `memory` or `draft_memory`, accelerate splits the target or the draft model across devices.
+    Raises ValueError if the models do not match each other, or do not fit into memory."""
     from transformers.utils import logging
 
-    folders, tokenizer = locate_pair(little, big)
+    folders, tokenizer = locate_pair(draft_model, target_model)
     logging.disable_progress_bar()
-    first = _model(little, folders[0], device, dtype, little_memory)
-    return ModelPair(first, _model(big, folders[1], device, dtype, memory), tokenizer)
+    return ModelPair(
+        _model(draft_model, folders[0], device, dtype, draft_memory),
+        _model(target_model, folders[1], device, dtype, memory),
+        tokenizer,
+    )
 
 
-def locate_pair(little: str, big: str) -> tuple[list[Path], Tokenizer]:
+def locate_pair(draft_model: str, target_model: str) -> tuple[list[Path], Tokenizer]:
     """Locate both models, downloading them if necessary, and load their tokenizer. Raises
     ValueError if they cannot be used together."""
     from transformers import AutoConfig
 
     from engine.weights import locate
 
-    folders = [locate(name) for name in (little, big)]
-    for name, folder in zip((little, big), folders, strict=True):
+    names = (draft_model, target_model)
+    folders = [locate(name) for name in names]
+    for name, folder in zip(names, folders, strict=True):
         settings_of(folder)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         if config.is_encoder_decoder:
@@ -64,9 +68,9 @@ def locate_pair(little: str, big: str) -> tuple[list[Path], Tokenizer]:
                 f"{name}: encoder-decoder models such as {config.model_type} are not supported: "
                 "choose a causal model, such as a Llama or a Qwen"
             )
-    first, second = (Tokenizer(folder) for folder in folders)
-    check_pair(big, second, little, first)
-    return folders, second
+    draft_tokenizer, tokenizer = (Tokenizer(folder) for folder in folders)
+    check_pair(target_model, tokenizer, draft_model, draft_tokenizer)
+    return folders, tokenizer
 
 
 def _model(name: str, folder: Path, device: str, dtype: str, memory: DeviceMemory | None) -> Any:
@@ -81,7 +85,7 @@ def _model(name: str, folder: Path, device: str, dtype: str, memory: DeviceMemor
             f"{name}: splitting it across devices needs accelerate: `pip install accelerate`"
         )
     gpus = torch.cuda.device_count()
-    if missing := [one for one in memory if isinstance(one, int) and one >= gpus]:
+    if missing := [name for name in memory if isinstance(name, int) and name >= gpus]:
         raise ValueError(f"{name}: no GPU {missing[0]}: this machine has {gpus}: choose others")
     options |= {"device_map": "auto", "max_memory": memory}
     try:
@@ -96,7 +100,6 @@ def _model(name: str, folder: Path, device: str, dtype: str, memory: DeviceMemor
 
 def max_context(pair: ModelPair) -> int | None:
     """The context size of both models; None if unlimited."""
-    known = [
-        getattr(one.config, "max_position_embeddings", None) for one in (pair.little, pair.big)
-    ]
-    return min((one for one in known if one), default=None)
+    models = (pair.draft_model, pair.target_model)
+    sizes = [getattr(model.config, "max_position_embeddings", None) for model in models]
+    return min((size for size in sizes if size), default=None)

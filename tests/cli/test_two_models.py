@@ -22,7 +22,7 @@ PROMPT = "def add(left"
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two random models, and one with another tokenizer."""
     folder = tmp_path_factory.mktemp("models")
-    for seed, name in enumerate(("big", "little", "other")):
+    for seed, name in enumerate(("target", "draft", "other")):
         tiny_model(folder / name, seed=seed)
     byte_bpe(folder / "other", 290)
     lines = ["def add(left", "", "x = 1", "return", "class Point:", "    y"]
@@ -32,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-MODELS = ("two-models", "--model", "./big", "--draft-model", "./little", "--device", "cpu")
+MODELS = ("two-models", "--model", "./target", "--draft-model", "./draft", "--device", "cpu")
 
 
 def test_all_ways_side_by_side(place: Path) -> None:
@@ -55,10 +55,10 @@ def test_json_agrees_with_the_functions(place: Path) -> None:
     assert (result.returncode, result.stderr) == (0, b"")
     found = json.loads(result.stdout)
     expected = two_models.speculative_decoding(
-        two_models.load(str(place / "little"), str(place / "big")), [PROMPT], 6, 2, **asked
+        two_models.load(str(place / "draft"), str(place / "target")), [PROMPT], 6, 2, **asked
     )
     assert result.stdout.count(b"\n") == 1
-    assert (found["prompt"], found["model"], found["gamma"]) == (PROMPT, "./big", 2)
+    assert (found["prompt"], found["model"], found["gamma"]) == (PROMPT, "./target", 2)
     assert [*found["ways"]] == ["ours", "target"] and found["worth"] == {}
     ours, target = found["ways"].values()
     assert ours["text"] == target["text"] == expected.texts[0]
@@ -92,7 +92,7 @@ def test_profiles_are_written(place: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("plain", [False, True])
 def test_colours_on_a_terminal(place: Path, plain: bool) -> None:
     """Counters and rounds are there with NO_COLOR too."""
-    line = ["two-models", "--model", "./big", "--draft-model", "./big", "--device", "cpu"]
+    line = ["two-models", "--model", "./target", "--draft-model", "./target", "--device", "cpu"]
     given = ["-i", "x", "-M", "7", "-g", "2", "-v", "--ways", "ours", "--temperature", "0"]
     code, shown = on_terminal(place, *line, *given, **({"NO_COLOR": "1"} if plain else {}))
     assert code == 0, shown
@@ -118,7 +118,7 @@ def test_a_list_in_its_order_by_one_and_by_several_processes(place: Path) -> Non
     assert [one["prompt"] for one in alone] == [
         "def add(left", "x = 1", "return", "class Point:", "    y"
     ]  # fmt: skip
-    pair = two_models.load(str(place / "little"), str(place / "big"))
+    pair = two_models.load(str(place / "draft"), str(place / "target"))
     for one in alone:
         options = {"temperature": 1.0, "top_k": 20, "top_p": 0.9}
         written = two_models.speculative_decoding(pair, [one["prompt"]], 4, 4, **options)
@@ -153,7 +153,7 @@ def test_a_process_that_fails_ends_all(place: Path) -> None:
     given = ["--prompts", "prompts.txt", "--processes", "2", "--max-memory", "cpu=1KB"]
     result = draftline_process(place, *MODELS, *given)
     assert result.returncode == 2 and result.stdout == b""
-    assert b"draftline: ./big: does not fit {'cpu': 1000}" in result.stderr
+    assert b"draftline: ./target: does not fit {'cpu': 1000}" in result.stderr
 
 
 # -- what is refused -------------------------------------------------------------------------------
@@ -162,13 +162,13 @@ def test_a_process_that_fails_ends_all(place: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "code", "why"),
     [
-        (["--draft-model", "./other"], 2, "./other cannot draft for ./big: their tokenizers"),
+        (["--draft-model", "./other"], 2, "./other cannot draft for ./target: their tokenizers"),
         (["--model", "./gone"], 3, "gone"),
         (["--processes", "2"], 2, "--processes 2: is for --prompts: name a file"),
         (["-i", "x " * 600], 2, "the models' context has 512: shorten the prompt"),
         (["-i", " "], 2, "-i: empty"),
         (["--top-p", "2"], 2, "top_p 2.0: must be above 0 and at most 1"),
-        (["--max-memory", "999=1GB"], 2, "./big: no GPU 999: this machine has"),
+        (["--max-memory", "999=1GB"], 2, "./target: no GPU 999: this machine has"),
     ],
 )
 def test_bad_input_is_one_line(place: Path, given: list[str], code: int, why: str) -> None:
@@ -181,8 +181,8 @@ def test_bad_input_is_one_line(place: Path, given: list[str], code: int, why: st
     ("given", "why"),
     [
         (["--prompts", "gone.txt"], "gone.txt: No such file or directory: name a text file"),
-        (["--prompts", "big/model.safetensors"], "not UTF-8: name a text file"),
-        (["--prompts", "empty.txt"], "empty.txt: no prompt in it: write one a line"),
+        (["--prompts", "target/model.safetensors"], "not UTF-8: name a text file"),
+        (["--prompts", "empty.txt"], "empty.txt: no prompt in it: write one per line"),
         (["--prompts", "prompts.txt", "-b"], "--benchmark: takes one text: give it with -i"),
         (["--prompts", "prompts.txt", "--ways", "ours,chen"], "--prompts takes one method"),
     ],
@@ -224,9 +224,9 @@ def test_without_accelerate(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.full
 def test_a_process_has_the_exit_code_and_the_line(place: Path) -> None:
-    line = ["two-models", "--model", "./big", "--draft-model", "./other", "-i", "x"]
+    line = ["two-models", "--model", "./target", "--draft-model", "./other", "-i", "x"]
     result = draftline_process(place, *line)
     assert result.returncode == 2
     reported = one_line(result)
-    assert "./other cannot draft for ./big: their tokenizers differ" in reported
+    assert "./other cannot draft for ./target: their tokenizers differ" in reported
     assert "choose a draft model of the same tokenizer" in reported

@@ -54,10 +54,12 @@ def add_parser(commands: Any) -> None:
         "--prompts",
         type=Path,
         metavar="FILE",
-        help="many texts, one a line; a .jsonl file holds strings, or records with a prompt",
+        help="many texts, one per line; a .jsonl file holds strings, or records with a prompt",
     )
-    add("--processes", type=positive, default=1, metavar="N", help="that share --prompts")
-    add("--ways", type=_ways, metavar="A,B", help="some of target, draft, leviathan, chen, ours")
+    add("--processes", type=positive, default=1, metavar="N", help="processes that share --prompts")
+    add(
+        "--ways", type=_methods, metavar="A,B", help="methods: target, draft, leviathan, chen, ours"
+    )
     add("-M", "--max-tokens", type=positive, default=20, metavar="N", help="default: 20")
     add("-g", "--gamma", type=positive, default=4, metavar="N", help="draft length (default: 4)")
     add("--temperature", type=finite, default=1.0, metavar="T", help="default: 1; 0 is greedy")
@@ -103,7 +105,7 @@ def _compare(
     args: argparse.Namespace, pair: ModelPair, prompt: str, choices: dict[str, Any]
 ) -> int:
     """Continue one text by several methods."""
-    from engine.research.comparison import METHODS, benchmark, profiled, write
+    from engine.research.comparison import METHODS, benchmark, decode, profiled
     from ui.cli.answer_view import AnswerView
     from ui.cli.two_models_view import (
         ORIGIN_COLOURS,
@@ -113,42 +115,42 @@ def _compare(
         show_text,
     )
 
-    ways = args.ways or [*METHODS]
+    methods = args.ways or [*METHODS]
 
-    def once(way: str) -> TimedRun:
-        return write(pair, way, [prompt], args.max_tokens, args.gamma, **choices)
+    def run_once(method: str) -> TimedRun:
+        return decode(pair, method, [prompt], args.max_tokens, args.gamma, **choices)
 
     with AnswerView(silent=args.json) as view:
         if args.verbose and not args.json:
             view.legend(ORIGIN_COLOURS)
-        found: dict[str, list[TimedRun]] = {}
-        for way in ways:
-            view.phase(f"writing: {way}")
+        timed: dict[str, list[TimedRun]] = {}
+        for method in methods:
+            view.phase(f"writing: {method}")
             with ExitStack() as stack:
                 if args.profile:
                     args.profile.mkdir(parents=True, exist_ok=True)
-                    stack.enter_context(profiled(args.profile / f"{way}.pt.trace.json"))
-                found[way] = [_checked(once, way)]
+                    stack.enter_context(profiled(args.profile / f"{method}.pt.trace.json"))
+                timed[method] = [_checked(run_once, method)]
             if not args.json:
-                show_text(view, way, found[way][0], prompt, pair.tokenizer, args.verbose)
+                show_text(view, method, timed[method][0], prompt, pair.tokenizer, args.verbose)
         if args.benchmark:
-            found = benchmark(once, ways, args.benchmark, view.phase)
+            timed = benchmark(run_once, methods, args.benchmark, view.phase)
         if args.json:
             about = {"model": args.model, "draft_model": args.draft_model, "prompt": prompt}
-            write_json(about | as_json(found, args.gamma))
+            write_json(about | as_json(timed, args.gamma))
         else:
             if args.benchmark:
-                show_table(view, found)
-            show_gains(view, found, args.gamma)
+                show_table(view, timed)
+            show_gains(view, timed, args.gamma)
     if args.profile:
         say(f"{args.profile}: profiles for TensorBoard, Perfetto or chrome://tracing")
     return OK
 
 
-def _checked(once: Callable[[str], TimedRun], way: str) -> TimedRun:
+def _checked(run_once: Callable[[str], TimedRun], method: str) -> TimedRun:
     """Run one method. Raises Failure for a prompt that is too long, or logits that are NaN."""
     try:
-        return once(way)
+        return run_once(method)
     except ValueError as error:
         raise Failure(USAGE, str(error)) from error
 
@@ -163,9 +165,9 @@ def _continue_prompts(args: argparse.Namespace, choices: dict[str, Any]) -> int:
     for name in ("benchmark", "profile"):
         if getattr(args, name) is not None:
             raise Failure(USAGE, f"--{name}: takes one text: give it with -i, not --prompts")
-    ways = args.ways or ["ours"]
-    if len(ways) > 1:
-        raise Failure(USAGE, f"--ways {','.join(ways)}: --prompts takes one method: choose one")
+    methods = args.ways or ["ours"]
+    if len(methods) > 1:
+        raise Failure(USAGE, f"--ways {','.join(methods)}: --prompts takes one method: choose one")
     items = _items(args.prompts)
     several = is_worker() or args.processes > 1
     if several and not is_available():
@@ -181,37 +183,38 @@ def _continue_prompts(args: argparse.Namespace, choices: dict[str, Any]) -> int:
 
     def make(device: str = "") -> Callable[[dict[str, Any]], dict[str, Any]]:
         pair = _load(args, device)
-        return lambda item: _continue_one(pair, item, ways[0], args, choices)
+        return lambda item: _continue_one(pair, item, methods[0], args, choices)
 
     if several:
-        found = distributed_map(items, make, _device(args) == "cpu")
+        results = distributed_map(items, make, _device(args) == "cpu")
     else:
         work = make()
-        found = [work(item) for item in items]
-    if found is None:  # the main process prints them all
+        results = [work(item) for item in items]
+    if results is None:  # the main process prints them all
         return OK
-    for result in found:
+    for result in results:
         write_json(result)
-    if bad := sum("error" in result for result in found):
-        raise Failure(FAILED, f"{bad} of {len(found)} prompts were not answered: see their errors")
+    if bad := sum("error" in result for result in results):
+        why = f"{bad} of {len(results)} prompts were not answered: see their errors"
+        raise Failure(FAILED, why)
     return OK
 
 
 def _continue_one(
     pair: ModelPair,
     item: dict[str, Any],
-    way: str,
+    method: str,
     args: argparse.Namespace,
     choices: dict[str, Any],
 ) -> dict[str, Any]:
     """A prompt with its text, or with an error."""
-    from engine.research.comparison import write
+    from engine.research.comparison import decode
     from ui.cli.two_models_view import record
 
     if "error" in item:
         return item
     try:
-        timed = write(pair, way, [item["prompt"]], args.max_tokens, args.gamma, **choices)
+        timed = decode(pair, method, [item["prompt"]], args.max_tokens, args.gamma, **choices)
     except ValueError as error:
         return item | {"error": str(error)}
     return item | record([timed])
@@ -223,8 +226,8 @@ def _items(file: Path) -> list[dict[str, Any]]:
         lines = file.read_text("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         why = reason(error) if isinstance(error, OSError) else "not UTF-8"
-        raise Failure(USAGE, f"{file}: {why}: name a text file with a prompt a line") from error
-    found = []
+        raise Failure(USAGE, f"{file}: {why}: name a text file with one prompt per line") from error
+    items = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -233,15 +236,15 @@ def _items(file: Path) -> list[dict[str, Any]]:
             text = text["prompt"] if isinstance(text, dict) else text
             if not isinstance(text, str):
                 raise TypeError("not a string")
-            found.append({"prompt": checked_text(text, f"line {number}")})
+            items.append({"prompt": checked_text(text, f"line {number}")})
         except (ValueError, KeyError, TypeError):
             why = f"line {number}: not a prompt: write a string, or a record with one"
-            found.append({"prompt": line, "error": why})
+            items.append({"prompt": line, "error": why})
         except Failure as failure:
-            found.append({"prompt": line, "error": str(failure)})
-    if not found:
-        raise Failure(USAGE, f"{file}: no prompt in it: write one a line")
-    return found
+            items.append({"prompt": line, "error": str(failure)})
+    if not items:
+        raise Failure(USAGE, f"{file}: no prompt in it: write one per line")
+    return items
 
 
 # -- the models --------------------------------------------------------------------------------
@@ -281,13 +284,13 @@ def _errors_as_failure() -> Iterator[None]:
         raise Failure(NO_MODEL, str(error)) from error
     except ValueError as error:  # different tokenizers, too little memory
         raise Failure(USAGE, str(error)) from error
-    except RuntimeError as error:  # torch's, of many lines
+    except RuntimeError as error:  # torch's messages have several lines
         why = f"the models cannot be loaded ({str(error).strip().splitlines()[0]})"
         raise Failure(FAILED, f"{why}: try another --device or --dtype") from error
 
 
 def _device(args: argparse.Namespace) -> str:
-    """The device of --device. Raises Failure if there is none."""
+    """The device of --device. Raises Failure if it is not available."""
     from engine.model.placement import choose_device
 
     try:
@@ -296,25 +299,25 @@ def _device(args: argparse.Namespace) -> str:
         raise Failure(USAGE, str(error)) from error
 
 
-def _ways(text: str) -> list[str]:
-    """A list of methods."""
-    known = ("target", "draft", "leviathan", "chen", "ours")
-    ways = [*dict.fromkeys(text.split(","))]
-    for way in ways:
-        if way not in known:
-            raise argparse.ArgumentTypeError(f"{way}: choose from {', '.join(known)}")
-    return ways
+def _methods(text: str) -> list[str]:
+    """A list of methods, without duplicates."""
+    choices = ("target", "draft", "leviathan", "chen", "ours")  # METHODS, without importing torch
+    methods = [*dict.fromkeys(text.split(","))]
+    for method in methods:
+        if method not in choices:
+            raise argparse.ArgumentTypeError(f"{method}: choose from {', '.join(choices)}")
+    return methods
 
 
 def _memory(text: str) -> dict[int | str, str]:
     """The memory limit of each device, as transformers takes it."""
-    found: dict[int | str, str] = {}
+    limits: dict[int | str, str] = {}
     for part in text.split(","):
         match = DEVICE_MEMORY.fullmatch(part)
         if not match:
             raise argparse.ArgumentTypeError(f"{part}: write it like 0=9GB,1=500MiB,cpu=20GB")
         name: int | str = match[1] if match[1] == "cpu" else int(match[1])
-        if name in found:
+        if name in limits:
             raise argparse.ArgumentTypeError(f"{part}: this device is named twice: name it once")
-        found[name] = match[2]
-    return found
+        limits[name] = match[2]
+    return limits

@@ -24,15 +24,15 @@ RoundText = list[tuple[str, str]]  # the text and the origin of each token of a 
 
 
 def show_text(
-    view: AnswerView, way: str, timed: TimedRun, prompt: str, tokenizer: Tokenizer, verbose: bool
+    view: AnswerView, method: str, timed: TimedRun, prompt: str, tokenizer: Tokenizer, verbose: bool
 ) -> None:
     """Show a method's text under its name; `verbose`: by origin, with rounds and counters."""
     view.end_line()
-    view.write(f"== {way}: {METHODS[way].summary}\n", "bold")
-    if not (verbose and METHODS[way].speculates):
-        view.write(timed.written.texts[0].rstrip("\n") + "\n\n")
+    view.write(f"== {method}: {METHODS[method].summary}\n", "bold")
+    if not (verbose and METHODS[method].speculates):
+        view.write(timed.result.texts[0].rstrip("\n") + "\n\n")
         return
-    (rounds,) = timed.written.rounds
+    (rounds,) = timed.result.rounds
     texts = round_texts(rounds, prompt, tokenizer)
     view.write(prompt)
     for text, origin in (piece for pieces in texts for piece in pieces):
@@ -73,70 +73,66 @@ def _origin(round_: Round, n: int) -> str:
     return "corrected" if round_.accepted < round_.drafted else "own"
 
 
-def show_table(view: AnswerView, found: Mapping[str, Sequence[TimedRun]]) -> None:
+def show_table(view: AnswerView, timed: Mapping[str, Sequence[TimedRun]]) -> None:
     """Show a line for each method: its median run."""
     view.end_line()
-    base = median_rate(found["target"]) if "target" in found else 0.0
+    base = median_rate(timed["target"]) if "target" in timed else 0.0
     view.write(f"{'':<11}{'tokens/s':>9}{'passes':>8}{'a pass':>8}{'x target':>10}\n")
-    for way, runs in found.items():
+    for method, runs in timed.items():
         speedup = f"{median_rate(runs) / base:.2f}" if base else "-"
-        written = runs[0].written
-        tokens = sum(map(len, written.tokens)) / max(written.passes, 1)
-        line = f"{way:<11}{median_rate(runs):>9.1f}{written.passes:>8}{tokens:>8.2f}{speedup:>10}"
+        result = runs[0].result
+        tokens = sum(map(len, result.tokens)) / max(result.passes, 1)
+        line = f"{method:<11}{median_rate(runs):>9.1f}{result.passes:>8}{tokens:>8.2f}{speedup:>10}"
         view.write(line + "\n")
     view.write("\n")
 
 
-def show_gains(view: AnswerView, found: Mapping[str, Sequence[TimedRun]], gamma: int) -> None:
-    """Show the expected speedup of each method, if both models were timed alone."""
-    for way, gain in _gains(found, gamma):
+def show_gains(view: AnswerView, timed: Mapping[str, Sequence[TimedRun]], gamma: int) -> None:
+    """Show the expected speedup of each method, if each model was also timed alone."""
+    for method, gain in _gains(timed, gamma):
         advice = (
             f"best with --gamma {gain.best}: {gain.best_gain:.2f}"
             if gain.best
             else "no draft length gains: decode plainly"
         )
         view.write(
-            f"{way}: alpha {gain.alpha:.2f}, a drafted token costs {gain.cost:.2f} of a pass: "
+            f"{method}: alpha {gain.alpha:.2f}, a drafted token costs {gain.cost:.2f} of a pass: "
             f"expected gain {gain.gain:.2f} with --gamma {gamma}; {advice}\n"
         )
 
 
 def _gains(
-    found: Mapping[str, Sequence[TimedRun]], gamma: int
+    timed: Mapping[str, Sequence[TimedRun]], gamma: int
 ) -> Iterator[tuple[str, ExpectedGain]]:
-    """The expected speedup of each method; nothing if a model was not timed alone."""
-    if not {"target", "draft"} <= set(found):
+    """The expected speedup of each method; nothing unless each model was also timed alone."""
+    if not {"target", "draft"} <= set(timed):
         return
-    for way, runs in found.items():
-        if METHODS[way].speculates:
-            (rounds,) = runs[0].written.rounds
-            yield (
-                way,
-                expected_gain(
-                    rounds, median_rate(found["draft"]), median_rate(found["target"]), gamma
-                ),
-            )
+    draft_rate, target_rate = median_rate(timed["draft"]), median_rate(timed["target"])
+    for method, runs in timed.items():
+        if METHODS[method].speculates:
+            (rounds,) = runs[0].result.rounds
+            yield method, expected_gain(rounds, draft_rate, target_rate, gamma)
 
 
 def record(runs: Sequence[TimedRun]) -> dict[str, Any]:
     """A text with its counters, for JSON; the speed is the median run's."""
-    written = runs[0].written
-    (rounds,) = written.rounds
+    result = runs[0].result
+    (rounds,) = result.rounds
     return {
-        "text": written.texts[0],
-        "reason": written.reasons[0],
-        "passes": written.passes,
+        "text": result.texts[0],
+        "reason": result.reasons[0],
+        "passes": result.passes,
         **counters(rounds)._asdict(),
         "seconds": round(runs[0].seconds, 6),
         "tokens_per_second": round(median_rate(runs), 3),
     }
 
 
-def as_json(found: Mapping[str, Sequence[TimedRun]], gamma: int) -> dict[str, Any]:
+def as_json(timed: Mapping[str, Sequence[TimedRun]], gamma: int) -> dict[str, Any]:
     """All methods with their expected speedups, for JSON."""
-    gains = {way: gain._asdict() for way, gain in _gains(found, gamma)}
+    gains = {method: gain._asdict() for method, gain in _gains(timed, gamma)}
     return {
         "gamma": gamma,
-        "ways": {way: record(runs) for way, runs in found.items()},
+        "ways": {method: record(runs) for method, runs in timed.items()},
         "worth": gains,
     }
