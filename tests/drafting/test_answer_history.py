@@ -1,4 +1,4 @@
-"""Memory: what was written is kept within bounds, for its client, until it is forgotten."""
+"""Answer history: recent answers are kept per client, within limits, until they are forgotten."""
 
 from __future__ import annotations
 
@@ -20,62 +20,62 @@ answers = st.lists(
 
 
 @given(answers, st.sampled_from(["x.py", "", None]), st.sampled_from(["a", None]))
-def test_memory_is_bounded_and_forgets(
-    written: list[tuple[str, str, int]], path: str | None, client: str | None
+def test_history_is_bounded_and_forgets(
+    added: list[tuple[str, str, int]], path: str | None, client: str | None
 ) -> None:
-    memory = AnswerHistory()
+    history = AnswerHistory()
     kept: list[tuple[str, str, list[int]]] = []
-    for number, (who, where, size) in enumerate(written):
-        memory.add(who, where, [number] * size)
-        kept += [(who, where, [number] * min(size, MAX_HISTORY_TOKENS))] if size else []
-    memory.forget(path, client)
-    for who in "ab":
-        found = memory.of(who)
-        mine = [
+    for number, (client_id, file, size) in enumerate(added):
+        history.add(client_id, file, [number] * size)
+        kept += [(client_id, file, [number] * min(size, MAX_HISTORY_TOKENS))] if size else []
+    history.forget(path, client)
+    for client_id in "ab":
+        found = history.of(client_id)
+        expected = [
             tokens
-            for name, where, tokens in kept[-64:]
-            if name == who and where != path and name != client
+            for owner, file, tokens in kept[-64:]
+            if owner == client_id and file != path and owner != client
         ]
         assert sum(map(len, found)) <= MAX_HISTORY_TOKENS
-        assert [one for one in mine if one in found] == found, "in order, and nothing else"
-        assert found[-1:] == mine[-1:], "the newest is always there"
-    assert memory.of("c") == []
+        assert [tokens for tokens in expected if tokens in found] == found, "in order, no others"
+        assert found[-1:] == expected[-1:], "the newest answer is always kept"
+    assert history.of("c") == []
 
 
-def test_memory_keeps_the_end_of_a_long_answer() -> None:
-    memory = AnswerHistory()
-    memory.add("a", "x.py", list(range(MAX_HISTORY_TOKENS + 5)))
-    assert memory.of("a") == [list(range(5, MAX_HISTORY_TOKENS + 5))]
-    memory.add("a", "x.py", [1])
-    assert memory.of("a") == [[1]]
-    memory.forget(client="a")
-    assert memory.of("a") == []
+def test_history_keeps_the_end_of_a_long_answer() -> None:
+    history = AnswerHistory()
+    history.add("a", "x.py", list(range(MAX_HISTORY_TOKENS + 5)))
+    assert history.of("a") == [list(range(5, MAX_HISTORY_TOKENS + 5))]
+    history.add("a", "x.py", [1])
+    assert history.of("a") == [[1]]
+    history.forget(client="a")
+    assert history.of("a") == []
 
 
-def test_what_was_written_for_a_file_that_is_gone_is_not_offered(tmp_path: Path) -> None:
-    memory, file = AnswerHistory(), tmp_path / "a.py"
+def test_answers_for_deleted_files_are_not_returned(tmp_path: Path) -> None:
+    history, file = AnswerHistory(), tmp_path / "a.py"
     file.write_text("1\n", "utf-8")
-    memory.add("one", str(file), [1, 2])
-    memory.add("one", "never saved.py", [3])
-    assert memory.of("one") == [[1, 2], [3]]
+    history.add("one", str(file), [1, 2])
+    history.add("one", "never saved.py", [3])
+    assert history.of("one") == [[1, 2], [3]]
     file.unlink()
-    assert memory.of("one") == [[3]]
-    memory.clear()
-    assert memory.of("one") == []
+    assert history.of("one") == [[3]]
+    history.clear()
+    assert history.of("one") == []
 
 
-def test_what_a_model_held_likely_is_its_clients_until_it_is_forgotten() -> None:
-    memory = AnswerHistory(9)
-    one, two = memory.recycling("one"), memory.recycling("two")
-    assert one is memory.recycling("one") and one is not two
-    assert one.table.shape == (9, 8) and (one.table == -1).all()
-    memory.forget("x.py")
-    assert memory.recycling("one") is one
-    memory.forget(client="one")
-    assert memory.recycling("one") is not one and memory.recycling("two") is two
+def test_recycling_tables_belong_to_a_client_until_forgotten() -> None:
+    history = AnswerHistory(9)
+    first, second = history.recycling("one"), history.recycling("two")
+    assert first is history.recycling("one") and first is not second
+    assert first.table.shape == (9, 8) and (first.table == -1).all()
+    history.forget("x.py")
+    assert history.recycling("one") is first
+    history.forget(client="one")
+    assert history.recycling("one") is not first and history.recycling("two") is second
     for n in range(MAX_TABLES):
-        memory.recycling(str(n))
-    assert memory.recycling("0") is memory.recycling("0")
-    assert memory.recycling("two") is not two, "the one longest unused made room"
-    memory.clear()
-    assert memory.recycling("0").table.max() == -1
+        history.recycling(str(n))
+    assert history.recycling("0") is history.recycling("0")
+    assert history.recycling("two") is not second, "the least recently used table is evicted"
+    history.clear()
+    assert history.recycling("0").table.max() == -1

@@ -1,5 +1,5 @@
-"""A smaller model that drafts: the law, its cache, its noise, and pairs that do not fit. The models
-are random and tiny; a model that drafts for itself shows what must be accepted."""
+"""A smaller model as the drafter: unchanged answers, its cache, shared noise, and mismatched pairs.
+The models are tiny and random; a model that drafts for itself shows what must be accepted."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ LENGTHS: dict[str, Any] = {
     "heuristic": HeuristicLength,
     "oracle": lambda: OracleLength([3, 0, 9, 1, 4]),
     "adaptive": AdaptiveLength,
-    "likely": lambda: ConfidenceStop(threshold=0.5, bounds=(1, 6)),
-    "likely, late": lambda: ConfidenceStop(threshold=0.5, bounds=(2, 6), lag=True),
+    "confident": lambda: ConfidenceStop(threshold=0.5, bounds=(1, 6)),
+    "confident, lagged": lambda: ConfidenceStop(threshold=0.5, bounds=(2, 6), lag=True),
 }
 
 
@@ -71,7 +71,7 @@ def twin(folder: Path, target: TorchTarget) -> TorchTarget:
 
 @pytest.fixture(scope="module")
 def other(folder: Path) -> TorchTarget:
-    """A model that agrees now and then: the same, with some noise in its head."""
+    """A model that agrees only sometimes: the same weights, with some noise in the output head."""
     from safetensors.torch import load_file, save_file
 
     tiny_model(folder / "other")
@@ -97,10 +97,10 @@ def endless(folder: Path, target: TorchTarget) -> Tokenizer:
 
 @pytest.mark.parametrize("options", [{}, SAMPLED, {"temperature": 1.0, "seed": 7}], ids=str)
 @pytest.mark.parametrize("name", LENGTHS)
-def test_no_length_changes_the_answer(
+def test_no_draft_length_changes_the_answer(
     target: TorchTarget, other: TorchTarget, endless: Tokenizer, name: str, options: Any
 ) -> None:
-    """Two answers in a row, so that what is left of one would show in the next."""
+    """Two answers in a row, so that state left over from the first would show in the second."""
     lengths = LENGTHS[name]()
     for ids in (PROMPT, [60]):
         prompt = Prompt(ids, max_tokens=40)
@@ -111,7 +111,7 @@ def test_no_length_changes_the_answer(
 
 
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=str)
-def test_every_place_of_an_end_token_and_every_length(
+def test_answers_match_at_every_end_position_and_length(
     target: TorchTarget, other: TorchTarget, options: Any
 ) -> None:
     same_wherever_it_ends(target, PROMPT, lambda: [draft_model(other), self_draft(1)], options)
@@ -121,18 +121,18 @@ def test_every_place_of_an_end_token_and_every_length(
 def test_a_model_agrees_with_itself(
     target: TorchTarget, twin: TorchTarget, endless: Tokenizer, options: Any
 ) -> None:
-    """Under sampling, too: both choose with the same noise."""
+    """Also under sampling: both use the same noise."""
     prompt = Prompt(PROMPT, max_tokens=42)
     steps, done = run(target, endless, prompt, draft_model(twin, ConstantLength(5)), **options)
     assert done.usage.forwards == 7 and done.usage.accepted == 35
     assert [step.accepted for step in steps if step.prefill is None] == [5] * 7
 
 
-def test_a_drafted_token_takes_one_pass(
+def test_each_drafted_token_takes_one_pass(
     target: TorchTarget, twin: TorchTarget, endless: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also behind a draft that was accepted whole, whose last token the smaller model has not read
-    yet; and a long prompt is read in chunks before."""
+    """Also after a fully accepted draft, whose last token the draft model has not read yet. A long
+    prompt is first read in chunks."""
     passes: list[int] = []
     forward, read = twin.forward, twin._read
 
@@ -158,14 +158,14 @@ def test_a_drafted_token_takes_one_pass(
 def test_shared_noise_makes_models_agree_more_often(
     target: TorchTarget, other: TorchTarget, endless: Tokenizer
 ) -> None:
-    """Beside a draft that is drawn with noise of its own from the same distribution."""
+    """Compared with drafts sampled from the same distribution with independent noise."""
     accepted = {}
     for shared in (True, False):
         total = 0
         for seed in range(4):
             drafter = draft_model(other, ConstantLength(1))
             if not shared:
-                drafter._add = own_noise(drafter)  # type: ignore[method-assign]
+                drafter._add = independent_noise(drafter)  # type: ignore[method-assign]
             prompt = Prompt(PROMPT, max_tokens=40)
             _, done = run(target, endless, prompt, drafter, temperature=0.3, seed=seed)
             total += done.usage.accepted
@@ -173,19 +173,19 @@ def test_shared_noise_makes_models_agree_more_often(
     assert accepted[True] > 1.2 * accepted[False] > 0
 
 
-def own_noise(drafter: DraftModel) -> Any:
+def independent_noise(drafter: DraftModel) -> Any:
     def add(draft: Any, logits: Any, position: int, context: DraftContext) -> int:
         token = drafter.dice.pick(probabilities(logits, context.request))
-        draft.add(token, len(draft) - 1, 0.5, "own noise")
+        draft.add(token, len(draft) - 1, 0.5, "independent noise")
         return token
 
     return add
 
 
-def test_its_cache_is_always_that_of_the_committed_text(
+def test_the_draft_models_cache_matches_the_committed_text(
     target: TorchTarget, other: TorchTarget, endless: Tokenizer, folder: Path
 ) -> None:
-    """Bit for bit, after whatever was refused or accepted."""
+    """Bit for bit, whatever was rejected or accepted."""
     fresh = load(folder / "other", threads=1)
     rounds = 0
 
@@ -197,8 +197,8 @@ def test_its_cache_is_always_that_of_the_committed_text(
             if draft.tokens:
                 assert other.tokens == text
                 begin(fresh, [*text, 0])
-                mine, theirs = (one.sequence.cache[0] for one in (other, fresh))
-                assert torch.equal(mine[..., : len(text), :], theirs[..., : len(text), :])
+                actual, expected = (model.sequence.cache[0] for model in (other, fresh))
+                assert torch.equal(actual[..., : len(text), :], expected[..., : len(text), :])
                 rounds += 1
             return draft
 
@@ -209,7 +209,9 @@ def test_its_cache_is_always_that_of_the_committed_text(
     assert rounds > 20
 
 
-def test_first_layers_leave_the_models_cache_alone(target: TorchTarget, endless: Tokenizer) -> None:
+def test_early_exit_leaves_the_models_cache_unchanged(
+    target: TorchTarget, endless: Tokenizer
+) -> None:
     begin(target, PROMPT)
     rows = len(target.tokens)
     before = target.sequence.cache[0][..., :rows, :].clone()
@@ -222,10 +224,10 @@ def test_first_layers_leave_the_models_cache_alone(target: TorchTarget, endless:
     assert torch.equal(target.sequence.cache[0][..., :rows, :], before)
 
 
-def test_the_first_layers_say_what_a_model_of_only_them_would(
+def test_early_exit_matches_a_model_of_only_those_layers(
     target: TorchTarget, folder: Path, tmp_path: Path
 ) -> None:
-    """A folder of the same weights whose config has one layer."""
+    """Compared with a model folder of the same weights whose config has one layer."""
     short = tmp_path / "short"
     short.mkdir()
     for file in (folder / "model").iterdir():
@@ -235,18 +237,18 @@ def test_the_first_layers_say_what_a_model_of_only_them_would(
     settings["num_hidden_layers"] = 1
     settings.pop("layer_types", None)
     (short / "config.json").write_text(json.dumps(settings))
-    alone, reader = SeparateModel(load(short, threads=1)), EarlyExit(1)
+    truncated, reader = SeparateModel(load(short, threads=1)), EarlyExit(1)
     begin(target, PROMPT)
-    assert alone.prepare(PROMPT, 5, target) == reader.prepare(PROMPT, 5, target) == 5
+    assert truncated.prepare(PROMPT, 5, target) == reader.prepare(PROMPT, 5, target) == 5
     for token in (43, 5, 6, 7):
-        for mine, theirs in zip(alone.step(token), reader.step(token), strict=True):
-            assert torch.equal(mine, theirs)
+        for expected, actual in zip(truncated.step(token), reader.step(token), strict=True):
+            assert torch.equal(expected, actual)
 
 
-def test_a_long_prompt_is_read_a_chunk_a_round(
+def test_a_long_prompt_is_read_one_chunk_per_round(
     target: TorchTarget, twin: TorchTarget, endless: Tokenizer
 ) -> None:
-    """Drafting begins once it is read; until then there is an answer, too."""
+    """Drafting starts once the prompt is read; until then, decoding goes on without drafts."""
     twin.pool.sequences.clear()
     prompt = Prompt([40 + n % 50 for n in range(300)], max_tokens=40)
     steps, done = run(target, endless, prompt, draft_model(twin, ConstantLength(4)))
@@ -271,10 +273,10 @@ def test_a_draft_models_context_may_be_shorter(
     )
 
 
-def test_a_draft_model_may_have_fewer_rows_for_tokens(
+def test_a_draft_model_may_have_a_smaller_vocabulary(
     target: TorchTarget, tmp_path: Path, endless: Tokenizer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Models of one tokenizer pad their embeddings differently."""
+    """Models with the same tokenizer may pad their embeddings differently."""
     from safetensors.torch import load_file, save_file
 
     folder = tiny_model(tmp_path / "narrow")
@@ -298,11 +300,12 @@ def test_a_draft_model_may_have_fewer_rows_for_tokens(
     assert isinstance(done, Done) and done.usage.completion_tokens == 30
 
 
-def test_drawn_drafts_of_the_model_itself_are_all_accepted(
+def test_sampled_drafts_of_the_same_model_are_all_accepted(
     target: TorchTarget, twin: TorchTarget, endless: Tokenizer
 ) -> None:
-    """Accept/resample, p = q: nothing is refused. Another model's are, now and then."""
-    for drafting, least, most in ((twin, 1.0, 1.0), (None, 0.0, 0.95)):
+    """Rejection sampling with p = q rejects nothing; drafts of another model are sometimes
+    rejected."""
+    for drafting, lowest, highest in ((twin, 1.0, 1.0), (None, 0.0, 0.95)):
         drafter = draft_model(drafting, ConstantLength(5)) if drafting else self_draft(1)
         prompt = Prompt(PROMPT, max_tokens=42)
         request = Request("complete", temperature=0.5, top_p=0.9, seed=5)
@@ -312,13 +315,15 @@ def test_drawn_drafts_of_the_model_itself_are_all_accepted(
             drafter,
         )
         assert isinstance(done, Done)
-        assert least <= done.usage.accepted / done.usage.drafted <= most
+        assert lowest <= done.usage.accepted / done.usage.drafted <= highest
 
 
 # -- pairs -----------------------------------------------------------------------------------------
 
 
-def test_pairs_of_different_tokenizers_are_one_line(folder: Path, tmp_path: Path) -> None:
+def test_pairs_with_different_tokenizers_raise_one_line_errors(
+    folder: Path, tmp_path: Path
+) -> None:
     tokenizer = Tokenizer(folder / "model")
     wrong = tiny_model(tmp_path / "wrong")
     byte_bpe(wrong, 290)
@@ -338,13 +343,13 @@ def test_pairs_of_different_tokenizers_are_one_line(folder: Path, tmp_path: Path
         check_pair("big-one", tokenizer, str(wrong), Tokenizer(wrong))
 
 
-def test_a_pair_of_one_tokenizer_is_loaded(folder: Path, target: TorchTarget) -> None:
+def test_a_pair_with_the_same_tokenizer_is_loaded(folder: Path, target: TorchTarget) -> None:
     config = Config(model="big-one", device="cpu", dtype="f32", threads=1)
     found = load_draft(str(folder / "model"), config, Tokenizer(folder / "model"))
     assert found.vocab == target.vocab and found is not target
 
 
-def test_layers_that_are_not_there_are_one_line(target: TorchTarget, tiny: Any) -> None:
+def test_invalid_early_exit_layers_raise_one_line_errors(target: TorchTarget, tiny: Any) -> None:
     for count in (0, 2, 9):
         with pytest.raises(PairError, match="the model has 2: choose 1 to 1"):
             EarlyExit(count).prepare(PROMPT, 5, target)
