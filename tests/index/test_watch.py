@@ -9,33 +9,16 @@ import os
 import random
 import shutil
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from index.workspace import watch
-from tests.support.folder_mirror import on_disk, watched
+from tests.support.folder_mirror import needs_inotify, on_disk, watched
 
-linux = pytest.mark.skipif(not watch.USE_INOTIFY, reason="of inotify, as watchdog 7.1 has it")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "root" / "src" / "deep").mkdir(parents=True)
-    for name in ("a.py", "src/b.py", "src/deep/c.py"):
-        (tmp_path / "root" / name).write_text(name)
-    return tmp_path / "root"
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    left = [thread for thread in threading.enumerate() if thread not in before]
-    assert not left
+pytestmark = pytest.mark.usefixtures("no_leftover_threads")
 
 
 def vim_saves(path: Path) -> None:
@@ -190,7 +173,7 @@ def one_step(rng: random.Random, root: Path) -> None:
         time.sleep(0.03)
 
 
-@linux
+@needs_inotify
 @pytest.mark.parametrize("seed", range(12))
 def test_the_mirror_equals_the_disk_after_random_operations(seed: int, root: Path) -> None:
     rng = random.Random(seed)

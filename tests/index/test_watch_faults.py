@@ -10,34 +10,24 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from index.workspace import watch
-from tests.support.folder_mirror import TIMEOUT_S, Mirror, on_disk, wait_for, watched
+from tests.support.folder_mirror import (
+    TIMEOUT_S,
+    Mirror,
+    needs_inotify,
+    on_disk,
+    wait_for,
+    watched,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
-linux = pytest.mark.skipif(not watch.USE_INOTIFY, reason="of inotify, as watchdog 7.1 has it")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "root" / "src" / "deep").mkdir(parents=True)
-    for name in ("a.py", "src/b.py", "src/deep/c.py"):
-        (tmp_path / "root" / name).write_text(name)
-    return tmp_path / "root"
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    assert set(threading.enumerate()) <= before
-
+pytestmark = pytest.mark.usefixtures("no_leftover_threads")
 
 WRITER = """
 import pathlib, sys
@@ -60,7 +50,7 @@ def test_a_burst_of_thousands(root: Path) -> None:
         mirror.wait_until_equal()
 
 
-@linux
+@needs_inotify
 def test_inotify_queue_overflow(
     root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +102,7 @@ print(json.dumps([len(before), why]))
 """
 
 
-@linux
+@needs_inotify
 @pytest.mark.parametrize(
     ("name", "limit", "late", "remedy"),
     [
@@ -173,7 +163,7 @@ with tempfile.TemporaryDirectory() as name:
 """
 
 
-@linux
+@needs_inotify
 def test_unreadable_folders() -> None:
     code = UNREADABLE.format(root=str(ROOT))
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -245,7 +235,7 @@ def test_links_are_not_followed(root: Path) -> None:
         )
 
 
-@linux
+@needs_inotify
 def test_folders_moved_out_are_not_reported(root: Path) -> None:
     mirror, watching = watched(root)
     with watching:

@@ -24,23 +24,12 @@ from tests.support.lsp import (
     STATES,
     TIMEOUT_S,
     Client,
+    exit_code,
     listening,
     listening_ws,
     place,
     started,
 )
-
-
-@pytest.fixture
-def process() -> Iterator[subprocess.Popen[bytes]]:
-    with started("stdio") as running:
-        yield running
-        running.kill()
-
-
-def ended(process: subprocess.Popen[bytes]) -> int:
-    return process.wait(TIMEOUT_S)
-
 
 # -- frames ------------------------------------------------------------------------------------
 
@@ -76,7 +65,9 @@ def test_reading_resumes_after_garbage_with_one_error(before: bytes) -> None:
         assert found[1:] == [b'{"a":1}'] + [b'{"b":2}'] * 20
 
 
-def test_headers_in_any_case_and_others_are_read(process: subprocess.Popen[bytes]) -> None:
+def test_header_names_are_case_insensitive_and_other_headers_are_ignored(
+    process: subprocess.Popen[bytes],
+) -> None:
     client = Client.of(process)
     client.raw(b"\r\nnonsense\r\n")
     body = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": HELLO}).encode()
@@ -85,11 +76,11 @@ def test_headers_in_any_case_and_others_are_read(process: subprocess.Popen[bytes
     assert [each["error"]["code"] for each in client.unnamed] == [-32700]
 
 
-# -- the process's end -------------------------------------------------------------------------
+# -- process exit -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("how", "shut", "busy"),
+    ("how", "shutdown", "busy"),
     [
         ("eof", False, True),
         ("eof", True, False),
@@ -101,16 +92,16 @@ def test_headers_in_any_case_and_others_are_read(process: subprocess.Popen[bytes
         ("SIGINT", True, True),
     ],
 )
-def test_the_process_ends(
-    process: subprocess.Popen[bytes], how: str, shut: bool, busy: bool
+def test_the_process_exits(
+    process: subprocess.Popen[bytes], how: str, shutdown: bool, busy: bool
 ) -> None:
     """With the right exit code, even while a handler computes forever."""
     client = Client.of(process)
     client.hello()
     if busy:
         client.begin(COMPUTING)
-        client.told("test/computing")
-    if shut:
+        client.wait_for("test/computing")
+    if shutdown:
         assert client.ask("shutdown") is None
     if how == "eof":
         client.write.close()
@@ -118,12 +109,12 @@ def test_the_process_ends(
         client.notify("exit")
     else:
         process.send_signal(getattr(signal, how))
-    expected = {"SIGTERM": 143, "SIGINT": 130}.get(how, 0 if shut else 1)
-    assert ended(process) == expected
+    expected = {"SIGTERM": 143, "SIGINT": 130}.get(how, 0 if shutdown else 1)
+    assert exit_code(process) == expected
     assert process.stderr and b"Traceback" not in process.stderr.read()
 
 
-def test_it_ends_when_the_client_s_process_dies_while_the_pipe_is_open(
+def test_it_exits_when_the_client_dies_while_the_pipe_is_open(
     process: subprocess.Popen[bytes],
 ) -> None:
     client = Client.of(process)
@@ -132,10 +123,10 @@ def test_it_ends_when_the_client_s_process_dies_while_the_pipe_is_open(
         assert client.ask("test/large", {"size": 1}) == "x"
         assert process.poll() is None
         parent.kill()
-        assert ended(process) == 1  # not reaped yet: a zombie counts as dead
+        assert exit_code(process) == 1  # not reaped yet: a zombie counts as dead
 
 
-def test_a_client_that_reads_nothing_does_not_block_the_end() -> None:
+def test_a_client_that_reads_nothing_does_not_block_the_exit() -> None:
     with started("stdio") as process:
         assert process.stdin
         hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
@@ -144,27 +135,27 @@ def test_a_client_that_reads_nothing_does_not_block_the_end() -> None:
             process.stdin.write(framed(json.dumps(message).encode()))
         process.stdin.write(framed(b'{"jsonrpc":"2.0","method":"exit"}'))
         process.stdin.flush()
-        assert ended(process) == 0
+        assert exit_code(process) == 0
 
 
-def test_a_closed_pipe_ends_it_quietly(process: subprocess.Popen[bytes]) -> None:
+def test_it_exits_quietly_when_its_pipe_is_closed(process: subprocess.Popen[bytes]) -> None:
     client = Client.of(process)
     client.hello()
     assert process.stdout and process.stderr
-    # A child of our own holds no copy: closing ours breaks the pipe.
+    # No child process inherits the read end, so closing it here breaks the pipe.
     client.begin("test/large", {"size": 1})
     with client.arrived:
         client.arrived.wait_for(lambda: 2 in client.answers, TIMEOUT_S)
     process.stdout.close()
     client.begin("test/large", {"size": 1 << 20})
-    assert ended(process) == 1
+    assert exit_code(process) == 1
     assert b"Traceback" not in process.stderr.read()
 
 
 # -- many clients ------------------------------------------------------------------------------
 
 
-def test_tcp_serves_many_and_goes_on_when_one_leaves() -> None:
+def test_tcp_serves_many_clients_and_continues_when_one_disconnects() -> None:
     process, port = listening()
     with process:
         clients = [Client.on(port) for _ in range(3)]
@@ -180,7 +171,7 @@ def test_tcp_serves_many_and_goes_on_when_one_leaves() -> None:
         assert "shutdown" in Client.on(port).error("shutdown")["message"]
         assert not web.answers and not web.unnamed
         process.send_signal(signal.SIGTERM)
-        assert ended(process) == 143
+        assert exit_code(process) == 143
 
 
 def test_eight_clients_over_websockets_keep_their_own_documents() -> None:
@@ -190,7 +181,7 @@ def test_eight_clients_over_websockets_keep_their_own_documents() -> None:
     process, port = listening_ws()
 
     async def client(number: int) -> None:
-        chance = random.Random(number)
+        rng = random.Random(number)
         async with connect(f"ws://127.0.0.1:{port}", proxy=None) as connection:
 
             async def ask(identity: int, method: str, params: Any) -> Any:
@@ -205,16 +196,16 @@ def test_eight_clients_over_websockets_keep_their_own_documents() -> None:
             item = {"uri": uri, "languageId": "x", "version": 0, "text": text}
             await connection.send(note("textDocument/didOpen", {"textDocument": item}))
             for version in range(1, 30):
-                at, new = chance.randrange(len(text)), f"{number}:{version}\n"
-                text = text[:at] + new + text[at:]
-                line = text[:at].count("\n")
-                character = at - (text[:at].rfind("\n") + 1)
+                offset, inserted = rng.randrange(len(text)), f"{number}:{version}\n"
+                text = text[:offset] + inserted + text[offset:]
+                line = text[:offset].count("\n")
+                character = offset - (text[:offset].rfind("\n") + 1)
                 change = {"range": dict.fromkeys(("start", "end"), place(line, character))}
-                told = {"textDocument": {"uri": uri, "version": version}}
-                told["contentChanges"] = [change | {"text": new}]  # type: ignore[assignment]
-                await connection.send(note("textDocument/didChange", told))
-                held = await ask(version, STATES, {"uri": uri})
-                assert held == {"text": text, "version": version}
+                params = {"textDocument": {"uri": uri, "version": version}}
+                params["contentChanges"] = [change | {"text": inserted}]  # type: ignore[assignment]
+                await connection.send(note("textDocument/didChange", params))
+                state = await ask(version, STATES, {"uri": uri})
+                assert state == {"text": text, "version": version}
 
     def note(method: str, params: Any) -> str:
         return json.dumps({"jsonrpc": "2.0", "method": method, "params": params})
@@ -227,7 +218,7 @@ def test_eight_clients_over_websockets_keep_their_own_documents() -> None:
     with process:
         asyncio.run(main())
         process.send_signal(signal.SIGINT)
-        assert ended(process) == 130
+        assert exit_code(process) == 130
 
 
 # -- the command line --------------------------------------------------------------------------
@@ -261,19 +252,21 @@ def lsp(
         ("--log-file", "/nowhere/at/all.log"),
     ],
 )
-def test_bad_options_are_one_line_and_2(lsp: Any, arguments: tuple[str, ...]) -> None:
+def test_bad_options_are_reported_in_one_line_and_exit_with_2(
+    lsp: Any, arguments: tuple[str, ...]
+) -> None:
     code, out, err = lsp(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith("draftline: ") and err.count("\n") == 1
 
 
-def test_a_check_of_no_model_is_3(lsp: Any) -> None:
+def test_a_check_of_a_missing_model_exits_with_3(lsp: Any) -> None:
     code, out, err = lsp("--check", "--model", "no/such-model.gguf")
     assert (code, out) == (3, "")
     assert err.startswith("draftline: ") and err.count("\n") == 1
 
 
-def test_the_command_line_is_light(lsp: Any) -> None:
+def test_the_command_line_imports_no_heavy_package(lsp: Any) -> None:
     code, out, _ = lsp("--version")
     assert code == 0 and out.startswith("draftline ")
     script = """if True:
@@ -291,6 +284,6 @@ def test_files_of_the_workspace_are_never_imported(tmp_path: Path) -> None:
     for name in ("argparse", "numbers", "asyncio", "lsprotocol", "json"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')", "utf-8")
     command = [sys.executable, "-m", "lsp_server", "--version"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("draftline ")
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("draftline ")

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,27 +14,14 @@ from tests.support.lsp import (
     ASYNC_STATES,
     HELLO,
     STATES,
-    TIMEOUT_S,
     Client,
     Direct,
+    exit_code,
     framed,
     place,
-    started,
 )
 
-
-@pytest.fixture
-def process() -> Iterator[subprocess.Popen[bytes]]:
-    with started("stdio") as running:
-        yield running
-        running.kill()
-
-
-def ended(process: subprocess.Popen[bytes]) -> int:
-    return process.wait(TIMEOUT_S)
-
-
-# -- answers -----------------------------------------------------------------------------------
+# -- responses ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -67,7 +53,7 @@ def test_an_invalid_message_gets_the_right_error(body: bytes, code: int, identit
     assert "\n" not in answer["error"]["message"] and "data" not in answer["error"]
 
 
-def test_requests_are_refused_outside_of_their_stage() -> None:
+def test_requests_are_refused_in_the_wrong_lifecycle_stage() -> None:
     direct = Direct()
     assert direct.ask(STATES)["error"]["code"] == -32002
     assert direct.ask("initialize", {"capabilities": 1})["error"]["code"] == -32602
@@ -116,7 +102,7 @@ def test_errors_name_the_invalid_field(params: Any, field: str) -> None:
 
 
 def test_structuring_and_unstructuring_round_trip() -> None:
-    """Enums too, known to LSP or not."""
+    """Including enum values that LSP does not define."""
     from lsprotocol import types
 
     from lsp_server.protocol.converter import structure, unstructure
@@ -162,12 +148,14 @@ def test_lone_surrogates_are_replaced() -> None:
     direct, uri = Direct("utf-16"), "file:///a.py"
     direct.open(uri, "a\ud800b")
     change = {"range": {"start": place(0, 1), "end": place(0, 2)}, "text": "\udfff\ud83d"}
-    told = {"textDocument": {"uri": uri, "version": 2}, "contentChanges": [change]}
-    direct.notify("textDocument/didChange", told)
+    params = {"textDocument": {"uri": uri, "version": 2}, "contentChanges": [change]}
+    direct.notify("textDocument/didChange", params)
     assert direct.ask(STATES, {"uri": uri})["result"]["text"] == "a\ufffd\ufffdb"
 
 
-def test_a_handler_s_exception_is_one_error_of_one_line(process: subprocess.Popen[bytes]) -> None:
+def test_an_exception_in_a_handler_becomes_a_one_line_error(
+    process: subprocess.Popen[bytes],
+) -> None:
     client = Client.of(process)
     client.hello()
     error = client.error("test/fail")
@@ -182,7 +170,7 @@ def test_prints_do_not_reach_the_client(process: subprocess.Popen[bytes]) -> Non
     assert client.ask("test/print") == "printed"
     assert client.ask("shutdown") is None
     client.notify("exit")
-    assert ended(process) == 0
+    assert exit_code(process) == 0
     assert process.stderr and process.stderr.read().count(b"stray") == 2
 
 
@@ -195,11 +183,13 @@ def test_no_text_is_logged_above_debug(caplog: pytest.LogCaptureFixture) -> None
     assert "private" not in caplog.text
 
 
-# -- cancelling --------------------------------------------------------------------------------
+# -- cancellation ------------------------------------------------------------------------------
 
 
-def test_a_request_sees_the_document_as_it_was_sent(process: subprocess.Popen[bytes]) -> None:
-    """Even if a change of the document arrives in the same packet."""
+def test_a_request_sees_the_document_as_of_when_it_was_sent(
+    process: subprocess.Popen[bytes],
+) -> None:
+    """Even if a change to the document arrives in the same packet."""
     client = Client.of(process)
     client.hello()
     uri = "file:///a.py"
@@ -211,7 +201,9 @@ def test_a_request_sees_the_document_as_it_was_sent(process: subprocess.Popen[by
         {"method": "textDocument/didChange", "params": change},
         {"id": 71, "method": ASYNC_STATES, "params": {"uri": uri}},
     ]
-    client.raw(b"".join(framed(json.dumps({"jsonrpc": "2.0"} | one).encode()) for one in messages))
+    client.raw(
+        b"".join(framed(json.dumps({"jsonrpc": "2.0"} | message).encode()) for message in messages)
+    )
     assert client.answer(70)["result"] == {"text": "old", "version": 1}
     assert client.answer(71)["result"] == {"text": "new", "version": 2}
 
@@ -226,11 +218,11 @@ def test_cancelling_responds_at_once_and_stops_the_handler(
     client = Client.of(process)
     client.hello()
     request = client.begin(method, params)
-    client.told("test/waiting")
+    client.wait_for("test/waiting")
     client.notify("$/cancelRequest", {"id": request})
     client.notify("$/cancelRequest", {"id": request})
     assert client.answer(request)["error"]["code"] == -32800
-    client.told("test/stopped")
+    client.wait_for("test/stopped")
     assert client.ask("shutdown") is None
     assert not client.doubles
 
@@ -252,13 +244,13 @@ def test_a_used_id_is_refused_and_shutdown_cancels_running_requests() -> None:
     asyncio.run(main())
 
 
-def test_responses_of_the_client_resolve_our_requests() -> None:
+def test_responses_from_the_client_resolve_our_requests() -> None:
     direct = Direct("utf-16")
-    asked = direct.server.protocol.send_request("test/question", {})
+    future = direct.server.protocol.send_request("test/question", {})
     identity = direct.sent[-1]["id"]
     assert direct.send({"jsonrpc": "2.0", "id": "other", "result": 1}) == []
     assert direct.send({"jsonrpc": "2.0", "id": identity, "result": {"a": 1}}) == []
-    assert asked.result(0) == {"a": 1}
+    assert future.result(0) == {"a": 1}
     assert direct.send({"jsonrpc": "2.0", "id": identity, "result": 2}) == []
     failing = direct.server.protocol.send_request("test/question", {})
     error = {"code": -32601, "message": "no"}
@@ -269,14 +261,14 @@ def test_responses_of_the_client_resolve_our_requests() -> None:
     assert waiting.cancelled()
 
 
-# -- the client is gone ------------------------------------------------------------------------
+# -- after the client disconnected -------------------------------------------------------------
 
 
-def test_a_late_response_and_a_request_after_the_end_do_no_harm() -> None:
+def test_late_responses_and_requests_after_closing_are_harmless() -> None:
     direct = Direct("utf-16")
-    asked = direct.server.protocol.send_request("test/question", {})
+    future = direct.server.protocol.send_request("test/question", {})
     identity = direct.sent[-1]["id"]
-    asked.cancel()  # such as after a timeout
+    future.cancel()  # such as after a timeout
     assert direct.send({"jsonrpc": "2.0", "id": identity, "result": 1}) == []
     direct.server.protocol.close()
     assert direct.server.protocol.send_request("test/question", {}).cancelled()

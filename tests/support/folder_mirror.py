@@ -8,11 +8,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from index.workspace import watch
 from index.workspace.file_filter import JUNK_FOLDERS
-from index.workspace.watch import Watch
 
 NEVER_S = 1e6
 TIMEOUT_S = 120  # a backstop; nothing takes that long even on a busy machine
+
+needs_inotify = pytest.mark.skipif(
+    not watch.USE_INOTIFY, reason="needs the inotify interface of watchdog 7.1"
+)
 
 
 def on_disk(path: Path) -> dict[Path, bytes]:
@@ -32,13 +38,13 @@ def on_disk(path: Path) -> dict[Path, bytes]:
 
 
 class Mirror:
-    """An `on_change` callback: the contents of a folder's files as far as they were reported."""
+    """An `on_change` callback that keeps the contents of a folder's files as they were reported."""
 
     def __init__(self, root: Path) -> None:
         self.root = Path(os.path.realpath(root))
         self.batches: list[set[Path] | None] = []
         self.threads: set[int] = set()
-        self.failing = 0  # so many next calls raise an error
+        self.failing = 0  # how many of the next calls raise an error
         self.overlapping = 0  # calls that began during another one
         self.call_s = 0.0  # duration of a call
         self.files = on_disk(self.root)
@@ -66,7 +72,7 @@ class Mirror:
         wait_for(lambda: self.files == on_disk(self.root), self._difference)
 
     def reported(self) -> set[Path | None]:
-        """All that was reported, once the reports of all changes so far have arrived."""
+        """All reported paths, after waiting for the reports of all changes so far."""
         mark = None
         while not any(mark in (batch or ()) for batch in list(self.batches)):
             before = self.batches.count(None)  # a full scan may replace the report of the mark
@@ -98,8 +104,8 @@ def wait_for(done: Callable[[], bool], why: Callable[[], str] = lambda: "timed o
         before = time.monotonic()
 
 
-def watched(root: Path, **options: float) -> tuple[Mirror, Watch]:
+def watched(root: Path, **options: float) -> tuple[Mirror, watch.Watch]:
     """A mirror and its watch, not started, without regular full scans."""
     mirror = Mirror(root)
     options = {"quiet_s": 0.02, "max_delay_s": 0.1, "rescan_s": NEVER_S, "poll_s": 0.2, **options}
-    return mirror, Watch([root], mirror, **options)
+    return mirror, watch.Watch([root], mirror, **options)

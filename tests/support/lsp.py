@@ -97,6 +97,11 @@ def started(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", SERVE, *arguments], cwd=ROOT, **given | options)
 
 
+def exit_code(process: subprocess.Popen[bytes]) -> int:
+    """Wait until the process has exited."""
+    return process.wait(TIMEOUT_S)
+
+
 def listening() -> tuple[subprocess.Popen[bytes], int]:
     """A process that serves `small_server` over TCP, and its port."""
     return _with_port(started("tcp"))
@@ -174,7 +179,7 @@ class Client:
         found: dict[str, Any] = answer["error"]
         return found
 
-    def told(self, method: str) -> dict[str, Any]:
+    def wait_for(self, method: str) -> dict[str, Any]:
         """Wait for a notification."""
         while True:
             try:
@@ -235,11 +240,11 @@ class Direct:
             assert result["result"]["capabilities"]["positionEncoding"] == encoding
 
     def write(self, body: bytes) -> None:
-        """The server's writer: keeps its messages."""
+        """Called by the server to send a message, which is kept."""
         self.sent.append(json.loads(body))
 
     def close(self) -> None:
-        """The server's writer needs no closing."""
+        """Called by the server; there is nothing to close."""
 
     def send(self, message: Any) -> list[dict[str, Any]]:
         """Send a message; returns what comes back at once."""
