@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +27,7 @@ STATE = "training.safetensors"
 
 
 class StateError(ValueError):
-    """A folder holds another training, or a damaged one. The message is one line."""
+    """A checkpoint belongs to another training or is damaged. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,22 @@ def fit(
 
     loss(samples, noise): the loss of a batch of sample numbers; `noise` is seeded by the step.
     score(): the held-out score. With `folder`, an interrupted training of the same plan and data
-    (described by `about`) is resumed; raises StateError if the folder holds another one."""
-    torch.set_num_threads(os.cpu_count() or 1)  # q8 models set it to 1
-    weights = [one for one in module.parameters() if one.requires_grad]
+    (described by `about`) is resumed; raises StateError if the checkpoint is from another one."""
+    with all_threads():
+        return _fit(module, count, loss, score, plan, folder, about, report)
+
+
+def _fit(
+    module: nn.Module,
+    count: int,
+    loss: Callable[[list[int], torch.Generator], Tensor],
+    score: Callable[[], float],
+    plan: Plan,
+    folder: Path | None,
+    about: str,
+    report: Report,
+) -> Curve:
+    weights = [weight for weight in module.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, plan.rate, plan.betas, weight_decay=plan.decay)
     steps_per_epoch = -(-count // plan.batch)
     steps = steps_per_epoch * plan.epochs
@@ -105,7 +119,7 @@ def fit(
                 state.keep_best()
         if number + 1 == steps_per_epoch or step % plan.every == 0:
             state.save(step, curve, total)
-        if number + 1 == steps_per_epoch:  # after saving: what is reported is never lost
+        if number + 1 == steps_per_epoch:  # after saving, so that reported epochs are never lost
             report(
                 f"epoch {epoch + 1} of {plan.epochs}: loss {curve.losses[-1]:.4f}, "
                 f"held out {curve.scores[-1]:.4f}"
@@ -115,6 +129,18 @@ def fit(
     return curve
 
 
+@contextmanager
+def all_threads() -> Iterator[None]:
+    """Let torch use all CPU cores, then restore the previous number of threads, which is 1 where a
+    q8 model is loaded."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count() or 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def is_stale(curve: Curve, patience: int) -> bool:
     """Whether the score has not improved for `patience` epochs."""
     return bool(curve.scores) and len(curve.scores) - 1 - curve.best >= patience
@@ -122,8 +148,8 @@ def is_stale(curve: Curve, patience: int) -> bool:
 
 def shuffled_order(count: int, seed: int, epoch: int) -> list[int]:
     """A permutation of `count` samples for an epoch."""
-    found: list[int] = torch.randperm(count, generator=generator(seed, -1 - epoch)).tolist()
-    return found
+    order: list[int] = torch.randperm(count, generator=generator(seed, -1 - epoch)).tolist()
+    return order
 
 
 def generator(seed: int, number: int) -> torch.Generator:
@@ -134,17 +160,18 @@ def generator(seed: int, number: int) -> torch.Generator:
 
 def rate_factor(step: int, steps: int, warmup: float) -> float:
     """Factor of the learning rate: linear warmup, then cosine decay."""
-    rising = max(1, round(steps * warmup))
-    if step < rising:
-        return (step + 1) / rising
-    return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
+    warmup_steps = max(1, round(steps * warmup))
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    progress = (step - warmup_steps) / max(1, steps - warmup_steps)
+    return 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def digest(plan: Plan, count: int, about: str, weights: Sequence[Tensor]) -> str:
     """Identifies a training: plan, data and initial weights."""
-    shapes = [list(one.shape) for one in weights]
-    start = sha256(b"".join(one.detach().float().cpu().numpy().tobytes() for one in weights))
-    parts = [asdict(plan), count, about, shapes, start.hexdigest()]
+    shapes = [list(weight.shape) for weight in weights]
+    values = sha256(b"".join(weight.detach().float().cpu().numpy().tobytes() for weight in weights))
+    parts = [asdict(plan), count, about, shapes, values.hexdigest()]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -174,23 +201,23 @@ class TrainingState:
 
     def keep_best(self) -> None:
         """Remember the current weights as the best."""
-        self.best = [one.detach().clone() for one in self.weights]
+        self.best = [weight.detach().clone() for weight in self.weights]
 
     def restore_best(self) -> None:
         """Load the best weights."""
         with torch.no_grad():
-            for one, best in zip(self.weights, self.best, strict=bool(self.best)):
-                one.copy_(best)
+            for weight, best in zip(self.weights, self.best, strict=bool(self.best)):
+                weight.copy_(best)
 
     def save(self, step: int, curve: Curve, total: float) -> None:
         if self.file is None:
             return
         from safetensors.torch import save
 
-        tensors = {f"weight.{n}": one.detach() for n, one in enumerate(self.weights)}
-        tensors |= {f"best.{n}": one for n, one in enumerate(self.best)}
-        for n, one in enumerate(self.weights):
-            moments = self.optimizer.state[one]
+        tensors = {f"weight.{n}": weight.detach() for n, weight in enumerate(self.weights)}
+        tensors |= {f"best.{n}": best for n, best in enumerate(self.best)}
+        for n, weight in enumerate(self.weights):
+            moments = self.optimizer.state[weight]
             tensors |= {f"first.{n}": moments["exp_avg"], f"second.{n}": moments["exp_avg_sq"]}
         note = {"digest": self.digest, "step": step, "curve": asdict(curve), "total": total}
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -220,9 +247,9 @@ class TrainingState:
                     "another folder"
                 )
             with torch.no_grad():
-                for n, one in enumerate(self.weights):
-                    one.copy_(file.get_tensor(f"weight.{n}"))
-                    self.optimizer.state[one] = {
+                for n, weight in enumerate(self.weights):
+                    weight.copy_(file.get_tensor(f"weight.{n}"))
+                    self.optimizer.state[weight] = {
                         "step": torch.tensor(float(note["step"])),
                         "exp_avg": file.get_tensor(f"first.{n}"),
                         "exp_avg_sq": file.get_tensor(f"second.{n}"),
