@@ -1,5 +1,5 @@
-"""The native drafter, asked directly: its trees, its state, where it stands. Speed, not truth: that
-nothing of it changes an answer is tested elsewhere."""
+"""The native drafter, called directly: its trees, its state and its fitting. Only the quality of
+drafts is tested here; other tests check that drafts never change an answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ rooms = st.integers(0, 60)
 
 
 class Setup(NamedTuple):
-    """What a drafter knows: texts, weights, and the answer so far."""
+    """A drafter's inputs: texts, weights, and the answer so far."""
 
     expected: list[int]
     start: int
@@ -47,15 +47,15 @@ class Setup(NamedTuple):
     files: list[tuple[int, int, float]]
 
     def drafter(self, weights: Weights | None = None) -> Drafter:
-        """It, at the end of the answer; other files are asked."""
-        made = Drafter(VOCABULARY, LIBRARY, weights or weights_of(self.kind))
-        made.begin(ids(self.expected), self.start, ids(self.before))
-        made.commit(self.answer, 0.0)
-        self.ask(made)
-        return made
+        """A drafter at the end of the answer, with the drafts from other files already added."""
+        drafter = Drafter(VOCABULARY, LIBRARY, weights or weights_of(self.kind))
+        drafter.begin(ids(self.expected), self.start, ids(self.before))
+        drafter.commit(self.answer, 0.0)
+        self.add_files(drafter)
+        return drafter
 
-    def ask(self, drafter: Drafter) -> None:
-        nodes = [(one, min(parent, n - 1), p) for n, (one, parent, p) in enumerate(self.files)]
+    def add_files(self, drafter: Drafter) -> None:
+        nodes = [(token, min(parent, n - 1), p) for n, (token, parent, p) in enumerate(self.files)]
         drafter.files(
             ids(n[0] for n in nodes), ids(n[1] for n in nodes), np.array([n[2] for n in nodes]), 4
         )
@@ -74,7 +74,7 @@ setups = st.builds(
 
 # -- trees -----------------------------------------------------------------------------------------
 
-CAUTION, MOST, LEAST, SMOOTH = 2.2, 0.9, 1e-4, 8  # of the stopping rule, as in core/drafter.cpp
+CAUTION, MOST, LEAST, SMOOTH = 2.2, 0.9, 1e-4, 8  # stopping rule, as in core/drafter.cpp
 
 
 @given(setups, rooms, st.floats(0, 1))
@@ -82,8 +82,8 @@ def test_a_tree_is_well_formed(setup: Setup, room: int, price: float) -> None:
     drafter = setup.drafter()
     tree = propose(drafter, room, price)
     assert len(tree) <= room
-    known = {*setup.expected, *setup.before, *setup.answer, *(one[0] for one in setup.files)}
-    assert {node.token for node in tree} <= (known | {7, 8, 1, 2, 3}) - {-1}
+    offered = {*setup.expected, *setup.before, *setup.answer, *(node[0] for node in setup.files)}
+    assert {node.token for node in tree} <= (offered | {7, 8, 1, 2, 3}) - {-1}
     for n, node in enumerate(tree):
         assert -1 <= node.parent < n and 0 < node.prob <= 1
         if node.source == "prediction":
@@ -97,7 +97,7 @@ def test_a_tree_is_well_formed(setup: Setup, room: int, price: float) -> None:
 
 
 @given(setups, rooms, st.floats(0, 1))
-def test_asked_twice_it_proposes_the_same(setup: Setup, room: int, price: float) -> None:
+def test_proposing_again_gives_the_same_tree(setup: Setup, room: int, price: float) -> None:
     drafter = setup.drafter()
     tree, run = propose(drafter, room, price), drafter.run
     assert propose(drafter, room, price) == tree and drafter.run == run
@@ -105,19 +105,19 @@ def test_asked_twice_it_proposes_the_same(setup: Setup, room: int, price: float)
     assert propose(drafter, room, price) == tree == propose(setup.drafter(), room, price)
 
 
-def least_worth(costs: list[float], index: int, expected: float) -> float:
-    """The path probability that node number `index` must have."""
+def min_path_prob(costs: list[float], index: int, expected: float) -> float:
+    """The lowest path probability at which node `index` is worth its cost."""
     last = min(index + SMOOTH, len(costs) - 1)
     share = (costs[last] - costs[index]) / (last - index) / costs[0]
     return min(MOST, CAUTION * share * math.sqrt(expected * costs[0] / costs[index]))
 
 
-def best(drafter: Drafter, costs: list[float]) -> list[float]:
-    """Path probabilities of the tree that the rule means: best first, to the first that is not
-    worth its time."""
-    whole, kept = propose(drafter, 400).paths(), [1.0]
-    for index, path in enumerate(whole[: len(costs) - 1]):
-        if path < least_worth(costs, index, sum(kept)):
+def ideal_paths(drafter: Drafter, costs: list[float]) -> list[float]:
+    """Path probabilities of the tree that the stopping rule defines: best first, up to the first
+    node that is not worth its cost."""
+    full, kept = propose(drafter, 400).paths(), [1.0]
+    for index, path in enumerate(full[: len(costs) - 1]):
+        if path < min_path_prob(costs, index, sum(kept)):
             break
         kept.append(path)
     return kept[1:]
@@ -129,19 +129,19 @@ def best(drafter: Drafter, costs: list[float]) -> list[float]:
     st.sampled_from([0.01, 0.1, 1.0]),
 )
 def test_a_tree_grows_as_long_as_it_pays(setup: Setup, steps: list[float], scale: float) -> None:
-    """No node in it is not worth its time; and what is left out without a look is little."""
+    """Every node is worth its cost, and what is pruned without being expanded is small."""
     costs = np.cumsum([1.0, *(scale * step for step in steps)])
     drafter, expected = setup.drafter(), 1.0
     paths = tree_of(drafter.propose(len(steps), costs)).paths()
     for index, path in enumerate(paths):
-        assert path >= least_worth(costs.tolist(), index, expected) - 1e-6
+        assert path >= min_path_prob(costs.tolist(), index, expected) - 1e-6
         expected += path
-    assert 1 + sum(best(drafter, costs.tolist())) <= 2 * expected
+    assert 1 + sum(ideal_paths(drafter, costs.tolist())) <= 2 * expected
 
 
-def test_a_tree_is_as_good_as_the_best() -> None:
-    """Nodes that promise little are not expanded: over many edits that costs next to nothing."""
-    found = meant = 0.0
+def test_a_tree_is_nearly_ideal() -> None:
+    """Unpromising nodes are not expanded; over many edits this costs almost nothing."""
+    actual = ideal = 0.0
     for seed in range(60):
         old = some_text(seed)
         new = edited(old, seed)
@@ -149,31 +149,31 @@ def test_a_tree_is_as_good_as_the_best() -> None:
         drafter = Drafter(made_up(), Ngram(), weights_of("trained"))
         drafter.begin(ids([*old, -1]), 0, ids([1, 2]))
         for start in range(0, len(new), 20):
-            found += 1 + sum(tree_of(drafter.propose(len(costs) - 1, np.array(costs))).paths())
-            meant += 1 + sum(best(drafter, costs))
+            actual += 1 + sum(tree_of(drafter.propose(len(costs) - 1, np.array(costs))).paths())
+            ideal += 1 + sum(ideal_paths(drafter, costs))
             drafter.commit(new[start : start + 20], 0.0)
-    assert found >= 0.97 * meant
+    assert actual >= 0.97 * ideal
 
 
 @given(setups, rooms, st.floats(0, 1))
-def test_what_is_sure_is_always_drafted(setup: Setup, room: int, price: float) -> None:
+def test_near_certain_tokens_are_always_drafted(setup: Setup, room: int, price: float) -> None:
     drafter = setup.drafter()
-    sure = [path for path in propose(drafter, room).paths() if path >= MOST / 0.95 + 1e-6]
-    assert propose(drafter, room, price).paths()[: len(sure)] == sure
+    certain = [path for path in propose(drafter, room).paths() if path >= MOST / 0.95 + 1e-6]
+    assert propose(drafter, room, price).paths()[: len(certain)] == certain
 
 
 @given(
     setups,
     st.sampled_from([("files", "workspace"), ("substitutions", "substitution")]),
 )
-def test_a_part_that_is_left_out_drafts_nothing(setup: Setup, pair: tuple[str, str]) -> None:
+def test_a_disabled_part_drafts_nothing(setup: Setup, pair: tuple[str, str]) -> None:
     part, source = pair
     drafter = setup.drafter()
     drafter.leave_out(part)
     assert source not in {node.source for node in propose(drafter, 40)}
 
 
-def test_an_empty_library_says_nothing() -> None:
+def test_an_empty_library_drafts_nothing() -> None:
     drafter = Drafter(VOCABULARY, Ngram(), Weights())
     drafter.begin(ids([5, 4, 3, 2, 1, 0, 6]), 0, ids([1]))
     assert "library" not in {node.source for node in propose(drafter, 20)}
@@ -193,28 +193,29 @@ def test_without_siblings_a_tree_is_a_chain(setup: Setup) -> None:
 
 
 @given(setups, st.lists(st.integers(0, 40), max_size=5), rooms)
-def test_state_is_what_was_committed(setup: Setup, cuts: list[int], room: int) -> None:
-    """In pieces or whole, with or without drafts between them, drafter used before or not."""
-    pieces = Drafter(VOCABULARY, LIBRARY, weights_of(setup.kind))
-    pieces.begin(ids([3, 2, 1] * 5), 3, ids([1, 1]))
-    pieces.commit([3, 3, 3, 2, 1, 0, 2], 0.0)
-    pieces.begin(ids(setup.expected), setup.start, ids(setup.before))
-    places = [0, *sorted(min(cut, len(setup.answer)) for cut in cuts), len(setup.answer)]
-    for start, stop in pairwise(places):
-        propose(pieces, room)
-        pieces.commit(setup.answer[start:stop], 0.0)
-    gone_through = Drafter(VOCABULARY, LIBRARY, weights_of(setup.kind))
-    gone_through.begin(ids(setup.expected), setup.start, ids(setup.before))
-    gone_through.fit(ids(setup.answer), 0.0)
-    whole = setup.drafter()
-    for drafter in (pieces, gone_through):
-        setup.ask(drafter)
-        assert propose(drafter, room) == propose(whole, room)
-        assert drafter.run == whole.run
+def test_state_depends_only_on_committed_tokens(setup: Setup, cuts: list[int], room: int) -> None:
+    """Committed in pieces or at once, with or without drafts in between, by a new or a reused
+    drafter."""
+    reused = Drafter(VOCABULARY, LIBRARY, weights_of(setup.kind))
+    reused.begin(ids([3, 2, 1] * 5), 3, ids([1, 1]))
+    reused.commit([3, 3, 3, 2, 1, 0, 2], 0.0)
+    reused.begin(ids(setup.expected), setup.start, ids(setup.before))
+    bounds = [0, *sorted(min(cut, len(setup.answer)) for cut in cuts), len(setup.answer)]
+    for start, stop in pairwise(bounds):
+        propose(reused, room)
+        reused.commit(setup.answer[start:stop], 0.0)
+    fitted = Drafter(VOCABULARY, LIBRARY, weights_of(setup.kind))
+    fitted.begin(ids(setup.expected), setup.start, ids(setup.before))
+    fitted.fit(ids(setup.answer), 0.0)
+    fresh = setup.drafter()
+    for drafter in (reused, fitted):
+        setup.add_files(drafter)
+        assert propose(drafter, room) == propose(fresh, room)
+        assert drafter.run == fresh.run
 
 
 @given(setups)
-def test_without_learning_weights_stay(setup: Setup) -> None:
+def test_weights_are_unchanged_at_learning_rate_zero(setup: Setup) -> None:
     weights = weights_of(setup.kind)
     before = weights.values.copy(), weights.squares.copy()
     drafter = Drafter(VOCABULARY, LIBRARY, weights)
@@ -226,31 +227,31 @@ def test_without_learning_weights_stay(setup: Setup) -> None:
 
 
 @given(setups, token)
-def test_learning_from_a_draft_is_learning_from_the_text(setup: Setup, token: int) -> None:
-    """One update, the same however it is asked for; the token is expected more after it."""
+def test_commit_and_fit_learn_the_same(setup: Setup, token: int) -> None:
+    """Both make the same update, after which the token is more probable."""
     drafted, read = weights_of(setup.kind), weights_of(setup.kind)
     drafter, reader = setup.drafter(drafted), setup.drafter(read)
 
-    def known() -> tuple[float, float]:
-        """Probability of the token, and that it is one that nothing offers."""
+    def probabilities() -> tuple[float, float]:
+        """The token's probability, and the probability that no offered token comes next."""
         first = [node for node in propose(setup.drafter(drafted), 60) if node.parent == -1]
         found = next((node.prob for node in first if node.token == token), 0.0)
         return found, 1 - sum(node.prob for node in first)
 
-    before, none = known()
+    before, unoffered = probabilities()
     propose(drafter, 20)
     drafter.commit([token], 0.01)
     if np.array_equal(drafted.values, weights_of(setup.kind).values):
-        assert max(before, none) > 0.97, "what was expected need not be learnt"
+        assert max(before, unoffered) > 0.97, "only expected tokens leave the weights unchanged"
         return
     reader.fit(ids([token]), 0.01)
     assert np.array_equal(drafted.values, read.values)
     assert np.array_equal(drafted.squares, read.squares)
-    assert before == 0 or known()[0] >= before
+    assert before == 0 or probabilities()[0] >= before
 
 
 @given(setups)
-def test_what_other_files_say_counts_for_one_draft(setup: Setup) -> None:
+def test_drafts_from_other_files_are_used_only_once(setup: Setup) -> None:
     drafter = setup.drafter()
     drafter.commit([6, 5], 0.0)
     assert all(node.source != "workspace" for node in propose(drafter, 40))
@@ -259,17 +260,17 @@ def test_what_other_files_say_counts_for_one_draft(setup: Setup) -> None:
 # -- fitting ---------------------------------------------------------------------------------------
 
 
-def test_a_layout_is_a_text_that_stays() -> None:
+def test_the_layout_is_a_stable_string() -> None:
     assert layout() == layout() and layout()
-    assert weight_count() * 2 * 2 < 1 << 20, "two of them in half precision are shipped"
+    assert weight_count() * 2 * 2 < 1 << 20, "two sets are shipped in half precision"
 
 
 def bits(values: Any, seeds: range) -> float:
-    """Bits a token of random edits."""
+    """Bits per token over random edits."""
     count = total = 0.0
     for seed in seeds:
-        chance = random.Random(seed)
-        old = [chance.randrange(200) for _ in range(200)]
+        rng = random.Random(seed)
+        old = [rng.randrange(200) for _ in range(200)]
         new = edited(old, seed)
         drafter = Drafter(made_up(), Ngram(), Weights(values))
         drafter.begin(ids([*old, -1]), 0, ids([1]))
@@ -278,7 +279,7 @@ def bits(values: Any, seeds: range) -> float:
     return total / count
 
 
-def test_fitting_lowers_the_bits_of_texts_not_seen() -> None:
+def test_fitting_lowers_the_bits_of_unseen_texts() -> None:
     unseen = range(500, 510)
     assert bits(trained(), unseen) < 0.5 * bits(None, unseen)
     drafter = Drafter(made_up(), Ngram(), weights := Weights())

@@ -1,4 +1,5 @@
-"""EAGLE-2: the law under any head, the tree against an obvious one, the head's files."""
+"""EAGLE-2: unchanged answers with any head, the tree against a naive reference, and the head's
+files."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def endless(models: dict[str, TorchTarget]) -> Tokenizer:
 
 
 def head_of(target: TorchTarget, kind: str = "untrained") -> EagleHead:
-    """Heads that no training makes, too."""
+    """An untrained head, or a degenerate one that training would not produce."""
     head = untrained_head(shape_of(target.settings), 0)
     with torch.no_grad():
         if kind == "broken":
@@ -69,7 +70,7 @@ def test_no_head_changes_the_answer(
             assert done.usage.drafted > 12
 
 
-def test_every_place_of_an_end_token_and_every_length(models: dict[str, TorchTarget]) -> None:
+def test_answers_match_at_every_end_position_and_length(models: dict[str, TorchTarget]) -> None:
     target = models["llama"]
     head = head_of(target)
     same_wherever_it_ends(target, PROMPT, lambda: [eagle(target, head, 12, 3, 3)], {})
@@ -85,7 +86,7 @@ def test_the_context_may_end_before_the_answer(
     assert answer(done) == answer(expected) and done.usage.completion_tokens == 20
 
 
-def test_accept_resample_takes_its_trees_too(
+def test_rejection_sampling_works_with_eagle_trees(
     models: dict[str, TorchTarget], endless: Tokenizer
 ) -> None:
     target = models["llama"]
@@ -98,15 +99,15 @@ def test_accept_resample_takes_its_trees_too(
 
 
 def states_of(target: TorchTarget, text: list[int]) -> Any:
-    """The model's true states of a text."""
+    """The model's true hidden states for a text."""
     begin(target, [*text, 0])
     assert target.sequence.states is not None
     return target.sequence.states[: len(text)].clone()
 
 
-def plainly(target: TorchTarget, head: EagleHead, text: list[int], path: list[int]) -> Any:
-    """Log probabilities behind `path`: the head over the whole text from the start, with no cache
-    and no tree; behind the text its own states stand in for the model's."""
+def naive_log_probs(target: TorchTarget, head: EagleHead, text: list[int], path: list[int]) -> Any:
+    """Log probabilities after `path`: the head over the whole text from the start, with no cache
+    and no tree. Past the text, its own outputs replace the model's states."""
     states = states_of(target, text[:-1])
     tokens = text[1:] + path
     for _ in range(len(path) + 1):
@@ -127,34 +128,34 @@ def oracle(
     everything: dict[tuple[int, ...], float] = {}
     frontier: dict[tuple[int, ...], float] = {(): 0.0}
     for _ in range(depth + 1):
-        grown: dict[tuple[int, ...], float] = {}
+        expanded: dict[tuple[int, ...], float] = {}
         for path, score in frontier.items():
-            best = plainly(target, head, text, list(path)).topk(width)
-            for token, chance in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-                grown[(*path, token)] = score + chance
-        everything |= grown
-        frontier = dict(sorted(grown.items(), key=lambda item: -item[1])[:width])
+            best = naive_log_probs(target, head, text, list(path)).topk(width)
+            for token, log_prob in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+                expanded[(*path, token)] = score + log_prob
+        everything |= expanded
+        frontier = dict(sorted(expanded.items(), key=lambda item: -item[1])[:width])
     return dict(sorted(everything.items(), key=lambda item: -item[1])[: total - 1])
 
 
 def paths(draft: Draft) -> dict[tuple[int, ...], float]:
-    """The same of a draft."""
+    """The same for a draft."""
     found: list[tuple[tuple[int, ...], float]] = []
     for token, parent, prob in zip(draft.tokens, draft.parents, draft.probs, strict=True):
-        above, score = found[parent] if parent >= 0 else ((), 0.0)
-        found.append(((*above, token), score + math.log(prob)))
+        prefix, score = found[parent] if parent >= 0 else ((), 0.0)
+        found.append(((*prefix, token), score + math.log(prob)))
     return dict(found)
 
 
 @torch.inference_mode()
-def test_trees_are_the_obvious_ones_in_every_round(
+def test_trees_match_the_naive_reference_in_every_round(
     models: dict[str, TorchTarget], endless: Tokenizer
 ) -> None:
-    """So the head's cache holds committed text with the model's true states, and no guesses."""
+    """So the head's cache holds only committed text, with the model's true states."""
     target, head, rounds = models["qwen2"], head_of(models["qwen2"]), 0
     target.keeps_states = True
-    again = load(target.folder, threads=1)
-    again.keeps_states = True
+    reference = load(target.folder, threads=1)
+    reference.keeps_states = True
 
     class Watched(Eagle):
         def propose(self, context: DraftContext, target: Any) -> Draft:
@@ -162,7 +163,7 @@ def test_trees_are_the_obvious_ones_in_every_round(
             draft = super().propose(context, target)
             text = [*context.prompt, *context.output]
             if context.room >= 15:
-                expected = oracle(again, head, text, 16, 2, 3)
+                expected = oracle(reference, head, text, 16, 2, 3)
                 assert paths(draft).keys() == expected.keys()
                 assert paths(draft) == pytest.approx(expected, abs=1e-3)
                 rounds += 1
@@ -172,22 +173,22 @@ def test_trees_are_the_obvious_ones_in_every_round(
     assert rounds > 5
 
 
-def test_states_are_kept_beside_the_cache(
+def test_hidden_states_are_kept_with_the_cache(
     models: dict[str, TorchTarget], endless: Tokenizer
 ) -> None:
-    """After trees, other requests and a longer prompt they are those of a fresh reading."""
+    """After trees, other requests and a longer prompt, they equal those of a fresh pass."""
     target = models["llama"]
     target.keeps_states = True
     for ids in (PROMPT, [60, 61, 62], PROMPT + [50] * 300):
         run(target, endless, Prompt(ids, max_tokens=30), eagle(target, head_of(target)))
         kept, text = target.sequence.states, list(target.tokens)
         assert kept is not None
-        fresh_one = load(target.folder, threads=1)
-        fresh_one.keeps_states = True
-        assert torch.equal(kept[: len(text)], states_of(fresh_one, text))
+        fresh = load(target.folder, threads=1)
+        fresh.keeps_states = True
+        assert torch.equal(kept[: len(text)], states_of(fresh, text))
 
 
-def test_a_sequence_without_states_is_read_again(
+def test_a_sequence_without_hidden_states_is_recomputed(
     models: dict[str, TorchTarget], endless: Tokenizer
 ) -> None:
     target = load(models["llama"].folder, threads=1)
@@ -200,7 +201,7 @@ def test_a_sequence_without_states_is_read_again(
     assert done.usage.cached_tokens == 3
 
 
-def test_ties_never_part_a_node_from_its_parent() -> None:
+def test_ties_never_separate_a_node_from_its_parent() -> None:
     tree = EagleTree()
     first = tree.grow([-1], [[(1, 0.0), (2, 0.0), (3, -1.0)]])
     tree.grow(first[:2], [[(4, 0.0), (5, 0.0)], [(6, 0.0), (7, -0.5)]])
@@ -215,9 +216,9 @@ def test_ties_never_part_a_node_from_its_parent() -> None:
     ]
 
 
-def test_a_tree_is_as_large_as_a_pass_is_cheap() -> None:
+def test_tree_size_follows_the_cost_of_a_pass() -> None:
     assert auto_total(lambda rows: 1.0) == 60  # nodes cost nothing
-    assert auto_total(lambda rows: float(rows)) == 40  # each as much as the one before
+    assert auto_total(lambda rows: float(rows)) == 40  # each costs as much as the one before
     assert auto_total(lambda rows: 1.0 if rows <= 50 else 2.0) == 50
     with pytest.raises(ValueError, match="EAGLE-2 with total 1"):
         Eagle(untrained_head(shape_of_tiny(), 0), total=1)
@@ -234,7 +235,7 @@ def shape_of_tiny() -> Any:
 
 
 def test_the_layer_is_the_models_own_without_its_first_norm(models: dict[str, TorchTarget]) -> None:
-    """Beside transformers' decoder layer with the same weights."""
+    """Compared with transformers' decoder layer with the same weights."""
     from transformers import AutoConfig
     from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
@@ -243,8 +244,8 @@ def test_the_layer_is_the_models_own_without_its_first_norm(models: dict[str, To
     config = AutoConfig.from_pretrained(target.folder, attn_implementation="eager")
     layer = Qwen2DecoderLayer(config, 0).eval()
     layer.input_layernorm = torch.nn.Identity()
-    mine: Any = head.layers[0]
-    layer.load_state_dict(mine.state_dict())
+    head_layer: Any = head.layers[0]
+    layer.load_state_dict(head_layer.state_dict())
     count = 7
     x = torch.randn(2, count, 32)
     rows = torch.arange(count) + 5000  # beyond the model's context
@@ -252,13 +253,13 @@ def test_the_layer_is_the_models_own_without_its_first_norm(models: dict[str, To
     mask = torch.full((count, count), -1e30).triu(1)[None, None]
     angles = Qwen2RotaryEmbedding(config)(joined[None], rows[None])
     with torch.no_grad():
-        theirs = layer(joined[None], attention_mask=mask, position_embeddings=angles)
-        theirs = theirs[0] if isinstance(theirs, tuple) else theirs
-        ours, _ = head(x[0], x[1], rows, head.empty(), torch.ones(count, count).tril().bool())
-    assert torch.allclose(ours, theirs.reshape(count, 32), atol=1e-4)
+        expected = layer(joined[None], attention_mask=mask, position_embeddings=angles)
+        expected = expected[0] if isinstance(expected, tuple) else expected
+        actual, _ = head(x[0], x[1], rows, head.empty(), torch.ones(count, count).tril().bool())
+    assert torch.allclose(actual, expected.reshape(count, 32), atol=1e-4)
 
 
-def test_a_head_is_kept_on_disk_under_published_names(
+def test_a_head_is_saved_under_published_names(
     models: dict[str, TorchTarget], tmp_path: Path
 ) -> None:
     from safetensors.torch import load_file, save_file
@@ -270,16 +271,16 @@ def test_a_head_is_kept_on_disk_under_published_names(
     assert {"fc.weight", "fc.bias", "layers.0.self_attn.q_proj.bias",
             "layers.0.mlp.gate_proj.weight",
             "layers.0.post_attention_layernorm.weight"} < set(weights)  # fmt: skip
-    again = EagleHead.load(tmp_path, target.folder, target.settings)
+    loaded = EagleHead.load(tmp_path, target.folder, target.settings)
     for name, weight in head.state_dict().items():
-        assert torch.equal(again.state_dict()[name], weight)
-    # published ones have the embedding in them, and a config that says nothing of the model
+        assert torch.equal(loaded.state_dict()[name], weight)
+    # published heads include the embedding, and their config does not name the model
     save_file(weights | {"embed_tokens.weight": torch.ones(3, 3)}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"bias": True, "hidden_size": 32}))
     EagleHead.load(tmp_path, target.folder, target.settings)
 
 
-def test_heads_that_do_not_fit_are_one_line(
+def test_mismatched_heads_raise_one_line_errors(
     models: dict[str, TorchTarget], tmp_path: Path, tiny: Any
 ) -> None:
     llama, qwen = models["llama"], models["qwen2"]

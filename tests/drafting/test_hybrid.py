@@ -1,5 +1,4 @@
-"""Copying or a smaller model, whichever brings more: the choice, and that neither changes an
-answer."""
+"""Copying or a draft model, whichever is faster: the choice, and that neither changes an answer."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ PROMPT = [40, 41, 42, 43]
 
 
 class Paced(AdaptiveLength):
-    """Given seconds per token and lengths, so that nothing depends on measured times."""
+    """Fixed seconds per token and draft length, so that nothing depends on measured times."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -43,8 +42,8 @@ class Paced(AdaptiveLength):
         return True
 
 
-class Listening(NullDrafter):
-    """Plain decoding; the answer's tokens."""
+class Recorder(NullDrafter):
+    """Plain decoding that records the answer's tokens."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -55,17 +54,17 @@ class Listening(NullDrafter):
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[TorchTarget, TorchTarget, Tokenizer]:
-    """The same model twice, so that what the smaller one writes is right; it never ends."""
+    """The same model twice, so that the draft model is always right; answers never end early."""
     folder = tiny_model(tmp_path_factory.mktemp("pair") / "model")
     tokenizer = Tokenizer(folder)
     tokenizer.eos = frozenset()
     return load(folder, threads=1), load(folder, threads=1), tokenizer
 
 
-def either(smaller: TorchTarget, lengths: AdaptiveLength) -> HybridDrafter:
-    """A pass takes a second."""
-    copied = real("trained", CHEAP)
-    return HybridDrafter(copied, draft_model(smaller, lengths), lengths, copied.cost)
+def hybrid(draft: TorchTarget, lengths: AdaptiveLength) -> HybridDrafter:
+    """A hybrid drafter for which a pass takes one second."""
+    copying = real("trained", CHEAP)
+    return HybridDrafter(copying, draft_model(draft, lengths), lengths, copying.cost)
 
 
 def sources(steps: list[Step]) -> set[str]:
@@ -74,50 +73,50 @@ def sources(steps: list[Step]) -> set[str]:
 
 @pytest.mark.parametrize("options", [{}, SAMPLED], ids=str)
 @pytest.mark.parametrize("seconds", [1e-9, 0.4, 1e9])
-def test_what_brings_more_is_taken_and_the_answer_stays(
+def test_the_faster_drafter_is_used_and_the_answer_is_unchanged(
     pair: tuple[TorchTarget, TorchTarget, Tokenizer], seconds: float, options: Any
 ) -> None:
-    target, smaller, tokenizer = pair
-    plain = Listening()
+    target, draft, tokenizer = pair
+    plain = Recorder()
     _, done = run(target, tokenizer, Prompt(PROMPT, max_tokens=60), plain, **options)
     prompt = Prompt(PROMPT, [plain.tokens[:30]], max_tokens=60)
-    for _ in range(2):  # what the first answer left would show in the second
-        drafter = either(smaller, Paced(seconds))
+    for _ in range(2):  # state left over from the first would show
+        drafter = hybrid(draft, Paced(seconds))
         steps, found = run(target, tokenizer, prompt, drafter, **options)
         assert answer(found) == answer(done)
-        seen = sources(steps)
-        assert ("draft model" in seen) == (seconds < 1)
-        assert "prediction" in seen or seconds < 1e-3
+        used = sources(steps)
+        assert ("draft model" in used) == (seconds < 1)
+        assert "prediction" in used or seconds < 1e-3
 
 
-def test_a_smaller_model_is_tried_until_it_is_known(
+def test_a_draft_model_is_tried_until_its_pace_is_measured(
     pair: tuple[TorchTarget, TorchTarget, Tokenizer],
 ) -> None:
-    """Where nothing is there to be copied; its pace is then the measured one."""
-    target, smaller, tokenizer = pair
+    """With nothing to copy; its measured pace is used from then on."""
+    target, draft, tokenizer = pair
     lengths = AdaptiveLength()
-    steps, _ = run(target, tokenizer, Prompt(PROMPT, max_tokens=20), either(smaller, lengths))
+    steps, _ = run(target, tokenizer, Prompt(PROMPT, max_tokens=20), hybrid(draft, lengths))
     assert "draft model" in sources(steps) and lengths.seconds_per_token > 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), max_size=6))
-def test_expected_tokens_are_what_chance_gives(nodes: list[tuple[int, int]]) -> None:
-    """Of the children of a node one is accepted at most."""
+def test_expected_accepted_tokens_match_exact_enumeration(nodes: list[tuple[int, int]]) -> None:
+    """At most one child of a node is accepted."""
     tree = Draft()
     for n, (parent, quarter) in enumerate(nodes):
         parent = min(parent, n) - 1
         taken = sum(tree.probs[m] for m in range(n) if tree.parents[m] == parent)
         tree.add(n, parent, min(quarter / 4, 1 - taken), "made up")
 
-    def walked(chance: Enumerated) -> int:
-        at, depth = -1, 0
+    def accepted_depth(chance: Enumerated) -> int:
+        node, depth = -1, 0
         while True:
-            children = [n for n, parent in enumerate(tree.parents) if parent == at]
+            children = [n for n, parent in enumerate(tree.parents) if parent == node]
             probs = [tree.probs[n] for n in children]
             found = chance.pick([1 - sum(probs), *probs])
             if not found:
                 return depth
-            at, depth = children[found - 1], depth + 1
+            node, depth = children[found - 1], depth + 1
 
-    mean = sum(depth * share for depth, share in distribution(walked).items())
+    mean = sum(depth * prob for depth, prob in distribution(accepted_depth).items())
     assert expected_accepted(tree) == pytest.approx(float(mean))

@@ -1,4 +1,4 @@
-"""The native drafter and input that nobody means: harmless, or refused in one line."""
+"""The native drafter with invalid or extreme input: harmless, or rejected in one line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ rooms = st.integers(0, 60)
     st.sampled_from(KINDS_OF_WEIGHTS),
     st.sampled_from([0.0, 0.2, 1e30, float("nan")]),
 )
-def test_nothing_makes_it_fail(
+def test_arbitrary_input_never_fails(
     expected: list[int],
     start: int,
     before: list[int],
@@ -44,7 +44,7 @@ def test_nothing_makes_it_fail(
     kind: str,
     learning: float,
 ) -> None:
-    """Starts outside the text, tokens that there are not, broken weights: a draft, or none."""
+    """Starts outside the text, unknown tokens, broken weights: it returns a draft or none."""
     drafter = Drafter(made_up(3), LIBRARY, weights_of(kind))
     drafter.begin(ids(expected), start, ids(before))
     for committed, room in steps:
@@ -56,7 +56,7 @@ def test_nothing_makes_it_fail(
         assert drafter.run >= 0
 
 
-def test_nothing_to_copy_is_nothing_drafted() -> None:
+def test_nothing_is_drafted_without_text_to_copy() -> None:
     drafter = Drafter(VOCABULARY, Ngram(), Weights())
     assert propose(drafter, 10) == []
     drafter.begin(ids([]), 0, ids([]))
@@ -65,7 +65,7 @@ def test_nothing_to_copy_is_nothing_drafted() -> None:
     assert propose(drafter, 10) == []
 
 
-def test_what_does_not_fit_together_is_refused() -> None:
+def test_mismatched_arguments_are_rejected() -> None:
     drafter = Drafter(VOCABULARY, LIBRARY, Weights())
     drafter.begin(ids([1, 2, 3]), 0, ids([1]))
     with pytest.raises(ValueError, match="room"):
@@ -98,18 +98,18 @@ def test_what_does_not_fit_together_is_refused() -> None:
 
 @settings(max_examples=100)
 @given(st.lists(st.floats(), min_size=1, max_size=60), st.sampled_from(KINDS_OF_WEIGHTS))
-def test_costs_that_no_machine_has_give_a_harmless_draft(costs: list[float], kind: str) -> None:
-    """No number, without end, nothing, less than that: a tree all the same, and nothing stays."""
+def test_invalid_costs_give_a_valid_draft(costs: list[float], kind: str) -> None:
+    """NaN, infinite, zero or negative costs still give a tree and leave no state behind."""
     drafter = Drafter(VOCABULARY, LIBRARY, weights_of(kind))
     drafter.begin(ids([7, 8, 1, 2, 3, 4, 5, 6] * 4), 0, ids([1]))
     usual = propose(drafter, 20)
     tree = tree_of(drafter.propose(len(costs) - 1, np.array(costs)))
     assert len(tree) < len(costs)
-    assert all(-1 <= node.parent < place for place, node in enumerate(tree))
+    assert all(-1 <= node.parent < index for index, node in enumerate(tree))
     assert propose(drafter, 20) == usual
 
 
-def test_more_room_than_there_is_to_say() -> None:
+def test_room_may_exceed_what_can_be_drafted() -> None:
     text = [number % 200 for number in range(3000)]
     drafter = Drafter(made_up(), Ngram(), Weights(trained()))
     drafter.begin(ids(text), 0, ids([1]))
@@ -122,49 +122,49 @@ def test_more_room_than_there_is_to_say() -> None:
 
 
 def wrongly_typed() -> dict[str, Callable[[], object]]:
-    """Calls with arrays that would have to be copied, and what they hold lost or changed by it."""
+    """Calls with arrays that would have to be copied, which could lose or change their values."""
     drafter, table = Drafter(VOCABULARY, LIBRARY, Weights()), Recycling(9, 2)
-    halves, wide, rows = np.array([1.5, 2.5]), np.array([1, 2]), np.ones((2, 2), np.float32)
-    some, one, both = ids([1, 2]), np.ones(2), np.ones((2, 2), np.int32)
-    gaps = ids(range(4))[::2]
+    floats, int64s, float_rows = np.array([1.5, 2.5]), np.array([1, 2]), np.ones((2, 2), np.float32)
+    tokens, probs, int_rows = ids([1, 2]), np.ones(2), np.ones((2, 2), np.int32)
+    strided = ids(range(4))[::2]
     return {
-        "hashes": lambda: Vocabulary(wide, np.zeros(2, np.uint8)),  # type: ignore[arg-type]
-        "looks": lambda: Vocabulary(np.zeros(2, np.uint32), wide),  # type: ignore[arg-type]
+        "hashes": lambda: Vocabulary(int64s, np.zeros(2, np.uint8)),  # type: ignore[arg-type]
+        "looks": lambda: Vocabulary(np.zeros(2, np.uint32), int64s),  # type: ignore[arg-type]
         "values": lambda: Weights(np.zeros(weight_count())),  # type: ignore[arg-type]
-        "expected": lambda: drafter.begin(halves, 0, some),  # type: ignore[arg-type]
-        "expected, wide": lambda: drafter.begin(wide, 0, some),  # type: ignore[arg-type]
-        "expected, gaps": lambda: drafter.begin(gaps, 0, some),
-        "before": lambda: drafter.begin(some, 0, halves),  # type: ignore[arg-type]
-        "files": lambda: drafter.files(halves, some, one, 1),  # type: ignore[arg-type]
-        "files' parents": lambda: drafter.files(some, halves, one, 1),  # type: ignore[arg-type]
-        "files' probs": lambda: drafter.files(some, some, rows[0], 1),  # type: ignore[arg-type]
+        "expected": lambda: drafter.begin(floats, 0, tokens),  # type: ignore[arg-type]
+        "expected, int64": lambda: drafter.begin(int64s, 0, tokens),  # type: ignore[arg-type]
+        "expected, strided": lambda: drafter.begin(strided, 0, tokens),
+        "before": lambda: drafter.begin(tokens, 0, floats),  # type: ignore[arg-type]
+        "files": lambda: drafter.files(floats, tokens, probs, 1),  # type: ignore[arg-type]
+        "files' parents": lambda: drafter.files(tokens, floats, probs, 1),  # type: ignore[arg-type]
+        "files' probs": lambda: drafter.files(tokens, tokens, float_rows[0], 1),  # type: ignore[arg-type]
         "costs": lambda: drafter.propose(1, np.ones(2, np.int64)),  # type: ignore[arg-type]
         "commit": lambda: drafter.commit([1.5], 0.0),  # type: ignore[list-item]
-        "commit, array": lambda: drafter.commit(halves, 0.0),  # type: ignore[arg-type]
+        "commit, array": lambda: drafter.commit(floats, 0.0),  # type: ignore[arg-type]
         "commit, text": lambda: drafter.commit("12", 0.0),  # type: ignore[arg-type]
-        "fit": lambda: drafter.fit(halves, 0.1),  # type: ignore[arg-type]
-        "fit's files": lambda: drafter.fit(some, 0.1, rows, rows, some),  # type: ignore[arg-type]
-        "fit's probs": lambda: drafter.fit(some, 0.1, both, both, some),  # type: ignore[arg-type]
-        "fit's matches": lambda: drafter.fit(some, 0.1, both, rows, one),  # type: ignore[arg-type]
-        "count": lambda: Ngram().count(halves, 1),  # type: ignore[arg-type]
-        "add": lambda: Ngram().add(halves, (1, 1, 1), 0, 1),  # type: ignore[arg-type]
+        "fit": lambda: drafter.fit(floats, 0.1),  # type: ignore[arg-type]
+        "fit's files": lambda: drafter.fit(tokens, 0.1, float_rows, float_rows, tokens),  # type: ignore[arg-type]
+        "fit's probs": lambda: drafter.fit(tokens, 0.1, int_rows, int_rows, tokens),  # type: ignore[arg-type]
+        "fit's matches": lambda: drafter.fit(tokens, 0.1, int_rows, float_rows, probs),  # type: ignore[arg-type]
+        "count": lambda: Ngram().count(floats, 1),  # type: ignore[arg-type]
+        "add": lambda: Ngram().add(floats, (1, 1, 1), 0, 1),  # type: ignore[arg-type]
         "mapped": lambda: Ngram.mapped(np.zeros(40)),  # type: ignore[arg-type]
-        "mapped, gaps": lambda: Ngram.mapped(np.zeros(80, np.uint8)[::2]),
-        "update": lambda: table.update(halves, rows),  # type: ignore[arg-type]
-        "update's logits": lambda: table.update(some, both),  # type: ignore[arg-type]
-        "put": lambda: table.put(halves, both, rows),  # type: ignore[arg-type]
-        "put's ids": lambda: table.put(some, rows, rows),  # type: ignore[arg-type]
-        "put's logits": lambda: table.put(some, both, both),  # type: ignore[arg-type]
+        "mapped, strided": lambda: Ngram.mapped(np.zeros(80, np.uint8)[::2]),
+        "update": lambda: table.update(floats, float_rows),  # type: ignore[arg-type]
+        "update's logits": lambda: table.update(tokens, int_rows),  # type: ignore[arg-type]
+        "put": lambda: table.put(floats, int_rows, float_rows),  # type: ignore[arg-type]
+        "put's ids": lambda: table.put(tokens, float_rows, float_rows),  # type: ignore[arg-type]
+        "put's logits": lambda: table.put(tokens, int_rows, int_rows),  # type: ignore[arg-type]
     }
 
 
-@pytest.mark.parametrize("what", wrongly_typed())
-def test_nothing_is_converted_silently(what: str) -> None:
+@pytest.mark.parametrize("name", wrongly_typed())
+def test_nothing_is_converted_silently(name: str) -> None:
     with pytest.raises(TypeError):
-        wrongly_typed()[what]()
+        wrongly_typed()[name]()
 
 
-def test_a_number_that_is_no_token_is_refused() -> None:
+def test_out_of_range_token_ids_are_rejected() -> None:
     drafter = Drafter(VOCABULARY, LIBRARY, Weights())
     drafter.commit(np.array([1, 2], np.int64), 0.0)  # type: ignore[arg-type]
     for number in (2**31, -(2**31) - 1):
@@ -174,7 +174,7 @@ def test_a_number_that_is_no_token_is_refused() -> None:
         drafter.commit([2**80], 0.0)
 
 
-def test_other_files_may_agree_in_any_number_of_tokens() -> None:
+def test_other_files_may_match_any_number_of_tokens() -> None:
     for match in (-(2**31), -5, 0, 2**31 - 1):
         drafter = Drafter(VOCABULARY, LIBRARY, weights_of("trained"))
         drafter.begin(ids([]), 0, ids([]))
@@ -183,9 +183,9 @@ def test_other_files_may_agree_in_any_number_of_tokens() -> None:
         drafter.commit([4, 5, 6], 0.2)
 
 
-def test_a_long_text_is_taken_and_copied() -> None:
-    chance = random.Random(0)
-    old = [chance.randrange(500) for _ in range(100_000)]
+def test_a_long_text_is_accepted_and_copied() -> None:
+    rng = random.Random(0)
+    old = [rng.randrange(500) for _ in range(100_000)]
     drafter = Drafter(made_up(), Ngram(), Weights(trained()))
     drafter.begin(ids(old), 90_000, ids([1]))
     drafter.commit(old[90_000:90_020], 0.2)
@@ -195,26 +195,26 @@ def test_a_long_text_is_taken_and_copied() -> None:
     assert drafter.fit(ids(old[90_020:95_000]), 0.0) < 0.1 * 5000
 
 
-def test_a_table_is_made_once() -> None:
-    """Who looks at it, a drafter too, may go on doing so."""
+def test_a_table_is_built_once() -> None:
+    """Views of it stay valid, also in a drafter."""
     counted, tokens = Ngram(), ids([1, 2, 3, 1, 2])
     counted.count(tokens, 1)
     for ngram in (counted, Ngram.mapped(counted.table)):
         view, before = ngram.table, ngram.table.copy()
-        for again in (
-            lambda one: one.count(ids(range(5000)), 1),
-            lambda one: one.add(tokens, (1, 1, 1), 0, 1),
+        for rebuild in (
+            lambda table: table.count(ids(range(5000)), 1),
+            lambda table: table.add(tokens, (1, 1, 1), 0, 1),
             Ngram.finish,
         ):
             with pytest.raises(ValueError, match="already built"):
-                again(ngram)
+                rebuild(ngram)
         assert (view == before).all() and (ngram.table == before).all()
 
 
 @pytest.mark.parametrize("bad", ["full", "odd", "short"])
-def test_a_damaged_table_is_refused_or_says_nothing(bad: str) -> None:
+def test_a_damaged_table_is_rejected_or_harmless(bad: str) -> None:
     table = LIBRARY.table.copy()
-    if bad == "full":  # a search would never end
+    if bad == "full":  # an unbounded search would never end
         table[:] = 1
         drafter = Drafter(VOCABULARY, Ngram.mapped(table), Weights())
         drafter.begin(ids([]), 0, ids([1, 2, 3]))

@@ -1,4 +1,4 @@
-"""The law for all drafters that are models, in the types that models run in: bf16 and q8."""
+"""Model-based drafters never change an answer, whether the model runs in bf16 or q8."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("types") / "model", "qwen2")
 
 
-def all_of(target: TorchTarget, draft: TorchTarget) -> dict[str, Drafter]:
-    """One of each, untrained."""
+def untrained_drafters(target: TorchTarget, draft: TorchTarget) -> dict[str, Drafter]:
+    """One untrained drafter of each kind."""
     ids = install_embeddings(target, torch.ones(2, target.model.width))
     return {
         "draft model": draft_model(draft),
@@ -43,18 +43,18 @@ def all_of(target: TorchTarget, draft: TorchTarget) -> dict[str, Drafter]:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "q8"])
-def test_no_model_that_drafts_changes_the_answer(folder: Path, dtype: str) -> None:
+def test_no_model_drafter_changes_the_answer(folder: Path, dtype: str) -> None:
     target, draft = load(folder, dtype, threads=1), load(folder, dtype, threads=1)
     tokenizer, prompt = Tokenizer(folder), Prompt([40, 41, 42, 43], max_tokens=24)
     tokenizer.eos = frozenset()
     options: dict[str, Any]
     for options in ({}, SAMPLED):
         _, expected = run(target, tokenizer, prompt, NullDrafter(), **options)
-        for name, drafter in all_of(target, draft).items():
+        for name, drafter in untrained_drafters(target, draft).items():
             _, done = run(target, tokenizer, prompt, drafter, **options)
             assert answer(done) == answer(expected), name
             assert done.usage.drafted > 10
-    for name, drafter in all_of(target, draft).items():
+    for name, drafter in untrained_drafters(target, draft).items():
         request = Request("complete", temperature=1.0, seed=1)
         *_, end = generate(
             Generation(request, prompt, tokenizer, target.context, verification="rejection"),
