@@ -1,4 +1,5 @@
-"""Drafters by name: what can be chosen, what is refused, and the law on a model of real layers."""
+"""Drafters by name: which can be chosen, which are rejected, and unchanged answers on a model with
+real layers."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ TEXT = "def add(left, right):\n    return left + right\n"
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus of the tiny models' tokenizer."""
+    """A corpus encoded with the tiny models' tokenizer."""
     file = tmp_path_factory.mktemp("corpus") / "texts"
     tokenizer = toy_tokenizer()
     texts = [np.array(tokenizer.encode(text), np.int32) for text in (TEXT, TEXT * 2)]
@@ -32,20 +33,22 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-# -- the law ---------------------------------------------------------------------------------------
+# -- unchanged answers -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def answers(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
-    """Without speculation, by seed."""
+    """Answers without speculation, by seed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
         with Engine(Config(model=str(tiny()), dtype="f32", threads=1, library=False)) as engine:
-            return {seed: engine.submit(asked(seed), False).result().text for seed in range(2)}
+            return {
+                seed: engine.submit(make_request(seed), False).result().text for seed in range(2)
+            }
 
 
-def asked(seed: int) -> Request:
-    """Greedy and sampled ones, which repeat what they are shown or do not."""
+def make_request(seed: int) -> Request:
+    """A greedy request for an even seed, a sampled one for an odd seed."""
     return Request(
         "complete",
         TEXT * 3,
@@ -59,7 +62,7 @@ def asked(seed: int) -> Request:
 
 @pytest.fixture(scope="module")
 def trained(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A draft model, and heads that have learnt nothing."""
+    """A draft model, and untrained heads."""
     import torch
 
     from engine.drafting.methods import sdsat
@@ -67,13 +70,13 @@ def trained(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     from engine.drafting.methods.specdec import AcceptanceHead
 
     folder = tmp_path_factory.mktemp("trained")
-    made = {name: folder / name for name in ("draft", "stop", "eagle", "slots")}
-    tiny_model(made["draft"], seed=5)
-    AcceptanceHead(32).save(made["stop"], made["draft"])
+    paths = {name: folder / name for name in ("draft", "stop", "eagle", "slots")}
+    tiny_model(paths["draft"], seed=5)
+    AcceptanceHead(32).save(paths["stop"], paths["draft"])
     settings = json.loads((tiny() / "config.json").read_text())
-    untrained_head(shape_of(settings), 0).save(made["eagle"], tiny())
-    sdsat.save(made["slots"], torch.ones(2, 32), tiny())
-    return made
+    untrained_head(shape_of(settings), 0).save(paths["eagle"], tiny())
+    sdsat.save(paths["slots"], torch.ones(2, 32), tiny())
+    return paths
 
 
 MODELS = (
@@ -92,12 +95,12 @@ MODELS = (
 )
 
 
-def test_every_name_is_tried() -> None:
+def test_every_drafter_is_covered() -> None:
     assert {parse_choice(text).name for text in (*TOYS, *MODELS)} == set(DRAFTERS)
 
 
 @pytest.mark.parametrize("text", [*TOYS, *VARIANTS, *MODELS])
-def test_no_name_changes_an_answer(
+def test_no_drafter_changes_an_answer(
     text: str,
     tiny: Any,
     store: Path,
@@ -105,14 +108,14 @@ def test_no_name_changes_an_answer(
     trained: dict[str, Path],
     home: Path,
 ) -> None:
-    """On layers in f32, several requests in a row on one engine."""
+    """On layers in f32, with several consecutive requests to one engine."""
     name = text.format(**trained)
     file = store if DRAFTERS[parse_choice(name).name].uses_corpus else None
     config = Config(str(tiny()), dtype="f32", threads=1, drafter=name, corpus=file, library=False)
     drafted = 0
     with Engine(config) as engine:
         for seed in (0, 1, 0):
-            done = engine.submit(asked(seed)).result()
+            done = engine.submit(make_request(seed)).result()
             assert done.reason != "failed", done.error
             assert done.text == answers[seed], (name, seed)
             drafted += done.usage.drafted
@@ -134,8 +137,8 @@ def test_combined_drafters_draft_from_both(
     trained: dict[str, Path],
     home: Path,
 ) -> None:
-    """Chains of the text where enough tokens match and the other drafter's trees elsewhere, in one
-    answer that stays the plain one. An answer given as a prediction is copied."""
+    """One answer has chains from the text where enough tokens match and the other drafter's trees
+    elsewhere, and is unchanged. An answer given as a prediction is copied."""
     name, seen = name.format(**trained), list[set[str]]()
     config = Config(str(tiny()), dtype="f32", threads=1, drafter=name, library=False)
     with Engine(config) as engine:
@@ -145,25 +148,25 @@ def test_combined_drafters_draft_from_both(
             drafter = make(wanted)
             propose = drafter.propose
 
-            def noted(context: Any, target: Any) -> Any:
+            def recorded(context: Any, target: Any) -> Any:
                 seen.append(set((draft := propose(context, target)).sources))
                 return draft
 
-            drafter.propose = noted  # type: ignore[method-assign]
+            drafter.propose = recorded  # type: ignore[method-assign]
             return drafter
 
         engine.drafters[name] = watched
         for seed in answers:
-            again = replace(asked(seed), predictions=(TEXT, answers[seed][:20]))
-            for request in (asked(seed), again):
+            again = replace(make_request(seed), predictions=(TEXT, answers[seed][:20]))
+            for request in (make_request(seed), again):
                 seen.clear()
                 assert engine.submit(request).result().text == answers[seed]
                 assert seen.count({other}) > 0 and seen.count({"context"}) > 0
                 assert set().union(*seen) == {other, "context"}
 
 
-def test_all_names_draft_from_a_workspace(tiny: Any, tmp_path: Path, home: Path) -> None:
-    """It stands in for a corpus."""
+def test_corpus_drafters_can_draft_from_a_workspace(tiny: Any, tmp_path: Path, home: Path) -> None:
+    """The workspace replaces a corpus."""
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "a.py").write_text(TEXT * 4)
     for name in ("sam:bias=0", "rest:least=1", "sam+recycling:bias=0,threshold=1"):
@@ -176,21 +179,21 @@ def test_all_names_draft_from_a_workspace(tiny: Any, tmp_path: Path, home: Path)
             assert pieces and job.result().usage.drafted > 0, name
 
 
-def test_a_request_may_name_its_own(tiny: Any, store: Path, home: Path) -> None:
-    """Loaded once; on an engine with a corpus also those that copy from none."""
+def test_a_request_may_choose_its_drafter(tiny: Any, store: Path, home: Path) -> None:
+    """Each is loaded once; an engine with a corpus also offers drafters that do not use it."""
     config = Config(str(tiny()), dtype="f32", threads=1, drafter="sam", corpus=store, library=False)
     with Engine(config) as engine:
-        plain = engine.submit(asked(0), False).result()
+        plain = engine.submit(make_request(0), False).result()
         for name in TOYS:
             for _ in range(2):
-                assert engine.submit(asked(0), drafter=name).result().text == plain.text
+                assert engine.submit(make_request(0), drafter=name).result().text == plain.text
         assert [*engine.drafters] == ["sam", *(name for name in TOYS if name != "sam")]
         with pytest.raises(ValueError, match="unknown drafter 'same'"):
-            engine.submit(asked(0), drafter="same")
+            engine.submit(make_request(0), drafter="same")
 
 
-def test_forgetting_lets_lengths_begin_again(tiny: Any, home: Path) -> None:
-    """Of drafters that were loaded with the engine, and by a request."""
+def test_forget_resets_draft_lengths(tiny: Any, home: Path) -> None:
+    """For drafters loaded with the engine and for those loaded by a request."""
     name = "self-draft:layers=1,lengths=heuristic,most={}"
     config = Config(str(tiny()), dtype="f32", threads=1, drafter=name.format(9), library=False)
     with Engine(config) as engine:
@@ -199,11 +202,13 @@ def test_forgetting_lets_lengths_begin_again(tiny: Any, home: Path) -> None:
             for forget in (False, False, True):
                 if forget:
                     engine.forget()
-                drafted.append(engine.submit(asked(0), drafter=drafter).result().usage.drafted)
+                drafted.append(
+                    engine.submit(make_request(0), drafter=drafter).result().usage.drafted
+                )
             assert drafted[0] == drafted[2] != drafted[1]
 
 
-# -- what is refused -------------------------------------------------------------------------------
+# -- rejected choices ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -223,24 +228,24 @@ def test_forgetting_lets_lengths_begin_again(tiny: Any, home: Path) -> None:
         ("recycling:template=", "drafter recycling: template=: write a name"),
     ],
 )
-def test_names_and_options_that_there_are_not(text: str, why: str) -> None:
+def test_unknown_names_and_options_are_rejected(text: str, why: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse_choice(text)
     assert str(caught.value).startswith(why) and "\n" not in str(caught.value)
 
 
 @given(st.text(max_size=12), st.sampled_from([*DRAFTERS]))
-def test_any_text_is_read_or_refused_in_one_line(text: str, name: str) -> None:
-    for given_text in (text, f"{name}:{text}", f"{name}:bias={text}", f"sam:factor={text}"):
+def test_any_text_is_parsed_or_rejected(text: str, name: str) -> None:
+    for choice in (text, f"{name}:{text}", f"{name}:bias={text}", f"sam:factor={text}"):
         try:
-            assert parse_choice(given_text).name in DRAFTERS
+            assert parse_choice(choice).name in DRAFTERS
         except ValueError as error:
             assert any(
                 words in str(error) for words in (": choose from", ": write ", ": it has no")
             )
 
 
-def test_options_are_read_as_their_defaults_are() -> None:
+def test_options_have_the_type_of_their_default() -> None:
     choice = parse_choice("sam+recycling:run=15,threshold=0,template=2.2.2,cold=yes")
     expected = {"run": 15, "threshold": 0, "template": "2.2.2", "cold": True}
     assert (choice.name, choice.options) == ("sam+recycling", expected)
@@ -271,50 +276,53 @@ def test_options_are_read_as_their_defaults_are() -> None:
         ("recycling:template=gone", None, "template gone: No such file"),
     ],
 )
-def test_what_cannot_be_drafted_from_is_told_at_once(
+def test_unusable_drafters_fail_at_startup(
     drafter: str, file: str | None, why: str, tiny: Any, store: Path, home: Path
 ) -> None:
-    at = None if file is None else store.parent / file
+    corpus = None if file is None else store.parent / file
     with pytest.raises(ValueError, match=why):
-        Engine(Config(model=str(tiny()), drafter=drafter, corpus=at))
+        Engine(Config(model=str(tiny()), drafter=drafter, corpus=corpus))
 
 
-def test_a_name_that_there_is_not_costs_no_download(home: Path) -> None:
+def test_an_unknown_drafter_fails_before_any_download(home: Path) -> None:
     with pytest.raises(ValueError, match="unknown drafter 'same'"):
         Engine(Config(model="no/such-model", drafter="same"))
     assert not home.exists()
 
 
-# -- the command -----------------------------------------------------------------------------------
+# -- command line ----------------------------------------------------------------------------------
 
 
-def test_the_list_has_one_line_each(tmp_path: Path) -> None:
+def test_the_list_has_one_line_per_drafter(tmp_path: Path) -> None:
     result = draftline(tmp_path, "drafters")
     lines = result.stdout.decode().splitlines()
     assert (result.returncode, result.stderr) == (0, b"")
     assert [line.split()[0] for line in lines] == [*DRAFTERS]
     assert all(len(line) <= 100 for line in lines)
-    more = draftline(tmp_path, "drafters", "-v").stdout.decode()
-    for line in more.splitlines():
+    verbose = draftline(tmp_path, "drafters", "-v").stdout.decode()
+    for line in verbose.splitlines():
         if line.startswith(" ") and "=..." not in line:
-            parse_choice(line.strip())  # options as they are given
-    assert "sam:most=60,factor=4.0,across=8,bias=5" in more
+            parse_choice(line.strip())  # the listed options can be parsed
+    assert "sam:most=60,factor=4.0,across=8,bias=5" in verbose
 
 
 @pytest.mark.parametrize("command", ["edit", "ask", "summarize", "chat", "serve"])
-def test_unknown_drafters_are_one_line(command: str, tmp_path: Path) -> None:
+def test_unknown_drafters_give_one_line_errors(command: str, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(TEXT)
-    more = {"edit": ["a.py", "-i", "x"], "ask": ["a.py", "-q", "x"], "summarize": ["a.py"]}
-    result = draftline(tmp_path, command, *more.get(command, []), "--drafter", "same")
+    arguments = {"edit": ["a.py", "-i", "x"], "ask": ["a.py", "-q", "x"], "summarize": ["a.py"]}
+    result = draftline(tmp_path, command, *arguments.get(command, []), "--drafter", "same")
     assert result.returncode == 2
     assert "unknown drafter 'same': choose from auto, " in one_line(result)
 
 
 @pytest.mark.full
-def test_what_is_chosen_reaches_the_engine(tiny: Any, tmp_path: Path) -> None:
+def test_the_chosen_drafter_reaches_the_engine(tiny: Any, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(TEXT)
     edit = ["edit", "a.py", "-i", "x", "--drafter", "sam", "--corpus", "gone"]
     ask = ["ask", "a.py", "-q", "what is left?", "--drafter", "rest"]
-    for line, why in ((edit, "gone: no such corpus: make it"), (ask, "nothing to copy from: give")):
-        result = draftline(tmp_path, *line, "--model", tiny())
+    for arguments, why in (
+        (edit, "gone: no such corpus: make it"),
+        (ask, "nothing to copy from: give"),
+    ):
+        result = draftline(tmp_path, *arguments, "--model", tiny())
         assert result.returncode == 2 and why in one_line(result)

@@ -1,4 +1,4 @@
-"""What stood somewhere before: the search, prompt lookup, REST and corpora, by plain searches."""
+"""Copying from earlier text: suffix lookup, prompt lookup, REST and corpora, by naive searches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from engine.drafting.methods.suffix_lookup import SuffixLookup
 from engine.records import Draft
 from tests.support.retrieval import FEW, GOLDEN, Other, corpus, drafted, followed, paths_of
 
-# -- where the end stood before --------------------------------------------------------------------
+# -- suffix lookup ---------------------------------------------------------------------------------
 
 
-def test_golden_lengths_and_first_places() -> None:
-    """Of each prefix: the longest suffix that occurred earlier, and its first occurrence."""
+def test_golden_lengths_and_first_positions() -> None:
+    """For each prefix: the longest suffix that occurred earlier, and its first occurrence."""
     text, found = SuffixLookup([], []), []
     for token in [1, 2, 1, 2, 3, 1, 2, 1, 2]:
         text.extend([token])
@@ -36,18 +36,20 @@ def test_golden_lengths_and_first_places() -> None:
 
 @settings(max_examples=150)
 @given(st.lists(FEW, max_size=3), FEW, st.lists(FEW, max_size=3), st.integers(1, 12))
-def test_the_text_agrees_with_a_plain_search(
+def test_suffix_lookup_matches_a_naive_search(
     others: list[list[int]], prompt: list[int], steps: list[list[int]], count: int
 ) -> None:
     text, own = SuffixLookup(others, prompt), list(prompt)
     for committed in [[], *steps]:
         text.extend(committed)
         own += committed
-        places = {n: followed([*others, own], own[-n:]) for n in range(1, len(own) + 1)}
-        length = max((n for n in places if places[n]), default=0)
+        occurrences = {n: followed([*others, own], own[-n:]) for n in range(1, len(own) + 1)}
+        length = max((n for n in occurrences if occurrences[n]), default=0)
         assert text.longest() == length
-        starts = [sum(len(one) + 1 for one in others[:n]) for n in range(len(others) + 1)]
-        first = {n: starts[places[n][0][0]] + places[n][0][1] for n in range(1, length + 1)}
+        starts = [sum(len(other) + 1 for other in others[:n]) for n in range(len(others) + 1)]
+        first = {
+            n: starts[occurrences[n][0][0]] + occurrences[n][0][1] for n in range(1, length + 1)
+        }
         for n in range(1, length + 1):
             assert text.first(n) == first[n]
         assert length == len(own) or text.first(length + 1) == -1
@@ -57,7 +59,7 @@ def test_the_text_agrees_with_a_plain_search(
         assert text.after(0, 100) == [*others, own][0][:100]
 
 
-def test_a_long_repetition_is_measured_whole() -> None:
+def test_a_long_repetition_is_matched_in_full() -> None:
     text = SuffixLookup([], [1, 2] * 300)
     assert text.longest() == 598 and text.first(598) == 598
 
@@ -66,7 +68,7 @@ def test_a_long_repetition_is_measured_whole() -> None:
 
 
 def looked_up(text: list[int], longest: int, tokens: int) -> list[int]:
-    """As published: the first window whose whole continuation lies inside the text."""
+    """The published rule: the first window whose whole continuation is inside the text."""
     for count in range(longest, 0, -1):
         for start in range(count, len(text) - tokens + 1):
             if text[start - count : start] == text[-count:] and start < len(text) - count:
@@ -76,7 +78,7 @@ def looked_up(text: list[int], longest: int, tokens: int) -> list[int]:
 
 @settings(max_examples=150)
 @given(FEW, st.lists(FEW, max_size=3), st.integers(1, 4), st.integers(1, 12))
-def test_prompt_lookup_is_the_published_rule(
+def test_prompt_lookup_follows_the_published_rule(
     prompt: list[int], steps: list[list[int]], longest: int, tokens: int
 ) -> None:
     drafter, context = PromptLookupDrafter(longest, tokens), DraftContext(prompt, room=100)
@@ -90,8 +92,8 @@ def test_prompt_lookup_is_the_published_rule(
 
 @settings(max_examples=100)
 @given(FEW)
-def test_no_lookup_matches_more_than_the_automaton(prompt: list[int]) -> None:
-    """Checklist 9: wherever an n-gram is found, the longest match has n tokens or more."""
+def test_no_ngram_match_is_longer_than_the_longest_suffix(prompt: list[int]) -> None:
+    """Wherever an n-gram is found, the longest match has n tokens or more."""
     for count in (1, 2, 3):
         if followed([prompt], prompt[-count:]) and count <= len(prompt):
             assert SuffixLookup([], prompt).longest() >= count
@@ -100,22 +102,20 @@ def test_no_lookup_matches_more_than_the_automaton(prompt: list[int]) -> None:
 # -- REST ------------------------------------------------------------------------------------------
 
 
-def test_rest_takes_the_longest_of_sixteen_to_two_tokens() -> None:
+def test_rest_matches_the_longest_suffix_of_two_to_sixteen_tokens() -> None:
     store = corpus([1, 2, 3, 4, 5], [2, 3, 9], [3, 7])
     assert drafted(RestDrafter(store), [1, 2, 3]).tokens == [4, 5]
     assert drafted(RestDrafter(store), [8, 2, 3]).tokens[0] in (4, 9)
     assert drafted(RestDrafter(store), [8, 8, 3]).tokens == []
     long = [*range(100, 120)]
     both = corpus([*long, 1], [*long[4:], 2], [*long[5:], 3])
-    assert sorted(drafted(RestDrafter(both), long).tokens) == [
-        1,
-        2,
-    ]  # 16 tokens of 20 are looked at
+    # only the last 16 of the 20 tokens are matched
+    assert sorted(drafted(RestDrafter(both), long).tokens) == [1, 2]
 
 
 @settings(max_examples=60)
 @given(st.lists(FEW, min_size=1, max_size=6), FEW, st.integers(1, 10))
-def test_rest_keeps_the_most_frequent_beginnings(
+def test_rest_keeps_the_most_frequent_continuations(
     documents: list[list[int]], tail: list[int], nodes: int
 ) -> None:
     draft = drafted(RestDrafter(corpus(*documents), nodes, deep=3), tail)
@@ -125,10 +125,10 @@ def test_rest_keeps_the_most_frequent_beginnings(
         assert paths == []
         return
     counts = Counter(
-        tuple(documents[text][place : place + size])
-        for text, place in followed(documents, tail[-max(lengths) :])
+        tuple(documents[text][position : position + size])
+        for text, position in followed(documents, tail[-max(lengths) :])
         for size in (1, 2, 3)
-        if place + size <= len(documents[text])
+        if position + size <= len(documents[text])
     )
     kept = sorted((counts[path] for path in paths), reverse=True)
     assert kept == sorted(counts.values(), reverse=True)[: len(kept)]
@@ -140,24 +140,26 @@ def test_rest_keeps_the_most_frequent_beginnings(
 
 @settings(max_examples=60)
 @given(st.lists(FEW, min_size=1, max_size=5), FEW)
-def test_a_run_from_a_corpus_is_its_first_one(documents: list[list[int]], tail: list[int]) -> None:
+def test_a_corpus_run_follows_the_first_occurrence(
+    documents: list[list[int]], tail: list[int]
+) -> None:
     length, found = corpus(*documents).after(tail, 5)
     lengths = [n for n in range(1, len(tail) + 1) if followed(documents, tail[-n:])]
     assert length == max(lengths, default=0)
     if length:
-        text, place = followed(documents, tail[-length:])[0]
-        assert found == documents[text][place : place + 5]
+        text, position = followed(documents, tail[-length:])[0]
+        assert found == documents[text][position : position + 5]
 
 
-def test_a_corpus_is_what_was_saved(tmp_path: Path) -> None:
-    made, file = corpus(*GOLDEN), tmp_path / "golden"
-    save(made, file, "print", {"model": "m"})
-    known = load(file, "print", 10)
-    assert known.after([5, 6], 3) == made.after([5, 6], 3) == (2, [7, 8, 0])
-    assert drafted(RestDrafter(known), [5, 6]).tokens == drafted(RestDrafter(made), [5, 6]).tokens
+def test_a_saved_corpus_loads_unchanged(tmp_path: Path) -> None:
+    built, file = corpus(*GOLDEN), tmp_path / "golden"
+    save(built, file, "print", {"model": "m"})
+    loaded = load(file, "print", 10)
+    assert loaded.after([5, 6], 3) == built.after([5, 6], 3) == (2, [7, 8, 0])
+    assert drafted(RestDrafter(loaded), [5, 6]).tokens == drafted(RestDrafter(built), [5, 6]).tokens
 
 
-def test_other_corpora_are_refused(tmp_path: Path) -> None:
+def test_invalid_corpora_are_rejected(tmp_path: Path) -> None:
     file = tmp_path / "golden"
     with pytest.raises(CorpusError, match=r"no such corpus: make it with `draftline train corpus`"):
         load(file, "print", 10)
@@ -169,9 +171,9 @@ def test_other_corpora_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="not a regular file"):
         load(tmp_path, "print", 10)
     raw = bytearray(file.read_bytes())
-    for place in (3, 20, len(raw) - 3):
+    for offset in (3, 20, len(raw) - 3):
         damaged = bytearray(raw)
-        damaged[place] ^= 0x55
+        damaged[offset] ^= 0x55
         file.write_bytes(damaged)
         with pytest.raises(CorpusError, match=r"cannot read the corpus .*make it"):
             load(file, "print", 10)
@@ -180,7 +182,7 @@ def test_other_corpora_are_refused(tmp_path: Path) -> None:
         load(file, "print", 10)
 
 
-def test_a_workspace_stands_in_for_a_corpus(workspaces: Any) -> None:
+def test_a_workspace_can_replace_a_corpus(workspaces: Any) -> None:
     workspace = workspaces()
     workspace.update("a.txt", "the cat sat")
     tail = list(b"a cat ")

@@ -1,4 +1,4 @@
-"""SAM-Decoding as published: what is drafted from, how much, and as which tree."""
+"""SAM-Decoding as published: which text is drafted from, how much, and as which tree."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ ALPHABET = list(range(10, 60))
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "source"),
+    ("context_match", "corpus_match", "source"),
     [
         (0, 0, "other"),
         (4, 0, "other"),
         (5, 0, "context"),
         (4, 9, "other"),
         (4, 10, "corpus"),
-        (9, 14, "context"),  # 14 - 5 is no more than 9
+        (9, 14, "context"),  # 14 - 5 does not exceed 9
         (9, 15, "corpus"),
         (20, 15, "context"),
     ],
 )
-def test_which_text_is_drafted_from(ours: int, theirs: int, source: str) -> None:
+def test_which_text_is_drafted_from(context_match: int, corpus_match: int, source: str) -> None:
     """Bias 5, threshold 5; ties go to the text itself."""
     tail = ALPHABET[:20]
-    prompt = [*tail[20 - ours :], 1, 2, 3, *tail]
-    static = corpus([*tail[20 - theirs :], 7, 8, 9])
+    prompt = [*tail[20 - context_match :], 1, 2, 3, *tail]
+    static = corpus([*tail[20 - corpus_match :], 7, 8, 9])
     draft = drafted(SamHybridDrafter(Other(), static), prompt)
     assert draft.sources[0] == source
     if source == "context":
@@ -50,15 +50,15 @@ def test_runs_have_the_published_length() -> None:
     assert drafted(SamHybridDrafter(Other(), run=15), prompt).tokens == list(range(100, 114))
 
 
-def test_where_too_little_follows_a_shorter_end_is_taken() -> None:
-    """The longest match is near the end; a shorter one has enough tokens behind it."""
+def test_a_shorter_match_is_used_if_too_little_follows_the_longest() -> None:
+    """The longest match is near the end; a shorter one has enough tokens after it."""
     tail = [1, 2, 3, 4, 5, 6]
     prompt = [*tail[2:], *range(100, 150), *tail, 8, *tail]
     assert drafted(SamHybridDrafter(Other(), run=40), prompt).tokens == list(range(100, 139))
     assert drafted(SamHybridDrafter(Other(), run=5), prompt).tokens == [8, *tail[:3]]
 
 
-def test_the_other_drafter_hears_of_every_step() -> None:
+def test_the_other_drafter_observes_every_step() -> None:
     other, context = Other(), DraftContext([1, 2, 3, 1, 2, 3, 1, 2, 3], room=9)
     drafter = SamHybridDrafter(other)
     drafter.begin(context)
@@ -71,7 +71,7 @@ def test_the_other_drafter_hears_of_every_step() -> None:
 
 @pytest.mark.parametrize("length", range(18))
 def test_the_budget_grows_with_the_match(length: int) -> None:
-    """n = min(60, 1 + 4 l) nodes with the root; no match, no draft."""
+    """n = min(60, 1 + 4 l) nodes including the root; without a match, no draft."""
     tail = ALPHABET[:length]
     prompt = [*tail, *range(100, 200), 7, *tail]
     if not length:
@@ -81,7 +81,7 @@ def test_the_budget_grows_with_the_match(length: int) -> None:
 
 
 @pytest.mark.parametrize(("bias", "length"), [(0, 3), (0, 1), (2, 3), (3, 3)])
-def test_trees_from_a_corpus_lose_the_bias(bias: int, length: int) -> None:
+def test_the_bias_reduces_the_size_of_corpus_trees(bias: int, length: int) -> None:
     tail = ALPHABET[:length]
     static = corpus([*tail, *range(100, 200)], [*tail, 7, 7])
     tokens = drafted(SamDrafter(static, bias=bias, factor=2), [1, *tail]).tokens
@@ -101,33 +101,33 @@ def test_golden_static_tree() -> None:
     assert set(draft.sources) == {"corpus"}
 
 
-def tree_by_hand(
+def reference_tree(
     documents: list[list[int]], tail: list[int], nodes: int, shape: TreeShape
 ) -> list[tuple[int, ...]]:
-    """The oracle: the paths of a tree, likeliest first, with `across` and `deep` heeded on the way
+    """The oracle: a tree's paths, most probable first, with `across` and `deep` applied on the way
     down. Counts are of occurrences of the longest match."""
     length = max(n for n in range(len(tail) + 1) if n == 0 or followed(documents, tail[-n:]))
     if length < max(shape.least, 1):
         return []
     counts = Counter(
-        tuple(documents[text][place : place + size])
-        for text, place in followed(documents, tail[-length:])
-        for size in range(1, len(documents[text]) - place + 1)
+        tuple(documents[text][position : position + size])
+        for text, position in followed(documents, tail[-length:])
+        for size in range(1, len(documents[text]) - position + 1)
     )
     order: dict[tuple[int, ...], int] = {(): -1}
     across: Counter[int] = Counter()
-    done: list[tuple[int, ...]] = []
-    waiting = {path for path in counts if len(path) == 1}
-    while waiting and len(done) < nodes:
-        best = min(waiting, key=lambda path: (-counts[path], order[path[:-1]], path[-1]))
-        waiting.remove(best)
+    chosen: list[tuple[int, ...]] = []
+    frontier = {path for path in counts if len(path) == 1}
+    while frontier and len(chosen) < nodes:
+        best = min(frontier, key=lambda path: (-counts[path], order[path[:-1]], path[-1]))
+        frontier.remove(best)
         if across[len(best)] >= shape.across or len(best) > shape.deep:
             continue
         across[len(best)] += 1
         order[best] = len(order)
-        done.append(best)
-        waiting |= {path for path in counts if path[:-1] == best}
-    return done
+        chosen.append(best)
+        frontier |= {path for path in counts if path[:-1] == best}
+    return chosen
 
 
 @settings(max_examples=100)
@@ -145,7 +145,7 @@ def test_trees_are_best_first_within_their_shape(
     shape = TreeShape(across=across, deep=deep, least=least, width=100)
     _, draft = best_first_tree(corpus(*documents), tail, nodes, shape)
     paths = paths_of(draft)
-    expected = tree_by_hand(documents, tail, nodes, shape)
+    expected = reference_tree(documents, tail, nodes, shape)
     counts: Counter[int] = Counter(len(path) for path in paths)
     assert len(paths) == len(set(paths)) <= nodes and max(counts.values(), default=0) <= across
     if across == 100 and deep == 100:
@@ -153,23 +153,23 @@ def test_trees_are_best_first_within_their_shape(
     assert len(paths) == len(expected)
 
 
-def test_what_is_expected_is_copied_in_few_steps() -> None:
-    """Checklist 1.18: an expected text of n tokens takes about n / 40 steps."""
+def test_an_expected_text_is_copied_in_few_steps() -> None:
+    """An expected text of n tokens takes about n / 40 steps."""
     expected = list(range(1000, 1400))
-    for drafter, most in ((SamHybridDrafter(Other()), 17), (SamDrafter(), 14)):
+    for drafter, max_steps in ((SamHybridDrafter(Other()), 17), (SamDrafter(), 14)):
         context, steps = DraftContext([1, 2, 3], [expected], room=100), 0
         drafter.begin(context)
         while len(context.output) < len(expected):
             draft = drafter.propose(context, None)
-            left = expected[len(context.output) :]
+            rest = expected[len(context.output) :]
             agreed = 0
-            while agreed < len(draft) and draft.tokens[agreed : agreed + 1] == left[agreed:][:1]:
+            while agreed < len(draft) and draft.tokens[agreed : agreed + 1] == rest[agreed:][:1]:
                 agreed += 1
-            committed = left[: agreed + 1]
+            committed = rest[: agreed + 1]
             context.output += committed
             drafter.observe(draft, list(range(agreed)), committed, None, 0.0)
             steps += 1
-        assert steps <= most
+        assert steps <= max_steps
 
 
 def test_nothing_is_drafted_across_the_end_of_a_text() -> None:

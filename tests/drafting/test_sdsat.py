@@ -1,4 +1,4 @@
-"""SDSAT: the law with any adaptive tokens, the published round by hand, templates, training."""
+"""SDSAT: unchanged answers with any adaptive tokens, a round by hand, templates, and training."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ def endless(folder: Path, target: TorchTarget) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def texts(endless: Tokenizer) -> list[TrainingText]:
-    """A cycle of tokens, of which one comes again and again: that at least can be learnt."""
+    """A cycle of tokens in which one token recurs: at least that one can be learned."""
     cycle = [60, 70, 60, 80, 60, 90]
     found = []
     for n in range(12):
-        around = cycle[n % 6 :] + cycle * 6
-        found.append(TrainingText(around[:4], around[4:34]))
+        rotated = cycle[n % 6 :] + cycle * 6
+        found.append(TrainingText(rotated[:4], rotated[4:34]))
     return found
 
 
-# -- the law ---------------------------------------------------------------------------------------
+# -- unchanged answers -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{}, SAMPLED, {"temperature": 1.0, "seed": 9}], ids=str)
@@ -94,17 +94,19 @@ def test_no_adaptive_tokens_change_the_answer(
         assert not slots or done.usage.accepted >= 10  # the certain token of each round
 
 
-def test_every_place_of_an_end_token_and_every_length(target: TorchTarget, ids: list[int]) -> None:
-    def every() -> list[SdsatDrafter]:
+def test_answers_match_at_every_end_position_and_length(
+    target: TorchTarget, ids: list[int]
+) -> None:
+    def drafters() -> list[SdsatDrafter]:
         return [SdsatDrafter(ids, 5, tree) for tree in (False, True)]
 
-    same_wherever_it_ends(target, PROMPT, every, {})
+    same_wherever_it_ends(target, PROMPT, drafters, {})
 
 
-def test_the_model_stays_bit_for_bit_what_it_was(
+def test_adaptive_tokens_leave_the_model_bit_identical(
     folder: Path, target: TorchTarget, ids: list[int]
 ) -> None:
-    """Rows of a text beside rows of adaptive tokens, and the model without them."""
+    """The rows of a text next to rows of adaptive tokens, compared with a model without them."""
     plain = load(folder, threads=1)
     text = [5, 6, 7, 8]
     draft = Draft()
@@ -137,7 +139,7 @@ def test_a_round_by_hand(target: TorchTarget, ids: list[int], endless: Tokenizer
     assert done.usage.forwards == 2 * len(rounds) - single
 
 
-def test_accept_resample_takes_the_certain_token_always(
+def test_rejection_sampling_always_accepts_the_certain_token(
     target: TorchTarget, ids: list[int], endless: Tokenizer
 ) -> None:
     for tree in (False, True):
@@ -162,14 +164,16 @@ def test_templates_have_the_published_levels(slots: int) -> None:
         assert parent < node
         depth.append(depth[parent] + 1)
     assert tuple(depth.count(n + 1) for n in range(slots)) == TEMPLATES[slots]
-    for parent in range(len(draft)):  # children are the first ones of their level's list
-        mine = [token for token, p in zip(draft.tokens, draft.parents, strict=True) if p == parent]
-        if parent >= 0 and mine and draft.parents[parent] >= -1:
+    for parent in range(len(draft)):  # children are the first tokens of their level
+        children = [
+            token for token, p in zip(draft.tokens, draft.parents, strict=True) if p == parent
+        ]
+        if parent >= 0 and children and draft.parents[parent] >= -1:
             level = 100 * (depth[parent] + 1)
-            assert sorted(mine) == list(range(level, level + len(mine)))
+            assert sorted(children) == list(range(level, level + len(children)))
 
 
-def test_nothing_stands_behind_an_end_token() -> None:
+def test_nothing_follows_an_end_token() -> None:
     draft = Draft()
     draft.add(0, -1, 1.0, "certain")
     grow_levels(draft, [[(1, 0.5), (2, 0.4)], [(3, 0.5), (4, 0.1)]], (2, 3), frozenset({1}))
@@ -178,7 +182,7 @@ def test_nothing_stands_behind_an_end_token() -> None:
     ]  # fmt: skip
 
 
-def test_ids_of_words_are_refused(target: TorchTarget, endless: Tokenizer, tiny: Any) -> None:
+def test_ids_in_use_are_rejected(target: TorchTarget, endless: Tokenizer, tiny: Any) -> None:
     words = {number: word for word, number in endless.words.items()}
     with pytest.raises(ValueError, match=r"adaptive token 70 is .* in model: choose unused ids"):
         check_reserved([70], endless, target)
@@ -197,46 +201,46 @@ def test_ids_of_words_are_refused(target: TorchTarget, endless: Tokenizer, tiny:
 # -- training --------------------------------------------------------------------------------------
 
 
-def test_blocks_say_what_comes_later() -> None:
-    """Label alignment: slot i behind token r has position r + i and shall say token r + 1 + i."""
+def test_slot_blocks_predict_later_tokens() -> None:
+    """Label alignment: slot i after token r has position r + i and predicts token r + 1 + i."""
     tokens = [10, 11, 12, 13, 14, 15]
-    found = slot_blocks(6, [1, 3], 3, tokens)
-    assert found.positions.tolist() == [[2, 3, 4], [4, 5, 6]]
-    assert found.labels.tolist() == [[13, 14, 15], [15, -100, -100]]
-    seen = [[int(n) for n in row.nonzero()[:, 0]] for row in found.mask]
-    assert seen == [[0, 1, 6], [0, 1, 6, 7], [0, 1, 6, 7, 8],
+    blocks = slot_blocks(6, [1, 3], 3, tokens)
+    assert blocks.positions.tolist() == [[2, 3, 4], [4, 5, 6]]
+    assert blocks.labels.tolist() == [[13, 14, 15], [15, -100, -100]]
+    visible = [[int(n) for n in row.nonzero()[:, 0]] for row in blocks.mask]
+    assert visible == [[0, 1, 6], [0, 1, 6, 7], [0, 1, 6, 7, 8],
                     [0, 1, 2, 3, 9], [0, 1, 2, 3, 9, 10], [0, 1, 2, 3, 9, 10, 11]]  # fmt: skip
 
 
-def test_cuts_stand_in_the_answer() -> None:
+def test_cuts_are_inside_the_answer() -> None:
     for count in range(6):
         text = TrainingText([1, 2, 3], list(range(count)))
         cuts = draw_cuts(text, 99, generator(0, 0))
-        # behind the cut stand the token that is certain and at least one that a slot shall say
+        # after the cut come the certain token and at least one for a slot to predict
         assert cuts == list(range(2, 2 + max(0, count - 1)))
 
 
-def test_training_sees_what_drafting_sees(
+def test_training_logits_match_the_engine(
     folder: Path, target: TorchTarget, ids: list[int]
 ) -> None:
-    """Each block's rows are those of the engine's own pass over the text's beginning."""
+    """Each block's logits are those of the engine's own pass over the start of the text."""
     reader = FrozenModel(folder)
     text = [5, 9, 13, 17, 21, 25, 29]
     extra = torch.randn(2, 32, generator=generator(0, 0))
-    found = slot_blocks(len(text), [2, 4], 3, text)
-    said = reader.logits(text, found, SlotEmbeddings(extra).rows(3)).view(2, 3, -1)
+    blocks = slot_blocks(len(text), [2, 4], 3, text)
+    logits = reader.logits(text, blocks, SlotEmbeddings(extra).rows(3)).view(2, 3, -1)
     for n, cut in enumerate((2, 4)):
         begin(target, text[: cut + 1])
         blank = Draft([ids[0], ids[1], ids[1]], [-1, 0, 1], [0.0] * 3, [""] * 3)
         rows = target.forward(text[cut], blank).logits[1:]
         target.keep([])
-        assert torch.allclose(said[n], rows, atol=1e-3)
+        assert torch.allclose(logits[n], rows, atol=1e-3)
 
 
 def test_trained_tokens_beat_untrained_ones(
     folder: Path, target: TorchTarget, texts: list[TrainingText], tmp_path: Path
 ) -> None:
-    """On texts that were held out; the file has them again."""
+    """On held-out texts; the saved embeddings are the trained ones."""
     found = train(texts, target, tmp_path, replace(PLAN, epochs=12), 3, 3)
     record = json.loads((tmp_path / "report.json").read_text())
     assert record["loss"] < 0.8 * record["loss_untrained"]
@@ -258,23 +262,23 @@ def test_one_token_may_serve_all_slots(folder: Path, texts: list[TrainingText]) 
     assert slots.embedding.grad is not None and bool(slots.embedding.grad.any())
 
 
-def test_a_killed_training_makes_the_same_tokens(
+def test_a_resumed_training_gives_the_same_tokens(
     folder: Path, target: TorchTarget, texts: list[TrainingText], tmp_path: Path
 ) -> None:
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    train(texts, target, whole, PLAN, 3, 2)
-    lines = [json.dumps({"prefix": one.prefix, "tokens": one.tokens}) for one in texts]
+    uninterrupted, killed = tmp_path / "whole", tmp_path / "killed"
+    train(texts, target, uninterrupted, PLAN, 3, 2)
+    lines = [json.dumps({"prefix": text.prefix, "tokens": text.tokens}) for text in texts]
     (tmp_path / "texts.jsonl").write_text("\n".join(lines))
     with pytest.raises(Killed):
         train(texts, target, killed, PLAN, 3, 2, report=kill_at("epoch 2 of"))
     assert not (killed / "config.json").exists()
-    again = self_distill.load(tmp_path / "texts.jsonl", Tokenizer(folder), 500)
-    train(again, target, killed, PLAN, 3, 2)
+    loaded = self_distill.load(tmp_path / "texts.jsonl", Tokenizer(folder), 500)
+    train(loaded, target, killed, PLAN, 3, 2)
     for name in ("model.safetensors", "config.json", "report.json"):
-        assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
+        assert (uninterrupted / name).read_bytes() == (killed / name).read_bytes(), name
 
 
-def test_what_training_refuses(target: TorchTarget, tiny: Any, tmp_path: Path) -> None:
+def test_training_rejects_unusable_input(target: TorchTarget, tiny: Any, tmp_path: Path) -> None:
     with pytest.raises(SampleError, match="0 answers: at least two are needed"):
         train([TrainingText([1], [2])] * 5, target, tmp_path)
     with pytest.raises(SampleError, match="token 9999: made with another tokenizer"):

@@ -1,4 +1,4 @@
-"""SpecDec++'s drafter: the law under any head, its stop, and heads that do not fit."""
+"""SpecDec++: unchanged answers with any head, its stopping rule, and mismatched heads."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ PROMPT = Prompt([40, 41, 42, 43], max_tokens=40)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("specdec")
 
 
 @pytest.fixture(scope="module")
-def models(place: Path) -> tuple[TorchTarget, TorchTarget]:
-    return pair(place)
+def models(root: Path) -> tuple[TorchTarget, TorchTarget]:
+    return pair(root)
 
 
 @pytest.fixture(scope="module")
-def endless(place: Path, models: tuple[TorchTarget, TorchTarget]) -> Tokenizer:
-    tokenizer = Tokenizer(place / "model")
+def endless(root: Path, models: tuple[TorchTarget, TorchTarget]) -> Tokenizer:
+    tokenizer = Tokenizer(root / "model")
     tokenizer.eos = frozenset()
     return tokenizer
 
 
 def head_of(kind: str, width: int = 32) -> AcceptanceHead:
-    """Heads that no training makes, too."""
+    """Untrained heads, and degenerate ones that training would not produce."""
     head = untrained_head(width, 3, kind == "tied", 0)
     with torch.no_grad():
         if kind == "broken":
@@ -65,18 +65,21 @@ def test_no_head_changes_the_answer(
     drafted = [step.drafted for step in steps if step.prefill is None]
     if kind == "sure":
         assert drafted[0] == 20
-    if kind == "doubtful":  # one token behind: the belief about the first comes with the second
+    if kind == "doubtful":  # one token behind: the first's probability comes with the second
         assert set(drafted[:-3]) == {2}
 
 
-def test_the_stop_by_hand(models: tuple[TorchTarget, TorchTarget], endless: Tokenizer) -> None:
-    """Whole rounds, against the product of what the head says of each token's own state."""
+def test_the_stopping_rule_by_hand(
+    models: tuple[TorchTarget, TorchTarget], endless: Tokenizer
+) -> None:
+    """The first round, against the product of the head's probabilities for each token's own
+    state."""
     target, draft = models
     head, threshold = head_of("untied"), 0.9
     steps, done = run(target, endless, PROMPT, specdec(draft, head, threshold, (1, 9)))
     text, at = [*PROMPT.ids, *endless.encode(done.text)], len(PROMPT.ids)
     assert len(text) > 20
-    # the first round: the draft model alone, from the prompt
+    # the first round again, with only the draft model
     draft.begin(PROMPT.ids, 40)
     for _ in draft.prefill(PROMPT.ids, 40):
         pass
@@ -108,21 +111,21 @@ def test_tied_heads_have_one_block() -> None:
 
 
 @pytest.mark.parametrize("kind", ["untied", "tied"])
-def test_heads_are_kept_on_disk(place: Path, tmp_path: Path, kind: str, models: Any) -> None:
+def test_heads_are_saved_and_loaded(root: Path, tmp_path: Path, kind: str, models: Any) -> None:
     head = head_of(kind)
-    head.save(tmp_path / "head", place / "other")
-    again = AcceptanceHead.load(tmp_path / "head", place / "other", 32)
+    head.save(tmp_path / "head", root / "other")
+    loaded = AcceptanceHead.load(tmp_path / "head", root / "other", 32)
     states = torch.randn(9, 32)
-    assert torch.equal(again.accepted(states), head.accepted(states))
+    assert torch.equal(loaded.accepted(states), head.accepted(states))
     assert sorted(path.name for path in (tmp_path / "head").iterdir()) == [
         "config.json", "model.safetensors",
     ]  # fmt: skip
 
 
-def test_published_heads_are_taken(place: Path, tmp_path: Path, models: Any) -> None:
-    """Their config says only two things, and their blocks are one."""
+def test_published_heads_can_be_loaded(root: Path, tmp_path: Path, models: Any) -> None:
+    """Their config has only two entries, and all their blocks are the same."""
     head = head_of("tied")
-    head.save(tmp_path, place / "other")
+    head.save(tmp_path, root / "other")
     weights = load_file(tmp_path / "model.safetensors")
     assert set(weights) == {
         "model.0.linear.weight", "model.0.linear.bias", "model.3.weight", "model.3.bias"
@@ -133,27 +136,27 @@ def test_published_heads_are_taken(place: Path, tmp_path: Path, models: Any) -> 
     save_file(weights, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text('{"hidden_size": 32, "num_layers": 3}')
     states = torch.randn(9, 32)
-    again = AcceptanceHead.load(tmp_path, place / "other", 32)
-    assert torch.equal(again.accepted(states), head.accepted(states))
+    loaded = AcceptanceHead.load(tmp_path, root / "other", 32)
+    assert torch.equal(loaded.accepted(states), head.accepted(states))
 
 
-def test_heads_that_do_not_fit_are_one_line(place: Path, tmp_path: Path, models: Any) -> None:
+def test_mismatched_heads_raise_one_line_errors(root: Path, tmp_path: Path, models: Any) -> None:
     good = tmp_path / "good"
-    head_of("untied").save(good, place / "other")
+    head_of("untied").save(good, root / "other")
 
-    def complaint(folder: Path, model: Path = place / "other", width: int = 32) -> str:
+    def load_error(folder: Path, model: Path = root / "other", width: int = 32) -> str:
         with pytest.raises(CheckpointError) as caught:
             AcceptanceHead.load(folder, model, width)
         line = str(caught.value)
         assert str(folder) in line and "\n" not in line
         return line
 
-    assert "contains no config.json: give the folder of a trained acceptance head" in complaint(
+    assert "contains no config.json: give the folder of a trained acceptance head" in load_error(
         tmp_path / "none"
     )
-    line = complaint(good, place / "model")
+    line = load_error(good, root / "model")
     assert "trained for other, not for model" in line and "train one for model" in line
-    assert "trained for hidden size 32, other has 64" in complaint(good, width=64)
+    assert "trained for hidden size 32, other has 64" in load_error(good, width=64)
 
     def changed(name: str, **values: Any) -> Path:
         folder = tmp_path / name
@@ -162,28 +165,28 @@ def test_heads_that_do_not_fit_are_one_line(place: Path, tmp_path: Path, models:
         (folder / "config.json").write_text(json.dumps(config | values))
         return folder
 
-    assert "'eagle head', expected 'acceptance head'" in complaint(
+    assert "'eagle head', expected 'acceptance head'" in load_error(
         changed("kind", kind="eagle head")
     )
-    assert "not an acceptance head" in complaint(changed("layers", num_layers=7))
-    assert "lacks hidden_size, num_layers" in complaint(changed("words", num_layers="3"))
-    assert "do not match" in complaint(changed("sum", crc32="00000000"))
+    assert "not an acceptance head" in load_error(changed("layers", num_layers=7))
+    assert "lacks hidden_size, num_layers" in load_error(changed("words", num_layers="3"))
+    assert "do not match" in load_error(changed("sum", crc32="00000000"))
     cut = changed("cut")
     data = (cut / "model.safetensors").read_bytes()
     (cut / "model.safetensors").write_bytes(data[:100])
-    assert "cannot be read" in complaint(cut)
+    assert "cannot be read" in load_error(cut)
     (cut / "config.json").write_text("{")
-    assert "cannot be read" in complaint(cut)
+    assert "cannot be read" in load_error(cut)
     (cut / "config.json").write_text("[]")
     (cut / "model.safetensors").write_bytes(data)
-    assert "config.json is not a JSON object" in complaint(cut)
+    assert "config.json is not a JSON object" in load_error(cut)
     (cut / "config.json").write_text("{}")
-    assert "config.json lacks hidden_size, num_layers" in complaint(cut)
-    head_of("broken").save(tmp_path / "broken", place / "other")
-    assert "weights are not finite" in complaint(tmp_path / "broken")
+    assert "config.json lacks hidden_size, num_layers" in load_error(cut)
+    head_of("broken").save(tmp_path / "broken", root / "other")
+    assert "weights are not finite" in load_error(tmp_path / "broken")
 
 
-def test_fingerprints_tell_models_apart(place: Path, tmp_path: Path, models: Any) -> None:
-    assert fingerprint(place / "model") != fingerprint(place / "other")
-    shutil.copytree(place / "model", tmp_path / "elsewhere")
-    assert fingerprint(tmp_path / "elsewhere") == fingerprint(place / "model")
+def test_fingerprints_tell_models_apart(root: Path, tmp_path: Path, models: Any) -> None:
+    assert fingerprint(root / "model") != fingerprint(root / "other")
+    shutil.copytree(root / "model", tmp_path / "elsewhere")
+    assert fingerprint(tmp_path / "elsewhere") == fingerprint(root / "model")

@@ -1,4 +1,5 @@
-"""The language's library: counted as by hand, in slices, kept in a file that is checked."""
+"""The standard library's n-grams: counted as a naive count does, built in slices, and kept in a
+file that is verified."""
 
 from __future__ import annotations
 
@@ -34,12 +35,12 @@ ENTRY = np.dtype(
     [("key", "<u8"), ("tokens", "<i4", 6), ("shares", "u1", 6), ("seen", "u1"), ("", "u1")]
 )
 TOKENS = st.lists(st.integers(-1, 5), max_size=80)
-LEASTS = st.tuples(*[st.integers(1, 4)] * 3)
+THRESHOLDS = st.tuples(*[st.integers(1, 4)] * 3)
 Row = tuple[tuple[int, ...], tuple[int, ...], int]  # tokens, shares, seen
 
 
 def entries(ngram: Ngram) -> NDArray[Any]:
-    """What is in a table, by key."""
+    """The entries of a table, by key."""
     table = np.asarray(ngram.table).view(ENTRY)
     return np.sort(table[table["key"] != 0], order="key")
 
@@ -47,22 +48,22 @@ def entries(ngram: Ngram) -> NDArray[Any]:
 def rows(ngram: Ngram) -> Counter[Row]:
     """The same, without the keys."""
     return Counter(
-        (tuple(one["tokens"].tolist()), tuple(one["shares"].tolist()), int(one["seen"]))
-        for one in entries(ngram)
+        (tuple(entry["tokens"].tolist()), tuple(entry["shares"].tolist()), int(entry["seen"]))
+        for entry in entries(ngram)
     )
 
 
-def oracle(tokens: list[int], least: tuple[int, ...]) -> Counter[Row]:
-    """`rows` as one counts by hand."""
+def oracle(tokens: list[int], min_counts: tuple[int, ...]) -> Counter[Row]:
+    """`rows` from a naive count."""
     found: Counter[Row] = Counter()
     for order in (1, 2, 3):
         after: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
-        for at in range(order, len(tokens)):
-            if -1 not in (tail := tokens[at - order : at + 1]):
+        for end in range(order, len(tokens)):
+            if -1 not in (tail := tokens[end - order : end + 1]):
                 after[tuple(tail[:-1])][tail[-1]] += 1
-        for ways in after.values():
-            if (total := ways.total()) >= least[order - 1]:
-                top = sorted(ways.items(), key=lambda way: (-way[1], way[0]))[:6]
+        for followers in after.values():
+            if (total := followers.total()) >= min_counts[order - 1]:
+                top = sorted(followers.items(), key=lambda item: (-item[1], item[0]))[:6]
                 shares = [max(1, count * 255 // total) for _, count in top] + [0] * 6
                 names = [token for token, _ in top] + [-1] * 6
                 found[tuple(names[:6]), tuple(shares[:6]), total.bit_length()] += 1
@@ -72,31 +73,31 @@ def oracle(tokens: list[int], least: tuple[int, ...]) -> Counter[Row]:
 # -- counting --------------------------------------------------------------------------------------
 
 
-@given(TOKENS, LEASTS, st.integers(1, 9))
-def test_it_counts_as_one_does_by_hand_in_any_number_of_parts(
-    tokens: list[int], least: tuple[int, int, int], parts: int
+@given(TOKENS, THRESHOLDS, st.integers(1, 9))
+def test_counting_in_parts_matches_a_naive_count(
+    tokens: list[int], min_counts: tuple[int, int, int], parts: int
 ) -> None:
     ngram, array = Ngram(), np.array(tokens, np.int32)
     for part in range(parts):
-        ngram.add(array, least, part, parts)
-    assert ngram.slots == 0, "half of it is nothing"
+        ngram.add(array, min_counts, part, parts)
+    assert ngram.slots == 0, "no table before it is finished"
     ngram.finish()
-    assert rows(ngram) == oracle(tokens, least)
-    assert 2 * len(entries(ngram)) < ngram.slots, "a search must come to an empty slot"
+    assert rows(ngram) == oracle(tokens, min_counts)
+    assert 2 * len(entries(ngram)) < ngram.slots, "a search must reach an empty slot"
 
 
 @given(TOKENS, st.integers(1, 4), st.integers(1, 9))
-def test_counting_in_parts_is_counting(tokens: list[int], least: int, parts: int) -> None:
+def test_parts_may_be_counted_in_any_order(tokens: list[int], min_count: int, parts: int) -> None:
     array, whole, sliced = np.array(tokens, np.int32), Ngram(), Ngram()
-    whole.count(array, least)
+    whole.count(array, min_count)
     for part in reversed(range(parts)):
-        sliced.add(array, (least,) * 3, part, parts)
+        sliced.add(array, (min_count,) * 3, part, parts)
     sliced.finish()
     assert (entries(whole) == entries(sliced)).all()
 
 
 @pytest.mark.parametrize(("part", "parts"), [(-1, 2), (2, 2), (0, 0)])
-def test_there_is_no_such_part(part: int, parts: int) -> None:
+def test_invalid_parts_are_rejected(part: int, parts: int) -> None:
     with pytest.raises(ValueError, match=f"part {part} of {parts}"):
         Ngram().add(BORDER, MIN_COUNTS, part, parts)
 
@@ -113,7 +114,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """A small library, with what does not belong to it."""
+    """A small library, with files that do not belong to it."""
     folder = tmp_path / "lib"
     texts = {
         "one.py": "".join(CORPUS),
@@ -134,7 +135,7 @@ def sources(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def counted(sources: Path, tokenizer: Tokenizer) -> Counter[Row]:
-    """What is to be in the library of `sources`."""
+    """The expected entries for `sources`."""
     tokens: list[int] = []
     for name in ("one.py", "deep/two.py", "deep/crlf.py"):
         text = (sources / name).read_text("utf-8")  # line ends become "\n"
@@ -143,7 +144,7 @@ def counted(sources: Path, tokenizer: Tokenizer) -> Counter[Row]:
 
 
 def drain(library: StdlibNgram) -> int:
-    """Build it; the slices that it took."""
+    """Build it and return the number of slices it took."""
     slices = 0
     for wait in library.build():
         slices += 1
@@ -151,26 +152,26 @@ def drain(library: StdlibNgram) -> int:
     return slices
 
 
-def test_it_holds_what_the_sources_say_and_nothing_else(
+def test_it_counts_exactly_the_sources(
     tmp_path: Path, sources: Path, tokenizer: Tokenizer, counted: Counter[Row]
 ) -> None:
     library = StdlibNgram(tmp_path / "home", tokenizer, sources)
     assert not library.ready and library.ngram.slots == 0
     assert drain(library) > COUNTING_SLICES
     assert library.ready and rows(library.ngram) == counted and counted.total() > 100
-    assert drain(library) == 0, "it is there"
+    assert drain(library) == 0, "already built"
     assert [file.name for file in library.file.parent.iterdir()] == [library.file.name]
 
 
-def test_texts_come_in_pieces_and_end(sources: Path) -> None:
+def test_texts_are_read_in_pieces(sources: Path) -> None:
     (sources / "long.py").write_text("".join(f"name_{n} = {n}\n" for n in range(20_000)))
-    found = [piece for batch in batches(sources) for piece in batch]
+    pieces = [piece for batch in batches(sources) for piece in batch]
     sizes = [sum(map(len, batch)) for batch in batches(sources)]
     assert max(sizes) < 40_000 and len(sizes) > 3
     texts = ["".join(CORPUS), "def g(b):\n    return b\n" * 5, "def f(a):\n    return a\n" * 40, ""]
     texts.append((sources / "long.py").read_text())
-    whole = "".join(piece or "\0" for piece in found).split("\0")[:-1]
-    assert sorted(whole) == sorted(texts)
+    joined = "".join(piece or "\0" for piece in pieces).split("\0")[:-1]
+    assert sorted(joined) == sorted(texts)
 
 
 def test_the_next_start_maps_the_file(
@@ -183,22 +184,24 @@ def test_the_next_start_maps_the_file(
     assert second.ready and drain(second) == 0
     assert (np.asarray(first.ngram.table) == np.asarray(second.ngram.table)).all()
     assert not np.asarray(second.ngram.table).flags.owndata and not caplog.messages
-    second.file.unlink()  # what is mapped stays
+    second.file.unlink()  # the mapping stays valid
     assert rows(second.ngram) == rows(first.ngram)
 
 
-def test_half_a_build_is_none(tmp_path: Path, sources: Path, tokenizer: Tokenizer) -> None:
+def test_an_interrupted_build_leaves_nothing(
+    tmp_path: Path, sources: Path, tokenizer: Tokenizer
+) -> None:
     library = StdlibNgram(tmp_path, tokenizer, sources)
-    work = library.build()
+    build = library.build()
     for _ in range(COUNTING_SLICES // 2):
-        next(work)
-    assert isinstance(work, Iterator) and not library.ready and library.ngram.slots == 0
-    del work
+        next(build)
+    assert isinstance(build, Iterator) and not library.ready and library.ngram.slots == 0
+    del build
     assert not library.file.exists()
     assert drain(library) > COUNTING_SLICES and library.ready
 
 
-def test_the_worker_builds_it_while_nothing_is_asked(
+def test_the_worker_builds_it_while_idle(
     tmp_path: Path, sources: Path, tokenizer: Tokenizer, counted: Counter[Row]
 ) -> None:
     library = StdlibNgram(tmp_path, tokenizer, sources)
@@ -211,30 +214,30 @@ def test_the_worker_builds_it_while_nothing_is_asked(
     assert library.ready and rows(library.ngram) == counted
 
 
-def test_progress_is_told_in_bytes_and_comes_to_an_end(
+def test_progress_is_reported_in_bytes_and_completes(
     tmp_path: Path, sources: Path, tokenizer: Tokenizer
 ) -> None:
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
     (sources / "gone.py").symlink_to(sources / "nothing")
     library = StdlibNgram(tmp_path, tokenizer, sources)
-    for wait in library.build(lambda *now: told.append(now)):
+    for wait in library.build(lambda *report: reports.append(report)):
         time.sleep(wait)
     for stage, verb in (
-        (told[:-COUNTING_SLICES], "reading"),
-        (told[-COUNTING_SLICES:], "counting"),
+        (reports[:-COUNTING_SLICES], "reading"),
+        (reports[-COUNTING_SLICES:], "counting"),
     ):
-        assert stage == sorted(stage) and len({(label, of) for label, _, of in stage}) == 1
+        assert stage == sorted(stage) and len({(label, total) for label, _, total in stage}) == 1
         assert stage[0][0].startswith(verb) and 0 < stage[-1][1] <= stage[-1][2]
-    assert library.ready and told[-1][1] == told[-1][2], "all of it"
+    assert library.ready and reports[-1][1] == reports[-1][2], "completed"
 
 
-def test_stopped_while_it_is_put_on_disk_nothing_is_left_half(
+def test_stopping_during_the_save_leaves_no_partial_file(
     tmp_path: Path, sources: Path, tokenizer: Tokenizer
 ) -> None:
     library = StdlibNgram(tmp_path, tokenizer, sources)
-    with closing(library.build()) as work:
+    with closing(library.build()) as build:
         while not library.ready:
-            next(work)
+            next(build)
     assert [file.name for file in library.file.parent.iterdir()] == [library.file.name]
 
 
@@ -248,14 +251,14 @@ def test_the_files_of_a_tokenizer_are_found(tmp_path: Path, tokenizer: Tokenizer
     assert ngram_files(tmp_path, tokenizer.fingerprint) == sorted([own, other])
 
 
-def test_two_may_build_at_once(tmp_path: Path, sources: Path, tokenizer: Tokenizer) -> None:
-    one, two = (StdlibNgram(tmp_path, tokenizer, sources) for _ in range(2))
-    left = [one.build(), two.build()]
-    while left:
-        left = [work for work in left if next(work, None) is not None]
-    assert one.ready and two.ready and rows(one.ngram) == rows(two.ngram)
+def test_two_builds_may_run_at_once(tmp_path: Path, sources: Path, tokenizer: Tokenizer) -> None:
+    first, second = (StdlibNgram(tmp_path, tokenizer, sources) for _ in range(2))
+    builds = [first.build(), second.build()]
+    while builds:
+        builds = [build for build in builds if next(build, None) is not None]
+    assert first.ready and second.ready and rows(first.ngram) == rows(second.ngram)
     assert StdlibNgram(tmp_path, tokenizer, sources).ready
-    assert len(list(one.file.parent.iterdir())) == 1
+    assert len(list(first.file.parent.iterdir())) == 1
 
 
 def test_another_tokenizer_has_another_file(
@@ -269,35 +272,35 @@ def test_another_tokenizer_has_another_file(
     assert StdlibNgram(tmp_path, tokenizer, sources).ready
 
 
-# -- what goes wrong -------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
-def flip(file: Path, at: int) -> None:
+def flip(file: Path, offset: int) -> None:
     data = bytearray(file.read_bytes())
-    data[at] ^= 1
+    data[offset] ^= 1
     file.write_bytes(data)
 
 
-SPOILT = {
-    "the table": lambda file: flip(file, file.stat().st_size // 2),
-    "its end": lambda file: os.truncate(file, file.stat().st_size - 8),
-    "all of it": lambda file: os.truncate(file, 0),
-    "its first byte": lambda file: flip(file, 0),
-    "its kind": lambda file: file.write_text("something else\n" * 9),
+DAMAGE = {
+    "table": lambda file: flip(file, file.stat().st_size // 2),
+    "truncated": lambda file: os.truncate(file, file.stat().st_size - 8),
+    "empty": lambda file: os.truncate(file, 0),
+    "first byte": lambda file: flip(file, 0),
+    "not a table": lambda file: file.write_text("something else\n" * 9),
 }
 
 
-@pytest.mark.parametrize("what", SPOILT)
-def test_a_spoilt_file_is_made_again(
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_rebuilt(
     tmp_path: Path,
     sources: Path,
     tokenizer: Tokenizer,
     counted: Counter[Row],
     caplog: pytest.LogCaptureFixture,
-    what: str,
+    damage: str,
 ) -> None:
     drain(StdlibNgram(tmp_path, tokenizer, sources))
-    SPOILT[what](StdlibNgram(tmp_path, tokenizer, sources).file)
+    DAMAGE[damage](StdlibNgram(tmp_path, tokenizer, sources).file)
     library = StdlibNgram(tmp_path, tokenizer, sources)
     assert not library.ready and library.ngram.slots == 0
     assert len(caplog.messages) == 1 and str(library.file) in caplog.text
@@ -306,7 +309,7 @@ def test_a_spoilt_file_is_made_again(
     assert len(caplog.messages) == 1
 
 
-def test_a_file_of_other_sources_is_made_again(
+def test_a_file_of_other_sources_is_rebuilt(
     tmp_path: Path,
     sources: Path,
     tokenizer: Tokenizer,
@@ -320,7 +323,7 @@ def test_a_file_of_other_sources_is_made_again(
     assert rows(library.ngram) == counted
 
 
-def test_where_nothing_can_be_written_it_serves_this_session(
+def test_it_is_used_in_memory_if_it_cannot_be_saved(
     tmp_path: Path,
     sources: Path,
     tokenizer: Tokenizer,
@@ -342,7 +345,7 @@ def test_without_sources_it_stays_empty(
     assert len(caplog.messages) == 1 and str(tmp_path / "none") in caplog.text
 
 
-def test_what_a_killed_process_left_is_removed(
+def test_stale_temporary_files_are_removed(
     tmp_path: Path, sources: Path, tokenizer: Tokenizer
 ) -> None:
     library = StdlibNgram(tmp_path, tokenizer, sources)

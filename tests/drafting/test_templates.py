@@ -1,4 +1,4 @@
-"""Token Recycling as published: its templates, how they are filled, what the table keeps."""
+"""Token Recycling as published: its templates, how they are filled, and what the table keeps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from engine.records import Draft, Request, Scores, Step
 
 
 def depths(shape: Template) -> list[int]:
-    """How many nodes each depth has."""
+    """The number of nodes at each depth."""
     found: list[int] = []
     for parent, _ in shape:
         found.append(found[parent] + 1 if parent >= 0 else 1)
@@ -52,7 +52,7 @@ def filled(rows: dict[int, list[int]], size: int, width: int = 8) -> Recycling:
     ("name", "counts"), [("2.2.2", [8, 21, 25, 15, 8, 3]), ("samd", [7, 20, 21, 8, 4])]
 )
 def test_golden_templates(name: str, counts: list[int]) -> None:
-    """The published numbers of nodes by depth."""
+    """The published numbers of nodes at each depth."""
     shape = template(name)
     assert depths(shape) == counts
     assert all(parent < node for node, (parent, _) in enumerate(shape))
@@ -60,17 +60,19 @@ def test_golden_templates(name: str, counts: list[int]) -> None:
     assert all(rank < children[parent] for parent, rank in shape)
 
 
-def by_hand(rows: dict[int, list[int]], last: int, paths: list[list[int]]) -> list[list[int]]:
-    """The oracle: each path's tokens, where the table has them all, in the template's order."""
+def reference_paths(
+    rows: dict[int, list[int]], last: int, paths: list[list[int]]
+) -> list[list[int]]:
+    """The oracle: tokens of the paths that the table has in full, in the template's order."""
     found = []
     for path in sorted(paths, key=lambda path: (len(path), path)):
-        tokens, at = [], last
+        tokens, current = [], last
         for rank in path:
-            row = rows.get(at, [])
+            row = rows.get(current, [])
             if rank >= len(row):
                 break
-            at = row[rank]
-            tokens.append(at)
+            current = row[rank]
+            tokens.append(current)
         else:
             found.append(tokens)
     return found
@@ -95,14 +97,15 @@ def test_a_template_is_filled_level_by_level(
     found: list[list[int]] = []
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
         found.append([*(found[parent] if parent >= 0 else []), token])
-    assert found == by_hand(rows, last, PATHS)[:room]
+    assert found == reference_paths(rows, last, PATHS)[:room]
 
 
 def test_rows_of_all_nodes_are_kept_accepted_or_not() -> None:
-    """The last committed token, an accepted node and a refused one; of equal tokens the last."""
+    """Of the last committed token, an accepted node and a rejected one; of equal tokens, the last
+    one's."""
     drafter = RecyclingDrafter(Recycling(50, 2), template("samd"))
     context = DraftContext([3], room=20)
-    assert len(drafter.propose(context, None)) == 0, "nothing is known yet"
+    assert len(drafter.propose(context, None)) == 0, "the table is empty"
     draft = Draft([7, 9, 7], [-1, -1, 1], [1.0] * 3, ["recycling"] * 3)
     logits = torch.zeros(4, 50)
     for row, token in enumerate((5, 6, 8, 4)):
@@ -115,14 +118,14 @@ def test_rows_of_all_nodes_are_kept_accepted_or_not() -> None:
     assert [rows[token].tolist() for token in (3, 7, 9)] == [[20, 5], [20, 4], [20, 8]]
 
 
-def test_the_prompts_rows_are_learnt_where_that_is_asked_for(tiny: Any) -> None:
-    """As if each of its tokens had been decoded; the answer is drafted from them at once."""
+def test_prompt_rows_are_recorded_on_request(tiny: Any) -> None:
+    """As if each prompt token had been decoded; the first draft already uses them."""
     target = TorchTarget(tiny(), Config(dtype="f32", threads=2))
     tokenizer, request = Tokenizer(tiny()), Request("complete", max_tokens=4)
     prompt = Prompt([5, 6, 7, 8, 5], max_tokens=4)
-    for asked in (False, True):
+    for with_prompt in (False, True):
         target.pool.sequences.clear()
-        drafter = RecyclingDrafter(Recycling(target.vocab, 8), template("samd"), asked)
+        drafter = RecyclingDrafter(Recycling(target.vocab, 8), template("samd"), with_prompt)
         steps = [
             event
             for event in generate(
@@ -130,11 +133,11 @@ def test_the_prompts_rows_are_learnt_where_that_is_asked_for(tiny: Any) -> None:
             )
             if isinstance(event, Step) and event.prefill is None
         ]
-        assert (steps[0].drafted > 0) == asked
-    read, expected = (RecyclingDrafter(Recycling(target.vocab, 8), []) for _ in range(2))
+        assert (steps[0].drafted > 0) == with_prompt
+    actual, expected = (RecyclingDrafter(Recycling(target.vocab, 8), []) for _ in range(2))
     target.pool.sequences.clear()
     target.begin(prompt.ids, 100)
-    for _ in target.prefill(prompt.ids, 100, partial(read.observe_prompt, target)):
+    for _ in target.prefill(prompt.ids, 100, partial(actual.observe_prompt, target)):
         pass
     target.pool.sequences.clear()
     target.begin(prompt.ids, 100)
@@ -142,15 +145,15 @@ def test_the_prompts_rows_are_learnt_where_that_is_asked_for(tiny: Any) -> None:
         scores = target.forward(token, Draft())
         target.keep([])
         update_table(expected.table, [token], scores.logits)
-    assert (read.table.table == expected.table.table).all()
-    assert (read.table.table[[5, 6, 7, 8]] >= 0).all()
+    assert (actual.table.table == expected.table.table).all()
+    assert (actual.table.table[[5, 6, 7, 8]] >= 0).all()
 
 
-def test_a_wide_table_takes_wide_rows_on_every_device() -> None:
-    """A table of another width than the engine's own, filled as a GPU's rows are."""
+def test_a_wide_table_accepts_wide_rows_from_any_device() -> None:
+    """A table wider than the engine's default, filled with the rows that a GPU returns."""
 
-    class Elsewhere:
-        """Logits that say they are on a GPU."""
+    class FakeGpuLogits:
+        """Logits that claim to be on a GPU."""
 
         def __init__(self, logits: torch.Tensor) -> None:
             self.logits, self.shape = logits, logits.shape
@@ -160,22 +163,22 @@ def test_a_wide_table_takes_wide_rows_on_every_device() -> None:
             return self.logits.topk(count)
 
     logits = torch.randn(3, 40, generator=torch.Generator().manual_seed(1))
-    here, there = Recycling(9, 12), Recycling(9, 12)
-    update_table(here, [1, 2, 1], logits)
-    update_table(there, [1, 2, 1], Elsewhere(logits))
-    assert (here.table == there.table).all() and (here.table[1] >= 0).all()
+    from_cpu, from_gpu = Recycling(9, 12), Recycling(9, 12)
+    update_table(from_cpu, [1, 2, 1], logits)
+    update_table(from_gpu, [1, 2, 1], FakeGpuLogits(logits))
+    assert (from_cpu.table == from_gpu.table).all() and (from_cpu.table[1] >= 0).all()
 
 
 def test_tables_belong_to_a_client_and_a_width() -> None:
-    memory = AnswerHistory(9)
-    table = memory.recycling("a", 3)
-    assert memory.recycling("a", 3) is table, "hot: it goes on"
-    assert memory.recycling("a") is not table and memory.recycling("b", 3) is not table
-    memory.forget(client="a")
-    assert memory.recycling("a", 3) is not table
+    history = AnswerHistory(9)
+    table = history.recycling("a", 3)
+    assert history.recycling("a", 3) is table, "hot: the table is reused"
+    assert history.recycling("a") is not table and history.recycling("b", 3) is not table
+    history.forget(client="a")
+    assert history.recycling("a", 3) is not table
 
 
-def test_a_template_of_ones_own(tmp_path: Path) -> None:
+def test_a_custom_template(tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     file.write_text(json.dumps([[1], [0], [0, 3]]))
     assert template(str(file)) == [(-1, 0), (-1, 1), (0, 3)]
@@ -197,7 +200,7 @@ def test_a_template_of_ones_own(tmp_path: Path) -> None:
         ("[" * 100_000, "recursion"),
     ],
 )
-def test_other_templates_are_refused(tmp_path: Path, text: str, why: str) -> None:
+def test_invalid_templates_are_rejected(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "mine.json"
     file.write_text(text)
     with pytest.raises(ValueError, match=why) as caught:

@@ -1,4 +1,4 @@
-"""Token Recycling's table: what is in it, and how it is drafted from."""
+"""Token Recycling's table: its contents, and drafting from it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from engine.records import Scores
 from tests.support.drafters import real
 
 Rows = list[tuple[int, list[float]]]
-SIZE = 150  # more than two blocks of logits that are looked at together
+SIZE = 150  # more than two of the blocks in which logits are scanned
 SPECIAL = [0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan")]
 
 
 def random_logits(seed: int, share: float) -> list[float]:
     """A row of logits with a share of special values, which also makes ties."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     values = (
-        chance.choice(SPECIAL) if chance.random() < share else chance.uniform(-20, 20)
-        for _ in range(SIZE)
+        rng.choice(SPECIAL) if rng.random() < share else rng.uniform(-20, 20) for _ in range(SIZE)
     )
     return np.array(list(values), np.float32).tolist()
 
@@ -37,7 +36,7 @@ some_logits = st.builds(random_logits, st.integers(0, 1 << 32), st.sampled_from(
 
 
 def likeliest(logits: list[float], width: int) -> list[int]:
-    """The oracle: best first, the lowest id first among equals; -inf and no numbers never."""
+    """The oracle: best first, ties by lowest id; never -inf or NaN."""
     ids = [n for n, value in enumerate(logits) if value > float("-inf")]
     best = sorted(ids, key=lambda n: (-logits[n], n))[:width]
     return best + [-1] * (width - len(best))
@@ -48,20 +47,20 @@ def likeliest(logits: list[float], width: int) -> list[int]:
     width=st.sampled_from([1, 3, 8]),
 )
 @settings(max_examples=60)
-def test_a_row_is_the_likeliest_of_the_last_logits_after_its_token(rows: Rows, width: int) -> None:
-    table, known = Recycling(10, width), {}
+def test_a_row_has_the_top_tokens_of_its_latest_logits(rows: Rows, width: int) -> None:
+    table, expected = Recycling(10, width), {}
     for token, logits in rows:
-        known[token] = likeliest(logits, width)
+        expected[token] = likeliest(logits, width)
     if rows:
         tokens = np.array([token for token, _ in rows], np.int32)
         table.update(tokens, np.array([logits for _, logits in rows], np.float32))
     for token in range(10):
-        assert table.table[token].tolist() == known.get(token, [-1] * width)
+        assert table.table[token].tolist() == expected.get(token, [-1] * width)
     table.clear()
     assert (table.table == -1).all()
 
 
-def test_no_token_of_the_vocabulary_has_no_row() -> None:
+def test_tokens_outside_the_vocabulary_are_ignored() -> None:
     table = Recycling(4)
     table.update(np.array([-1, 4, 2**31 - 1, 3], np.int32), np.eye(4, 20, dtype=np.float32))
     assert (table.table[:3] == -1).all() and table.table[3][0] == 3
@@ -78,25 +77,25 @@ def test_no_token_of_the_vocabulary_has_no_row() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(wrong: Callable[[], Any]) -> None:
+def test_mismatched_arguments_are_rejected(wrong: Callable[[], Any]) -> None:
     with pytest.raises(ValueError, match=r"between 1 and 64|one row per token"):
         wrong()
 
 
-def test_rows_found_elsewhere_are_the_same() -> None:
-    """As those that a GPU sorts itself."""
+def test_rows_from_a_gpu_are_the_same() -> None:
+    """`put` takes the top tokens that a GPU has selected; they give the same table."""
     logits = torch.randn(5, 300, generator=torch.Generator().manual_seed(0))
     tokens = [3, 1, 3, 0, 1]
-    here, there = Recycling(4), Recycling(4)
-    update_table(here, tokens, logits)
+    from_logits, from_top_tokens = Recycling(4), Recycling(4)
+    update_table(from_logits, tokens, logits)
     best = logits.topk(WIDTH)
-    there.put(np.array(tokens, np.int32), best.indices.int().numpy(), best.values.numpy())
-    assert (here.table == there.table).all() and (here.table[2] == -1).all()
-    assert here.table[3].tolist() == best.indices[2].tolist()
+    from_top_tokens.put(np.array(tokens, np.int32), best.indices.int().numpy(), best.values.numpy())
+    assert (from_logits.table == from_top_tokens.table).all() and (from_logits.table[2] == -1).all()
+    assert from_logits.table[3].tolist() == best.indices[2].tolist()
 
 
-def test_what_the_model_held_likely_is_drafted_and_learnt_from_every_node() -> None:
-    """Nothing in prompt or answer says that 7 leads to 8: a refused node's row did."""
+def test_likely_tokens_are_learned_from_every_node_and_drafted() -> None:
+    """Nothing in the prompt or the answer leads from 7 to 8; only a rejected node's row does."""
     table = Recycling(50)
     drafter = real("zero", recycling=table)
     context = DraftContext([1, 2, 3], room=20)
@@ -118,7 +117,7 @@ def test_what_the_model_held_likely_is_drafted_and_learnt_from_every_node() -> N
 
 
 def test_long_copies_need_no_table() -> None:
-    """Where the text agrees the model's last words after a token are not even looked at."""
+    """Where the text matches, the table's successors are not even considered."""
     text = list(range(40))
     table = Recycling(50)
     for token in text:

@@ -1,4 +1,4 @@
-"""What is known of tokens beside their ids: bytes, hashes and looks, of any kind of tokenizer."""
+"""Token features besides the id: bytes, hashes and classes, for every kind of tokenizer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.conftest import byte_bpe
 from ui.demo import SAMPLE
 
 TEXTS = st.text(max_size=40) | st.text("def x=(1)\n\t_\u00e9\U0001f60b<|end|>\u2581", max_size=40)
-KNOWN = "adefinorstu:()\u00e9 "  # characters that every tokenizer here can say
+ENCODABLE = "adefinorstu:()\u00e9 "  # characters that every tokenizer here can encode
 
 
 def backends() -> dict[str, Any]:
-    """Tokenizers whose blanks are "\u2581", one with bytes; and one of words."""
+    """Two tokenizers with blanks written as "\u2581", one with byte fallback; and a word-level one."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    words = [(char, -1.0) for char in KNOWN.replace(" ", "\u2581")] + [("\u2581de", -1.0)]
+    words = [(char, -1.0) for char in ENCODABLE.replace(" ", "\u2581")] + [("\u2581de", -1.0)]
     unigram = Tokenizer(models.Unigram([*words, ("?", -9.0)], unk_id=len(words)))
     unigram.pre_tokenizer = pre_tokenizers.Metaspace()
     unigram.decoder = decoders.Metaspace()
@@ -64,8 +64,8 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]
     return found
 
 
-def said(tokenizer: Tokenizer, text: str) -> bytes:
-    """The bytes of a text's tokens, one after the other."""
+def bytes_of_tokens(tokenizer: Tokenizer, text: str) -> bytes:
+    """The concatenated bytes of a text's tokens."""
     return b"".join(tokenizer.token_bytes[token] or b"" for token in tokenizer.encode(text))
 
 
@@ -73,24 +73,28 @@ def said(tokenizer: Tokenizer, text: str) -> bytes:
 
 
 @given(text=TEXTS, kind=st.sampled_from(["small", "large"]))
-def test_the_bytes_of_a_text_s_tokens_are_the_text(
+def test_token_bytes_concatenate_to_the_text(
     tokenizers: dict[str, Tokenizer], text: str, kind: str
 ) -> None:
-    assert said(tokenizers[kind], text) == text.encode()
+    assert bytes_of_tokens(tokenizers[kind], text) == text.encode()
 
 
 @given(text=TEXTS.filter(lambda text: "\u2581" not in text))
-def test_so_they_are_where_bytes_have_names(tokenizers: dict[str, Tokenizer], text: str) -> None:
-    """Its first blank is the tokenizer's own."""
-    assert said(tokenizers["pieces"], text) == (f" {text}".encode() if text else b"")
+def test_byte_fallback_token_bytes_concatenate_to_the_text(
+    tokenizers: dict[str, Tokenizer], text: str
+) -> None:
+    """After the blank that the tokenizer adds."""
+    assert bytes_of_tokens(tokenizers["pieces"], text) == (f" {text}".encode() if text else b"")
 
 
-@given(text=st.text(KNOWN, min_size=1, max_size=40).filter(lambda text: text[0] != " "))
-def test_so_they_are_of_other_tokenizers(tokenizers: dict[str, Tokenizer], text: str) -> None:
-    assert said(tokenizers["unigram"], text) == f" {text}".encode()
+@given(text=st.text(ENCODABLE, min_size=1, max_size=40).filter(lambda text: text[0] != " "))
+def test_unigram_token_bytes_concatenate_to_the_text(
+    tokenizers: dict[str, Tokenizer], text: str
+) -> None:
+    assert bytes_of_tokens(tokenizers["unigram"], text) == f" {text}".encode()
 
 
-def test_words_say_themselves(tokenizers: dict[str, Tokenizer]) -> None:
+def test_word_level_tokens_have_their_own_bytes(tokenizers: dict[str, Tokenizer]) -> None:
     assert tokenizers["words"].token_bytes == [b"de", b" ", b"?", None, "\u00e9".encode()]
     assert tokenizers["words"].byte_lengths.tolist() == [-1] * 5
 
@@ -102,7 +106,7 @@ def test_byte_level_words_are_read_char_by_char(words: list[str]) -> None:
     assert byte_level(words) == slow
 
 
-def test_lengths_are_those_of_the_bytes_where_they_are_fixed(
+def test_byte_lengths_are_given_where_they_are_fixed(
     tokenizers: dict[str, Tokenizer],
 ) -> None:
     for kind, tokenizer in tokenizers.items():
@@ -110,40 +114,40 @@ def test_lengths_are_those_of_the_bytes_where_they_are_fixed(
         assert len(lengths) == len(tokenizer.token_bytes) and lengths.dtype == np.int32
         if kind in ("small", "large"):
             assert lengths.tolist() == [
-                -1 if one is None else len(one) for one in tokenizer.token_bytes
+                -1 if data is None else len(data) for data in tokenizer.token_bytes
             ]
         else:
-            assert (lengths == -1).all(), "a text may begin with a blank that is not its own"
+            assert (lengths == -1).all(), "the tokenizer may add a blank at the start"
 
 
-# -- hashes and looks ------------------------------------------------------------------------------
+# -- hashes and classes ----------------------------------------------------------------------------
 
 
-def test_equal_bytes_have_equal_hashes_and_looks_whatever_the_tokenizer(
+def test_equal_bytes_have_equal_features_in_every_tokenizer(
     tokenizers: dict[str, Tokenizer],
 ) -> None:
     seen: dict[bytes, tuple[int, int]] = {}
     shared = 0
     for tokenizer in tokenizers.values():
-        hashes, looks = token_features(tokenizer)
-        assert len(hashes) == len(looks) == len(tokenizer.token_bytes)
-        assert (hashes.dtype, looks.dtype) == (np.uint32, np.uint8)
+        hashes, classes = token_features(tokenizer)
+        assert len(hashes) == len(classes) == len(tokenizer.token_bytes)
+        assert (hashes.dtype, classes.dtype) == (np.uint32, np.uint8)
         vocabulary(tokenizer)  # the drafter takes them
-        for number, one in enumerate(tokenizer.token_bytes):
-            values = (int(hashes[number]), int(looks[number]))
-            if one is None:
+        for number, data in enumerate(tokenizer.token_bytes):
+            values = (int(hashes[number]), int(classes[number]))
+            if data is None:
                 assert values == (0, 5)
             else:
-                shared += one in seen
-                assert seen.setdefault(one, values) == values and values[0] == crc32(one)
+                shared += data in seen
+                assert seen.setdefault(data, values) == values and values[0] == crc32(data)
     assert shared > 256
 
 
 def test_control_tokens_have_no_bytes(tokenizers: dict[str, Tokenizer]) -> None:
     for kind in ("small", "large", "pieces"):
-        looks = token_features(tokenizers[kind])[1]
+        classes = token_features(tokenizers[kind])[1]
         numbers = list(tokenizers[kind].control.values())
-        assert numbers and all(looks[number] == 5 for number in numbers)
+        assert numbers and all(classes[number] == 5 for number in numbers)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +162,7 @@ def test_control_tokens_have_no_bytes(tokenizers: dict[str, Tokenizer]) -> None:
         ("", 5), ("\ufffd", 5), (" \ufffd", 5), ("\0", 5), ("\ufeff\n", 5 + 8),
     ],
 )  # fmt: skip
-def test_looks(text: str, expected: int) -> None:
+def test_token_classes(text: str, expected: int) -> None:
     assert token_class(text) == expected
 
 
@@ -170,14 +174,14 @@ def test_a_line_starts_after_a_line_end_and_blanks(text: str) -> None:
 
 
 @given(TEXTS)
-def test_blanks_alone_are_told_by_their_line_ends(text: str) -> None:
+def test_blank_tokens_are_classified_by_their_newlines(text: str) -> None:
     kind = token_class(text) & 7
     assert (kind in (0, 1)) == (bool(text) and not text.strip())
     assert kind != 0 or "\n" not in text
     assert kind != 1 or "\n" in text
 
 
-# -- real ones -------------------------------------------------------------------------------------
+# -- real tokenizers -------------------------------------------------------------------------------
 
 MODELS = [
     pytest.param("smollm2-135m", marks=pytest.mark.model),
@@ -186,20 +190,20 @@ MODELS = [
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_real_tokenizer_is_known_through_and_through(model: str, tmp_path: Path) -> None:
+def test_a_real_tokenizer_has_complete_features(model: str, tmp_path: Path) -> None:
     tokenizer = Tokenizer(locate(model))
     text = SAMPLE.read_text("utf-8") + "\tna\u0308her \U0001f60b\r\n\n\n  \u65e5\u672c\u8a9e"
-    assert said(tokenizer, text) == text.encode()
-    hashes, looks = token_features(tokenizer)
-    numbers = set(range(len(looks))) - set(tokenizer.control.values())
+    assert bytes_of_tokens(tokenizer, text) == text.encode()
+    hashes, classes = token_features(tokenizer)
+    numbers = set(range(len(classes))) - set(tokenizer.control.values())
     assert all(tokenizer.token_bytes[number] for number in numbers)
-    assert np.count_nonzero(looks & 7 == 5) < 0.02 * len(looks)
+    assert np.count_nonzero(classes & 7 == 5) < 0.02 * len(classes)
     byte_bpe(tmp_path)
     tiny = Tokenizer(tmp_path)
     by_bytes = dict(zip(tiny.token_bytes, zip(*token_features(tiny), strict=True), strict=True))
     same = [
-        (hashes[number], looks[number]) == by_bytes[one]
-        for number, one in enumerate(tokenizer.token_bytes)
-        if one is not None and one in by_bytes
+        (hashes[number], classes[number]) == by_bytes[data]
+        for number, data in enumerate(tokenizer.token_bytes)
+        if data is not None and data in by_bytes
     ]
     assert len(same) > 256 and all(same)
