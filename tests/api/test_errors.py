@@ -1,4 +1,4 @@
-"""Errors of the API: OpenAI's shape, one line that names the field and the remedy."""
+"""API errors: in OpenAI's format, with one line that names the field and the remedy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PART = {"type": "text", "text": "x"}
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
-    """A server that takes small bodies."""
+    """A server that accepts only small bodies."""
     patch = pytest.MonkeyPatch()
     patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
     model = reciter(tmp_path_factory.mktemp("models") / "reciter")
@@ -45,8 +45,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     patch.undo()
 
 
-def refused(answer: httpx.Response, status: int) -> dict[str, Any]:
-    """The error of a response, whose shape must be OpenAI's."""
+def error_of(answer: httpx.Response, status: int) -> dict[str, Any]:
+    """The error in a response; checks its status and that it has OpenAI's format."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/json"
     body = answer.json()
@@ -59,7 +59,7 @@ def refused(answer: httpx.Response, status: int) -> dict[str, Any]:
     return error
 
 
-# Route, invalid fields, and the field that the error names.
+# (route, invalid fields, the field that the error must name)
 INVALID: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"n": 2}, "n"),
     (CHAT, {"n": "1"}, "n"),
@@ -112,14 +112,14 @@ def required_fields(route: str) -> dict[str, Any]:
     return {"messages": HELLO} if route == CHAT else {"prompt": "x\n"}
 
 
-@pytest.mark.parametrize(("route", "more", "param"), INVALID)
+@pytest.mark.parametrize(("route", "fields", "param"), INVALID)
 def test_an_invalid_field_is_named(
-    served: LocalServer, route: str, more: dict[str, Any], param: str
+    served: LocalServer, route: str, fields: dict[str, Any], param: str
 ) -> None:
     with served.http() as http:
-        body = json.dumps(required_fields(route) | more)  # may contain NaN
+        body = json.dumps(required_fields(route) | fields)  # may contain NaN
         headers = {"content-type": "application/json"}
-        error = refused(http.post(route, content=body, headers=headers), 400)
+        error = error_of(http.post(route, content=body, headers=headers), 400)
     assert error["param"] is not None and error["param"].startswith(param)
     assert error["message"].startswith(param.split(".")[0]) and error["type"] == (
         "invalid_request_error"
@@ -129,7 +129,7 @@ def test_an_invalid_field_is_named(
 @pytest.mark.parametrize("route", [CHAT, TEXT, PREDICT])
 def test_a_missing_field_is_named(served: LocalServer, route: str) -> None:
     with served.http() as http:
-        error = refused(http.post(route, json={}), 400)
+        error = error_of(http.post(route, json={}), 400)
         assert error["param"] in ("messages", "prompt") and "missing" in error["message"]
 
 
@@ -148,10 +148,12 @@ def test_a_missing_field_is_named(served: LocalServer, route: str) -> None:
         b'{"seed": ' + b"9" * 6000 + b"}",  # more digits than int() accepts
     ],
 )
-def test_a_body_that_is_no_object_is_refused(served: LocalServer, route: str, body: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_refused(
+    served: LocalServer, route: str, body: bytes
+) -> None:
     headers = {"content-type": "application/json"}
     with served.http() as http:
-        refused(http.post(route, content=body, headers=headers), 400)
+        error_of(http.post(route, content=body, headers=headers), 400)
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
@@ -159,7 +161,7 @@ def test_only_json_is_read(served: LocalServer, kind: str) -> None:
     """Browsers send these content types across origins without a preflight request."""
     with served.http() as http:
         body = json.dumps(required_fields(PREDICT)).encode()
-        refused(http.post(PREDICT, content=body, headers={"content-type": kind}), 400)
+        error_of(http.post(PREDICT, content=body, headers={"content-type": kind}), 400)
 
 
 @settings(max_examples=40)
@@ -176,20 +178,20 @@ def test_only_json_is_read(served: LocalServer, kind: str) -> None:
         max_size=3,
     )
 )
-def test_any_body_gets_an_answer_or_an_error(served: LocalServer, more: dict[str, Any]) -> None:
-    body = json.dumps({"messages": HELLO, "max_tokens": 1} | more)
+def test_any_body_gets_an_answer_or_an_error(served: LocalServer, fields: dict[str, Any]) -> None:
+    body = json.dumps({"messages": HELLO, "max_tokens": 1} | fields)
     with served.http() as http:
         answer = http.post(CHAT, content=body, headers={"content-type": "application/json"})
     if answer.status_code != 200:
-        refused(answer, 404 if answer.status_code == 404 else 400)
+        error_of(answer, 404 if answer.status_code == 404 else 400)
 
 
 def test_unknown_fields_are_ignored(served: LocalServer) -> None:
-    more = {"reasoning_effort": "low", "store": True, "metadata": {"a": "b"}, "xyz": [1]}
+    unknown = {"reasoning_effort": "low", "store": True, "metadata": {"a": "b"}, "xyz": [1]}
     neutral = {"tools": [], "presence_penalty": 0, "logit_bias": {}, "n": 1, "logprobs": False}
     null = dict.fromkeys(("stop", "seed", "temperature", "top_p", "max_tokens", "stream", "user"))
     with served.http() as http:
-        answer = http.post(CHAT, json={"messages": HELLO} | more | neutral | null)
+        answer = http.post(CHAT, json={"messages": HELLO} | unknown | neutral | null)
     assert answer.json()["choices"][0]["message"]["content"] == ANSWER
 
 
@@ -219,49 +221,47 @@ def test_unknown_paths_and_methods(
 ) -> None:
     with served.http() as http:
         answer = http.request(method, path)
-        refused(answer, status)
+        error_of(answer, status)
         assert ("allow" in answer.headers) == (status == 405)
 
 
-# -- size --------------------------------------------------------------------------------------
+# -- body size ---------------------------------------------------------------------------------
 
 
 def test_a_large_body_is_not_read(served: LocalServer) -> None:
     large = json.dumps({"prompt": "x" * MAX_BODY_BYTES})
     with served.http() as http:
         headers = {"content-type": "application/json"}
-        refused(http.post(PREDICT, content=large, headers=headers), 413)
-        parts = (large[at : at + 1000].encode() for at in range(0, len(large), 1000))
-        refused(
-            http.post(PREDICT, content=parts, headers=headers), 413
-        )  # chunked: no content-length
+        error_of(http.post(PREDICT, content=large, headers=headers), 413)
+        chunks = (large[start : start + 1000].encode() for start in range(0, len(large), 1000))
+        error_of(http.post(PREDICT, content=chunks, headers=headers), 413)  # without Content-Length
         small = json.dumps({"prompt": "x\n"}) + " " * (MAX_BODY_BYTES - 1000)
         assert http.post(PREDICT, content=small, headers=headers).status_code == 200
-    claimed = (
+    oversized = (
         b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Connection: close\r\nContent-Length: 999999999999999\r\n\r\n{"
     )
-    assert b" 413 " in send_raw(served.port, claimed).split(b"\r\n", 1)[0]
+    assert b" 413 " in send_raw(served.port, oversized).split(b"\r\n", 1)[0]
 
 
-# -- a full queue, timeouts, and failures of the model -----------------------------------------
+# -- a full queue, timeouts, and failures in the model -----------------------------------------
 
 
 @pytest.fixture
 def busy(served: LocalServer) -> Iterator[LocalServer]:
-    """Another server of the same engine, with two slots."""
+    """Another server on the same engine, with two queue slots."""
     with serve_engine(served.engine, queue_size=2) as busy:
         yield busy
 
 
-def test_a_full_queue_is_429(busy: LocalServer) -> None:
+def test_a_full_queue_gives_429(busy: LocalServer) -> None:
     create = busy.client().chat.completions.create
     request: dict[str, Any] = {"model": "reciter", "messages": HELLO}
     with occupied(busy.engine), busy.http() as http:
         streams = [create(stream=True, **request) for _ in range(2)]
         assert busy.open() == 2
         answer = http.post(CHAT, json={"messages": HELLO})
-        error = refused(answer, 429)
+        error = error_of(answer, 429)
         assert (error["code"], answer.headers["retry-after"]) == ("rate_limit_exceeded", "1")
         assert http.get("/health").status_code == 200 == http.get("/v1/models").status_code
         with pytest.raises(openai.RateLimitError):
@@ -276,13 +276,13 @@ def test_a_full_queue_is_429(busy: LocalServer) -> None:
 def test_predict_times_out(busy: LocalServer) -> None:
     with occupied(busy.engine, yields=False), busy.http() as http:
         body = {"prompt": "\n", "num_tokens": 3, "temperature": 0, "timeout": 1}
-        error = refused(http.post(PREDICT, json=body), 504)
+        error = error_of(http.post(PREDICT, json=body), 504)
     assert error["param"] == "timeout"
     wait_until(lambda: busy.open() == 0)
 
 
-def test_a_closed_engine_is_503(home: Any, tmp_path: Path) -> None:
-    """A stream that it interrupts ends with an error, not with [DONE]."""
+def test_a_closed_engine_gives_503(home: Any, tmp_path: Path) -> None:
+    """A stream that this interrupts ends with an error, not with [DONE]."""
     engine = Engine(Config(model=str(endless(tmp_path / "endless")), library=False))
     with serve_engine(engine) as served, answers_pause(engine), served.http() as http:
         body = {"messages": HELLO, "stream": True, "max_tokens": 30_000}
@@ -293,30 +293,30 @@ def test_a_closed_engine_is_503(home: Any, tmp_path: Path) -> None:
             *_, last = (line for line in lines if line)
         assert "[DONE]" not in last
         assert json.loads(last.removeprefix("data: "))["error"]["type"] == "server_error"
-        refused(http.post(CHAT, json={"messages": HELLO}), 503)
+        error_of(http.post(CHAT, json={"messages": HELLO}), 503)
         with pytest.raises(openai.InternalServerError):
             served.client().chat.completions.create(model="endless", messages=HELLO)
 
 
 def failing_model(folder: Path) -> Path:
-    """A model that fails on a prompt with an "N", whose embedding is NaN."""
+    """A model that fails on prompts with the letter "N", whose embedding is NaN."""
     import torch
     from transformers import LlamaForCausalLM
 
     reciter(folder)
-    number = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]["N"]
+    token_id = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]["N"]
     model = LlamaForCausalLM.from_pretrained(folder)
     with torch.no_grad():
-        model.model.embed_tokens.weight[number] = float("nan")
+        model.model.embed_tokens.weight[token_id] = float("nan")
     model.save_pretrained(folder)
     return folder
 
 
-def test_a_failure_of_the_model_is_500(home: Any, tmp_path: Path) -> None:
-    """In a stream it is the last event. The next request is answered."""
+def test_a_failure_in_the_model_gives_500(home: Any, tmp_path: Path) -> None:
+    """In a stream the error is the last event. The next request is answered."""
     bad = {"messages": [{"role": "user", "content": "N"}]}
     with serve_model(failing_model(tmp_path / "failing")) as served, served.http() as http:
-        assert "not numbers" in refused(http.post(CHAT, json=bad), 500)["message"]
+        assert "not numbers" in error_of(http.post(CHAT, json=bad), 500)["message"]
         stream = http.post(CHAT, json=bad | {"stream": True})
         assert stream.status_code == 200 and b"not numbers" in stream.content
         assert b"[DONE]" not in stream.content
@@ -325,11 +325,11 @@ def test_a_failure_of_the_model_is_500(home: Any, tmp_path: Path) -> None:
         assert served.open() == 0
 
 
-def test_an_internal_error_is_500(served: LocalServer) -> None:
+def test_an_internal_error_gives_500(served: LocalServer) -> None:
     def broken() -> None:
         raise KeyError("secret text")
 
     served.app.add_api_route("/broken", broken)
     with served.http() as http:
-        error = refused(http.get("/broken"), 500)
+        error = error_of(http.get("/broken"), 500)
     assert "secret" not in error["message"] and "log" in error["message"]

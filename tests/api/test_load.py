@@ -1,4 +1,5 @@
-"""Many clients at once, some of which disconnect: answers stay whole, work stops, nothing leaks."""
+"""Many clients at once, some of which disconnect: answers stay complete, abandoned work stops, and
+nothing leaks."""
 
 from __future__ import annotations
 
@@ -51,61 +52,63 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def writes(tiny: Any) -> Iterator[LocalServer]:
-    """Its answers depend on the whole prompt."""
+def sampling(tiny: Any) -> Iterator[LocalServer]:
+    """A server whose answers depend on the whole prompt."""
     with serve_model(tiny("llama"), queue_size=QUEUE_SIZE) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
-    """Its answers fill the context."""
+    """A server whose answers fill the context."""
     model = endless(tmp_path_factory.mktemp("models") / "endless")
     with serve_model(model, aliases=["*"]) as served:
         yield served
     assert served.open() == 0
 
 
-# -- many at once ------------------------------------------------------------------------------
+# -- concurrent clients ------------------------------------------------------------------------
 
 
-def request_of(one: ExpectedAnswer) -> Request:
-    if one.route == CHAT:
-        return requests.chat_request(types.ChatRequest(**one.body))
-    return requests.completion_request(types.CompletionRequest(**one.body))
+def request_of(answer: ExpectedAnswer) -> Request:
+    if answer.route == CHAT:
+        return requests.chat_request(types.ChatRequest(**answer.body))
+    return requests.completion_request(types.CompletionRequest(**answer.body))
 
 
-def test_concurrent_answers_are_complete_and_not_mixed_up(writes: LocalServer) -> None:
-    """More clients than slots, half of which disconnect; each gets the answer that the engine
-    gives to its request alone, without speculation."""
-    wanted = []
-    for one in plan(20):
-        text = writes.engine.submit(request_of(one), speculation=False).result().text
-        wanted.append(ExpectedAnswer(one.route, one.body, text))
-    assert len({one.text for one in wanted}) == len(wanted)
+def test_concurrent_answers_are_complete_and_not_mixed_up(sampling: LocalServer) -> None:
+    """There are more clients than slots, and half of them disconnect. Each of the others gets the
+    answer that the engine gives when it runs only that request, without speculation."""
+    expected = []
+    for planned in plan(20):
+        text = sampling.engine.submit(request_of(planned), speculation=False).result().text
+        expected.append(ExpectedAnswer(planned.route, planned.body, text))
+    assert len({answer.text for answer in expected}) == len(expected)
     process = psutil.Process()
-    before = process.num_fds()
+    fds_before = process.num_fds()
     tallies: list[Tally] = []
 
-    def enough() -> bool:
-        """Whether each client that stays got an answer, and all outcomes occurred."""
-        tallies.append(asyncio.run(load(writes.url, wanted, 12, 0.7, seed=len(tallies))))
+    def all_outcomes_seen() -> bool:
+        """Put more load on the server; whether by now each client that stays got an answer and all
+        outcomes occurred."""
+        tallies.append(asyncio.run(load(sampling.url, expected, 12, 0.7, seed=len(tallies))))
         assert not tallies[-1].wrong, tallies[-1].wrong[:5]
-        stayed = sum((one.whole for one in tallies), Counter[int]())
-        happened = all(any(getattr(one, what) for one in tallies) for what in OUTCOMES)
-        return happened and all(stayed[number] for number in range(12) if number % 4 < 2)
+        answered = sum((tally.whole for tally in tallies), Counter[int]())
+        occurred = all(any(getattr(tally, name) for tally in tallies) for name in OUTCOMES)
+        return occurred and all(answered[number] for number in range(12) if number % 4 < 2)
 
-    wait_until(enough)
-    wait_until(lambda: writes.open() == 0)
-    wait_until(lambda: process.num_fds() <= before)
-    threads = [one.name for one in threading.enumerate() if one.name.startswith("draftline-ev")]
+    wait_until(all_outcomes_seen)
+    wait_until(lambda: sampling.open() == 0)
+    wait_until(lambda: process.num_fds() <= fds_before)
+    names = [thread.name for thread in threading.enumerate()]
+    threads = [name for name in names if name.startswith("draftline-ev")]
     assert len(threads) <= QUEUE_SIZE
 
 
 def test_clients_take_turns(busy: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that sends one request does not wait for all of another's. Clients are told apart by
-    their `user` field."""
-    order: list[str] = []  # in which the engine ended the jobs
+    """A client with one request does not wait for all requests of another client. Clients are
+    identified by their `user` field."""
+    order: list[str] = []  # the users, in the order in which their jobs finished
     threads: list[threading.Thread] = []
     tokens, put = {"many": 2, "one": 3}, Job.put
 
@@ -134,7 +137,7 @@ def test_clients_take_turns(busy: LocalServer, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_completions_run_before_chats(busy: LocalServer) -> None:
-    """A completion is answered while a chat is running and another one waits."""
+    """A completion is answered while one chat is running and another is waiting."""
     body = {"messages": HELLO, "max_tokens": 4, "stream": True}
     with (
         busy.http() as http,
@@ -149,25 +152,25 @@ def test_completions_run_before_chats(busy: LocalServer) -> None:
         assert text_of(parse_events(b"".join(stream.iter_bytes()))) == ANSWER[:4]
 
 
-def test_a_client_that_does_not_read_blocks_nobody(busy: LocalServer) -> None:
-    """Its answer is buffered. Each event has the model's name, so that no socket buffer could hold
-    them all."""
+def test_a_client_that_does_not_read_blocks_no_other(busy: LocalServer) -> None:
+    """Its answer is buffered. Each event contains the model's name, which is long enough that no
+    socket buffer could hold all events."""
     with busy.http() as http, busy.http() as other:
         body = {"model": "m" * 300_000, "messages": HELLO, "max_tokens": 1000, "stream": True}
         with http.stream("POST", CHAT, json=body) as stream:
             wait_until(lambda: busy.open() == 0)
             short = other.post(CHAT, json={"messages": HELLO, "max_tokens": 3}).json()
             assert short["choices"][0]["message"]["content"] == ANSWER[:3]
-            said = b"".join(stream.iter_bytes())
-    assert len(said) > 6e6
-    assert text_of(parse_events(said)) == (f"{ANSWER}\n " * 36)[:1000]
+            received = b"".join(stream.iter_bytes())
+    assert len(received) > 6e6
+    assert text_of(parse_events(received)) == (f"{ANSWER}\n " * 36)[:1000]
 
 
-# -- disconnecting -----------------------------------------------------------------------------
+# -- disconnects -------------------------------------------------------------------------------
 
 
 def open_post(server: LocalServer, route: str, body: dict[str, Any]) -> socket.socket:
-    """The connection of a request that is being answered."""
+    """Send a request and return its connection, without reading the response."""
     wire = socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S)
     content = json.dumps(body).encode()
     head = f"POST {route} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -177,10 +180,10 @@ def open_post(server: LocalServer, route: str, body: dict[str, Any]) -> socket.s
 
 @pytest.mark.parametrize("lines_read", [0, 20])
 @pytest.mark.parametrize("route", [CHAT, TEXT, "/predict"])
-def test_work_stops_when_its_client_disconnects(
+def test_generation_stops_when_the_client_disconnects(
     busy: LocalServer, route: str, lines_read: int
 ) -> None:
-    """Streams after some lines, and whole answers."""
+    """Both for streams, after some lines, and for responses that are not streamed."""
     body: dict[str, Any] = {"messages": HELLO} if route == CHAT else {"prompt": "x\n"}
     body |= {"num_tokens" if route == "/predict" else "max_tokens": LONG, "temperature": 0}
     names = (CANCELLED, "draftline_late_steps_total", "draftline_completion_tokens_total")
@@ -195,14 +198,14 @@ def test_work_stops_when_its_client_disconnects(
         wire.close()
         wait_until(lambda: busy.open() == 0)
     cancelled, late, tokens = (
-        busy.metric(name) - then for name, then in zip(names, before, strict=True)
+        busy.metric(name) - previous for name, previous in zip(names, before, strict=True)
     )
     assert cancelled == 1 and tokens < LONG
-    assert late <= 2, "the current pass, and the step that reports it"
+    assert late <= 2, "at most the current pass and the step that reports it"
 
 
-def test_a_client_that_disconnects_while_waiting_gets_no_turn(busy: LocalServer) -> None:
-    """Its place in the queue is free while the answer that it waited for goes on."""
+def test_a_request_whose_client_disconnects_in_the_queue_never_runs(busy: LocalServer) -> None:
+    """Its queue slot is released while the job ahead of it is still running."""
     names = (CANCELLED, "draftline_completion_tokens_total")
     with occupied(busy.engine):
         before = [busy.metric(name) for name in names]
@@ -224,8 +227,7 @@ def test_a_connection_is_reused_after_an_answer(busy: LocalServer) -> None:
 
 
 def test_events_are_sent_at_once() -> None:
-    """Connections that `draftline serve` accepts do not collect small packets (Nagle's algorithm),
-    which would cost 40 ms an answer."""
+    """`draftline serve` disables Nagle's algorithm, which would delay each answer by 40 ms."""
     with (
         serve._listening(socket.AF_INET, "127.0.0.1", 0) as listening,
         socket.create_connection(listening.getsockname()),
@@ -234,7 +236,7 @@ def test_events_are_sent_at_once() -> None:
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_few_client_names_are_kept(busy: LocalServer) -> None:
+def test_the_number_of_client_names_is_bounded(busy: LocalServer) -> None:
     """The name of the least recently used client is reused, and the engine forgets its history."""
     jobs = Jobs(busy.engine, 1)
     names = [jobs._client_name(f"client {n}") for n in range(MAX_CLIENTS)]
@@ -251,8 +253,8 @@ def test_few_client_names_are_kept(busy: LocalServer) -> None:
     jobs.close()
 
 
-def test_a_full_queue_forgets_no_client(busy: LocalServer) -> None:
-    """A rejected request does not take another client's name."""
+def test_a_rejected_request_takes_no_client_name(busy: LocalServer) -> None:
+    """Otherwise it could take the name of another client."""
     jobs = Jobs(busy.engine, 1)
     jobs.queue_size = 0
     with pytest.raises(QueueFull):
@@ -261,7 +263,7 @@ def test_a_full_queue_forgets_no_client(busy: LocalServer) -> None:
     jobs.close()
 
 
-def test_the_worker_remembers_the_turns_of_few_clients() -> None:
+def test_the_worker_keeps_the_turns_of_a_bounded_number_of_clients() -> None:
     worker = Worker()
     for n in range(2 * MAX_TURNS):
         name = "regular" if n % 10 == 0 else f"client {n}"

@@ -1,4 +1,4 @@
-"""Translating bodies to engine requests, and events to responses."""
+"""Translating request bodies into engine requests, and engine events into responses."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ TEXTS = st.lists(
 
 @given(TEXTS)
 def test_predictions_are_the_whole_prompt_with_the_newest_code_first(texts: list[str]) -> None:
-    """The oracle splits lines: the prediction begins at a fence, and no text is lost or doubled."""
-    expected = code_first(texts)
+    """The prediction begins at the first fence, and no text is lost or duplicated. The reference
+    implementation works line by line."""
+    predictions = code_first(texts)
     fences = [
         (number, line)
         for number, text in enumerate(texts)
-        for line, words in enumerate(text.split("\n"))
-        if words.strip(" \t").startswith(("```", "~~~"))
+        for line, content in enumerate(text.split("\n"))
+        if content.strip(" \t").startswith(("```", "~~~"))
     ]
     if not fences:
-        assert expected == (), "without code there is no prediction"
+        assert predictions == (), "without code there is no prediction"
         return
     number, line = fences[0]
     lines = texts[number].split("\n")
-    assert expected[0] == "\n".join(lines[line:])
-    before = "".join(f"{one}\n" for one in lines[:line])
-    others = [one for at, one in enumerate(texts) if at != number]
-    assert expected[1:] == tuple(one for one in (before, *others) if one)
+    assert predictions[0] == "\n".join(lines[line:])
+    before = "".join(f"{content}\n" for content in lines[:line])
+    others = [text for index, text in enumerate(texts) if index != number]
+    assert predictions[1:] == tuple(text for text in (before, *others) if text)
 
 
 @pytest.mark.parametrize("text", ["`" * 1_000_000, " " * 1_000_000, "\n \t" * 300_000])
@@ -50,22 +51,24 @@ def test_finding_code_takes_linear_time(text: str) -> None:
     assert code_first([text, "a\n```py\nx"])[0] in (text, "```py\nx")
 
 
-def chat(**more: Any) -> ChatRequest:
-    return ChatRequest.model_validate({"messages": [{"role": "user", "content": "x"}]} | more)
+def chat(**fields: Any) -> ChatRequest:
+    return ChatRequest.model_validate({"messages": [{"role": "user", "content": "x"}]} | fields)
 
 
 def test_the_newest_block_comes_first() -> None:
     old, new = "first\n```\na\n```\nthen", "look:\n~~~\nb\n~~~"
-    messages = [{"role": "user", "content": one} for one in (old, new, "go on")]
+    messages = [{"role": "user", "content": text} for text in (old, new, "go on")]
     expected = ("~~~\nb\n~~~", "look:\n", "go on", old)
     assert chat_request(chat(messages=messages)).predictions == expected
     assert chat_request(chat()).predictions == ()
     body = CompletionRequest(prompt=old)
     assert completion_request(body).predictions == ("```\na\n```\nthen", "first\n")
-    parts = [{"type": "text", "text": one} for one in ("a", "\n", "b")]
+    parts = [{"type": "text", "text": text} for text in ("a", "\n", "b")]
     for content in ("a\nb", parts):
         body = chat(messages=messages, prediction={"type": "content", "content": content})
-        assert chat_request(body).predictions == ("a\nb",), "the client's prediction replaces ours"
+        assert chat_request(body).predictions == ("a\nb",), (
+            "the client's prediction replaces the derived one"
+        )
 
 
 @given(st.integers(0, 99), st.integers(0, 99))
@@ -87,15 +90,15 @@ def test_valid_sampling_options_are_valid_for_the_engine(
 
 
 @given(st.text())
-def test_events_are_ascii_without_line_ends(text: str) -> None:
-    form = ResponseBuilder(True, "model", "print", encode=lambda text: [])
-    event = event_of(form.chunk(text))
+def test_events_are_ascii_without_line_breaks(text: str) -> None:
+    builder = ResponseBuilder(True, "model", "print", encode=lambda text: [])
+    event = event_of(builder.chunk(text))
     assert event.isascii() and event.startswith(b"data: ") and event.endswith(b"\n\n")
     assert len(event.decode().splitlines()) == 2
     assert json.loads(event[6:])["choices"][0]["delta"] == {"content": text}
 
 
-def words(text: str) -> list[int]:
+def encode_words(text: str) -> list[int]:
     return [len(word) for word in text.split()]
 
 
@@ -111,31 +114,33 @@ def words(text: str) -> list[int]:
 )
 def test_tokens_from_the_prediction(pieces: Any, accepted: int, counted: int) -> None:
     step = Step(pieces, drafted=9, accepted=accepted)
-    assert tokens_from_prediction(step, words) == counted
+    assert tokens_from_prediction(step, encode_words) == counted
 
 
 @given(st.integers(0, 50), st.lists(st.text("ab ", max_size=5), max_size=9))
 def test_prediction_tokens_are_accepted_or_rejected(copied: int, parts: list[str]) -> None:
     prediction = " ".join(parts)
-    form = ResponseBuilder(
-        True, "model", "print", words, prediction, accepted_prediction_tokens=copied
+    builder = ResponseBuilder(
+        True, "model", "print", encode_words, prediction, accepted_prediction_tokens=copied
     )
-    found = form.usage(Usage(prompt_tokens=3, completion_tokens=60)).completion_tokens_details
-    both = found.accepted_prediction_tokens + found.rejected_prediction_tokens
-    assert both == len(words(prediction)) and 0 <= found.accepted_prediction_tokens <= copied
+    details = builder.usage(Usage(prompt_tokens=3, completion_tokens=60)).completion_tokens_details
+    total = details.accepted_prediction_tokens + details.rejected_prediction_tokens
+    assert (
+        total == len(encode_words(prediction)) and 0 <= details.accepted_prediction_tokens <= copied
+    )
 
 
 def test_timings_add_up() -> None:
     usage = Usage(10, 0, 20, 5, 30, 15, prefill_seconds=1.0, decode_seconds=2.0)
-    found = timings(Done("stop", usage=usage).usage, 3.5)
-    assert (found.waited, found.reading, found.writing) == (0.5, 1.0, 2.0)
-    assert found.tokens_per_second == 10.0
+    result = timings(Done("stop", usage=usage).usage, 3.5)
+    assert (result.waited, result.reading, result.writing) == (0.5, 1.0, 2.0)
+    assert result.tokens_per_second == 10.0
     assert timings(Usage(), 0.0).tokens_per_second == 0.0
 
 
-def test_an_error_names_the_field_and_not_its_types() -> None:
+def test_an_error_names_the_field_without_its_python_types() -> None:
     with pytest.raises(ValueError) as caught:
         chat(stop=list("abcde"))
-    errors = [one | {"loc": ("body", *one["loc"])} for one in caught.value.errors()]  # type: ignore[attr-defined]
+    errors = [error | {"loc": ("body", *error["loc"])} for error in caught.value.errors()]  # type: ignore[attr-defined]
     message, param = describe_validation_errors(errors)
     assert param == "stop" and message.startswith("stop: must be a string, or a list of up to 4")

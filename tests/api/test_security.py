@@ -75,7 +75,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def served(engine: Engine) -> Iterator[LocalServer]:
-    """With the default rules: loopback, without a key, with a page mounted."""
+    """A server with the default rules: loopback only, no key, and a page mounted."""
     app = with_page(api.app(engine, AccessRules(pages=("/ui",))))
     with serve_app(app) as port:
         yield LocalServer(engine, app, port)
@@ -83,7 +83,7 @@ def served(engine: Engine) -> Iterator[LocalServer]:
 
 @pytest.fixture(scope="module")
 def locked(engine: Engine) -> Iterator[LocalServer]:
-    """With a key, which the page does not need."""
+    """A server that requires a key, except for the page."""
     app = with_page(api.app(engine, AccessRules(key=KEY, pages=("/ui",), max_body=1000)))
     with serve_app(app) as port:
         yield LocalServer(engine, app, port)
@@ -109,7 +109,7 @@ def with_page(app: FastAPI) -> FastAPI:
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_foreign_hosts_and_origins_are_refused(served: LocalServer, method: str, path: str) -> None:
-    """Against DNS rebinding and cross-site requests, on every path, even unknown ones."""
+    """This prevents DNS rebinding and cross-site requests, on every path, even unknown ones."""
     with served.http() as http:
         for host in ("evil.com", "localhost.evil.com:80"):
             answer = http.request(method, path, headers={"host": host}, json={})
@@ -119,18 +119,18 @@ def test_foreign_hosts_and_origins_are_refused(served: LocalServer, method: str,
             answer = http.request(method, path, headers=headers, json={})
             assert answer.status_code == 403 and "error" in answer.json()
             assert not [name for name in answer.headers if name.startswith("access-control")]
-        own = http.request(method, path, headers={"origin": served.url})
-        assert own.status_code != 403 and "unknown host name" not in own.text
-        assert not [name for name in own.headers if name.startswith("access-control")]
+        same_origin = http.request(method, path, headers={"origin": served.url})
+        assert same_origin.status_code != 403 and "unknown host name" not in same_origin.text
+        assert not [name for name in same_origin.headers if name.startswith("access-control")]
 
 
 @pytest.mark.parametrize("host", HOSTILE)
 def test_no_spelling_of_a_foreign_host_is_accepted(served: LocalServer, host: str) -> None:
     line = f"Host: {host}\r\n" if host else "Host:\r\n"
-    said = send_raw(
+    response = send_raw(
         served.port, f"GET /health HTTP/1.1\r\n{line}Connection: close\r\n\r\n".encode()
     )
-    assert said.startswith(b"HTTP/1.1 400 "), said
+    assert response.startswith(b"HTTP/1.1 400 "), response
 
 
 def test_exactly_one_host_is_required(served: LocalServer) -> None:
@@ -143,7 +143,7 @@ def test_exactly_one_host_is_required(served: LocalServer) -> None:
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:1", "127.0.0.1:80", "[::1]:80", "127.9.9.9"]
 )
-def test_names_of_this_machine(served: LocalServer, host: str) -> None:
+def test_names_of_this_machine_are_accepted(served: LocalServer, host: str) -> None:
     with served.http() as http:
         assert http.get("/health", headers={"host": host}).status_code == 200
 
@@ -156,15 +156,16 @@ def test_by_default_only_loopback_is_accepted(host: str) -> None:
 
 
 @given(st.ip_addresses(), st.from_regex(r"[a-z]{1,10}(\.[a-z]{1,10}){0,2}", fullmatch=True))
-def test_hosts_of_a_server_for_other_machines(address: Any, name: str) -> None:
-    """Listening on all addresses: any IP address, its own name and the given names."""
+def test_hosts_of_a_server_that_other_machines_can_reach(address: Any, name: str) -> None:
+    """A server on all addresses accepts any IP address, its own host name and the allowed names."""
     everywhere = rules_for("0.0.0.0", "0.0.0.0", KEY)
     assert everywhere.accepts_host(str(address))
-    own = {"0.0.0.0", "localhost", security.socket.gethostname().lower()}
-    assert everywhere.accepts_host(name) == (name in own)
+    own_names = {"0.0.0.0", "localhost", security.socket.gethostname().lower()}
+    assert everywhere.accepts_host(name) == (name in own_names)
     assert rules_for("::", "::", KEY, [name.upper()]).accepts_host(name)
-    one = rules_for("192.168.7.7", "192.168.7.7", KEY)
-    assert one.accepts_host(str(address)) == (address.is_loopback or str(address) == "192.168.7.7")
+    one_address = rules_for("192.168.7.7", "192.168.7.7", KEY)
+    expected = address.is_loopback or str(address) == "192.168.7.7"
+    assert one_address.accepts_host(str(address)) == expected
     assert not rules_for("localhost", "127.0.0.1", None).accepts_host("0.0.0.0")
 
 
@@ -185,7 +186,7 @@ def test_a_key_is_required(locked: LocalServer) -> None:
     with locked.http() as http:
         assert http.get("/health").status_code == 200
         for method, path in ROUTES[1:-1]:
-            for given in (
+            for authorization in (
                 None,
                 "",
                 "Bearer",
@@ -194,9 +195,9 @@ def test_a_key_is_required(locked: LocalServer) -> None:
                 KEY,
                 f"Bearer {KEY}x",
             ):
-                headers = {} if given is None else {"authorization": given}
+                headers = {} if authorization is None else {"authorization": authorization}
                 answer = http.request(method, path, headers=headers)
-                assert answer.status_code == 401, (path, given)
+                assert answer.status_code == 401, (path, authorization)
                 error = answer.json()["error"]
                 assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
                 assert answer.headers["www-authenticate"] == "Bearer"
@@ -207,8 +208,8 @@ def test_a_key_is_required(locked: LocalServer) -> None:
         locked.client("wrong").models.list()
 
 
-def test_pages_check_keys_and_sizes_themselves(locked: LocalServer) -> None:
-    """Hosts and origins are checked for pages, too."""
+def test_keys_and_sizes_are_not_checked_for_pages(locked: LocalServer) -> None:
+    """Their hosts and origins are still checked."""
     with locked.http() as http:
         assert http.get("/ui/").json() == "page"
         assert http.post("/ui/", json={"a": "x" * 5000}).json() == 1
@@ -222,27 +223,32 @@ def test_pages_check_keys_and_sizes_themselves(locked: LocalServer) -> None:
 
 
 def test_keys_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hmac.compare_digest, on digests of equal length."""
-    seen: list[tuple[bytes, bytes]] = []
+    """With hmac.compare_digest, on digests of equal length."""
+    compared: list[tuple[bytes, bytes]] = []
     compare = hmac.compare_digest
 
-    def watched(one: bytes, other: bytes) -> bool:
-        seen.append((one, other))
-        return compare(one, other)
+    def record(left: bytes, right: bytes) -> bool:
+        compared.append((left, right))
+        return compare(left, right)
 
-    monkeypatch.setattr("hmac.compare_digest", watched)
+    monkeypatch.setattr("hmac.compare_digest", record)
     rules = AccessRules(key=KEY)
-    for sent, right in {None: False, "Bearer x": False, "é": False, f"Bearer {KEY}": True}.items():
-        assert rules.accepts_key(sent) == right
-    assert len(seen) == 4 and {len(one) for pair in seen for one in pair} == {32}
-    assert len({other for _, other in seen}) == 1
+    for header, valid in {
+        None: False,
+        "Bearer x": False,
+        "é": False,
+        f"Bearer {KEY}": True,
+    }.items():
+        assert rules.accepts_key(header) == valid
+    assert len(compared) == 4 and {len(digest) for pair in compared for digest in pair} == {32}
+    assert len({right for _, right in compared}) == 1
 
 
 @given(st.text(max_size=40) | st.sampled_from([KEY, f" {KEY} ", KEY.upper(), KEY[:-1]]))
-def test_only_the_key_is_accepted(given: str) -> None:
-    assert AccessRules(key=KEY).accepts_key(f"Bearer {given}") == (given.strip() == KEY)
-    assert AccessRules(key=KEY).accepts_key(given) is False
-    assert AccessRules().accepts_key(given), "no key is required"
+def test_only_the_key_is_accepted(key: str) -> None:
+    assert AccessRules(key=KEY).accepts_key(f"Bearer {key}") == (key.strip() == KEY)
+    assert AccessRules(key=KEY).accepts_key(key) is False
+    assert AccessRules().accepts_key(key), "no key is required"
 
 
 def test_keys_and_texts_are_never_logged(
@@ -258,29 +264,29 @@ def test_keys_and_texts_are_never_logged(
         http.get("/v1/models", headers={"authorization": "Bearer wrong-key-that-was-tried"})
         http.get(f"/v1/models/{text}", headers={"authorization": f"Bearer {KEY}"})
         http.post("/v1/completions", content=text, headers={"authorization": f"Bearer {KEY}"})
-    ours = [
-        one for one in caplog.records if not one.name.startswith(("openai", "httpx", "httpcore"))
-    ]
-    for record in ours:
-        said = logging.Formatter().format(record)
+    clients = ("openai", "httpx", "httpcore")
+    for record in caplog.records:
+        if record.name.startswith(clients):
+            continue
+        line = logging.Formatter().format(record)
         for secret in (KEY, "wrong-key", text):
-            assert secret not in said, said
+            assert secret not in line, line
 
 
 # -- connections ------------------------------------------------------------------------------
 
-watched: list[tuple[str, Any]] | None = None
+recorded: list[tuple[str, Any]] | None = None
 
 
-def watch(event: str, given: tuple[Any, ...]) -> None:
-    if watched is not None and event in ("socket.connect", "socket.sendto", "socket.getaddrinfo"):
-        watched.append((event, given[1] if event != "socket.getaddrinfo" else given[0]))
+def audit(event: str, args: tuple[Any, ...]) -> None:
+    if recorded is not None and event in ("socket.connect", "socket.sendto", "socket.getaddrinfo"):
+        recorded.append((event, args[1] if event != "socket.getaddrinfo" else args[0]))
 
 
-def test_the_server_connects_to_nobody(engine: Engine) -> None:
-    global watched
-    sys.addaudithook(watch)  # cannot be removed: it records only while `watched` is a list
-    watched = []
+def test_the_server_makes_no_outgoing_connections(engine: Engine) -> None:
+    global recorded
+    sys.addaudithook(audit)  # cannot be removed: it records only while `recorded` is a list
+    recorded = []
     try:
         with serve_engine(engine) as served:
             answer = served.client().chat.completions.create(model="reciter", messages=HELLO)
@@ -289,8 +295,8 @@ def test_the_server_connects_to_nobody(engine: Engine) -> None:
                 assert http.get("/metrics").status_code == 200
                 assert http.get("/openapi.json").status_code == 200
     finally:
-        found, watched = watched, None
-    assert found, "the client's own connections"
-    for event, where in found:
-        host = where[0] if isinstance(where, tuple) else where
-        assert host in ("127.0.0.1", "localhost", "::1"), (event, where)
+        connections, recorded = recorded, None
+    assert connections, "the client's own connections must be recorded"
+    for event, address in connections:
+        host = address[0] if isinstance(address, tuple) else address
+        assert host in ("127.0.0.1", "localhost", "::1"), (event, address)

@@ -1,4 +1,4 @@
-"""`draftline serve`: a process until Ctrl-C, and invalid options. The page is in
+"""`draftline serve`: running until Ctrl-C, and invalid options. The page is tested in
 tests/web/test_serve_page.py."""
 
 from __future__ import annotations
@@ -32,36 +32,35 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *arguments: str | Path, **more: str) -> Iterator[tuple[Any, str]]:
+def started(folder: Path, *arguments: str | Path, **variables: str) -> Iterator[tuple[Any, str]]:
     """A server process and its URL."""
     command = [sys.executable, "-m", "ui.cli", "serve", "--no-page", "--port", "0", *arguments]
-    own = environment(folder) | more
+    env = environment(folder) | variables
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=folder, env=own, **pipes) as process:
+    with subprocess.Popen(command, cwd=folder, env=env, **pipes) as process:
         try:
-            said = []
+            lines = []
             for line in process.stderr:  # type: ignore[union-attr]
-                said.append(line)
-                if found := re.fullmatch(r"draftline: (\S+) at (http://\S+)/v1\n", line):
-                    yield process, found[2]
+                lines.append(line)
+                if match := re.fullmatch(r"draftline: (\S+) at (http://\S+)/v1\n", line):
+                    yield process, match[2]
                     break
             else:
-                raise AssertionError(said)
+                raise AssertionError(lines)
         finally:
             process.kill()
 
 
-def ended(process: Any) -> None:
-    """Check that it exits with 0 and without further output."""
+def assert_clean_exit(process: Any) -> None:
+    """Check that the process exits with 0 and without further output."""
     assert process.wait(TIMEOUT_S) == 0
     assert (process.stdout.read(), process.stderr.read()) == ("", "")
 
 
 def test_serve_runs_until_ctrl_c(model: Path, tmp_path: Path) -> None:
-    """On loopback, without a key. A stream in progress ends with an error."""
+    """It listens on loopback and needs no key. A stream in progress ends with an error."""
     options = ("--alias", "gpt-4o-mini", "--queue", "1")
-    with started(tmp_path, "--model", model, *options) as served:
-        process, url = served
+    with started(tmp_path, "--model", model, *options) as (process, url):
         assert url.startswith("http://127.0.0.1:")
         with http(url) as client:
             body = {"model": "gpt-4o-mini", "messages": HELLO, "max_tokens": 3}
@@ -75,17 +74,17 @@ def test_serve_runs_until_ctrl_c(model: Path, tmp_path: Path) -> None:
                 process.send_signal(signal.SIGINT)
                 *_, last = (line for line in lines if line)
         assert '"error"' in last and "[DONE]" not in last
-        ended(process)
+        assert_clean_exit(process)
 
 
 @pytest.mark.full
 def test_with_a_key_other_machines_may_connect(model: Path, tmp_path: Path) -> None:
     """By any IP address and by allowed names, but by no other name. A client that does not read its
-    answer does not keep the server from ending."""
+    answer does not prevent the server from exiting."""
     arguments = ("--host", "0.0.0.0", "--allow-host", "box.lan", "--alias", "*", "--model", model)
     with started(tmp_path, *arguments, DRAFTLINE_API_KEY=KEY) as (process, url):
         port = int(url.rsplit(":", 1)[1])
-        right = {"authorization": f"Bearer {KEY}"}
+        headers = {"authorization": f"Bearer {KEY}"}
         with http(f"http://127.0.0.1:{port}") as client:
             assert client.get("/v1/models").status_code == 401
             for host, status in {
@@ -94,22 +93,22 @@ def test_with_a_key_other_machines_may_connect(model: Path, tmp_path: Path) -> N
                 socket.gethostname(): 200,
                 "evil.com": 400,
             }.items():
-                asked = client.get("/v1/models", headers=right | {"host": host})
-                assert asked.status_code == status
+                answer = client.get("/v1/models", headers=headers | {"host": host})
+                assert answer.status_code == status
             body = LONG | {"max_tokens": 1000, "model": "m" * 300_000}
-            with client.stream("POST", CHAT, json=body, headers=right) as stream:
+            with client.stream("POST", CHAT, json=body, headers=headers) as stream:
                 assert stream.status_code == 200
-                with http(f"http://127.0.0.1:{port}", headers=right) as other:
+                with http(f"http://127.0.0.1:{port}", headers=headers) as other:
                     wait_until(lambda: "draftline_open 0.0" in other.get("/metrics").text)
                 process.send_signal(signal.SIGTERM)
-                ended(process)
+                assert_clean_exit(process)
 
 
 # -- invalid options, reported before the model is loaded ---------------------------------------
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line of a usage error."""
+def usage_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run the command; returns the one line of its usage error."""
     parser = argparse.ArgumentParser()
     serve.add_parser(parser.add_subparsers())
     args = parser.parse_args(["serve", *arguments])
@@ -125,22 +124,22 @@ def test_other_machines_need_a_key(
 ) -> None:
     monkeypatch.delenv(serve.API_KEY_VARIABLE, raising=False)
     for host in ("0.0.0.0", "::", "192.0.2.1"):
-        assert "set a key in DRAFTLINE_API_KEY" in refused(capsys, "--host", host)
+        assert "set a key in DRAFTLINE_API_KEY" in usage_error(capsys, "--host", host)
     for key in ("", "short", "k" * 15, "k" * 20 + " k", "k" * 20 + "é", "k" * 20 + "\t"):
-        line = refused(capsys, "--host", "0.0.0.0", "--api-key", key)
+        line = usage_error(capsys, "--host", "0.0.0.0", "--api-key", key)
         assert "16 or more" in line and (not key or key not in line)
     monkeypatch.setenv(serve.API_KEY_VARIABLE, "")
-    assert "16 or more" in refused(capsys, "--host", "0.0.0.0")
+    assert "16 or more" in usage_error(capsys, "--host", "0.0.0.0")
 
 
 def test_unusable_addresses_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for host in ("", "no-such-host.invalid", "a" * 100, "two words"):
-        assert "name an address" in refused(capsys, "--host", host)
-    assert "name another" in refused(capsys, "--host", "192.0.2.1", "--api-key", KEY)
+        assert "name an address" in usage_error(capsys, "--host", host)
+    assert "name another" in usage_error(capsys, "--host", "192.0.2.1", "--api-key", KEY)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert "name another --port" in refused(capsys, "--port", port)
-    assert "not a folder" in refused(capsys, "--workspace", "nowhere")
+        assert "name another --port" in usage_error(capsys, "--port", port)
+    assert "not a folder" in usage_error(capsys, "--workspace", "nowhere")
 
 
 def test_invalid_options_and_models_are_refused(tmp_path: Path) -> None:
@@ -159,8 +158,8 @@ def test_invalid_options_and_models_are_refused(tmp_path: Path) -> None:
 def test_help_imports_no_heavy_package(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom ui.cli.main import main\nmain(['serve', '--help'])\n"
-        "print(*(one for one in ('torch', 'fastapi', 'uvicorn', 'pydantic') if one in sys.modules),"
-        " file=sys.stderr)"
+        "heavy = ('torch', 'fastapi', 'uvicorn', 'pydantic')\n"
+        "print(*(name for name in heavy if name in sys.modules), file=sys.stderr)"
     )
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, env=environment(tmp_path), capture_output=True, check=True)

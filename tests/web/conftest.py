@@ -1,4 +1,4 @@
-"""Fixtures of the browser tests: Node with Playwright, `draftline serve` processes and scripts."""
+"""Fixtures for the browser tests: Node with Playwright, `draftline serve` and test scripts."""
 
 from __future__ import annotations
 
@@ -39,34 +39,41 @@ def node() -> Path:
 
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
-    """serve(*arguments, **environment) starts a server and yields its URL. It uses this machine's
-    models and its own documents."""
+    """serve(*arguments, **variables) starts a server and yields its URL. It uses
+    the installed models and its own documents."""
     models = home() / "models"
 
     @contextlib.contextmanager
-    def started(*arguments: str | Path, **more: str) -> Iterator[str]:
-        own = tmp_path_factory.mktemp("home")
+    def started(*arguments: str | Path, **variables: str) -> Iterator[str]:
+        draftline_home = tmp_path_factory.mktemp("home")
         if models.is_dir():
-            (own / "models").symlink_to(models)
+            (draftline_home / "models").symlink_to(models)
         command = [sys.executable, "-m", "ui.cli", "serve", "--port", "0", *map(str, arguments)]
         paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        environment = os.environ | {"PYTHONPATH": paths, "DRAFTLINE_HOME": str(own)} | more
+        environment = (
+            os.environ | {"PYTHONPATH": paths, "DRAFTLINE_HOME": str(draftline_home)} | variables
+        )
         SHOTS.mkdir(parents=True, exist_ok=True)
         with (
             (SHOTS / "server.log").open("a+") as log,
             subprocess.Popen(
-                command, env=environment, cwd=own, stdout=log, stderr=subprocess.PIPE, text=True
+                command,
+                env=environment,
+                cwd=draftline_home,
+                stdout=log,
+                stderr=subprocess.PIPE,
+                text=True,
             ) as process,
         ):
             try:
-                said = []
+                lines = []
                 for line in process.stderr or ():
-                    said.append(line)
-                    if found := LINE.fullmatch(line):
+                    lines.append(line)
+                    if match := LINE.fullmatch(line):
                         break
                 else:
-                    raise AssertionError(said)
-                yield found[2]
+                    raise AssertionError(lines)
+                yield match[2]
                 process.send_signal(signal.SIGINT)
                 rest = (process.stderr.read() if process.stderr else "").strip()
                 assert process.wait(600) == 0 and rest == "", rest
@@ -78,10 +85,10 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
 
 @pytest.fixture(scope="session")
 def play(node: Path) -> Play:
-    """play(script, url, **place) starts a script and returns its scenarios."""
+    """play(script, url, **parameters) starts a script and returns its scenarios."""
 
-    def begun(script: str, url: str, **place: Any) -> Scenarios:
-        given = {"cache": str(node), "chromium": CHROMIUM, "url": url, "shots": str(SHOTS)}
-        return Scenarios(node, HERE / script, given | place)
+    def start(script: str, url: str, **parameters: Any) -> Scenarios:
+        defaults = {"cache": str(node), "chromium": CHROMIUM, "url": url, "shots": str(SHOTS)}
+        return Scenarios(node, HERE / script, defaults | parameters)
 
-    return begun
+    return start

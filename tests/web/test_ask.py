@@ -1,5 +1,5 @@
-"""The Ask tab and the document panel without a browser: the updates of the event handlers, and what
-is left when they are stopped, closed or refused."""
+"""The Ask tab and the document panel without a browser: the updates from event handlers, and the
+state after a request is stopped, closed or refused."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from ui.web.state import PageState
 
 QUESTION = "Which variable turns the debugger on?"
 BROWSER = "b" * 32
-OPTIONS = (0.0, 1.0, 0, 384, True, True)  # the defaults of More
+OPTIONS = (0.0, 1.0, 0, 384, True, True)  # the defaults of the options under "More"
 LONG = (0.0, 1.0, 0, 20_000, True, False)
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """Answers everything with WORD."""
+    """An engine that always answers WORD."""
     model = make_model(tmp_path_factory.mktemp("models") / "word")
     with Engine(Config(model=str(model), threads=2, library=False)) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
-def talker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """Its answers pause until they are stopped."""
+def endless_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine whose answers pause until they are stopped."""
     model = endless(tmp_path_factory.mktemp("models") / "endless")
     config = Config(model=str(model), threads=2, library=False)
     with Engine(config) as engine, answers_pause(engine):
@@ -59,38 +59,40 @@ def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Browser:
-    """One browser's session with the tab, as Gradio keeps it."""
+    """A browser session with the tab, as Gradio represents it."""
 
-    def __init__(self, engine: Engine, places: int = 4, user: str | None = None) -> None:
-        self.page = PageState(engine, Jobs(engine, places))
+    def __init__(self, engine: Engine, queue_size: int = 4, user: str | None = None) -> None:
+        self.page = PageState(engine, Jobs(engine, queue_size))
         with gr.Blocks():
             self.tab = AskTab(self.page)
         self.request = gr.Request(username=user, session_hash="s1")
         self.seen: dict[Any, Any] = {}
 
     def ids(self) -> list[str]:
-        return [one.id for one in self.page.library(self.request.username).list()]
+        return [document.id for document in self.page.library(self.request.username).list()]
 
     def add(self, text: str = GUIDE, name: str = "guide.md") -> None:
         self.page.library(self.request.username).add_data(name, text.encode())
 
-    def steps(self, what: str, question: str = "", *choice: Any) -> AsyncGenerator[Any]:
-        handler: Callable[..., AsyncGenerator[Any]] = getattr(self.tab, what)
-        return handler(question, BROWSER, self.ids(), self.request, *(choice or OPTIONS))
+    def steps(self, handler_name: str, question: str = "", *options: Any) -> AsyncGenerator[Any]:
+        handler: Callable[..., AsyncGenerator[Any]] = getattr(self.tab, handler_name)
+        return handler(question, BROWSER, self.ids(), self.request, *(options or OPTIONS))
 
-    async def run(self, what: str, question: str = "", *choice: Any) -> list[dict[Any, Any]]:
-        """All updates of a handler."""
-        found = []
-        async for step in self.steps(what, question, *choice):
-            found.append(step)
+    async def run(
+        self, handler_name: str, question: str = "", *options: Any
+    ) -> list[dict[Any, Any]]:
+        """Run a handler; returns all its updates."""
+        updates = []
+        async for step in self.steps(handler_name, question, *options):
+            updates.append(step)
             self.seen |= step
-        return found
+        return updates
 
-    def ask(self, question: str = QUESTION, *choice: Any) -> list[dict[Any, Any]]:
-        return asyncio.run(self.run("_ask", question, *choice))
+    def ask(self, question: str = QUESTION, *options: Any) -> list[dict[Any, Any]]:
+        return asyncio.run(self.run("_ask", question, *options))
 
-    def again(self, *choice: Any) -> list[dict[Any, Any]]:
-        return asyncio.run(self.run("_regenerate", "", *choice))
+    def regenerate(self, *options: Any) -> list[dict[Any, Any]]:
+        return asyncio.run(self.run("_regenerate", "", *options))
 
     @property
     def answer(self) -> str:
@@ -102,7 +104,7 @@ class Browser:
 
     def entries(self) -> list[Any]:
         history = self.page.histories.of(self.request.username, BROWSER, "s1")
-        return [one.entry for one in history.list()]
+        return [item.entry for item in history.list()]
 
     def idle(self) -> bool:
         """Whether the tab accepts another question."""
@@ -121,9 +123,9 @@ def test_an_answer_streams_and_is_cited(engine: Engine) -> None:
     assert f">{WORD}<sup>1</sup>" in browser.answer and "guide.md" in browser.answer
     assert f"<mark>{WORD}</mark>" in browser.answer and "All words" in browser.answer
     assert browser.idle()
-    (kept,) = browser.entries()
-    assert kept.text == WORD == "".join(piece.text for piece in kept.pieces)
-    assert kept.figures["tokens"] == sum(kept.tokens_per_pass) > 0
+    (entry,) = browser.entries()
+    assert entry.text == WORD == "".join(piece.text for piece in entry.pieces)
+    assert entry.figures["tokens"] == sum(entry.tokens_per_pass) > 0
     paths = [Path(browser.seen[button]["value"]) for button in browser.tab.files]
     assert WORD in paths[0].read_text() and json.loads(paths[1].read_text())["entries"]
 
@@ -132,10 +134,10 @@ def test_a_reload_restores_the_history_of_this_browser_only(engine: Engine) -> N
     browser = Browser(engine)
     browser.add()
     browser.ask()
-    again = gr.Request(session_hash="s2")
-    shown = browser.tab._load(BROWSER, again)
+    reloaded = gr.Request(session_hash="s2")
+    shown = browser.tab._load(BROWSER, reloaded)
     assert shown[browser.tab.answer] == browser.answer
-    assert browser.tab._load("c" * 32, again)[browser.tab.answer] == ""
+    assert browser.tab._load("c" * 32, reloaded)[browser.tab.answer] == ""
     assert (
         browser.tab._load(BROWSER, gr.Request(username="ben", session_hash="s2"))[
             browser.tab.answer
@@ -144,17 +146,17 @@ def test_a_reload_restores_the_history_of_this_browser_only(engine: Engine) -> N
     )
     file = Path(shown[browser.tab.files[0]]["value"])
     assert file.exists()
-    browser.tab._clear(BROWSER, again)
+    browser.tab._clear(BROWSER, reloaded)
     assert browser.entries() == [] and not file.exists()
 
 
-def test_without_matching_passages_the_model_is_not_asked(engine: Engine) -> None:
+def test_without_matching_passages_the_model_is_not_run(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.ask("Who won the championship of Bolivia?")
     assert "say nothing about this" in browser.answer and "<sup>" not in browser.answer
-    (kept,) = browser.entries()
-    assert not kept.found and browser.idle()
+    (entry,) = browser.entries()
+    assert not entry.found and browser.idle()
 
 
 def test_hints_and_missing_documents(engine: Engine) -> None:
@@ -170,7 +172,7 @@ def test_hints_and_missing_documents(engine: Engine) -> None:
 
 
 def test_a_refused_question_stays_in_the_box(engine: Engine) -> None:
-    browser = Browser(engine, places=1)
+    browser = Browser(engine, queue_size=1)
     browser.add()
     browser.ask("   ")
     assert "empty" in browser.note
@@ -185,7 +187,7 @@ def test_follow_up_questions_are_optional(engine: Engine) -> None:
     browser.add()
     browser.ask()
     assert not browser.seen[browser.tab.earlier]
-    browser.ask("and its name?")  # says nothing by itself
+    browser.ask("and its name?")  # meaningless without the earlier question
     assert WORD in browser.answer and QUESTION in browser.seen[browser.tab.earlier]
     browser.ask("and its frobnication?", *OPTIONS[:4], False, True)
     assert not browser.entries()[-1].found
@@ -193,16 +195,16 @@ def test_follow_up_questions_are_optional(engine: Engine) -> None:
 
 def test_regenerating_replaces_the_answer(engine: Engine) -> None:
     browser = Browser(engine)
-    browser.again()
+    browser.regenerate()
     assert not browser.seen
     browser.add()
     browser.ask("What turns the debugger on?")
     browser.ask()
     first = browser.answer
-    browser.again()
+    browser.regenerate()
     assert UNCHANGED in browser.note and len(browser.entries()) == 2
-    assert browser.answer != first and browser.tab.question not in browser.again()[0]
-    steps = browser.again(0.5, *OPTIONS[1:])
+    assert browser.answer != first and browser.tab.question not in browser.regenerate()[0]
+    steps = browser.regenerate(0.5, *OPTIONS[1:])
     assert steps[0] == {browser.tab.settings[2]: 1}
     assert UNCHANGED not in browser.note and len(browser.entries()) == 2
 
@@ -211,8 +213,8 @@ def test_a_truncated_answer_says_so(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.ask(QUESTION, 0.0, 1.0, 0, 3, True, False)
-    (kept,) = browser.entries()
-    assert kept.text == WORD[:3] and TRUNCATED.format(3) in browser.answer
+    (entry,) = browser.entries()
+    assert entry.text == WORD[:3] and TRUNCATED.format(3) in browser.answer
 
 
 def test_speculation_does_not_change_the_answer(engine: Engine) -> None:
@@ -220,46 +222,46 @@ def test_speculation_does_not_change_the_answer(engine: Engine) -> None:
     browser.add()
     browser.ask()
     browser.ask(QUESTION, *OPTIONS[:5], False)
-    with_it, without = browser.entries()
-    assert with_it.text == without.text and with_it.citations == without.citations
+    speculative, plain = browser.entries()
+    assert speculative.text == plain.text and speculative.citations == plain.citations
 
 
-def test_stop_keeps_the_partial_answer(talker: Engine) -> None:
-    browser = Browser(talker)
+def test_stop_keeps_the_partial_answer(endless_engine: Engine) -> None:
+    browser = Browser(endless_engine)
     browser.add()
 
-    async def stopped() -> None:
+    async def ask_and_stop() -> None:
         async with contextlib.aclosing(browser.steps("_ask", QUESTION, *LONG)) as steps:
             async for step in steps:
                 browser.seen |= step
                 if "writing" in browser.answer:
                     browser.tab._stop(browser.request)
-                    assert [one async for one in browser.steps("_ask", QUESTION)] == []
+                    assert [step async for step in browser.steps("_ask", QUESTION)] == []
 
-    asyncio.run(stopped())
-    (kept,) = browser.entries()
-    assert kept.text and kept.stopped and "Stopped" in browser.answer and browser.idle()
+    asyncio.run(ask_and_stop())
+    (entry,) = browser.entries()
+    assert entry.text and entry.stopped and "Stopped" in browser.answer and browser.idle()
 
 
-def test_stopped_while_searching_nothing_is_asked(talker: Engine) -> None:
-    browser = Browser(talker)
+def test_a_stop_while_searching_prevents_the_request(endless_engine: Engine) -> None:
+    browser = Browser(endless_engine)
     browser.add()
 
-    async def stopped() -> None:
+    async def ask_and_stop() -> None:
         async for step in browser.steps("_ask", QUESTION):
             browser.seen |= step
             browser.tab._stop(browser.request)
 
-    asyncio.run(stopped())
+    asyncio.run(ask_and_stop())
     assert not browser.entries() and browser.idle()
     assert browser.seen[browser.tab.question] == QUESTION
 
 
-def test_closing_the_tab_cancels_and_keeps_the_partial_answer(talker: Engine) -> None:
-    browser = Browser(talker)
+def test_closing_the_tab_cancels_and_keeps_the_partial_answer(endless_engine: Engine) -> None:
+    browser = Browser(endless_engine)
     browser.add()
 
-    async def closed() -> None:
+    async def ask_and_close() -> None:
         async with contextlib.aclosing(browser.steps("_ask", QUESTION, *LONG)) as steps:
             async for step in steps:
                 if "writing" in str(step.get(browser.tab.answer)):
@@ -268,9 +270,9 @@ def test_closing_the_tab_cancels_and_keeps_the_partial_answer(talker: Engine) ->
         while browser.page.jobs.open:
             await asyncio.sleep(0.01)
 
-    asyncio.run(closed())
-    (kept,) = browser.entries()
-    assert kept.text and kept.stopped
+    asyncio.run(ask_and_close())
+    (entry,) = browser.entries()
+    assert entry.text and entry.stopped
     wait_until(lambda: not browser.page.jobs.open)
 
 
@@ -279,7 +281,7 @@ def test_closing_the_tab_cancels_and_keeps_the_partial_answer(talker: Engine) ->
 
 def test_a_broken_file_does_not_affect_the_others(engine: Engine, uploads: Path) -> None:
     browser = Browser(engine, user="ann")
-    shelf = browser.tab.panel
+    panel = browser.tab.panel
     files: list[dict[str, str]] = [{"name": "late.md", "error": "over 64 MiB; split it"}]
     for number, (name, data) in enumerate(
         [("guide.md", GUIDE.encode()), ("bad.pdf", b"no"), ("other.txt", b"words")]
@@ -287,60 +289,64 @@ def test_a_broken_file_does_not_affect_the_others(engine: Engine, uploads: Path)
         (uploads / str(number)).mkdir()
         (uploads / str(number) / name).write_bytes(data)
         files.append({"name": name, "path": str(uploads / str(number) / name)})
-    arriving = shelf._batch.value
+    batch = panel._batch.value
 
-    async def taken() -> list[dict[Any, Any]]:
+    async def add() -> list[dict[Any, Any]]:
         event = gr.EventData(None, {"files": files})
-        return [one async for one in shelf._add([], arriving, event, browser.request)]
+        return [step async for step in panel._add([], batch, event, browser.request)]
 
-    last = asyncio.run(taken())[-1]
-    names = [one.name for one in browser.page.library("ann").list()]
+    last = asyncio.run(add())[-1]
+    names = [document.name for document in browser.page.library("ann").list()]
     assert sorted(names) == ["guide.md", "other.txt"] and not browser.page.library("ben").list()
-    assert "2 added, 2 not" in last[shelf._uploads]
-    assert "late.md: over 64 MiB" in last[shelf._uploads] and "bad.pdf: " in last[shelf._uploads]
-    assert last[shelf.selected] == browser.ids() and "2 of 2 selected" in last[shelf._list]
+    assert "2 added, 2 not" in last[panel._uploads]
+    assert "late.md: over 64 MiB" in last[panel._uploads] and "bad.pdf: " in last[panel._uploads]
+    assert last[panel.selected] == browser.ids() and "2 of 2 selected" in last[panel._list]
     assert [*uploads.iterdir()] == []
-    assert shelf._dismiss(arriving) == ""
+    assert panel._dismiss(batch) == ""
 
 
 def test_select_deselect_and_remove(engine: Engine) -> None:
     browser = Browser(engine)
     browser.add()
     browser.add("# Notes\n\nwords", "notes.md")
-    shelf, request = browser.tab.panel, browser.request
+    panel, request = browser.tab.panel, browser.request
     guide, notes = browser.ids()
 
     def event(**data: Any) -> gr.EventData:
         return gr.EventData(None, data)
 
-    parts = shelf._select([], event(id=guide, on=False), request)
-    assert parts[shelf.selected] == [notes]
-    parts = shelf._select(parts[shelf._deselected], event(id=guide, on=True), request)
-    assert parts[shelf.selected] == [guide, notes]
-    parts = shelf._select_all(parts[shelf._deselected], event(on=False), request)
-    assert parts[shelf.selected] == []
+    updates = panel._select([], event(id=guide, on=False), request)
+    assert updates[panel.selected] == [notes]
+    updates = panel._select(updates[panel._deselected], event(id=guide, on=True), request)
+    assert updates[panel.selected] == [guide, notes]
+    updates = panel._select_all(updates[panel._deselected], event(on=False), request)
+    assert updates[panel.selected] == []
     browser.add("# New\n\nwords", "new.md")
     new = browser.ids()[-1]
-    assert shelf._refresh(parts[shelf._deselected], request)[shelf.selected] == [new]
-    shelf._set_whole([], event(id=guide, whole=True), request)
-    assert [one.whole for one in browser.page.library(None).list()] == [True, False, False]
-    parts = shelf._remove([], event(id=notes), request)
-    assert parts[shelf.selected] == browser.ids() == [guide, new]
-    for handler in (shelf._select, shelf._select_all, shelf._set_whole, shelf._remove):
+    assert panel._refresh(updates[panel._deselected], request)[panel.selected] == [new]
+    panel._set_whole([], event(id=guide, whole=True), request)
+    assert [document.whole for document in browser.page.library(None).list()] == [
+        True,
+        False,
+        False,
+    ]
+    updates = panel._remove([], event(id=notes), request)
+    assert updates[panel.selected] == browser.ids() == [guide, new]
+    for handler in (panel._select, panel._select_all, panel._set_whole, panel._remove):
         handler([], event(id=["no", "text"]), request)
     assert browser.ids() == [guide, new]
 
 
-def test_a_single_selection(engine: Engine) -> None:
+def test_selecting_a_single_document(engine: Engine) -> None:
     browser = Browser(engine)
     with gr.Blocks():
-        shelf = DocumentPanel(browser.page, "sum", single=True)
+        panel = DocumentPanel(browser.page, "sum", single=True)
     browser.add()
     browser.add("# Notes\n\nwords", "notes.md")
     guide, notes = browser.ids()
-    assert shelf._refresh([], browser.request)[shelf.selected] == [notes]
-    parts = shelf._select([], gr.EventData(None, {"id": guide, "on": True}), browser.request)
-    assert parts[shelf.selected] == [guide]
+    assert panel._refresh([], browser.request)[panel.selected] == [notes]
+    updates = panel._select([], gr.EventData(None, {"id": guide, "on": True}), browser.request)
+    assert updates[panel.selected] == [guide]
     browser.add("# New\n\nwords", "new.md")
-    parts = shelf._refresh(parts[shelf._deselected], browser.request)
-    assert parts[shelf.selected] == browser.ids()[-1:]
+    updates = panel._refresh(updates[panel._deselected], browser.request)
+    assert updates[panel.selected] == browser.ids()[-1:]

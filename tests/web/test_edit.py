@@ -1,4 +1,4 @@
-"""The Edit tab without a browser: accepting hunks, preserving texts exactly, and edits by a model
+"""The Edit tab without a browser: accepting hunks, preserving text exactly, and edits by a model
 that always answers `x=9`."""
 
 from __future__ import annotations
@@ -39,70 +39,75 @@ PIECES = ["\n", "\n", "\r\n", "\r", "a", "b", "foo", "(x)", " ", "\ufeff", "\u20
 texts = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 subsets = st.sets(st.integers(0, 12))
 HELLO = ({"role": "user", "content": "hello"},)
-TEXT = SOURCE.decode()  # with a BOM, NFD, mixed line ends and no final one
+TEXT = SOURCE.decode()  # with a BOM, NFD, mixed line ends and no final line end
 
 # -- hunks -----------------------------------------------------------------------------------------
 
 
 @given(texts, texts)
 @example("a\r", "\n")
-def test_all_hunks_give_the_new_text_and_none_the_old(old: str, new: str) -> None:
-    found = find_hunks(old, new)
-    assert apply_hunks(old, new, found, range(len(found))) == new
-    assert apply_hunks(old, new, found, ()) == old
-    assert (found == []) == (old == new)
+def test_all_hunks_give_the_new_text_and_no_hunks_the_old(old: str, new: str) -> None:
+    hunks = find_hunks(old, new)
+    assert apply_hunks(old, new, hunks, range(len(hunks))) == new
+    assert apply_hunks(old, new, hunks, ()) == old
+    assert (hunks == []) == (old == new)
 
 
 @given(texts, texts, subsets)
-def test_only_accepted_hunks_are_applied(old: str, new: str, taken: set[int]) -> None:
-    found = find_hunks(old, new)
-    rest = apply_hunks(old, new, found, taken)
-    ours, theirs = split_lines(old), split_lines(new)
-    at = begin = 0
-    for number, one in enumerate(found):
-        kept = "".join(ours[begin : one.old_start])
-        assert kept == "".join(theirs[one.new_start - (one.old_start - begin) : one.new_start])
+def test_only_accepted_hunks_are_applied(old: str, new: str, accepted: set[int]) -> None:
+    hunks = find_hunks(old, new)
+    result = apply_hunks(old, new, hunks, accepted)
+    old_lines, new_lines = split_lines(old), split_lines(new)
+    offset = begin = 0
+    for number, hunk in enumerate(hunks):
+        kept = "".join(old_lines[begin : hunk.old_start])
+        assert kept == "".join(
+            new_lines[hunk.new_start - (hunk.old_start - begin) : hunk.new_start]
+        )
         chosen = (
-            theirs[one.new_start : one.new_stop]
-            if number in taken
-            else ours[one.old_start : one.old_stop]
+            new_lines[hunk.new_start : hunk.new_stop]
+            if number in accepted
+            else old_lines[hunk.old_start : hunk.old_stop]
         )
         part = kept + "".join(chosen)
-        assert rest[at : at + len(part)] == part
-        at, begin = at + len(part), one.old_stop
-    assert rest[at:] == "".join(ours[begin:])
-    assert all(b.old_start > a.old_stop for a, b in itertools.pairwise(found))
+        assert result[offset : offset + len(part)] == part
+        offset, begin = offset + len(part), hunk.old_stop
+    assert result[offset:] == "".join(old_lines[begin:])
+    assert all(b.old_start > a.old_stop for a, b in itertools.pairwise(hunks))
 
 
 @given(texts, texts)
 def test_the_diff_shows_every_changed_line_once(old: str, new: str) -> None:
-    found = find_hunks(old, new)
-    shown = side_by_side(old, new, found)
-    assert shown.count('type="checkbox"') == len(found)
-    for tag, count in (("del", sum(h.old_stop - h.old_start for h in found)),
-                       ("ins", sum(h.new_stop - h.new_start for h in found))):  # fmt: skip
-        said = re.findall(f"<{tag}>(.*?)</{tag}>", shown, re.DOTALL)
-        assert len(said) == count
-    made = "div span button label input del ins mark details summary".split()  # noqa: SIM905
-    assert set(re.findall(r"<(\w+)", shown)) <= {*made}
+    hunks = find_hunks(old, new)
+    shown = side_by_side(old, new, hunks)
+    assert shown.count('type="checkbox"') == len(hunks)
+    for tag, count in (("del", sum(h.old_stop - h.old_start for h in hunks)),
+                       ("ins", sum(h.new_stop - h.new_start for h in hunks))):  # fmt: skip
+        changed = re.findall(f"<{tag}>(.*?)</{tag}>", shown, re.DOTALL)
+        assert len(changed) == count
+    allowed = "div span button label input del ins mark details summary".split()  # noqa: SIM905
+    assert set(re.findall(r"<(\w+)", shown)) <= {*allowed}
 
 
 @given(texts, texts)
 def test_marked_lines_have_the_text_of_the_line(old: str, new: str) -> None:
-    found = find_hunks(old, new)
-    shown = side_by_side(old, new, found).replace("\u2400", "\0")
-    said = re.findall("<ins>(.*?)</ins>", shown, re.DOTALL)
-    bare = [html.unescape(re.sub('<mark class="end">.*?</mark>|</?mark>', "", one)) for one in said]
-    theirs = split_lines(new)
-    meant = [
-        LINE_END.sub("", line) for hunk in found for line in theirs[hunk.new_start : hunk.new_stop]
+    hunks = find_hunks(old, new)
+    shown = side_by_side(old, new, hunks).replace("\u2400", "\0")
+    inserted = re.findall("<ins>(.*?)</ins>", shown, re.DOTALL)
+    marks = re.compile('<mark class="end">.*?</mark>|</?mark>')
+    texts = [html.unescape(marks.sub("", line)) for line in inserted]
+    new_lines = split_lines(new)
+    expected = [
+        LINE_END.sub("", line)
+        for hunk in hunks
+        for line in new_lines[hunk.new_start : hunk.new_stop]
     ]
-    assert bare == meant
+    assert texts == expected
 
 
 @given(st.lists(st.sampled_from(["a b c", "a b d", "x", "", "q"]), max_size=6),
        st.lists(st.sampled_from(["a b c", "a c", "x y", "", "z"]), max_size=6))  # fmt: skip
-def test_every_line_is_in_one_row_in_order(old: list[str], new: list[str]) -> None:
+def test_every_line_is_in_exactly_one_row_in_order(old: list[str], new: list[str]) -> None:
     rows = pair_lines(old, new)
     assert [a for a, _ in rows if a is not None] == list(range(len(old)))
     assert [b for _, b in rows if b is not None] == list(range(len(new)))
@@ -147,19 +152,19 @@ def test_unchanged_lines_keep_their_ends() -> None:
     assert apply_typing("a\r\nb\r\n", "something\nelse\n") == "something\nelse\n"
 
 
-# -- the state -------------------------------------------------------------------------------------
+# -- state -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("given_", "meant"),
+    ("lines", "expected"),
     [("", None), ("2", (2, 2)), ("2:3", (2, 3)), ("2-3", (2, 3)), ("2:", (2, 4)), (":3", (1, 3))],
 )
-def test_line_ranges(given_: str, meant: tuple[int, int] | None) -> None:
-    assert edit_state.line_range(given_, "a\nb\nc\nd") == meant
+def test_line_ranges(lines: str, expected: tuple[int, int] | None) -> None:
+    assert edit_state.line_range(lines, "a\nb\nc\nd") == expected
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [
         {"text": " \n"},
         {"text": "a\0b"},
@@ -167,15 +172,15 @@ def test_line_ranges(given_: str, meant: tuple[int, int] | None) -> None:
         {"text": "a" * (edit_state.MAX_TEXT_BYTES + 1)},
         {"instruction": " "},
         {"instruction": "\0"},
-        *({"lines": one} for one in ("0", "9", "3:2", "x", ":", "1:9", "1,2", "-")),
+        *({"lines": lines} for lines in ("0", "9", "3:2", "x", ":", "1:9", "1,2", "-")),
         {"text": "line\n" * 81},
     ],
 )
-def test_invalid_fields_are_refused(wrong: dict[str, str]) -> None:
-    good = {"text": "a\nb\nc\n", "name": "", "lines": "", "instruction": "do", "model": "smollm2"}
-    edit_state.make_request(**good)
+def test_invalid_fields_are_refused(invalid: dict[str, str]) -> None:
+    valid = {"text": "a\nb\nc\n", "name": "", "lines": "", "instruction": "do", "model": "smollm2"}
+    edit_state.make_request(**valid)
     with pytest.raises(RequestError) as error:
-        edit_state.make_request(**good | wrong)
+        edit_state.make_request(**valid | invalid)
     assert re.fullmatch(r"[^\n]{1,200}: [^\n]+", str(error.value))
 
 
@@ -193,29 +198,29 @@ def test_an_unusable_upload_changes_nothing(tmp_path: Path, data: bytes) -> None
     path = tmp_path / "odd.py"
     path.write_bytes(data)
     before = EditState("text")
-    now, name, said = edit.open_upload(str(path), before, "text", "")
-    assert (now, name) == (before, "")
-    assert "odd.py" in said
-    assert str(tmp_path) not in said
+    state, name, message = edit.open_upload(str(path), before, "text", "")
+    assert (state, name) == (before, "")
+    assert "odd.py" in message
+    assert str(tmp_path) not in message
     assert not path.exists()  # the upload is deleted
 
 
-def test_an_opened_file_is_exact_and_named(tmp_path: Path) -> None:
+def test_an_opened_file_keeps_its_exact_text_and_name(tmp_path: Path) -> None:
     path = tmp_path / "my file.py"
     path.write_bytes(SOURCE)
-    now, name, said = edit.open_upload(str(path), EditState("before"), "before", "2")
-    assert (now.text, name) == (TEXT, "my file.py")
-    assert "4 lines; line ends CRLF" in said
-    assert edit_state.undo(now) == (EditState("before"), "2")
+    state, name, message = edit.open_upload(str(path), EditState("before"), "before", "2")
+    assert (state.text, name) == (TEXT, "my file.py")
+    assert "4 lines; line ends CRLF" in message
+    assert edit_state.undo(state) == (EditState("before"), "2")
 
 
 @pytest.mark.parametrize(
-    ("given_", "name"),
+    ("path", "name"),
     [("../../etc/passwd", "passwd"), ("C:\\a\\b.py", "b.py"), ("a\u202egnp.py", "agnp.py"),
      ("..", ""), ("x" * 500, "x" * 120), ("\0", "")],
 )  # fmt: skip
-def test_file_names_are_sanitized(given_: str, name: str) -> None:
-    assert edit_state.file_name(given_) == name
+def test_file_names_are_sanitized(path: str, name: str) -> None:
+    assert edit_state.file_name(path) == name
 
 
 def test_a_missing_file_is_reported() -> None:
@@ -225,16 +230,18 @@ def test_a_missing_file_is_reported() -> None:
 
 def test_continue_and_undo() -> None:
     request = Request("edit", "a\nb\nc\n", selection=(2, 4), instruction="do")
-    now = edit_state.propose(EditState("a\nb\nc\n"), request, Done("stop", "x\ny", "\n```"), (2, 2))
-    assert now.proposal is not None
-    assert now.proposal.text == "a\nx\ny\nc\n"
-    none = edit_state.accept_hunks(now, [])
-    assert none.proposal is not None
-    assert none.proposal.text == "a\nb\nc\n"
-    assert edit_state.accept_hunks(now, [0, 7, -1, "0", None]) == now
-    on, lines_ = edit_state.continue_from_result(now, "a\nb\nc\n", "2")
-    assert (on.text, lines_) == ("a\nx\ny\nc\n", "2:3")
-    assert edit_state.undo(on) == (EditState("a\nb\nc\n"), "2")
+    state = edit_state.propose(
+        EditState("a\nb\nc\n"), request, Done("stop", "x\ny", "\n```"), (2, 2)
+    )
+    assert state.proposal is not None
+    assert state.proposal.text == "a\nx\ny\nc\n"
+    none_accepted = edit_state.accept_hunks(state, [])
+    assert none_accepted.proposal is not None
+    assert none_accepted.proposal.text == "a\nb\nc\n"
+    assert edit_state.accept_hunks(state, [0, 7, -1, "0", None]) == state
+    continued, lines = edit_state.continue_from_result(state, "a\nb\nc\n", "2")
+    assert (continued.text, lines) == ("a\nx\ny\nc\n", "2:3")
+    assert edit_state.undo(continued) == (EditState("a\nb\nc\n"), "2")
     assert edit_state.undo(EditState()) == (EditState(), "")
 
 
@@ -257,36 +264,36 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 def run(
-    engine: Engine, text: str, lines_: str = "2", instruction: str = "make it nine"
+    engine: Engine, text: str, lines: str = "2", instruction: str = "make it nine"
 ) -> tuple[list[AnswerProgress | None], EditState, str]:
     """The progress at each step of an edit, and the last state and message."""
 
-    async def all_of_it() -> tuple[list[AnswerProgress | None], EditState, str]:
+    async def collect() -> tuple[list[AnswerProgress | None], EditState, str]:
         page = PageState(engine, Jobs(engine, 2))
         steps = edit.stream_edit(
-            page, EditState(text), "f.py", lines_, instruction, False, "session"
+            page, EditState(text), "f.py", lines, instruction, False, "session"
         )
-        seen = [step async for step in steps]
+        updates = [step async for step in steps]
         assert page.running == {}
         page.jobs.close()
-        return [live for live, _, _ in seen], *seen[-1][1:]
+        return [progress for progress, _, _ in updates], *updates[-1][1:]
 
-    return asyncio.run(all_of_it())
+    return asyncio.run(collect())
 
 
 def test_an_edit_changes_nothing_else(engine: Engine) -> None:
-    seen, now, said = run(engine, TEXT)
-    assert said == ""
-    assert now.proposal is not None
-    assert now.proposal.text.encode() == EDITED
-    assert now.proposal.lines == (2, 2)
-    assert seen[-1] is not None
-    assert seen[-1].text == "x=9"
-    assert "x=9" in re.sub("<[^>]*>", "", edit.answer_html(seen[-1], True))
+    progress, state, message = run(engine, TEXT)
+    assert message == ""
+    assert state.proposal is not None
+    assert state.proposal.text.encode() == EDITED
+    assert state.proposal.lines == (2, 2)
+    assert progress[-1] is not None
+    assert progress[-1].text == "x=9"
+    assert "x=9" in re.sub("<[^>]*>", "", edit.answer_html(progress[-1], True))
 
 
 @pytest.mark.parametrize(
-    ("text", "lines_", "instruction", "why"),
+    ("text", "lines", "instruction", "reason"),
     [
         ("", "", "do", "the text is empty"),
         (TEXT, "", "", "the instruction is empty"),
@@ -295,56 +302,56 @@ def test_an_edit_changes_nothing_else(engine: Engine) -> None:
     ],
 )
 def test_an_invalid_edit_is_reported(
-    engine: Engine, text: str, lines_: str, instruction: str, why: str
+    engine: Engine, text: str, lines: str, instruction: str, reason: str
 ) -> None:
-    _, now, said = run(engine, text, lines_, instruction)
-    assert why in said
-    assert 'class="error"' in said
-    assert now == EditState(text)
+    _, state, message = run(engine, text, lines, instruction)
+    assert reason in message
+    assert 'class="error"' in message
+    assert state == EditState(text)
 
 
 def test_an_unusable_answer_is_shown_and_not_proposed(tmp_path: Path) -> None:
     folder = chain_model(tmp_path / "model", "x=9", EOS)  # never closes the block
     with Engine(Config(model=str(folder), dtype="f32", threads=1, library=False)) as engine:
-        seen, now, said = run(engine, TEXT)
-    assert "The answer was not used: the model ended its answer without closing" in said
-    assert now.proposal is None
-    assert seen[-1] is not None
-    assert seen[-1].text == "x=9"  # it is still shown
+        progress, state, message = run(engine, TEXT)
+    assert "The answer was not used: the model ended its answer without closing" in message
+    assert state.proposal is None
+    assert progress[-1] is not None
+    assert progress[-1].text == "x=9"  # but still shown
 
 
 def test_a_full_queue_is_reported(engine: Engine) -> None:
-    async def turned_away() -> tuple[EditState, str]:
+    async def refused() -> tuple[EditState, str]:
         page = PageState(engine, Jobs(engine, 1))
         steps = edit.stream_edit(page, EditState(TEXT), "", "2", "do", False, "session")
         with occupied(engine):
             first = page.jobs.submit(lambda: Request("chat", messages=HELLO), "another")
-            seen = [step async for step in steps]
+            updates = [step async for step in steps]
         await first.result()
         page.jobs.close()
-        return seen[-1][1:]
+        return updates[-1][1:]
 
-    now, said = asyncio.run(turned_away())
-    assert "Too many requests" in said
-    assert now.proposal is None
+    state, message = asyncio.run(refused())
+    assert "Too many requests" in message
+    assert state.proposal is None
 
 
 def test_a_stopped_edit_leaves_the_text_unchanged(tmp_path: Path) -> None:
     folder = chain_model(tmp_path / "model", "x=9", "\n", context=32768)  # repeats
-    text = "x=1\n" * 400  # an edit may have several times as many tokens as 20 steps give
+    text = "x=1\n" * 400  # an edit of this length may have far more tokens than 20 steps generate
 
     async def stopped(engine: Engine) -> tuple[EditState, str]:
         page = PageState(engine, Jobs(engine, 1))
-        seen = []
+        updates = []
         async for step in edit.stream_edit(page, EditState(text), "", "", "do", True, "session"):
-            seen.append(step)
+            updates.append(step)
             if step[0] is not None and step[0].tokens > 5:
                 page.stop("session-edit")
         page.jobs.close()
-        return seen[-1][1:]
+        return updates[-1][1:]
 
     config = Config(model=str(folder), dtype="f32", threads=1, library=False)
     with Engine(config) as engine, answers_pause(engine):
-        now, said = asyncio.run(stopped(engine))
-    assert now == EditState(text)
-    assert "Stopped" in said
+        state, message = asyncio.run(stopped(engine))
+    assert state == EditState(text)
+    assert "Stopped" in message
