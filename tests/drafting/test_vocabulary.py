@@ -23,7 +23,7 @@ ENCODABLE = "adefinorstu:()\u00e9 "  # characters that every tokenizer here can 
 
 
 def backends() -> dict[str, Any]:
-    """Two tokenizers with blanks written as "\u2581", one with byte fallback; and a word-level one."""
+    """Tokenizers with blanks as "\u2581", one with byte fallback; and a word-level one."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     words = [(char, -1.0) for char in ENCODABLE.replace(" ", "\u2581")] + [("\u2581de", -1.0)]
