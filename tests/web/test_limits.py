@@ -1,4 +1,4 @@
-"""Uploads and events of the page that are too large, interrupted or invalid."""
+"""Uploads and events sent to the page that are too large, interrupted or invalid."""
 
 from __future__ import annotations
 
@@ -14,44 +14,46 @@ from ui.web import app, gradio_guard
 
 served = paged()
 
-POSTS = ["/ui/login", *(f"{API}/{one}" for one in ("queue/join", "cancel", "reset", "upload"))]
-LOOSE = {"content-type": "multipart/form-data; boundary=b"}
+POSTS = ["/ui/login", *(f"{API}/{route}" for route in ("queue/join", "cancel", "reset", "upload"))]
+MULTIPART = {"content-type": "multipart/form-data; boundary=b"}
 PART = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n'
 
 
 @pytest.mark.parametrize("path", POSTS)
 def test_a_large_content_length_is_refused(served: LocalServer, path: str) -> None:
-    """Before the body is sent."""
+    """The server answers before the body is sent."""
     size = 2_000_000_000 if path.endswith("upload") else 100_000_000
     line = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode()
-    with socket.create_connection(("127.0.0.1", served.port), TIMEOUT_S) as wire:
-        wire.sendall(line)
-        assert wire.recv(65536).startswith(b"HTTP/1.1 413 ")
+    with socket.create_connection(("127.0.0.1", served.port), TIMEOUT_S) as connection:
+        connection.sendall(line)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
 
 
 @pytest.mark.parametrize("path", POSTS)
 def test_a_large_chunked_body_is_refused_while_it_is_read(
     served: LocalServer, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of it is kept."""
+    """No part of it is kept."""
     monkeypatch.setattr(gradio_guard, "MAX_UPLOAD_BYTES", 9 << 20)
     is_upload = path.endswith("upload")
-    kind = "application/json" if not is_upload else LOOSE["content-type"]
+    kind = "application/json" if not is_upload else MULTIPART["content-type"]
     if path.endswith("login"):
         kind = "application/x-www-form-urlencoded"
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
     sent, chunk = 0, b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
-    with socket.create_connection(("127.0.0.1", served.port), TIMEOUT_S) as wire:
-        wire.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+    with socket.create_connection(("127.0.0.1", served.port), TIMEOUT_S) as connection:
+        connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         if is_upload:
-            wire.sendall(f"{len(PART):x}\r\n".encode() + PART + b"\r\n")
-        while sent < 100 and not select.select([wire], [], [], 0)[0]:
-            wire.sendall(chunk)
+            connection.sendall(f"{len(PART):x}\r\n".encode() + PART + b"\r\n")
+        while sent < 100 and not select.select([connection], [], [], 0)[0]:
+            connection.sendall(chunk)
             sent += 1
-        said = wire.recv(65536)
-    assert sent < 60, "more than fits into socket buffers"
-    assert said.startswith((b"HTTP/1.1 413 ", b"HTTP/1.1 400 ")), "400: one field of a form"
-    assert not [one for one in app.UPLOADS.iterdir() if one.is_file()]
+        response = connection.recv(65536)
+    assert sent < 60, "60 chunks do not fit into the socket buffers"
+    assert response.startswith((b"HTTP/1.1 413 ", b"HTTP/1.1 400 ")), (
+        "400: a form field is too large"
+    )
+    assert not [path for path in app.UPLOADS.iterdir() if path.is_file()]
 
 
 def test_a_large_file_is_refused(served: LocalServer) -> None:
@@ -67,11 +69,11 @@ def test_a_large_file_is_refused(served: LocalServer) -> None:
 
 def test_an_interrupted_upload_is_not_kept(served: LocalServer) -> None:
     head = f"POST {API}/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n"
-    kind = f"Content-Type: {LOOSE['content-type']}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", served.port), TIMEOUT_S) as wire:
-        wire.sendall(f"{head}{kind}".encode() + PART + b"half of it")
-        wait_until(lambda: [one for one in app.UPLOADS.iterdir() if one.is_file()])
-    wait_until(lambda: not [one for one in app.UPLOADS.iterdir() if one.is_file()])
+    kind = f"Content-Type: {MULTIPART['content-type']}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.port), TIMEOUT_S) as connection:
+        connection.sendall(f"{head}{kind}".encode() + PART + b"half of it")
+        wait_until(lambda: [path for path in app.UPLOADS.iterdir() if path.is_file()])
+    wait_until(lambda: not [path for path in app.UPLOADS.iterdir() if path.is_file()])
 
 
 @pytest.mark.parametrize(
@@ -96,4 +98,4 @@ def test_invalid_events_are_refused(served: LocalServer, body: bytes) -> None:
             f"{API}/queue/join", content=body, headers={"content-type": "application/json"}
         )
         assert 400 <= answer.status_code < 500, answer.text
-        assert http.get("/ui/config").status_code == 200, "it still works"
+        assert http.get("/ui/config").status_code == 200, "the page still works"

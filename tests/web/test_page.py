@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,13 @@ JSON = st.recursive(
 )
 
 
-class Read(HTMLParser):
-    """The text of HTML as a browser shows it; fails on foreign elements and attributes."""
+class RenderedText(HTMLParser):
+    """The text of HTML as a browser shows it. Fails on elements and attributes that the page does
+    not use."""
 
-    def __init__(self, text: str, without: str = "") -> None:
+    def __init__(self, text: str, skip: str = "") -> None:
         super().__init__()
-        self.without, self.inside, self.shown = without, 0, ""
+        self.skip, self.skip_depth, self.shown = skip, 0, ""
         self.feed(text)
         self.close()
 
@@ -53,75 +55,75 @@ class Read(HTMLParser):
         assert tag in TAGS
         assert not any(name.startswith("on") or name in ("src", "style") for name, _ in attrs)
         assert all(name != "href" or str(value).startswith("#") for name, value in attrs)
-        self.inside += tag == self.without
+        self.skip_depth += tag == self.skip
 
     def handle_endtag(self, tag: str) -> None:
-        self.inside -= tag == self.without
+        self.skip_depth -= tag == self.skip
 
     def handle_data(self, data: str) -> None:
-        self.shown += "" if self.inside else data
+        self.shown += "" if self.skip_depth else data
 
     def handle_comment(self, data: str) -> None:
-        raise AssertionError("a comment")
+        raise AssertionError("an HTML comment")
 
 
-def citation(answer: str, text: str, name: str = "notes.md") -> list[Citation]:
+def cite_one(answer: str, text: str, name: str = "notes.md") -> list[Citation]:
     return cite(answer, [Source("d", name, text)])
 
 
-def entry(text: str = "one two three four five six", **more: Any) -> Entry:
+def entry(text: str = "one two three four five six", **fields: Any) -> Entry:
     """A fully cited answer."""
-    found = citation(text, f"before {text} after")
-    told = quotes(found, lambda id: f"before {text} after")
-    return Entry("what?", text, tuple(found), told, 1.0, (Piece(text, "model"),), **more)
+    citations = cite_one(text, f"before {text} after")
+    quoted = quotes(citations, lambda id: f"before {text} after")
+    return Entry("what?", text, tuple(citations), quoted, 1.0, (Piece(text, "model"),), **fields)
 
 
 # -- rendering ------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(TEXTS, st.sampled_from(["documents", "model", "eagle", HOSTILE]))))
-def test_pieces_are_rendered_exactly(found: list[tuple[str, str]]) -> None:
-    pieces = [Piece(text, source) for text, source in found]
-    assert Read(shown.colored(pieces)).shown == "".join(text for text, _ in found)
-    Read(shown.legend(source for _, source in found))
+def test_pieces_are_rendered_exactly(parts: list[tuple[str, str]]) -> None:
+    pieces = [Piece(text, source) for text, source in parts]
+    assert RenderedText(shown.colored(pieces)).shown == "".join(text for text, _ in parts)
+    RenderedText(shown.legend(source for _, source in parts))
 
 
 @given(TEXTS, TEXTS)
 def test_cited_answers_are_rendered_exactly(before: str, after: str) -> None:
     quote = f"one {HOSTILE} two three four five"
     answer = f"{before} {quote} {after}"
-    found = citation(answer, quote, HOSTILE)
-    html = shown.cited(answer, found, "ask-1")
-    assert Read(html, without="sup").shown == answer
-    assert found and all(
-        f'data-source="ask-1-{number + 1}"' in html for number in range(len(found))
+    citations = cite_one(answer, quote, HOSTILE)
+    html = shown.cited(answer, citations, "ask-1")
+    assert RenderedText(html, skip="sup").shown == answer
+    assert citations and all(
+        f'data-source="ask-1-{number + 1}"' in html for number in range(len(citations))
     )
-    Read(shown.sources(found, quotes(found, lambda id: quote), "ask-1"))
+    RenderedText(shown.sources(citations, quotes(citations, lambda id: quote), "ask-1"))
 
 
 @given(TEXTS, TEXTS, TEXTS)
-def test_entries_are_escaped(asked: str, text: str, name: str) -> None:
-    kept = Entry(asked, text, notes=(name,), pieces=(Piece(text, "model"),), model=name)
-    Read(shown.finished_answer(kept, "ask-1"))
-    Read(shown.collapsed_entries([(1, kept)], "ask"))
-    Read(shown.finished_answer(Entry(asked, text, found=False), "ask-2"))
-    Read(shown.streaming_answer(asked, AnswerProgress(detail=name)))
-    Read(shown.note(text, "error"))
+def test_entries_are_escaped(question: str, text: str, name: str) -> None:
+    answer = Entry(question, text, notes=(name,), pieces=(Piece(text, "model"),), model=name)
+    RenderedText(shown.finished_answer(answer, "ask-1"))
+    RenderedText(shown.collapsed_entries([(1, answer)], "ask"))
+    RenderedText(shown.finished_answer(Entry(question, text, found=False), "ask-2"))
+    RenderedText(shown.streaming_answer(question, AnswerProgress(detail=name)))
+    RenderedText(shown.note(text, "error"))
 
 
-def test_a_quote_is_highlighted_in_its_context() -> None:
+def test_a_quote_is_highlighted_in_context() -> None:
     text = "x" * 5000 + " the very words that were copied " + "y" * 5000
-    found = citation("the very words that were copied", text)
-    html = shown.sources(found, quotes(found, lambda id: text), "ask-1")
+    citations = cite_one("the very words that were copied", text)
+    html = shown.sources(citations, quotes(citations, lambda id: text), "ask-1")
     assert "<mark>the very words that were copied</mark>" in html and 'id="ask-1-1"' in html
     assert html.count("\u2026") == 2 and len(html) < 3000
 
 
 def test_a_piece_from_a_cited_passage_links_to_it() -> None:
-    found = citation("one two three four five", "one two three four five")
-    inside = Piece("two", "documents", Span("d", 4, 7))
+    citations = cite_one("one two three four five", "one two three four five")
+    in_citation = Piece("two", "documents", Span("d", 4, 7))
     elsewhere = [Piece("two", "documents", Span("d", 100, 103)), Piece("two", "documents")]
-    html = shown.colored([inside, *elsewhere], False, found, "ask-1")
+    html = shown.colored([in_citation, *elsewhere], False, citations, "ask-1")
     assert html.count('data-source="ask-1-1"') == 1 and html.count("two") == 3
 
 
@@ -141,96 +143,101 @@ PIECES = st.builds(Piece, st.text(max_size=3), st.sampled_from(["documents", "mo
 
 @given(st.lists(PIECES), st.integers(0, 40))
 def test_pieces_are_merged_without_loss(pieces: list[Piece], stop: int) -> None:
-    live = AnswerProgress()
+    progress = AnswerProgress()
     for piece in pieces:
-        live.add(Step((piece,), seconds=0.1))
+        progress.add(Step((piece,), seconds=0.1))
     whole = "".join(piece.text for piece in pieces)
-    assert live.text == "".join(piece.text for piece in live.pieces) == whole
-    for one, other in zip(live.pieces, live.pieces[1:], strict=False):
-        assert merge(one, other) is None
-    live.finish(Done("stop", whole[:stop]))
-    assert live.text == "".join(piece.text for piece in live.pieces) == whole[:stop]
+    assert progress.text == "".join(piece.text for piece in progress.pieces) == whole
+    for left, right in pairwise(progress.pieces):
+        assert merge(left, right) is None
+    progress.finish(Done("stop", whole[:stop]))
+    assert progress.text == "".join(piece.text for piece in progress.pieces) == whole[:stop]
 
 
-def test_the_speedup_is_one_without_drafts() -> None:
-    live = AnswerProgress(pass_seconds=[1.0, 1.5, 2.0])
-    live.add(Step(prefill=(3, 7)))
-    assert live.phase == "reading" and live.detail == "3 of 7 tokens"
-    live.add(Step((Piece("a", "model"),), seconds=0.2))
-    assert live.speedup == pytest.approx(1.0) and live.tokens_per_second == pytest.approx(5.0)
-    live.add(Step((Piece("bcd", "documents"),), drafted=2, accepted=2, seconds=0.4))
-    assert live.tokens == 4 and live.plain_s == pytest.approx(0.2 + 3 * 0.2)
+def test_the_speedup_is_1_without_drafts() -> None:
+    progress = AnswerProgress(pass_seconds=[1.0, 1.5, 2.0])
+    progress.add(Step(prefill=(3, 7)))
+    assert progress.phase == "reading" and progress.detail == "3 of 7 tokens"
+    progress.add(Step((Piece("a", "model"),), seconds=0.2))
+    assert progress.speedup == pytest.approx(1.0)
+    assert progress.tokens_per_second == pytest.approx(5.0)
+    progress.add(Step((Piece("bcd", "documents"),), drafted=2, accepted=2, seconds=0.4))
+    assert progress.tokens == 4 and progress.plain_s == pytest.approx(0.2 + 3 * 0.2)
 
 
 # -- history --------------------------------------------------------------------------------------
 
 
 def test_a_history_belongs_to_one_user_and_browser() -> None:
-    found = history.Histories()
+    histories = history.Histories()
     browser = "b" * 32
-    mine = found.of("ann", browser, "s1")
-    mine.add(entry())
-    assert found.of("ann", browser, "s2") is mine  # after a reload
+    own = histories.of("ann", browser, "s1")
+    own.add(entry())
+    assert histories.of("ann", browser, "s2") is own  # after a reload
     for other in (("ben", browser, "s1"), ("ann", "c" * 32, "s1"), (None, browser, "s1")):
-        assert not found.of(*other).list()
-    assert found.of("ann", "short", "s1") is not found.of("ann", "short", "s2")
-    assert found.of("ann", None, "s1") is not mine
+        assert not histories.of(*other).list()
+    assert histories.of("ann", "short", "s1") is not histories.of("ann", "short", "s2")
+    assert histories.of("ann", None, "s1") is not own
 
 
 def test_a_history_is_bounded_and_entries_can_be_replaced() -> None:
-    kept = history.History()
+    bounded = history.History()
     for number in range(history.MAX_ENTRIES + 3):
-        kept.add(entry(f"answer number {number} of very many words"))
-    entries = kept.list()
+        bounded.add(entry(f"answer number {number} of very many words"))
+    entries = bounded.list()
     assert len(entries) == history.MAX_ENTRIES and entries[0].entry.text.startswith(
         "answer number 3 "
     )
-    assert len({one.number for one in entries}) == history.MAX_ENTRIES
-    made = kept.add(entry("another one"), replaces=entries[-1].number)
-    assert [*kept.list()] == [*entries[:-1], made]
-    found = history.Histories()
-    first = found.of(None, "first" * 9, None)
+    assert len({item.number for item in entries}) == history.MAX_ENTRIES
+    replacement = bounded.add(entry("another one"), replaces=entries[-1].number)
+    assert [*bounded.list()] == [*entries[:-1], replacement]
+    histories = history.Histories()
+    first = histories.of(None, "first" * 9, None)
     for number in range(history.MAX_BROWSERS):
-        found.of(None, f"browser number {number}", None)
-    assert found.of(None, "first" * 9, None) is not first
+        histories.of(None, f"browser number {number}", None)
+    assert histories.of(None, "first" * 9, None) is not first
 
 
 # -- exports ---------------------------------------------------------------------------------------
 
 
 @given(TEXTS, TEXTS)
-def test_an_export_has_the_exact_text(asked: str, text: str) -> None:
-    kept = entry(f"{text} one two three four five six", figures={"tokens": 3, "seconds": 1.25})
-    made = json.loads(export.as_json([kept, Entry(asked, text, found=False)]))
-    first, second = made["entries"]
-    assert (first["text"], second["asked"], second["text"]) == (kept.text, asked, text)
-    for one in first["citations"]:
-        assert one["quote"] == one["text"] == kept.text[one["start"] : one["stop"]]
+def test_an_export_has_the_exact_text(question: str, text: str) -> None:
+    cited = entry(f"{text} one two three four five six", figures={"tokens": 3, "seconds": 1.25})
+    exported = json.loads(export.as_json([cited, Entry(question, text, found=False)]))
+    first, second = exported["entries"]
+    assert (first["text"], second["asked"], second["text"]) == (cited.text, question, text)
+    for item in first["citations"]:
+        assert item["quote"] == item["text"] == cited.text[item["start"] : item["stop"]]
     assert first["citations"] and first["figures"] == {"tokens": 3, "seconds": 1.25}
     fence = export.fenced(text).split("text\n", 1)[0]
     assert fence not in text and export.fenced(text) == f"{fence}text\n{text}\n{fence}"
 
 
 @given(TEXTS, TEXTS)
-def test_markdown_exports_are_escaped(asked: str, text: str) -> None:
-    rest, left = [], iter(export.as_markdown([Entry(asked, text, notes=(asked,))]).split("\n"))
-    for line in left:
+def test_markdown_exports_are_escaped(question: str, text: str) -> None:
+    markdown = export.as_markdown([Entry(question, text, notes=(question,))])
+    outside, lines = [], iter(markdown.split("\n"))  # outside of code blocks
+    for line in lines:
         if opened := re.fullmatch(r"(`{3,})text", line):
-            while next(left) != opened[1]:
+            while next(lines) != opened[1]:
                 pass
         else:
-            rest.append(re.sub(r"\\.", "", line))
-    assert not re.search(r"[<`\[]", "\n".join(rest))
+            outside.append(re.sub(r"\\.", "", line))
+    assert not re.search(r"[<`\[]", "\n".join(outside))
 
 
 def test_export_paths_cannot_be_guessed(tmp_path: Path) -> None:
-    one, other = (Path(export.write(tmp_path, "a.md", "x\r\n\ud800")) for _ in range(2))
-    assert one != other and one.read_bytes() == b"x\r\n?" and one.parent.stat().st_mode & 0o77 == 0
-    first = export.write(tmp_path, "a.md", "old", "secret")
-    assert export.write(tmp_path, "a.md", "new", "secret") == first
-    assert Path(first).read_text() == "new" and len([*Path(first).parent.iterdir()]) == 1
+    first_path, second_path = (
+        Path(export.write(tmp_path, "a.md", "x\r\n\ud800")) for _ in range(2)
+    )
+    assert first_path != second_path and first_path.read_bytes() == b"x\r\n?"
+    assert first_path.parent.stat().st_mode & 0o77 == 0
+    named = export.write(tmp_path, "a.md", "old", "secret")
+    assert export.write(tmp_path, "a.md", "new", "secret") == named
+    assert Path(named).read_text() == "new" and len([*Path(named).parent.iterdir()]) == 1
     export.remove(tmp_path, "secret")
-    assert not Path(first).parent.exists() and one.exists()
+    assert not Path(named).parent.exists() and first_path.exists()
     export.remove(tmp_path, "secret")
 
 
@@ -238,9 +245,9 @@ def test_export_paths_cannot_be_guessed(tmp_path: Path) -> None:
 
 
 @given(JSON)
-def test_upload_events_may_have_any_data(said: Any) -> None:
-    for one in uploads.files_of(said):
-        assert one.state in ("waiting", "failed") and one.name
+def test_upload_events_with_any_data_are_handled(data: Any) -> None:
+    for file in uploads.files_of(data):
+        assert file.state in ("waiting", "failed") and file.name
 
 
 def test_only_files_in_the_upload_folder_are_read_and_deleted(tmp_path: Path) -> None:
@@ -277,27 +284,27 @@ def test_an_upload_is_deleted_after_reading(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.sampled_from(["waiting", "reading", "added", "failed"]), min_size=1))
-def test_all_uploads_are_listed_and_at_the_end_the_failed_ones(states: list[str]) -> None:
+def test_all_uploads_are_listed_until_only_the_failed_ones_remain(states: list[str]) -> None:
     files = [UploadedFile(f"{HOSTILE}{number}", state=state) for number, state in enumerate(states)]
     html = uploads.uploads_html(UploadBatch(files))
-    text = Read(html).shown
+    text = RenderedText(html).shown
     busy = bool({"waiting", "reading"} & {*states})
     for file in files:
         assert (file.name in text) == (busy or file.state == "failed")
     assert ("<progress" in html) == busy
 
 
-# -- the list --------------------------------------------------------------------------------------
+# -- document list ---------------------------------------------------------------------------------
 
 IDS = st.lists(st.sampled_from("abcdef"), unique=True)
 
 
 @given(IDS, st.sets(st.sampled_from("abcdefg")))
-def test_new_documents_are_selected(ids: list[str], left_out: set[str]) -> None:
-    assert selection(ids, left_out, single=False) == [one for one in ids if one not in left_out]
-    single = selection(ids, left_out, single=True)
+def test_new_documents_are_selected(ids: list[str], deselected: set[str]) -> None:
+    assert selection(ids, deselected, single=False) == [id for id in ids if id not in deselected]
+    single = selection(ids, deselected, single=True)
     assert len(single) == bool(ids) and set(single) <= set(ids)
-    assert selection([*ids, "new"], left_out, single=True) == ["new"]
+    assert selection([*ids, "new"], deselected, single=True) == ["new"]
 
 
 def test_the_list_describes_each_document() -> None:
@@ -307,7 +314,7 @@ def test_the_list_describes_each_document() -> None:
         library.set_whole(notes.id, True)
         documents = library.list()
     html = document_list(documents, [paper.id], "ask", single=False)
-    text = Read(html).shown
+    text = RenderedText(html).shown
     assert "1 of 2 selected" in text and "pdf, 2 pages" in text and "md, about 6k words" in text
     rows = html.split("<li ")[1:]
     assert [" checked" in row for row in rows] == [True, False]
@@ -317,7 +324,7 @@ def test_the_list_describes_each_document() -> None:
 
 
 @given(TEXTS.filter(str.strip))
-def test_names_are_escaped(name: str) -> None:
+def test_document_names_are_escaped(name: str) -> None:
     document = Document("d", name, "md", "words", (), ())
-    text = Read(document_list([document], ["d"], "ask", single=False)).shown
+    text = RenderedText(document_list([document], ["d"], "ask", single=False)).shown
     assert " ".join(name.split()) in text

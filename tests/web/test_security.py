@@ -38,12 +38,12 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-# -- hosts and origins, and what the page may do -----------------------------------------------
+# -- hosts, origins and the content security policy -----------------------------------------------
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_foreign_hosts_and_origins_are_refused(served: LocalServer, method: str, path: str) -> None:
-    """Before a stream starts."""
+    """The check runs before a stream starts."""
     with served.http() as http:
         for host in ("evil.com", "localhost.evil.com:80"):
             answer = http.request(method, path, headers={"host": host}, json={})
@@ -52,7 +52,7 @@ def test_foreign_hosts_and_origins_are_refused(served: LocalServer, method: str,
             headers = {"origin": origin, "access-control-request-method": "POST"}
             answer = http.request(method, path, headers=headers, json={})
             assert answer.status_code == 403 and "cross-origin" in answer.text
-            assert not [one for one in answer.headers if one.startswith("access-control")]
+            assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
 def test_the_content_security_policy(served: LocalServer) -> None:
@@ -60,14 +60,14 @@ def test_the_content_security_policy(served: LocalServer) -> None:
     with served.http(headers={"origin": served.url}) as http:
         for path in ("/ui/", "/ui/theme.css", "/ui/config", "/ui/nowhere", "/ui/static/none"):
             headers = http.get(path).headers
-            policy = dict(one.strip().split(" ", 1) for one in headers[POLICY].split(";"))
+            policy = dict(item.strip().split(" ", 1) for item in headers[POLICY].split(";"))
             assert policy["default-src"] == policy["connect-src"] == "'self'"
             assert policy["frame-ancestors"] == policy["script-src-attr"] == "'none'"
             for source in " ".join(policy.values()).split():
                 assert source in ALLOWED, source
             assert headers["x-content-type-options"] == "nosniff"
             assert headers["referrer-policy"] == "no-referrer"
-            assert not [one for one in headers if one.startswith("access-control")]
+            assert not [name for name in headers if name.startswith("access-control")]
         assert POLICY not in http.get("/v1/models").headers
 
 
@@ -76,37 +76,43 @@ ALLOWED = {"'self'", "'none'", "data:", "blob:", "'unsafe-inline'", "'unsafe-eva
 
 
 def test_only_the_routes_that_the_page_needs_are_reachable(served: LocalServer) -> None:
-    """Gradio's own schema lists the others."""
+    """The other routes are those in Gradio's own schema."""
     needed = re.compile(
         "/ui/(|login|logout|config|theme.css|manifest.json|(assets|static)/x|gradio_api/(info"
         "|startup-events|heartbeat/x|queue/join|queue/data|cancel|reset|upload|upload_progress|file=x))"
     )
-    left_out = 0
+    blocked = 0
     with served.http() as http:
         for method, path in gradio_routes(served):
             if not needed.fullmatch(path):
                 assert http.request(method, path).status_code == 404, (method, path)
-                left_out += 1
-    assert left_out > 40, "proxy, custom components, history, monitoring, ..."
+                blocked += 1
+    assert blocked > 40, "proxy, custom components, history, monitoring, ..."
 
 
 # -- files -------------------------------------------------------------------------------------
 
 
 def spellings(path: Path) -> list[str]:
-    """Spellings of a file's URL."""
+    """URLs by which a client could try to read a file."""
     full, up = str(path), "../" * 30
     encoded, twice = full.replace("/", "%2F"), full.replace("/", "%252F")
     below = full.lstrip("/")
     return [
-        *(f"{API}/file={one}" for one in (full, encoded, twice, f"/{full}", f"./{full}")),
-        *(f"{API}/file={app.UPLOADS}/{one}{below}" for one in (up, up.replace(".", "%2e"))),
-        *(f"{API}/file={one}" for one in (f"file://{full}", f"{up}{below}", f"\\\\?\\{full}")),
-        *(f"{API}/file={one}" for one in (f"{full}%00.txt", f"{full}%20", f"{full}/", "//etc/")),
-        *(f"{API}/file/{one}" for one in (full, encoded, below)),
-        *(f"/ui/{one}/{up}{below}" for one in ("static", "assets", "svelte", "gradio_api")),
-        *(f"/ui/{one}/{up}{below}".replace("..", "%2e%2e") for one in ("static", "assets")),
-        *(f"/ui/{one}/{encoded}" for one in ("static", "assets", "svelte")),
+        *(f"{API}/file={spelling}" for spelling in (full, encoded, twice, f"/{full}", f"./{full}")),
+        *(f"{API}/file={app.UPLOADS}/{parents}{below}" for parents in (up, up.replace(".", "%2e"))),
+        *(
+            f"{API}/file={spelling}"
+            for spelling in (f"file://{full}", f"{up}{below}", f"\\\\?\\{full}")
+        ),
+        *(
+            f"{API}/file={spelling}"
+            for spelling in (f"{full}%00.txt", f"{full}%20", f"{full}/", "//etc/")
+        ),
+        *(f"{API}/file/{spelling}" for spelling in (full, encoded, below)),
+        *(f"/ui/{route}/{up}{below}" for route in ("static", "assets", "svelte", "gradio_api")),
+        *(f"/ui/{route}/{up}{below}".replace("..", "%2e%2e") for route in ("static", "assets")),
+        *(f"/ui/{route}/{encoded}" for route in ("static", "assets", "svelte")),
         f"/ui/assets/..%5c..%5c{below}",
         f"/ui/static//{full}",
         f"{API}/custom_component/file/client/component/{encoded}",
@@ -129,20 +135,22 @@ def test_no_file_outside_the_uploads_is_served(served: LocalServer, secret: Path
     link.symlink_to(secret)
     folder = inside.parent / "folder"
     folder.symlink_to(secret.parent, target_is_directory=True)
-    ways = spellings(secret)
-    ways += [f"{API}/file={one}" for one in (link, folder / secret.name, folder, inside.parent)]
-    for way in ways:
-        line = f"GET {way.replace(' ', '%20')} HTTP/1.1\r\nHost: localhost\r\n"
-        said = send_raw(served.port, f"{line}Connection: close\r\n\r\n".encode())
-        status = int(said.split(b" ")[1])
-        assert SECRET not in said, way
-        assert status in (400, 401, 403, 404, 405) or "deep_link" in way, (way, status)
+    urls = spellings(secret)
+    urls += [
+        f"{API}/file={spelling}" for spelling in (link, folder / secret.name, folder, inside.parent)
+    ]
+    for url in urls:
+        line = f"GET {url.replace(' ', '%20')} HTTP/1.1\r\nHost: localhost\r\n"
+        response = send_raw(served.port, f"{line}Connection: close\r\n\r\n".encode())
+        status = int(response.split(b" ")[1])
+        assert SECRET not in response, url
+        assert status in (400, 401, 403, 404, 405) or "deep_link" in url, (url, status)
     link.unlink()
     folder.unlink()
 
 
 def test_uploads_are_served_as_downloads_only(served: LocalServer) -> None:
-    """A browser saves them, and would not run their scripts."""
+    """A browser saves them and does not run their scripts."""
     script = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
     with served.http() as http:
         for name in ("a.svg", "a.html", "a.js", "a.txt"):
@@ -154,7 +162,7 @@ def test_uploads_are_served_as_downloads_only(served: LocalServer) -> None:
 
 
 def test_events_may_only_refer_to_uploads(served: LocalServer, secret: Path) -> None:
-    """A mounted Gradio would copy any file to where it can be read, and fetch URLs."""
+    """Without this, Gradio would copy any file to where clients can read it, and fetch URLs."""
     with served.http() as http:
         inside = upload(http)
         (link := Path(inside).parent / "link.txt").symlink_to(secret)
@@ -189,24 +197,24 @@ NAMES = st.sampled_from(["", ".", "..", "a", "b.txt", "loop", "out", "etc", "pas
 def test_readable_paths_are_in_the_upload_folder(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], root: bool, inside: bool
 ) -> None:
-    folder = tmp_path_factory.getbasetemp() / "held"
+    folder = tmp_path_factory.getbasetemp() / "uploads"
     if not folder.exists():
         (folder / "a").mkdir(parents=True)
-        for place in ("b.txt", "a/b.txt"):
-            (folder / place).write_text("")
+        for file in ("b.txt", "a/b.txt"):
+            (folder / file).write_text("")
         (folder / "loop").symlink_to(folder / "loop")
         (folder / "out").symlink_to("/etc")
-    one = object.__new__(gradio_guard.GradioGuard)
-    one.files, one.owners = folder.resolve(), {}
+    guard = object.__new__(gradio_guard.GradioGuard)
+    guard.files, guard.owners = folder.resolve(), {}
     name = (f"{folder}/" if inside else "/" if root else "") + "/".join(names)
-    if one.may_read(name, None):
+    if guard.may_read(name, None):
         real = Path(os.path.realpath(name))
         assert real.is_file() and str(real).startswith(f"{folder.resolve()}{os.sep}")
     elif inside and names in (["b.txt"], ["a", "b.txt"]):
-        raise AssertionError("these are")
+        raise AssertionError("these files are readable")
 
 
-def test_names_of_uploads_cannot_escape_the_folder(served: LocalServer) -> None:
+def test_upload_names_cannot_escape_the_folder(served: LocalServer) -> None:
     names = (
         "../../up.txt",
         "/etc/up.txt",
@@ -231,37 +239,37 @@ def test_names_of_uploads_cannot_escape_the_folder(served: LocalServer) -> None:
 
 # -- connections ------------------------------------------------------------------------------
 
-watched: list[Any] | None = None
+recorded: list[Any] | None = None
 
 
-def watch(event: str, given: tuple[Any, ...]) -> None:
-    if watched is not None and event in ("socket.connect", "socket.sendto", "socket.getaddrinfo"):
-        watched.append(given[1] if event != "socket.getaddrinfo" else given[0])
+def audit(event: str, args: tuple[Any, ...]) -> None:
+    if recorded is not None and event in ("socket.connect", "socket.sendto", "socket.getaddrinfo"):
+        recorded.append(args[1] if event != "socket.getaddrinfo" else args[0])
 
 
-def test_the_page_connects_to_nobody(served: LocalServer) -> None:
-    """Whatever URLs it is given: neither to a host name nor to a server on this machine."""
-    global watched
-    sys.addaudithook(watch)  # cannot be removed: it records only while `watched` is a list
-    watched = []
+def test_the_page_makes_no_outgoing_connections(served: LocalServer) -> None:
+    """Whatever URLs a client sends, neither to a host name nor to a server on this machine."""
+    global recorded
+    sys.addaudithook(audit)  # cannot be removed: it records only while `recorded` is a list
+    recorded = []
     try:
-        with socket.create_server(("127.0.0.1", 0)) as bait, page(served.engine) as own:
+        with socket.create_server(("127.0.0.1", 0)) as bait, page(served.engine) as target_server:
             bait.setblocking(False)
             targets = ("http://example.com/a.txt", f"http://127.0.0.1:{bait.getsockname()[1]}/a")
-            with own.http() as http:
+            with target_server.http() as http:
                 for target in targets:
-                    for way in ("proxy=", "file=", "file/"):
-                        assert http.get(f"{API}/{way}{target}").status_code == 404
+                    for route in ("proxy=", "file=", "file/"):
+                        assert http.get(f"{API}/{route}{target}").status_code == 404
                     assert join(http, [file_data(target)]).status_code == 403
                     for value in (target, {"url": target, "meta": {"_type": "gradio.FileData"}}):
                         join(http, [value], fn_index=event_with_inputs(http, 1))
-                for method, path in gradio_routes(own):
+                for method, path in gradio_routes(target_server):
                     if "heartbeat" not in path:  # an endless stream
                         http.request(method, path, json={"session_hash": "s", "url": targets[0]})
             with pytest.raises(BlockingIOError):
                 bait.accept()
     finally:
-        found, watched = watched, None
-    assert found, "the client's own connections"
-    for where in found:
-        assert where in ("127.0.0.1", ("127.0.0.1", own.port)), where
+        connections, recorded = recorded, None
+    assert connections, "the client's own connections must be recorded"
+    for address in connections:
+        assert address in ("127.0.0.1", ("127.0.0.1", target_server.port)), address

@@ -1,4 +1,4 @@
-"""The page of `draftline serve`: its paths, logins, and when there is none."""
+"""The page of `draftline serve`: its paths and logins, and when it is disabled."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 
 @pytest.fixture(autouse=True)
-def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def unset_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (serve.API_KEY_VARIABLE, serve.AUTH_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
@@ -45,38 +45,40 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *arguments: str | Path, **more: str) -> Iterator[tuple[Any, list[str]]]:
+def started(
+    folder: Path, *arguments: str | Path, **variables: str
+) -> Iterator[tuple[Any, list[str]]]:
     """A server process and its lines on stderr, the last with its URL."""
     command = [sys.executable, "-m", "ui.cli", "serve", "--port", "0", *arguments]
-    own = environment(folder) | more
+    env = environment(folder) | variables
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=folder, env=own, **pipes) as process:
+    with subprocess.Popen(command, cwd=folder, env=env, **pipes) as process:
         try:
-            said: list[str] = []
+            lines: list[str] = []
             for line in process.stderr:  # type: ignore[union-attr]
-                said.append(line)
+                lines.append(line)
                 if " at http" in line:
                     break
-            yield process, said
+            yield process, lines
             process.terminate()  # so that it deletes its upload folder
             process.wait(TIMEOUT_S)
         finally:
             process.kill()
 
 
-def address(line: str, parts: str) -> str:
-    found = re.fullmatch(rf"draftline: reciter at (http://[0-9.:]+){re.escape(parts)}\n", line)
-    assert found, line
-    return found[1]
+def url_in(line: str, suffix: str) -> str:
+    match = re.fullmatch(rf"draftline: reciter at (http://[0-9.:]+){re.escape(suffix)}\n", line)
+    assert match, line
+    return match[1]
 
 
 @pytest.mark.full
 def test_page_and_api_are_on_one_port(model: Path, tmp_path: Path) -> None:
-    """It ends while a page is open, and deletes the uploads."""
+    """The server exits even while a page is open, and deletes the uploads."""
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    with started(tmp_path, "--model", model, TMPDIR=str(temporary)) as (process, said):
-        with http(address(said[-1], "/ (page) and /v1 (API)")) as client:
+    with started(tmp_path, "--model", model, TMPDIR=str(temporary)) as (process, lines):
+        with http(url_in(lines[-1], "/ (page) and /v1 (API)")) as client:
             for path in ("/", "/ui"):
                 answer = client.get(path)
                 assert (answer.status_code, answer.headers["location"]) == (307, "/ui/")
@@ -116,10 +118,10 @@ def test_a_key_without_logins_disables_the_page(
 
 
 @pytest.mark.full
-def test_a_login_is_no_key(model: Path, tmp_path: Path) -> None:
-    given = {"DRAFTLINE_API_KEY": KEY, "DRAFTLINE_AUTH": f"ann:{PASSWORD}"}
-    with started(tmp_path, "--model", model, "--host", "0.0.0.0", **given) as (_, said):
-        url = address(said[-1], "/ (page) and /v1 (API)").replace("0.0.0.0", "127.0.0.1")
+def test_a_login_does_not_replace_the_key(model: Path, tmp_path: Path) -> None:
+    variables = {"DRAFTLINE_API_KEY": KEY, "DRAFTLINE_AUTH": f"ann:{PASSWORD}"}
+    with started(tmp_path, "--model", model, "--host", "0.0.0.0", **variables) as (_, lines):
+        url = url_in(lines[-1], "/ (page) and /v1 (API)").replace("0.0.0.0", "127.0.0.1")
         with http(url) as client:
             assert client.get("/v1/models").status_code == 401
             assert client.get("/", follow_redirects=True).status_code == 200
@@ -128,10 +130,10 @@ def test_a_login_is_no_key(model: Path, tmp_path: Path) -> None:
             assert client.post("/ui/login", data=form).status_code == 200
             assert client.get("/ui/config").json()["username"] == "ann"
             assert client.get("/v1/models").status_code == 401
-        assert PASSWORD not in "".join(said) and KEY not in "".join(said)
+        assert PASSWORD not in "".join(lines) and KEY not in "".join(lines)
 
 
-# -- access, decided before the model is loaded ------------------------------------------------
+# -- access, checked before the model is loaded ------------------------------------------------
 
 LOOPBACK, OTHER = "127.0.0.1", "192.168.7.7"
 
@@ -141,7 +143,7 @@ LOOPBACK, OTHER = "127.0.0.1", "192.168.7.7"
 @pytest.mark.parametrize("user", [None, f"ann:{PASSWORD}"])
 @pytest.mark.parametrize("no_page", [False, True])
 def test_who_gets_a_page(host: str, key: str | None, user: str | None, no_page: bool) -> None:
-    """Without a key everybody on this machine; with a key only who can log in."""
+    """Without a key, everyone on this machine; with a key, only users who can log in."""
     options = [*(["--api-key", key] if key else []), *(["--auth", user] if user else [])]
     args = parsed("--host", host, *options, *(["--no-page"] if no_page else []))
     if host == OTHER and key is None:
@@ -157,8 +159,8 @@ def test_who_gets_a_page(host: str, key: str | None, user: str | None, no_page: 
 def test_users_come_from_options_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(serve.AUTH_VARIABLE, f"env:{PASSWORD}")
     assert serve._users(parsed()) == [("env", PASSWORD)]
-    two = parsed("--auth", f"ann:{PASSWORD}", "--auth", "ben:with:colons")
-    assert serve._users(two) == [("ann", PASSWORD), ("ben", "with:colons")]
+    args = parsed("--auth", f"ann:{PASSWORD}", "--auth", "ben:with:colons")
+    assert serve._users(args) == [("ann", PASSWORD), ("ben", "with:colons")]
 
 
 @given(st.text(max_size=12), st.text(max_size=12))
@@ -184,7 +186,7 @@ def test_duplicate_names_are_refused() -> None:
 def test_without_a_page_gradio_is_not_imported(model: Path, tmp_path: Path) -> None:
     code = (
         "import sys\nfrom ui.cli import serve\n"
-        "serve._serve = lambda *given: print('gradio' in sys.modules)\n"
+        "serve._serve = lambda *args: print('gradio' in sys.modules)\n"
         "from ui.cli.main import main\nmain()"
     )
     for options, imported in ((["--no-page"], "False"), ([], "True")):

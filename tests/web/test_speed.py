@@ -1,5 +1,5 @@
-"""The Speed tab without a browser: the order of runs, the comparison, and that no run is
-remembered in the next."""
+"""The Speed tab without a browser: the order of the runs, the comparison, and that no run leaves
+history for the next."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def make_chat(max_tokens: int = 64) -> Request:
 
 
 def finished(text: str, seconds: float, speculation: bool) -> BenchmarkRun:
-    """A complete run with two characters per pass."""
+    """A finished run with two characters per pass."""
     run = BenchmarkRun(speculation=speculation)
-    for at in range(0, len(text), 2):
-        piece = Piece(text[at : at + 2], "context" if at % 4 else "model")
+    for start in range(0, len(text), 2):
+        piece = Piece(text[start : start + 2], "context" if start % 4 else "model")
         run.add(Step((piece,), 1, 1, seconds * 2 / len(text)))
     usage = Usage(9, 4, len(text), len(text) // 2, decode_seconds=seconds, prefill_seconds=0.5)
     run.finish(Done("stop", text, usage=usage))
@@ -59,30 +59,32 @@ def test_pairs_alternate_which_run_is_first(first: bool, repeats: int) -> None:
 def test_runs_have_the_same_text_and_leave_no_history(engine: Engine, repeats: int) -> None:
     async def run() -> tuple[Benchmark, list[int]]:
         page = PageState(engine, Jobs(engine, 1))
-        seen = []
-        async for one in comparison.run_benchmark(page, make_chat(), True, repeats, "session"):
-            seen.append(len(one.speculative) + len(one.plain))
+        counts = []
+        async for benchmark in comparison.run_benchmark(
+            page, make_chat(), True, repeats, "session"
+        ):
+            counts.append(len(benchmark.speculative) + len(benchmark.plain))
         assert page.running == {}
         (name,) = page.jobs._client_names.values()
         assert engine.parts.history.of(name) == []
         page.jobs.close()
-        return one, seen
+        return benchmark, counts
 
-    ended, seen = asyncio.run(run())
-    assert sorted(set(seen)) == list(range(1, 2 * repeats + 1))
-    assert len(ended.pairs) == repeats
-    assert ended.equal
-    assert not ended.stopped
-    assert {run.text for run in ended.speculative} == {WORD}
-    assert all(run.drafted == 0 for run in ended.plain)
-    assert ended.speedup > 0
-    assert "equal, letter for letter" in speed.render(ended)[0]
+    benchmark, counts = asyncio.run(run())
+    assert sorted(set(counts)) == list(range(1, 2 * repeats + 1))
+    assert len(benchmark.pairs) == repeats
+    assert benchmark.equal
+    assert not benchmark.stopped
+    assert {run.text for run in benchmark.speculative} == {WORD}
+    assert all(run.drafted == 0 for run in benchmark.plain)
+    assert benchmark.speedup > 0
+    assert "equal, letter for letter" in speed.render(benchmark)[0]
 
 
-def test_other_requests_are_remembered(engine: Engine) -> None:
+def test_other_requests_leave_history(engine: Engine) -> None:
     async def run() -> int:
         jobs = Jobs(engine, 1)
-        answer = jobs.submit(make_chat, "somebody")
+        answer = jobs.submit(make_chat, "a client")
         await answer.result()
         jobs.close()
         return len(engine.parts.history.of(answer.client))
@@ -93,25 +95,25 @@ def test_other_requests_are_remembered(engine: Engine) -> None:
 def test_stop_ends_the_benchmark(engine: Engine) -> None:
     async def run() -> Benchmark:
         page = PageState(engine, Jobs(engine, 1))
-        async for one in comparison.run_benchmark(page, make_chat(), True, 5, "session"):
-            if one.plain:
+        async for benchmark in comparison.run_benchmark(page, make_chat(), True, 5, "session"):
+            if benchmark.plain:
                 page.stop("session-speed")
         page.jobs.close()
-        return one
+        return benchmark
 
-    ended = asyncio.run(run())
-    assert ended.stopped
-    assert (len(ended.speculative), len(ended.plain)) == (1, 1)
+    benchmark = asyncio.run(run())
+    assert benchmark.stopped
+    assert (len(benchmark.speculative), len(benchmark.plain)) == (1, 1)
 
 
-def test_the_speedup_is_of_the_medians() -> None:
-    one = Benchmark(3)
-    for ours, theirs in ((1.0, 2.0), (4.0, 8.0), (2.0, 9.0)):
-        one.speculative.append(finished("ab" * 8, ours, True))
-        one.plain.append(finished("ab" * 8, theirs, False))
-    assert one.speedup == pytest.approx(8.0 / 2.0)
-    assert comparison.table_html(one.pairs).count("<tr>") == 4
-    head, left, right = speed.render(one)
+def test_the_speedup_compares_the_medians() -> None:
+    benchmark = Benchmark(3)
+    for speculative_s, plain_s in ((1.0, 2.0), (4.0, 8.0), (2.0, 9.0)):
+        benchmark.speculative.append(finished("ab" * 8, speculative_s, True))
+        benchmark.plain.append(finished("ab" * 8, plain_s, False))
+    assert benchmark.speedup == pytest.approx(8.0 / 2.0)
+    assert comparison.table_html(benchmark.pairs).count("<tr>") == 4
+    head, left, right = speed.render(benchmark)
     assert "4.00\u00d7" in head
     assert "medians of 3" in head
     assert "5 of 9 tokens read in 0.50 s, not counted" in left
@@ -119,17 +121,17 @@ def test_the_speedup_is_of_the_medians() -> None:
 
 
 def test_different_texts_are_reported() -> None:
-    one = Benchmark(1, [finished("abab", 1.0, True)], [finished("abac", 2.0, False)])
-    assert not one.equal
-    assert "The texts differ" in speed.render(one)[0]
+    benchmark = Benchmark(1, [finished("abab", 1.0, True)], [finished("abac", 2.0, False)])
+    assert not benchmark.equal
+    assert "The texts differ" in speed.render(benchmark)[0]
 
 
-def test_the_state_of_a_run_at_a_time() -> None:
+def test_the_state_of_a_run_at_a_given_time() -> None:
     run = finished("abcdefgh", 4.0, True)
     for seconds, text in ((0.0, ""), (0.9, ""), (1.1, "ab"), (3.5, "abcdef"), (9.0, "abcdefgh")):
-        then = run.at(seconds)
-        assert "".join(piece.text for piece in then.pieces) == text
-        assert sum(then.tokens_per_pass) == len(text)
+        state = run.at(seconds)
+        assert "".join(piece.text for piece in state.pieces) == text
+        assert sum(state.tokens_per_pass) == len(text)
     assert run.at(4.1) is run
 
 
@@ -157,8 +159,8 @@ def test_a_replay_runs_in_real_time_until_it_is_stopped(
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_every_example_is_a_valid_request(kind: str, engine: Engine) -> None:
-    one = EXAMPLES[kind]
-    request = make_request(kind, one.text, one.prompt, one.lines, 10**9)
+    sample = EXAMPLES[kind]
+    request = make_request(kind, sample.text, sample.prompt, sample.lines, 10**9)
     assert (request.kind == "edit") == (kind == "edit")
     assert request.max_tokens in (None, MAX_ANSWER_TOKENS)
     assert engine.submit(request).result().reason == "stop"
@@ -166,13 +168,13 @@ def test_every_example_is_a_valid_request(kind: str, engine: Engine) -> None:
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_an_empty_field_is_refused(kind: str) -> None:
-    one = EXAMPLES[kind]
-    if one.text:
+    sample = EXAMPLES[kind]
+    if sample.text:
         with pytest.raises(RequestError, match="the text is empty"):
-            make_request(kind, " ", one.prompt, "", 64)
-    if one.prompt_label:
-        with pytest.raises(RequestError, match=f"the {one.prompt_label.lower()} is empty"):
-            make_request(kind, one.text, "", "", 64)
+            make_request(kind, " ", sample.prompt, "", 64)
+    if sample.prompt_label:
+        with pytest.raises(RequestError, match=f"the {sample.prompt_label.lower()} is empty"):
+            make_request(kind, sample.text, "", "", 64)
 
 
 def test_an_unknown_kind_is_refused() -> None:

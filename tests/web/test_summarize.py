@@ -1,5 +1,4 @@
-"""The Summarize tab without a browser: progress, stopping and continuing; and batches in the
-queue."""
+"""The Summarize tab without a browser (progress, stopping, resuming), and batches in the queue."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from engine.rag.summary_plan import SummaryOptions
 from engine.records import Piece, Request, Step
 from tests.support.questions import make_model
 from tests.support.server import occupied
-from tests.web.test_page import HOSTILE, Read
+from tests.web.test_page import HOSTILE, RenderedText
 from ui.api.jobs import Jobs, QueueFull
 from ui.eta import Eta, format_duration
 from ui.web import summarize as tab_of
@@ -31,8 +30,8 @@ from ui.web.state import PageState
 from ui.web.summarize import SessionSummaries, SummarizeTab
 from ui.web.summary_html import SummaryProgress
 
-SAID = "FLASK_DEBUG"
-TEXT = f"The variable {SAID} is told once.\n\n" + "\n\n".join(
+WORD = "FLASK_DEBUG"
+TEXT = f"The variable {WORD} is mentioned once.\n\n" + "\n\n".join(
     f"# Part {n}\n\n" + f"And a few words of part {n}. " * 40 for n in range(4)
 )
 ME = gr.Request(session_hash="me")
@@ -42,7 +41,7 @@ TEXTS = st.text(st.sampled_from("ab <>&\"'`${}\n")) | st.just(HOSTILE)
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     folder = tmp_path_factory.mktemp("chain") / "model"
-    make_model(folder, SAID)
+    make_model(folder, WORD)
     with Engine(Config(model=str(folder), dtype="f32", threads=1, library=False)) as engine:
         yield engine
 
@@ -58,123 +57,127 @@ def page(engine: Engine, tmp_path: Path, home: Path) -> Iterator[PageState]:
     page.close()
 
 
-def built(page: PageState) -> SummarizeTab:
+def build_tab(page: PageState) -> SummarizeTab:
     with gr.Blocks(), gr.Tab("Summarize"):
         return SummarizeTab(page)
 
 
-def started(tab: SummarizeTab, kept: SessionSummaries, style: Any = "prose") -> AsyncIterator[Any]:
-    chosen = [one.id for one in tab.page.library(None).list()]
-    return tab._summarize(chosen, "long", style, kept, ME)
+def start_summary(
+    tab: SummarizeTab, summaries: SessionSummaries, style: Any = "prose"
+) -> AsyncIterator[Any]:
+    selected = [document.id for document in tab.page.library(None).list()]
+    return tab._summarize(selected, "long", style, summaries, ME)
 
 
-async def all_of(tab: SummarizeTab, kept: SessionSummaries, style: Any = "prose") -> list[Any]:
-    return [shown async for shown in started(tab, kept, style)]
+async def all_updates(
+    tab: SummarizeTab, summaries: SessionSummaries, style: Any = "prose"
+) -> list[Any]:
+    return [update async for update in start_summary(tab, summaries, style)]
 
 
 def test_a_summary_streams_and_is_cited(page: PageState) -> None:
     async def run() -> None:
-        tab, kept = built(page), SessionSummaries()
-        first, *_, last = await all_of(tab, kept)
+        tab, summaries = build_tab(page), SessionSummaries()
+        first, *_, last = await all_updates(tab, summaries)
         assert first[tab.start]["interactive"] is False and first[tab.stop]["visible"] is True
         assert last[tab.start]["interactive"] is True and last[tab.stop]["visible"] is False
         assert last[tab.note] == ""
-        (made,) = kept.by_id.values()
-        assert SAID in made.entry.text and made.entry.citations and not made.entry.stopped
-        assert made.part_count == len(made.parts) > 2
-        assert last[tab.answer].count('class="cite"') == len(made.entry.citations)
-        assert last[tab.parts].count("<details") == made.part_count
+        (summary,) = summaries.by_id.values()
+        assert WORD in summary.entry.text and summary.entry.citations and not summary.entry.stopped
+        assert summary.part_count == len(summary.parts) > 2
+        assert last[tab.answer].count('class="cite"') == len(summary.entry.citations)
+        assert last[tab.parts].count("<details") == summary.part_count
         for button, name in zip(tab.files, (".md", ".json"), strict=True):
             path = Path(last[button]["value"])
-            assert path.suffix == name and SAID in path.read_text()
+            assert path.suffix == name and WORD in path.read_text()
         assert not page.running
-        await freed(page)
-        await all_of(tab, kept, "bullets")
-        (listed,) = kept.by_id.values()
-        assert listed.entry.text.count("\n- ") + 1 >= made.part_count
-        assert listed.entry.figures == {}, "nothing was generated"
-        assert listed.entry.notes == (tab_of.CACHED,)
+        await wait_until_idle(page)
+        await all_updates(tab, summaries, "bullets")
+        (bullets,) = summaries.by_id.values()
+        assert bullets.entry.text.count("\n- ") + 1 >= summary.part_count
+        assert bullets.entry.figures == {}, "nothing was generated"
+        assert bullets.entry.notes == (tab_of.CACHED,)
 
     asyncio.run(run())
 
 
-async def freed(page: PageState) -> None:
-    """Wait until the batch has released its slot of the queue."""
+async def wait_until_idle(page: PageState) -> None:
+    """Wait until the batch has released its queue slot."""
     async with asyncio.timeout(180):
         while page.jobs.open:
             await asyncio.sleep(0.01)
 
 
-class Held:
-    """Pauses summaries after each finished part, until `may_go_on`."""
+class PausedSummaries:
+    """Pauses each summary after each finished part until `resume` is set."""
 
     def __init__(self) -> None:
-        self.may_go_on = threading.Event()
+        self.resume = threading.Event()
         self.tasks: list[SummaryTask] = []  # of all summaries, in order
 
-    def summarize(self, *given: Any, **more: Any) -> Iterator[Any]:
-        for one in summarize(*given, **more):
-            if isinstance(one, SummaryTask):
-                self.tasks.append(one)
-            yield one
-            if isinstance(one, TaskResult):
-                self.may_go_on.wait(180)
+    def summarize(self, *args: Any, **options: Any) -> Iterator[Any]:
+        for event in summarize(*args, **options):
+            if isinstance(event, SummaryTask):
+                self.tasks.append(event)
+            yield event
+            if isinstance(event, TaskResult):
+                self.resume.wait(180)
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Held:
-    """Summaries on the page wait for an event, however fast the model is."""
-    held = Held()
-    monkeypatch.setattr(tab_of, "summarize", held.summarize)
+def paused(monkeypatch: pytest.MonkeyPatch) -> PausedSummaries:
+    """Summaries on the page pause, however fast the model is."""
+    paused = PausedSummaries()
+    monkeypatch.setattr(tab_of, "summarize", paused.summarize)
     monkeypatch.setattr(tab_of, "MIN_REFRESH_S", 0.0)  # each event is shown
-    return held
+    return paused
 
 
-def test_a_stopped_summary_can_be_continued(page: PageState, held: Held) -> None:
+def test_a_stopped_summary_can_be_resumed(page: PageState, paused: PausedSummaries) -> None:
     async def run() -> None:
-        tab, kept = built(page), SessionSummaries()
+        tab, summaries = build_tab(page), SessionSummaries()
         last: Any = None
-        async for last in started(tab, kept):
+        async for last in start_summary(tab, summaries):
             if last.get(tab.parts):
                 tab._stop(ME)
-                held.may_go_on.set()
-        (made,) = kept.by_id.values()
-        assert made.entry.stopped and 0 < len(made.parts) < made.part_count
-        assert "go on" in last[tab.answer] and SAID in last[tab.answer]
+                paused.resume.set()
+        (summary,) = summaries.by_id.values()
+        assert summary.entry.stopped and 0 < len(summary.parts) < summary.part_count
+        assert "go on" in last[tab.answer] and WORD in last[tab.answer]
         assert not page.running
-        await freed(page)
-        held.tasks.clear()
-        await all_of(tab, kept)
-        (whole,) = kept.by_id.values()
-        assert not whole.entry.stopped and whole.parts[: len(made.parts)] == made.parts
-        known = [one.cached for one in held.tasks]
-        assert known == sorted(known, reverse=True) and sum(known) == len(made.parts)
+        await wait_until_idle(page)
+        paused.tasks.clear()
+        await all_updates(tab, summaries)
+        (whole,) = summaries.by_id.values()
+        assert not whole.entry.stopped and whole.parts[: len(summary.parts)] == summary.parts
+        cached = [task.cached for task in paused.tasks]
+        assert cached == sorted(cached, reverse=True) and sum(cached) == len(summary.parts)
 
     asyncio.run(run())
 
 
-def test_closing_the_tab_frees_its_slot(page: PageState, held: Held) -> None:
+def test_closing_the_tab_frees_its_slot(page: PageState, paused: PausedSummaries) -> None:
     async def run() -> None:
-        tab, kept = built(page), SessionSummaries()
-        steps = started(tab, kept)
+        tab, summaries = build_tab(page), SessionSummaries()
+        steps = start_summary(tab, summaries)
         for _ in range(3):
             await anext(steps)
         assert page.jobs.open == len(page.running) == 1
         await steps.aclose()  # type: ignore[attr-defined]
-        held.may_go_on.set()
-        assert not page.running and not kept.by_id
-        await freed(page)
+        paused.resume.set()
+        assert not page.running and not summaries.by_id
+        await wait_until_idle(page)
 
     asyncio.run(run())
 
 
 def test_errors_are_shown(page: PageState) -> None:
     async def run() -> None:
-        tab, kept = built(page), SessionSummaries()
-        *_, last = [one async for one in tab._summarize([], "short", "prose", kept, ME)]
+        tab, summaries = build_tab(page), SessionSummaries()
+        *_, last = [update async for update in tab._summarize([], "short", "prose", summaries, ME)]
         assert tab_of.NONE_SELECTED in last[tab.note] and last[tab.start]["interactive"] is True
         page.jobs.queue_size = 0
-        last = (await all_of(tab, kept))[-1]
+        last = (await all_updates(tab, summaries))[-1]
         assert tab_of.QUEUE_FULL in last[tab.note] and 'class="error"' in last[tab.note]
         assert last[tab.stop]["visible"] is False and not page.running
 
@@ -183,52 +186,54 @@ def test_errors_are_shown(page: PageState) -> None:
 
 def test_selecting_a_document_shows_its_last_summary(page: PageState) -> None:
     async def run() -> None:
-        tab, kept = built(page), SessionSummaries()
-        await all_of(tab, kept)
-        (id,) = kept.by_id
-        assert SAID in tab._on_select([id], kept, ME)[tab.answer]
-        assert tab_of.HAS_DOCUMENTS in tab._on_select(["other"], kept, ME)[tab.answer]
+        tab, summaries = build_tab(page), SessionSummaries()
+        await all_updates(tab, summaries)
+        (id,) = summaries.by_id
+        assert WORD in tab._on_select([id], summaries, ME)[tab.answer]
+        assert tab_of.HAS_DOCUMENTS in tab._on_select(["other"], summaries, ME)[tab.answer]
 
     asyncio.run(run())
 
 
 def test_only_the_last_summaries_are_kept() -> None:
-    kept = SessionSummaries()
+    summaries = SessionSummaries()
     for number in range(tab_of.MAX_SUMMARIES + 3):
-        kept.put(str(number), None)  # type: ignore[arg-type]
-    assert list(kept.by_id) == [str(number) for number in range(3, tab_of.MAX_SUMMARIES + 3)]
+        summaries.put(str(number), None)  # type: ignore[arg-type]
+    assert list(summaries.by_id) == [str(number) for number in range(3, tab_of.MAX_SUMMARIES + 3)]
 
 
-# -- how it looks ----------------------------------------------------------------------------------
+# -- rendering -------------------------------------------------------------------------------------
 
 
 @given(TEXTS, TEXTS, TEXTS)
-def test_nothing_in_a_summary_is_markup(name: str, title: str, text: str) -> None:
-    told = SummaryProgress(name, pieces=[Piece(text, "model")])
-    assert text in Read(summary_html.streaming_summary(told)).shown
-    shown = Read(summary_html.parts([(title, text), ("", text)])).shown
+def test_summaries_are_escaped(name: str, title: str, text: str) -> None:
+    progress = SummaryProgress(name, pieces=[Piece(text, "model")])
+    assert text in RenderedText(summary_html.streaming_summary(progress)).shown
+    shown = RenderedText(summary_html.parts([(title, text), ("", text)])).shown
     assert text in shown and title in shown
 
 
 def test_the_streamed_pieces_are_the_summary(page: PageState) -> None:
     (document,) = page.library(None).list()
-    told, shares = SummaryProgress("x"), [0.0]
+    progress, shares = SummaryProgress("x"), [0.0]
     for event in summarize(page.engine, document, SummaryOptions("medium", section_tokens=300)):
         if isinstance(event, Summary):
-            assert told.text == event.text
-            assert [text for _, text in told.parts] == [one.text for one in event.sections]
+            assert progress.text == event.text
+            assert [text for _, text in progress.parts] == [
+                section.text for section in event.sections
+            ]
             break
         assert isinstance(event, SummaryTask | Step | TaskResult | SummaryDelta)
-        told.add(event)
-        shares.append(told.eta.fraction)
-        Read(summary_html.streaming_summary(told))
+        progress.add(event)
+        shares.append(progress.eta.fraction)
+        RenderedText(summary_html.streaming_summary(progress))
     assert all(after > before - 1e-9 for before, after in pairwise(shares)) and shares[-1] == 1
-    assert told.eta.remaining_s is not None and "part " in str(told.eta)
+    assert progress.eta.remaining_s is not None and "part " in str(progress.eta)
 
 
 def test_no_estimate_without_progress() -> None:
     assert Eta().remaining_s is None and str(Eta()) == "waiting"
-    assert [format_duration(one) for one in (0.2, 61, 150)] == ["1 s", "61 s", "2 min"]
+    assert [format_duration(seconds) for seconds in (0.2, 61, 150)] == ["1 s", "61 s", "2 min"]
 
 
 # -- batches in the queue --------------------------------------------------------------------------
@@ -252,8 +257,8 @@ def test_a_batch_takes_one_slot_and_raises_its_error(engine: Engine) -> None:
             jobs.submit(lambda: Request("chat"), "me")
         seen = []
         with pytest.raises(RuntimeError, match="it broke"):
-            async for one in stream:
-                seen.append(one)
+            async for value in stream:
+                seen.append(value)
                 jobs.cancel()
         assert seen == [1, 2] and jobs.open == 0
         jobs.close()
@@ -279,7 +284,7 @@ def test_a_cancelled_batch_does_not_wait_for_its_turn(engine: Engine) -> None:
         stream = jobs.submit_batch(work, "me")
         stream.cancel()
         cancelled.set()
-        assert [one async for one in stream] == ["cancelled", "cancelled"]
+        assert [reason async for reason in stream] == ["cancelled", "cancelled"]
         jobs.close()
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Logins of the page, each user's files, and what is never logged."""
+"""Logins on the page, the privacy of each user's files, and what is never logged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ locked = paged(ANN, BEN)
 
 
 def test_a_login_is_required(locked: LocalServer) -> None:
-    """Even on routes that Gradio itself leaves open."""
+    """Even on routes that Gradio itself leaves unprotected."""
     with locked.http() as http:
         first = http.get("/ui/")
         assert first.status_code == 200 and '"auth_required": true' in first.text.replace(
@@ -44,8 +44,8 @@ def test_a_login_is_required(locked: LocalServer) -> None:
             http.cookies.clear()
             http.cookies.set(guard_of(locked).cookie, cookie)
             for method, path in [*gradio_routes(locked), *ROUTES[1:]]:
-                free = gradio_guard.PUBLIC_ROUTES.get("GET" if method == "HEAD" else method, ())
-                if not gradio_guard.is_listed(path.removeprefix("/ui"), free) and path != "/ui":
+                public = gradio_guard.PUBLIC_ROUTES.get("GET" if method == "HEAD" else method, ())
+                if not gradio_guard.is_listed(path.removeprefix("/ui"), public) and path != "/ui":
                     status = http.request(method, path).status_code
                     assert status in (401, 404), (method, path, status)
         assert http.get("/ui/config").status_code == 401
@@ -66,8 +66,8 @@ def test_only_a_name_with_its_password_is_accepted(locked: LocalServer) -> None:
     with login(locked, ANN) as http:
         config = http.get("/ui/config")
         assert config.status_code == 200 and config.json()["username"] == "ann"
-        cookies = [one for one in http.cookies.jar if one.name == guard_of(locked).cookie]
-        assert [one.has_nonstandard_attr("HttpOnly") for one in cookies] == [True]
+        cookies = [cookie for cookie in http.cookies.jar if cookie.name == guard_of(locked).cookie]
+        assert [cookie.has_nonstandard_attr("HttpOnly") for cookie in cookies] == [True]
         http.get("/ui/logout")
         assert http.get("/ui/config").status_code == 401
 
@@ -84,29 +84,35 @@ def test_uploads_are_private(locked: LocalServer) -> None:
 
 
 def test_documents_are_private(locked: LocalServer) -> None:
-    shelf = locked.app.state.page.library
-    shelf("ann").add_data("diary.txt", SECRET)
-    assert [one.name for one in shelf("ann").list()] == ["diary.txt"]
+    library = locked.app.state.page.library
+    library("ann").add_data("diary.txt", SECRET)
+    assert [document.name for document in library("ann").list()] == ["diary.txt"]
     for other in ("ben", "Ann", "ann ", "../ann", "", None):
-        assert shelf(other).list() == []
+        assert library(other).list() == []
 
 
 def test_passwords_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hmac.compare_digest, on digests of equal length, against every user."""
-    seen: list[tuple[Any, Any]] = []
+    """With hmac.compare_digest, on digests of equal length, against every user."""
+    compared: list[tuple[Any, Any]] = []
     compare = hmac.compare_digest
 
-    def watched(one: Any, other: Any) -> bool:
-        seen.append((one, other))
-        return compare(one, other)
+    def record(left: Any, right: Any) -> bool:
+        compared.append((left, right))
+        return compare(left, right)
 
-    monkeypatch.setattr("hmac.compare_digest", watched)
-    right = gradio_guard.password_check([ANN, BEN])
-    asked = {ANN: True, BEN: True, (ANN[0], BEN[1]): False, ("", ""): False, ("é", "x" * 99): False}
-    for (name, password), expected in asked.items():
-        seen.clear()
-        assert right(name, password) == expected
-        assert len(seen) == 4 and {len(one) for pair in seen for one in pair} == {32}
+    monkeypatch.setattr("hmac.compare_digest", record)
+    is_valid = gradio_guard.password_check([ANN, BEN])
+    logins = {
+        ANN: True,
+        BEN: True,
+        (ANN[0], BEN[1]): False,
+        ("", ""): False,
+        ("é", "x" * 99): False,
+    }
+    for (name, password), expected in logins.items():
+        compared.clear()
+        assert is_valid(name, password) == expected
+        assert len(compared) == 4 and {len(digest) for pair in compared for digest in pair} == {32}
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
@@ -126,10 +132,12 @@ def test_passwords_and_texts_are_never_logged(
     with login(locked, ANN) as http:
         http.post("/ui/login", data={"username": "ann", "password": "tried-in-vain"})
         for words in (["the user's own words"], ["the user's own words"] * 50):
-            for click in (0, 99999, event_with_inputs(http, 1)):
-                join(http, words, fn_index=click)
-        token = next(one.value for one in http.cookies.jar if one.value)
-    ours = [one for one in caplog.records if not one.name.startswith(("httpx", "httpcore"))]
-    said = "".join(map(logging.Formatter().format, ours)) + "".join(capfd.readouterr())
+            for event in (0, 99999, event_with_inputs(http, 1)):
+                join(http, words, fn_index=event)
+        token = next(cookie.value for cookie in http.cookies.jar if cookie.value)
+    records = [
+        record for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))
+    ]
+    output = "".join(map(logging.Formatter().format, records)) + "".join(capfd.readouterr())
     for secret in (ANN[1], "tried-in-vain", "own words", str(token)):
-        assert secret not in said
+        assert secret not in output

@@ -1,5 +1,6 @@
-"""The page in a real browser, served by `draftline serve`: what a person does stands in page.mjs,
-what a hostile text tries in hostile.mjs, logging in in users.mjs.
+"""The page in a real browser, served by `draftline serve`. The scenarios are in scripts: normal use
+in page.mjs, appearance and accessibility in look.mjs, injected markup in hostile.mjs, and logins in
+users.mjs.
 
 `DRAFTLINE_TEST_CACHE` names the folder for playwright-core; screenshots go to build/web.
 """
@@ -79,20 +80,20 @@ def file(name: str, data: bytes) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def begin(play: Play, request: pytest.FixtureRequest) -> Play:
-    """begin(script, url, **place) -> those of its scenarios that are to run."""
+    """begin(script, url, **parameters) starts those scenarios of a script that are selected."""
 
-    def begun(script: str, url: str, **place: Any) -> AbstractContextManager[Scenarios]:
-        items = [one for one in request.session.items if isinstance(one, pytest.Function)]
-        chosen = [one.callspec.params for one in items if one.function is test_in_a_browser]
-        wanted = [one["scenario"] for one in chosen if one["script"] == script]
-        return play(f"{script}.mjs", url, wanted=wanted, **place)
+    def start(script: str, url: str, **parameters: Any) -> AbstractContextManager[Scenarios]:
+        items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+        selected = [item.callspec.params for item in items if item.function is test_in_a_browser]
+        wanted = [test["scenario"] for test in selected if test["script"] == script]
+        return play(f"{script}.mjs", url, wanted=wanted, **parameters)
 
-    return begun
+    return start
 
 
 @pytest.fixture(scope="module")
 def url(serve: Serve) -> Iterator[str]:
-    """The default model, which is started once."""
+    """A server with the default model, started once for all tests."""
     with serve() as url:
         yield url
 
@@ -108,7 +109,7 @@ def files() -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def sayer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hostile_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return hostile_model(tmp_path_factory.mktemp("models") / "hostile")
 
 
@@ -125,26 +126,27 @@ def look(begin: Play, url: str, files: dict[str, dict[str, str]]) -> Iterator[Sc
 
 
 @pytest.fixture(scope="module")
-def hostile(begin: Play, serve: Serve, sayer: Path) -> Iterator[Scenarios]:
+def hostile(begin: Play, serve: Serve, hostile_folder: Path) -> Iterator[Scenarios]:
     text = f"The bell rings at noon.\n\n{SAID}\n\nThe bell rings at noon."
-    given = {"said": SAID, "named": NAME, "document": file(NAME, text.encode())}
-    with serve("--model", sayer) as url, begin("hostile", url, **given) as scenarios:
+    parameters = {"said": SAID, "named": NAME, "document": file(NAME, text.encode())}
+    with serve("--model", hostile_folder) as url, begin("hostile", url, **parameters) as scenarios:
         yield scenarios
 
 
 @pytest.fixture(scope="module")
-def users(begin: Play, serve: Serve, sayer: Path) -> Iterator[Scenarios]:
-    """One is named in the environment, which shows it to nobody; an option replaces that."""
+def users(begin: Play, serve: Serve, hostile_folder: Path) -> Iterator[Scenarios]:
+    """A server with two users. The option overrides the user in the environment variable."""
     options = [part for name, password in (ANN, BEN) for part in ("--auth", f"{name}:{password}")]
     with (
-        serve("--model", sayer, *options, DRAFTLINE_AUTH="eve:in-the-environment") as url,
+        serve("--model", hostile_folder, *options, DRAFTLINE_AUTH="eve:in-the-environment") as url,
         begin("users", url, users=[ANN, BEN]) as scenarios,
     ):
         yield scenarios
 
 
 @pytest.mark.parametrize(
-    ("script", "scenario"), [(script, one) for script, all in SCENARIOS.items() for one in all]
+    ("script", "scenario"),
+    [(script, name) for script, names in SCENARIOS.items() for name in names],
 )
 def test_in_a_browser(script: str, scenario: str, request: pytest.FixtureRequest) -> None:
     scenarios: Scenarios = request.getfixturevalue(script)
