@@ -13,17 +13,22 @@ from typing import Any, Self
 
 
 class Scenarios:
-    """A running script, whose scenarios run one after the other in one window."""
+    """A running script, whose scenarios run in sequence in one window."""
 
     def __init__(
         self,
         node: Path,
         script: Path,
-        place: dict[str, Any],
+        parameters: dict[str, Any],
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`node`: the folder that fetch_vscode.sh fills. `place`: the script's parameters."""
-        command: list[str | Path] = [node / "node24" / "bin" / "node", script, json.dumps(place)]
+        """`node`: the folder that fetch_vscode.sh fills. `parameters`: passed to the
+        script as JSON."""
+        command: list[str | Path] = [
+            node / "node24" / "bin" / "node",
+            script,
+            json.dumps(parameters),
+        ]
         self.running = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -37,7 +42,7 @@ class Scenarios:
         end(self.running)
 
     def error(self, name: str) -> str | None:
-        """Wait for a scenario; its error, or None."""
+        """Wait for a scenario; returns its error, or None."""
         assert self.running.stdout
         while name not in self.ended:
             line = self.running.stdout.readline()

@@ -1,4 +1,4 @@
-"""Holding back an engine's answers, so that a test decides what happens before them."""
+"""Blocks an engine's worker, so that a test decides what happens before a request is answered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 180  # a backstop
 
 @contextmanager
 def held(engine: Engine | None) -> Iterator[None]:
-    """Requests of an engine that has nothing to do are queued until the context ends."""
+    """Requests to an idle engine stay in the queue until the context ends."""
     assert engine is not None
     is_held, release = threading.Event(), threading.Event()
 

@@ -24,11 +24,11 @@ HOSTILE = (
 )
 SAID = "\n".join(HOSTILE)
 NAME = f"<img src=x onerror={SCRIPT}>${{{SCRIPT}}}{{{{7*7}}}}'\"&lt;.md"
-BYTES = "ÀÁõö÷øùúûüýþ"  # the tokenizer's letters for bytes that no UTF-8 text has
+BYTES = "ÀÁõö÷øùúûüýþ"  # the tokenizer's letters for bytes that never occur in UTF-8
 
 
 def hostile_model(folder: Path) -> Path:
-    """Answers every chat with SAID: some of its tokens are whole texts."""
+    """A model that answers every chat with SAID. Some of its tokens are entire texts."""
     import torch
     from transformers import LlamaForCausalLM
 
@@ -36,8 +36,8 @@ def hostile_model(folder: Path) -> Path:
     file = folder / "tokenizer.json"
     spec = json.loads(file.read_text("utf-8"))
     vocabulary = spec["model"]["vocab"]
-    texts = [f"{one}\n" for one in HOSTILE]
-    chain = [vocabulary["\u0120"], *(vocabulary[one] for one in BYTES[: len(texts)]), 0]
+    texts = [f"{text}\n" for text in HOSTILE]
+    chain = [vocabulary["\u0120"], *(vocabulary[letter] for letter in BYTES[: len(texts)]), 0]
     assert vocabulary[EOS] == 0
     for letter, text in zip(BYTES, texts, strict=False):
         written = text.replace(" ", "\u0120").replace("\n", "\u010a")

@@ -1,4 +1,4 @@
-"""A server of the page, and requests to it without a browser."""
+"""A server with the page, and requests to it without a browser."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def paged(*users: tuple[str, str]) -> Any:
 
 
 def guard_of(served: LocalServer) -> gradio_guard.GradioGuard:
-    [mounted] = [one for one in served.app.routes if getattr(one, "path", "") == "/ui"]
-    found: gradio_guard.GradioGuard = mounted.app
-    return found
+    [mounted] = [route for route in served.app.routes if getattr(route, "path", "") == "/ui"]
+    guard: gradio_guard.GradioGuard = mounted.app
+    return guard
 
 
 def gradio_routes(served: LocalServer) -> list[tuple[str, str]]:
@@ -86,7 +86,7 @@ def gradio_routes(served: LocalServer) -> list[tuple[str, str]]:
 
 
 def upload(http: httpx.Client, name: str = "a.txt", data: bytes = b"words") -> str:
-    """Upload a file; its path."""
+    """Upload a file; returns its path on the server."""
     answer = http.post(f"{API}/upload", files={"files": (name, data)})
     assert answer.status_code == 200, answer.text
     [path] = answer.json()
@@ -94,19 +94,19 @@ def upload(http: httpx.Client, name: str = "a.txt", data: bytes = b"words") -> s
 
 
 def event_with_inputs(http: httpx.Client, inputs: int) -> int:
-    """The index of an event with so many inputs."""
-    clicks = http.get("/ui/config").json()["dependencies"]
-    return int(next(one["id"] for one in clicks if len(one["inputs"]) == inputs))
+    """The index of an event with this number of inputs."""
+    events = http.get("/ui/config").json()["dependencies"]
+    return int(next(event["id"] for event in events if len(event["inputs"]) == inputs))
 
 
-def join(http: httpx.Client, data: list[Any], **more: Any) -> httpx.Response:
+def join(http: httpx.Client, data: list[Any], **fields: Any) -> httpx.Response:
     """Send a UI event."""
-    body = {"data": data, "fn_index": 0, "session_hash": "s"} | more
+    body = {"data": data, "fn_index": 0, "session_hash": "s"} | fields
     return http.post(f"{API}/queue/join", json=body)
 
 
 def file_data(path: Any) -> dict[str, Any]:
-    """A file as Gradio's page refers to it."""
+    """A reference to a file, as Gradio's frontend sends it."""
     return {"path": path, "meta": {"_type": "gradio.FileData"}, "orig_name": "a.txt"}
 
 

@@ -1,5 +1,5 @@
-"""What the tests of `draftline ask`, `summarize` and `chat` share: a model that answers one word,
-files to ask about, and the command on a terminal."""
+"""Shared by the tests of `draftline ask`, `summarize` and `chat`: a model that always answers one
+word, files to ask about, and the command in a terminal."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ GUIDE = (
 
 
 def make_model(folder: Path, word: str = WORD) -> Path:
-    """A model that always answers `word`; a prompt without a template ends in a blank."""
+    """A model that always answers `word`; without a template, prompts end with a space."""
     return chain_model(folder, f" {word}", EOS, context=8192)
 
 
 def make_files(folder: Path) -> Path:
-    """guide.md, and beside it files that can and cannot be read."""
+    """Write guide.md, another text and an empty file; returns the path of guide.md."""
     (folder / "guide.md").write_text(GUIDE, "utf-8")
     (folder / "other.txt").write_text("Nothing but prose.\n", "utf-8")
     (folder / "empty.txt").write_text("", "utf-8")
@@ -57,7 +57,7 @@ def make_embedder(folder: Path, topics: Sequence[str]) -> Path:
 
 
 class Terminal:
-    """The command in a process of its own, on a terminal that can be typed into."""
+    """The command in its own process, on a pseudo-terminal that can be typed into."""
 
     def __init__(self, folder: Path, *arguments: str | Path, **variables: str) -> None:
         command = [sys.executable, "-c", READY_COMMAND, *map(str, arguments)]
@@ -76,7 +76,7 @@ class Terminal:
         self._position = 0  # `until` searches from here
 
     def until(self, text: str) -> None:
-        """Wait until `text` is shown behind what was waited for before."""
+        """Wait until `text` is shown after the text of the previous call."""
         deadline = time.monotonic() + TIMEOUT_S
         while (found := self.seen.find(text, self._position)) < 0:
             assert time.monotonic() < deadline, f"no {text!r} in {self.seen[-999:]!r}"
@@ -91,8 +91,8 @@ class Terminal:
         self.process.send_signal(signal.SIGINT)
 
     def interrupt_at_prompt(self) -> int:
-        """Press Ctrl-C until the command ends, as a user would; the exit code. Python loses one
-        that comes between showing a prompt and waiting for input."""
+        """Press Ctrl-C until the command ends, as a user would; returns the exit code. Python loses
+        one that arrives between showing a prompt and waiting for input."""
         deadline = time.monotonic() + TIMEOUT_S
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.seen[-999:]
@@ -102,7 +102,7 @@ class Terminal:
         return self.end()
 
     def end(self) -> int:
-        """Wait for the end of the output; the exit code."""
+        """Wait for the end of the output; returns the exit code."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             assert time.monotonic() < deadline, f"it does not end: {self.seen[-999:]!r}"

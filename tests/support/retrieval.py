@@ -16,7 +16,7 @@ GOLDEN = [[5, 6, 7, 8, 0], [5, 6, 7, 9, 0], [5, 6, 4, 0], [5, 6, 7, 8, 0]]
 
 
 def corpus(*documents: list[int]) -> Corpus:
-    return build([np.array(one, np.int32) for one in documents])
+    return build([np.array(document, np.int32) for document in documents])
 
 
 def drafted(drafter: Drafter, prompt: list[int], room: int = 100, **more: Any) -> Draft:
@@ -30,10 +30,10 @@ def followed(texts: list[list[int]], run: list[int]) -> list[tuple[int, int]]:
     """Oracle: (text, position) after every occurrence of `run` that is followed by a token."""
     size = len(run)
     return [
-        (number, place)
+        (number, position)
         for number, text in enumerate(texts)
-        for place in range(size, len(text))
-        if text[place - size : place] == run
+        for position in range(size, len(text))
+        if text[position - size : position] == run
     ]
 
 

@@ -26,7 +26,7 @@ from tests.support.command import EOS, chain_model
 from ui.api import app as api
 from ui.cli import serve
 
-ANSWER = "abcdefghijklmnopqrstuvwxyz"  # of `reciter`, to every chat
+ANSWER = "abcdefghijklmnopqrstuvwxyz"  # the answer of `reciter` to every chat
 TIMEOUT_S = 180  # a backstop for everything
 HELLO: Any = [{"role": "user", "content": "hi"}]
 FIM = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
@@ -46,10 +46,12 @@ class LocalServer:
         return f"http://127.0.0.1:{self.port}"
 
     def client(self, key: str = "none", **options: Any) -> openai.OpenAI:
-        """OpenAI's own client, without retries: errors are what is tested."""
+        """OpenAI's client, without retries, so that tests see every error."""
         options = {"max_retries": 0, "timeout": TIMEOUT_S} | options
-        wire = http(self.url)
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, http_client=wire, **options)
+        http_client = http(self.url)
+        return openai.OpenAI(
+            base_url=f"{self.url}/v1", api_key=key, http_client=http_client, **options
+        )
 
     def http(self, **options: Any) -> httpx.Client:
         return http(self.url, **options)
@@ -59,7 +61,7 @@ class LocalServer:
         return int(self.app.state.jobs.open)
 
     def metric(self, name: str) -> float:
-        """The sum of the server's metrics whose names begin so."""
+        """The sum of the server's metrics whose names begin with `name`."""
         with self.http() as client:
             lines = client.get("/metrics").text.splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
@@ -75,12 +77,12 @@ def http(url: str, **options: Any) -> httpx.Client:
 
 
 def reciter(folder: Path) -> Path:
-    """Answers every chat with ANSWER: without a template the prompt ends with a blank."""
+    """A model that answers every chat with ANSWER. Without a template, prompts end with a space."""
     return chain_model(folder, f" {ANSWER}", EOS)
 
 
 def endless(folder: Path) -> Path:
-    """Repeats ANSWER, a line end and a blank until its context is full."""
+    """A model that repeats ANSWER, a newline and a space until its context is full."""
     return chain_model(folder, f" {ANSWER}", "\n", context=32768)
 
 
@@ -90,10 +92,10 @@ def with_infill(model: Path, folder: Path) -> Path:
     file = folder / "tokenizer.json"
     spec = json.loads(file.read_text("utf-8"))
     vocabulary = spec["model"]["vocab"]
-    for name, letter in zip(FIM, "ÀÁõ", strict=True):  # bytes that no UTF-8 text has
-        number = vocabulary[name] = vocabulary.pop(letter)
+    for name, letter in zip(FIM, "ÀÁõ", strict=True):  # bytes that never occur in UTF-8
+        token_id = vocabulary[name] = vocabulary.pop(letter)
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-        spec["added_tokens"].append({"id": number, "content": name, "special": True} | flags)
+        spec["added_tokens"].append({"id": token_id, "content": name, "special": True} | flags)
     file.write_text(json.dumps(spec), "utf-8")
     return folder
 
@@ -103,9 +105,9 @@ def with_infill(model: Path, folder: Path) -> Path:
 
 @contextlib.contextmanager
 def occupied(engine: Engine, yields: bool = True) -> Iterator[Callable[[], None]]:
-    """Keep the engine's worker busy, as with a long chat, until the end of the block or a call of
-    the result. `yields`: it makes steps, between which more urgent jobs run and cancelled ones
-    end."""
+    """Keep the engine's worker busy, as a long chat would, until the block ends or the yielded
+    function is called. With `yields` it makes steps, between which more urgent jobs can run and
+    cancelled jobs end."""
     started, released = threading.Event(), threading.Event()
 
     def run(cancelled: Callable[[], bool]) -> Iterator[Event]:
@@ -126,7 +128,7 @@ def occupied(engine: Engine, yields: bool = True) -> Iterator[Callable[[], None]
 @contextlib.contextmanager
 def answers_pause(engine: Engine) -> Iterator[None]:
     """In the block, every answer pauses after some steps until it is cancelled or the engine is
-    closed: an answer cannot end before the test has done something to it."""
+    closed, so that no answer ends before the test has acted on it."""
     steps: Counter[Job] = Counter()
     put = Job.put
 
@@ -146,7 +148,7 @@ def answers_pause(engine: Engine) -> Iterator[None]:
 
 @contextlib.contextmanager
 def serve_engine(engine: Engine, **options: Any) -> Iterator[LocalServer]:
-    """A server of an engine, until the end of the block."""
+    """A server for an engine, until the end of the block."""
     app = api.app(engine, **options)
     with serve_app(app) as port:
         yield LocalServer(engine, app, port)
@@ -154,7 +156,7 @@ def serve_engine(engine: Engine, **options: Any) -> Iterator[LocalServer]:
 
 @contextlib.contextmanager
 def serve_app(app: Any) -> Iterator[int]:
-    """The port of a running application, with the settings of `draftline serve`."""
+    """Run an application with the settings of `draftline serve`; yields its port."""
     server = uvicorn.Server(uvicorn.Config(app, **serve.options()))
     listening = serve._listening(socket.AF_INET, "127.0.0.1", 0)
     port = listening.getsockname()[1]
@@ -172,7 +174,7 @@ def serve_app(app: Any) -> Iterator[int]:
 
 @contextlib.contextmanager
 def serve_model(model: Path, **options: Any) -> Iterator[LocalServer]:
-    """A server of a model."""
+    """A server for a model."""
     config = Config(model=str(model), threads=2, library=False)
     with Engine(config) as engine, serve_engine(engine, **options) as server:
         yield server
@@ -186,7 +188,7 @@ def wait_until(condition: Callable[[], Any]) -> None:
         time.sleep(0.005)
 
 
-# -- what comes over the wire ------------------------------------------------------------------
+# -- responses ---------------------------------------------------------------------------------
 
 
 def parse_events(body: bytes) -> list[dict[str, Any]]:
@@ -207,7 +209,7 @@ def text_of(chunks: list[dict[str, Any]]) -> str:
 
 
 def send_raw(port: int, request: bytes) -> bytes:
-    """The server's response to these bytes, which must ask it to close the connection."""
+    """The server's response to a raw request, which must ask to close the connection."""
     with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as wire:
         wire.sendall(request)
         response = b""
