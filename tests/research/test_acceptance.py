@@ -36,108 +36,107 @@ PLAN = Plan(epochs=6, batch=64, rate=3e-3, seed=3)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("acceptance")
 
 
 @pytest.fixture(scope="module")
-def models(place: Path) -> tuple[TorchTarget, TorchTarget]:
-    return pair(place, 0.3)
+def models(folder: Path) -> tuple[TorchTarget, TorchTarget]:
+    return pair(folder, 0.3)
 
 
 @pytest.fixture(scope="module")
-def samples(place: Path, models: tuple[TorchTarget, TorchTarget]) -> list[Sample]:
-    return make(QUESTIONS, *models, Tokenizer(place / "model"), place / "samples.jsonl", 100)
+def samples(folder: Path, models: tuple[TorchTarget, TorchTarget]) -> list[Sample]:
+    return make(QUESTIONS, *models, Tokenizer(folder / "model"), folder / "samples.jsonl", 100)
 
 
-def alone(model: TorchTarget, ids: list[int]) -> tuple[Any, Any]:
-    """Logits and hidden states, a row a pass: what `read` must give."""
+def sequential(model: TorchTarget, ids: list[int]) -> tuple[Any, Any]:
+    """Logits and hidden states, one row per pass: what `forced_rows` must give."""
     model.begin(ids[:1], len(ids))
     rows = []
     for token in ids:
         rows.append(model.forward(token, Draft(), hidden=True))
         model.keep([])
-    return torch.cat([one.logits for one in rows]), torch.cat([one.hidden for one in rows])
+    return torch.cat([row.logits for row in rows]), torch.cat([row.hidden for row in rows])
 
 
 @pytest.mark.parametrize("first", [0, 5])
-def test_reading_gives_every_row_as_if_alone(
+def test_forced_rows_equal_sequential_decoding(
     models: tuple[TorchTarget, TorchTarget], first: int
 ) -> None:
     ids = [3 + n * 7 % 200 for n in range(2 * CHUNK_ROWS + 3)]
-    logits, hidden = alone(models[0], ids)
-    found = list(forced_rows(models[0], ids, first))
-    assert [row for row, _, _ in found] == [first, first + CHUNK_ROWS, first + 2 * CHUNK_ROWS][
-        : len(found)
-    ]
-    assert torch.equal(torch.cat([one for _, one, _ in found]), logits[first:])
+    logits, hidden = sequential(models[0], ids)
+    chunks = list(forced_rows(models[0], ids, first))
+    starts = [first, first + CHUNK_ROWS, first + 2 * CHUNK_ROWS]
+    assert [row for row, _, _ in chunks] == starts[: len(chunks)]
+    assert torch.equal(torch.cat([part for _, part, _ in chunks]), logits[first:])
     assert torch.equal(hidden_states(models[0], ids, first), hidden[first:])
 
 
 # -- data ------------------------------------------------------------------------------------------
 
 
-def test_samples_say_what_both_models_do(
+def test_samples_hold_the_scores_of_both_models(
     samples: list[Sample], models: tuple[TorchTarget, TorchTarget]
 ) -> None:
-    """Against rows that are computed one by one."""
+    """Compared with rows that are computed one at a time."""
     model, draft = models
-    for one in samples[:3]:
-        assert len(one.tokens) == len(one.draft) == len(one.p_acc) > 0
-        ids, first = [*one.prefix, *one.tokens], len(one.prefix) - 1
-        for by, logs in ((model, one.log_p), (draft, one.log_q)):
-            said = alone(by, ids)[0].log_softmax(-1)
-            expected = [float(said[first + n, token]) for n, token in enumerate(one.draft)]
-            assert logs == pytest.approx(expected, abs=1e-5)
-        for chance, p, q in zip(one.p_acc, one.log_p, one.log_q, strict=True):
-            assert chance == pytest.approx(min(1.0, math.exp(p - q)), abs=1e-5)
-    everything = [chance for one in samples for chance in one.p_acc]
-    assert 0.2 < sum(everything) / len(everything) < 0.95
+    for sample in samples[:3]:
+        assert len(sample.tokens) == len(sample.draft) == len(sample.p_acc) > 0
+        ids, first = [*sample.prefix, *sample.tokens], len(sample.prefix) - 1
+        for scorer, scores in ((model, sample.log_p), (draft, sample.log_q)):
+            log_probs = sequential(scorer, ids)[0].log_softmax(-1)
+            expected = [float(log_probs[first + n, token]) for n, token in enumerate(sample.draft)]
+            assert scores == pytest.approx(expected, abs=1e-5)
+        for p_acc, log_p, log_q in zip(sample.p_acc, sample.log_p, sample.log_q, strict=True):
+            assert p_acc == pytest.approx(min(1.0, math.exp(log_p - log_q)), abs=1e-5)
+    p_acc_values = [p_acc for sample in samples for p_acc in sample.p_acc]
+    assert 0.2 < sum(p_acc_values) / len(p_acc_values) < 0.95
 
 
-def test_drafted_tokens_are_drawn_as_the_draft_model_says(
+def test_draft_tokens_follow_the_draft_models_distribution(
     models: tuple[TorchTarget, TorchTarget],
 ) -> None:
     prefix, counts = [3, 4], dict.fromkeys(range(models[1].vocab), 0)
     for seed in range(300):
-        one = label(prefix, [5], *models, generator(seed, 0))
-        counts[one.draft[0]] += 1
-    said = alone(models[1], prefix)[0][-1].softmax(-1)
-    best = int(said.argmax())
-    assert counts[best] / 300 == pytest.approx(float(said[best]), abs=0.1)
+        sample = label(prefix, [5], *models, generator(seed, 0))
+        counts[sample.draft[0]] += 1
+    probs = sequential(models[1], prefix)[0][-1].softmax(-1)
+    best = int(probs.argmax())
+    assert counts[best] / 300 == pytest.approx(float(probs[best]), abs=0.1)
 
 
-def test_made_samples_are_not_made_again(
-    samples: list[Sample], models: tuple[TorchTarget, TorchTarget], place: Path, tmp_path: Path
+def test_interrupted_sample_generation_resumes(
+    samples: list[Sample], models: tuple[TorchTarget, TorchTarget], folder: Path, tmp_path: Path
 ) -> None:
-    """Killed in the middle of a line, it goes on, and ends with the same file."""
-    whole = (place / "samples.jsonl").read_bytes()
+    """Interrupted in the middle of a line, it resumes and writes the same file."""
+    whole = (folder / "samples.jsonl").read_bytes()
     lines = whole.split(b"\n")
-    broken = tmp_path / "samples.jsonl"
-    broken.write_bytes(b"\n".join(lines[:5]) + b"\n" + lines[5][:40])
-    said: list[str] = []
-    tokenizer = Tokenizer(place / "model")
-    again = make(QUESTIONS, *models, tokenizer, broken, 100, report=said.append)
-    assert again == samples and broken.read_bytes() == whole
-    assert said[0].startswith("answer 5 of 12: ") and len(said) == 8
+    partial = tmp_path / "samples.jsonl"
+    partial.write_bytes(b"\n".join(lines[:5]) + b"\n" + lines[5][:40])
+    reported: list[str] = []
+    tokenizer = Tokenizer(folder / "model")
+    resumed = make(QUESTIONS, *models, tokenizer, partial, 100, report=reported.append)
+    assert resumed == samples and partial.read_bytes() == whole
+    assert reported[0].startswith("answer 5 of 12: ") and len(reported) == 8
     with pytest.raises(SampleError, match="made from other questions or models: remove it"):
-        make(QUESTIONS[1:], *models, tokenizer, broken, 100)
+        make(QUESTIONS[1:], *models, tokenizer, partial, 100)
 
 
-def test_files_of_samples(samples: list[Sample], place: Path, tmp_path: Path) -> None:
-    """Ours, and published ones: one list, in which lists may be text."""
-    ours = load_samples(place / "samples.jsonl")
-    assert [one.p_acc for one in ours if one.tokens] == [one.p_acc for one in samples]
+def test_load_samples(samples: list[Sample], folder: Path, tmp_path: Path) -> None:
+    """Our files, and published ones: a JSON list whose records may store lists as text."""
+    ours = load_samples(folder / "samples.jsonl")
+    assert [sample.p_acc for sample in ours if sample.tokens] == [s.p_acc for s in samples]
     names = ("prefix", "tokens", "draft", "p_acc")
-    records = [{name: getattr(one, name) for name in names} for one in samples]
+    records = [{name: getattr(sample, name) for name in names} for sample in samples]
     for number, form in enumerate((lambda value: value, str)):
         file = tmp_path / f"{number}.json"
-        file.write_text(json.dumps([{k: form(v) for k, v in one.items()} for one in records]))
-        assert [one.draft for one in load_samples(file)] == [one.draft for one in samples]
+        file.write_text(json.dumps([{k: form(v) for k, v in each.items()} for each in records]))
+        assert [loaded.draft for loaded in load_samples(file)] == [s.draft for s in samples]
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("", "contains no samples"),
         ("[]", "contains no samples"),
@@ -151,18 +150,18 @@ def test_files_of_samples(samples: list[Sample], place: Path, tmp_path: Path) ->
         ),
     ],
 )
-def test_bad_files_are_one_line(tmp_path: Path, text: str, complaint: str) -> None:
+def test_bad_files_are_reported_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "data.json"
     file.write_text(text)
-    with pytest.raises(SampleError, match=complaint) as caught:
+    with pytest.raises(SampleError, match=message) as caught:
         load_samples(file)
     assert str(file) in str(caught.value) and "\n" not in str(caught.value)
 
 
-# -- learning --------------------------------------------------------------------------------------
+# -- training --------------------------------------------------------------------------------------
 
 
-def test_golden_loss() -> None:
+def test_weighted_loss_by_hand() -> None:
     """Values computed by hand."""
     logits = torch.tensor([[0.1, 0.9], [0.6, 0.4]]).log()
     assert float(weighted_loss(logits, torch.tensor([1.0, 0.25]), 6)) == pytest.approx(
@@ -171,11 +170,11 @@ def test_golden_loss() -> None:
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.5, 20))
-def test_the_weight_can_be_undone(chance: float, weight: float) -> None:
-    """The belief of the least loss, where `chance` is the truth, and back from it."""
-    beliefs = torch.linspace(0.0005, 0.9995, 1000, dtype=torch.float64)
-    losses = -(weight * (1 - chance) * (1 - beliefs).log() + chance * beliefs.log())
-    best = beliefs[int(losses.argmin())]
+def test_undo_weight(chance: float, weight: float) -> None:
+    """The prediction that minimises the weighted loss for a true `chance` maps back to it."""
+    predictions = torch.linspace(0.0005, 0.9995, 1000, dtype=torch.float64)
+    losses = -(weight * (1 - chance) * (1 - predictions).log() + chance * predictions.log())
+    best = predictions[int(losses.argmin())]
     assert float(undo_weight(best, weight)) == pytest.approx(chance, abs=0.02)
 
 
@@ -183,48 +182,48 @@ probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 
 
 @given(probabilities, st.randoms(use_true_random=False))
-def test_quality_by_the_book(labels: list[float], chance: Any) -> None:
-    beliefs = [chance.uniform(0.01, 0.99) for _ in labels]
-    found = calibration(torch.tensor(beliefs), torch.tensor(labels))
+def test_calibration_by_definition(labels: list[float], rng: Any) -> None:
+    predictions = [rng.uniform(0.01, 0.99) for _ in labels]
+    measured = calibration(torch.tensor(predictions), torch.tensor(labels))
 
-    def nats(p: float, q: float) -> float:
+    def kl_term(p: float, q: float) -> float:
         return 0.0 if p == 0 else p * math.log(p / q)
 
-    kl = [nats(p, q) + nats(1 - p, 1 - q) for p, q in zip(labels, beliefs, strict=True)]
-    assert found.kl == pytest.approx(sum(kl) / len(kl), abs=1e-4)
-    assert sum(count for *_, count in found.bins) == len(labels) and 0 <= found.ece <= 1
-    right = calibration(torch.tensor(labels), torch.tensor(labels))
-    assert right.kl == pytest.approx(0, abs=1e-6) and right.ece == pytest.approx(0, abs=1e-6)
+    kl = [kl_term(p, q) + kl_term(1 - p, 1 - q) for p, q in zip(labels, predictions, strict=True)]
+    assert measured.kl == pytest.approx(sum(kl) / len(kl), abs=1e-4)
+    assert sum(count for *_, count in measured.bins) == len(labels) and 0 <= measured.ece <= 1
+    perfect = calibration(torch.tensor(labels), torch.tensor(labels))
+    assert perfect.kl == pytest.approx(0, abs=1e-6) and perfect.ece == pytest.approx(0, abs=1e-6)
 
 
-def test_mixing_takes_a_share_of_what_was_written() -> None:
+def test_mixing_keeps_a_share_of_the_answer() -> None:
     sample = Sample([1], [5] * 2000, [6] * 2000, [0.5] * 2000, [], [])
     tokens, drawn = mix_tokens(sample, 0.15, generator(0, 0))
-    assert tokens == [6 if each else 5 for each in drawn]
+    assert tokens == [6 if from_draft else 5 for from_draft in drawn]
     assert 250 < drawn.count(False) < 350
     assert mix_tokens(sample, 0.0, generator(0, 0)) == ([6] * 2000, [True] * 2000)
     assert mix_tokens(sample, 1.0, generator(0, 0))[1] == [False] * 2000
 
 
-def test_lessons_stand_at_the_drafted_tokens_own_places(
+def test_lessons_use_the_states_at_draft_tokens(
     samples: list[Sample], models: tuple[TorchTarget, TorchTarget]
 ) -> None:
-    draft, one = models[1], samples[0]
-    found = lessons([one], draft, 0.3, seed=4)
-    tokens, drawn = mix_tokens(one, 0.3, generator(4, 0))
-    _, hidden = alone(draft, [*one.prefix, *tokens])
-    places = [len(one.prefix) + n for n, each in enumerate(drawn) if each]
-    assert 0 < len(places) < len(tokens)
-    assert torch.equal(found.states, hidden[places])
+    draft, sample = models[1], samples[0]
+    found = lessons([sample], draft, 0.3, seed=4)
+    tokens, drawn = mix_tokens(sample, 0.3, generator(4, 0))
+    _, hidden = sequential(draft, [*sample.prefix, *tokens])
+    positions = [len(sample.prefix) + n for n, from_draft in enumerate(drawn) if from_draft]
+    assert 0 < len(positions) < len(tokens)
+    assert torch.equal(found.states, hidden[positions])
     assert found.labels.tolist() == pytest.approx(
-        [chance for chance, each in zip(one.p_acc, drawn, strict=True) if each]
+        [p_acc for p_acc, from_draft in zip(sample.p_acc, drawn, strict=True) if from_draft]
     )
 
 
-def test_parts_do_not_overlap(samples: list[Sample]) -> None:
+def test_split_parts_do_not_overlap(samples: list[Sample]) -> None:
     parts = split(samples, 0)
     assert sum(len(part) for part in parts) == len(samples) and all(parts)
-    assert len({id(one) for part in parts for one in part}) == len(samples)
+    assert len({id(sample) for part in parts for sample in part}) == len(samples)
     with pytest.raises(SampleError, match="2 answers: at least three are needed"):
         split(samples[:2], 0)
 
@@ -233,9 +232,9 @@ def test_parts_do_not_overlap(samples: list[Sample]) -> None:
 def test_a_trained_head_beats_an_untrained_one(
     samples: list[Sample], models: tuple[TorchTarget, TorchTarget], tmp_path: Path, tied: bool
 ) -> None:
-    """On answers that were held out; what is learnt is nothing that is copied."""
-    said: list[str] = []
-    train(samples, models[1], tmp_path, PLAN, 2, tied, report=said.append)
+    """On held-out answers."""
+    reported: list[str] = []
+    train(samples, models[1], tmp_path, PLAN, 2, tied, report=reported.append)
     record = json.loads((tmp_path / "report.json").read_text())
     assert record["kl"] < 0.9 * record["kl_untrained"]
     assert record["loss"] < 0.9 * record["loss_untrained"]
@@ -243,11 +242,11 @@ def test_a_trained_head_beats_an_untrained_one(
     assert 0 <= record["ece"] <= 1 and len(record["losses"]) == len(record["held_out"])
     for name in ("loss.svg", "reliability.svg"):
         assert (tmp_path / name).read_text().endswith("</svg>\n")
-    assert said[-1].startswith("held out: KL ")
+    assert reported[-1].startswith("held out: KL ")
 
 
-def test_a_head_learns_what_can_be_learnt() -> None:
-    """A refusal that one value of the state decides."""
+def test_a_head_learns_a_learnable_rule() -> None:
+    """Acceptance that depends on one value of the state."""
     noise = generator(0, 0)
     states = torch.randn(2000, 8, generator=noise)
     data = AcceptanceLessons(states, (states[:, 0] > 0).float())
@@ -262,16 +261,18 @@ def test_a_head_learns_what_can_be_learnt() -> None:
     assert after.kl < 0.1 * before.kl and after.ece < 0.1
 
 
-def test_a_killed_training_makes_the_same_head(
-    samples: list[Sample], models: tuple[TorchTarget, TorchTarget], place: Path, tmp_path: Path
+def test_an_interrupted_training_makes_the_same_head(
+    samples: list[Sample], models: tuple[TorchTarget, TorchTarget], folder: Path, tmp_path: Path
 ) -> None:
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    train(samples, models[1], whole, PLAN)
+    complete, interrupted = tmp_path / "complete", tmp_path / "interrupted"
+    train(samples, models[1], complete, PLAN)
     with pytest.raises(Killed):
-        train(samples, models[1], killed, PLAN, report=kill_at("epoch 3 of"))
-    assert not (killed / "config.json").exists()
-    said: list[str] = []
-    train(load_samples(place / "samples.jsonl"), models[1], killed, PLAN, report=said.append)
-    assert any(line.startswith("resuming at step") for line in said)
+        train(samples, models[1], interrupted, PLAN, report=kill_at("epoch 3 of"))
+    assert not (interrupted / "config.json").exists()
+    reported: list[str] = []
+    train(
+        load_samples(folder / "samples.jsonl"), models[1], interrupted, PLAN, report=reported.append
+    )
+    assert any(line.startswith("resuming at step") for line in reported)
     for name in ("model.safetensors", "config.json", "report.json", "loss.svg"):
-        assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
+        assert (complete / name).read_bytes() == (interrupted / name).read_bytes(), name

@@ -1,4 +1,4 @@
-"""Making corpora: of files, of the model's answers; a run that was cut short goes on."""
+"""Building corpora from files and from the model's answers; interrupted runs resume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.drafting.methods.datastore import load
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import prompt_of
 from engine.prompts.tokenizer import Tokenizer
-from engine.research.train.datastore import from_answers, from_files, read_kept
+from engine.research.train.datastore import from_answers, from_files, read_answers
 from engine.research.train.sample_file import SampleError, read_questions
 from tests.support.command import draftline, one_line
 
@@ -22,8 +22,8 @@ QUESTIONS = ["What is a map?", "Write a loop."]
 
 @pytest.fixture(scope="module")
 def folder(tiny: Any) -> Path:
-    made: Path = tiny()
-    return made
+    model: Path = tiny()
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -36,24 +36,24 @@ def target(folder: Path) -> TorchTarget:
     return TorchTarget(folder, Config(model=str(folder), dtype="f32", threads=2))
 
 
-# -- of files --------------------------------------------------------------------------------------
+# -- files --------------------------------------------------------------------------------------
 
 
-def test_files_are_those_of_a_workspace(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_files_are_filtered_as_in_a_workspace(tmp_path: Path, tokenizer: Tokenizer) -> None:
     (tmp_path / "b.py").write_text("x = 1\n")
     (tmp_path / "a.py").write_text("def add(left, right):\n")
     (tmp_path / "c.bin").write_bytes(b"\0\1\2")
     (tmp_path / ".git").mkdir()
     (tmp_path / ".gitignore").write_text("d.py\n")
     (tmp_path / "d.py").write_text("ignored = 1\n")
-    found = [tokenizer.decode(one.tolist()) for one in from_files([tmp_path], tokenizer)]
-    assert found == ["d.py\n", "def add(left, right):\n", "x = 1\n"]
+    texts = [tokenizer.decode(ids.tolist()) for ids in from_files([tmp_path], tokenizer)]
+    assert texts == ["d.py\n", "def add(left, right):\n", "x = 1\n"]
 
 
 # -- prompts ---------------------------------------------------------------------------------------
 
 
-def test_published_forms_of_prompts_are_read(tmp_path: Path) -> None:
+def test_published_prompt_formats(tmp_path: Path) -> None:
     file = tmp_path / "prompts"
     records = [
         {"turns": ["first", "second"]},
@@ -63,7 +63,7 @@ def test_published_forms_of_prompts_are_read(tmp_path: Path) -> None:
         {"instruction": "with", "input": "an input", "output": "x", "prompt": ""},
     ]
     expected = ["first", "a prompt", "gsm8k's", "alpaca's", "with\n\nan input"]
-    file.write_text("\n".join(json.dumps(one) for one in records) + "\n\n")
+    file.write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
     assert read_questions(file) == expected
     file.write_text(json.dumps(records, indent=1))
     assert read_questions(file) == expected
@@ -82,7 +82,7 @@ def test_published_forms_of_prompts_are_read(tmp_path: Path) -> None:
         ('{"prompt": 3}', "entry 1: no question"),
     ],
 )
-def test_other_prompts_are_refused(tmp_path: Path, text: str, why: str) -> None:
+def test_files_without_questions_are_refused(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "prompts"
     file.write_text(text)
     with pytest.raises(SampleError, match=why) as caught:
@@ -90,15 +90,15 @@ def test_other_prompts_are_refused(tmp_path: Path, text: str, why: str) -> None:
     assert str(file) in str(caught.value) and "\n" not in str(caught.value)
 
 
-# -- of answers ------------------------------------------------------------------------------------
+# -- answers ------------------------------------------------------------------------------------
 
 
-def test_answers_are_the_model_s_own_behind_their_prompts(
+def test_documents_are_prompts_with_the_models_answers(
     tmp_path: Path, folder: Path, target: TorchTarget, tokenizer: Tokenizer, home: Path
 ) -> None:
-    kept = tmp_path / "kept"
-    made = from_answers(QUESTIONS, "tiny", target, tokenizer, kept, 20)
-    for number, (text, document) in enumerate(zip(QUESTIONS, made, strict=True)):
+    file = tmp_path / "answers"
+    documents = from_answers(QUESTIONS, "tiny", target, tokenizer, file, 20)
+    for number, (text, document) in enumerate(zip(QUESTIONS, documents, strict=True)):
         messages = ({"role": "user", "content": text},)
         request = Request(
             "chat", messages=messages, max_tokens=20, temperature=0.8, top_p=0.95, seed=number
@@ -107,67 +107,67 @@ def test_answers_are_the_model_s_own_behind_their_prompts(
         assert document[: len(ids)].tolist() == ids and 1 <= len(document) - len(ids) <= 20
         config = Config(model=str(folder), dtype="f32", threads=2, library=False)
         with Engine(config) as engine:
-            done = engine.submit(request, speculation=False).result()
-        assert tokenizer.decode(document[len(ids) :].tolist()) == done.text
+            answer = engine.submit(request, speculation=False).result()
+        assert tokenizer.decode(document[len(ids) :].tolist()) == answer.text
 
 
-def test_what_was_answered_is_not_asked_again(
-    tmp_path: Path, target: TorchTarget, tokenizer: Tokenizer
-) -> None:
-    """Also after a kill in the midst of a line; with another seed or model everything is."""
-    kept, said = tmp_path / "kept", list[str]()
+def test_answers_are_reused(tmp_path: Path, target: TorchTarget, tokenizer: Tokenizer) -> None:
+    """Even after an interruption in the middle of a line, but not with another seed or model."""
+    file, reported = tmp_path / "answers", list[str]()
 
     def answers(model: str = "tiny", seed: int = 0) -> list[list[int]]:
-        said.clear()
-        found = from_answers(QUESTIONS, model, target, tokenizer, kept, 12, seed, said.append)
-        return [one.tolist() for one in found]
+        reported.clear()
+        documents = from_answers(
+            QUESTIONS, model, target, tokenizer, file, 12, seed, reported.append
+        )
+        return [document.tolist() for document in documents]
 
     first = answers()
-    assert len(said) == 2 and len(read_kept(kept)) == 2
-    assert answers() == first and not said
-    whole = kept.read_bytes()
-    kept.write_bytes(whole[: len(whole) - 9])
-    assert answers() == first and len(said) == 1 and "prompt 2 of 2" in said[0]
-    assert answers() == first and not said
-    kept.write_bytes(b'\xff\n{"key": 3}\n[[[[\n{"key": "x", "tokens": [-1]}\n' + whole)
-    assert answers() == first and not said
-    assert answers(seed=9) != first and len(said) == 2
+    assert len(reported) == 2 and len(read_answers(file)) == 2
+    assert answers() == first and not reported
+    complete = file.read_bytes()
+    file.write_bytes(complete[:-9])
+    assert answers() == first and len(reported) == 1 and "prompt 2 of 2" in reported[0]
+    assert answers() == first and not reported
+    file.write_bytes(b'\xff\n{"key": 3}\n[[[[\n{"key": "x", "tokens": [-1]}\n' + complete)
+    assert answers() == first and not reported
+    assert answers(seed=9) != first and len(reported) == 2
     answers("other")
-    assert len(said) == 2
+    assert len(reported) == 2
 
 
-def test_prompts_that_do_not_fit_are_left_out(
+def test_prompts_that_do_not_fit_are_skipped(
     tmp_path: Path, target: TorchTarget, tokenizer: Tokenizer
 ) -> None:
-    said: list[str] = []
-    asked = ["x" * 5000, "short"]
-    made = from_answers(asked, "tiny", target, tokenizer, tmp_path / "kept", 4, report=said.append)
-    assert len(made) == 1 and "prompt 1 of 2: skipped: the prompt has" in said[0]
+    reported: list[str] = []
+    questions, file = ["x" * 5000, "short"], tmp_path / "answers"
+    documents = from_answers(questions, "tiny", target, tokenizer, file, 4, report=reported.append)
+    assert len(documents) == 1 and "prompt 1 of 2: skipped: the prompt has" in reported[0]
 
 
 # -- the command -----------------------------------------------------------------------------------
 
 
 @pytest.mark.full
-def test_a_corpus_by_command(tmp_path: Path, folder: Path, tokenizer: Tokenizer) -> None:
+def test_train_corpus_command(tmp_path: Path, folder: Path, tokenizer: Tokenizer) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.py").write_text("def add(left, right):\n    return left\n")
-    (tmp_path / "asked.jsonl").write_text('{"prompt": "What?"}\n')
-    command = ["train", "corpus", "--model", folder, "--out", "made"]
-    more = ["--files", "src", "--prompts", "asked.jsonl", "--max-tokens", "9"]
-    result = draftline(tmp_path, *command, *more)
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "What?"}\n')
+    command = ["train", "corpus", "--model", folder, "--out", "corpus"]
+    options = ["--files", "src", "--prompts", "prompts.jsonl", "--max-tokens", "9"]
+    result = draftline(tmp_path, *command, *options)
     assert result.returncode == 0, result.stderr.decode()
-    assert result.stdout.decode().startswith("made: 2 texts, ")
+    assert result.stdout.decode().startswith("corpus: 2 texts, ")
     assert b"prompt 1 of 1: " in result.stderr
-    known = load(tmp_path / "made", tokenizer.fingerprint, 1 << 20)
+    corpus = load(tmp_path / "corpus", tokenizer.fingerprint, 1 << 20)
     ids = tokenizer.encode("def add(left, right):\n    return left\n")
-    assert known.after(ids[:5], 3) == (5, ids[5:8])
-    again = draftline(tmp_path, *command, *more)
+    assert corpus.after(ids[:5], 3) == (5, ids[5:8])
+    again = draftline(tmp_path, *command, *options)
     assert again.stdout == result.stdout and b"prompt 1 of 1: " not in again.stderr
 
 
 @pytest.mark.parametrize(
-    ("more", "why"),
+    ("options", "why"),
     [
         ([], "no texts: give --files DIR or --prompts FILE"),
         (["--files", "gone"], "gone: not a folder: name"),
@@ -176,15 +176,15 @@ def test_a_corpus_by_command(tmp_path: Path, folder: Path, tokenizer: Tokenizer)
         (["--files", ".", "--out", "."], ".: a folder: name a file in it"),
     ],
 )
-def test_what_makes_no_corpus_is_one_line(tmp_path: Path, more: list[str], why: str) -> None:
-    result = draftline(tmp_path, "train", "corpus", "--out", "made", *more)
+def test_bad_options_are_reported_in_one_line(tmp_path: Path, options: list[str], why: str) -> None:
+    result = draftline(tmp_path, "train", "corpus", "--out", "corpus", *options)
     assert result.returncode == 2 and why in one_line(result)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_without_text_makes_none(tmp_path: Path, folder: Path) -> None:
+def test_a_folder_without_text_is_refused(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "src").mkdir()
-    line = ["train", "corpus", "--out", "made", "--files", "src", "--model", folder]
+    line = ["train", "corpus", "--out", "corpus", "--files", "src", "--model", folder]
     result = draftline(tmp_path, *line)
     assert result.returncode == 2 and "src: no usable text in it" in one_line(result)
-    assert not (tmp_path / "made").exists()
+    assert not (tmp_path / "corpus").exists()

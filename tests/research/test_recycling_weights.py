@@ -1,4 +1,4 @@
-"""What a model's own table is worth: the model is asked, and only that table's weights learn."""
+"""Fitting the weights of the Token Recycling source on a model's answers, and no others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.research.train.recycling_weights import (
     RecordedAnswer,
     ask,
     fit,
-    go_through,
+    replay_answer,
 )
 from engine.research.train.sample_file import SampleError, read_questions
 from tests.cli.test_train import run
@@ -27,84 +27,91 @@ from tests.conftest import tiny_model
 from tests.support.training import make_place
 
 QUESTIONS = ["Add left and right.", "What is a Point?", "Sum three of them."]
-NOTHING = Ngram()
+EMPTY_NGRAM = Ngram()
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_place(tmp_path_factory.mktemp("answers"), tiny_model)
 
 
 @pytest.fixture(scope="module")
-def tokenizer(place: Path) -> Tokenizer:
-    return Tokenizer(place / "model")
+def tokenizer(folder: Path) -> Tokenizer:
+    return Tokenizer(folder / "model")
 
 
 @pytest.fixture(scope="module")
-def answers(place: Path, tokenizer: Tokenizer) -> list[RecordedAnswer]:
-    target = TorchTarget(place / "model", Config(model=str(place / "model"), dtype="f32"))
+def answers(folder: Path, tokenizer: Tokenizer) -> list[RecordedAnswer]:
+    target = TorchTarget(folder / "model", Config(model=str(folder / "model"), dtype="f32"))
     return ask(QUESTIONS, target, tokenizer, length=24)
 
 
-def of_the_table() -> np.ndarray:
-    """Which weights are the table's."""
-    found = np.zeros(len(np.asarray(Weights().values)), bool)
+def recycling_mask() -> np.ndarray:
+    """Which weights belong to the recycling source."""
+    mask = np.zeros(len(np.asarray(Weights().values)), bool)
     for start, stop in Weights.recycling():
-        found[start:stop] = True
-    return found
+        mask[start:stop] = True
+    return mask
 
 
-def test_the_model_said_itself_what_it_held_likely(answers: list[RecordedAnswer]) -> None:
-    assert len(answers) == len(QUESTIONS) and any(len(one.tokens) > 8 for one in answers)
-    for one in answers:
-        assert one.ids.shape == one.logits.shape == (len(one.tokens), WIDTH)
-        assert one.ids[:, 0].tolist() == one.tokens
-        assert (np.diff(one.logits, axis=1) <= 0).all()
+def test_recorded_answers_hold_the_most_likely_tokens(answers: list[RecordedAnswer]) -> None:
+    assert len(answers) == len(QUESTIONS) and any(len(answer.tokens) > 8 for answer in answers)
+    for answer in answers:
+        assert answer.ids.shape == answer.logits.shape == (len(answer.tokens), WIDTH)
+        assert answer.ids[:, 0].tolist() == answer.tokens
+        assert (np.diff(answer.logits, axis=1) <= 0).all()
 
 
-def test_only_the_tables_weights_learn_and_they_lower_the_bits(
+def test_fit_changes_only_the_sources_weights_and_lowers_the_loss(
     answers: list[RecordedAnswer], tokenizer: Tokenizer
 ) -> None:
-    words = vocabulary(tokenizer)
+    vocab = vocabulary(tokenizer)
     weights = {kind: Weights() for kind in WEIGHT_KINDS}
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for kind in WEIGHT_KINDS:
-        weights[kind].values[:] = chance.normal(size=len(weights[kind].values)) * 0.1
+        weights[kind].values[:] = rng.normal(size=len(weights[kind].values)) * 0.1
     before = {kind: np.array(weights[kind].values) for kind in WEIGHT_KINDS}
-    fit(answers, words, NOTHING, weights, 400)
-    table = of_the_table()
+    fit(answers, vocab, EMPTY_NGRAM, weights, 400)
+    mask = recycling_mask()
     for kind in WEIGHT_KINDS:
-        assert (weights[kind].values[~table] == before[kind][~table]).all()
-    assert (weights["file"].values[table] == weights["hunk"].values[table]).all()
-    assert weights["hunk"].values[table].any()
+        assert (weights[kind].values[~mask] == before[kind][~mask]).all()
+    assert (weights["file"].values[mask] == weights["hunk"].values[mask]).all()
+    assert weights["hunk"].values[mask].any()
     bits = []
     for values in (before["hunk"], np.array(weights["hunk"].values)):
-        rows = Recycling(400)
-        bits.append(sum(go_through(one, words, NOTHING, Weights(values), rows) for one in answers))
+        table = Recycling(400)
+        bits.append(
+            sum(
+                replay_answer(answer, vocab, EMPTY_NGRAM, Weights(values), table)
+                for answer in answers
+            )
+        )
     assert bits[1] < 0.8 * bits[0]
 
 
 @pytest.mark.full
-def test_the_command_learns_it_and_later_keeps_it(place: Path, tmp_path: Path) -> None:
-    """Without --questions the weights in use say it; with them the model does, the same twice."""
+def test_the_command_fits_the_weights_or_keeps_the_shipped_ones(
+    folder: Path, tmp_path: Path
+) -> None:
+    """With --questions they are fitted, reproducibly; without, the shipped ones are kept."""
     file = tmp_path / "questions.jsonl"
-    file.write_text("".join(json.dumps({"prompt": one}) + "\n" for one in QUESTIONS))
-    made = []
+    file.write_text("".join(json.dumps({"prompt": question}) + "\n" for question in QUESTIONS))
+    outputs = []
     for n in range(2):
         out = tmp_path / f"{n}.safetensors"
-        done = run(place, tmp_path, "--out", out, "--rounds", "1", "--questions", file)
-        assert done.returncode == 0, done.stderr.decode()
-        assert f"question 3 of {len(QUESTIONS)}: " in done.stderr.decode()
-        made.append(out.read_bytes())
-    assert made[0] == made[1]
+        result = run(folder, tmp_path, "--out", out, "--rounds", "1", "--questions", file)
+        assert result.returncode == 0, result.stderr.decode()
+        assert f"question 3 of {len(QUESTIONS)}: " in result.stderr.decode()
+        outputs.append(out.read_bytes())
+    assert outputs[0] == outputs[1]
     kept = tmp_path / "kept.safetensors"
-    assert run(place, tmp_path, "--out", kept, "--rounds", "1").returncode == 0
-    table, shipped = of_the_table(), load_weights()["hunk"].values
-    learnt = load_weights(tmp_path / "0.safetensors")
+    assert run(folder, tmp_path, "--out", kept, "--rounds", "1").returncode == 0
+    mask, shipped = recycling_mask(), load_weights()["hunk"].values
+    fitted = load_weights(tmp_path / "0.safetensors")
     for kind, weights in load_weights(kept).items():
-        assert (weights.values[table] == shipped[table]).all()
-        assert (weights.values[~table] == learnt[kind].values[~table]).all()
-        assert (learnt[kind].values[table] != shipped[table]).any()
+        assert (weights.values[mask] == shipped[mask]).all()
+        assert (weights.values[~mask] == fitted[kind].values[~mask]).all()
+        assert (fitted[kind].values[mask] != shipped[mask]).any()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +124,9 @@ def test_the_command_learns_it_and_later_keeps_it(place: Path, tmp_path: Path) -
         ("{", "line 1: "),
     ],
 )
-def test_bad_questions_get_one_line(place: Path, tmp_path: Path, text: str, why: str) -> None:
+def test_bad_questions_are_reported_in_one_line(
+    folder: Path, tmp_path: Path, text: str, why: str
+) -> None:
     file = tmp_path / "q.jsonl"
     file.write_text(text)
     with pytest.raises(SampleError, match=why) as caught:
@@ -125,9 +134,9 @@ def test_bad_questions_get_one_line(place: Path, tmp_path: Path, text: str, why:
     assert str(caught.value).startswith(str(file)) and "\n" not in str(caught.value)
 
 
-def test_questions_that_are_not_there_get_one_line(place: Path, tmp_path: Path) -> None:
-    done = run(place, tmp_path, "--questions", "nowhere.jsonl", "--out", "w")
-    assert done.returncode == 2
-    (line,) = done.stderr.decode().splitlines()
+def test_a_missing_file_of_questions_is_reported_in_one_line(folder: Path, tmp_path: Path) -> None:
+    result = run(folder, tmp_path, "--questions", "nowhere.jsonl", "--out", "w")
+    assert result.returncode == 2
+    (line,) = result.stderr.decode().splitlines()
     assert line.startswith("draftline: nowhere.jsonl: unreadable: No such file")
     assert not (tmp_path / "w").exists()

@@ -1,4 +1,4 @@
-"""Pieces of files that heads learn from: which files, how many, the same ones for a seed."""
+"""Training texts from source files: which files, how many chunks, reproducible draws."""
 
 from __future__ import annotations
 
@@ -21,66 +21,67 @@ CODE = "".join(CORPUS)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two texts, one of them ignored by git; a short one, a secret and a binary."""
-    place = tmp_path / "package"
-    place.mkdir()
+    """Two usable files, one of them ignored by git; a short file, a secret and a binary."""
+    package = tmp_path / "package"
+    package.mkdir()
     for number, name in enumerate(("a.py", "b.py")):
-        (place / name).write_text(f"# {number}\n" + CODE * 9)
-    (place / ".gitignore").write_text("b.py\n")
-    (place / "short.py").write_text("x = 1\n")
-    (place / ".env").write_text(CODE * 9)
-    (place / "data.bin").write_bytes(b"\0" + CODE.encode() * 9)
-    return place
+        (package / name).write_text(f"# {number}\n" + CODE * 9)
+    (package / ".gitignore").write_text("b.py\n")
+    (package / "short.py").write_text("x = 1\n")
+    (package / ".env").write_text(CODE * 9)
+    (package / "data.bin").write_bytes(b"\0" + CODE.encode() * 9)
+    return package
 
 
-def test_pieces_are_of_the_texts(folder: Path) -> None:
-    """Whole runs of a file's tokens, a few of each file, the first of them only to be read."""
-    tokenizer, said, known = toy_tokenizer(), list[str](), list[list[int]]()
+def test_chunks_come_from_the_files(folder: Path) -> None:
+    """Consecutive tokens, a few chunks per file, each with a prefix that is not learned."""
+    tokenizer, reported, expected = toy_tokenizer(), list[str](), list[list[int]]()
     for name in ("a.py", "b.py"):
-        text = tokenizer.encode((folder / name).read_text())
-        known += [text[at : at + 40] for at in range(0, len(text), 40)]
-    found = source_chunks([folder], tokenizer, 99, 40, report=said.append)
-    assert len(found) == 2 * MAX_CHUNKS_PER_FILE and said == ["8 pieces of 2 files"]
-    for one in found:
-        whole = one.prefix + one.tokens
-        assert whole in known and len(whole) > 20 and len(one.prefix) == len(whole) // 8
-        known.remove(whole)  # none comes twice
+        ids = tokenizer.encode((folder / name).read_text())
+        expected += [ids[at : at + 40] for at in range(0, len(ids), 40)]
+    chunks = source_chunks([folder], tokenizer, 99, 40, report=reported.append)
+    assert len(chunks) == 2 * MAX_CHUNKS_PER_FILE and reported == ["8 pieces of 2 files"]
+    for chunk in chunks:
+        ids = chunk.prefix + chunk.tokens
+        assert ids in expected and len(ids) > 20 and len(chunk.prefix) == len(ids) // 8
+        expected.remove(ids)  # each chunk is drawn only once
 
 
-def test_a_seed_draws_the_same_ones(folder: Path) -> None:
+def test_equal_seeds_draw_equal_chunks(folder: Path) -> None:
     tokenizer = toy_tokenizer()
     drawn = [source_chunks([folder], tokenizer, 5, 32, seed) for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
-    assert all(len(one) == 5 for one in drawn)
+    assert all(len(chunks) == 5 for chunks in drawn)
 
 
-def test_where_there_is_nothing_to_learn_from(folder: Path, tmp_path: Path) -> None:
+def test_folders_without_usable_text_are_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for place, why in (
+    for path, why in (
         (tmp_path / "empty", "empty: no text of 16 tokens or more: give another folder"),
         (folder / "short.py", "short.py: not a folder; name one that exists"),
         (tmp_path / "gone", "gone: not a folder; name one that exists"),
     ):
         with pytest.raises(SampleError, match=why):
-            source_chunks([place], toy_tokenizer(), 9, 32)
+            source_chunks([path], toy_tokenizer(), 9, 32)
 
 
-def test_what_a_draft_model_would_have_drawn_along_them(folder: Path, tmp_path: Path) -> None:
-    """As beside a model's own answers; what is there is not made again."""
+def test_acceptance_samples_along_chunks(folder: Path, tmp_path: Path) -> None:
+    """As for a model's own answers; existing samples are reused."""
     models = pair(tmp_path)
     texts = source_chunks([folder], toy_tokenizer(), 3, 24)
-    file, said = tmp_path / "pieces.jsonl", list[str]()
-    made = acceptance_data.along(texts, *models, file, 4, said.append)
-    for number, (text, sample) in enumerate(zip(texts, made, strict=True)):
+    file, reported = tmp_path / "samples.jsonl", list[str]()
+    samples = acceptance_data.along(texts, *models, file, 4, reported.append)
+    for number, (text, sample) in enumerate(zip(texts, samples, strict=True)):
         assert (sample.prefix, sample.tokens) == (text.prefix, text.tokens)
-        alone = acceptance_data.label(text.prefix, text.tokens, *models, generator(4, number))
-        assert sample == alone and 0 < min(sample.p_acc) <= max(sample.p_acc) <= 1
-    assert [line.partition(":")[0] for line in said] == [f"text {n} of 3" for n in (1, 2, 3)]
+        expected = acceptance_data.label(text.prefix, text.tokens, *models, generator(4, number))
+        assert sample == expected and 0 < min(sample.p_acc) <= max(sample.p_acc) <= 1
+    assert [line.partition(":")[0] for line in reported] == [f"text {n} of 3" for n in (1, 2, 3)]
     file.write_text("".join(f"{line}\n" for line in file.read_text().splitlines()[:3]))
-    said.clear()
-    assert acceptance_data.along(texts, *models, file, 4, said.append) == made
-    assert len(said) == 1
-    assert [one.draft for one in acceptance_data.load_samples(file)] == [one.draft for one in made]
+    reported.clear()
+    assert acceptance_data.along(texts, *models, file, 4, reported.append) == samples
+    assert len(reported) == 1
+    loaded = acceptance_data.load_samples(file)
+    assert [sample.draft for sample in loaded] == [sample.draft for sample in samples]
     with pytest.raises(SampleError, match="made from other questions or models: remove it"):
         acceptance_data.along([TrainingText([1], [2, 3])], *models, file, 4)
     assert json.loads(file.read_text().splitlines()[0])["seed"] == 4

@@ -1,4 +1,4 @@
-"""Training the drafter's weights: it learns, it repeats, it sees what the drafter will see."""
+"""Training the drafter's weights: lower loss, reproducible, on the inputs that drafting uses."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from engine.prompts.tokenizer import Tokenizer
 from engine.research.train.drafter import (
     MAX_FILE_TOKENS,
     EditLesson,
-    go_through,
     lessons,
     line_start,
+    replay_answer,
     score,
     train,
 )
@@ -35,57 +35,58 @@ FILES = st.lists(st.tuples(LINES.map("".join), LINES.map("".join)), min_size=1, 
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_place(tmp_path_factory.mktemp("train"))
 
 
 @pytest.fixture(scope="module")
-def tokenizer(place: Path) -> Tokenizer:
-    return Tokenizer(place / "model")
+def tokenizer(folder: Path) -> Tokenizer:
+    return Tokenizer(folder / "model")
 
 
 # -- learning ----------------------------------------------------------------------------------
 
 
-def test_training_lowers_the_bits_of_the_edits_it_saw(place: Path, tokenizer: Tokenizer) -> None:
-    edits, words = read(place / "edits.jsonl"), vocabulary(tokenizer)
-    ngram = StdlibNgram(place / "home", tokenizer).ngram
-    assert ngram.slots, "the fixture's n-gram is in use"
-    said: list[str] = []
-    once = train(edits, tokenizer, words, ngram, said.append, 1)
-    more = train(edits, tokenizer, words, ngram, said.append, 6)
-    nothing = {kind: module.Weights() for kind in WEIGHT_KINDS}
-    for one in score(edits, tokenizer, words, ngram, [nothing, once, more]):
-        none, first, last = one.bits
-        assert none > first > last > 0, one
-    assert len([line for line in said if line.startswith("round ")]) == 2 * (1 + 6)
+def test_training_lowers_the_loss_on_its_edits(folder: Path, tokenizer: Tokenizer) -> None:
+    edits, vocab = read(folder / "edits.jsonl"), vocabulary(tokenizer)
+    ngram = StdlibNgram(folder / "home", tokenizer).ngram
+    assert ngram.slots, "the fixture's n-gram is not empty"
+    reported: list[str] = []
+    after_1 = train(edits, tokenizer, vocab, ngram, reported.append, 1)
+    after_6 = train(edits, tokenizer, vocab, ngram, reported.append, 6)
+    untrained = {kind: module.Weights() for kind in WEIGHT_KINDS}
+    for result in score(edits, tokenizer, vocab, ngram, [untrained, after_1, after_6]):
+        bits_untrained, bits_1, bits_6 = result.bits
+        assert bits_untrained > bits_1 > bits_6 > 0, result
+    assert len([line for line in reported if line.startswith("round ")]) == 2 * (1 + 6)
     for kind in WEIGHT_KINDS:
-        assert not np.asarray(nothing[kind].values).any(), "scoring taught something"
+        assert not np.asarray(untrained[kind].values).any(), "scoring changed the weights"
 
 
-def test_scores_are_those_of_each_package_alone(place: Path, tokenizer: Tokenizer) -> None:
-    edits, words = read(place / "edits.jsonl"), vocabulary(tokenizer)
-    ngram = StdlibNgram(place / "home", tokenizer).ngram
-    made = train(edits[:2], tokenizer, words, ngram, rounds=1)
-    found = list(score(edits, tokenizer, words, ngram, [made]))
-    assert [(one.package, one.kind) for one in found] == [
+def test_scores_are_per_package_and_kind(folder: Path, tokenizer: Tokenizer) -> None:
+    edits, vocab = read(folder / "edits.jsonl"), vocabulary(tokenizer)
+    ngram = StdlibNgram(folder / "home", tokenizer).ngram
+    weights = train(edits[:2], tokenizer, vocab, ngram, rounds=1)
+    scores = list(score(edits, tokenizer, vocab, ngram, [weights]))
+    assert [(result.package, result.kind) for result in scores] == [
         (package, kind) for package in ("one", "two") for kind in WEIGHT_KINDS
     ]
-    for one in found:
-        chosen = replays([e for e in edits if e.package == one.package], one.kind, tokenizer)
-        each = [
-            go_through(lesson, words, ngram, made[one.kind], line_start(tokenizer))
-            for lesson in lessons(chosen, tokenizer)
+    for result in scores:
+        chosen = [edit for edit in edits if edit.package == result.package]
+        recorded = replays(chosen, result.kind, tokenizer)
+        bits = [
+            replay_answer(lesson, vocab, ngram, weights[result.kind], line_start(tokenizer))
+            for lesson in lessons(recorded, tokenizer)
         ]
-        assert one.tokens == sum(len(replay.output) for replay in chosen)
-        assert one.bits == [sum(each) / one.tokens]
+        assert result.tokens == sum(len(replay.output) for replay in recorded)
+        assert result.bits == [sum(bits) / result.tokens]
 
 
-def test_the_same_edits_are_the_same_weights(place: Path, tokenizer: Tokenizer) -> None:
-    edits, words = read(place / "edits.jsonl"), vocabulary(tokenizer)
-    ngram = StdlibNgram(place / "home", tokenizer).ngram
-    first, again = (train(edits, tokenizer, words, ngram) for _ in range(2))
-    other = train(edits[1:], tokenizer, words, ngram)
+def test_equal_edits_give_equal_weights(folder: Path, tokenizer: Tokenizer) -> None:
+    edits, vocab = read(folder / "edits.jsonl"), vocabulary(tokenizer)
+    ngram = StdlibNgram(folder / "home", tokenizer).ngram
+    first, again = (train(edits, tokenizer, vocab, ngram) for _ in range(2))
+    other = train(edits[1:], tokenizer, vocab, ngram)
     for kind in WEIGHT_KINDS:
         values = np.asarray(first[kind].values)
         assert values.any() and values.tobytes() == np.asarray(again[kind].values).tobytes()
@@ -97,39 +98,36 @@ def test_the_same_edits_are_the_same_weights(place: Path, tokenizer: Tokenizer) 
 
 @settings(max_examples=25)
 @given(files=FILES, kind=st.sampled_from(WEIGHT_KINDS))
-def test_lessons_show_what_the_drafter_would_be_shown(
-    files: list[tuple[str, str]], kind: Any
-) -> None:
-    """At each token the first tokens of the tree that other files give there, and no token of the
-    file itself."""
+def test_lessons_hold_the_drafters_inputs(files: list[tuple[str, str]], kind: Any) -> None:
+    """At each token: the first level of the tree from other files, without the file itself."""
     edits = [
         Edit(f"{n}", "p", "p 1 -> 2", f"{n}.py", before, after)
         for n, (before, after) in enumerate(files)
     ]
     recorded = replays(edits, kind, Bytes())
-    found = list(lessons(recorded, Bytes()))  # type: ignore[arg-type]
-    assert len(found) == len(recorded)
-    for replay, lesson in zip(recorded, found, strict=True):
+    prepared = list(lessons(recorded, Bytes()))  # type: ignore[arg-type]
+    assert len(prepared) == len(recorded)
+    for replay, lesson in zip(recorded, prepared, strict=True):
         assert lesson.output.tolist() == replay.output
         assert lesson.expected.tolist() == [*replay.prediction, -1]
         assert lesson.start == replay.start
         with Workspace(None, Bytes()) as workspace:
             for edit in edits:
-                if edit.path != replay.path and edit.path in {one.path for one in recorded}:
+                if edit.path != replay.path and edit.path in {other.path for other in recorded}:
                     workspace.update(edit.path, edit.before)
             check_files(lesson, workspace)
 
 
 def check_files(lesson: EditLesson, workspace: Workspace) -> None:
-    """Against the call that the drafter makes."""
+    """Compare with the query that the drafter makes."""
     assert lesson.files.shape == lesson.probs.shape == (len(lesson.output), MAX_FILE_TOKENS)
-    assert (lesson.files[0] == -1).all() and lesson.matches[0] == 0, "nothing stands before it"
+    assert (lesson.files[0] == -1).all() and lesson.matches[0] == 0, "there are no tokens before it"
     for at in range(1, len(lesson.output)):
         tail = lesson.output[max(0, at - WORKSPACE_QUERY.limit) : at]
         tree = WORKSPACE_QUERY.tree(workspace, tail)
         first = [n for n, parent in enumerate(tree.parents) if parent == -1]
         tokens = [tree.tokens[n] for n in first]
         assert lesson.files[at].tolist() == tokens + [-1] * (MAX_FILE_TOKENS - len(tokens))
-        shares = [np.float32(tree.probs[n]) for n in first]
-        assert lesson.probs[at, : len(first)].tolist() == shares
+        probs = [np.float32(tree.probs[n]) for n in first]
+        assert lesson.probs[at, : len(first)].tolist() == probs
         assert lesson.matches[at] == tree.length

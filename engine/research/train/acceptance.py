@@ -4,7 +4,7 @@ A sample's tokens are mixed once from the target's answer (a share `mixing`) and
 own tokens. The draft model reads the mixture, and the head learns to predict from the hidden state
 at each draft token how likely that token is to be accepted. Rejections are rarer, so they weigh
 `weight` times as much; the head then underestimates acceptance, which the stopping rule expects and
-the report corrects. Hidden states are computed in advance, since the draft model is frozen.
+the report corrects. Hidden states are computed only once, since the draft model is frozen.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def mix_tokens(
     """The tokens to read after the prefix, and which of them are the draft model's."""
     keep = (torch.rand(len(sample.tokens), generator=noise) < mixing).tolist()
     pairs = zip(sample.tokens, sample.draft, keep, strict=True)
-    return [written if kept else drawn for written, drawn, kept in pairs], [not k for k in keep]
+    tokens = [answered if kept else drawn for answered, drawn, kept in pairs]
+    return tokens, [not kept for kept in keep]
 
 
 def lessons(
@@ -77,10 +78,10 @@ def lessons(
         ids = [*sample.prefix, *tokens][: draft.context]
         if max(ids) >= draft.vocab:
             raise SampleError(f"sample {number + 1}: token {max(ids)}: made with another tokenizer")
-        found = hidden_states(draft, ids, len(sample.prefix))
-        chosen = torch.tensor(drawn)[: len(found)]
-        states.append(found[chosen])
-        labels.append(torch.tensor(sample.p_acc)[: len(found)][chosen])
+        hidden = hidden_states(draft, ids, len(sample.prefix))
+        mask = torch.tensor(drawn)[: len(hidden)]
+        states.append(hidden[mask])
+        labels.append(torch.tensor(sample.p_acc)[: len(hidden)][mask])
         if (number + 1) % 20 == 0 or number + 1 == len(samples):
             report(f"read {number + 1} of {len(samples)} answers")
     return AcceptanceLessons(torch.cat(states), torch.cat(labels))
@@ -89,43 +90,44 @@ def lessons(
 def weighted_loss(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
     """Cross entropy of (rejected, accepted) logits [rows, 2] with soft labels [rows], in which
     rejections count `weight` times."""
-    said = logits.log_softmax(-1)
+    log_probs = logits.log_softmax(-1)
     rejected, accepted = weight * (1 - labels), labels
-    total = -(rejected * said[:, 0] + accepted * said[:, 1]).sum()
+    total = -(rejected * log_probs[:, 0] + accepted * log_probs[:, 1]).sum()
     return total / (rejected.sum() + accepted.sum())
 
 
 def calibration(predictions: Tensor, labels: Tensor) -> Calibration:
     """Compare probabilities [rows] with soft labels [rows]."""
-    said = predictions.double().clamp(1e-12, 1 - 1e-12)
+    probs = predictions.double().clamp(1e-12, 1 - 1e-12)
     true = labels.double()
-    cross = -(true * said.log() + (1 - true) * (1 - said).log())
+    cross_entropy = -(true * probs.log() + (1 - true) * (1 - probs).log())
     entropy = -(torch.xlogy(true, true) + torch.xlogy(1 - true, 1 - true))
-    places = (said * BINS).long().clamp(max=BINS - 1)
+    indices = (probs * BINS).long().clamp(max=BINS - 1)
     bins, error = [], 0.0
     for n in range(BINS):
-        here = places == n
-        count = int(here.sum())
+        members = indices == n
+        count = int(members.sum())
         if count:
-            predicted, found = float(said[here].mean()), float(true[here].mean())
-            bins.append((n / BINS, predicted, found, count))
-            error += abs(predicted - found) * count
-    return Calibration(float((cross - entropy).mean()), error / max(len(true), 1), tuple(bins))
+            predicted, actual = float(probs[members].mean()), float(true[members].mean())
+            bins.append((n / BINS, predicted, actual, count))
+            error += abs(predicted - actual) * count
+    kl = float((cross_entropy - entropy).mean())
+    return Calibration(kl, error / max(len(true), 1), tuple(bins))
 
 
 def undo_weight(predictions: Tensor, weight: float) -> Tensor:
-    """The predictions of a head trained with weight 1."""
-    said = predictions.double()
-    return weight * said / (weight * said + 1 - said)
+    """The predictions as of a head trained with weight 1."""
+    probs = predictions.double()
+    return weight * probs / (weight * probs + 1 - probs)
 
 
 def split(samples: list[Sample], seed: int) -> tuple[list[Sample], list[Sample], list[Sample]]:
     """Training, validation and test samples. Raises SampleError if there are too few."""
     if len(samples) < 3:
         raise SampleError(f"{len(samples)} answers: at least three are needed: give more questions")
-    out = max(1, round(len(samples) * HELD_OUT_SHARE))
+    held_out = max(1, round(len(samples) * HELD_OUT_SHARE))
     shuffled = [samples[n] for n in shuffled_order(len(samples), seed, 0)]
-    return shuffled[2 * out :], shuffled[:out], shuffled[out : 2 * out]
+    return shuffled[2 * held_out :], shuffled[:held_out], shuffled[held_out : 2 * held_out]
 
 
 def train(
@@ -140,34 +142,38 @@ def train(
     report: Report = lambda line: None,
 ) -> AcceptanceHead:
     """Train a head and save it to `folder` with report.json, loss.svg and reliability.svg.
-    Interrupted trainings resume; equal samples, settings and seed give equal weights."""
+    An interrupted training resumes; equal samples, settings and seed give equal weights."""
     parts = [lessons(part, draft, mixing, plan.seed, report) for part in split(samples, plan.seed)]
     for part, name in zip(parts, ("training", "validation", "testing"), strict=True):
         if not len(part.labels):
             raise SampleError(f"no drafted tokens for {name}: give more answers, or lower --mixing")
-    taught, validation, testing = parts
+    training, validation, testing = parts
     head = untrained_head(draft.model.width, layers, tied, plan.seed)
     untrained = calibration(head.accepted(testing.states), testing.labels)
     before = weighted_loss(head(testing.states), testing.labels, weight)
-    start_at_the_mean(head, taught.labels, weight)
+    start_at_the_mean(head, training.labels, weight)
 
     def loss(rows: list[int], noise: torch.Generator) -> Tensor:
-        return weighted_loss(head(taught.states[rows]), taught.labels[rows], weight)
+        return weighted_loss(head(training.states[rows]), training.labels[rows], weight)
 
     def score() -> float:
         with torch.no_grad():
             return float(weighted_loss(head(validation.states), validation.labels, weight))
 
-    about = sha256(taught.states.numpy().tobytes() + taught.labels.numpy().tobytes()).hexdigest()
+    about = sha256(
+        training.states.numpy().tobytes() + training.labels.numpy().tobytes()
+    ).hexdigest()
     work = folder / "work"
-    curve = fit(head, len(taught.labels), loss, score, plan, work, f"{about} {weight}", report)
+    curve = fit(head, len(training.labels), loss, score, plan, work, f"{about} {weight}", report)
     found = calibration(undo_weight(head.accepted(testing.states), weight), testing.labels)
-    mean = calibration(torch.full_like(testing.labels, float(taught.labels.mean())), testing.labels)
+    mean = calibration(
+        torch.full_like(testing.labels, float(training.labels.mean())), testing.labels
+    )
     head.save(folder, draft.folder)
     after = weighted_loss(head(testing.states), testing.labels, weight)
     record = {
         "tokens": [len(part.labels) for part in parts],
-        "accepted": float(taught.labels.mean()),
+        "accepted": float(training.labels.mean()),
         "loss": float(after.detach()),
         "loss_untrained": float(before.detach()),
         "kl": found.kl,

@@ -64,10 +64,9 @@ def make(
             make_sample(questions[number], model, draft, tokenizer, length, seed + number)
         )
 
-    known = (
-        Sample(**each) for each in resume_samples(file, header, len(questions), make_one, report)
-    )
-    return [sample for sample in known if sample.tokens]
+    records = resume_samples(file, header, len(questions), make_one, report)
+    samples = [Sample(**record) for record in records]
+    return [sample for sample in samples if sample.tokens]
 
 
 def along(
@@ -79,9 +78,9 @@ def along(
     report: Report = lambda line: None,
 ) -> list[Sample]:
     """Samples along given texts, which neither model wrote: steps two to four."""
-    known = sha256(json.dumps([asdict(text) for text in texts]).encode()).hexdigest()
+    digest = sha256(json.dumps([asdict(text) for text in texts]).encode()).hexdigest()
     header = {
-        "questions": [], "texts": known, "seed": seed, "model": model.folder.name,
+        "questions": [], "texts": digest, "seed": seed, "model": model.folder.name,
         "draft": draft.folder.name,
     }  # fmt: skip
 
@@ -89,8 +88,8 @@ def along(
         text = texts[number]
         return asdict(label(text.prefix, text.tokens, model, draft, generator(seed, number)))
 
-    made = resume_samples(file, header, len(texts), make_one, report, "text")
-    return [Sample(**each) for each in made]
+    records = resume_samples(file, header, len(texts), make_one, report, "text")
+    return [Sample(**record) for record in records]
 
 
 def make_sample(
@@ -129,26 +128,25 @@ def label(
     if not tokens:
         return Sample(prefix, [], [], [], [], [])
     for _, logits, _ in forced_rows(draft, text, first):
-        said = logits.float().cpu()[:, : model.vocab].log_softmax(-1)
-        found = torch.multinomial(said.exp(), 1, generator=noise)
-        drawn += found[:, 0].tolist()
-        log_q += said.gather(1, found)[:, 0].tolist()
-    done = 0
+        log_probs = logits.float().cpu()[:, : model.vocab].log_softmax(-1)
+        chunk = torch.multinomial(log_probs.exp(), 1, generator=noise)
+        drawn += chunk[:, 0].tolist()
+        log_q += log_probs.gather(1, chunk)[:, 0].tolist()
     for _, logits, _ in forced_rows(model, text, first):
-        said = logits.float().cpu().log_softmax(-1)
-        here = torch.tensor(drawn[done : done + len(said)])[:, None]
-        log_p += said.gather(1, here)[:, 0].tolist()
-        done += len(said)
+        log_probs = logits.float().cpu().log_softmax(-1)
+        scored = len(log_p)
+        chunk = torch.tensor(drawn[scored : scored + len(log_probs)])[:, None]
+        log_p += log_probs.gather(1, chunk)[:, 0].tolist()
     p_acc = torch.tensor(log_p).sub(torch.tensor(log_q)).clamp(max=0).exp().tolist()
     return Sample(prefix, tokens, drawn, p_acc, log_q, log_p)
 
 
 def load_samples(file: Path) -> list[Sample]:
     """Load samples from JSON lines, or from a published JSON list. Raises SampleError."""
-    found = [_sample(where, record) for where, record in read_records(file)]
-    if not found:
+    samples = [_sample(where, record) for where, record in read_records(file)]
+    if not samples:
         raise SampleError(f"{file}: contains no samples: make some with --questions")
-    return found
+    return samples
 
 
 def _sample(where: str, record: Any) -> Sample:
@@ -156,10 +154,10 @@ def _sample(where: str, record: Any) -> Sample:
     for name, kind in (("prefix", int), ("tokens", int), ("draft", int), ("p_acc", float)):
         value = record.get(name) if isinstance(record, dict) else None
         try:
-            found = json.loads(value) if isinstance(value, str) else value
-            if not isinstance(found, list):
+            numbers = json.loads(value) if isinstance(value, str) else value
+            if not isinstance(numbers, list):
                 raise TypeError(name)
-            values[name] = [kind(each) for each in found]
+            values[name] = [kind(number) for number in numbers]
         except (ValueError, TypeError):
             raise SampleError(
                 f"{where}: {name} is not a list of numbers: remove the record"
@@ -167,6 +165,6 @@ def _sample(where: str, record: Any) -> Sample:
     count = len(values["tokens"])
     if not values["prefix"] or len(values["draft"]) != count or len(values["p_acc"]) != count:
         raise SampleError(f"{where}: tokens, draft and p_acc differ in length: remove the record")
-    if not all(0 <= each <= 1 for each in values["p_acc"]):
+    if not all(0 <= p <= 1 for p in values["p_acc"]):
         raise SampleError(f"{where}: p_acc must be between 0 and 1: remove the record")
     return Sample(**values, log_q=[], log_p=[])

@@ -1,4 +1,4 @@
-"""Trains SDSAT's adaptive tokens: embeddings behind which a frozen model predicts later tokens.
+"""Trains SDSAT's adaptive tokens: embeddings from which a frozen model predicts later tokens.
 
 Block-mask training. Blocks of slots follow a text, each attached to a token r: slot i has position
 r + i, attends to the text up to r and to the earlier slots of its block, and learns to predict
@@ -36,7 +36,7 @@ HELD_OUT_SHARE = 0.1
 
 @dataclass(slots=True)
 class SlotBlocks:
-    """Inputs and labels of the slots behind a text."""
+    """Inputs and labels of the slots that follow a text."""
 
     positions: Tensor  # [blocks, slots]
     labels: Tensor  # [blocks, slots], -100 beyond the end of the text
@@ -45,21 +45,18 @@ class SlotBlocks:
 
 def slot_blocks(count: int, cuts: list[int], slots: int, tokens: list[int]) -> SlotBlocks:
     """Blocks for a text of `count` tokens; `cuts`: index of the last token each block sees."""
-    step = torch.arange(1, slots + 1)
-    positions = torch.tensor(cuts)[:, None] + step
-    wanted = positions + 1
+    positions = torch.tensor(cuts)[:, None] + torch.arange(1, slots + 1)
     ids = torch.tensor([*tokens, -100])
-    labels = ids[wanted.clamp(max=count)]
-    seen = torch.arange(count)[None] <= torch.tensor(cuts)[:, None]
-    text = seen.repeat_interleave(slots, 0)
-    own = torch.ones(slots, slots, dtype=torch.bool).tril()
-    blocked = torch.block_diag(*[own] * len(cuts))  # type: ignore[no-untyped-call]
-    return SlotBlocks(positions, labels, torch.cat([text, blocked], 1))
+    labels = ids[(positions + 1).clamp(max=count)]
+    text = torch.arange(count)[None] <= torch.tensor(cuts)[:, None]
+    causal = torch.ones(slots, slots, dtype=torch.bool).tril()
+    blocks = torch.block_diag(*[causal] * len(cuts))  # type: ignore[no-untyped-call]
+    return SlotBlocks(positions, labels, torch.cat([text.repeat_interleave(slots, 0), blocks], 1))
 
 
 class SlotEmbeddings(nn.Module):
     """The trained embeddings [tokens, width]. If there are fewer than slots, the last one is
-    repeated and only positions differ."""
+    repeated and these slots differ only in their positions."""
 
     def __init__(self, start: Tensor) -> None:
         super().__init__()
@@ -86,12 +83,12 @@ class FrozenModel:
         self.width: int = model.config.hidden_size
 
     def start(self, count: int, seed: int) -> Tensor:
-        """Initial embeddings: the mean of the vocabulary, plus noise to tell them apart."""
-        words: Tensor = self.model.get_input_embeddings().weight
+        """Initial embeddings: the mean of the vocabulary, plus noise to make them differ."""
+        embeddings: Tensor = self.model.get_input_embeddings().weight
         noise = torch.randn(count, self.width, generator=generator(seed, 0))
-        return words.mean(0) + 0.1 * words.std() * noise
+        return embeddings.mean(0) + 0.1 * embeddings.std() * noise
 
-    def logits(self, tokens: list[int], found: SlotBlocks, slots: Tensor) -> Tensor:
+    def logits(self, tokens: list[int], blocks: SlotBlocks, slots: Tensor) -> Tensor:
         """Logits [blocks * slots, vocabulary] of slots with the embeddings `slots` [slots,
         width]."""
         from transformers import DynamicCache
@@ -99,16 +96,16 @@ class FrozenModel:
         cache = DynamicCache()
         with torch.no_grad():
             self.model.model(input_ids=torch.tensor([tokens]), past_key_values=cache)
-        rows = slots.repeat(len(found.positions), 1)
-        away = torch.zeros(found.mask.shape).masked_fill(~found.mask, torch.finfo().min)
+        rows = slots.repeat(len(blocks.positions), 1)
+        mask = torch.zeros(blocks.mask.shape).masked_fill(~blocks.mask, torch.finfo().min)
         out = self.model.model(
             inputs_embeds=rows[None],
-            attention_mask=away[None, None],
-            position_ids=found.positions.reshape(1, -1),
+            attention_mask=mask[None, None],
+            position_ids=blocks.positions.reshape(1, -1),
             past_key_values=cache,
         )
-        said: Tensor = self.model.lm_head(out.last_hidden_state[0])
-        return said
+        logits: Tensor = self.model.lm_head(out.last_hidden_state[0])
+        return logits
 
 
 def draw_cuts(text: TrainingText, count: int, noise: torch.Generator) -> list[int]:
@@ -125,9 +122,9 @@ def loss_of(
 ) -> Tensor:
     """Mean cross entropy of all labelled slots."""
     tokens = [*text.prefix, *text.tokens]
-    found = slot_blocks(len(tokens), cuts, count, tokens)
-    said = model.logits(tokens, found, slots.rows(count))
-    return F.cross_entropy(said, found.labels.flatten())
+    blocks = slot_blocks(len(tokens), cuts, count, tokens)
+    logits = model.logits(tokens, blocks, slots.rows(count))
+    return F.cross_entropy(logits, blocks.labels.flatten())
 
 
 @torch.no_grad()
@@ -135,16 +132,16 @@ def accuracy(
     model: FrozenModel, texts: list[TrainingText], slots: SlotEmbeddings, count: int
 ) -> list[float]:
     """Top-1 accuracy of each slot."""
-    hits, places = torch.zeros(count), torch.zeros(count)
+    hits, total = torch.zeros(count), torch.zeros(count)
     for text in texts:
         cuts = draw_cuts(text, BLOCKS_PER_TEXT, generator(0, 0))
         if cuts:
             tokens = [*text.prefix, *text.tokens]
-            found = slot_blocks(len(tokens), cuts, count, tokens)
-            said = model.logits(tokens, found, slots.rows(count)).argmax(-1).view(-1, count)
-            hits += (said == found.labels).sum(0)
-            places += (found.labels >= 0).sum(0)
-    return (hits / places.clamp(min=1)).tolist()
+            blocks = slot_blocks(len(tokens), cuts, count, tokens)
+            predicted = model.logits(tokens, blocks, slots.rows(count)).argmax(-1).view(-1, count)
+            hits += (predicted == blocks.labels).sum(0)
+            total += (blocks.labels >= 0).sum(0)
+    return (hits / total.clamp(min=1)).tolist()
 
 
 def train(
@@ -157,7 +154,7 @@ def train(
     report: Report = lambda line: None,
 ) -> Tensor:
     """Train `tokens` adaptive tokens for drafts of `slots` and save them to `folder` with
-    report.json and loss.svg. Interrupted trainings resume; equal texts, plan and seed give equal
+    report.json and loss.svg. An interrupted training resumes; equal texts, plan and seed give equal
     embeddings."""
     if not hasattr(target.model, "embedding"):
         raise CheckpointError(
@@ -165,40 +162,44 @@ def train(
             "a model"
         )
     limit = min(MAX_TEXT_TOKENS, target.context) - slots
-    texts = [TrainingText(one.prefix, one.tokens[: limit - len(one.prefix)]) for one in texts]
-    texts = [one for one in texts if draw_cuts(one, 1, generator(0, 0))]
+    texts = [TrainingText(text.prefix, text.tokens[: limit - len(text.prefix)]) for text in texts]
+    texts = [text for text in texts if draw_cuts(text, 1, generator(0, 0))]
     if len(texts) < 2:
         raise SampleError(f"{len(texts)} answers: at least two are needed: give more questions")
-    highest = max(max(*one.prefix, *one.tokens) for one in texts)
+    highest = max(max(*text.prefix, *text.tokens) for text in texts)
     if highest >= target.vocab:
         raise SampleError(f"token {highest}: made with another tokenizer: make the samples again")
     model = FrozenModel(target.folder)
-    out = max(1, round(len(texts) * HELD_OUT_SHARE))
+    held_out = max(1, round(len(texts) * HELD_OUT_SHARE))
     shuffled = [texts[n] for n in shuffled_order(len(texts), plan.seed, 0)]
-    held, taught = shuffled[:out], shuffled[out:]
-    learnt = SlotEmbeddings(model.start(tokens, plan.seed))
-    before = accuracy(model, held, learnt, slots)
+    validation, training = shuffled[:held_out], shuffled[held_out:]
+    embeddings = SlotEmbeddings(model.start(tokens, plan.seed))
+    before = accuracy(model, validation, embeddings, slots)
 
     def score() -> float:
         with torch.no_grad():
-            cut = [(one, draw_cuts(one, BLOCKS_PER_TEXT, generator(0, 0))) for one in held]
-            each = [float(loss_of(model, one, learnt, slots, cuts)) for one, cuts in cut]
-            return sum(each) / len(each)
+            cuts = [draw_cuts(text, BLOCKS_PER_TEXT, generator(0, 0)) for text in validation]
+            losses = [
+                float(loss_of(model, text, embeddings, slots, drawn))
+                for text, drawn in zip(validation, cuts, strict=True)
+            ]
+            return sum(losses) / len(losses)
 
     untrained = score()
 
     def loss(samples: list[int], noise: torch.Generator) -> Tensor:
-        parts = [
-            loss_of(model, taught[n], learnt, slots, draw_cuts(taught[n], BLOCKS_PER_TEXT, noise))
-            for n in samples
+        texts = [training[n] for n in samples]
+        losses = [
+            loss_of(model, text, embeddings, slots, draw_cuts(text, BLOCKS_PER_TEXT, noise))
+            for text in texts
         ]
-        return torch.stack(parts).mean()
+        return torch.stack(losses).mean()
 
-    about = sha256(json.dumps([asdict(one) for one in taught]).encode()).hexdigest()
-    curve = fit(learnt, len(taught), loss, score, plan, folder / "work", about, report)
-    after = accuracy(model, held, learnt, slots)
-    found = learnt.embedding.detach()
-    sdsat.save(folder, found, target.folder)
+    about = sha256(json.dumps([asdict(text) for text in training]).encode()).hexdigest()
+    curve = fit(embeddings, len(training), loss, score, plan, folder / "work", about, report)
+    after = accuracy(model, validation, embeddings, slots)
+    trained = embeddings.embedding.detach()
+    sdsat.save(folder, trained, target.folder)
     record = {
         "loss": score(), "loss_untrained": untrained,
         "accuracy": after, "accuracy_untrained": before,
@@ -206,4 +207,4 @@ def train(
     write_report(folder, plan, curve, record)
     shares = " ".join(f"{share:.1%}" for share in after)
     report(f"held out: accuracy by slot {shares} (untrained, first slot: {before[0]:.1%})")
-    return found
+    return trained

@@ -34,12 +34,12 @@ Report = Callable[[str], None]
 
 
 def from_files(roots: list[Path], tokenizer: Tokenizer) -> list[Ids]:
-    """The files of folders, sorted by path, without ignored, binary and secret ones, as a workspace
-    sees them. Raises NotADirectoryError."""
+    """The files of folders, sorted by path and filtered as in a workspace: no ignored, binary or
+    secret files. Raises NotADirectoryError."""
     with Workspace(roots, tokenizer) as workspace:
         workspace.build()
-        found = sorted(workspace.documents, key=lambda document: document.path)
-        return [np.array(document.tokens, np.int32) for document in found if document.size]
+        documents = sorted(workspace.documents, key=lambda document: document.path)
+        return [np.array(document.tokens, np.int32) for document in documents if document.size]
 
 
 def from_answers(
@@ -47,17 +47,17 @@ def from_answers(
     model: str,
     target: TorchTarget,
     tokenizer: Tokenizer,
-    kept: Path,
+    file: Path,
     length: int = MAX_ANSWER_TOKENS,
     seed: int = 0,
     report: Report = lambda line: None,
 ) -> list[Ids]:
     """Prompt and answer of each question that fits into the context of `target`, the model named
-    `model`. Answers in the file `kept` are reused, new ones are appended. Raises OSError."""
-    known = read_kept(kept)
+    `model`. Answers in `file` are reused, new ones are appended. Raises OSError."""
+    answers = read_answers(file)
     documents = []
-    with kept.open("a", encoding="utf-8") as out:
-        if out.tell() and not _ends_a_line(kept):
+    with file.open("a", encoding="utf-8") as out:
+        if out.tell() and not _ends_with_newline(file):
             out.write("\n")  # terminate a partial line
         for number, text in enumerate(questions):
             request = Request(
@@ -69,40 +69,40 @@ def from_answers(
                 seed=seed + number,
             )
             prompt = prompt_of(request, tokenizer)
-            place = f"prompt {number + 1} of {len(questions)}"
+            progress = f"prompt {number + 1} of {len(questions)}"
             key = _key(model, target.dtype_name, prompt, request)
-            if key not in known:
+            if key not in answers:
                 try:
-                    known[key] = _answer(request, prompt, target, tokenizer)
+                    answers[key] = _answer(request, prompt, target, tokenizer)
                 except RequestError as error:
-                    report(f"{place}: skipped: {error}")
+                    report(f"{progress}: skipped: {error}")
                     continue
-                out.write(json.dumps({"key": key, "tokens": known[key]}) + "\n")
+                out.write(json.dumps({"key": key, "tokens": answers[key]}) + "\n")
                 out.flush()
                 os.fsync(out.fileno())
-                report(f"{place}: {len(known[key])} tokens")
-            documents.append(np.array([*prompt.ids, *known[key]], np.int32))
+                report(f"{progress}: {len(answers[key])} tokens")
+            documents.append(np.array([*prompt.ids, *answers[key]], np.int32))
     return documents
 
 
-def read_kept(kept: Path) -> dict[str, list[int]]:
+def read_answers(file: Path) -> dict[str, list[int]]:
     """Answers by key. Damaged lines are skipped; their questions are asked again."""
-    found: dict[str, list[int]] = {}
-    if not kept.exists():
-        return found
-    for line in kept.read_bytes().split(b"\n"):
+    answers: dict[str, list[int]] = {}
+    if not file.exists():
+        return answers
+    for line in file.read_bytes().split(b"\n"):
         try:
             match json.loads(line):
                 case {"key": str(key), "tokens": list(tokens)} if all(
                     type(token) is int and 0 <= token < 1 << 31 for token in tokens
                 ):
-                    found[key] = tokens
+                    answers[key] = tokens
         except (ValueError, RecursionError):
             continue
-    return found
+    return answers
 
 
-def _ends_a_line(file: Path) -> bool:
+def _ends_with_newline(file: Path) -> bool:
     return file.read_bytes().endswith(b"\n")
 
 

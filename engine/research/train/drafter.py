@@ -36,19 +36,17 @@ class EditLesson:
     expected: NDArray[np.int32]
     start: int
     output: NDArray[np.int32]
-    files: NDArray[
-        np.int32
-    ]  # [tokens, MAX_FILE_TOKENS]: continuations in other files, padded with -1
-    probs: NDArray[np.float32]
+    files: NDArray[np.int32]  # [tokens, MAX_FILE_TOKENS]: next tokens in other files, or -1
+    probs: NDArray[np.float32]  # of `files`
     matches: NDArray[np.int32]  # [tokens]: matching tokens before each position
 
 
-def lessons(found: list[Replay], tokenizer: Tokenizer) -> Iterator[EditLesson]:
+def lessons(recorded: list[Replay], tokenizer: Tokenizer) -> Iterator[EditLesson]:
     """Prepare replays. The other files of the same step, as they were before it, are queried at
     each token."""
-    files = other_files(found)
+    files = other_files(recorded)
     groups: dict[tuple[str, str], list[Replay]] = defaultdict(list)
-    for replay in found:
+    for replay in recorded:
         groups[replay.step, replay.path].append(replay)
     for (step, path), group in groups.items():
         with Workspace(None, tokenizer) as workspace:
@@ -77,7 +75,7 @@ def lesson(replay: Replay, workspace: Workspace) -> EditLesson:
 
 
 def fit(
-    found: list[EditLesson],
+    answers: list[EditLesson],
     vocabulary: Vocabulary,
     ngram: Ngram,
     before: NDArray[np.int32],
@@ -87,19 +85,21 @@ def fit(
     """Fit weights on these answers, each preceded by the tokens `before`. Deterministic."""
     weights = Weights()
     weights.reset(*INITIAL_SQUARES)
-    order = list(range(len(found)))
-    chance = random.Random(0)
+    order = list(range(len(answers)))
+    rng = random.Random(0)
     for number in range(rounds):
-        chance.shuffle(order)
+        rng.shuffle(order)
         rate = LEARNING_RATE if number + 1 < rounds else FINAL_LEARNING_RATE
-        bits = sum(go_through(found[n], vocabulary, ngram, weights, before, rate) for n in order)
-        share = bits / max(token_count(found), 1)
-        report(f"round {number + 1} of {rounds}: {share:.4f} bits a token")
+        bits = sum(
+            replay_answer(answers[n], vocabulary, ngram, weights, before, rate) for n in order
+        )
+        average = bits / max(token_count(answers), 1)
+        report(f"round {number + 1} of {rounds}: {average:.4f} bits a token")
     return weights
 
 
-def go_through(
-    one: EditLesson,
+def replay_answer(
+    answer: EditLesson,
     vocabulary: Vocabulary,
     ngram: Ngram,
     weights: Weights,
@@ -108,8 +108,8 @@ def go_through(
 ) -> float:
     """Replay an answer and learn from it. Returns its cost in bits. Rate 0 only scores."""
     drafter = Drafter(vocabulary, ngram, weights)
-    drafter.begin(one.expected, one.start, before)
-    return drafter.fit(one.output, rate, one.files, one.probs, one.matches)
+    drafter.begin(answer.expected, answer.start, before)
+    return drafter.fit(answer.output, rate, answer.files, answer.probs, answer.matches)
 
 
 def train(
@@ -122,12 +122,12 @@ def train(
 ) -> dict[WeightKind, Weights]:
     """Fit weights for whole files and for hunks on the same edits."""
     before = line_start(tokenizer)
-    made: dict[WeightKind, Weights] = {}
+    weights: dict[WeightKind, Weights] = {}
     for kind in WEIGHT_KINDS:
-        found = list(lessons(replays(edits, kind, tokenizer), tokenizer))
-        report(f"{kind}: {len(found):,} answers, {token_count(found):,} tokens")
-        made[kind] = fit(found, vocabulary, ngram, before, report, rounds)
-    return made
+        answers = list(lessons(replays(edits, kind, tokenizer), tokenizer))
+        report(f"{kind}: {len(answers):,} answers, {token_count(answers):,} tokens")
+        weights[kind] = fit(answers, vocabulary, ngram, before, report, rounds)
+    return weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,32 +145,35 @@ def score(
     tokenizer: Tokenizer,
     vocabulary: Vocabulary,
     ngram: Ngram,
-    rivals: list[dict[WeightKind, Weights]],
+    candidates: list[dict[WeightKind, Weights]],
 ) -> Iterator[Score]:
     """Score each package and kind with each set of weights."""
     before = line_start(tokenizer)
     for package in sorted({edit.package for edit in edits}):
         chosen = [edit for edit in edits if edit.package == package]
         for kind in WEIGHT_KINDS:
-            found = list(lessons(replays(chosen, kind, tokenizer), tokenizer))
-            tokens, bits = token_count(found), []
-            for weights in rivals:
-                each = (go_through(one, vocabulary, ngram, weights[kind], before) for one in found)
-                bits.append(sum(each) / max(tokens, 1))
+            answers = list(lessons(replays(chosen, kind, tokenizer), tokenizer))
+            tokens, bits = token_count(answers), []
+            for weights in candidates:
+                total = sum(
+                    replay_answer(answer, vocabulary, ngram, weights[kind], before)
+                    for answer in answers
+                )
+                bits.append(total / max(tokens, 1))
             yield Score(package, kind, tokens, bits)
 
 
 def line_start(tokenizer: Tokenizer) -> NDArray[np.int32]:
-    """The tokens before each answer: a line end."""
+    """The tokens before each answer: a newline."""
     return np.array(tokenizer.encode("\n"), np.int32)
 
 
-def token_count(found: list[EditLesson]) -> int:
+def token_count(answers: list[EditLesson]) -> int:
     """Total tokens of the answers."""
-    return sum(len(one.output) for one in found)
+    return sum(len(answer.output) for answer in answers)
 
 
 def notes(edits: list[Edit], file: Path) -> dict[str, str]:
-    """What a file of weights says about itself."""
+    """The metadata of a file of weights."""
     packages = sorted({edit.package for edit in edits})
     return {"edits": file.name, "records": str(len(edits)), "packages": ", ".join(packages)}

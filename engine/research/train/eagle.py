@@ -50,7 +50,7 @@ class EagleLesson:
 
 
 def lesson(text: TrainingText, model: TorchTarget) -> EagleLesson:
-    """Raises SampleError if the text is of another tokenizer."""
+    """Prepare one text. Raises SampleError if it was made with another tokenizer."""
     tokens = [*text.prefix, *text.tokens][: min(MAX_TEXT_TOKENS, model.context)]
     if max(tokens) >= model.vocab:
         raise SampleError(
@@ -81,103 +81,100 @@ class FrozenModel:
 
 
 def predict_states(
-    head: EagleHead, one: EagleLesson, frozen: FrozenModel, noise: Tensor | None = None
+    head: EagleHead, text: EagleLesson, frozen: FrozenModel, noise: Tensor | None = None
 ) -> Tensor:
     """The hidden states [n - 1, width] that the head predicts."""
-    return _read(head, one, frozen, noise)[0]
+    return _forward(head, text, frozen, noise)[0]
 
 
-def _read(
-    head: EagleHead, one: EagleLesson, frozen: FrozenModel, noise: Tensor | None = None
+def _forward(
+    head: EagleHead, text: EagleLesson, frozen: FrozenModel, noise: Tensor | None = None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The same, and the cache of all rows."""
-    count = len(one.tokens) - 1
-    states = one.states[:-1] if noise is None else one.states[:-1] + noise
+    """As `predict_states`, with the head's cache of all rows."""
+    count = len(text.tokens) - 1
+    states = text.states[:-1] if noise is None else text.states[:-1] + noise
     mask = torch.ones(count, count, dtype=torch.bool).tril()
-    read = embed(frozen.model, one.tokens[1:])
-    found: tuple[Tensor, Any] = head(read, states, torch.arange(count), head.empty(), mask)
-    return found
+    embeddings = embed(frozen.model, text.tokens[1:])
+    out: tuple[Tensor, Any] = head(embeddings, states, torch.arange(count), head.empty(), mask)
+    return out
 
 
-def losses(found: Tensor, truth: Tensor, frozen: FrozenModel) -> Tensor:
+def losses(predicted: Tensor, true: Tensor, frozen: FrozenModel) -> Tensor:
     """Loss per row of predicted and true states [rows, width]."""
-    apart = F.smooth_l1_loss(found, truth, reduction="none").mean(-1)
+    state_loss = F.smooth_l1_loss(predicted, true, reduction="none").mean(-1)
     with torch.no_grad():
-        wanted = frozen.logits(truth).softmax(-1)
-    said = frozen.logits(found).log_softmax(-1)
-    return STATE_WEIGHT * apart - TOKEN_WEIGHT * (wanted * said).sum(-1)
+        probs = frozen.logits(true).softmax(-1)
+    log_probs = frozen.logits(predicted).log_softmax(-1)
+    return STATE_WEIGHT * state_loss - TOKEN_WEIGHT * (probs * log_probs).sum(-1)
 
 
 def loss_of(
     head: EagleHead,
-    part: list[EagleLesson],
+    texts: list[EagleLesson],
     frozen: FrozenModel,
     noise: torch.Generator | None = None,
 ) -> Tensor:
     """Mean loss over all rows that count."""
     total, rows = torch.zeros(()), 0
-    for one in part:
-        spread = None
+    for text in texts:
+        state_noise = None
         if noise is not None:
-            width = NOISE * NOISE_TOKENS / len(one.tokens)
-            spread = (torch.rand(one.states[:-1].shape, generator=noise) - 0.5) * width
-        found = predict_states(head, one, frozen, spread)[one.counts]
-        total = total + losses(found, one.states[1:][one.counts], frozen).sum()
-        rows += len(found)
+            width = NOISE * NOISE_TOKENS / len(text.tokens)
+            state_noise = (torch.rand(text.states[:-1].shape, generator=noise) - 0.5) * width
+        predicted = predict_states(head, text, frozen, state_noise)[text.counts]
+        total = total + losses(predicted, text.states[1:][text.counts], frozen).sum()
+        rows += len(predicted)
     return total / max(rows, 1)
 
 
 @torch.no_grad()
 def accuracy(
-    head: EagleHead, part: list[EagleLesson], frozen: FrozenModel, most: int = 3
+    head: EagleHead, texts: list[EagleLesson], frozen: FrozenModel, top: int = 3
 ) -> list[float]:
-    """Top-1 to top-`most` accuracy: how often the head's first tokens include the model's first."""
-    hits, rows = torch.zeros(most), 0
-    for one in part:
-        found = frozen.logits(predict_states(head, one, frozen)[one.counts]).topk(most).indices
-        truth = frozen.logits(one.states[1:][one.counts]).argmax(-1)
-        hits += (found == truth[:, None]).float().cumsum(1).sum(0)
-        rows += len(found)
+    """Top-1 to top-`top` accuracy: how often the head's most likely tokens include the model's."""
+    hits, rows = torch.zeros(top), 0
+    for text in texts:
+        predicted = frozen.logits(predict_states(head, text, frozen)[text.counts]).topk(top).indices
+        true = frozen.logits(text.states[1:][text.counts]).argmax(-1)
+        hits += (predicted == true[:, None]).float().cumsum(1).sum(0)
+        rows += len(predicted)
     return (hits / max(rows, 1)).tolist()
 
 
 @torch.no_grad()
 def chain_accuracy(
-    head: EagleHead, part: list[EagleLesson], frozen: FrozenModel, most: int = REPORT_DEPTH
+    head: EagleHead, texts: list[EagleLesson], frozen: FrozenModel, depth: int = REPORT_DEPTH
 ) -> list[float]:
-    """Share of positions where a greedy draft's first 1, 2 ... `most` tokens all equal the model's
-    own, the head reading its own predicted states. A position counts as long as the text continues
-    with the model's tokens, too."""
-    hits, tried = torch.zeros(most), torch.zeros(most)
-    for one in part:
-        out, past = _read(head, one, frozen)
-        ids, wanted = torch.tensor(one.tokens), frozen.logits(one.states).argmax(-1)
-        places = one.counts.nonzero()[:, 0]  # rows to continue
-        states, owners = (
-            out[places],
-            places[:0],
-        )  # owners: the position that each drafted row belongs to
-        for step in range(most):
-            at = places + step + 1  # row of the true state to compare with
-            known = at < len(ids)
+    """Share of positions where a greedy draft's first 1, 2 ... `depth` tokens all equal the model's
+    own, the head reading its own predicted states. A position counts only as far as the text itself
+    continues with the model's tokens."""
+    hits, tried = torch.zeros(depth), torch.zeros(depth)
+    for text in texts:
+        out, past = _forward(head, text, frozen)
+        ids, true = torch.tensor(text.tokens), frozen.logits(text.states).argmax(-1)
+        rows = text.counts.nonzero()[:, 0]  # rows to continue
+        states, owners = out[rows], rows[:0]  # owners: the row that each drafted one continues
+        for step in range(depth):
+            at = rows + step + 1  # row of the true state to compare with
+            comparable = at < len(ids)
             if step:
-                known &= ids[at.clamp(max=len(ids) - 1)] == wanted[at - 1]
-            places, states, at = places[known], states[known], at[known]
-            if not len(places):
+                comparable &= ids[at.clamp(max=len(ids) - 1)] == true[at - 1]
+            rows, states, at = rows[comparable], states[comparable], at[comparable]
+            if not len(rows):
                 break
-            guessed = frozen.logits(states).argmax(-1)
-            right = guessed == wanted[at]
-            hits[step] += right.sum()
-            tried[step] += right.sum()
-            tried[step:] += (~right).sum()
-            if not right.any():
+            drafted = frozen.logits(states).argmax(-1)
+            correct = drafted == true[at]
+            hits[step] += correct.sum()
+            tried[step] += correct.sum()
+            tried[step:] += (~correct).sum()
+            if not correct.any():
                 break
-            places, states = places[right], states[right]
-            owners = torch.cat([owners, places])
-            text = torch.arange(len(out))[None] <= places[:, None]
-            mask = torch.cat([text, owners[None] == places[:, None]], 1)
-            read = embed(frozen.model, guessed[right].tolist())
-            states, past = head(read, states, places + step + 1, past, mask)
+            rows, states = rows[correct], states[correct]
+            owners = torch.cat([owners, rows])
+            prefix = torch.arange(len(out))[None] <= rows[:, None]
+            mask = torch.cat([prefix, owners[None] == rows[:, None]], 1)
+            embeddings = embed(frozen.model, drafted[correct].tolist())
+            states, past = head(embeddings, states, rows + step + 1, past, mask)
     return (hits / tried.clamp(min=1)).tolist()
 
 
@@ -188,8 +185,8 @@ def train(
     plan: Plan = PLAN,
     report: Report = lambda line: None,
 ) -> EagleHead:
-    """Train a head and save it to `folder` with report.json and loss.svg. Interrupted trainings
-    resume; equal texts, plan and seed give equal weights."""
+    """Train a head and save it to `folder` with report.json and loss.svg. An interrupted training
+    resumes; equal texts, plan and seed give equal weights."""
     if len(texts) < 2:
         raise SampleError(f"{len(texts)} answers: at least two are needed: give more questions")
     frozen = FrozenModel(model)
@@ -198,32 +195,34 @@ def train(
         lessons.append(lesson(text, model))
         if number % 20 == 0 or number == len(texts):
             report(f"read {number} of {len(texts)} answers")
-    out = max(1, round(len(lessons) * HELD_OUT_SHARE))
+    held_out = max(1, round(len(lessons) * HELD_OUT_SHARE))
     shuffled = [lessons[n] for n in shuffled_order(len(lessons), plan.seed, 0)]
-    held, taught = shuffled[:out], shuffled[out:]
+    validation, training = shuffled[:held_out], shuffled[held_out:]
     head = untrained_head(shape_of(model.settings), plan.seed)
-    before, row_before = accuracy(head, held, frozen), chain_accuracy(head, held, frozen)
+    before = accuracy(head, validation, frozen)
+    chain_before = chain_accuracy(head, validation, frozen)
 
     def loss(samples: list[int], noise: torch.Generator) -> Tensor:
-        return loss_of(head, [taught[n] for n in samples], frozen, noise)
+        return loss_of(head, [training[n] for n in samples], frozen, noise)
 
     def score() -> float:
         with torch.no_grad():
-            return float(loss_of(head, held, frozen))
+            return float(loss_of(head, validation, frozen))
 
-    about = sha256(json.dumps([[one.tokens, int(one.counts.sum())] for one in taught]).encode())
-    curve = fit(head, len(taught), loss, score, plan, folder / "work", about.hexdigest(), report)
-    after, row = accuracy(head, held, frozen), chain_accuracy(head, held, frozen)
+    data = json.dumps([[text.tokens, int(text.counts.sum())] for text in training])
+    about = sha256(data.encode()).hexdigest()
+    curve = fit(head, len(training), loss, score, plan, folder / "work", about, report)
+    after, chain = accuracy(head, validation, frozen), chain_accuracy(head, validation, frozen)
     head.save(folder, model.folder)
     record = {
-        "tokens": sum(int(one.counts.sum()) for one in taught),
+        "tokens": sum(int(text.counts.sum()) for text in training),
         "accuracy": after, "accuracy_untrained": before,
-        "accuracy_in_a_row": row, "accuracy_in_a_row_untrained": row_before,
+        "accuracy_in_a_row": chain, "accuracy_in_a_row_untrained": chain_before,
     }  # fmt: skip
     write_report(folder, plan, curve, record)
     report(
         f"held out: top-1 accuracy {after[0]:.1%} (untrained {before[0]:.1%}), "
         f"top-{len(after)} {after[-1]:.1%}; {REPORT_DEPTH} tokens in a row "
-        f"are right in {row[-1]:.1%}"
+        f"are right in {chain[-1]:.1%}"
     )
     return head

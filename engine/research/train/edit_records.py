@@ -108,7 +108,7 @@ def load(
 
 def replays(edits: list[Edit], mode: Mode, encoder: Encoder) -> list[Replay]:
     """One replay per edit, or per hunk."""
-    rows = [(edit, number, *one) for edit in edits for number, one in enumerate(cut(edit, mode))]
+    rows = [(edit, number, *part) for edit in edits for number, part in enumerate(cut(edit, mode))]
     pieces = Pieces(encoder, [text for row in rows for text in row[2:]])
     found = []
     for edit, number, above, old, rest, new in rows:
@@ -126,21 +126,21 @@ def replays(edits: list[Edit], mode: Mode, encoder: Encoder) -> list[Replay]:
 
 
 class Pieces:
-    """Tokenises texts in pieces at places where tokenizers always split, each piece once: the hunks
-    of a file share most of theirs. Lists of ids share their ints."""
+    """Tokenises texts in pieces, split where tokenizers always split. Each distinct piece is
+    encoded once: the hunks of a file share most of theirs. Lists of ids share their ints."""
 
     def __init__(self, encoder: Encoder, texts: list[str]) -> None:
         *parts, whole = encoder.encode_batch([*SPLIT_PROBE, "".join(SPLIT_PROBE)])
-        self.apart = np.array_equal(np.concatenate(parts), whole)
+        self.splits = np.array_equal(np.concatenate(parts), whole)
         pieces = list({piece for text in texts for piece in self.split(text)})
         encoded = encoder.encode_batch(pieces)
-        self.known = {text: ids.tolist() for text, ids in zip(pieces, encoded, strict=True)}
+        self.encoded = {text: ids.tolist() for text, ids in zip(pieces, encoded, strict=True)}
 
     def split(self, text: str) -> list[str]:
-        return WORD_ENDS_LINE.split(text) if self.apart else [text]
+        return WORD_ENDS_LINE.split(text) if self.splits else [text]
 
     def ids(self, text: str) -> list[int]:
-        return list(chain.from_iterable(map(self.known.__getitem__, self.split(text))))
+        return list(chain.from_iterable(map(self.encoded.__getitem__, self.split(text))))
 
 
 def cut(edit: Edit, mode: Mode) -> list[tuple[str, str, str, str]]:
@@ -152,7 +152,7 @@ def cut(edit: Edit, mode: Mode) -> list[tuple[str, str, str, str]]:
 
 
 def hunks(before: str, after: str) -> Iterator[tuple[str, str, str, str]]:
-    """The same for each hunk of a unified diff."""
+    """As `cut`, for each hunk of a unified diff."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT_LINES):
         (_, a, _, c, _), (_, _, b, _, d) = group[0], group[-1]

@@ -27,8 +27,8 @@ def draw(title: str, lines: dict[str, Line]) -> str:
         f'<text x="{LEFT}" y="20" font-size="14">{escape(title)}</text>',
     ]
     for x, y, anchor in ((left, low, "start"), (right, low, "end")):
-        place = pixel(x, y)[0]
-        parts.append(f'<text x="{place}" y="{HEIGHT - 14}" text-anchor="{anchor}">{x:g}</text>')
+        pixel_x = pixel(x, y)[0]
+        parts.append(f'<text x="{pixel_x}" y="{HEIGHT - 14}" text-anchor="{anchor}">{x:g}</text>')
     for y in (low, high):
         parts.append(
             f'<text x="{LEFT - 8}" y="{pixel(left, y)[1]}" text-anchor="end">{y:.3g}</text>'

@@ -2,8 +2,8 @@
 
 The other weights are fitted on edits made by people, which say nothing about what a model considers
 likely. Here the model answers some questions once, without speculation, and the logits are
-recorded; then its answers are replayed while the table fills up, and only the weights of that
-source learn.
+recorded; then its answers are replayed while the table fills up, and only that source's weights
+are updated.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def ask(
 
 
 def fit(
-    found: list[RecordedAnswer],
+    answers: list[RecordedAnswer],
     vocabulary: Vocabulary,
     ngram: Ngram,
     weights: dict[WeightKind, Weights],
@@ -89,16 +89,18 @@ def fit(
 ) -> None:
     """Fit the weights of the recycling source in place, the same for both kinds of answers. `size`:
     of the model's vocabulary."""
-    learnt = weights["hunk"]
-    learnt.squares[:] = np.inf  # freezes all other weights
+    trained = weights["hunk"]
+    trained.squares[:] = np.inf  # freezes all other weights
     for start, stop in Weights.recycling():
-        learnt.squares[start:stop] = INITIAL_SQUARE
-        learnt.values[start:stop] = 0
-    tokens = max(sum(len(one.tokens) for one in found), 1)
+        trained.squares[start:stop] = INITIAL_SQUARE
+        trained.values[start:stop] = 0
+    tokens = max(sum(len(answer.tokens) for answer in answers), 1)
     for number in range(rounds):
         table = Recycling(size, WIDTH)
         rate = LEARNING_RATE if number + 1 < rounds else FINAL_LEARNING_RATE
-        bits = sum(go_through(one, vocabulary, ngram, learnt, table, rate) for one in found)
+        bits = sum(
+            replay_answer(answer, vocabulary, ngram, trained, table, rate) for answer in answers
+        )
         report(f"answers, round {number + 1} of {rounds}: {bits / tokens:.4f} bits a token")
     keep(weights, weights)
 
@@ -110,8 +112,8 @@ def keep(weights: dict[WeightKind, Weights], known: dict[WeightKind, Weights]) -
             weights[kind].values[start:stop] = known["hunk"].values[start:stop]
 
 
-def go_through(
-    one: RecordedAnswer,
+def replay_answer(
+    answer: RecordedAnswer,
     vocabulary: Vocabulary,
     ngram: Ngram,
     weights: Weights,
@@ -120,14 +122,14 @@ def go_through(
 ) -> float:
     """Replay an answer as `NextTokenDrafter` would draft it, filling the table. Returns its cost in
     bits."""
-    expected, _ = join_with_borders([one.prompt])
+    expected, _ = join_with_borders([answer.prompt])
     drafter = Drafter(vocabulary, ngram, weights)
     drafter.recycle(table)
-    drafter.begin(expected, len(expected) - 1, np.array(one.prompt[-1:], np.int32))
-    bits, last = 0.0, one.prompt[-1]
-    for n, token in enumerate(one.tokens):
+    drafter.begin(expected, len(expected) - 1, np.array(answer.prompt[-1:], np.int32))
+    bits, last = 0.0, answer.prompt[-1]
+    for n, token in enumerate(answer.tokens):
         bits += drafter.fit(np.array([token], np.int32), rate)
         row = slice(n, n + 1)
-        table.put(np.array([last], np.int32), one.ids[row], one.logits[row])
+        table.put(np.array([last], np.int32), answer.ids[row], answer.logits[row])
         last = token
     return bits

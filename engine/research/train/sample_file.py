@@ -35,10 +35,10 @@ def resume_samples(
     appended.
 
     `header`: what the samples are made from; it has a key "questions". `noun`: for the report."""
-    known = _resume(file, header)
-    yield from known
+    existing = _resume(file, header)
+    yield from existing
     with file.open("a", encoding="utf-8") as out:
-        for number in range(len(known), count):
+        for number in range(len(existing), count):
             try:
                 sample = make(number)
             except RequestError as error:
@@ -121,6 +121,6 @@ def _question(record: Any) -> str:
         if isinstance(value, list):
             value = value[0] if value else ""
         if isinstance(value, str) and value.strip():
-            more = record.get("input") if name == "instruction" else None
-            return f"{value}\n\n{more}" if isinstance(more, str) and more.strip() else value
+            extra = record.get("input") if name == "instruction" else None
+            return f"{value}\n\n{extra}" if isinstance(extra, str) and extra.strip() else value
     return ""

@@ -105,7 +105,7 @@ def load(file: Path, tokenizer: Tokenizer, longest: int) -> list[TrainingText]:
 def _text(where: str, record: dict[str, Any]) -> TrainingText:
     prefix, tokens = record["prefix"], record["tokens"]
     for ids in (prefix, tokens):
-        if not isinstance(ids, list) or not all(isinstance(one, int) and one >= 0 for one in ids):
+        if not isinstance(ids, list) or not all(isinstance(n, int) and n >= 0 for n in ids):
             raise SampleError(f"{where}: prefix or tokens are not token ids: remove the record")
     return TrainingText(prefix, tokens)
 

@@ -34,5 +34,5 @@ def forced_rows(
 
 def hidden_states(model: TorchTarget, ids: list[int], first: int = 0) -> Tensor:
     """Hidden states [rows, width] of the rows from `first` on, float32."""
-    found = [hidden.float().cpu() for _, _, hidden in forced_rows(model, ids, first)]
-    return torch.cat(found).clone() if found else torch.empty(0, model.model.width)
+    chunks = [hidden.float().cpu() for _, _, hidden in forced_rows(model, ids, first)]
+    return torch.cat(chunks).clone() if chunks else torch.empty(0, model.model.width)
