@@ -105,11 +105,11 @@ def fit(
     keep(weights, weights)
 
 
-def keep(weights: dict[WeightKind, Weights], known: dict[WeightKind, Weights]) -> None:
-    """Copy the weights of the recycling source from `known`."""
+def keep(weights: dict[WeightKind, Weights], source: dict[WeightKind, Weights]) -> None:
+    """Copy the weights of the recycling source from `source`."""
     for kind in WEIGHT_KINDS:
         for start, stop in Weights.recycling():
-            weights[kind].values[start:stop] = known["hunk"].values[start:stop]
+            weights[kind].values[start:stop] = source["hunk"].values[start:stop]
 
 
 def replay_answer(
