@@ -138,8 +138,8 @@ class Client:
     @classmethod
     def of(cls, process: subprocess.Popen[bytes]) -> Client:
         assert process.stdin and process.stdout
-        descriptor = process.stdout.fileno()
-        return cls(process.stdin, lambda: os.read(descriptor, 1 << 16))
+        pipe = process.stdout.raw  # type: ignore[attr-defined]  # fails once closed; a number is reused
+        return cls(process.stdin, lambda: pipe.read(1 << 16))
 
     @classmethod
     def on(cls, port: int) -> Client:
@@ -204,7 +204,7 @@ class Client:
         while True:
             try:
                 data = read()
-            except OSError:
+            except (OSError, ValueError):  # closed
                 return
             if not data:
                 return
