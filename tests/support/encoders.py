@@ -18,7 +18,7 @@ class Bytes:
 
     fingerprint = "bytes/1"
     byte_lengths = np.ones(256, np.int32)
-    token_bytes = [bytes([value]) for value in range(256)]
+    token_bytes = tuple(bytes([value]) for value in range(256))
 
     def __init__(self) -> None:
         self.seen = 0
@@ -39,9 +39,9 @@ class Composed:
     """A token is a code point of the text in NFC."""
 
     fingerprint = "composed"
-    token_bytes = [  # up to the ideographs of plane 2, which NFC yields
+    token_bytes = tuple(  # up to the ideographs of plane 2, which NFC yields
         chr(point).encode("utf-8", "surrogatepass") for point in range(3 << 16)
-    ]
+    )
     byte_lengths = np.array(list(map(len, token_bytes)), np.int32)
 
     def encode_batch(self, texts: list[str]) -> list[Ids]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Any
@@ -125,7 +127,9 @@ def place(line: int, character: int) -> dict[str, int]:
 class Client:
     """Sends messages and keeps those that arrive; a thread reads them."""
 
-    def __init__(self, write: IO[bytes], read: Callable[[], bytes]) -> None:
+    def __init__(
+        self, write: IO[bytes], read: Callable[[], bytes], close: Callable[[], None]
+    ) -> None:
         self.write = write
         self.notifications: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.answers: dict[Any, dict[str, Any]] = {}
@@ -133,18 +137,21 @@ class Client:
         self.unnamed: list[dict[str, Any]] = []  # responses with id null
         self.ids = itertools.count(1)
         self.arrived = threading.Condition()
-        threading.Thread(target=self._read, args=(read,), daemon=True).start()
+        threading.Thread(target=self._read, args=(read, close), daemon=True).start()
 
     @classmethod
     def of(cls, process: subprocess.Popen[bytes]) -> Client:
         assert process.stdin and process.stdout
-        pipe = process.stdout.raw  # type: ignore[attr-defined]  # fails once closed; a number is reused
-        return cls(process.stdin, lambda: pipe.read(1 << 16))
+        # The thread's own end of the pipe: the process's may be closed and its number taken by
+        # another pipe just before it reads.
+        own = os.dup(process.stdout.fileno())
+        return cls(process.stdin, lambda: os.read(own, 1 << 16), lambda: os.close(own))
 
     @classmethod
     def on(cls, port: int) -> Client:
         connection = socket.create_connection(("127.0.0.1", port))
-        return cls(connection.makefile("wb"), lambda: connection.recv(1 << 16))
+        receive = partial(connection.recv, 1 << 16)
+        return cls(connection.makefile("wb"), receive, connection.close)
 
     def send(self, message: Any) -> None:
         self.raw(framed(json.dumps(message).encode()))
@@ -199,18 +206,14 @@ class Client:
         item = {"uri": uri, "languageId": "python", "version": 1, "text": text}
         self.notify("textDocument/didOpen", {"textDocument": item})
 
-    def _read(self, read: Callable[[], bytes]) -> None:
+    def _read(self, read: Callable[[], bytes], close: Callable[[], None]) -> None:
         frames = Frames()
-        while True:
-            try:
-                data = read()
-            except (OSError, ValueError):  # closed
-                return
-            if not data:
-                return
-            for body in frames.feed(data):
-                assert isinstance(body, bytes), body
-                self._arrive(json.loads(body))
+        with contextlib.suppress(OSError):
+            while data := read():
+                for body in frames.feed(data):
+                    assert isinstance(body, bytes), body
+                    self._arrive(json.loads(body))
+        close()
 
     def _arrive(self, message: dict[str, Any]) -> None:
         with self.arrived:
