@@ -12,9 +12,7 @@ import os
 import sys
 import sysconfig
 import threading
-import time
 from collections.abc import Generator, Iterator
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +23,7 @@ from numpy.typing import NDArray
 from engine.drafting._drafting import Ngram
 from engine.editing.edits import plain
 from engine.prompts.tokenizer import Tokenizer
+from index.cache_folder import make_cache_folder
 from index.workspace.array_file import ArrayFile, sync, write
 from index.workspace.file_filter import Skipped, read
 from index.workspace.token_cache import chunks
@@ -42,7 +41,6 @@ BATCH_CHARS = 1 << 15  # tokenised in one slice
 BORDER = np.array([-1], np.int32)  # after each text
 SAVE_POLL_S = 0.05
 FOLDER = "library"  # below the cache folder
-STALE_TEMP_FILE_S = 3600.0  # age from which a temporary file counts as left over
 
 
 class StdlibNgram:
@@ -120,11 +118,7 @@ class StdlibNgram:
         """Write the n-gram to the cache and map it. A failure is only logged."""
         folder = self.file.parent
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for old in folder.glob("*.tmp"):  # left by killed processes
-                with suppress(FileNotFoundError):  # another process removed it
-                    if time.time() - old.stat().st_mtime > STALE_TEMP_FILE_S:
-                        old.unlink()
+            make_cache_folder(folder)
             about = {"python": sys.version, "tokens": tokens}
             write(self.file, self.fingerprint, about, {"table": np.asarray(self.ngram.table)})
             sync(folder)

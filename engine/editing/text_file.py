@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import logging
 import os
 import stat
+import sys
 from pathlib import Path
 
 from engine.atomic_write import write_atomically
 
 MAX_FILE_BYTES = 8 << 20  # far more than a local model's context
+SYSTEM_NAMESPACES = ("security.", "trusted.")  # of extended attributes
+
+logger = logging.getLogger(__name__)
 
 
 class FileError(ValueError):
@@ -56,10 +62,10 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def replace_text(path: Path, text: str, was: str) -> None:
-    """Replace the file's text if it still is `was`. Raises FileError.
+    """Replace the file's text if it still is `was`. Raises FileError, and then it was not replaced.
 
-    Keeps the mode, and the owner if allowed. A symbolic link is kept and its target replaced;
-    other hard links keep the old text.
+    Keeps the mode, the extended attributes, which include access control lists, and the owner if
+    allowed. A symbolic link is kept and its target replaced; other hard links keep the old text.
     """
     target = path.resolve()
     if _read_bytes(target) != was.encode():
@@ -67,20 +73,62 @@ def replace_text(path: Path, text: str, was: str) -> None:
     if not os.access(target, os.W_OK):
         raise FileError(f"{path}: read-only: make it writable first")
     try:
-        before = target.stat()
-        write_atomically(target, text.encode(), lambda file: _copy_owner_and_mode(file, before))
-        _sync_folder(target.parent)
+        before, attributes = target.stat(), _attributes(target)
+
+        def copy_metadata(file: int) -> None:
+            _copy_owner(file, before)
+            _set_attributes(file, attributes)
+            os.fchmod(file, stat.S_IMODE(before.st_mode))  # last: chown clears some of its bits
+
+        write_atomically(target, text.encode(), copy_metadata)
     except OSError as error:
         remedy = "check the disk and the folder's permissions"
         raise FileError(f"{path}: not written ({error.strerror}): {remedy}") from error
+    try:
+        _sync_folder(target.parent)
+    except OSError as error:
+        logger.warning(
+            "%s: written, but a power failure may undo it: its folder cannot be synced (%s)",
+            path,
+            error.strerror,
+        )
 
 
-def _copy_owner_and_mode(file: int, before: os.stat_result) -> None:
-    """The mode comes last, since chown clears some of its bits."""
+def _copy_owner(file: int, before: os.stat_result) -> None:
     if (os.fstat(file).st_uid, os.fstat(file).st_gid) != (before.st_uid, before.st_gid):
         with contextlib.suppress(PermissionError):  # only root may give files away
             os.fchown(file, before.st_uid, before.st_gid)
-    os.fchmod(file, stat.S_IMODE(before.st_mode))
+
+
+def _attributes(file: int | Path) -> dict[str, bytes]:
+    """The extended attributes of a file; none where Python or the file system has none."""
+    if sys.platform != "linux":
+        return {}
+    try:
+        return {name: os.getxattr(file, name) for name in os.listxattr(file)}
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:
+            return {}
+        raise
+
+
+def _set_attributes(file: int, wanted: dict[str, bytes]) -> None:
+    """Make these the extended attributes of a new file, which has inherited others from its folder.
+    Those of namespaces that only the system may write stay as they are."""
+    if sys.platform != "linux":
+        return
+    inherited = _attributes(file)
+    for name in wanted.keys() | inherited.keys():
+        if wanted.get(name) == inherited.get(name):
+            continue
+        try:
+            if name in wanted:
+                os.setxattr(file, name, wanted[name])
+            else:
+                os.removexattr(file, name)
+        except PermissionError:
+            if not name.startswith(SYSTEM_NAMESPACES):
+                raise
 
 
 def _sync_folder(folder: Path) -> None:

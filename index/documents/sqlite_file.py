@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-import tempfile
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from index.cache_folder import make_cache_folder
 from index.documents.formats import DocumentError
+from index.temporary_file import sweep, temporary_folder
 
 FILE_NAME = "documents.sqlite"
+CACHE_LEVELS = 2  # of the cache's own folders: a user's, and the one that holds all users'
 APPLICATION_ID = 0x44524602
 LOCK_TIMEOUT_S = 30.0  # for another process to finish writing
 MAX_JOURNAL_BYTES = 16 << 20
@@ -70,13 +73,17 @@ class DocumentsFile:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         reason = getattr(error, "strerror", None) or error
         remedy = REMEDIES.get(code, DEFAULT_REMEDY)
-        return DocumentError(f"{self._path or 'documents in memory'}: {reason}; {remedy}")
+        where = getattr(error, "filename", None) or self._path or "documents in memory"
+        return DocumentError(f"{where}: {reason}; {remedy}")
 
 
 def _connect(path: Path | None, schema: str, version: int) -> sqlite3.Connection:
     """Raises sqlite3.Error or OSError."""
-    if path and not path.exists():
-        _create(path, schema, version)
+    if path:
+        make_cache_folder(path.parent, CACHE_LEVELS)
+        sweep(path.parent, stat.S_ISDIR)
+        if not path.exists():
+            _create(path, schema, version)
     connection = sqlite3.connect(
         path or ":memory:", timeout=LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
     )
@@ -97,9 +104,8 @@ def _connect(path: Path | None, schema: str, version: int) -> sqlite3.Connection
 
 def _create(path: Path, schema: str, version: int) -> None:
     """Make an empty file beside `path` and link it there once it is complete."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="new-", dir=path.parent) as folder:
-        new = Path(folder, FILE_NAME)
+    with temporary_folder(path.parent) as folder:
+        new = folder / FILE_NAME
         with closing(sqlite3.connect(new, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             _create_tables(connection, schema, version)

@@ -18,7 +18,6 @@ import math
 import mmap
 import os
 import re
-import secrets
 import stat
 import struct
 import zlib
@@ -28,6 +27,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from index.temporary_file import replacing
 
 Arrays = dict[str, NDArray[Any]]  # C order, of a dtype in DTYPES; names are ASCII identifiers
 
@@ -162,20 +163,13 @@ def write(path: Path, fingerprint: str, about: dict[str, Any], arrays: Arrays) -
         )
     head = PREFIX.pack(MAGIC, VERSION, len(text)) + text
     checksum = zlib.crc32(head)
-    temporary = path.with_name(f"{secrets.token_hex(16)}.tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
+        with replacing(path) as descriptor:
             size = _write_all(descriptor, memoryview(head + CHECKSUM.pack(checksum)))
             for array in arrays.values():
                 size += _write_all(descriptor, memoryview(bytes(-size % ALIGNMENT)))
                 size += _write_all(descriptor, _bytes(array))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
     return FileIdentity(size, checksum)
 
@@ -191,7 +185,8 @@ def sync(folder: Path) -> None:
 
 def _map(path: Path) -> mmap.mmap:
     """Map a whole file read-only. Raises OSError or Damaged."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # never block on a named pipe
+    # O_NONBLOCK: never wait at a named pipe.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

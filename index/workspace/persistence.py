@@ -49,6 +49,7 @@ class SavedIndex:
     def load(self, segments: SegmentSet, files: RootFiles) -> None:
         """Load the saved index if there is a usable one."""
         saved = self._store.load()
+        self._store.sweep()
         if saved is None:
             return
         try:
@@ -121,6 +122,8 @@ class SavedIndex:
     def _delete_unused(self) -> None:
         """Delete the indexes of folders that were not opened for a long time."""
         for table in self.folder.glob("*/table"):
+            if table.parent.is_symlink():
+                continue
             with suppress(OSError), SegmentStore(table.parent, "") as store:
                 if time.time() - table.stat().st_mtime > UNUSED_INDEX_S and store.acquire():
                     store.clear()

@@ -2,7 +2,8 @@
 
 It contains `table`, one immutable `<name>.part` for each part that the table names with its size
 and checksum, and `lock`. One process writes it, any number read it. A save is atomic: after a
-crash the folder holds either the old state or the new one.
+crash the folder holds either the old state or the new one. A folder that is a link or belongs to
+another user is neither read nor written.
 
 The meaning of the arrays is the caller's. A SegmentStore is for one thread at a time.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import secrets
 import stat
@@ -20,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from index.cache_folder import check_cache_folder, make_cache_folder
+from index.temporary_file import sweep
 from index.workspace.array_file import ArrayFile, Arrays, Damaged, FileIdentity, check, sync, write
 
 if TYPE_CHECKING:
@@ -29,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 MAX_LOAD_ATTEMPTS = 20  # while a writer replaces the table
 PART_NAME = re.compile(r"[a-z0-9]{1,64}")
+CACHE_LEVELS = 2  # of the cache's own folders: a store's, and the one that holds all stores
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class SegmentStore:
         self.fingerprint = fingerprint
         self._table = self.folder / "table"
         self._lock: FileLock | None = None
-        self._warned = False  # that the folder cannot be written
+        self._warned = False  # that the folder cannot be used
         self._locked = (0, 0)  # device and inode of our lock file
         self._known: dict[str, FileIdentity] = {}  # parts that were written, or loaded and verified
 
@@ -83,19 +88,14 @@ class SegmentStore:
         path = self.folder / "lock"
         lock = FileLock(path, mode=0o600, thread_local=False)
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            mode = stat.S_IMODE(self.folder.stat().st_mode)
-            if mode & 0o077:
-                self.folder.chmod(mode & 0o700)
+            make_cache_folder(self.folder, CACHE_LEVELS)
             lock.acquire(timeout=0)
             self._locked = _identity(path)
         except Timeout:
             return False
         except OSError as error:
             lock.release(force=True)
-            if not self._warned:
-                logger.warning("cannot save the index: %s", error)
-            self._warned = True
+            self._warn("cannot save the index", error)
             return False
         self._warned = False
         self._lock = lock
@@ -118,6 +118,13 @@ class SegmentStore:
     def load(self) -> SavedState | None:
         """The saved state, memory-mapped and verified. None if there is none, or if it is damaged,
         which is logged rather than raised."""
+        try:
+            check_cache_folder(self.folder, CACHE_LEVELS)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._warn("cannot use the saved index", error)
+            return None
         try:
             files = self._open_all()
             for file in files:
@@ -154,6 +161,15 @@ class SegmentStore:
         self._known = {name: identity for name, identity in self._known.items() if name in names}
         self._clean(names)
 
+    def sweep(self) -> None:
+        """Delete what killed writers left, unless there is a writer now, which will do so. Leaves a
+        damaged store as it is."""
+        with suppress(OSError, Damaged), SegmentStore(self.folder, self.fingerprint) as writer:
+            check_cache_folder(self.folder, CACHE_LEVELS)
+            sweep(self.folder)
+            if any(self._left(self._named())) and writer.acquire():
+                writer._clean(writer._named())
+
     def clear(self) -> None:
         """Delete the saved state. RuntimeError if this is not the writer."""
         self._need_lock()
@@ -189,11 +205,25 @@ class SegmentStore:
                     yield path
 
     def _clean(self, names: set[str]) -> None:
-        """Delete temporary files, and the parts that are not in `names`."""
+        """Delete what killed writers left, and the parts that are not in `names`."""
+        sweep(self.folder)
+        for path in self._left(names):
+            path.unlink(missing_ok=True)
+
+    def _left(self, names: set[str]) -> Iterator[Path]:
+        """The parts in the folder that are not in `names`: regular files of this user."""
         for path in self._files():
-            kept = path == self._table or (path.suffix == ".part" and path.stem in names)
-            if not kept and not path.is_dir():
-                path.unlink(missing_ok=True)
+            if path.suffix == ".part" and PART_NAME.fullmatch(path.stem) and path.stem not in names:
+                with suppress(FileNotFoundError):  # the writer deleted it
+                    status = path.lstat()
+                    if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                        yield path
+
+    def _warn(self, what: str, error: OSError) -> None:
+        """Log an error, but once only for a folder that stays unusable."""
+        if not self._warned:
+            logger.warning("%s: %s: %s", what, error.filename or self.folder, error.strerror)
+        self._warned = True
 
     def _write(self, part: Part) -> tuple[str, int, int]:
         """Store a part; its entry in the table."""
@@ -232,10 +262,17 @@ class SegmentStore:
             raise file.damaged("not the file named by the table")
         return file
 
-    def _named_on_disk(self) -> set[str]:
-        """The parts named by the table on disk; none if it is damaged."""
+    def _named(self) -> set[str]:
+        """The parts named by the table on disk; none without a table. Raises OSError or Damaged."""
         try:
             return set(_named(ArrayFile(self._table)))
+        except FileNotFoundError:
+            return set()
+
+    def _named_on_disk(self) -> set[str]:
+        """The same, and none if the table is damaged."""
+        try:
+            return self._named()
         except (OSError, Damaged):
             return set()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-import tempfile
+import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -20,6 +20,9 @@ from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
+
+from index.cache_folder import make_cache_folder
+from index.temporary_file import sweep, temporary_folder
 
 Ids = NDArray[np.int32]
 Row = tuple[Ids, NDArray[np.int32] | None]  # as in `token_cache.Encoded`
@@ -180,6 +183,8 @@ class TokenDB:
 
     def _connect(self) -> sqlite3.Connection:
         """Open the file, creating it if needed. Raises sqlite3.Error or OSError."""
+        make_cache_folder(self._path.parent)
+        sweep(self._path.parent, stat.S_ISDIR)
         if not os.path.exists(self._path):
             self._create()
         self._inode = self._path.stat().st_ino
@@ -203,9 +208,8 @@ class TokenDB:
 
     def _create(self) -> None:
         """Create an empty database atomically."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="new-", dir=self._path.parent) as folder:
-            new = Path(folder, "ids")
+        with temporary_folder(self._path.parent) as folder:
+            new = folder / "ids"
             with closing(sqlite3.connect(new, isolation_level=None)) as connection:
                 connection.executescript(SCHEMA)
             new.chmod(0o600)  # the journal inherits it
@@ -225,8 +229,9 @@ class TokenDB:
 
     def _suspend(self, kind: str, error: Exception) -> None:
         self._retry_at[kind] = time.monotonic() + RETRY_DELAY_S
+        where = getattr(error, "filename", None) or self._path
         why = getattr(error, "strerror", None) or error
-        self._log_once(f"{self._path}: {why}; not caching token ids, retrying later")
+        self._log_once(f"{where}: {why}; not caching token ids, retrying later")
 
     def _log_once(self, line: str) -> None:
         if line not in self._logged:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,85 @@ def test_mode_owner_and_link_are_kept(tmp_path: Path, mode: int) -> None:
     after = path.stat()
     assert stat.S_IMODE(after.st_mode) == mode
     assert (after.st_uid, after.st_gid) == (before.st_uid, before.st_gid)
+
+
+def access_list(*entries: tuple[int, int, int]) -> bytes:
+    """A POSIX access control list of (tag, permissions, user or group) as the kernel stores it."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+OWNER, USER, GROUP, MASK, OTHERS, NOBODY = 1, 2, 4, 0x10, 0x20, 0xFFFFFFFF
+READ, WRITE = 4, 6
+
+
+def list_for(user: int, permissions: int) -> bytes:
+    return access_list(
+        (OWNER, WRITE, NOBODY),
+        (USER, permissions, user),
+        (GROUP, 0, NOBODY),
+        (MASK, WRITE, NOBODY),
+        (OTHERS, 0, NOBODY),
+    )
+
+
+def set_attribute(path: Path, name: str, value: bytes) -> None:
+    try:
+        os.setxattr(path, name, value)
+    except OSError as error:
+        pytest.skip(f"no {name} on this file system: {error.strerror}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Python has no extended attributes here")
+def test_extended_attributes_and_access_lists_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text("old")
+    set_attribute(path, "user.origin", b"\0where it came from")
+    set_attribute(path, ACCESS, list_for(1234, WRITE))
+    set_attribute(tmp_path, DEFAULT, list_for(77, READ))
+    before = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+    mode = path.stat().st_mode
+    replace_text(path, "new", "old")
+    assert path.read_text() == "new"
+    assert {name: os.getxattr(path, name) for name in os.listxattr(path)} == before
+    assert path.stat().st_mode == mode
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Python has no extended attributes here")
+def test_no_access_list_is_inherited_from_the_folder(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text("old")
+    path.chmod(0o640)
+    set_attribute(tmp_path, DEFAULT, list_for(77, READ))
+    replace_text(path, "new", "old")
+    assert os.listxattr(path) == [] and stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_file_with_a_long_name_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / ("\U0001f60b" * 63)
+    path.write_text("old")
+    replace_text(path, "new", "old")
+    assert path.read_text() == "new"
+
+
+def test_a_folder_that_cannot_be_synced_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file was replaced by then."""
+    path = tmp_path / "t.txt"
+    path.write_text("old")
+    fsync = os.fsync
+
+    def no_folders(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(22, "Invalid argument")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", no_folders)
+    replace_text(path, "new", "old")
+    assert path.read_text() == "new"
+    (line,) = caplog.messages
+    assert str(path) in line and "Invalid argument" in line
 
 
 def test_a_file_changed_since_it_was_read_is_left_alone(tmp_path: Path) -> None:

@@ -101,6 +101,32 @@ def test_loaded_arrays_are_read_only_and_files_private(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
+@pytest.mark.parametrize("top", [False, True], ids=["store", "folder of stores"])
+def test_a_linked_folder_is_neither_read_nor_written(
+    tmp_path: Path, top: bool, lines: Callable[[], list[str]]
+) -> None:
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "home" / "index" / "key"
+    linked = folder.parent if top else folder
+    save(elsewhere / "key" if top else elsewhere, state(1))
+    elsewhere.chmod(0o755)
+    before = names(elsewhere)
+    linked.parent.mkdir(parents=True)
+    linked.symlink_to(elsewhere)
+    with SegmentStore(folder, OURS) as store:
+        assert store.load() is None and not store.acquire()
+        store.sweep()
+    (line,) = lines()
+    assert str(linked) in line and "symbolic link" in line
+    assert names(elsewhere) == before and elsewhere.stat().st_mode & 0o777 == 0o755
+
+
+def test_the_mode_of_an_existing_folder_stays(tmp_path: Path) -> None:
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index").chmod(0o755)
+    save(tmp_path / "index", state(1))
+    assert (tmp_path / "index").stat().st_mode & 0o777 == 0o755
+
+
 def test_an_existing_part_is_not_rewritten(tmp_path: Path) -> None:
     save(tmp_path, state(1))
     before = (tmp_path / "part2.part").stat().st_mtime_ns

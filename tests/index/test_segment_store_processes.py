@@ -95,7 +95,7 @@ def test_kill_9_at_any_step_leaves_one_state(
 def test_files_are_synced_before_they_are_named(tmp_path: Path) -> None:
     """For power loss: contents are synced before they are named, parts before the table."""
     save(tmp_path, state(1))
-    left = {"dead.part", "dead.tmp"}  # left by a killed writer
+    left = {"dead.part", ".draftline-0123456789abcdef.tmp"}  # left by a killed writer
     for name in left:
         (tmp_path / name).touch()
 
@@ -167,6 +167,27 @@ def test_kill_9_at_any_moment(tmp_path: Path) -> None:
     assert reached > 0
     save(folder, state(1))
     assert whole(folder, state(1))
+
+
+def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
+    """Unless there is a writer; and nothing that a store would not have written."""
+    save(tmp_path, state(1))
+    left = {"dead.part", ".draftline-0123456789abcdef.tmp"}
+    foreign = {"Mine.part", "a.b.part", "0123.tmp", ".draftline-mine.tmp", "link.part"}
+    for name in (left | foreign) - {"link.part"}:
+        (tmp_path / name).write_text("text")
+    (tmp_path / "link.part").symlink_to("Mine.part")
+    store = SegmentStore(tmp_path, OURS)
+    with SegmentStore(tmp_path, OURS) as writer:
+        assert writer.acquire()
+        store.sweep()
+        assert "dead.part" in names(tmp_path), "the writer may need it"
+    store.sweep()
+    assert same(load(tmp_path), state(1))
+    assert names(tmp_path) == foreign | {"table", "lock", "part1.part", "part2.part"}
+    (tmp_path / "table").write_bytes(b"damaged")
+    store.sweep()
+    assert {"part1.part", "part2.part"} < names(tmp_path)
 
 
 def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""Folders of the cache: created private, and never written to if they are links or of others.
+
+A link in the place of a folder would let whoever made it choose where files are written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+
+def make_cache_folder(folder: Path, levels: int = 1, mode: int = 0o700) -> None:
+    """Create a folder unless it exists. `levels`: how many folders at the end of the path belong
+    to the cache; they are created with `mode` and checked, from the top. Those above are the user's
+    choice. The mode of an existing folder is not changed. Raises OSError."""
+    inner = [folder, *folder.parents][:levels]
+    inner[-1].parent.mkdir(parents=True, exist_ok=True)
+    for each in reversed(inner):
+        with suppress(FileExistsError):
+            each.mkdir(mode=mode)
+        _check(each)
+
+
+def check_cache_folder(folder: Path, levels: int = 1) -> None:
+    """OSError unless these folders exist and may be used; its `strerror` includes the remedy."""
+    for each in reversed([folder, *folder.parents][:levels]):
+        _check(each)
+
+
+def _check(folder: Path) -> None:
+    status = folder.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        why = "a symbolic link, which is not followed: replace it with a folder"
+        raise NotADirectoryError(errno.ENOTDIR, why, str(folder))
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "not a folder: delete it", str(folder))
+    if status.st_uid != os.geteuid():
+        why = f"owned by user {status.st_uid}: delete it, or choose another cache folder"
+        raise PermissionError(errno.EPERM, why, str(folder))
+    if status.st_mode & stat.S_IWOTH:
+        why = "writable by every user: take that permission away (chmod o-w)"
+        raise PermissionError(errno.EPERM, why, str(folder))

@@ -1,0 +1,113 @@
+"""Files that appear whole or not at all, through a temporary file or folder beside them.
+
+A writer locks its temporary (flock) until it is done, and the system unlocks it when the writer
+dies. So an unlocked one was left by a killed process, and the next writer in the same folder
+deletes it. On a file system without such locks it stays.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+NAME = re.compile(r"\.draftline-[0-9a-f]{16}\.tmp")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[int]:
+    """The descriptor of a temporary file, with mode 0600, that replaces `path` when the block ends:
+    it is synced to disk and renamed. If anything fails (OSError) it is deleted, and `path` stays
+    as it was. First deletes the temporary files that killed processes left beside `path`."""
+    sweep(path.parent)
+    descriptor, temporary = _new_file(path.parent)
+    try:
+        yield descriptor
+        os.fsync(descriptor)
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):  # the error that is raised says more
+            temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """A private folder in `parent` that is deleted when the block ends."""
+    descriptor, folder = _new_folder(parent)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # `sweep` deletes what is left
+        os.close(descriptor)
+
+
+def sweep(folder: Path, is_kind: Callable[[int], bool] = stat.S_ISREG) -> None:
+    """Delete the temporary files in a folder that were left by killed processes of this user;
+    with `stat.S_ISDIR` the temporary folders."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [Path(entry) for entry in entries if NAME.fullmatch(entry.name)]
+    except OSError:  # missing or unreadable: nothing can be deleted
+        return
+    for path in found:
+        with suppress(OSError):  # its writer is alive, or another process was faster
+            status = path.lstat()
+            if is_kind(status.st_mode) and status.st_uid == os.geteuid():
+                _delete_unlocked(path)
+
+
+def _delete_unlocked(path: Path) -> None:
+    """Delete a file or folder. BlockingIOError if its writer is alive."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _new_file(folder: Path) -> tuple[int, Path]:
+    """The descriptor and path of a new, locked file."""
+    while True:
+        path = _new_path(folder)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        if _lock(descriptor, path):
+            return descriptor, path
+
+
+def _new_folder(parent: Path) -> tuple[int, Path]:
+    """The same for a folder."""
+    while True:
+        path = _new_path(parent)
+        path.mkdir(mode=0o700)
+        with suppress(FileNotFoundError):  # swept before it was locked
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            if _lock(descriptor, path):
+                return descriptor, path
+
+
+def _new_path(folder: Path) -> Path:
+    return folder / f".draftline-{secrets.token_hex(8)}.tmp"
+
+
+def _lock(descriptor: int, path: Path) -> bool:
+    """Lock a new temporary until its descriptor is closed. If it was swept before that, close it
+    and return False."""
+    with suppress(OSError):  # a file system without locks, where nothing is swept either
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if path.exists():
+        return True
+    os.close(descriptor)
+    return False

@@ -1,0 +1,92 @@
+"""Folders of the cache: which are created, and which are refused in one line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from index.cache_folder import check_cache_folder, make_cache_folder
+from tests.support.segment_store import names
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_missing_folders_are_created_private(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "index" / "key"
+    make_cache_folder(folder, levels=2)
+    assert mode(folder) == mode(folder.parent) == 0o700
+    make_cache_folder(folder, levels=2)
+    check_cache_folder(folder, levels=2)
+
+
+def test_existing_folders_keep_their_mode(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    folder.mkdir()
+    folder.chmod(0o755)
+    make_cache_folder(folder)
+    assert mode(folder) == 0o755
+
+
+def test_a_missing_folder_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        check_cache_folder(tmp_path / "missing")
+
+
+def linked(folder: Path) -> None:
+    folder.symlink_to(folder.parent.parent / "elsewhere")
+
+
+def dangling(folder: Path) -> None:
+    folder.symlink_to("nothing")
+
+
+def writable(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+def of_another(folder: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may give folders away")
+    folder.mkdir()
+    os.chown(folder, 1234, 1234)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (linked, "symbolic link"),
+        (dangling, "symbolic link"),
+        (Path.touch, "not a folder"),
+        (writable, "writable by every user"),
+        (of_another, "owned by user 1234"),
+    ],
+)
+def test_a_folder_that_others_may_control_is_refused(
+    tmp_path: Path, make: Callable[[Path], None], says: str, level: int
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    folder = tmp_path / "home" / "index" / "key"
+    bad = [folder, folder.parent][level]
+    bad.parent.mkdir(parents=True)
+    make(bad)
+    before = bad.lstat()
+    for check in (check_cache_folder, make_cache_folder):
+        with pytest.raises(OSError, match=says) as refused:
+            check(folder, 2)
+        assert refused.value.filename == str(bad)
+        assert ": " in refused.value.strerror and "\n" not in refused.value.strerror
+    assert bad.lstat() == before and names(tmp_path / "elsewhere") == set()
+
+
+def test_folders_above_are_the_users_choice(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "home").symlink_to("elsewhere")
+    make_cache_folder(tmp_path / "home" / "index")
+    assert names(tmp_path / "elsewhere") == {"index"}
