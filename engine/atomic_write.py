@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from index.temporary_file import replacing
+from index.temporary_file import replacing, write_all
 
 
 def write_atomically(path: Path, data: bytes, mode: int | Callable[[int], None] = 0o644) -> None:
@@ -16,8 +16,7 @@ def write_atomically(path: Path, data: bytes, mode: int | Callable[[int], None] 
     failure (OSError) the temporary file is deleted and `path` stays as it was.
     """
     with replacing(path) as descriptor:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(data)
+        write_all(descriptor, memoryview(data))
         if callable(mode):
             mode(descriptor)
         else:

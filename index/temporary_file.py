@@ -39,6 +39,14 @@ def replacing(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+def write_all(descriptor: int, data: memoryview) -> int:
+    """Write all of it; returns its length."""
+    at = 0
+    while at < len(data):
+        at += os.write(descriptor, data[at:])
+    return at
+
+
 @contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
     """A private folder in `parent` that is deleted when the block ends."""

@@ -287,6 +287,7 @@ def test_folders_show_few_entries(folder: str, most: int) -> None:
 def test_test_folders_are_named_after_what_they_test() -> None:
     """Every folder of tests is a package, a folder of one, or support for the others."""
     others = {"engine", "web", "cli", "api", "bench", "lsp", "gpu", "editors", "support", "oracles"}
+    others |= {"attacks"}
     folders = {path.parent.name for path in installed_files()} | {"index"}
     found = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()} - {"__pycache__"}
     assert found <= folders | others, sorted(found - folders - others)

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from index.temporary_file import replacing
+from index.temporary_file import replacing, write_all
 
 Arrays = dict[str, NDArray[Any]]  # C order, of a dtype in DTYPES; names are ASCII identifiers
 
@@ -165,10 +165,10 @@ def write(path: Path, fingerprint: str, about: dict[str, Any], arrays: Arrays) -
     checksum = zlib.crc32(head)
     try:
         with replacing(path) as descriptor:
-            size = _write_all(descriptor, memoryview(head + CHECKSUM.pack(checksum)))
+            size = write_all(descriptor, memoryview(head + CHECKSUM.pack(checksum)))
             for array in arrays.values():
-                size += _write_all(descriptor, memoryview(bytes(-size % ALIGNMENT)))
-                size += _write_all(descriptor, _bytes(array))
+                size += write_all(descriptor, memoryview(bytes(-size % ALIGNMENT)))
+                size += write_all(descriptor, _bytes(array))
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     return FileIdentity(size, checksum)
@@ -207,11 +207,3 @@ def _bytes(array: NDArray[Any]) -> memoryview:
 
 def _checksum(array: NDArray[Any]) -> int:
     return zlib.crc32(_bytes(array))
-
-
-def _write_all(descriptor: int, data: memoryview) -> int:
-    """Write all of it; returns its length."""
-    at = 0
-    while at < len(data):
-        at += os.write(descriptor, data[at:])
-    return at

@@ -10,7 +10,6 @@ import resource
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,40 +18,11 @@ import numpy as np
 import pytest
 
 from index.workspace.segment_store import Part, SavedState, SegmentStore, new_name
+from tests.support.file_steps import each_step, kill_at
 from tests.support.folder_mirror import wait_for
 from tests.support.segment_store import OURS, end_of, fork, load, names, same, save, state, whole
 
-STEPS = ("open", "write", "fsync", "close", "replace", "unlink", "mkdir", "chmod", "stat", "lstat")
 TIMEOUT_S = 180  # a backstop
-
-
-def each_step(before: Callable[[str, tuple[Any, ...]], None]) -> None:
-    """Call `before` before each file operation of this process from now on."""
-
-    def wrapped(name: str) -> Callable[..., Any]:
-        real = getattr(os, name)
-
-        def step(*args: Any, **options: Any) -> Any:
-            before(name, args)
-            return real(*args, **options)
-
-        return step
-
-    for name in STEPS:
-        setattr(os, name, wrapped(name))
-
-
-def kill_at(number: int) -> None:
-    """Kill this process before its file operation `number`; of a write, half is done."""
-    left, write = iter(range(number + 1)), os.write
-
-    def before(name: str, args: tuple[Any, ...]) -> None:
-        if next(left, None) == number:
-            if name == "write":
-                write(args[0], args[1][: len(args[1]) // 2])
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    each_step(before)
 
 
 @pytest.mark.parametrize("clears", [False, True], ids=["save", "clear"])
