@@ -18,7 +18,7 @@ from engine.rag.citations import page_at
 if TYPE_CHECKING:
     from index.documents.documents import Document
 
-EMPTY_LINE = re.compile(r"\n(?:[ \t\r]*\n)+")
+EMPTY_LINE = re.compile(r"\n[ \t\r\n]*\n")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import merge
+from itertools import chain
 from math import ceil
 
 from index.documents.formats import ParsedDocument
@@ -21,7 +23,7 @@ PATH_SEPARATOR = " > "  # between a heading and the one above it
 MAX_PATH_DEPTH = 6  # innermost headings of a path that are kept
 MAX_STACKED_TITLES = 8  # consecutive headings with nothing between them that stay together
 
-EMPTY_LINE = re.compile(r"\n(?:[ \t\r]*\n)+")
+EMPTY_LINE = re.compile(r"\n[ \t\r\n]*\n")  # a repeated group would take memory for each line
 # Where a long paragraph is split, best first: after a line that ends a sentence, after any line,
 # after a sentence, after a word.
 BREAKS = (
@@ -127,9 +129,9 @@ def _packed(text: str, first: int, last: int, outline: _Outline, size: int) -> S
 
 def _blocks(text: str, first: int, last: int, outline: _Outline, size: int) -> Spans:
     """Paragraphs without gaps between them; headings belong to the paragraph below."""
-    borders = {match.end() for match in EMPTY_LINE.finditer(text, first, last)}
+    borders = (match.end() for match in EMPTY_LINE.finditer(text, first, last))
     begin = first
-    for border in sorted({*borders, *outline.within(first, last), last}):
+    for border in merge(borders, outline.within(first, last), (last,)):
         if border > begin and (border == last or not outline.only_titles(begin, border)):
             yield from _split(text, begin, border, size)
             begin = border
@@ -146,7 +148,8 @@ def _split(text: str, start: int, stop: int, size: int, method: int = 0) -> Span
     length = (stop - start) / ceil((stop - start) / size / FILL)  # of equal pieces
     begin = end = start
     number = 1
-    for border in (*(match.end() for match in BREAKS[method].finditer(text, start, stop)), stop):
+    borders = (match.end() for match in BREAKS[method].finditer(text, start, stop))
+    for border in chain(borders, (stop,)):
         past_middle = (end + border) / 2 > start + number * length
         too_short = end - begin < MIN_SECTION_CHARS and border - end > size  # such as a heading
         if (past_middle or border - begin > size) and end > begin and not too_short:

@@ -22,8 +22,9 @@ from index.documents import full_text
 from index.documents.chunking import Chunk, split_chunks
 from index.documents.embeddings import SCHEMA as VECTORS_SCHEMA
 from index.documents.embeddings import Embed, VectorIndex, fuse_ranks
-from index.documents.formats import MAX_FILE_BYTES, DocumentError, kind_of, parse
+from index.documents.formats import MAX_FILE_BYTES, DocumentError, kind_of
 from index.documents.formats.headings import Heading
+from index.documents.formats.parser import Parser
 from index.documents.sqlite_file import DocumentsFile
 
 __all__ = ["Chunk", "Document", "DocumentError", "Documents", "Heading", "Hit"]
@@ -80,6 +81,7 @@ class Documents:
         schema = SCHEMA + full_text.SCHEMA + VECTORS_SCHEMA
         self._file = DocumentsFile(folder, schema, SCHEMA_VERSION)
         self._vectors = VectorIndex(embed, self._file.session) if embed else None
+        self._parser = Parser()
 
     def __enter__(self) -> Self:
         return self
@@ -88,17 +90,20 @@ class Documents:
         self.close()
 
     def close(self) -> None:
+        """End what is being parsed, and close the file."""
+        self._parser.close()
         self._file.close()
 
-    def add(self, path: Path, name: str | None = None) -> Document:
+    def add(self, path: Path, name: str | None = None, parser: Parser | None = None) -> Document:
         """Parse and store a file under `name` (default: the last part of the path). If its content
-        is stored already, it is only renamed. Raises DocumentError."""
+        is stored already, it is only renamed. `parser`: closing it cancels the call; default: one
+        that is kept until the library is closed. Raises DocumentError."""
         path = Path(path)
         name = path.name if name is None else name
         _check_name(name)
-        return self.add_data(name, _read_bytes(path, name))
+        return self.add_data(name, _read_bytes(path, name), parser)
 
-    def add_data(self, name: str, data: bytes) -> Document:
+    def add_data(self, name: str, data: bytes, parser: Parser | None = None) -> Document:
         """`add` for the content of a file."""
         _check_name(name)
         kind = kind_of(name)
@@ -106,7 +111,8 @@ class Documents:
         with self._file.session(write=True) as connection:
             document = _rename(connection, id, name)
         if document is None:
-            parsed = parse(name, data)  # may take seconds: outside of any transaction
+            # Outside of any transaction, since this may take seconds.
+            parsed = (parser or self._parser).parse(name, data)
             chunks = split_chunks(id, parsed)
             with self._file.session(write=True) as connection:
                 document = _rename(connection, id, name)  # added meanwhile by someone else?

@@ -83,7 +83,9 @@ class VectorIndex:
                 return
             if self._loaded[0] < 0:
                 self._drop_vectors_of_another_model()
-            while chunks := self._chunks_without_vector():
+            last = 0
+            while chunks := self._chunks_without_vector(last):
+                last = chunks[-1][0]
                 vectors = self._unit_vectors([text for _, text in chunks])
                 pairs = zip(chunks, vectors, strict=True)
                 with self._session(True) as connection:
@@ -117,13 +119,15 @@ class VectorIndex:
                 connection.execute("DELETE FROM vectors")
                 connection.execute("INSERT INTO vectors VALUES (0, ?)", (probe.tobytes(),))
 
-    def _chunks_without_vector(self) -> list[tuple[int, str]]:
-        """Up to EMBED_BATCH of them: row, and heading and text."""
+    def _chunks_without_vector(self, after: int) -> list[tuple[int, str]]:
+        """Up to EMBED_BATCH of them in rows above `after`: row, and heading and text."""
         with self._session(False) as connection:
             return connection.execute(
                 "SELECT c.row, c.heading || char(10) || w.text "
                 "FROM chunks AS c JOIN words AS w ON w.rowid = c.row "
-                f"WHERE c.row NOT IN (SELECT row FROM vectors) LIMIT {EMBED_BATCH}"
+                "WHERE c.row > ? AND NOT EXISTS (SELECT 1 FROM vectors WHERE row = c.row) "
+                f"ORDER BY c.row LIMIT {EMBED_BATCH}",
+                (after,),
             ).fetchall()
 
     def _rows_of(self, documents: Sequence[str]) -> list[int]:

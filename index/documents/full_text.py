@@ -21,6 +21,7 @@ CREATE VIRTUAL TABLE words USING fts5(
 """
 COLUMN_WEIGHTS = (1.0, 1.0, 0.5, 0.7)
 MAX_QUERY_TERMS = 64
+MAX_QUERY_CHARS = 256 << 10  # the rest of a query is ignored
 MAX_COMPOUND_CHARS = 200  # of a joined name that is searched for whole
 
 COMPOUND = re.compile(r"[^\W_]+(?:(?:[._/:-]{1,2}|->)[^\W_]+)*")  # os.path.join, max_size, a->b
@@ -86,10 +87,14 @@ def _humps(word: str) -> list[str]:
     return humps if len(humps) > 1 else []
 
 
+def _normalized(query: str) -> str:
+    return unicodedata.normalize("NFC", query[:MAX_QUERY_CHARS])
+
+
 def query_words(query: str) -> list[str]:
     """The distinct words of a query, without stop words unless there are no others."""
     words: dict[str, str] = {}
-    for word in WORD.findall(unicodedata.normalize("NFC", query)):
+    for word in WORD.findall(_normalized(query)):
         runs = SPACELESS.findall(word)
         pairs = [" ".join(run[at : at + 2]) for run in runs for at in range(max(1, len(run) - 1))]
         for each in pairs or [*(_humps(word) if word.isascii() else []), word]:
@@ -100,7 +105,7 @@ def query_words(query: str) -> list[str]:
 
 def _compounds(query: str) -> list[str]:
     """Identifiers and other joined words of a query, to be searched for whole."""
-    words = dict.fromkeys(COMPOUND.findall(unicodedata.normalize("NFC", query)))
+    words = dict.fromkeys(COMPOUND.findall(_normalized(query)))
     compounds = [word for word in words if not WORD.fullmatch(word)]
     return [word for word in compounds if len(word) < MAX_COMPOUND_CHARS][:MAX_QUERY_TERMS]
 

@@ -15,11 +15,10 @@ from threading import Thread
 
 import pytest
 
-from index.documents import formats
 from index.documents.chunking import split_chunks
 from index.documents.documents import Document, DocumentError, Documents, Hit
-from index.documents.formats import parse
-from tests.support.sample_documents import docx, pdf, texts
+from index.documents.formats import parser
+from tests.support.sample_documents import docx, parse, pdf, texts
 
 TIMEOUT_S = 180
 
@@ -74,7 +73,7 @@ def test_stored_content_is_not_parsed_again(
 ) -> None:
     files = {"a.pdf": pdf(["one page"]), "b.docx": docx(["one line"]), "c.html": b"<p>one"}
     added = [documents.add_data(name, data) for name, data in files.items()]
-    monkeypatch.setattr(formats, "SANDBOX", Path("missing"))
+    monkeypatch.setattr(parser, "SANDBOX", Path("missing"))
     assert [documents.add_data(name, data) for name, data in files.items()] == added
     with pytest.raises(DocumentError):
         documents.add_data("d.html", b"<p>two")

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import index.documents.formats.pdf
-from index.documents.formats import DocumentError, ParsedDocument, kind_of, parse
+from index.documents.formats import DocumentError, ParsedDocument, kind_of
 from index.documents.formats.docx import read as read_docx
 from index.documents.formats.html import read as read_html
+from index.documents.formats.parser import Parser
 from index.documents.formats.pdf import read as read_pdf
-from tests.support.sample_documents import archive, docx, pdf, prose, word_xml
+from tests.support.sample_documents import archive, docx, parse, pdf, prose, word_xml
 
 MAX_CHARS = 1 << 24
+
+
+@pytest.fixture(scope="module")
+def parser() -> Iterator[Parser]:
+    with Parser() as opened:
+        yield opened
 
 
 def page(html: str) -> ParsedDocument:
@@ -169,12 +177,12 @@ def test_html_may_declare_its_encoding() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
-def test_a_text_file_is_kept_as_it_is(text: str) -> None:
+def test_a_text_file_is_kept_as_it_is(parser: Parser, text: str) -> None:
     if text.strip() and not text.startswith(("%PDF-", "PK\x03\x04", "\ufeff")):
         for name in ("a.txt", "a.md", "a.rst", "a.py", "a", "a.unknown"):
-            assert parse(name, text.encode()).text == text
+            assert parser.parse(name, text.encode()).text == text
         for encoding in ("utf-8-sig", "utf-16"):
-            assert parse("a.txt", text.encode(encoding)).text == text
+            assert parser.parse("a.txt", text.encode(encoding)).text == text
 
 
 @pytest.mark.parametrize(
@@ -189,7 +197,7 @@ def test_the_kind_of_a_file_name(name: str, kind: str) -> None:
     assert kind_of(name) == kind
 
 
-def test_headings_of_text_are_found() -> None:
-    assert [each.title for each in parse("a.md", b"# One\r\n").headings] == ["One"]
-    assert [each.title for each in parse("a.py", b"def one(): 1").headings] == ["one"]
-    assert parse("a.txt", b"# One") == ParsedDocument("# One")
+def test_headings_of_text_are_found(parser: Parser) -> None:
+    assert [each.title for each in parser.parse("a.md", b"# One\r\n").headings] == ["One"]
+    assert [each.title for each in parser.parse("a.py", b"def one(): 1").headings] == ["one"]
+    assert parser.parse("a.txt", b"# One") == ParsedDocument("# One")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from index.documents.documents import Documents
+from index.documents.formats.parser import Parser
 from index.documents.full_text import query_words, subwords
 
 TEXTS = {
@@ -28,6 +29,12 @@ def documents() -> Iterator[Documents]:
     with Documents() as opened:
         for name, text in TEXTS.items():
             opened.add_data(name, text.encode())
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def parser() -> Iterator[Parser]:
+    with Parser() as opened:
         yield opened
 
 
@@ -97,9 +104,9 @@ ALPHABET = st.characters(max_codepoint=0x24F, exclude_characters="\0") | st.samp
 
 
 @given(st.text(ALPHABET, max_size=40))
-def test_the_words_of_a_text_find_it(text: str) -> None:
+def test_the_words_of_a_text_find_it(parser: Parser, text: str) -> None:
     with Documents() as documents:
-        documents.add_data("a.txt", b"x " + text.encode())
+        documents.add_data("a.txt", b"x " + text.encode(), parser)
         for word in query_words(text)[:5]:
             assert documents.search(word), word
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from index.documents.formats.headings import find_headings
+from index.documents.formats.headings import Heading, find_headings, top_levels
 
 
 @given(st.sampled_from(["md", "rst", "code"]), st.text("#=-~> `ab\n\r.:(", max_size=80))
@@ -95,6 +95,14 @@ def test_source_code() -> None:
 @pytest.mark.parametrize("kind", ["txt", "pdf"])
 def test_other_kinds_have_none(kind: str) -> None:
     assert find_headings(kind, "# One\n\nTwo\n===\n") == ()
+
+
+def test_the_deepest_levels_are_left_out_where_there_are_too_many() -> None:
+    headings = tuple(Heading(at, 1 + at % 3, "a") for at in range(9))
+    assert top_levels(headings, 9) == headings
+    assert [each.level for each in top_levels(headings, 8)] == [1, 2, 1, 2, 1, 2]
+    assert [each.level for each in top_levels(headings, 3)] == [1, 1, 1]
+    assert top_levels(headings, 2) == top_levels((), 2) == ()
 
 
 @pytest.mark.parametrize("kind", ["md", "rst", "code"])

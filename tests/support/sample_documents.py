@@ -9,11 +9,20 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
 
+from index.documents.formats import ParsedDocument
+from index.documents.formats.parser import Parser
+
 SYLLABLES = [first + last for first in "bdklm" for last in "aeiou"]
 COMMON = re.findall(
     r"\w+", "the of and a to in is that it was for on are with as his they be at one have this"
 )
 LARGE, SMALL = 18, 9  # points
+
+
+def parse(name: str, data: bytes) -> ParsedDocument:
+    """The text of one file, by a parser of its own. Raises DocumentError."""
+    with Parser() as parser:
+        return parser.parse(name, data)
 
 
 def rare_word(source: random.Random) -> str:

@@ -17,6 +17,7 @@ from gradio.utils import get_upload_folder
 
 from index.documents.documents import Document, DocumentError
 from index.documents.formats import MAX_FILE_BYTES
+from index.documents.formats.parser import Parser
 from ui.web.uploads import (
     UploadBatch,
     UploadedFile,
@@ -98,13 +99,14 @@ class DocumentPanel:
         batch.files += files
         library = self.page.library(request.username)
         added: list[str] = []
+        parser = Parser()
         semaphore = asyncio.Semaphore(MAX_PARALLEL_READS)
 
         async def read(file: UploadedFile) -> None:
             async with semaphore:
                 if file.state == "waiting":
                     file.state = "reading"
-                    id = await asyncio.to_thread(add_to_library, file, self.folder, library)
+                    id = await asyncio.to_thread(add_to_library, file, self.folder, library, parser)
                     if id is not None:
                         added.append(id)
 
@@ -126,6 +128,7 @@ class DocumentPanel:
                 task.cancel()
             for file in files:
                 delete_copy(file, self.folder)
+            await asyncio.to_thread(parser.close)  # ends the files that are being read
 
     def _dismiss(self, batch: UploadBatch) -> str:
         if not batch.busy:

@@ -16,6 +16,7 @@ from index.documents.documents import Document, DocumentError
 
 if TYPE_CHECKING:
     from index.documents.documents import Documents
+    from index.documents.formats.parser import Parser
 
 MAX_NAME_CHARS = 200  # of the browser's data that are shown
 CHARS_PER_WORD = 6
@@ -56,11 +57,14 @@ def files_of(data: Any) -> list[UploadedFile]:
     return files
 
 
-def add_to_library(file: UploadedFile, folder: Path, library: Documents) -> str | None:
-    """Read an uploaded file: the document's id, or None if it failed. Blocking."""
+def add_to_library(
+    file: UploadedFile, folder: Path, library: Documents, parser: Parser | None = None
+) -> str | None:
+    """Read an uploaded file: the document's id, or None if it failed. Blocking; closing the parser
+    ends it."""
     start = perf_counter()
     try:
-        document = library.add(copy_of(file, folder), file.name)
+        document = library.add(copy_of(file, folder), file.name, parser)
     except DocumentError as error:
         file.message, file.state = str(error), "failed"  # another thread reads the state first
         return None

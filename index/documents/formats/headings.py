@@ -7,9 +7,14 @@ without parsing: section titles with their adornments, and definitions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 MAX_TITLE_CHARS = 160
 MAX_LINE_CHARS = 400  # the rest of a line of reStructuredText or code is not scanned
@@ -30,7 +35,7 @@ KEYWORDS = (
 )
 DEFINITION = re.compile(
     rf"([ \t]*)(?:(?:{'|'.join(MODIFIERS.split())})(?:\([\w: ]*\))?[ \t]+)*"
-    rf"(?:{'|'.join(KEYWORDS.split())})\b[ \t]*(?:<[^>\n]{{0,80}}>|\([^)\n]{{0,80}}\))?[ \t]*"
+    rf"(?:{'|'.join(KEYWORDS.split())})\b[ \t]*+(?:<[^>\n]{{0,80}}>|\([^)\n]{{0,80}}\))?[ \t]*"
     r"([A-Za-z_$][\w$.:]*)"
     # In prose such as "type of thing" another word follows.
     r"(?=[ \t]*(?:$|[({:<=\[;,]|(?:struct|interface|extends|implements|for|where|is|do)\b))"
@@ -56,6 +61,19 @@ def find_headings(kind: str, text: str) -> tuple[Heading, ...]:
     return tuple(scan(list(_lines(text)))) if scan else ()
 
 
+def top_levels(headings: Sequence[Heading], most: int) -> tuple[Heading, ...]:
+    """The headings of as many levels, from the top, as have at most `most` headings together."""
+    counts = Counter(heading.level for heading in headings)
+    levels = sorted(counts)
+    total = 0
+    for number, level in enumerate(levels):
+        total += counts[level]
+        if total > most:
+            kept = set(levels[:number])
+            return tuple(heading for heading in headings if heading.level in kept)
+    return tuple(headings)
+
+
 def clean_title(text: str) -> str:
     """A title on one line, shortened and without inline markup."""
     plain = MARKUP.sub(lambda match: match[1] or "", text[: 4 * MAX_TITLE_CHARS])
@@ -64,16 +82,22 @@ def clean_title(text: str) -> str:
 
 def _markdown(text: str) -> Iterator[Heading]:
     """ATX and setext headings as CommonMark defines them, after optional YAML front matter."""
-    from markdown_it import MarkdownIt  # 50 ms to import; the sandbox rarely needs it
-
     front_matter = FRONT_MATTER.match(text)
     begin = front_matter.end() if front_matter else 0
     line_starts = [begin, *(match.end() for match in LINE_END.finditer(text, begin))]
-    parser = MarkdownIt("commonmark")
-    parser.core.ruler.enableOnly(["normalize", "block"])  # inline markup is not needed
-    for token, inline in pairwise(parser.parse(text[begin:])):
+    for token, inline in pairwise(_markdown_parser().parse(text[begin:])):
         if token.type == "heading_open" and token.map and (title := clean_title(inline.content)):
             yield Heading(line_starts[token.map[0]], int(token.tag[1]), title)
+
+
+@cache
+def _markdown_parser() -> MarkdownIt:
+    """A parser of blocks only: inline markup is not needed."""
+    from markdown_it import MarkdownIt  # slow to import, and not needed for other formats
+
+    parser = MarkdownIt("commonmark")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    return parser
 
 
 def _lines(text: str) -> Iterator[Line]:

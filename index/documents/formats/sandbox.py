@@ -1,61 +1,114 @@
-"""Parses one possibly hostile file. A script that formats/__init__.py runs, never imported.
+"""Parses possibly hostile files one by one. A script that parser.py runs, never imported.
 
-Arguments: the kind, then the limits: characters of text, bytes of memory, seconds of CPU time.
-The file comes on stdin; its text, pages and headings go to stdout as JSON, or {"error": reason}.
+Arguments, all limits: bytes of text, number of headings, bytes of memory, seconds of CPU time per
+file. A request on stdin is a line with the kind and the size of a file, then the file. A reply on
+stdout is the sizes of a header and a text, then both. The header is JSON: {"pages": [[start, stop],
+...], "headings": [[start, level, title], ...]}, or {"error": reason and remedy} without a text.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import resource
+import struct
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from index.documents.formats.blocks import ParsedDocument
 
+MAX_REASON_CHARS = 200  # of a library's error
 
-def main(kind: str, max_chars: int, max_memory: int, max_seconds: int) -> dict[str, Any]:
-    """Parse the file on stdin under the given limits."""
-    if sys.platform != "win32":
-        import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
+def main(max_text: int, max_headings: int, max_memory: int, max_seconds: int) -> None:
+    """Parse files until stdin ends."""
+    limit_cpu_time = _limit_resources(max_memory, max_seconds)
+    requests = sys.stdin.buffer
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no reply
+    while request := requests.readline():
+        kind, size = request.decode().split()
+        data = requests.read(int(size))
+        limit_cpu_time()
+        fields, text = _reply(kind, data, max_text, max_headings)
+        header = json.dumps(fields, ensure_ascii=False).encode(errors="replace")
+        replies.write(struct.pack(">II", len(header), len(text)) + header + text)
+        replies.flush()
+
+
+def _limit_resources(max_memory: int, max_seconds: int) -> Callable[[], None]:
+    """Limit memory; the result limits the CPU time of the next file."""
+
+    def limit(what: int, most: int, may_grow: bool = False) -> None:
+        inherited = resource.getrlimit(what)[1]
+        most = most if inherited == resource.RLIM_INFINITY else min(most, inherited)
+        resource.setrlimit(what, (most, inherited if may_grow else most))
+
+    def limit_cpu_time() -> None:
         # In case the parent dies, which otherwise enforces the timeout.
-        resource.setrlimit(resource.RLIMIT_CPU, (max_seconds, max_seconds))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    return _parse(kind, sys.stdin.buffer.read(), max_chars)._asdict()
+        limit(resource.RLIMIT_CPU, int(time.process_time()) + 1 + max_seconds, may_grow=True)
+
+    limit(resource.RLIMIT_AS, max_memory)
+    limit(resource.RLIMIT_CORE, 0)
+    return limit_cpu_time
 
 
-def _parse(kind: str, data: bytes, max_chars: int) -> ParsedDocument:
+def _reply(
+    kind: str, data: bytes, max_text: int, max_headings: int
+) -> tuple[dict[str, Any], bytes]:
+    """The header's fields and the text of a reply."""
+    from index.documents.formats.headings import top_levels
+
+    try:
+        parsed = _parse(kind, data, max_text)
+        text = parsed.text.encode()
+        if len(text) > max_text:
+            raise ValueError(f"over {max_text >> 20} MiB of text; split it")
+        if not parsed.text.strip():
+            remedy = "scanned pages need text recognition (OCR) first"
+            raise ValueError(f"contains no text; {remedy if kind == 'pdf' else 'remove it'}")
+    except MemoryError:
+        return {"error": "parsing takes too much memory; split it"}, b""
+    except Exception as error:  # each library has its own; the parent expects one line
+        reason = (str(error).strip().splitlines() or [""])[0]
+        if type(error) is not ValueError or ";" not in reason:
+            reason = f"{type(error).__name__}: {reason}"[:MAX_REASON_CHARS]
+            reason = f"damaged ({reason}); save it again"
+        return {"error": reason}, b""
+    headings = top_levels(parsed.headings, max_headings)
+    return {"pages": parsed.pages, "headings": headings}, text
+
+
+def _parse(kind: str, data: bytes, max_text: int) -> ParsedDocument:
     """Import only the one library that is needed."""
+    from index.documents.formats.decoding import check_signature, decode
+
+    check_signature(kind, data)
     if kind == "pdf":
         from index.documents.formats import pdf
 
-        return pdf.read(data, max_chars)
+        return pdf.read(data, max_text)
     if kind == "docx":
         from index.documents.formats import docx
 
-        return docx.read(data, max_chars)
+        return docx.read(data, max_text)
+    text = decode(kind, data)
     if kind == "html":
         from index.documents.formats import html
 
-        return html.read(data, max_chars)
+        return html.read(text.encode(), max_text)
     from index.documents.formats.blocks import ParsedDocument
     from index.documents.formats.headings import find_headings
 
-    text = data.decode()
+    if len(text) > max_text:
+        raise ValueError(f"over {max_text >> 20} MiB of text; split it")
     return ParsedDocument(text, (), find_headings(kind, text))
 
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parents[3]))  # if the package is not installed
-    try:
-        reply = main(sys.argv[1], *map(int, sys.argv[2:]))
-    except MemoryError:
-        reply = {"error": "parsing takes too much memory; split it"}
-    except Exception as error:  # each library has its own; the parent expects one line
-        lines = str(error).strip().splitlines() or [""]
-        reason = lines[0] if type(error) is ValueError else f"{type(error).__name__}: {lines[0]}"
-        reply = {"error": reason if ";" in reason else f"damaged ({reason}); save it again"}
-    sys.stdout.write(json.dumps(reply))
+    main(*map(int, sys.argv[1:]))

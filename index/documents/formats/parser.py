@@ -1,0 +1,192 @@
+"""Parses files in child processes with limits of time, memory and output.
+
+Starting a process takes longer than parsing a small file, so one that has parsed a small text file
+is kept for the next. All others end after one file: their memory is returned, and whatever a
+hostile file may have broken in a library affects no other file.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from time import monotonic
+from typing import Self
+
+from index.documents.formats import MAX_FILE_BYTES, DocumentError, ParsedDocument, kind_of
+from index.documents.formats.headings import Heading
+
+TIMEOUT_S = 30.0  # to parse one file
+MIN_TIMEOUT_S = 0.001  # of a socket; 0 would mean not to wait at all
+MAX_TEXT_BYTES = 16 << 20  # text of one file, in UTF-8
+MAX_HEADINGS = 20_000  # of one file; the deepest levels of more are left out
+MAX_HEADER_BYTES = 32 << 20  # pages and headings, in JSON
+MAX_MEMORY_BYTES = 2 << 30  # address space of a child process
+MAX_REUSE_BYTES = 256 << 10  # size of a file after which the child process is kept
+MAX_REASON_CHARS = 400
+CANCELLED = "cancelled before it was read; add it again"
+
+SANDBOX = Path(__file__).with_name("sandbox.py")
+SIZES = struct.Struct(">II")  # bytes of a reply's header and text
+REUSE_KINDS = ("md", "rst", "code", "txt")  # parsed in Python, without libraries in C
+
+
+class Parser:
+    """The child processes that parse the files of one import. Thread-safe.
+
+    A call of `parse` uses a process of its own, started when it is needed. Closing the parser from
+    any thread ends them all, and with them the calls that are in progress.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._busy: set[_Child] = set()
+        self._idle: list[_Child] = []
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child processes. `parse` raises DocumentError from now on."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            for child in self._busy:
+                child.kill(CANCELLED)
+        for child in idle:
+            child.end()
+
+    def parse(self, name: str, data: bytes) -> ParsedDocument:
+        """The text of a file, with its pages and headings. Raises DocumentError."""
+        if len(data) > MAX_FILE_BYTES:
+            raise DocumentError(f"{name}: over {MAX_FILE_BYTES >> 20} MiB; split it")
+        kind = kind_of(name)
+        child = self._take(name)
+        reusable = False
+        try:
+            reply = child.request(kind, data)
+            reusable = kind in REUSE_KINDS and len(data) <= MAX_REUSE_BYTES
+        except _ChildError as error:
+            raise DocumentError(f"{name}: {error}") from error
+        finally:
+            self._give_back(child, reusable)
+        if isinstance(reply, str):
+            raise DocumentError(f"{name}: {reply}")
+        return reply
+
+    def _take(self, name: str) -> _Child:
+        """A child process that no other call uses."""
+        with self._lock:
+            if self._closed:
+                raise DocumentError(f"{name}: {CANCELLED}")
+            child = self._idle.pop() if self._idle else None
+            if child and not child.is_running():  # such as killed for the memory of others
+                child.end()
+                child = None
+            try:
+                child = child or _Child()
+            except OSError as error:
+                raise DocumentError(
+                    f"{name}: cannot start the parser ({error.strerror}); try again"
+                ) from error
+            self._busy.add(child)
+            return child
+
+    def _give_back(self, child: _Child, reusable: bool) -> None:
+        with self._lock:
+            self._busy.discard(child)
+            if reusable and not self._closed:
+                self._idle.append(child)
+                return
+        child.end()
+
+
+class _ChildError(Exception):
+    """The child process ended, or its reply is malformed: one line with a remedy."""
+
+
+class _Child:
+    """A child process, used by one thread at a time; any thread may kill it."""
+
+    def __init__(self) -> None:
+        limits = (MAX_TEXT_BYTES, MAX_HEADINGS, MAX_MEMORY_BYTES, int(TIMEOUT_S) + 1)
+        self._socket, child_socket = socket.socketpair()
+        with child_socket:
+            # -P: import nothing from the working directory
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(SANDBOX), *map(str, limits)],
+                stdin=child_socket.fileno(),
+                stdout=child_socket.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C in a terminal is for the parent
+            )
+        self._killed = ""  # why
+
+    def request(self, kind: str, data: bytes) -> ParsedDocument | str:
+        """Parse a file: its text, or why it cannot be read. Raises _ChildError."""
+        try:
+            return self._exchange(kind, data, monotonic() + TIMEOUT_S)
+        except TimeoutError as error:
+            raise _ChildError(
+                f"not parsed within {TIMEOUT_S:.0f} seconds; print it to a new file or split it"
+            ) from error
+        except (OSError, EOFError, ValueError, TypeError, LookupError, RecursionError) as error:
+            self.end()
+            status = f"exit status {self._process.returncode}"
+            failed = f"the parser failed ({status}); save it again, or split it"
+            raise _ChildError(self._killed or failed) from error
+
+    def _exchange(self, kind: str, data: bytes, deadline: float) -> ParsedDocument | str:
+        """Send a file and receive the reply, whose sizes and types are checked."""
+        self._socket.settimeout(TIMEOUT_S)
+        self._socket.sendall(f"{kind} {len(data)}\n".encode() + data)
+        header_bytes, text_bytes = SIZES.unpack(self._receive(SIZES.size, deadline))
+        if header_bytes > MAX_HEADER_BYTES or text_bytes > MAX_TEXT_BYTES:
+            raise ValueError("a reply that is too large")
+        header = json.loads(self._receive(header_bytes, deadline))
+        if "error" in header:
+            return _one_line(header["error"])
+        return ParsedDocument(
+            self._receive(text_bytes, deadline).decode(),
+            tuple((int(start), int(stop)) for start, stop in header["pages"]),
+            tuple(Heading(int(at), int(level), str(it)) for at, level, it in header["headings"]),
+        )
+
+    def _receive(self, size: int, deadline: float) -> bytearray:
+        """The next `size` bytes. Raises EOFError if the process has ended, or TimeoutError."""
+        data = bytearray(size)
+        rest = memoryview(data)
+        while rest:
+            self._socket.settimeout(max(deadline - monotonic(), MIN_TIMEOUT_S))
+            received = self._socket.recv_into(rest)
+            if not received:
+                raise EOFError
+            rest = rest[received:]
+        return data
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self, reason: str) -> None:
+        """End the process, so that `request` raises an error with this reason."""
+        self._killed = reason
+        self._process.kill()
+
+    def end(self) -> None:
+        """End the process and wait for it."""
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
+
+
+def _one_line(reason: str) -> str:
+    """A reason without control characters, which may come from the file."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in reason[:MAX_REASON_CHARS])
