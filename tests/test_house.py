@@ -58,6 +58,7 @@ WALLS = {
     "pydantic_core": ["ui/"],
     "pygls": ["lsp_server/"],
     "pypdfium2": ["index/documents/formats/"],
+    "re2": ["index/workspace/"],
     "rich": ["ui/"],
     "safetensors": ["engine/"],
     "selectolax": ["index/documents/formats/"],
@@ -351,7 +352,8 @@ def test_everything_installed_is_pinned() -> None:
 def test_what_is_imported_is_required_and_the_reverse() -> None:
     used = {canonicalize_name(n) for path in installed_files() for n in packages_imported(path)}
     used -= {canonicalize_name(name) for name in {*PACKAGES, *sys.stdlib_module_names}}
-    used = {{"markdown-it": "markdown-it-py"}.get(name, name) for name in used}
+    named = {"markdown-it": "markdown-it-py", "re2": "google-re2"}
+    used = {named.get(name, name) for name in used}
     project = pyproject()["project"]
     asked = {canonicalize_name(Requirement(line).name) for line in project["dependencies"]}
     assert used - asked == OPTIONAL | BUNDLED, "imported, but not in pyproject's dependencies"

@@ -1,8 +1,8 @@
 """Decides which files of a folder are indexed, and reads them.
 
 Skipped are files ignored by .gitignore and .git/info/exclude (not by the user's global excludes),
-version control, build output, caches, secrets, binaries, files over 1 MiB, links to folders, and
-links that lead out of the folder.
+version control, build output, caches, binaries, files over 1 MiB, links to folders, links that lead
+out of the folder, and what may hold secrets, unless `.draftlineindex` in the folder names it.
 """
 
 from __future__ import annotations
@@ -11,26 +11,22 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from fnmatch import translate
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from pathspec import GitIgnoreSpec
 
+from index.workspace import secret_names, secrets
+
 MAX_FILE_BYTES = 1 << 20
+SECRET = "may hold secrets"  # how reasons start
+EXEMPTIONS = ".draftlineindex"  # gitignore patterns of what is indexed although it looks secret
 BINARY_CHECK_BYTES = 1 << 13  # a NUL among them makes a file binary
 
 # fmt: off
-SECRET_FILES = (  # glob patterns of lower-case names
-    ".env*", "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk", "*.jks", "*.keystore", "*.kdbx",
-    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "credentials*", ".netrc", "_netrc",
-    ".npmrc", ".pypirc", ".pgpass", ".git-credentials", ".htpasswd",
-)
-SECRET_NAME = re.compile("|".join(map(translate, SECRET_FILES)))
-SECRET_FOLDERS = frozenset({".aws", ".azure", ".docker", ".gnupg", ".kube", ".ssh"})
 JUNK_FOLDERS = frozenset({
     ".git", ".hg", ".svn", "node_modules", "bower_components", "__pycache__", ".venv", "venv",
     ".tox", ".nox", ".eggs", ".cache", ".mypy_cache", ".pytest_cache", ".ruff_cache",
@@ -43,12 +39,13 @@ TIMESTAMP_GRANULARITY_NS = 100_000_000  # closer writes may leave the same times
 
 
 class Stamp(NamedTuple):
-    """Identifies the contents of a file without reading it."""
+    """Identifies the contents of a file without reading it, and how they were judged."""
 
     size: int
     mtime_ns: int
     ctime_ns: int
     inode: int
+    rules: int  # the version of the rules that find secrets; 0 if the file is exempt
 
 
 Report = Callable[[str, str], None]  # (path relative to the folder, why it was skipped)
@@ -71,6 +68,11 @@ class FileEntry:
         """Modification time in ns since the epoch."""
         return self.stamp.mtime_ns
 
+    @property
+    def is_exempt(self) -> bool:
+        """Whether it is indexed although it may look secret."""
+        return not self.stamp.rules
+
 
 # One regex with a group per line, last line first, and per group (line number, whether it ignores).
 _Patterns = tuple[re.Pattern[str], list[tuple[int, bool]]]
@@ -88,6 +90,14 @@ class _IgnoreFile:
 IgnoreFiles = tuple[_IgnoreFile, ...]  # innermost first
 
 
+class _Root(NamedTuple):
+    """A folder whose files are indexed."""
+
+    top: str  # its real path
+    above: IgnoreFiles | None  # of the folders above it; None if ignore files are not used
+    exemptions: IgnoreFiles
+
+
 def walk(
     root: Path | str, report: Report | None = None, gitignore: bool = True
 ) -> Iterator[FileEntry]:
@@ -97,10 +107,10 @@ def walk(
     if not os.path.isdir(top):
         raise NotADirectoryError(f"{top}: not a folder; name one that exists")
     report = report or (lambda path, reason: None)
-    above = _ignore_files_above(top) if gitignore else None
+    whole = _root(top, gitignore)
     open_folders: list[tuple[str, Iterator[os.DirEntry[str]], IgnoreFiles | None]] = []
     try:
-        open_folders.append(("", *_list(top, above)))
+        open_folders.append(("", *_list(top, whole.above)))
     except OSError as error:
         report(".", _unreadable(error))
     while open_folders:
@@ -112,11 +122,11 @@ def walk(
         path, file = folder + entry.name, None
         try:
             if entry.is_dir(follow_symlinks=False):
-                _check_folder(entry.path, entry.name, ignore_files)
+                _check_folder(whole, entry.path, entry.name, ignore_files)
                 open_folders.append((path + "/", *_list(entry.path, ignore_files)))
             else:
-                _check_name(entry.path, entry.name, ignore_files)
-                file = _entry(top, above, path, entry.path, entry.stat(follow_symlinks=False))
+                _check_name(whole, entry.path, entry.name, ignore_files)
+                file = _entry(whole, path, entry.path, entry.stat(follow_symlinks=False))
         except OSError as error:  # or deleted since it was listed
             report(path, _unreadable(error))
         except Skipped as skipped:
@@ -127,24 +137,24 @@ def walk(
 
 def lookup(root: Path | str, path: str, gitignore: bool = True) -> FileEntry:
     """One file by its relative path, unread. Raises Skipped for the reasons of `walk`."""
-    top = os.path.realpath(root)
-    return _lookup(top, _ignore_files_above(top) if gitignore else None, path)
+    return _lookup(_root(os.path.realpath(root), gitignore), path)
 
 
 def load(file: FileEntry) -> tuple[str, Stamp | None]:
     """The exact text of a file, and its stamp, or None if a later write might not change the stamp.
-    Raises Skipped, also if the file was moved or replaced by a link."""
+    Raises Skipped, also if the file holds secrets, was moved or replaced by a link."""
     try:
         with open(file.real_path, "rb", 0, opener=_open) as opened:
             if _was_moved(opened.fileno(), file.real_path):
                 raise Skipped("a folder on its path became a link")
-            return _read_stable(opened.fileno())
+            return _read_stable(opened.fileno(), file.stamp.rules)
     except OSError as error:
         raise Skipped(_unreadable(error)) from error
 
 
 def read(path: Path | str) -> str:
-    """The exact text of a file, including line ends and BOM. Raises Skipped."""
+    """The exact text of a file, including line ends and BOM, whatever it is about. Raises Skipped
+    for binaries and large files."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -158,18 +168,23 @@ def _open(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
 
 
-def _read_stable(descriptor: int) -> tuple[str, Stamp | None]:
+def _read_stable(descriptor: int, rules: int) -> tuple[str, Stamp | None]:
     """The text of an open file, read again if it changed meanwhile, and its stamp as in `load`."""
+    known = None
     for _ in range(MAX_READ_ATTEMPTS):
         now = time.time_ns()
         status = os.fstat(descriptor)
-        stamp = _stamp(status)
+        stamp = _stamp(status, rules)
         if not stat.S_ISREG(status.st_mode):
             raise Skipped("not a regular file")
         data = os.pread(descriptor, MAX_FILE_BYTES + 1, 0)
-        if stamp == _stamp(os.fstat(descriptor)):
-            return decode(data), stamp if max(stamp[1:3]) < now - TIMESTAMP_GRANULARITY_NS else None
-    return decode(data), None
+        if stamp == _stamp(os.fstat(descriptor), rules):
+            known = stamp if max(stamp[1:3]) < now - TIMESTAMP_GRANULARITY_NS else None
+            break
+    text = decode(data)
+    if rules and (found := secrets.find_secret(data)):
+        raise Skipped(f"{SECRET}: {found}")
+    return text, known
 
 
 def _was_moved(descriptor: int, path: str) -> bool:
@@ -187,29 +202,74 @@ def decode(data: bytes) -> str:
         raise Skipped(f"over {MAX_FILE_BYTES >> 20} MiB")
     if b"\0" in data[:BINARY_CHECK_BYTES]:
         raise Skipped("binary")
-    if data.startswith(b"-----BEGIN ") and b"PRIVATE KEY" in data.split(b"\n", 1)[0]:
-        raise Skipped("may hold secrets: a private key")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Skipped("not UTF-8") from error
 
 
-def _stamp(status: os.stat_result) -> Stamp:
-    return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+def check_buffer(path: str, text: str, roots: Iterable[Path] = ()) -> None:
+    """Raises Skipped if an open buffer, of a file under one of these folders or elsewhere, may hold
+    secrets or is no file that is indexed."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise Skipped("not UTF-8") from error
+    decode(data)
+    real = os.path.realpath(path) if os.path.isabs(path) else path
+    if is_secret_path(path) or is_secret_path(real):
+        found = SECRET
+    elif kind := secrets.find_secret(data):
+        found = f"{SECRET}: {kind}"
+    else:
+        return
+    for top in map(str, roots):
+        if path.startswith(os.path.join(top, "")) and _is_exempt(_root(top, False), real):
+            return
+    raise Skipped(found)
 
 
-def _lookup(top: str, above: IgnoreFiles | None, path: str) -> FileEntry:
+def is_secret_path(path: str) -> bool:
+    """Whether a file of this name, or in a folder of this name, usually holds secrets."""
+    *folders, name = path.split("/")
+    inside = any(folder.lower() in secret_names.FOLDERS for folder in folders)
+    return inside or secret_names.is_secret(name, folders[-1] if folders else "")
+
+
+def _root(top: str, gitignore: bool) -> _Root:
+    above = _ignore_files_above(top) if gitignore else None
+    return _Root(top, above, _ignore_file_in(top, EXEMPTIONS))
+
+
+def _is_exempt(root: _Root, absolute: str) -> bool:
+    """Whether a path, or a folder on it, is indexed although it looks secret. Paths of folders end
+    in "/"."""
+    start = os.path.join(root.top, "")
+    if not root.exemptions or not absolute.startswith(start):
+        return False
+    ends = [at + 1 for at in range(len(start), len(absolute)) if absolute[at] == "/"]
+    for end in {*ends, len(absolute)}:
+        name = absolute[absolute.rindex("/", 0, end - 1) + 1 : end]
+        if _ignored(absolute[:end], name, root.exemptions):
+            return True
+    return False
+
+
+def _stamp(status: os.stat_result, rules: int) -> Stamp:
+    return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, rules)
+
+
+def _lookup(root: _Root, path: str) -> FileEntry:
     parts = path.split("/")
     if "\0" in path or not {"", ".", ".."}.isdisjoint(parts):
         raise Skipped("not a path in the folder")
-    absolute, ignore_files = top, above
+    absolute, ignore_files = root.top, root.above
     for left, part in zip(reversed(range(len(parts))), parts, strict=True):
         ignore_files = _with_ignore_file_in(absolute, ignore_files)
         absolute = os.path.join(absolute, part)
-        (_check_folder if left else _check_name)(absolute, part, ignore_files)
+        (_check_folder if left else _check_name)(root, absolute, part, ignore_files)
     try:
-        return _entry(top, above, path, absolute, os.lstat(absolute))
+        return _entry(root, path, absolute, os.lstat(absolute))
     except OSError as error:
         raise Skipped(_unreadable(error)) from error
 
@@ -223,11 +283,11 @@ def _list(
     return iter(by_name), _with_ignore_file_in(folder, ignore_files)
 
 
-def _check_folder(absolute: str, name: str, ignore_files: IgnoreFiles | None) -> None:
+def _check_folder(root: _Root, absolute: str, name: str, ignore_files: IgnoreFiles | None) -> None:
     if os.path.islink(absolute):
         raise Skipped("a link to a folder")
-    if name.lower() in SECRET_FOLDERS:
-        raise Skipped("may hold secrets")
+    if name.lower() in secret_names.FOLDERS and not _is_exempt(root, absolute + "/"):
+        raise Skipped(SECRET)
     if name in JUNK_FOLDERS or name.endswith(".egg-info"):
         raise Skipped(f"a {name} folder")
     for mark in JUNK_MARKS:
@@ -237,27 +297,29 @@ def _check_folder(absolute: str, name: str, ignore_files: IgnoreFiles | None) ->
         raise Skipped("ignored by .gitignore")
 
 
-def _check_name(absolute: str, name: str, ignore_files: IgnoreFiles | None) -> None:
-    if name == ".git" or SECRET_NAME.match(name.lower()):
-        raise Skipped("a .git file" if name == ".git" else "may hold secrets")
+def _check_name(root: _Root, absolute: str, name: str, ignore_files: IgnoreFiles | None) -> None:
+    if name == ".git":
+        raise Skipped("a .git file")
+    folder = os.path.basename(os.path.dirname(absolute))
+    if secret_names.is_secret(name, folder) and not _is_exempt(root, absolute):
+        raise Skipped(SECRET)
     if ignore_files and _ignored(absolute, name, ignore_files):
         raise Skipped("ignored by .gitignore")
 
 
-def _entry(
-    top: str, above: IgnoreFiles | None, path: str, absolute: str, status: os.stat_result
-) -> FileEntry:
+def _entry(root: _Root, path: str, absolute: str, status: os.stat_result) -> FileEntry:
     """A file that passed the check of its name; checks its type and size."""
     if stat.S_ISLNK(status.st_mode):
-        return _follow_link(top, above, path, absolute)
+        return _follow_link(root, path, absolute)
     if not stat.S_ISREG(status.st_mode):
         raise Skipped("not a regular file")
     if status.st_size > MAX_FILE_BYTES:
         raise Skipped(f"over {MAX_FILE_BYTES >> 20} MiB")
-    return FileEntry(path, absolute, _stamp(status))
+    rules = 0 if _is_exempt(root, absolute) else secrets.VERSION
+    return FileEntry(path, absolute, _stamp(status, rules))
 
 
-def _follow_link(top: str, above: IgnoreFiles | None, path: str, absolute: str) -> FileEntry:
+def _follow_link(root: _Root, path: str, absolute: str) -> FileEntry:
     """A link is indexed if its target is an indexed file of the same folder."""
     try:
         target = os.path.realpath(absolute, strict=True)
@@ -265,11 +327,11 @@ def _follow_link(top: str, above: IgnoreFiles | None, path: str, absolute: str) 
         raise Skipped("a broken link") from error
     if os.path.isdir(target):
         raise Skipped("a link to a folder")
-    start = os.path.join(top, "")
+    start = os.path.join(root.top, "")
     if not target.startswith(start):
         raise Skipped("a link out of the folder")
     try:
-        file = _lookup(top, above, target[len(start) :])
+        file = _lookup(root, target[len(start) :])
     except Skipped as skipped:
         raise Skipped(f"a link to a file that is skipped: {skipped}") from skipped
     return FileEntry(path, file.real_path, file.stamp)

@@ -28,7 +28,7 @@ from index.workspace.segment_store import Part, SavedState, SegmentStore, new_na
 
 log = logging.getLogger(__name__)
 
-UNKNOWN_STAMP = Stamp(-1, -1, -1, -1)  # of a file that must be read again
+UNKNOWN_STAMP = Stamp(-1, -1, -1, -1, -1)  # of a file that must be read again
 SAVE_INTERVAL_S = 10  # between saves in the background
 RETRY_INTERVAL_S = 60  # after a save that failed
 UNUSED_INDEX_S = 90 * 24 * 3600  # after which an index that nobody loaded is deleted
@@ -165,7 +165,7 @@ def _table(
         "number": np.array([number for _, number, _ in documents], np.int32),
         "changed": np.array([document.changed for _, _, document in documents], np.int64),
         "digest": np.frombuffer(digests, np.uint8).reshape(len(documents), 16),
-        "stamp": np.array(stamps, np.int64).reshape(len(stamps), 4),
+        "stamp": np.array(stamps, np.int64).reshape(len(stamps), len(Stamp._fields)),
     }
 
 

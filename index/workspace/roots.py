@@ -8,8 +8,11 @@ a root.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]  # (what, done, total)
 
 MAX_LOOKUP_PATHS = 64  # more changed paths than that are cheaper to find by a walk
+MAX_SECRET_FILES = 10_000  # in a folder of secrets, whose hard links are looked for
+
+HARD_LINK = f"{file_filter.SECRET}: a hard link to a file that does"
+FileIdentity = tuple[int, int]  # device and inode
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,7 @@ class RootFiles:
         self.rejected: dict[str, tuple[Stamp, str]] = {}  # files skipped for their contents, why
         self._excluded: dict[str, str] = {}  # files and folders skipped unread, why
         self._links: dict[str, set[str]] = {}  # target -> symbolic links to it
+        self._secrets: set[FileIdentity] = set()  # files whose names are those of secrets
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -81,9 +89,24 @@ class RootFiles:
                     self._add(found, os.path.join(root, file.path), file)
             except NotADirectoryError:
                 continue
+        self._secrets = _hard_links(_secret_files(excluded))
+        for path in self._hard_linked(found):
+            del found[path]
+            excluded[path] = HARD_LINK
         self._excluded = excluded
         self.rejected = {path: one for path, one in self.rejected.items() if path in found}
         return found
+
+    def _hard_linked(self, found: dict[str, FileEntry]) -> list[str]:
+        """Those of these files that are also known under the name of a secret."""
+        inodes = {inode for _, inode in self._secrets}
+        return [
+            path
+            for path, file in found.items()
+            if file.stamp.inode in inodes
+            and not file.is_exempt
+            and not _hard_links([file.real_path]).isdisjoint(self._secrets)
+        ]
 
     def lookup(self, keys: Collection[str]) -> dict[str, FileEntry]:
         """The candidates among these files. Forgets why anything below them was skipped."""
@@ -119,9 +142,7 @@ class RootFiles:
 
     def needs_walk(self, keys: Collection[str]) -> bool:
         """Whether these changes are found by a walk rather than by `lookup`."""
-        return len(keys) > MAX_LOOKUP_PATHS or any(
-            os.path.isdir(key) and not os.path.islink(key) for key in keys
-        )
+        return len(keys) > MAX_LOOKUP_PATHS or any(map(_is_folder_or_hard_linked, keys))
 
     def is_rejected(self, path: str, stamp: Stamp) -> bool:
         """Whether this file was read and rejected, and has not changed since."""
@@ -156,14 +177,38 @@ class RootFiles:
 
     def why_skip_buffer(self, path: str, text: str) -> str | None:
         """Why an open buffer is not indexed, or None if it is."""
-        *folders, name = path.lower().split("/")
-        secret_folder = not file_filter.SECRET_FOLDERS.isdisjoint(folders)
-        if secret_folder or file_filter.SECRET_NAME.match(name):
-            return "may hold secrets"
         try:
-            file_filter.decode(text.encode())
-        except UnicodeEncodeError:
-            return "not UTF-8"
+            file_filter.check_buffer(path, text, self.roots)
         except Skipped as reason:
             return str(reason)
-        return None
+        return None if _hard_links([path]).isdisjoint(self._secrets) else HARD_LINK
+
+
+def _is_folder_or_hard_linked(path: str) -> bool:
+    """Whether a change of this file may concern others: those in it, or those that it is too."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1)
+
+
+def _secret_files(excluded: dict[str, str]) -> Iterator[str]:
+    """The files that were skipped for their names, and those in folders that were."""
+    for path, reason in excluded.items():
+        if reason == file_filter.SECRET:
+            yield path
+            below = os.walk(path) if not os.path.islink(path) else ()
+            inside = (os.path.join(folder, name) for folder, _, names in below for name in names)
+            yield from islice(inside, MAX_SECRET_FILES)
+
+
+def _hard_links(paths: Iterable[str]) -> set[FileIdentity]:
+    """Those of these files that have several names."""
+    found = set()
+    for path in paths:
+        with suppress(OSError):
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                found.add((status.st_dev, status.st_ino))
+    return found

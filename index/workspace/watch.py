@@ -23,8 +23,9 @@ from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
+from index.workspace import secret_names
 from index.workspace.debounce import Debouncer, OnChange
-from index.workspace.file_filter import JUNK_FOLDERS, JUNK_MARKS, SECRET_FOLDERS
+from index.workspace.file_filter import EXEMPTIONS, JUNK_FOLDERS, JUNK_MARKS
 
 if sys.platform == "linux":
     from watchdog.observers import inotify_c as kernel
@@ -39,7 +40,8 @@ logger = logging.getLogger(__name__)
 
 FolderIdentity = tuple[str, int, int]  # a folder's real path, device and inode
 
-RULE_FILES = {".git", ".git/info", ".git/info/exclude"}  # of a root: they decide what git ignores
+# Of a root: they decide which other files are indexed.
+RULE_FILES = {".git", ".git/info", ".git/info/exclude", EXEMPTIONS}
 READ_EVENTS = {"opened", "closed_no_write"}  # events that change nothing, such as our own reads
 
 MOUNTS = Path("/proc/self/mountinfo")  # on Linux
@@ -340,7 +342,7 @@ def _identity(root: Path) -> FolderIdentity | None:
 def _is_excluded(inside: str) -> bool:
     """Whether a folder is excluded by a name on its path."""
     return any(
-        name in JUNK_FOLDERS or name.lower() in SECRET_FOLDERS or name.endswith(".egg-info")
+        name in JUNK_FOLDERS or name.lower() in secret_names.FOLDERS or name.endswith(".egg-info")
         for name in inside.split("/")
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 from index._core import Tree
 from index.records import Span, Stats
 from index.workspace.compactor import Compactor
-from index.workspace.file_filter import FileEntry
+from index.workspace.file_filter import FileEntry, is_secret_path
 from index.workspace.persistence import SavedIndex
 from index.workspace.roots import FileText, Progress, RootFiles
 from index.workspace.segment import IndexedDocument
@@ -226,12 +226,13 @@ class Workspace:
                 self._delete_file(one)
 
     def rename(self, old: Path | str, new: Path | str) -> None:
-        """Follow the renaming of a file or folder without reading it. Open buffers stay."""
+        """Follow the renaming of a file or folder without reading it. Open buffers stay. A file
+        whose new name is that of a secret is dropped."""
         old, new = self.key(old), self.key(new)
         with self._scan_lock, self._segments.lock:
             for path in self._segments.below([old]):
                 name = new + path[len(old) :]
-                if name in self._buffers:
+                if name in self._buffers or is_secret_path(name):
                     self._delete_file(path)
                 elif path not in self._buffers and path != name:
                     self._segments.rename(self._segments.documents[path], name)

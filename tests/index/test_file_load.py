@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from index.workspace import file_filter
+from index.workspace import file_filter, secrets
 
 
 def make(root: Path, tree: dict[str, str | bytes]) -> None:
@@ -27,7 +27,7 @@ def test_lookup_finds_what_walk_finds(tmp_path: Path) -> None:
     assert found["link.py"].real_path == str(tmp_path.resolve() / "sub" / "a.py")
     status = (tmp_path / "real.py").stat()
     assert found["real.py"].stamp == (
-        4, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+        4, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, secrets.VERSION
     )  # fmt: skip
     assert found["real.py"].changed == status.st_mtime_ns
 

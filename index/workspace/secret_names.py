@@ -1,0 +1,77 @@
+"""Names of files and folders in which common tools keep passwords, keys, tokens and histories."""
+
+from __future__ import annotations
+
+import re
+
+# fmt: off
+FOLDERS = frozenset({
+    ".aliyun", ".aws", ".azure", ".bluemix", ".chef", ".docker", ".gcloud", ".gnupg", ".kube",
+    ".minikube", ".oci", ".password-store", ".putty", ".ssh", ".step", ".terraform.d",
+})
+NAMES = frozenset({  # all in lower case
+    # histories of shells, databases and interpreters
+    ".dbshell", ".histfile", ".history", ".lesshst", ".octave_hist", ".rhistory", ".viminfo",
+    "consolehost_history.txt", "repl_history.jl",
+    # passwords and keys
+    ".htpasswd", ".vault-pass", ".vault-token", ".vault_pass", "chap-secrets", "gshadow",
+    "htpasswd", "ipsec.secrets", "pap-secrets", "passwd", "secring.gpg", "shadow", "vault_pass",
+    "vault_pass.txt", "wallet.dat", "wpa_supplicant.conf",
+    # clouds and services
+    ".boto", ".databrickscfg", ".dockercfg", ".dockerconfigjson", ".modal.toml", ".passwd-s3fs",
+    ".s3cfg", ".sentryclirc", ".terraformrc", ".trc", ".tugboat", "accesstokens.json", "auth.json",
+    "azureauth.json", "azureprofile.json", "clouds.yaml", "clouds.yml", "kaggle.json", "kubeconfig",
+    "ngrok.yml", "openrc", "rclone.conf", "rootkey.csv", "stored_tokens", "terraform.rc",
+    "token.json",
+    # databases
+    ".my.cnf", ".mylogin.cnf", ".mongorc.js", ".pgpass", "pgpass.conf",
+    # packages
+    ".npmrc", ".pnpmrc", ".pypirc", ".yarnrc", ".yarnrc.yml", "key.properties",
+    "keystore.properties", "pip.conf", "pip.ini", "settings-security.xml",
+    # networks, mail and version control
+    ".authinfo", ".fetchmailrc", ".ftpconfig", ".git-credentials", ".gitcookies", ".mbsyncrc",
+    ".msmtprc", ".muttrc", ".netrc", ".offlineimaprc", ".remote-sync.json", ".rhosts",
+    ".smbcredentials", ".wgetrc", "_netrc", "cookies.txt", "filezilla.xml", "recentservers.xml",
+    "sftp-config.json", "sftp.json", "sitemanager.xml",
+})
+STARTS = (
+    ".authinfo.", ".credential", ".env", ".passwd", ".password", ".secret", ".token", "id_dsa",
+    "id_ecdsa", "id_ed25519", "id_rsa", "krb5cc_", "kubeconfig-", "kubeconfig.", "utc--",
+)
+ENDINGS = (
+    "-history", "-openrc.sh", "_dsa", "_ecdsa", "_ed25519", "_history", "_passwd", "_rsa",
+    ".agilekeychain", ".bks", ".env", ".htpasswd", ".jks", ".jwk", ".kdb", ".kdbx", ".key",
+    ".keychain", ".keychain-db", ".keystore", ".keytab", ".kubeconfig", ".mobileprovision",
+    ".nmconnection", ".ovpn", ".p12", ".p8", ".passwd", ".pem", ".pfx", ".pkcs12", ".ppk", ".psk",
+    ".secret", ".secrets", ".tfstate", ".tfstate.backup", ".tfvars", ".tfvars.json", ".token",
+)
+PATHS = frozenset({  # the folder, and a name that says little without it
+    ".bundle/config", ".cf/config.json", ".config/hub", ".fly/config.yml", ".huggingface/token",
+    ".m2/settings.xml", ".mc/config.json", ".netlify/config.json", ".snowsql/config",
+    "containers/auth.json", "doctl/config.yaml", "gcloud/access_tokens.db",
+    "gcloud/credentials.db", "gh/hosts.yml", "glab-cli/config.yml", "huggingface/token",
+    "op/config", "stripe/config.toml",
+})
+# fmt: on
+# Words in the names of data files. Code with such a name is judged by its contents.
+WORDS = re.compile(
+    r"credential|firebase-adminsdk|mnemonic|passphrase|password|private[_-]?key|secret"
+    r"|service[_-]?account|(?:access|account|api|auth)[_-]?keys?(?![a-z])"
+    r"|(?:access|api|auth|bearer|refresh)[_-]?token|(?:backup|recovery)[_-]?codes|^wg\d|\.env\."
+)
+DATA = re.compile(
+    r"[^.]+|.*\.(?:asc|backup|bak|cfg|cnf|conf|config|csv|db|dev|enc|env|gpg|ini|json[5c]?|local|log"
+    r"|old|orig|plist|prod|production|properties|save|sql|staging|swp|toml|tsv|txt|xml|ya?ml)~?"
+)
+
+
+def is_secret(name: str, folder: str = "") -> bool:
+    """Whether a file of this name, in a folder of this name, usually holds secrets."""
+    name = name.lower()
+    return (
+        name in NAMES
+        or name.startswith(STARTS)
+        or name.endswith(ENDINGS)
+        or f"{folder.lower()}/{name}" in PATHS
+        or bool(WORDS.search(name) and DATA.fullmatch(name))
+    )
