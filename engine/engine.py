@@ -21,10 +21,11 @@ from engine.generate import Generation, generate, max_new_tokens
 from engine.model.cost_model import guess, measure, processor, remember, remembered
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import marks
+from engine.prompts.prompt_encoder import Cancelled
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Event, Message, Request, Step
 from engine.weights import home, locate
-from engine.worker import Job, Worker
+from engine.worker import Job, Worker, ended_job
 from index.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -134,13 +135,18 @@ class Engine:
         workspace: Workspace | None = None,
         client: str = "",
         drafter: str = "",
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> Job:
         """Queue a request. RequestError where it cannot be answered, ValueError for an unknown
         drafter. `speculation=False` decodes plainly: the same text, later. `workspace` and
         `drafter` replace the engine's own for this request. Equally urgent requests of several
-        clients take turns."""
-        prompt = prompt_of(request, self.parts.tokenizer)
-        max_new_tokens(prompt, self.parts.target.context)
+        clients take turns. `cancelled` is asked while the prompt is tokenized; where it says so,
+        the job has ended at once."""
+        try:
+            prompt = prompt_of(request, self.parts.tokenizer, self.context, cancelled)
+        except Cancelled:
+            return ended_job(request, client)
+        max_new_tokens(prompt, self.context)
         name = (drafter or self.config.drafter) if speculation else None
         if name is not None and name not in self.drafters:
             parse_choice(name)  # an unknown name or option fails here

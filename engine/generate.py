@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from engine.config import Verification
 from engine.drafting import DraftContext, Drafter
 from engine.prompts.builder import Prompt
+from engine.prompts.prompt_encoder import too_long
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import (
     Done,
@@ -23,7 +24,6 @@ from engine.records import (
     Piece,
     Reason,
     Request,
-    RequestError,
     Scores,
     Step,
     Usage,
@@ -228,10 +228,7 @@ def max_new_tokens(prompt: Prompt, context_tokens: int) -> int:
     """Tokens the answer may have. RequestError where the prompt leaves no room for any."""
     left = context_tokens - len(prompt.ids)
     if left < 1:
-        raise RequestError(
-            f"the prompt has {len(prompt.ids)} tokens, the model's context is {context_tokens}: "
-            "select fewer lines, or choose a model with a longer context"
-        )
+        raise too_long(len(prompt.ids), context_tokens)
     return min(prompt.max_tokens, left)
 
 

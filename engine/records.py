@@ -18,6 +18,7 @@ Kind = Literal["edit", "complete", "chat"]
 Reason = Literal["stop", "length", "cancelled", "failed"]
 Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
 MIN_TEMPERATURE = 1e-6  # of sampling; smaller ones would overflow
+MAX_PREDICTION_CHARS = 512 << 10  # of a request that are used: some 150,000 tokens
 
 
 class RequestError(ValueError):
@@ -52,7 +53,8 @@ class Request:
     snippets: tuple[tuple[str, str], ...] = ()  # (path, text) of other files to show
     messages: tuple[Message, ...] = ()
     documents: tuple[Passage, ...] = ()  # quoted by the messages, in order; for citations only
-    predictions: tuple[str, ...] = ()  # texts expected to recur, beside what `kind` implies
+    # Texts expected to recur, beside what `kind` implies; of all, MAX_PREDICTION_CHARS are used.
+    predictions: tuple[str, ...] = ()
     max_tokens: int | None = None  # None: a limit by kind
     temperature: float = 0.0  # 0: greedy
     top_k: int = 0  # 0: all

@@ -60,6 +60,13 @@ class Job:
         self._events.put(event)
 
 
+def ended_job(request: Request, client: str) -> Job:
+    """A job that was cancelled before it ran."""
+    job = Job(request, lambda cancelled: iter(()), client)
+    job.put(Done("cancelled"))
+    return job
+
+
 class Worker:
     """One daemon thread that runs jobs."""
 

@@ -49,7 +49,12 @@ class Change(NamedTuple):
 
 def plain(text: str) -> str:
     """`text` as the model sees it: without a BOM, with "\\n" line ends. Idempotent."""
-    return LINE_END.sub("\n", text.lstrip(BOM))
+    return _unix(text.lstrip(BOM))
+
+
+def _unix(text: str) -> str:
+    """`text` with "\\n" line ends."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def preserve(original: str, answer: str, newline: str = "\n") -> str:
@@ -71,9 +76,7 @@ def _ended_like(answer: str, body: str) -> str:
     the closing fence follows it."""
     if not body:
         return answer
-    ends, wanted = (
-        len(text) - len(text.rstrip("\n")) for text in (answer, LINE_END.sub("\n", body))
-    )
+    ends, wanted = (len(text) - len(text.rstrip("\n")) for text in (answer, _unix(body)))
     if not wanted:
         return answer.rstrip("\n")
     return answer + "\n" if ends in (0, wanted - 1) else answer
@@ -129,7 +132,8 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
 
 def line_count(text: str) -> int:
     """The number of lines as an editor counts them, without an empty last one."""
-    return len(_lines(text))
+    ends = text.count("\n") + text.count("\r") - text.count("\r\n")
+    return ends + (text != "" and text[-1] not in "\r\n")
 
 
 def line_span(text: str, first: int, last: int) -> tuple[int, int]:
@@ -139,7 +143,7 @@ def line_span(text: str, first: int, last: int) -> tuple[int, int]:
 
 
 def _key(piece: str) -> str:
-    return unicodedata.normalize("NFC", LINE_END.sub("\n", piece))
+    return unicodedata.normalize("NFC", _unix(piece))
 
 
 def _lines(text: str) -> list[str]:
@@ -195,9 +199,12 @@ def strip_blank_lines(text: str, start: int, stop: int) -> tuple[int, int]:
     they are not part of the prompt. A blank span is returned unchanged."""
     if not text[start:stop].replace(BOM, "").strip():
         return start, stop
-    if found := re.match(r"(?:[ \t\ufeff]*(?:\r\n|\r|\n))+", text[start:stop]):
-        start += found.end()
-    return start, start + len(re.sub(r"(?:(?:\r\n|\r|\n)[ \t]*)+\Z", "", text[start:stop]))
+    head = text[start:stop]
+    blank = len(head) - len(head.lstrip(" \t\r\n" + BOM))
+    start += 1 + max(head.rfind("\n", 0, blank), head.rfind("\r", 0, blank))
+    tail = text[start:stop]
+    end = LINE_END.search(tail, len(tail.rstrip(" \t\r\n")))
+    return start, start + end.start() if end else stop
 
 
 def apply(request: Request, done: Done) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -12,9 +11,10 @@ import numpy as np
 
 from engine.editing.edits import plain, strip_blank_lines
 from engine.prompts.fim import ends, infill_ids
+from engine.prompts.prompt_encoder import PromptEncoder
 from engine.prompts.prompt_spans import places
 from engine.prompts.tokenizer import Tokenizer
-from engine.records import Request, RequestError
+from engine.records import MAX_PREDICTION_CHARS, Request, RequestError
 from index.records import Span
 
 EDIT_SYSTEM = (
@@ -48,28 +48,55 @@ class Prompt:
     documents: Callable[[int], Span | None] | None = None  # token of ids -> its origin
 
 
-def prompt_of(request: Request, tokenizer: Tokenizer) -> Prompt:
-    """The Prompt of a Request, not yet limited by the context. RequestError where it is empty."""
-    predictions = [tokenizer.encode(plain(text)) for text in request.predictions if text]
+def prompt_of(
+    request: Request,
+    tokenizer: Tokenizer,
+    context: int | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Prompt:
+    """The Prompt of a Request. RequestError where it is empty or has more than `context` tokens,
+    found without tokenizing all of it. `cancelled` is asked again and again, and ends it with
+    Cancelled."""
+    encoder = PromptEncoder(tokenizer, context, cancelled)
+    prompt = unpredicted(request, encoder)
+    prompt.predictions[1:1] = [tokenizer.encode(text) for text in kept(request.predictions)]
+    return prompt
+
+
+def unpredicted(request: Request, encoder: PromptEncoder) -> Prompt:
+    """The Prompt of a Request without the request's own predictions."""
+    tokenizer = encoder.tokenizer
     if request.kind == "complete":
         room = COMPLETE_TOKENS if request.max_tokens is None else request.max_tokens
         if request.suffix is None:
-            return Prompt(tokenizer.encode(plain(request.text)), predictions, request.stop, room)
-        ids = infill_ids(request, tokenizer)
-        return Prompt(ids, predictions, request.stop, room, ends(tokenizer))
+            return Prompt(encoder.encode(plain(request.text)), [], request.stop, room)
+        ids = infill_ids(request, tokenizer, encoder.encode)
+        return Prompt(ids, [], request.stop, room, ends(tokenizer))
     if request.kind == "chat":
         if not request.messages:
             raise RequestError("no messages: a chat needs at least one")
-        turns = tokenizer.turns(request.messages)
+        encoder.expect(len(request.messages))  # each takes one token at least
+        turns = tokenizer.turns(request.messages, encode=encoder.encode)
         ids = [one for _, part in turns for one in part]
         room = CHAT_TOKENS if request.max_tokens is None else request.max_tokens
         told = places(request.documents, turns, tokenizer)
-        return Prompt(ids, predictions, request.stop, room, documents=told)
-    return edit_prompt(request, tokenizer, predictions)
+        return Prompt(ids, [], request.stop, room, documents=told)
+    return edit_prompt(request, encoder)
 
 
-def edit_prompt(request: Request, tokenizer: Tokenizer, predictions: list[list[int]]) -> Prompt:
-    """The Prompt of an edit by instruction.
+def kept(texts: Sequence[str]) -> list[str]:
+    """The first MAX_PREDICTION_CHARS of the predictions, more than an answer repeats."""
+    found: list[str] = []
+    room = MAX_PREDICTION_CHARS
+    for text in texts:
+        if part := text[:room]:
+            found.append(plain(part))
+            room -= len(part)
+    return found
+
+
+def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
+    """The Prompt of an edit by instruction, which predicts the edited text first.
 
     The reply is started with an open code fence, so the answer is the code itself, token for token
     as in the file, up to the closing fence. Only the selection is shown, because small models
@@ -89,7 +116,9 @@ def edit_prompt(request: Request, tokenizer: Tokenizer, predictions: list[list[i
         {"role": "system", "content": EDIT_SYSTEM},
         {"role": "user", "content": asked},
     ]
-    ids = tokenizer.chat(messages, reply=f"{fence}{language}\n")
+    tokenizer = encoder.tokenizer
+    turns = tokenizer.turns(messages, f"{fence}{language}\n", encoder.encode)
+    ids = [one for _, part in turns for one in part]
     expected = tokenizer.encode(f"{chosen}\n{fence}")
     room = request.max_tokens
     if room is None:
@@ -97,7 +126,7 @@ def edit_prompt(request: Request, tokenizer: Tokenizer, predictions: list[list[i
     around = [tokenizer.encode(text) for text in surroundings(request.text, first, last)]
     return Prompt(
         ids,
-        [expected, *predictions, *around],
+        [expected, *around],
         (f"\n{fence}", *request.stop),
         room,
         whole=not around,
@@ -138,4 +167,10 @@ def spans(
 
 def longest_run(text: str, mark: str) -> int:
     """Length of the longest run of one character."""
-    return max((len(run) for run in re.findall(f"{re.escape(mark)}+", text)), default=0)
+    found, above = 0, 1
+    while mark * above in text:
+        found, above = above, 2 * above
+    while above - found > 1:
+        middle = (found + above) // 2
+        found, above = (middle, above) if mark * middle in text else (found, middle)
+    return found

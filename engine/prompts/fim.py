@@ -43,10 +43,13 @@ def ends(tokenizer: Tokenizer) -> frozenset[int]:
     return frozenset(tokenizer.control[name] for name in names if name in tokenizer.control)
 
 
-def infill_ids(request: Request, tokenizer: Tokenizer) -> list[int]:
+def infill_ids(
+    request: Request, tokenizer: Tokenizer, encode: Callable[[str], list[int]] | None = None
+) -> list[int]:
     """Ids of a `complete` request with a suffix. A model without FIM continues the prefix; one
-    without file marks gets no snippets."""
-    control, encode = tokenizer.control, tokenizer.encode
+    without file marks gets no snippets. `encode` replaces the tokenizer's own, to bound the
+    prompt."""
+    control, encode = tokenizer.control, encode or tokenizer.encode
     before = encode(plain(request.text))
     known = marks(tokenizer)
     if known is None:

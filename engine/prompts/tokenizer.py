@@ -6,22 +6,28 @@ by hand where the model's own template writes them.
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engine.prompts.chat_template import chat_template, end_tokens, read_json, render
+from engine.prompts.chat_template import SLOTS, chat_template, end_tokens
 from engine.prompts.prompt_spans import Turn
+from engine.prompts.text_pieces import CUT_PROBE, PIECE_CHARS, may_cut, pieces
+from engine.prompts.token_bounds import Shares, byte_shares, fewest_tokens
 from engine.prompts.token_bytes import is_byte_level, words_bytes
+from engine.prompts.tokenizer_file import build_tokenizer, read_tokenizer
 from engine.records import Message
-from engine.weights.integrity import read_object
 
-SLOT = "\ue000{}\ue001"  # placeholder of a message's text in a rendered template (private use)
+SPEC_PARTS = ("normalizer", "pre_tokenizer", "model", "decoder")
+SHORT_CHARS = 1 << 12  # tokenized in some two milliseconds, in which no other thread runs
+PIECES_AT_ONCE = 8  # of a long text, tokenized on all cores
+Encode = Callable[[str], list[int]]
 
 
 class Tokenizer:
@@ -29,30 +35,41 @@ class Tokenizer:
     name; texts never produce one."""
 
     def __init__(self, folder: Path) -> None:
-        from tokenizers import Tokenizer as Backend
-
-        raw = (folder / "tokenizer.json").read_bytes()
-        self.fingerprint = sha256(raw).hexdigest()
-        spec: Any = read_object(folder / "tokenizer.json")
+        file = folder / "tokenizer.json"
+        spec = read_tokenizer(file)
+        self.fingerprint = sha256(file.read_bytes()).hexdigest()
         self.control = {token["content"]: token["id"] for token in spec["added_tokens"]}
         vocabulary = spec["model"]["vocab"]
         self.control |= {
             name: vocabulary[name] for name in self.control if isinstance(vocabulary, dict)
             and name in vocabulary
         }  # fmt: skip
-        self._spec = {key: spec.get(key) for key in ("model", "decoder")}
+        self._spec: dict[str, Any] = {key: spec.get(key) for key in SPEC_PARTS}
         spec |= {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
-        self.backend = Backend.from_str(json.dumps(spec))
-        self.settings = read_json(folder / "tokenizer_config.json")
-        self.template = chat_template(folder, self.settings)
+        self.backend = build_tokenizer(file, spec)
+        self.template = chat_template(folder)
         self.eos = end_tokens(folder)
         names = sorted(map(re.escape, self.control), key=len, reverse=True)
         self._marks = re.compile(f"({'|'.join(names)})") if names else None
 
     def encode(self, text: str) -> list[int]:
-        """Ids of plain text."""
-        ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
-        return ids
+        """Ids of plain text. Other threads run meanwhile."""
+        return list(chain.from_iterable(self.encode_in_pieces(text)))
+
+    def encode_in_pieces(self, text: str) -> Iterator[list[int]]:
+        """The same ids piece by piece, so that the caller can stop."""
+        if len(text) <= SHORT_CHARS:  # not on the threads that long texts share
+            yield self.backend.encode(text, add_special_tokens=False).ids
+            return
+        parts = pieces(text) if len(text) > PIECE_CHARS and self._may_cut else iter([text])
+        while batch := [*islice(parts, PIECES_AT_ONCE)]:
+            for one in self.backend.encode_batch_fast(batch, add_special_tokens=False):
+                yield one.ids
+
+    def fewest_tokens(self, text: str) -> int:
+        """How many tokens a text has at least, without tokenizing it. 0 if the kind of tokenizer
+        tells nothing."""
+        return fewest_tokens(text, self._byte_shares)
 
     def decode(self, ids: list[int]) -> str:
         text: str = self.backend.decode(ids, skip_special_tokens=True)
@@ -75,7 +92,7 @@ class Tokenizer:
 
     def encode_with_offsets(self, text: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Ids, and the code point of `text` where each starts."""
-        one = self.backend.encode(text, add_special_tokens=False)
+        (one,) = self.backend.encode_batch([text], add_special_tokens=False)  # without the GIL
         return np.asarray(one.ids, np.int32), np.asarray([a for a, _ in one.offsets], np.int64)
 
     @cached_property
@@ -89,11 +106,25 @@ class Tokenizer:
     def token_bytes(self) -> list[bytes | None]:
         """UTF-8 bytes of each id's text; None for control tokens, unused ids and tokens without a
         text of their own. SentencePiece drops the first blank of a text, which is included here."""
-        known = words_bytes(self._spec["model"]["vocab"], self._spec["decoder"] or {}, self.backend)
-        for number in self.control.values():
-            if number < len(known):
-                known[number] = None
-        return known
+        control = set(self.control.values())
+        return [None if n in control else one for n, one in enumerate(self._vocabulary_bytes)]
+
+    @cached_property
+    def _vocabulary_bytes(self) -> list[bytes | None]:
+        """The same with control tokens."""
+        return words_bytes(self._spec["model"]["vocab"], self._spec["decoder"] or {}, self.backend)
+
+    @cached_property
+    def _byte_shares(self) -> Shares:
+        return byte_shares(self._spec, self._byte_level, self._vocabulary_bytes)
+
+    @cached_property
+    def _may_cut(self) -> bool:
+        """Whether the ids of a text's pieces, joined, are the text's ids."""
+        if not self._byte_level or not may_cut(self._spec, self._vocabulary_bytes):
+            return False
+        *parts, whole = self.encode_batch([*CUT_PROBE, "".join(CUT_PROBE)])
+        return np.array_equal(np.concatenate(parts), whole)
 
     @property
     def _byte_level(self) -> bool:
@@ -130,23 +161,29 @@ class Tokenizer:
         """Ids of a conversation up to the assistant's turn, which starts with `reply`."""
         return [one for _, ids in self.turns(messages, reply) for one in ids]
 
-    def turns(self, messages: tuple[Message, ...] | list[Message], reply: str = "") -> list[Turn]:
-        """A conversation in parts that are each encoded separately."""
+    def turns(
+        self,
+        messages: tuple[Message, ...] | list[Message],
+        reply: str = "",
+        encode: Encode | None = None,
+    ) -> list[Turn]:
+        """A conversation in parts that are each encoded separately. `encode` replaces the
+        tokenizer's own, to bound the conversation."""
+        encode = encode or self.encode
         if self.template is None:
             turns = "".join(f"{one['role']}: {one['content']}\n\n" for one in messages)
             text = f"{turns}assistant: {reply}"
-            return [(text, self.encode(text))]
-        slots = [{"role": one["role"], "content": SLOT.format(n)} for n, one in enumerate(messages)]
-        rendered = render(self.template, slots, self.settings)
+            return [(text, encode(text))]
+        rendered = self.template.render([one["role"] for one in messages])
         found: list[Turn] = []
-        for n, part in enumerate(re.split("\ue000([0-9]+)\ue001", rendered)):
+        for n, part in enumerate(SLOTS.split(rendered)):
             text = messages[int(part)]["content"] if n % 2 else ""
-            found.append((text, self.encode(text) if n % 2 else self._template(part)))
-        return [*found, (reply, self.encode(reply))]
+            found.append((text, encode(text) if n % 2 else self._template(part, encode)))
+        return [*found, (reply, encode(reply))]
 
-    def _template(self, text: str) -> list[int]:
+    def _template(self, text: str, encode: Encode) -> list[int]:
         """Ids of the template's own text, in which control tokens count as such."""
         ids: list[int] = []
         for n, part in enumerate(self._marks.split(text) if self._marks else [text]):
-            ids += [self.control[part]] if n % 2 else self.encode(part)
+            ids += [self.control[part]] if n % 2 else encode(part)
         return ids

@@ -18,6 +18,7 @@ from engine.editing.edits import (
     line_span,
     plain,
     preserve,
+    strip_blank_lines,
 )
 from engine.records import Done, Request, Usage
 
@@ -246,6 +247,30 @@ def test_line_spans_are_whole_lines(text: str, data: st.DataObject) -> None:
         last = data.draw(st.integers(first, len(lines)))
         start, stop = line_span(text, first, last)
         assert text[start:stop] == "".join(lines[first - 1 : last])
+
+
+@given(texts, st.data())
+def test_blank_lines_are_stripped(text: str, data: st.DataObject) -> None:
+    """The oracle: regular expressions, which take quadratic time."""
+    start = data.draw(st.integers(0, len(text)))
+    stop = data.draw(st.integers(start, len(text)))
+    inside = text[start:stop]
+    if not inside.replace("\ufeff", "").strip():
+        assert strip_blank_lines(text, start, stop) == (start, stop)
+        return
+    blank = re.match(r"(?:[ \t\ufeff]*(?:\r\n|\r|\n))*", inside)
+    assert blank
+    left = re.sub(r"(?:(?:\r\n|\r|\n)[ \t]*)+\Z", "", inside[blank.end() :])
+    first = start + blank.end()
+    assert strip_blank_lines(text, start, stop) == (first, first + len(left))
+
+
+@pytest.mark.parametrize("lines", ["\n" * 1_000_000, "\n \r\n\t" * 300_000, " " * 1_000_000 + "\n"])
+def test_stripping_blank_lines_takes_linear_time(lines: str) -> None:
+    text = f"{lines}x{lines}y{lines}"
+    start, stop = strip_blank_lines(text, 0, len(text))
+    assert text[start:stop].strip(" \t") == f"x{lines}y"
+    assert line_count(text) >= 3
 
 
 # -- changes -----------------------------------------------------------------------------------
