@@ -23,6 +23,7 @@ from engine.records import Request as EngineRequest
 from engine.records import RequestError
 from ui.api import requests, responses
 from ui.api import schemas as types
+from ui.api.body_drain import BodyDrain
 from ui.api.errors import ApiError, add_handlers
 from ui.api.jobs import Jobs, JobStream, QueueFull
 from ui.api.metrics import CONTENT_TYPE, Metrics, MetricsMiddleware
@@ -104,7 +105,6 @@ class ApiState:
     ) -> Response:
         """The response to one of OpenAI's requests."""
         if body.stream:
-            await wait_until_accepted(stream)
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
             return EventStreamResponse(stream, builder, include_usage)
         async with cancel_on_disconnect(stream, http.receive):
@@ -154,6 +154,7 @@ class EventStreamResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with cancel_on_disconnect(self.stream, receive):
+            await wait_until_accepted(self.stream)  # or the error is the response
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
             async for event in responses.chunks(self.stream, self.builder, self.include_usage):
@@ -196,6 +197,7 @@ def app(
     build_schema(application)
     application.add_middleware(AccessGuard, rules=rules or AccessRules())
     application.add_middleware(MetricsMiddleware, metrics=metrics)
+    application.add_middleware(BodyDrain)
     application.state.jobs, application.state.names = jobs, state.model_names
     return application
 

@@ -145,7 +145,9 @@ class Jobs:
         try:
             if isolated:
                 self.engine.forget(client=stream.client)
-            job = self.engine.submit(make(), speculation, client=stream.client)
+            job = self.engine.submit(
+                make(), speculation, client=stream.client, cancelled=lambda: stream.cancelled
+            )
             stream.attach(job)
             yield ACCEPTED
             for event in job:

@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Sequence
 
-from engine.records import MIN_TEMPERATURE, Request
+from engine.records import MAX_PREDICTION_CHARS, MIN_TEMPERATURE, Request
 from ui.api.schemas import (
     ChatRequest,
     CompletionRequest,
@@ -21,7 +21,7 @@ from ui.api.schemas import (
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
 MIN_TOP_P = 1e-9  # stands in for `top_p` 0, which selects the likeliest token alone
-FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
+FENCE = re.compile("```|~~~")
 
 
 def chat_request(body: ChatRequest) -> Request:
@@ -88,8 +88,9 @@ def predictions(body: GenerationRequest, texts: Sequence[str]) -> tuple[str, ...
 
 
 def predicted_text(body: GenerationRequest) -> str:
-    """The text of the client's `prediction`, "" without one."""
-    return "" if body.prediction is None else text_of(body.prediction.content)
+    """The text of the client's `prediction`, as much of it as is used; "" without one."""
+    text = "" if body.prediction is None else text_of(body.prediction.content)
+    return text[:MAX_PREDICTION_CHARS]
 
 
 def text_of(content: str | list[TextPart] | None, separator: str = "") -> str:
@@ -126,8 +127,18 @@ def code_first(texts: Sequence[str]) -> tuple[str, ...]:
     All text is kept: predicting the blocks alone took more passes than predicting nothing, because
     answers repeat the fences and quote the text around them."""
     for index, text in enumerate(texts):
-        if fence := FENCE.search(text):
-            start = fence.start()
+        if (start := fence_line(text)) is not None:
             rest = (text[:start], *texts[:index], *texts[index + 1 :])
             return (text[start:], *(other for other in rest if other))
     return ()
+
+
+def fence_line(text: str) -> int | None:
+    """The start of the first line that begins with a code fence, which may be indented."""
+    end = 0  # of the fence before
+    for fence in FENCE.finditer(text):
+        line = text.rfind("\n", end, fence.start()) + 1  # 0: the same line as the fence before
+        if (line or not end) and not text[line : fence.start()].strip(" \t"):
+            return line
+        end = fence.end()
+    return None

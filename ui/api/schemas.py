@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 MAX_STOP_STRINGS = 4
+MAX_MESSAGES = 1 << 17  # of a chat, and parts of a message; more never fit into a context
 MAX_INT = 2**53 - 1  # the largest that every JSON parser reads exactly
 
 
@@ -55,7 +56,7 @@ REMEDIES = {
     "stop": f"must be a string, or a list of up to {MAX_STOP_STRINGS}",
     "prompt": "must be one string: lists and token ids are not supported",
     "content": "must be a string, or a list of parts of type text",
-    "messages": "must be a list of at least one message",
+    "messages": f"must be a list of 1 to {MAX_MESSAGES} messages",
     **dict.fromkeys(
         (
             "audio",
@@ -87,16 +88,20 @@ class TextPart(RequestModel):
     text: Text
 
 
+# Validation stops at the first invalid part, or a list of zeros would get millions of errors.
+Content = Text | Annotated[list[TextPart], Field(max_length=MAX_MESSAGES, fail_fast=True)]
+
+
 class Message(RequestModel):
     role: Literal["system", "developer", "user", "assistant"]
-    content: Text | list[TextPart] | None = None
+    content: Content | None = None
 
 
 class Prediction(RequestModel):
     """Text that much of the answer is expected to repeat."""
 
     type: Literal["content"]
-    content: Text | list[TextPart]
+    content: Content
 
 
 class StreamOptions(RequestModel):
@@ -130,7 +135,7 @@ class GenerationRequest(RequestModel):
 class ChatRequest(GenerationRequest):
     """The body of /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     logprobs: AlwaysFalse | None = None
@@ -140,7 +145,7 @@ class ChatRequest(GenerationRequest):
     functions: EmptyList | None = None
     function_call: Literal["none", "auto"] | None = None
     response_format: TextFormat | None = None
-    modalities: list[Literal["text"]] | None = None
+    modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = None
     audio: None = None
 
 

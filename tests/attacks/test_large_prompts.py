@@ -1,0 +1,287 @@
+"""Prompts, predictions and bodies of many megabytes are refused, cut or stopped. Meanwhile others
+get their answers from the same server, and afterwards no memory stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import pytest
+
+from engine.prompts.text_pieces import PIECE_CHARS
+from engine.prompts.tokenizer import SHORT_CHARS, Tokenizer
+from engine.records import MAX_PREDICTION_CHARS
+from tests.support.server import (
+    ANSWER,
+    HELLO,
+    TIMEOUT_S,
+    LocalServer,
+    endless,
+    send_raw,
+    serve_model,
+    wait_until,
+    with_infill,
+)
+from ui.api.body_drain import MAX_DRAIN_BYTES
+
+CHAT, TEXT, PREDICT = "/v1/chat/completions", "/v1/completions", "/predict"
+CONTEXT = 32768  # of the model
+MB = 1_000_000
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
+LINE = "def add(left, right): return left + right\n"
+MAX_LEFT_BYTES = 100 * MB  # in memory, after all attacks
+ROUNDS = [1, pytest.param(20, marks=pytest.mark.full)]
+
+Body = dict[str, Any]
+
+
+def message(text: str) -> Body:
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+def lines(size: int) -> str:
+    return LINE * (size // len(LINE))
+
+
+REFUSED: dict[str, tuple[str, Callable[[], Body]]] = {
+    "one long message": (CHAT, lambda: message(lines(7_750_000))),
+    "one long word": (CHAT, lambda: message("x" * 7_750_000)),
+    "100,000 messages": (CHAT, lambda: {"messages": HELLO * 100_000}),
+    "messages that fit alone": (
+        CHAT,
+        lambda: {"messages": message(lines(8_000))["messages"] * 900},
+    ),
+    "a million fences": (CHAT, lambda: message("```\n" * MB)),
+    "fences in one line": (CHAT, lambda: message("x```" * MB)),
+    "blank lines": (CHAT, lambda: message("\n" * 4 * MB)),
+    "a long prompt": (TEXT, lambda: {"prompt": lines(7 * MB)}),
+    "a long suffix": (TEXT, lambda: {"prompt": "x", "suffix": lines(7 * MB)}),
+    "a long prompt to continue": (PREDICT, lambda: {"prompt": lines(7 * MB)}),
+}
+INVALID: dict[str, Body] = {
+    "a million messages that are none": {"messages": [0] * MB},
+    "a million parts that are none": {"messages": [{"role": "user", "content": [0] * MB}]},
+    "too many messages": {"messages": [{"role": "user"}] * 200_000},
+}
+PREDICTION = {"prediction": {"type": "content", "content": lines(7 * MB)}}
+
+
+@dataclass
+class Tokenized:
+    """What was tokenized. Long texts are held after their first piece while `open` is not set."""
+
+    pieces: list[tuple[int, int]] = field(default_factory=list)  # (text's length, tokens)
+    held: threading.Event = field(default_factory=threading.Event)
+    open: threading.Event = field(default_factory=threading.Event)
+
+    def tokens(self, longer_than: int = SHORT_CHARS) -> int:
+        return sum(tokens for length, tokens in self.pieces if length > longer_than)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    folder = tmp_path_factory.mktemp("models")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
+        model = with_infill(endless(folder / "endless"), folder / "model")
+        (model / "chat_template.jinja").write_text(TEMPLATE, "utf-8")
+        with serve_model(model) as served:
+            assert served.engine.context == CONTEXT
+            yield served
+
+
+@pytest.fixture
+def tokenized(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tokenized]:
+    found = Tokenized()
+    found.open.set()
+    whole = Tokenizer.encode_in_pieces
+
+    def noted(self: Tokenizer, text: str) -> Iterator[list[int]]:
+        for ids in whole(self, text):
+            found.pieces.append((len(text), len(ids)))
+            if len(text) > SHORT_CHARS and not found.open.is_set():
+                found.held.set()
+                assert found.open.wait(TIMEOUT_S)
+            yield ids
+
+    monkeypatch.setattr(Tokenizer, "encode_in_pieces", noted)
+    yield found
+    found.open.set()
+
+
+def post(server: LocalServer, path: str, body: Body) -> Any:
+    with server.http() as http:
+        return http.post(path, json=body)
+
+
+def others_are_served(server: LocalServer) -> None:
+    with server.http() as http:
+        assert http.get("/health").json() == {"status": "ok"}
+        answer = http.post(CHAT, json={"messages": HELLO, "max_tokens": 3}).json()
+    assert answer["choices"][0]["message"]["content"] == ANSWER[:3]
+
+
+def too_long(answer: Any) -> bool:
+    """Whether the answer says that the context is exceeded, by how much, and what to do."""
+    error = answer.json()["error"]
+    known = f"tokens, the model's context is {CONTEXT}: select fewer lines" in error["message"]
+    return answer.status_code == 400 and error["code"] == "context_length_exceeded" and known
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_fit_is_refused_without_tokenizing_it(
+    server: LocalServer, tokenized: Tokenized, name: str
+) -> None:
+    path, make = REFUSED[name]
+    assert too_long(post(server, path, make()))
+    assert tokenized.tokens(0) <= 2 * CONTEXT
+    if name != "messages that fit alone":
+        assert tokenized.tokens(0) < 20
+    others_are_served(server)
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_validation_ends_with_the_first_error(server: LocalServer, name: str) -> None:
+    answer = post(server, CHAT, INVALID[name])
+    assert answer.status_code == 400 and answer.json()["error"]["param"].startswith("messages")
+    assert len(answer.content) < 1000
+
+
+def test_of_a_long_prediction_the_first_part_is_used(
+    server: LocalServer, tokenized: Tokenized
+) -> None:
+    body = {"messages": HELLO, "max_tokens": 9}
+    plain, predicted = post(server, CHAT, body), post(server, CHAT, body | PREDICTION)
+    assert predicted.json()["choices"] == plain.json()["choices"]
+    assert tokenized.tokens() <= 2 * MAX_PREDICTION_CHARS  # to draft from, and for the usage
+    details = predicted.json()["usage"]["completion_tokens_details"]
+    assert sum(details[f"{kind}_prediction_tokens"] for kind in ("accepted", "rejected")) == len(
+        server.engine.encode(lines(7 * MB)[:MAX_PREDICTION_CHARS])
+    )
+
+
+# A text of many pieces that might fit by its bytes: "```" is one token, and so are all letters.
+LONG = ("`" * 97 + "a b") * 1200
+assert len(LONG) > 7 * PIECE_CHARS
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_others_are_served_while_a_long_prompt_is_tokenized(
+    server: LocalServer, tokenized: Tokenized, stream: bool
+) -> None:
+    tokenized.open.clear()
+    with ThreadPoolExecutor(1) as pool:
+        attack = pool.submit(post, server, CHAT, message(LONG) | {"stream": stream})
+        assert tokenized.held.wait(TIMEOUT_S)
+        others_are_served(server)
+        assert not attack.done()
+        tokenized.open.set()
+        assert too_long(attack.result())
+    assert tokenized.tokens() <= CONTEXT + PIECE_CHARS
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tokenizing_stops_when_the_client_disconnects(
+    server: LocalServer, tokenized: Tokenized, stream: bool
+) -> None:
+    tokenized.open.clear()
+    body = json.dumps(message(LONG) | {"stream": stream}).encode()
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as wire:
+        wire.sendall(head(CHAT, len(body)) + body)
+        assert tokenized.held.wait(TIMEOUT_S)
+        (open_stream,) = server.app.state.jobs._open
+    wait_until(lambda: open_stream.cancelled)
+    others_are_served(server)
+    tokenized.open.set()
+    wait_until(lambda: server.open() == 0)
+    assert len([length for length, _ in tokenized.pieces if length > SHORT_CHARS]) == 1
+
+
+# -- bodies ------------------------------------------------------------------------------------
+
+
+def head(path: str, size: int, *more: str) -> bytes:
+    """The head of a POST request."""
+    names = ("Host: localhost", "Content-Type: application/json", f"Content-Length: {size}")
+    return "\r\n".join((f"POST {path} HTTP/1.1", *names, *more, "", "")).encode()
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_of_10_mb_is_answered(server: LocalServer, chunked: bool) -> None:
+    body = json.dumps(message("x" * 10 * MB)).encode()
+    parts = (body[start : start + 65536] for start in range(0, len(body), 65536))
+    with server.http() as http:
+        for _ in range(3):  # over one connection
+            answer = http.post(CHAT, content=parts if chunked else body)
+            assert answer.status_code == 413
+            assert (
+                answer.json()["error"]["message"]
+                == "the body is too large: send at most 8388608 bytes"
+            )
+            if chunked:
+                break
+    others_are_served(server)
+
+
+@pytest.mark.parametrize(("host", "status"), [("localhost", 413), ("evil.example", 400)])
+def test_a_client_that_writes_before_it_reads_gets_the_answer(
+    server: LocalServer, host: str, status: int
+) -> None:
+    """The server answers before it has the body, for whatever reason."""
+    size = 10 * MB
+    request = head(CHAT, size, "Connection: close").replace(b"localhost", host.encode())
+    line, _, rest = send_raw(server.port, request + b" " * size).partition(b"\r\n")
+    assert int(line.split()[1]) == status
+    assert json.loads(rest.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+
+
+def test_a_body_without_end_is_not_read(server: LocalServer) -> None:
+    """Of such a body no more than a part is read before the server closes the connection."""
+    sent = 0
+    with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as wire:
+        wire.sendall(head(CHAT, 0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked"))
+        chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
+        with contextlib.suppress(ConnectionError):
+            while sent < 4 * MAX_DRAIN_BYTES:
+                wire.sendall(chunk)
+                sent += len(chunk)
+    assert sent < 2 * MAX_DRAIN_BYTES
+    others_are_served(server)
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_no_memory_stays_behind(server: LocalServer, rounds: int) -> None:
+    """Four clients send all of these at once."""
+    bodies = [(path, make()) for path, make in REFUSED.values()]
+    bodies += [(CHAT, body) for body in INVALID.values()]
+    bodies += [(CHAT, {"messages": HELLO, "max_tokens": 2} | PREDICTION)]
+    sent = [(path, json.dumps(body).encode()) for path, body in bodies]
+    del bodies
+    others_are_served(server)
+    gc.collect()
+    process = psutil.Process()
+    before = process.memory_info().rss
+
+    def attack(client: int) -> None:
+        with server.http(headers={"content-type": "application/json"}) as http:
+            for number in range(client, len(sent) * rounds, 4):
+                path, body = sent[number % len(sent)]
+                assert http.post(path, content=body).status_code in (200, 400)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(attack, range(4)))
+    wait_until(lambda: server.open() == 0)
+    others_are_served(server)
+    gc.collect()
+    assert process.memory_info().rss - before < MAX_LEFT_BYTES
