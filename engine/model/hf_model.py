@@ -7,6 +7,7 @@ whose attention cannot be replaced, are refused with a reason.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from engine.model.ops import Product, Rows, attend, product
+from engine.weights.errors import one_line, shown
+from engine.weights.integrity import TensorInfo
 
 UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not supported here
     "final_logit_softcapping": "it caps logits",
@@ -24,8 +27,14 @@ UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not 
 }
 
 
+MAX_BUFFER_VALUES = 1 << 26  # that a model has beside its weights: masks, rotations
+
+
 class UnsupportedModel(ValueError):
     """A model that cannot be decoded speculatively; one line with the reason."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class PackedLinear(nn.Module):
@@ -74,15 +83,27 @@ class Generic:
 
     stops_early = False
 
-    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype, q8: bool) -> None:
-        from transformers import AutoConfig, AutoModelForCausalLM
-
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    def __init__(
+        self,
+        folder: Path,
+        tensors: dict[str, TensorInfo],
+        device: torch.device,
+        dtype: torch.dtype,
+        q8: bool,
+    ) -> None:
+        """`tensors`: those of the folder's safetensors files."""
         self.name = f"draftline-{id(self)}"
         self._register()
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, trust_remote_code=False, local_files_only=True
-        )
+        try:
+            model = _loaded(folder, sum(math.prod(one.shape) for one in tensors.values()), dtype)
+        except (UnsupportedModel, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # transformers has no common error for a bad folder
+            raise UnsupportedModel(
+                f"{folder}: transformers cannot load it ({type(error).__name__}: {error}): choose "
+                "another model, or fetch this one again"
+            ) from error
+        config = model.config
         if not getattr(model, "_supports_attention_backend", False):
             raise UnsupportedModel(
                 f"{config.model_type}: its attention cannot be replaced; choose a Llama, Qwen2, "
@@ -176,6 +197,34 @@ class Generic:
         return logits.float()
 
 
+def _loaded(folder: Path, stored: int, dtype: torch.dtype) -> Any:
+    """transformers' model of a folder whose files hold `stored` weights. UnsupportedModel where its
+    config.json describes a larger one, which would be filled with random weights."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if (folder / "adapter_config.json").exists():
+        raise UnsupportedModel(f"{folder}: an adapter, not a model: merge it into its base model")
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    described = sum(one.numel() for one in [*empty.parameters(), *empty.buffers()])
+    if described > 2 * stored + MAX_BUFFER_VALUES:
+        raise UnsupportedModel(
+            f"{folder / 'config.json'}: it describes {described} weights and the files have "
+            f"{stored}: fetch this model again"
+        )
+    model, info = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, trust_remote_code=False, local_files_only=True, use_safetensors=True,
+        output_loading_info=True,
+    )  # fmt: skip
+    if info["missing_keys"]:
+        raise UnsupportedModel(
+            f"{folder}: no safetensors file has its tensor {shown(min(info['missing_keys']))}: "
+            "fetch this model again"
+        )
+    return model
+
+
 def refuse(settings: dict[str, Any]) -> None:
     """UnsupportedModel where a model, by its parsed config.json, cannot be decoded speculatively
     without changing its answers."""
@@ -186,7 +235,8 @@ def refuse(settings: dict[str, Any]) -> None:
     window = settings.get("sliding_window")
     if settings.get("use_sliding_window") is False:
         window = None
-    if types != {"full_attention"} or (window and window < settings["max_position_embeddings"]):
+    positions = settings.get("max_position_embeddings") or math.inf
+    if types != {"full_attention"} or (window and window < positions):
         raise UnsupportedModel(
             f"{kind}: layers with a sliding window or recurrent state cannot be rolled back; "
             "choose a model with full attention"

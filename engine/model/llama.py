@@ -15,10 +15,11 @@ from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.model.ops import Product, Rows, attend, product
+from engine.weights.integrity import damaged
 
 FAMILY = {"llama", "qwen2", "qwen3", "mistral"}
 
@@ -50,7 +51,10 @@ class Weights:
     def __init__(self, folder: Path) -> None:
         self.files: dict[str, Any] = {}
         for path in sorted(folder.glob("*.safetensors")):
-            handle = safe_open(path, framework="pt")
+            try:
+                handle = safe_open(path, framework="pt")
+            except SafetensorError as error:
+                raise damaged(path, str(error)) from error
             self.files |= dict.fromkeys(list(handle.keys()), handle)  # type: ignore[no-untyped-call]
 
     def __contains__(self, name: object) -> bool:

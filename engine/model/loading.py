@@ -18,6 +18,7 @@ from engine.model.cuda.static_forward import Static
 from engine.model.hf_model import Generic, UnsupportedModel, refuse
 from engine.model.llama import Llama, TensorSource, supports
 from engine.model.llama_q8 import LlamaQ8
+from engine.model.llama_shapes import check_llama
 from engine.model.placement import (
     choose_devices,
     choose_dtype,
@@ -26,7 +27,7 @@ from engine.model.placement import (
     refuse_several,
     room_on,
 )
-from engine.weights.integrity import settings_of
+from engine.weights.integrity import config_of, tensors_of
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     """Load `folder` (config.json, safetensors). `weights`: tensors by name in place of the files,
     for a model of Llama's family. UnsupportedModel, WeightsError, ValueError or OSError with one
     line."""
-    settings = settings_of(folder)
+    tensors, settings = tensors_of(folder), config_of(folder)
     devices = choose_devices(config.device)
     device, several = devices[-1], len(devices) > 1
     dtype_name = choose_dtype(config.dtype, device, folder)
@@ -71,6 +72,8 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
         torch.set_num_threads(1 if q8 else threads)  # two thread pools would wait for each other
     refuse(settings)
     ours = supports(settings)
+    if ours and weights is None:
+        check_llama(folder, settings, tensors)
     if several:
         refuse_several(len(devices), settings, ours, dtype_name, config)
     exact = config.exact and device.type != "cpu"
@@ -86,7 +89,7 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
             kind = LlamaQ8 if q8 else Llama
             model = kind(folder, device, dtype, q8, exact, weights, int8, places)
         else:
-            model = Generic(folder, device, dtype, q8)
+            model = Generic(folder, tensors, device, dtype, q8)
     context = min(config.max_context or 1 << 30, model.max_positions)
     cache_bytes = config.cache_bytes
     if sizes:

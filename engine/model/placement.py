@@ -5,7 +5,6 @@ Sizes are checked before anything is loaded; a model that does not fit is refuse
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import torch
 
 from engine.config import Config, devices
 from engine.model.hf_model import UnsupportedModel
+from engine.weights.integrity import read_object
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def choose_dtype(name: str, device: torch.device, folder: Path) -> str:
     if device.type != "cpu":
         return "bf16"
     note = folder / "draftline.json"
-    if note.is_file() and json.loads(note.read_text("utf-8")).get("quantization"):
+    if note.is_file() and read_object(note).get("quantization"):
         return "q8"
     native = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     return "bf16" if native() else "f32"

@@ -38,9 +38,11 @@ def checked(loaded: LoadedModel) -> bool:
 
 @torch.inference_mode()
 def rows_are_independent(loaded: LoadedModel) -> bool:
-    """Whether rows get the same bits alone and in passes of 2, 16, 64 and 128 rows: first layer and
-    head, and all layers of a `Generic` model or on a card. Logged once if not."""
-    ids = torch.arange(1, PREFILL_ROWS + 1) * 7919 % loaded.model.vocab
+    """Whether rows get the same bits alone and in passes of 2, 16, 64 and 128 rows, or as many as
+    the model has positions: first layer and head, and all layers of a `Generic` model or on a card.
+    Logged once if not."""
+    most = min(PREFILL_ROWS, loaded.model.max_positions)
+    ids = torch.arange(1, most + 1) * 7919 % loaded.model.vocab
     scratch = copied(loaded.model, Sequence(), 0, 2 * PREFILL_ROWS, False)
     run, head = loaded.model.run, loaded.model.head
 
@@ -54,10 +56,10 @@ def rows_are_independent(loaded: LoadedModel) -> bool:
         rows = Rows.of(start, chain, loaded.device)
         return run(ids[start:stop], rows, scratch.cache, layers=1)
 
-    alone = torch.cat([states(n, n + 1) for n in range(3)])
-    logits = torch.cat([head(alone[n : n + 1]) for n in range(3)])
+    alone = torch.cat([states(n, n + 1) for n in range(min(3, most))])
+    logits = torch.cat([head(alone[n : n + 1]) for n in range(min(3, most))])
     same = True
-    for count in (2, 16, 64, PREFILL_ROWS):
+    for count in sorted({min(rows, most) for rows in (2, 16, 64, PREFILL_ROWS)}):
         together, few = states(0, count), min(count, 3)
         same &= torch.equal(together[:few], alone[:few])
         if count <= 16:

@@ -1,59 +1,172 @@
-"""A model folder's chat template, rendered as text, and the ids of its end tokens."""
+"""A model folder's chat template, rendered as text, and the ids of its end tokens.
+
+Templates come with models and are not trusted: they run in jinja's sandbox, in a child process
+(template_child.py) with limits of memory and CPU time. The process is started by the first
+conversation and kept for the next ones.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
+import threading
+import weakref
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from engine.records import Message, RequestError
-from engine.weights.integrity import read_object
+from engine.records import RequestError
+from engine.weights.errors import one_line
+from engine.weights.integrity import damaged, read_object, regular
+from engine.weights.model_config import is_token
+
+CHILD = Path(__file__).with_name("template_child.py")
+MAX_TEMPLATE_CHARS = 1 << 20
+MAX_CHARS = 16 << 10  # of rendered text, and as many for each message
+MAX_MEMORY_BYTES = 512 << 20  # address space of the child process
+MAX_CPU_SECONDS = 2  # of one rendering
+TIMEOUT_SECONDS = 60.0  # of one rendering, where CPU time cannot be limited
+MAX_REPEATS = 2  # of one message in the rendered text
+
+SLOT = "\ue000{}\ue001"  # placeholder of a message's text in a rendered template (private use)
+SLOTS = re.compile("\ue000([0-9]+)\ue001")
 
 
-def render(template: str, messages: list[Message], settings: dict[str, Any]) -> str:
-    """The conversation as the model's template writes it, up to the assistant's turn. Templates
-    come with models and are not trusted: transformers renders them in a sandbox."""
-    from jinja2 import TemplateError
-    from transformers.utils.chat_template_utils import render_jinja_template
+class ChatTemplate:
+    """A chat template and the child process that renders it. Used from any thread."""
 
-    names = {key: token_text(settings.get(key)) for key in ("bos_token", "eos_token")}
-    try:
-        (text,), _ = render_jinja_template(
-            [messages], chat_template=template, add_generation_prompt=True, **names
+    def __init__(self, text: str, bos: str = "", eos: str = "") -> None:
+        """`bos`, `eos`: the tokens that begin and end a text."""
+        self.text, self.names = text, {"bos_token": bos, "eos_token": eos}
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def render(self, roles: list[str]) -> str:
+        """A conversation as the model's template writes it, up to the assistant's turn, with a
+        `SLOT` in place of each message's text. RequestError where the template refuses it or takes
+        too much."""
+        messages = [{"role": role, "content": SLOT.format(n)} for n, role in enumerate(roles)]
+        conversation = {"messages": messages, "add_generation_prompt": True, **self.names}
+        conversation |= {"tools": None, "documents": None}
+        with self._lock:
+            reply = self._ask(json.dumps(conversation).encode() + b"\n")
+        if "text" not in reply:
+            raise _refused(reply.get("error", "its process failed"))
+        text = str(reply["text"])
+        found = Counter(SLOTS.findall(text))
+        if found.keys() - {str(n) for n in range(len(roles))}:
+            raise _refused("it writes a message that is not there")
+        if found and max(found.values()) > MAX_REPEATS:
+            raise _refused(f"it repeats a message more than {MAX_REPEATS} times")
+        return text
+
+    def close(self) -> None:
+        """End the process. The next conversation starts another."""
+        if self._process is not None:
+            self._end()
+            self._process = None
+
+    def _ask(self, line: bytes) -> dict[str, Any]:
+        """Send one line and read the reply. A process that does not reply is ended."""
+        process = self._process or self._started()
+        timer = threading.Timer(TIMEOUT_SECONDS, process.kill)
+        timer.start()
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(line)
+            process.stdin.flush()
+            reply: dict[str, Any] = json.loads(process.stdout.readline())
+            return reply
+        except (OSError, ValueError) as error:
+            self.close()
+            raise _refused(
+                f"it takes more than {MAX_CPU_SECONDS} seconds or {MAX_MEMORY_BYTES >> 20} MiB"
+            ) from error
+        finally:
+            timer.cancel()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        limits = (str(MAX_CHARS), str(MAX_MEMORY_BYTES), str(MAX_CPU_SECONDS))
+        # -P: import nothing from the working directory
+        process = subprocess.Popen(
+            [sys.executable, "-P", str(CHILD), *limits],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._process, self._end = process, weakref.finalize(self, _end, process)
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(self.text).encode() + b"\n")
+        return process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def _refused(why: str) -> RequestError:
+    return RequestError(
+        one_line(
+            f"the model's chat template refuses this conversation: {why}; mend the template, or "
+            "choose another model"
         )
-    except (TemplateError, TypeError, ValueError, LookupError) as error:
-        raise RequestError(
-            f"the model's chat template refuses this conversation: {error}"
-        ) from error
-    return str(text)
+    )
 
 
-def token_text(token: Any) -> str:
-    """A special token's text, whether stored as a string or as an object."""
-    return token["content"] if isinstance(token, dict) else token or ""
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; {} where the file is missing."""
-    return read_object(path) if path.is_file() else {}
-
-
-def chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
-    """The folder's chat template; None where the model has none."""
-    file = folder / "chat_template.jinja"
+def chat_template(folder: Path) -> ChatTemplate | None:
+    """The folder's chat template; None where the model has none. WeightsError where it is
+    damaged."""
+    file, settings = folder / "tokenizer_config.json", {}
     if file.is_file():
-        return file.read_text("utf-8")
+        settings = read_object(file)
     template = settings.get("chat_template")
     if isinstance(template, list):  # several, by name
-        named = {one["name"]: one["template"] for one in template}
+        named = {one["name"]: one["template"] for one in template if _is_named(one)}
         template = named.get("default", next(iter(named.values()), None))
-    return template
+    if (own := folder / "chat_template.jinja").is_file():
+        template = _read(own)
+    if template is None:
+        return None
+    if not isinstance(template, str) or len(template) > MAX_TEMPLATE_CHARS:
+        raise damaged(file, f"'chat_template' is no text of {MAX_TEMPLATE_CHARS} characters")
+    bos, eos = (_token(file, settings, name) for name in ("bos_token", "eos_token"))
+    return ChatTemplate(template, bos, eos)
+
+
+def _is_named(one: Any) -> bool:
+    return isinstance(one, dict) and all(
+        isinstance(one.get(key), str) for key in ("name", "template")
+    )
+
+
+def _read(file: Path) -> str:
+    """A template's file. One that is too long is cut just behind the limit."""
+    try:
+        with regular(file).open(encoding="utf-8") as opened:
+            return opened.read(MAX_TEMPLATE_CHARS + 1)
+    except UnicodeDecodeError as error:
+        raise damaged(file, f"not UTF-8: {error}") from error
+
+
+def _token(file: Path, settings: dict[str, Any], name: str) -> str:
+    """A special token's text, whether stored as a string or as an object; "" for none."""
+    found = settings.get(name)
+    token = found.get("content") if isinstance(found, dict) else found
+    if token is not None and not isinstance(token, str):
+        raise damaged(file, f"'{name}' is no token")
+    return token or ""
 
 
 def end_tokens(folder: Path) -> frozenset[int]:
     """The end token ids of generation_config.json and config.json."""
     found: set[int] = set()
     for name in ("generation_config.json", "config.json"):
-        value = read_json(folder / name).get("eos_token_id")
-        if value is not None:
-            found |= set(value if isinstance(value, list) else [value])
+        file = folder / name
+        value = read_object(file).get("eos_token_id") if file.is_file() else None
+        ids = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(map(is_token, ids)):
+            raise damaged(file, "'eos_token_id' is no token id")
+        found |= set(ids)
     return frozenset(found)

@@ -14,7 +14,7 @@ import torch
 
 from engine.drafting.draft_model import check_pair
 from engine.prompts.tokenizer import Tokenizer
-from engine.weights.integrity import settings_of
+from engine.weights.integrity import config_of, tensors_of
 
 DeviceMemory = dict[int | str, str]  # GPU number or "cpu" -> maximum memory, such as "4GB"
 
@@ -61,7 +61,8 @@ def locate_pair(draft_model: str, target_model: str) -> tuple[list[Path], Tokeni
     names = (draft_model, target_model)
     folders = [locate(name) for name in names]
     for name, folder in zip(names, folders, strict=True):
-        settings_of(folder)
+        tensors_of(folder)
+        config_of(folder)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         if config.is_encoder_decoder:
             raise ValueError(

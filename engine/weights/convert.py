@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from engine.weights.errors import Progress, WeightsError
+from engine.weights.errors import Progress, WeightsError, shown
 from engine.weights.gguf_file import Gguf
-from engine.weights.tokenizer import generation_config, tokenizer, tokenizer_config
+from engine.weights.model_config import LIMITS, MAX_ROPE_THETA
+from engine.weights.tokenizer import generation_config, token_id, tokenizer, tokenizer_config
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,11 +70,8 @@ def convert(file: Gguf, folder: Path, progress: Progress) -> None:
     folder.mkdir()
     _write_json(folder / "config.json", config)
     _write_json(folder / "generation_config.json", generation_config(file))
-    try:
-        _write_json(folder / "tokenizer.json", tokenizer(file))
-        _write_json(folder / "tokenizer_config.json", tokenizer_config(file))
-    except (TypeError, ValueError, AttributeError, IndexError) as error:
-        raise file.damaged(f"its metadata make no tokenizer ({error})") from error
+    _write_json(folder / "tokenizer.json", tokenizer(file, config["vocab_size"]))
+    _write_json(folder / "tokenizer_config.json", tokenizer_config(file))
     with (folder / "model.safetensors").open("wb") as out:
         _write_safetensors(file, outputs, out, progress)
     _verify(folder / "model.safetensors", outputs)
@@ -85,12 +83,9 @@ def converted_bytes(file: Gguf) -> int:
 
 
 def _plan(file: Gguf) -> tuple[dict[str, Any], list[Output]]:
-    """The config and the tensors to write. WeightsError for metadata of the wrong type."""
-    try:
-        config = _config(file)
-        return config, _outputs(file, config)
-    except (TypeError, ValueError, ArithmeticError) as error:
-        raise file.damaged(f"its metadata make no model ({error})") from error
+    """The config and the tensors to write. WeightsError for metadata that describe no model."""
+    config = _config(file)
+    return config, _outputs(file, config)
 
 
 # --- config -------------------------------------------------------------------------------------
@@ -98,43 +93,58 @@ def _plan(file: Gguf) -> tuple[dict[str, Any], list[Output]]:
 
 def _config(file: Gguf) -> dict[str, Any]:
     """config.json of the transformers model that the file's metadata describes."""
-    name = file.field("general.architecture")
+    name = file.text("general.architecture")
     if name not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        raise file.unsupported(f"architecture '{name}' (not one of {known})")
-    scaling = file.field(f"{name}.rope.scaling.type", "none")
+        raise file.unsupported(f"architecture {shown(name)} (not one of {known})")
+    scaling = file.text(f"{name}.rope.scaling.type", "none")
     if scaling != "none" or file.field(f"{name}.expert_count", 0):
-        what = "experts" if scaling == "none" else f"rope scaling '{scaling}'"
+        what = "experts" if scaling == "none" else f"rope scaling {shown(scaling)}"
         raise file.unsupported(what)
-    hidden, heads = (
-        file.field(f"{name}.embedding_length"),
-        file.field(f"{name}.attention.head_count"),
+    hidden = file.integer(f"{name}.embedding_length", LIMITS["hidden_size"])
+    heads = file.integer(f"{name}.attention.head_count", LIMITS["num_attention_heads"])
+    kv_heads = file.integer(f"{name}.attention.head_count_kv", heads, heads)
+    head_dim = file.integer(
+        f"{name}.attention.key_length", LIMITS["head_dim"], max(1, hidden // heads)
     )
-    head_dim = file.field(f"{name}.attention.key_length", hidden // heads)
-    if file.field(f"{name}.rope.dimension_count", head_dim) != head_dim:
+    if heads % kv_heads:
+        raise file.damaged(
+            f"'{name}.attention.head_count' {heads} is not a multiple of head_count_kv {kv_heads}"
+        )
+    if head_dim % 2:
+        raise file.damaged(f"'{name}.attention.key_length' is {head_dim}, expected an even number")
+    rotary = file.integer(f"{name}.rope.dimension_count", LIMITS["head_dim"], head_dim)
+    if rotary != head_dim:
         raise file.unsupported("a head that is rotary in part")
-    if file.field(f"{name}.block_count") > len(file.tensors):
-        raise file.damaged("it has fewer tensors than layers")
-    theta = file.field(f"{name}.rope.freq_base", 10000.0)
+    layers = file.integer(f"{name}.block_count", LIMITS["num_hidden_layers"])
+    if layers > len(file.tensors):
+        raise file.damaged(f"'{name}.block_count' is {layers}: it has fewer tensors than layers")
     return {
         "architectures": [ARCHITECTURES[name].model_class],
         "model_type": name,
         "dtype": "bfloat16",
         "vocab_size": _tensor(file, "token_embd.weight")[0],
         "hidden_size": hidden,
-        "intermediate_size": file.field(f"{name}.feed_forward_length"),
-        "num_hidden_layers": file.field(f"{name}.block_count"),
+        "intermediate_size": file.integer(
+            f"{name}.feed_forward_length", LIMITS["intermediate_size"]
+        ),
+        "num_hidden_layers": layers,
         "num_attention_heads": heads,
-        "num_key_value_heads": file.field(f"{name}.attention.head_count_kv", heads),
+        "num_key_value_heads": kv_heads,
         "head_dim": head_dim,
         "hidden_act": "silu",
-        "rms_norm_eps": _short(file.field(f"{name}.attention.layer_norm_rms_epsilon")),
-        "rope_parameters": {"rope_type": "default", "rope_theta": _short(theta)},
-        "max_position_embeddings": file.field(f"{name}.context_length"),
+        "rms_norm_eps": _short(file.number(f"{name}.attention.layer_norm_rms_epsilon", 1)),
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": _short(file.number(f"{name}.rope.freq_base", MAX_ROPE_THETA, 10000.0)),
+        },
+        "max_position_embeddings": file.integer(
+            f"{name}.context_length", LIMITS["max_position_embeddings"]
+        ),
         "attention_bias": False,
         "tie_word_embeddings": _tied(file),
-        "bos_token_id": file.fields.get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": file.field("tokenizer.ggml.eos_token_id"),
+        "bos_token_id": token_id(file, "bos"),
+        "eos_token_id": file.integer("tokenizer.ggml.eos_token_id", LIMITS["vocab_size"], least=0),
     }
 
 
@@ -157,7 +167,7 @@ def _tied(file: Gguf) -> bool:
     head, embedding = file.tensors.get("output.weight"), file.tensors.get("token_embd.weight")
     if head is None or embedding is None:
         return True
-    if head.shape != embedding.shape:
+    if head.shape != embedding.shape or len(head.shape) != 2:
         return False
     pairs = zip(_chunks(file, "output.weight"), _chunks(file, "token_embd.weight"), strict=True)
     return all(bool((one == other).all()) for one, other in pairs)
@@ -203,7 +213,7 @@ def _outputs(file: Gguf, config: dict[str, Any]) -> list[Output]:
             table[f"blk.{number}.{name}"] = (f"model.layers.{number}.{target}", shape, turned)
     unknown = file.tensors.keys() - table.keys() - {"output.weight"}
     if unknown:
-        raise file.unsupported(f"tensor '{min(unknown)}' in a {config['model_type']} model")
+        raise file.unsupported(f"tensor {shown(min(unknown))} in a {config['model_type']} model")
     for name, (_, shape, _) in table.items():
         if _tensor(file, name) != shape:
             found = list(file.tensors[name].shape)

@@ -1,4 +1,4 @@
-"""WeightsError, the error of this package, and the type of progress callbacks."""
+"""WeightsError, the error of this package, its one line, and the type of progress callbacks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,31 @@ from collections.abc import Callable
 Progress = Callable[[str, int, int], None]  # label, bytes done, bytes in all
 
 
+MAX_MESSAGE_CHARS = 1000
+MAX_SHOWN_CHARS = 60  # of a value that a file holds
+
+
 class WeightsError(RuntimeError):
     """A model that is not available. The message is one line with the problem and a remedy."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
+
+
+def one_line(message: str) -> str:
+    """The message on one line of bounded length: names come from files that are not trusted, so
+    anything unprintable (line ends, terminal escapes) is written as its code."""
+    if len(message) > MAX_MESSAGE_CHARS:
+        message = f"{message[: MAX_MESSAGE_CHARS // 2]}...{message[-MAX_MESSAGE_CHARS // 2 :]}"
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in message)
+
+
+def shown(value: object) -> str:
+    """A value of a file as it appears in an error: `repr`, cut short."""
+    if isinstance(value, dict | list | tuple):
+        return f"a list of {len(value)}" if not isinstance(value, dict) else "an object"
+    text = repr(value[: MAX_SHOWN_CHARS + 1] if isinstance(value, str | bytes) else value)
+    return text if len(text) <= MAX_SHOWN_CHARS + 2 else f"{text[:MAX_SHOWN_CHARS]}..."
 
 
 def disk_error(error: OSError, what: str) -> WeightsError:

@@ -10,10 +10,11 @@ import math
 import mmap
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.weights.errors import WeightsError
+from engine.weights.errors import WeightsError, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 MAGIC = b"GGUF"
 STRING, ARRAY = 8, 9
+
+# Far above any real file, so that a hostile one takes little memory.
+MAX_METADATA_BYTES = 256 << 20
+MAX_ENTRIES = 8 << 20  # of all arrays together
+MAX_ARRAY_DEPTH = 4
+MAX_DIMENSIONS = 4
+MAX_ALIGNMENT = 1 << 20
 SCALARS = {
     0: "B",
     1: "b",
@@ -58,6 +66,36 @@ class Gguf:
         value = self.fields.get(key, default)
         if value is None:
             raise self.damaged(f"it has no '{key}'")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """The string at `key`."""
+        value = self.field(key, default)
+        if not isinstance(value, str):
+            raise self.damaged(f"'{key}' is {shown(value)}, not a string")
+        return value
+
+    def integer(self, key: str, most: int, default: int | None = None, least: int = 1) -> int:
+        """The integer at `key`, from `least` to `most`."""
+        value = self.field(key, default)
+        if type(value) is not int or not least <= value <= most:
+            raise self.damaged(
+                f"'{key}' is {shown(value)}, expected an integer from {least} to {most}"
+            )
+        return value
+
+    def number(self, key: str, most: float, default: float | None = None) -> float:
+        """The number at `key`, above 0 and at most `most`."""
+        value = self.field(key, default)
+        if type(value) not in (int, float) or not 0 < value <= most:
+            raise self.damaged(f"'{key}' is {shown(value)}, expected a number from 0 to {most:g}")
+        return float(value)
+
+    def entries(self, key: str, kind: type) -> list[Any]:
+        """The array at `key`, whose entries are all of one Python type."""
+        value = self.field(key)
+        if not isinstance(value, list) or not all(type(one) is kind for one in value):
+            raise self.damaged(f"'{key}' is not an array of {kind.__name__}")
         return value
 
     def damaged(self, what: str) -> WeightsError:
@@ -117,39 +155,67 @@ def read_gguf(path: Path) -> Gguf:
         raise WeightsError(f"{path}: not a GGUF file (its first four bytes are not 'GGUF')")
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    at = _Cursor(data, len(MAGIC), min(len(data), MAX_METADATA_BYTES), MAX_ENTRIES)
     try:
-        return _parse(path, data)
-    except (struct.error, IndexError, KeyError, ValueError, OverflowError) as error:
+        return _parse(path, at)
+    except (struct.error, KeyError, ValueError, OverflowError) as error:
         raise WeightsError(
-            f"{path}: truncated or damaged GGUF file ({error}); fetch it again"
+            f"{path}: truncated or damaged GGUF file ({at.reading}: {error}); fetch it again"
         ) from error
 
 
-def _parse(path: Path, data: mmap.mmap) -> Gguf:
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    at = _Cursor(data, len(MAGIC))
+def _parse(path: Path, at: _Cursor) -> Gguf:
     version = at.scalar(4)
     if version not in (2, 3):
         raise WeightsError(f"{path}: GGUF version {version}, only 2 and 3 can be read")
     tensor_count, field_count = at.scalar(10), at.scalar(10)
-    fields = {at.string(): at.value(at.scalar(4)) for _ in range(field_count)}
-    listed = []
-    for _ in range(tensor_count):
+    fields: dict[str, Any] = {}
+    for number in range(field_count):
+        at.reading = f"field {number} of {field_count}"
+        key = at.string()
+        at.reading = f"field {shown(key)}"
+        if key in fields:
+            raise ValueError("it is there twice")
+        fields[key] = at.value(at.scalar(4))
+    listed: dict[str, Tensor] = {}
+    for number in range(tensor_count):
+        at.reading = f"tensor {number} of {tensor_count}"
         name = at.string()
-        shape = tuple(reversed([at.scalar(10) for _ in range(at.scalar(4))]))
-        listed.append((name, shape, at.scalar(4), at.scalar(10)))
+        at.reading = f"tensor {shown(name)}"
+        if name in listed:
+            raise ValueError("it is there twice")
+        listed[name] = at.tensor()
+    at.reading = "field 'general.alignment'"
     alignment = fields.get("general.alignment", 32)
-    start = math.ceil(at.offset / alignment) * alignment
-    tensors = {}
-    for name, shape, kind, offset in listed:
+    if type(alignment) is not int or not 1 <= alignment <= MAX_ALIGNMENT:
+        raise ValueError(f"it is {shown(alignment)}, expected a power of two")
+    if alignment & (alignment - 1):
+        raise ValueError(f"{alignment} is not a power of two")
+    start = -(-at.offset // alignment) * alignment
+    return Gguf(path, fields, _placed(listed, start, at), at.data)
+
+
+def _placed(listed: dict[str, Tensor], start: int, at: _Cursor) -> dict[str, Tensor]:
+    """The tensors with their place in the file, where `start` is that of the first. ValueError for
+    one that leaves the file or shares bytes with another."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    tensors, ranges = {}, []
+    for name, (shape, kind, offset) in listed.items():
+        at.reading = f"tensor {shown(name)}"
         block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
-        if not shape or shape[-1] % block:
-            raise ValueError(f"{name}: shape {list(shape)}")
-        if start + offset + math.prod(shape) // block * block_bytes > len(data):
-            raise ValueError(f"{name} ends after the file does")
+        if not shape or shape[-1] % block or not all(shape):
+            raise ValueError(f"shape {list(shape)}")
+        size = math.prod(shape) // block * block_bytes
+        if start + offset + size > len(at.data):
+            raise ValueError(f"it ends after the file does (offset {offset}, {size} bytes)")
         tensors[name] = Tensor(shape, kind, start + offset)
-    return Gguf(path, fields, tensors, data)
+        ranges.append((start + offset, start + offset + size, name))
+    for (_, stop, one), (begin, _, other) in pairwise(sorted(ranges)):
+        if begin < stop:
+            at.reading = f"tensor {shown(other)}"
+            raise ValueError(f"its offset is within tensor {shown(one)}")
+    return tensors
 
 
 @dataclass(slots=True)
@@ -158,8 +224,13 @@ class _Cursor:
 
     data: mmap.mmap
     offset: int
+    end: int  # of the metadata, at most
+    entries: int  # that arrays may still have
+    reading: str = "header"  # what, for errors
 
     def scalar(self, kind: int) -> Any:
+        if kind not in SCALARS:
+            raise ValueError(f"unknown type {kind}")
         layout = "<" + SCALARS[kind]
         (value,) = struct.unpack_from(layout, self.data, self.offset)
         self.offset += struct.calcsize(layout)
@@ -167,22 +238,33 @@ class _Cursor:
 
     def string(self) -> str:
         size = self.scalar(10)
-        if size > len(self.data) - self.offset:
-            raise ValueError("a string ends after the file does")
-        self.offset += size
-        return self.data[self.offset - size : self.offset].decode("utf-8")
+        start, self.offset = self.offset, self.offset + size
+        if self.offset > self.end:
+            raise ValueError(f"a string of {size} bytes ends after {self.end} bytes of metadata")
+        return self.data[start : self.offset].decode("utf-8")
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int, depth: int = 0) -> Any:
         if kind == STRING:
             return self.string()
         if kind != ARRAY:
             return self.scalar(kind)
+        if depth >= MAX_ARRAY_DEPTH:
+            raise ValueError(f"arrays within arrays, deeper than {MAX_ARRAY_DEPTH}")
         inner, count = self.scalar(4), self.scalar(10)
-        if count > len(self.data) - self.offset:  # every entry takes a byte at least
-            raise ValueError("an array ends after the file does")
+        if count > min(self.entries, self.end - self.offset):  # an entry takes a byte at least
+            raise ValueError(f"an array of {count} entries is too long for the file")
+        self.entries -= count
         if inner in SCALARS:
             layout = f"<{count}{SCALARS[inner]}"
             values = struct.unpack_from(layout, self.data, self.offset)
             self.offset += struct.calcsize(layout)
             return list(values)
-        return [self.value(inner) for _ in range(count)]
+        return [self.value(inner, depth + 1) for _ in range(count)]
+
+    def tensor(self) -> Tensor:
+        """One entry of the tensor list; `start` is relative to the first tensor here."""
+        dimensions = self.scalar(4)
+        if dimensions > MAX_DIMENSIONS:
+            raise ValueError(f"{dimensions} dimensions, at most {MAX_DIMENSIONS} can be read")
+        shape = tuple(reversed([self.scalar(10) for _ in range(dimensions)]))
+        return Tensor(shape, self.scalar(4), self.scalar(10))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.weights.errors import shown
 from engine.weights.gguf_file import Gguf
+from engine.weights.model_config import LIMITS
 
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # tokenizer.ggml.token_type
 
@@ -19,22 +21,35 @@ SPLIT_LLAMA3 = (
 SPLIT_QWEN2 = SPLIT_LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 
 
-def tokenizer(file: Gguf) -> dict[str, Any]:
-    """tokenizer.json: byte-level BPE. Control tokens are special, so that they can be split."""
-    kind, pre = file.field("tokenizer.ggml.model"), file.field("tokenizer.ggml.pre", "default")
+def tokenizer(file: Gguf, vocabulary: int) -> dict[str, Any]:
+    """tokenizer.json: byte-level BPE. Control tokens are special, so that they can be split.
+    `vocabulary`: rows of the embedding, which every token needs one of."""
+    kind, pre = file.text("tokenizer.ggml.model"), file.text("tokenizer.ggml.pre", "default")
     if kind != "gpt2" or pre not in PRE_TOKENIZERS:
-        raise file.unsupported(f"tokenizer '{kind}' and pre-tokenizer '{pre}'")
-    tokens = file.field("tokenizer.ggml.tokens")
-    kinds = file.field("tokenizer.ggml.token_type")
-    merges = [merge.split(" ") for merge in file.field("tokenizer.ggml.merges")]
-    if len(kinds) != len(tokens) or any(len(merge) != 2 for merge in merges):
-        raise file.damaged("its token lists do not agree")
+        raise file.unsupported(f"tokenizer {shown(kind)} and pre-tokenizer {shown(pre)}")
+    tokens = file.entries("tokenizer.ggml.tokens", str)
+    kinds = file.entries("tokenizer.ggml.token_type", int)
+    merges = [merge.split(" ") for merge in file.entries("tokenizer.ggml.merges", str)]
+    if len(kinds) != len(tokens) or len(tokens) > vocabulary:
+        raise file.damaged(
+            f"'tokenizer.ggml.tokens' has {len(tokens)} entries, 'tokenizer.ggml.token_type' "
+            f"{len(kinds)}, and the embedding {vocabulary} rows"
+        )
     used = {token: i for i, token in enumerate(tokens) if kinds[i] != UNUSED}
     if len(used) + kinds.count(UNUSED) != len(tokens):
-        raise file.damaged("it lists a token twice")
+        raise file.damaged("'tokenizer.ggml.tokens' lists a token twice")
+    for merge in merges:
+        if len(merge) != 2 or not used.keys() >= {*merge, "".join(merge)}:
+            raise file.damaged(
+                f"'tokenizer.ggml.merges' joins tokens that it does not have: "
+                f"{shown(' '.join(merge))}"
+            )
     post = None
     if file.field("tokenizer.ggml.add_bos_token", False):
-        post = _bos_template(tokens, file.field("tokenizer.ggml.bos_token_id"))
+        bos = token_id(file, "bos")
+        if bos is None:
+            raise file.damaged("it has no 'tokenizer.ggml.bos_token_id'")
+        post = _bos_template(tokens, bos)
     return {
         "version": "1.0",
         "truncation": None,
@@ -111,21 +126,31 @@ def tokenizer_config(file: Gguf) -> dict[str, Any]:
         "model_max_length": file.field(f"{file.field('general.architecture')}.context_length"),
     }
     for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
-        number = file.fields.get(f"tokenizer.ggml.{key}_token_id")
+        number = token_id(file, key)
         if number is not None:
             config[f"{name}_token"] = tokens[number]
-    template = file.fields.get("tokenizer.chat_template")
-    if template is not None:
-        config["chat_template"] = template
+    if "tokenizer.chat_template" in file.fields:
+        config["chat_template"] = file.text("tokenizer.chat_template")
     return config
 
 
 def generation_config(file: Gguf) -> dict[str, Any]:
     """generation_config.json: ids only. End of text, end of turn and padding all end an answer."""
-    keys = ("eos", "eot", "padding")
-    ends = [file.fields.get(f"tokenizer.ggml.{key}_token_id") for key in keys]
+    ends = [token_id(file, key) for key in ("eos", "eot", "padding")]
     return {
-        "bos_token_id": file.fields.get("tokenizer.ggml.bos_token_id"),
+        "bos_token_id": token_id(file, "bos"),
         "eos_token_id": list(dict.fromkeys(end for end in ends if end is not None)),
-        "pad_token_id": file.fields.get("tokenizer.ggml.padding_token_id"),
+        "pad_token_id": token_id(file, "padding"),
     }
+
+
+def token_id(file: Gguf, name: str) -> int | None:
+    """The id of a special token ("bos", "eos", "eot", "padding"); None where the file has none."""
+    key = f"tokenizer.ggml.{name}_token_id"
+    if key not in file.fields:
+        return None
+    number = file.integer(key, LIMITS["vocab_size"], least=0)
+    count = len(file.entries("tokenizer.ggml.tokens", str))
+    if number >= count:
+        raise file.damaged(f"'{key}' is {number}, and 'tokenizer.ggml.tokens' has {count} entries")
+    return number

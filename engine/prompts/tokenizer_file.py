@@ -1,0 +1,96 @@
+"""Reads a tokenizer.json, which comes with a model and is not trusted, and builds its tokenizer."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.weights.errors import WeightsError, shown
+from engine.weights.integrity import config_of, damaged, read_object
+from engine.weights.model_config import is_token
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+MAX_ADDED_TOKENS = 1 << 15
+MAX_ADDED_CHARS = 1 << 20  # of all of them: they become one regular expression
+MAX_GROWTH = 64  # of a text by its normalizer
+PARTS = ("normalizer", "pre_tokenizer", "decoder")
+
+# Runs on which expressions that backtrack without end reach the limit of the regex library.
+PROBE = "".join(f"{one * 48}~" for one in "aA1 \n!é")
+
+
+def read_tokenizer(file: Path) -> dict[str, Any]:
+    """The checked content of a tokenizer.json. WeightsError names what is wrong with it. Added
+    tokens for which the model beside it has no row are left out: it cannot read them."""
+    spec = read_object(file)
+    config = file.with_name("config.json")
+    rows = config_of(file.parent).get("vocab_size") if config.is_file() else None
+    for part in PARTS:
+        if not isinstance(spec.get(part), dict | None):
+            raise damaged(file, f"'{part}' is {shown(spec[part])}, not an object")
+    if (growth := _growth(spec.get("normalizer"))) > MAX_GROWTH:
+        raise damaged(file, f"its 'normalizer' makes a text {growth:.0f} times as long")
+    _check_vocabulary(file, spec.get("model"), rows)
+    added = spec.setdefault("added_tokens", [])
+    if not isinstance(added, list) or len(added) > MAX_ADDED_TOKENS:
+        raise damaged(file, f"'added_tokens' is no list of at most {MAX_ADDED_TOKENS} tokens")
+    chars = 0
+    for one in added:
+        content = one.get("content") if isinstance(one, dict) else None
+        if not (isinstance(content, str) and content and is_token(one.get("id"))):
+            raise damaged(file, "'added_tokens' has an entry without a text or a token id")
+        if (chars := chars + len(content)) > MAX_ADDED_CHARS:
+            raise damaged(file, f"'added_tokens' has over {MAX_ADDED_CHARS} characters")
+    spec["added_tokens"] = [one for one in added if rows is None or one["id"] < rows]
+    return spec
+
+
+def build_tokenizer(file: Path, spec: dict[str, Any]) -> Backend:
+    """The tokenizer of a tokenizer.json's content. WeightsError where the library refuses it."""
+    from tokenizers import Tokenizer as Backend
+
+    try:
+        made: Backend = Backend.from_str(json.dumps(spec))
+        made.encode(PROBE, add_special_tokens=False)
+    except BaseException as error:  # a panic of the library is no Exception
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise damaged(file, str(error)) from error
+        raise
+    return made
+
+
+def _check_vocabulary(file: Path, model: Any, rows: int | None) -> None:
+    """WeightsError unless the model is an object with a vocabulary of tokens below `rows`."""
+    if not isinstance(model, dict):
+        raise damaged(file, f"'model' is {shown(model)}, not an object")
+    words = model.get("vocab")
+    if isinstance(words, list):  # Unigram: pairs of a word and its score
+        if not all(isinstance(one, list) and len(one) == 2 for one in words):
+            raise damaged(file, "'vocab' has an entry that is no word and score")
+        words = {str(one[0]): number for number, one in enumerate(words)}
+    if not isinstance(words, dict) or not all(map(is_token, words.values())):
+        raise damaged(file, "'vocab' does not map words to token ids")
+    if rows is not None and max(words.values(), default=0) >= rows:
+        raise WeightsError(
+            f"{file}: token {max(words.values())} is not in the model, whose config.json has "
+            f"'vocab_size' {rows}: copy or fetch this model again"
+        )
+
+
+def _growth(normalizer: Any) -> float:
+    """How many times longer a text gets, at most, by what a normalizer replaces."""
+    if not isinstance(normalizer, dict):
+        return 1.0
+    if isinstance(parts := normalizer.get("normalizers"), list):
+        return math.prod(map(_growth, parts))
+    content, pattern = normalizer.get("content"), normalizer.get("pattern")
+    if not isinstance(content, str):
+        return 1.0
+    replaced = pattern.get("String") if isinstance(pattern, dict) else None
+    if isinstance(replaced, str) and replaced:
+        return max(1.0, len(content) / len(replaced))
+    return 1.0 + len(content)

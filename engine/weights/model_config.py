@@ -1,0 +1,108 @@
+"""Checks the fields of a config.json before anything is made from them.
+
+A model folder is not trusted: a size in it decides how much memory is taken and how many layers
+are built, so each has a limit far above any real model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from engine.weights.errors import WeightsError, shown
+
+MAX_ROPE_THETA = 1e12
+
+LIMITS = {  # the most that a size of a model may be, by its name in config.json
+    "hidden_size": 1 << 17,
+    "intermediate_size": 1 << 20,
+    "num_hidden_layers": 1 << 10,
+    "num_attention_heads": 1 << 12,
+    "num_key_value_heads": 1 << 12,
+    "head_dim": 1 << 12,
+    "vocab_size": 1 << 22,
+    "max_position_embeddings": 1 << 24,
+    "num_experts": 1 << 12,
+}
+ALIASES = {  # other model types' names of the same sizes
+    "n_embd": "hidden_size", "d_model": "hidden_size", "embedding_size": "hidden_size",
+    "word_embed_proj_dim": "hidden_size", "num_embeddings": "vocab_size",
+    "n_inner": "intermediate_size", "ffn_dim": "intermediate_size",
+    "moe_intermediate_size": "intermediate_size",
+    "n_layer": "num_hidden_layers", "n_layers": "num_hidden_layers",
+    "num_layers": "num_hidden_layers",
+    "n_head": "num_attention_heads", "n_heads": "num_attention_heads",
+    "num_heads": "num_attention_heads", "num_kv_heads": "num_key_value_heads",
+    "n_positions": "max_position_embeddings", "n_ctx": "max_position_embeddings",
+    "max_seq_len": "max_position_embeddings", "max_sequence_length": "max_position_embeddings",
+    "num_local_experts": "num_experts", "n_routed_experts": "num_experts",
+}  # fmt: skip
+SIZES = {name: LIMITS[ALIASES.get(name, name)] for name in (*LIMITS, *ALIASES)}
+MAY_BE_ZERO = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
+TEXTS = ("model_type", "hidden_act", "hidden_activation", "activation_function")
+FLAGS = ("tie_word_embeddings", "attention_bias", "use_sliding_window", "is_encoder_decoder")
+OBJECTS = ("rope_parameters", "rope_scaling", "quantization_config", "text_config")
+NUMBERS = {"rms_norm_eps": 1.0, "layer_norm_eps": 1.0, "rope_theta": MAX_ROPE_THETA}
+TOKENS = ("bos_token_id", "eos_token_id")
+
+
+def check_config(file: Path, settings: dict[str, Any]) -> None:
+    """WeightsError that names the first field of a config.json, or of an object in it, that no
+    model can have. An absent field or null means the model type's default."""
+    for one in _objects(settings):
+        for name, value in one.items():
+            if value is not None and (wanted := _wanted(name, value)):
+                raise field_error(file, name, value, wanted)
+
+
+def field_error(file: Path, name: str, value: object, wanted: str) -> WeightsError:
+    """The error for a field of a config.json."""
+    return WeightsError(
+        f"{file}: '{name}' is {shown(value)}, expected {wanted}: copy or fetch this model again"
+    )
+
+
+def _objects(settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The settings and every object in them, however deep."""
+    waiting = [settings]
+    while waiting:
+        one = waiting.pop()
+        waiting += [value for value in one.values() if isinstance(value, dict)]
+        yield one
+
+
+def _wanted(name: str, value: object) -> str:
+    """What the field must be, where `value` is something else; "" where it is fine."""
+    if name in SIZES:
+        least = 0 if name in MAY_BE_ZERO else 1
+        if type(value) is int and least <= value <= SIZES[name]:
+            return ""
+        return f"an integer from {least} to {SIZES[name]}"
+    if name in NUMBERS:
+        if type(value) in (int, float) and 0 < value <= NUMBERS[name]:  # type: ignore[operator]
+            return ""
+        return f"a number above 0, at most {NUMBERS[name]:g}"
+    if name in TEXTS:
+        return "" if isinstance(value, str) else "a string"
+    if name in FLAGS:
+        return "" if isinstance(value, bool) else "true or false"
+    if name in OBJECTS:
+        return "" if isinstance(value, dict) else "an object"
+    if name in TOKENS:
+        ids = value if isinstance(value, list) else [value]
+        return "" if all(map(is_token, ids)) else "a token id"
+    if name == "layer_types":
+        texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        return "" if texts else "an array of strings"
+    if name == "sliding_window":
+        return "" if type(value) is int and value >= 0 else "an integer"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number"
+    return ""
+
+
+def is_token(value: object) -> bool:
+    """Whether the value can be a token id."""
+    return type(value) is int and 0 <= value < LIMITS["vocab_size"]
