@@ -77,6 +77,30 @@ def test_stats_are_a_table(project: Path, model: Path) -> None:
         "2: 1 may hold secrets, 1 binary",
     }
     assert rows["dead"].startswith("0.0%") and "bytes a token" in rows["memory"]
+    assert shown[-4:] == [
+        "Not indexed:",
+        "  id_rsa: may hold secrets",
+        "  data: binary",
+        "To index a file that holds no secrets, name it in .draftlineindex in the folder.",
+    ]
+
+
+def test_stats_list_what_is_not_indexed_without_its_contents(project: Path, model: Path) -> None:
+    password = "Xy" + "7b" * 8
+    (project / "z.ini").write_text(f"name = x\npassword = {password}\n")
+    for number in range(30):
+        (project / f"binary{number:02}").write_bytes(b"\0")
+    shown = index(project, model, "--stats").stdout.decode()
+    first = shown.splitlines().index("Not indexed, 20 of 33 (--json lists all):")
+    listed = shown.splitlines()[first + 1 : first + 21]
+    assert listed[:3] == [
+        "  id_rsa: may hold secrets",
+        "  z.ini: may hold secrets: an assigned password or key in line 2",
+        "  binary00: binary",
+    ]
+    assert password not in shown
+    skipped = answer(project, model)["skipped"]
+    assert len(skipped) == 33 and password not in str(skipped)
 
 
 def test_several_folders_are_one_index_in_any_order(project: Path, model: Path) -> None:

@@ -41,6 +41,7 @@ EXIT_CODES = """exit codes:
 """
 DEFAULT_MAX_MATCHES = 20
 MAX_SKIP_REASONS = 5  # in the table
+MAX_LISTED_PATHS = 20  # of what is not indexed
 
 
 def add_parser(commands: Any) -> None:
@@ -148,6 +149,7 @@ def _print_build(args: argparse.Namespace, built: Build, workspace: Workspace) -
     write_line(_where_saved(args, stats))
     if args.stats:
         _print_table(built, skipped)
+        _print_skipped(skipped)
 
 
 def _where_saved(args: argparse.Namespace, stats: Stats) -> str:
@@ -176,7 +178,8 @@ def _print_table(built: Build, skipped: dict[str, str]) -> None:
     from rich.table import Table
 
     stats, per_token = built.stats, ratio(built.stats.nbytes, built.stats.tokens)
-    frequent = Counter(skipped.values()).most_common(MAX_SKIP_REASONS)
+    reasons_in_short = Counter(reason.partition(":")[0] for reason in skipped.values())
+    frequent = reasons_in_short.most_common(MAX_SKIP_REASONS)
     reasons = [f"{number:,} {reason}" for reason, number in frequent]
     if others := len(skipped) - sum(number for _, number in frequent):
         reasons.append(f"{others:,} other")
@@ -196,6 +199,24 @@ def _print_table(built: Build, skipped: dict[str, str]) -> None:
     for name, value in rows.items():
         table.add_row(name, one_line(value))
     Console(highlight=False, width=None if sys.stdout.isatty() else 100).print(table)
+
+
+def _print_skipped(skipped: dict[str, str]) -> None:
+    """List the files and folders that are not indexed and why, those with secrets first."""
+    from index.workspace.file_filter import EXEMPTIONS, SECRET
+
+    def order(path: str) -> tuple[bool, str]:
+        return SECRET not in skipped[path], path
+
+    listed = sorted(skipped, key=order)[:MAX_LISTED_PATHS]
+    more = len(listed) < len(skipped)
+    if listed:
+        which = f", {len(listed)} of {len(skipped):,} (--json lists all)" if more else ""
+        write_line(f"Not indexed{which}:")
+    for path in listed:
+        write_line("  " + one_line(f"{relative_to_cwd(path)}: {skipped[path]}"))
+    if any(SECRET in reason for reason in skipped.values()):
+        write_line(f"To index a file that holds no secrets, name it in {EXEMPTIONS} in the folder.")
 
 
 # -- find --------------------------------------------------------------------------------------
