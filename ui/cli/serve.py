@@ -46,7 +46,7 @@ EXIT_CODES = """exit codes:
 API_KEY_VARIABLE = "DRAFTLINE_API_KEY"
 AUTH_VARIABLE = "DRAFTLINE_AUTH"
 MIN_KEY_CHARS = 16
-MIN_PASSWORD_CHARS = 8
+MIN_PASSWORD_CHARS = 12
 ICON_PATH = "/favicon.ico"  # browsers request it
 PAGE_PATHS = ("/ui", ICON_PATH)
 DEFAULT_QUEUE = 32
@@ -192,9 +192,12 @@ def _serve(app: FastAPI, listening: socket.socket, page: bool) -> None:
 
 
 def options() -> dict[str, Any]:
-    """uvicorn's options: it logs no requests and trusts no headers."""
+    """uvicorn's options: it limits the time of slow clients, logs no requests and trusts no
+    headers."""
+    from ui.cli.connection import Connection
+
     return {
-        "http": "h11",
+        "http": Connection,
         "ws": "none",
         "loop": "asyncio",
         "log_config": None,

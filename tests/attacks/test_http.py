@@ -1,0 +1,207 @@
+"""Attacks on the HTTP server: requests that are not sent to their end, streams that are not read.
+
+Time limits are tested with a clock in tests/cli/test_connection.py; here a test says when they are
+over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from engine import Config, Engine
+from tests.support.server import (
+    ANSWER,
+    HELLO,
+    TIMEOUT_S,
+    LocalServer,
+    answers_pause,
+    endless,
+    serve_engine,
+    wait_until,
+)
+from ui.cli import connection
+from ui.cli.connection import Connection
+
+KEY = "0123456789abcdef0123"
+CHAT = "/v1/chat/completions"
+MAX_LEFT_BYTES = 100 << 20  # that an attack may leave behind
+EVENT_BYTES = 300_000
+BYTES_PER_CLIENT = 10 * EVENT_BYTES  # its request, and the event that is being sent
+HALVES = {  # requests that lack their end
+    "nothing": b"",
+    "a request line": f"POST {CHAT} HT".encode(),
+    "headers": f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nX-Name: ".encode(),
+    "a body": (
+        f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{"
+    ).encode(),
+    "a body without a key": (
+        f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
+    ).encode(),
+}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    model = endless(tmp_path_factory.mktemp("models") / "endless")
+    with Engine(Config(model=str(model), threads=2, library=False)) as engine:
+        yield engine
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
+    """The server's connections, recorded when they are made."""
+    made: list[Connection] = []
+    original = Connection.connection_made
+
+    def record(self: Connection, transport: Any) -> None:
+        original(self, transport)
+        made.append(self)
+
+    monkeypatch.setattr(Connection, "connection_made", record)
+    return made
+
+
+@pytest.fixture
+def served(engine: Engine, connections: list[Connection]) -> Iterator[LocalServer]:
+    from ui.api.security import AccessRules
+
+    with serve_engine(engine, rules=AccessRules(key=KEY), aliases=["*"]) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def clients(served: LocalServer, count: int, data: bytes) -> Iterator[list[socket.socket]]:
+    """Connections on which `data` has been sent."""
+    with contextlib.ExitStack() as stack:
+        opened = []
+        for _ in range(count):
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(TIMEOUT_S)
+            client.connect(("127.0.0.1", served.port))
+            client.sendall(data)
+            opened.append(client)
+        yield opened
+
+
+def of(connections: list[Connection], opened: list[socket.socket]) -> list[Connection]:
+    """The server's side of the connections."""
+    wait_until(lambda: len(connections) >= len(opened))
+    addresses = {client.getsockname() for client in opened}
+    return [one for one in connections if one.client in addresses]
+
+
+def assert_answers(served: LocalServer) -> None:
+    """Check that another client is served."""
+    with served.http() as http:
+        assert http.get("/health").status_code == 200
+        answer = http.post(
+            CHAT,
+            json={"messages": HELLO, "max_tokens": 5},
+            headers={"authorization": f"Bearer {KEY}"},
+        )
+        assert answer.json()["choices"][0]["message"]["content"] == ANSWER[:5]
+
+
+def run_in(one: Connection, call: Any, *arguments: Any) -> None:
+    one.loop.call_soon_threadsafe(call, *arguments)
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.full)])
+@pytest.mark.parametrize("half", HALVES)
+def test_half_sent_requests_end(
+    served: LocalServer, connections: list[Connection], half: str, count: int
+) -> None:
+    """They have a time limit; until then, others are served."""
+    before = psutil.Process().memory_info().rss
+    with clients(served, count, HALVES[half]) as opened:
+        ours = of(connections, opened)
+        wait_until(lambda: all(one._received == len(HALVES[half]) for one in ours))
+        assert_answers(served)
+        for one in ours:
+            assert one._request_timer is not None, "a time limit is set"
+            run_in(one, one._request_timer._run)
+        wait_until(lambda: all(one not in one.connections for one in ours))
+        for client in opened:
+            with contextlib.suppress(ConnectionResetError):
+                while client.recv(65536):
+                    pass
+        assert_answers(served)
+    wait_until(lambda: served.open() == 0)
+    assert psutil.Process().memory_info().rss - before < MAX_LEFT_BYTES
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(400, marks=pytest.mark.full)])
+@pytest.mark.parametrize("half", HALVES)
+def test_the_number_of_connections_is_bounded(
+    served: LocalServer, half: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new client is always served: the oldest that waits for its client makes room."""
+    most = count // 5
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", most)
+
+    with clients(served, count, HALVES[half]) as opened:
+        if half != "a body without a key":  # those get an answer, so all can be read
+            wait_until(lambda: len(select.select(opened, [], [], 0)[0]) >= count - most)
+        assert_answers(served)
+
+
+def request(max_tokens: int) -> bytes:
+    """A request for a stream whose events are large."""
+    content = {"model": "m" * EVENT_BYTES, "messages": HELLO, "stream": True}
+    body = json.dumps(content | {"max_tokens": max_tokens}).encode()
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(24, marks=pytest.mark.full)])
+def test_clients_that_never_read_their_streams(
+    served: LocalServer, connections: list[Connection], count: int
+) -> None:
+    """Others are served, memory is bounded, and the connections have a time limit."""
+    memory = psutil.Process().memory_info
+    before = memory().rss
+    with clients(served, count, request(1000)) as opened:
+        ours = of(connections, opened)
+        wait_until(lambda: all(one.flow.write_paused for one in ours))
+        assert_answers(served)
+        wait_until(lambda: served.open() == 0)
+        assert memory().rss - before < MAX_LEFT_BYTES + count * BYTES_PER_CLIENT
+        for one in ours:
+            assert one._write_timer is not None, "a time limit is set"
+            run_in(one, one._write_timer._run)
+        wait_until(lambda: not any(one in one.connections for one in ours))
+    assert_answers(served)
+    assert memory().rss - before < MAX_LEFT_BYTES
+
+
+def test_the_answer_of_a_client_that_never_reads_is_cancelled(
+    served: LocalServer, connections: list[Connection]
+) -> None:
+    """The answer is never finished in this test: only cancelling ends it."""
+    with answers_pause(served.engine), clients(served, 1, request(30_000)) as opened:
+        [one] = of(connections, opened)
+        wait_until(lambda: one.flow.write_paused)
+        assert served.open() == 1 and one._write_timer is not None
+        run_in(one, one._write_timer._run)
+        wait_until(lambda: served.open() == 0)
+    assert_answers(served)
+
+
+def test_the_key_of_a_half_sent_request_is_checked_first(
+    served: LocalServer,
+) -> None:
+    """Without the key no body is read: the answer comes before it."""
+    with clients(served, 1, HALVES["a body without a key"]) as [client]:
+        assert client.recv(65536).startswith(b"HTTP/1.1 401 ")
