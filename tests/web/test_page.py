@@ -193,9 +193,13 @@ def test_a_history_is_bounded_and_entries_can_be_replaced() -> None:
     assert [*bounded.list()] == [*entries[:-1], replacement]
     histories = history.Histories()
     first = histories.of(None, "first" * 9, None)
+    others = histories.of("ann", "first" * 9, None)
     for number in range(history.MAX_BROWSERS):
         histories.of(None, f"browser number {number}", None)
     assert histories.of(None, "first" * 9, None) is not first
+    assert histories.of("ann", "first" * 9, None) is others, "each user has a share"
+    long = histories.of(None, "b" * 10_000, "s1")
+    assert histories.of(None, "b" * 10_000, "s2") is not long, "not an id of ours"
 
 
 # -- exports ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.exceptions import HTTPException
 
 from tests.support.page import (
     ANN,
@@ -22,11 +23,14 @@ from tests.support.page import (
     guard_of,
     join,
     login,
+    page,
     paged,
     upload,
 )
 from tests.support.server import LocalServer
 from ui.web import gradio_guard
+from ui.web import login as logins
+from ui.web.login import Failures, client_address, password_check
 
 locked = paged(ANN, BEN)
 
@@ -101,7 +105,7 @@ def test_passwords_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch
         return compare(left, right)
 
     monkeypatch.setattr("hmac.compare_digest", record)
-    is_valid = gradio_guard.password_check([ANN, BEN])
+    is_valid = password_check([ANN, BEN])
     logins = {
         ANN: True,
         BEN: True,
@@ -117,10 +121,123 @@ def test_passwords_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch
 
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_only_known_users_are_accepted(name: str, password: str) -> None:
-    assert gradio_guard.password_check([(name, password)])(name, password)
-    assert not gradio_guard.password_check([])(name, password)
-    assert gradio_guard.password_check([ANN])(name, password) == ((name, password) == ANN)
-    assert not gradio_guard.password_check([(name + "x", password)])(name, password)
+    assert password_check([(name, password)])(name, password)
+    assert not password_check([])(name, password)
+    assert password_check([ANN])(name, password) == ((name, password) == ANN)
+    assert not password_check([(name + "x", password)])(name, password)
+
+
+# -- guesses --------------------------------------------------------------------------------------
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def attempt(is_valid: Any, name: str, password: str, address: str = "") -> int:
+    """The status of a login from an address."""
+    client_address.set(address)
+    try:
+        return 200 if is_valid(name, password) else 400
+    except HTTPException as refused:
+        seconds = int((refused.headers or {})["retry-after"])
+        assert refused.detail == f"too many failed logins: retry in {seconds} s" and seconds > 0
+        return refused.status_code
+
+
+def test_guesses_at_a_user_are_slowed_down() -> None:
+    """From whatever address; then not even the right password is accepted."""
+    clock = Clock()
+    is_valid = password_check([ANN, BEN], clock)
+    for number in range(logins.USER_BURST):
+        assert attempt(is_valid, "ann", f"guess {number}", f"10.0.0.{number}") == 400
+    assert attempt(is_valid, *ANN, "10.0.1.1") == 429
+    assert attempt(is_valid, *BEN, "10.0.1.1") == 200
+    clock.now += logins.USER_INTERVAL_S - 1
+    assert attempt(is_valid, *ANN, "10.0.1.1") == 429
+    clock.now += 1
+    assert attempt(is_valid, *ANN, "10.0.1.1") == 200, "successes are not counted"
+    assert attempt(is_valid, "ann", "another guess", "10.0.1.1") == 400
+    assert attempt(is_valid, *ANN, "10.0.1.1") == 429
+    guesses, day_s = 0, 24 * 3600
+    end = clock.now + day_s
+    while clock.now < end:
+        guesses += (
+            attempt(is_valid, "ann", "guess", f"10.{guesses >> 8 & 255}.{guesses & 255}.1") == 400
+        )
+        clock.now += 10
+    assert guesses <= day_s / logins.USER_INTERVAL_S
+
+
+def test_guesses_from_an_address_are_slowed_down() -> None:
+    """At whatever users, known or not; an IPv6 client has many addresses."""
+    for addresses in (
+        ["10.0.0.1"],
+        ["::ffff:10.0.0.1", "10.0.0.1"],
+        [f"2001:db8::{n:x}" for n in range(99)],
+    ):
+        clock = Clock()
+        is_valid = password_check([ANN, BEN], clock)
+        for number in range(logins.ADDRESS_BURST):
+            address = addresses[number % len(addresses)]
+            assert attempt(is_valid, f"user {number}", "guess", address) == 400
+        assert attempt(is_valid, *ANN, addresses[-1]) == 429
+        assert attempt(is_valid, *ANN, "10.0.0.2") == 200
+        clock.now += logins.ADDRESS_INTERVAL_S
+        assert attempt(is_valid, *ANN, addresses[-1]) == 200
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40)), max_size=60))
+def test_failures_are_a_leaky_bucket(steps: list[tuple[str, int]]) -> None:
+    clock = Clock()
+    failures = Failures(5, 10.0, clock)
+    full = dict.fromkeys("ab", 0.0)  # seconds until the bucket is empty
+    for key, seconds in steps:
+        clock.now += seconds
+        full = {key: max(0.0, value - seconds) for key, value in full.items()}
+        assert failures.wait_s(key) == max(0.0, full[key] - 40.0)
+        failures.add(key)
+        full[key] += 10.0
+
+
+def test_the_memory_for_guesses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No number of other keys makes it forget one."""
+    monkeypatch.setattr(logins, "SLOTS", 64)
+    failures = Failures(2, 10.0, Clock())
+    for _ in range(2):
+        failures.add("ann")
+    for number in range(5000):
+        failures.add(f"user {number}")
+    assert len(failures._empty_at) <= 64 and failures.wait_s("ann") > 0
+
+
+def test_the_server_slows_guesses_down(locked: LocalServer) -> None:
+    """With `retry-after`. Those who are logged in are not affected."""
+    with page(locked.engine, ANN) as guessed, login(guessed, ANN) as ann, guessed.http() as http:
+        statuses = []
+        for number in range(logins.USER_BURST + 3):
+            form = {"username": "ann", "password": f"guess {number}"}
+            statuses.append(http.post("/ui/login", data=form))
+        expected = [400] * logins.USER_BURST + [429] * 3
+        assert [answer.status_code for answer in statuses] == expected
+        assert int(statuses[-1].headers["retry-after"]) <= logins.USER_INTERVAL_S
+        form = {"username": "ann", "password": ANN[1]}
+        answer = http.post("/ui/login", data=form)
+        assert answer.status_code == 429 and "retry in" in answer.text
+        assert "set-cookie" not in answer.headers
+        assert ann.get("/ui/config").json()["username"] == "ann"
+
+
+def test_old_logins_of_a_user_end(locked: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradio_guard, "MAX_TOKENS", 2)
+    with login(locked, BEN) as ben, login(locked, ANN) as first:
+        assert first.get("/ui/config").status_code == 200
+        with login(locked, ANN) as second, login(locked, ANN) as third:
+            for http, status in ((first, 401), (second, 200), (third, 200), (ben, 200)):
+                assert http.get("/ui/config").status_code == status
 
 
 def test_passwords_and_texts_are_never_logged(

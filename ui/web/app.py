@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 # Gradio reads these on import. Its default folder is shared by all users of the machine.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+os.environ["GRADIO_ANALYTICS_MAX_EVENTS"] = "100"  # kept in memory, and evaluated after each event
 os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="draftline-uploads-")
 
 import gradio as gr
@@ -26,6 +27,7 @@ from index.documents.formats import MAX_FILE_BYTES
 from ui.web import gradio_guard
 from ui.web.ask import AskTab
 from ui.web.edit import EditTab
+from ui.web.login import password_check
 from ui.web.speed import SpeedTab
 from ui.web.state import PageState
 from ui.web.summarize import SummarizeTab
@@ -66,7 +68,7 @@ def mount(
         app,
         blocks,
         path=PATH,
-        auth=gradio_guard.password_check(users) if users else None,
+        auth=password_check(users) if users else None,
         auth_message="Draftline",
         allowed_paths=[],
         show_error=False,
@@ -81,7 +83,7 @@ def mount(
         run_history=False,  # browsers would store all questions
     )
     blocks.has_launched = blocks.is_running = True  # or else Gradio does not check file paths
-    gradio_guard.install(mounted, PATH)
+    gradio_guard.install(mounted, PATH, len(users))
     return mounted
 
 

@@ -1,4 +1,5 @@
-"""Access control for the mounted Gradio application: allowed routes, logins and size limits.
+"""Access control for the mounted Gradio application: allowed routes, logins, sessions and size
+limits.
 
 Gradio can also fetch URLs, read other files, store a history on the hub and edit itself. None of it
 is reachable here, whatever a future version adds. Hosts and origins are checked by security.py.
@@ -6,11 +7,12 @@ is reachable here, whatever a future version adds. Hosts and origins are checked
 
 from __future__ import annotations
 
-import hmac
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import HTTPConnection
 from starlette.routing import Mount
@@ -26,10 +28,12 @@ from ui.api.security import (
     Scope,
     Send,
     body_too_large,
-    digest,
     header,
     limit_body,
 )
+from ui.web.login import client_address
+from ui.web.sessions import Owner, Sessions
+from ui.web.upload_space import UploadSpace
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -37,58 +41,52 @@ if TYPE_CHECKING:
 
 API = "/gradio_api"
 UPLOAD, FILE, JOIN = f"{API}/upload", f"{API}/file=", f"{API}/queue/join"
+CANCEL, RESET, HEARTBEAT = f"{API}/cancel", f"{API}/reset", f"{API}/heartbeat/"
+STREAM = f"{API}/queue/data"
+LOGIN = "/login"
 PUBLIC_ROUTES = {  # those of the login page: static files of Gradio
     "GET": ("/", "/theme.css", "/manifest.json", "/assets/", "/static/"),
-    "POST": ("/login",),
+    "POST": (LOGIN,),
 }
 ROUTES = {  # an entry that ends with / or = is a prefix
     "GET": (
-        *("/config", "/logout", f"{API}/info", f"{API}/startup-events", f"{API}/heartbeat/"),
-        *(f"{API}/queue/data", f"{API}/upload_progress", FILE),
+        *("/config", "/logout", f"{API}/info", f"{API}/startup-events", HEARTBEAT),
+        *(STREAM, f"{API}/upload_progress", FILE),
     ),
-    "POST": (JOIN, f"{API}/cancel", f"{API}/reset", UPLOAD),
+    "POST": (JOIN, CANCEL, RESET, UPLOAD),
 }
+OWNED = ("session_hash", "upload_id")  # query parameters that Gradio looks up for anyone
 MAX_UPLOAD_BYTES = 16 * MAX_FILE_BYTES  # of one request
+MAX_LOGIN_BYTES = 64 << 10
+BROWSER_COOKIE = "draftline-browser"  # tells browsers apart where there are no logins
+MIN_BROWSER_CHARS = 16  # a shorter value could be guessed
+MAX_TOKENS = 64  # logins of a user that stay valid
 DOWNLOAD_HEADERS = [  # uploaded files are never rendered as pages
     (b"content-security-policy", b"default-src 'none'; sandbox"),
     (b"content-disposition", b"attachment"),
 ]
 
 
-def install(app: FastAPI, path: str) -> None:
-    """Put a guard before the Gradio application that is mounted at a path."""
+def install(app: FastAPI, path: str, users: int) -> None:
+    """Put a guard before the Gradio application that is mounted at a path. `users`: how many can
+    log in."""
     [mount] = [route for route in app.routes if isinstance(route, Mount) and route.path == path]
-    mount.app = GradioGuard(mount.app)  # type: ignore[arg-type]
-
-
-def password_check(users: Sequence[tuple[str, str]]) -> Callable[[str, str], bool]:
-    """A check of names and passwords that takes constant time."""
-    known = [(digest(name), digest(password)) for name, password in users]
-
-    def check(name: str, password: str) -> bool:
-        given_name, given_password = digest(name), digest(password)
-        matches = [
-            hmac.compare_digest(given_name, known_name)
-            & hmac.compare_digest(given_password, known_password)
-            for known_name, known_password in known
-        ]
-        return any(matches)
-
-    return check
+    mount.app = GradioGuard(mount.app, users)  # type: ignore[arg-type]
 
 
 class GradioGuard:
     """ASGI middleware before a mounted Gradio application."""
 
-    def __init__(self, app: Gradio) -> None:
+    def __init__(self, app: Gradio, users: int) -> None:
+        """`users`: how many can log in; 0 if no login is needed."""
         self.app: App = app
         self.files = Path(app.uploaded_file_dir).resolve()
         self.needs_login = app.auth is not None
-        self.users: Mapping[str, str] = app.tokens  # by session cookie
+        self.users: MutableMapping[str, str] = app.tokens  # by login cookie, oldest first
         self.cookie = f"access-token-unsecure-{app.cookie_id}"
         self.events = app.get_blocks().fns
-        self.owners: dict[Path, set[str | None]] = {}  # uploaded file -> users
-        self.active_uploads = 0
+        self.sessions = Sessions(app.get_blocks(), users)
+        self.space = UploadSpace(self.files)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -100,13 +98,18 @@ class GradioGuard:
             scope = {**scope, "headers": headers}  # on loopback compression is a waste of time
         try:
             self.check(scope, path)
+            scope = self.with_own_names(scope, path)
             if path == UPLOAD:
                 await self.upload(scope, limit_body(receive, MAX_UPLOAD_BYTES), send)
-            elif path == JOIN:
-                body = await self.event_body(scope, limit_body(receive, MAX_BODY_BYTES))
+            elif path in (JOIN, CANCEL, RESET):
+                body = await self.event_body(scope, path, limit_body(receive, MAX_BODY_BYTES))
                 await self.app(scope, replay_body(body, receive), send)
+            elif path == LOGIN:
+                await self.login(scope, limit_body(receive, MAX_LOGIN_BYTES), send)
             else:
                 sender = with_download_headers(send) if path.startswith(FILE) else send
+                if path == "/" and not self.owner(scope).browser:
+                    sender = with_browser_cookie(sender)
                 await self.app(scope, limit_body(receive, MAX_BODY_BYTES), sender)
         except ApiError as error:  # raised before the response starts
             await error.response()(scope, receive, send)
@@ -122,7 +125,7 @@ class GradioGuard:
         file = path.removeprefix(FILE)
         if path.startswith(FILE) and not self.may_read(file, self.user(scope)):
             raise ApiError(404, "no such file")
-        limit = MAX_UPLOAD_BYTES if path == UPLOAD else MAX_BODY_BYTES
+        limit = {UPLOAD: MAX_UPLOAD_BYTES, LOGIN: MAX_LOGIN_BYTES}.get(path, MAX_BODY_BYTES)
         sizes = header(scope, b"content-length")
         if sizes and sizes[0].isdecimal() and int(sizes[0][:20]) > limit:
             raise ApiError(413, body_too_large(limit))
@@ -130,6 +133,39 @@ class GradioGuard:
     def user(self, scope: Scope) -> str | None:
         """The user who is logged in."""
         return self.users.get(HTTPConnection(scope).cookies.get(self.cookie, ""))
+
+    def owner(self, scope: Scope) -> Owner:
+        """Whom the sessions of a request belong to."""
+        browser = HTTPConnection(scope).cookies.get(BROWSER_COOKIE, "")
+        return Owner(self.user(scope), browser if len(browser) >= MIN_BROWSER_CHARS else "")
+
+    def with_own_names(self, scope: Scope, path: str) -> Scope:
+        """The scope, with Gradio's names for the owner's sessions and uploads in its URL. Raises
+        ApiError for the stream of a session that does not exist."""
+        owner = self.owner(scope)
+        query = [
+            (key, self.sessions.name(owner, value) if key in OWNED else value)
+            for key, value in parse_qsl(scope["query_string"].decode("latin-1"), True)
+        ]
+        if path == STREAM:
+            self.sessions.check_stream(dict(query).get("session_hash", ""))
+        scope = {**scope, "query_string": urlencode(query).encode("ascii")}
+        if path.startswith(HEARTBEAT):
+            name = self.sessions.name(owner, path.removeprefix(HEARTBEAT))
+            scope["path"] = f"{scope.get('root_path', '')}{HEARTBEAT}{name}"
+            scope["raw_path"] = scope["path"].encode("utf-8")
+        return scope
+
+    async def login(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Log in, and forget the oldest logins of a user who has too many."""
+        client_address.set(scope["client"][0] if scope.get("client") else "")
+        await self.app(scope, receive, send)
+        by_user: dict[str, list[str]] = {}
+        for token, user in self.users.items():
+            by_user.setdefault(user, []).append(token)
+        for tokens in by_user.values():
+            for token in tokens[:-MAX_TOKENS]:
+                del self.users[token]
 
     def may_read(self, name: str, user: str | None) -> bool:
         """Whether a path, with links resolved, is a file in the upload folder and not another
@@ -142,11 +178,12 @@ class GradioGuard:
             uploaded = real.is_relative_to(self.files) and real.is_file()
         except (OSError, RuntimeError):  # too long, or a cycle of links
             return False
-        return uploaded and user in self.owners.get(real, {user})
+        return uploaded and self.space.may_read(real, user)
 
-    async def event_body(self, scope: Scope, receive: Receive) -> bytes:
-        """The checked body of a UI event. Files in it must have been uploaded: a mounted Gradio
-        would read any file, and fetch URLs."""
+    async def event_body(self, scope: Scope, path: str, receive: Receive) -> bytes:
+        """The checked body of a request that starts or ends a UI event, with Gradio's name for the
+        owner's session. Files in it must have been uploaded: a mounted Gradio would read any file,
+        and fetch URLs."""
         raw = bytearray()
         while (message := await receive())["type"] == "http.request":
             raw += message.get("body", b"")
@@ -156,17 +193,25 @@ class GradioGuard:
             body = json.loads(raw)
         except (ValueError, RecursionError):
             raise ApiError(400, "the body could not be read: send JSON") from None
-        user = self.user(scope)
-        for path in file_paths(body):
-            if not isinstance(path, str) or not self.may_read(path, user):
+        if not isinstance(body, dict):
+            raise ApiError(400, "the body could not be read: send a JSON object")
+        owner = self.owner(scope)
+        for file in file_paths(body):
+            if not isinstance(file, str) or not self.may_read(file, owner.user):
                 raise ApiError(403, "not an uploaded file: upload it first")
-        if not self.is_event(body):
-            raise ApiError(400, "unknown event: reload the page")
+        if path == JOIN:
+            if not self.is_event(body):
+                raise ApiError(400, "unknown event: reload the page")
+            body["session_hash"] = await self.sessions.enter(owner, body.get("session_hash"))
+        else:
+            self.sessions.check_event(owner, body.get("event_id"))
+            if "session_hash" in body:
+                body["session_hash"] = self.sessions.name(owner, body["session_hash"])
         return json.dumps(body).encode()  # exactly what was checked, without duplicate keys
 
-    def is_event(self, body: Any) -> bool:
+    def is_event(self, body: dict[str, Any]) -> bool:
         """Whether the page has such an event with as many inputs. Gradio would log others."""
-        event = body.get("fn_index") if isinstance(body, dict) else None
+        event = body.get("fn_index")
         if not isinstance(event, int) or event not in self.events:
             return False
         data = body.get("data")
@@ -174,33 +219,19 @@ class GradioGuard:
 
     async def upload(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Store files and record their owner before the response is sent."""
-        response: list[Message] = []
+        user, response = self.user(scope), list[Message]()
 
         async def collect(message: Message) -> None:
             response.append(message)
 
-        self.active_uploads += 1
-        try:
-            await self.app(scope, receive, collect)
-        finally:
-            self.active_uploads -= 1
-            if not self.active_uploads:
-                self.delete_partial_uploads()
-        body = b"".join(message.get("body", b"") for message in response)
-        if body.startswith(b"["):
-            user = self.user(scope)
-            for name in json.loads(body):
-                self.owners.setdefault(Path(name).resolve(), set()).add(user)
+        with self.space.receiving(user, receive) as counted:
+            await self.app(scope, counted, collect)
+            body = b"".join(message.get("body", b"") for message in response)
+            if body.startswith(b"["):
+                for name in json.loads(body):
+                    self.space.add(Path(name).resolve(), user)
         for message in response:
             await send(message)
-
-    def delete_partial_uploads(self) -> None:
-        """Delete what Gradio leaves of interrupted uploads: files beside its folders."""
-        if not self.files.is_dir():
-            return
-        for path in self.files.iterdir():
-            if not path.is_dir():
-                path.unlink()
 
 
 def is_listed(path: str, routes: Sequence[str]) -> bool:
@@ -248,3 +279,17 @@ def with_download_headers(send: Send) -> Send:
         await send(message)
 
     return send_file
+
+
+def with_browser_cookie(send: Send) -> Send:
+    """Wrap `send` to give the browser a cookie of its own."""
+    value = secrets.token_urlsafe(MIN_BROWSER_CHARS)
+    cookie = f"{BROWSER_COOKIE}={value}; Path=/; HttpOnly; SameSite=Lax"
+
+    async def send_cookie(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [*message["headers"], (b"set-cookie", cookie.encode("ascii"))]
+            message = {**message, "headers": headers}
+        await send(message)
+
+    return send_cookie

@@ -1,7 +1,7 @@
 """The questions and answers of each user and browser, while the server runs.
 
-In memory only, and bounded: the oldest are dropped. The browser keeps a random id, by which a
-reload of the page finds its history again.
+In memory only, and bounded for each user: the oldest are dropped. The browser keeps a random id, by
+which a reload of the page finds its history again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import NamedTuple
 from ui.web.transcript import Entry
 
 MAX_ENTRIES = 30  # of a browser
-MAX_BROWSERS = 256
+MAX_BROWSERS = 64  # of a user
 MIN_ID_CHARS = 16  # a shorter browser id could be guessed
+MAX_ID_CHARS = 64
 
 # JavaScript: the browser's id, which is created on the first visit.
 BROWSER_ID = """() => {
@@ -77,19 +78,21 @@ class History:
 
 
 class Histories:
-    """The histories of all browsers; the least recently used are dropped. Thread-safe."""
+    """The histories of all users; of each user the least recently used are dropped. Thread-safe."""
 
     def __init__(self) -> None:
-        self._histories: OrderedDict[tuple[str, str], History] = OrderedDict()
+        self._histories: dict[str | None, OrderedDict[str, History]] = {}
         self._lock = Lock()
 
     def of(self, user: str | None, browser_id: object, session: str | None) -> History:
         """The history of a user's browser; of this session alone if the browser has no id."""
-        valid = isinstance(browser_id, str) and len(browser_id) >= MIN_ID_CHARS
-        key = (user or "", str(browser_id) if valid else f"session {session}")
+        key = f"session {session}"
+        if isinstance(browser_id, str) and MIN_ID_CHARS <= len(browser_id) <= MAX_ID_CHARS:
+            key = browser_id
         with self._lock:
-            history = self._histories.setdefault(key, History())
-            self._histories.move_to_end(key)
-            while len(self._histories) > MAX_BROWSERS:
-                self._histories.popitem(last=False)
+            histories = self._histories.setdefault(user, OrderedDict())
+            history = histories.setdefault(key, History())
+            histories.move_to_end(key)
+            if len(histories) > MAX_BROWSERS:
+                histories.popitem(last=False)
             return history
