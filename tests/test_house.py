@@ -65,9 +65,7 @@ WALLS = {
     "starlette": ["ui/"],
     "tokenizers": ["engine/prompts/", "engine/weights/"],
     "torch": ["engine/model/", "engine/sampling/", "engine/drafting/", "engine/research/"],
-    "transformers": [
-        "engine/model/hf_model.py", "engine/prompts/chat_template.py", "engine/research/",
-    ],
+    "transformers": ["engine/model/hf_model.py", "engine/research/"],
     "triton": ["engine/model/cuda/"],
     "uvicorn": ["ui/cli/"],
     "watchdog": ["index/workspace/"],

@@ -104,11 +104,6 @@ class Generic:
                 "another model, or fetch this one again"
             ) from error
         config = model.config
-        if not getattr(model, "_supports_attention_backend", False):
-            raise UnsupportedModel(
-                f"{config.model_type}: its attention cannot be replaced; choose a Llama, Qwen2, "
-                "GPT-2 or Phi model"
-            )
         model.set_attn_implementation(self.name)
         self.model = model.to(device).eval().requires_grad_(False)
         self.device, self.dtype, self.q8 = device, dtype, q8
@@ -207,6 +202,11 @@ def _loaded(folder: Path, stored: int, dtype: torch.dtype) -> Any:
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    if not getattr(empty, "_supports_attention_backend", False):
+        raise UnsupportedModel(
+            f"{config.model_type}: its attention cannot be replaced; choose a Llama, Qwen2, "
+            "GPT-2 or Phi model"
+        )
     described = sum(one.numel() for one in [*empty.parameters(), *empty.buffers()])
     if described > 2 * stored + MAX_BUFFER_VALUES:
         raise UnsupportedModel(
