@@ -30,6 +30,7 @@ def start(server: Server, session: Session) -> None:
     feature = server.feature
     options: list[Any] = []  # initializationOptions, until they are applied under newer settings
     loading = LoadingProgress(server, session)
+    pulling, is_pull_due = asyncio.Lock(), False
 
     def configure(*values: Any) -> None:
         layers = [*options, *values]
@@ -38,7 +39,7 @@ def start(server: Server, session: Session) -> None:
             shown = types.ShowMessageParams(type=types.MessageType.Warning, message=warning)
             server.window_show_message(shown)
         if session.shared_engine.loaded is not None:  # by another client
-            session.spawn(session.index.open())
+            session.index.open_soon()
         session.spawn(loading.show())
 
     @feature(types.INITIALIZE)
@@ -63,12 +64,21 @@ def start(server: Server, session: Session) -> None:
     def configured(params: types.DidChangeConfigurationParams) -> None:
         values: Any = params.settings
         if not isinstance(values, dict) or not values:
-            session.spawn(pull())
+            pull_soon()
         elif SECTION in values or not _is_foreign(values):
             configure(values)  # at once: the next request relies on it
 
+    def pull_soon() -> None:
+        nonlocal is_pull_due
+        if not is_pull_due:
+            is_pull_due = True
+            session.spawn(pull())
+
     async def pull() -> None:
-        configure(await _request_settings(server))
+        nonlocal is_pull_due
+        async with pulling:  # one request for the settings at a time
+            is_pull_due = False
+            configure(await _request_settings(server))
 
     @feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
     def folders(params: types.DidChangeWorkspaceFoldersParams) -> None:

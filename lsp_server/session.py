@@ -82,7 +82,9 @@ class Session:
         self._closed = False
 
     def begin(self) -> None:
-        """Start: the client has sent `initialize`."""
+        """Start: the client has sent `initialize`. Idempotent: a failed one may be repeated."""
+        if self._loop is not None:
+            return
         self._loop = asyncio.get_running_loop()
         self.shared_engine.clients += 1
         self.shared_engine.listeners.append(self._on_engine_changed)
@@ -168,7 +170,7 @@ class Session:
                 kind, message = types.MessageType.Error, f"Draftline: {self.shared_engine.message}"
                 self.notify("window/showMessage", types.ShowMessageParams(kind, message))
             if self.shared_engine.engine is not None:
-                self.spawn(self.index.open())
+                self.index.open_soon()
 
         if self._loop and not self._closed:
             try:
@@ -359,6 +361,8 @@ class Session:
             self.shared_engine.clients -= 1
             self.shared_engine.listeners.remove(self._on_engine_changed)
         self.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self.shared_engine.engine:
             self.shared_engine.engine.forget(client=self.name)
         await self.index.close()

@@ -1,12 +1,16 @@
 """The workspace index of one client, built for its folders and the model's tokenizer and kept up to
-date with its open documents. Runs on the event loop; building and updating happen in threads.
+date with its open documents. Runs on the event loop. What reads, writes or waits runs in threads of
+this client's own, so that others never wait for them; requests that come meanwhile are combined.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,12 @@ from lsp_server.shared_engine import NotReady, SharedEngine
 log = logging.getLogger(__name__)
 
 INDEX_DEBOUNCE_S = 0.4  # at most one update per document in this time
+MAX_THREADS = 4  # opening, refreshing, updating and closing: one of each at a time
+MAX_CHANGED_PATHS = 10_000  # reported by the client; after more, everything is scanned
+
+
+class _ClientLeft(Exception):
+    """Ends a build that nobody waits for any more."""
 
 
 class WorkspaceIndex:
@@ -35,10 +45,16 @@ class WorkspaceIndex:
         self._workspace: Workspace | None = None
         self._roots: list[Path] = []
         self._gitignore = True
-        self._dirty: dict[str, Document] = {}
+        self._dirty: dict[str, None] = {}  # URIs of documents that were opened or changed
+        self._closed_paths: set[str] = set()  # of documents that were closed
+        self._changed_paths: set[str] = set()  # of files that changed on disk
         self._timer: asyncio.TimerHandle | None = None
-        self._open_lock = asyncio.Lock()  # held while the index is built or closed
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="index")
+        self._open_lock = asyncio.Lock()  # held while the index is built
+        self._open_is_due = self._must_rebuild = False
+        self._refresh_lock = asyncio.Lock()  # held while files are read again
         self._update_lock = asyncio.Lock()  # keeps updates of documents in order
+        self._reading = threading.Lock()  # held by the thread that reads files, and at the end
         self._closed = False
 
     @property
@@ -54,44 +70,73 @@ class WorkspaceIndex:
 
     def set_roots(self, uris: list[str]) -> None:
         """Set the workspace folders by URI; only existing file: folders count."""
-        roots = [Path(path) for path in map(path_of, uris) if path and Path(path).is_dir()]
+        roots = [Path(path) for path in map(path_of, uris) if path and _is_folder(path)]
         if roots != self._roots:
             self._roots = roots
-            self._spawn(self.open(rebuild=True))
+            self._rebuild()
 
     def configure(self, gitignore: bool) -> None:
         """Set whether .gitignore applies."""
         if gitignore != self._gitignore:
             self._gitignore = gitignore
-            self._spawn(self.open(rebuild=True))
+            self._rebuild()
 
-    async def open(self, rebuild: bool = False) -> None:
+    def open_soon(self) -> None:
+        """Open the index in the background."""
+        if not self._open_is_due:
+            self._open_is_due = True
+            self._spawn(self.open())
+
+    def _rebuild(self) -> None:
+        self._must_rebuild = True
+        self.open_soon()
+
+    async def open(self) -> None:
         """Open an index of the roots for the tokenizer in use, unless there is one."""
         async with self._open_lock:
+            self._open_is_due = False
             engine, old = self._shared_engine.engine, self._workspace
             if engine is None or self._closed:
                 return
             fits = old is not None and old.encoder.fingerprint == engine.encoder.fingerprint
-            if fits and not rebuild:
+            if fits and not self._must_rebuild:
                 self._schedule_update()
                 return
+            self._must_rebuild = False
             self._workspace = None
             if old:
-                await asyncio.to_thread(old.close)
+                await self._run(self._end, old)
             workspace = engine.open_workspace(self._roots, self._gitignore)
             self._workspace = workspace
-            for document in self._documents:
-                self._dirty[document.uri] = document
-            await asyncio.to_thread(self._build, workspace)
+            self._closed_paths.clear()
+            self._dirty = dict.fromkeys(document.uri for document in self._documents)
+            await self._run(self._build, workspace)
         await self._update_index()
         self._on_update()
 
+    async def _run(self, work: Callable[..., None], *args: Any) -> None:
+        """Run `work` in a thread of this client."""
+        await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+
     def _build(self, workspace: Workspace) -> None:
-        try:
-            workspace.watch()
-            workspace.build(self._shared_engine.report)
-        except OSError as error:
-            log.warning("the workspace is not indexed: %s", error)
+        with self._reading, contextlib.suppress(_ClientLeft):
+            if self._closed:
+                return
+            try:
+                workspace.watch()
+                workspace.build(self._report)
+            except OSError as error:
+                log.warning("the workspace is not indexed: %s", error)
+
+    def _report(self, what: str, done: int, total: int) -> None:
+        """Pass on progress. Raises _ClientLeft."""
+        if self._closed:
+            raise _ClientLeft
+        self._shared_engine.report(what, done, total)
+
+    def _end(self, workspace: Workspace) -> None:
+        with self._reading:
+            workspace.close()
 
     async def reindex(self) -> dict[str, int]:
         """Index open documents and scan all files again. Returns the number of files and tokens."""
@@ -102,25 +147,50 @@ class WorkspaceIndex:
             raise NotReady(
                 self._shared_engine.message or "no model is loaded, so there is no index"
             )
-        await asyncio.to_thread(workspace.scan)
+        async with self._refresh_lock:
+            await self._run(self._scan, workspace)
         self._on_update()
         return {"files": len(workspace.documents), "tokens": workspace.size}
 
+    def _scan(self, workspace: Workspace) -> None:
+        with self._reading, contextlib.suppress(_ClientLeft):
+            if not self._closed:
+                workspace.scan(self._report)
+
     def on_change(self, document: Document) -> None:
         """A document was opened or changed: index its text soon."""
-        self._dirty[document.uri] = document
+        self._dirty[document.uri] = None
         self._schedule_update()
 
     def on_close(self, uri: str) -> None:
-        """A document was closed: index the file on disk again."""
+        """A document was closed: index the file on disk again, or what another URI has open."""
         self._dirty.pop(uri, None)
         if path := path_of(uri):
-            self._spawn(self._reload(path))
+            self._closed_paths.add(path)
+            self._dirty |= dict.fromkeys(one.uri for one in self._documents if one.path == path)
+            self._schedule_update()
 
     def refresh(self, paths: list[str]) -> None:
         """The client reports that these files changed on disk."""
-        if self.workspace and paths:
-            self._spawn(asyncio.to_thread(self.workspace.refresh, paths))
+        if self.workspace is None or not paths:
+            return
+        if not self._changed_paths:  # else that is under way
+            self._spawn(self._refresh())
+        self._changed_paths.update(paths)
+        if len(self._changed_paths) > MAX_CHANGED_PATHS:
+            self._changed_paths = {str(root) for root in self._roots}
+
+    async def _refresh(self) -> None:
+        """Read the files again that the client has reported."""
+        async with self._refresh_lock:
+            paths, self._changed_paths = self._changed_paths, set()
+            if (workspace := self.workspace) is not None and not self._closed:
+                await self._run(self._read_again, workspace, paths)
+
+    def _read_again(self, workspace: Workspace, paths: set[str]) -> None:
+        with self._reading:
+            if not self._closed:
+                workspace.refresh(paths)
 
     def _schedule_update(self) -> None:
         if self._timer is None and self.workspace is not None:
@@ -131,27 +201,33 @@ class WorkspaceIndex:
         self._spawn(self._update_index())
 
     async def _update_index(self) -> None:
-        """Index the current text of the changed documents."""
+        """Index the files of closed documents, and the current text of those that changed."""
         async with self._update_lock:
             workspace = self.workspace
             if workspace is None or self._closed:
                 return
+            closed, self._closed_paths = self._closed_paths, set()
+            for path in closed:  # also if it is open again: its versions begin anew
+                await self._run(workspace.update, path, None)
             dirty, self._dirty = self._dirty, {}
-            for document in dirty.values():
-                if document.path and document.uri in self._documents:
+            for uri in dirty:
+                document = self._documents.get(uri) if uri in self._documents else None
+                if document and document.path:
                     text, version = document.text.text, document.version
-                    await asyncio.to_thread(workspace.update, document.path, text, version)
-
-    async def _reload(self, path: str) -> None:
-        """Index a file from disk, unless it is open again."""
-        async with self._update_lock:
-            if self.workspace and all(one.path != path for one in self._documents):
-                await asyncio.to_thread(self.workspace.update, path, None)
+                    await self._run(workspace.update, document.path, text, version)
 
     async def close(self) -> None:
-        """Save the index, in a thread."""
+        """Save the index, in a thread. A build is abandoned."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._workspace:
-            await asyncio.to_thread(self._workspace.close)
+            await self._run(self._end, self._workspace)
+        self._threads.shutdown(wait=False)
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return Path(path).is_dir()
+    except OSError:  # too long a name, or no permission
+        return False

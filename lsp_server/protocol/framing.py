@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-MAX_BODY_BYTES = 64 << 20
+MAX_BODY_BYTES = 16 << 20
 MAX_LINE_BYTES = 1 << 13  # of a header; of a longer line only the end is kept
 TAIL_BYTES = 1 << 7  # at the end of garbage that may be the start of a header
 # Possessive quantifiers: no input makes these backtrack.

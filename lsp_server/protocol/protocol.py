@@ -12,7 +12,8 @@ import asyncio
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
@@ -26,6 +27,8 @@ from pygls.protocol import LanguageServerProtocol, lsp_method
 
 from engine.worker import one_line
 from lsp_server.protocol.converter import converter, parse, structure, unstructure
+from lsp_server.protocol.framing import Unreadable
+from lsp_server.protocol.messages import failed
 from lsp_server.protocol.text_sync import Documents
 
 log = logging.getLogger(__name__)
@@ -34,6 +37,17 @@ logging.getLogger("pygls").setLevel(logging.ERROR)  # below that it logs the use
 Handler = Callable[..., Any]
 Steps = Generator[Any, Any, Any]  # a pygls built-in: yields (handler, args, kwargs) to run it
 Stage = Literal["new", "running", "shutdown"]
+
+MAX_RUNNING_REQUESTS = 1000  # of one client; more are refused until some have ended
+CHANGE_BATCH_CHARS = 1 << 24  # of text that changes copy before other clients get a turn
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """Params as lsprotocol's type, or why they are not."""
+
+    params: Any = None
+    error: errors.JsonRpcException | None = None
 
 
 class Protocol(LanguageServerProtocol):
@@ -46,6 +60,7 @@ class Protocol(LanguageServerProtocol):
         self.stage: Stage = "new"
         self.exit_code: int | None = None  # set by `exit`
         self._running: dict[int | str, str] = {}  # request id -> key in pygls's _request_futures
+        self._is_initialized = False  # by the notification `initialized`
         super().__init__(server, converter)
 
     def code(self) -> int:
@@ -63,20 +78,38 @@ class Protocol(LanguageServerProtocol):
 
     # -- incoming messages -------------------------------------------------------------------------
 
-    def receive(self, body: bytes) -> None:
-        """Handle the body of one message."""
-        try:
-            message = parse(body)
-        except errors.JsonRpcParseError as error:
-            self._fail(None, "a message", error)
-        else:
-            self._dispatch(message)
+    def handle(self, message: Any) -> Iterator[None]:
+        """Handle what `read_message` has returned. A long message is handled in parts: yields after
+        each, so that other clients get a turn."""
+        for part in self._parts(message):
+            self._dispatch(part)
+            yield
 
-    def refuse(self, reason: str) -> None:
-        """Report bytes that are no message."""
-        self._fail(None, "a message", errors.JsonRpcParseError(reason))
+    def _parts(self, message: Any) -> Iterator[Any]:
+        """A message, or several that together are the same didChange. Each change copies the text
+        of its document."""
+        checked = message.get("params") if isinstance(message, dict) else None
+        params = checked.params if isinstance(checked, _Checked) else None
+        if (
+            not isinstance(params, types.DidChangeTextDocumentParams)
+            or not params.content_changes
+            or params.text_document.uri not in self.documents
+            or "id" in message
+            or message.get("jsonrpc") != "2.0"
+        ):
+            yield message  # as it is: there is nothing to split, or it is refused
+            return
+        document, changes, start = params.text_document, params.content_changes, 0
+        while start < len(changes) and document.uri in self.documents:
+            chars = len(self.documents.get(document.uri).text.text)
+            stop = start + max(1, CHANGE_BATCH_CHARS // max(1, chars))
+            part = types.DidChangeTextDocumentParams(document, changes[start:stop])
+            yield message | {"params": _Checked(part)}
+            start = stop
 
     def _dispatch(self, message: Any) -> None:
+        if isinstance(message, Unreadable):
+            return self._fail(None, "a message", errors.JsonRpcParseError(str(message)))
         if not isinstance(message, dict):
             return self._invalid(None, "a message is one JSON object: LSP has no batches")
         given, method = message.get("id"), message.get("method")
@@ -108,7 +141,8 @@ class Protocol(LanguageServerProtocol):
                 raise errors.JsonRpcInvalidRequest("id: already used by a running request")
             self._admit(method, is_request=identity is not None)
             handler = self._get_handler(method)
-            params = self._structured(method, handler, params)
+            params = self._structured(handler, params)
+            self._is_initialized |= method == types.INITIALIZED
             args: tuple[Any, ...] = (params,)
             if method == types.WORKSPACE_EXECUTE_COMMAND:  # run as the request itself: cancellable
                 handler, args = self._command(params)
@@ -139,10 +173,14 @@ class Protocol(LanguageServerProtocol):
                 raise errors.JsonRpcInvalidRequest(reason)
             if method != types.INITIALIZE and self.stage == "new":
                 raise errors.JsonRpcServerNotInitialized(f"{name}: send initialize first")
+            if len(self._request_futures) >= MAX_RUNNING_REQUESTS and method != types.SHUTDOWN:
+                raise failed(f"{name}: {MAX_RUNNING_REQUESTS} requests are running: wait for some")
             if known and known[1] is None:
                 raise errors.JsonRpcInvalidRequest(f"{name}: a notification: send it without an id")
         elif self.stage != "running" and method != types.EXIT:
             raise errors.JsonRpcInvalidRequest("not between initialize and shutdown")
+        elif method == types.INITIALIZED and self._is_initialized:
+            raise errors.JsonRpcInvalidRequest("already sent")
         elif known and known[1] is not None:
             raise errors.JsonRpcInvalidRequest("a request needs an id")
 
@@ -152,18 +190,14 @@ class Protocol(LanguageServerProtocol):
         handler: Handler = super()._get_handler(method)
         return handler
 
-    def _structured(self, method: str, handler: Handler, params: Any) -> Any:
+    def _structured(self, handler: Handler, params: Any) -> Any:
         """Params as lsprotocol's type, or for our own methods as the handler's annotation."""
-        if method in types.METHOD_TO_TYPES:
-            kind = types.METHOD_TO_TYPES[method][2]
-        else:
-            parameters = _parameters(handler)
-            kind = parameters[0].annotation if parameters else None
-        if kind in (None, Any, inspect.Parameter.empty):
-            return params
-        if not isinstance(params, dict | None):
-            raise errors.JsonRpcInvalidParams("params: not an object")
-        return structure(params or {}, kind, "params")
+        if isinstance(params, _Checked):
+            if params.error is not None:
+                raise params.error
+            return params.params
+        parameters = _parameters(handler)
+        return _as_kind(params, parameters[0].annotation if parameters else None)
 
     def _command(self, params: types.ExecuteCommandParams) -> tuple[Handler, tuple[Any, ...]]:
         """A command's handler and its arguments."""
@@ -338,6 +372,33 @@ def _version() -> str:
         return installed_version("draftline")
     except PackageNotFoundError:  # run from a source tree
         return "0"
+
+
+def read_message(body: bytes) -> Any:
+    """The message with this body, for `Protocol.handle`. Any thread may read it. The params of
+    LSP's own methods are `_Checked`."""
+    try:
+        message = parse(body)
+    except errors.JsonRpcParseError as error:
+        return Unreadable(str(error))
+    if isinstance(message, dict):
+        method = message.get("method")
+        if isinstance(method, str) and (known := types.METHOD_TO_TYPES.get(method)):
+            try:
+                checked = _Checked(_as_kind(message.get("params"), known[2]))
+            except errors.JsonRpcInvalidParams as error:
+                checked = _Checked(error=error)
+            message["params"] = checked
+    return message
+
+
+def _as_kind(params: Any, kind: Any) -> Any:
+    """Params as a type, unchanged if that says nothing. Raises JsonRpcInvalidParams."""
+    if kind in (None, Any, inspect.Parameter.empty):
+        return params
+    if not isinstance(params, dict | None):
+        raise errors.JsonRpcInvalidParams("params: not an object")
+    return structure(params or {}, kind, "params")
 
 
 def _parameters(handler: Handler) -> list[inspect.Parameter]:

@@ -17,14 +17,22 @@ from pygls.exceptions import JsonRpcInvalidParams
 from lsp_server.protocol.positions import Text
 
 MAX_SHOWN_URI_CHARS = 200
+MAX_OPEN_CHARS = 1 << 27  # of all documents that one client has open
 
 
 class NotOpen(JsonRpcInvalidParams):
     """The URI of a document that is not open; a request is answered with "invalid params"."""
 
     def __init__(self, uri: str) -> None:
-        name = uri if len(uri) <= MAX_SHOWN_URI_CHARS else uri[:MAX_SHOWN_URI_CHARS] + "…"
-        super().__init__(f"{name}: not an open document: send textDocument/didOpen first")
+        super().__init__(f"{_shown(uri)}: not an open document: send textDocument/didOpen first")
+
+
+class TooLarge(JsonRpcInvalidParams):
+    """A client's documents would be too large together; the named one is closed."""
+
+    def __init__(self, uri: str) -> None:
+        limit = f"the open documents exceed {MAX_OPEN_CHARS} characters"
+        super().__init__(f"{_shown(uri)}: closed, since {limit}: close some and open it again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +47,13 @@ class Document:
 
 
 class Documents:
-    """The open documents by URI. A message is applied completely or raises an error."""
+    """The open documents by URI. A message is applied completely or raises an error. Together they
+    have at most MAX_OPEN_CHARS characters; a document that would exceed that is closed."""
 
     def __init__(self) -> None:
         self.encoding = "utf-16"  # of positions, until `initialize` negotiates it
         self._open: dict[str, Document] = {}
+        self._chars = 0  # of all of them
 
     def __iter__(self) -> Iterator[Document]:
         return iter([*self._open.values()])
@@ -63,9 +73,7 @@ class Documents:
 
     def open(self, uri: str, language: str, version: int, text: str) -> Document:
         """Open a document, or replace one that is open."""
-        document = Document(uri, path_of(uri), language, version, Text.of(text))
-        self._open[uri] = document
-        return document
+        return self._put(Document(uri, path_of(uri), language, version, Text.of(text)))
 
     def change(
         self, uri: str, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]
@@ -78,14 +86,23 @@ class Documents:
                 text = text.change(*self.span_in(text, change.range), change.text)
             else:
                 text = Text.of(change.text)
-        changed = replace(document, version=version, text=text)
-        self._open[uri] = changed
-        return changed
+        return self._put(replace(document, version=version, text=text))
 
     def close(self, uri: str) -> Document:
         """Close a document and return its last version."""
         document = self.get(uri)
         del self._open[uri]
+        self._chars -= len(document.text.text)
+        return document
+
+    def _put(self, document: Document) -> Document:
+        """Keep a document in place of its older version. Raises TooLarge."""
+        if document.uri in self:
+            self.close(document.uri)
+        if self._chars + len(document.text.text) > MAX_OPEN_CHARS:
+            raise TooLarge(document.uri)
+        self._open[document.uri] = document
+        self._chars += len(document.text.text)
         return document
 
     def offset(self, document: Document, position: types.Position) -> int:
@@ -109,6 +126,11 @@ class Documents:
         ends = (range_.start, range_.end)
         first, last = sorted(text.offset(end.line, end.character, self.encoding) for end in ends)
         return first, last
+
+
+def _shown(uri: str) -> str:
+    """A URI, shortened for a message."""
+    return uri if len(uri) <= MAX_SHOWN_URI_CHARS else uri[:MAX_SHOWN_URI_CHARS] + "…"
 
 
 def path_of(uri: str) -> str | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsp_server.protocol.framing import MAX_BODY_BYTES, Frames, NotLsp, Unreadable, framed
 from lsp_server.protocol.process import client_gone, exit_soon, run
-from lsp_server.protocol.protocol import Server
+from lsp_server.protocol.protocol import Server, read_message
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server as WebSocketServer
@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 16  # of one read
 MAX_UNHANDLED_CHUNKS = 16
-MAX_UNSENT_BYTES = 1 << 28  # a client that leaves more unread is disconnected
+MAX_INLINE_BODY_BYTES = 1 << 18  # larger ones are read in a thread
+MAX_UNSENT_BYTES = 64 << 20  # a client that leaves more unread is disconnected
 FLUSH_TIMEOUT_S = 0.25  # for the last messages, and again for cancelled handlers
 
 MakeServer = Callable[[], Server]
@@ -186,10 +187,7 @@ async def _converse(server: Server, incoming: Incoming, send: Send, *also: Await
     async def read() -> None:
         async with contextlib.aclosing(incoming) as bodies:
             async for body in bodies:
-                if isinstance(body, Unreadable):
-                    protocol.refuse(str(body))
-                else:
-                    protocol.receive(body)
+                for _ in protocol.handle(await _read(body)):
                     await asyncio.sleep(0)  # its handler starts before the next message counts
                 if protocol.exit_code is not None:
                     return
@@ -219,6 +217,15 @@ async def _converse(server: Server, incoming: Incoming, send: Send, *also: Await
         elif isinstance(end, Exception) and not isinstance(end, OSError):
             log.error("disconnected a client: %s", type(end).__name__, exc_info=end)
     return protocol.code() if protocol.exit_code is None else protocol.exit_code
+
+
+async def _read(body: bytes | Unreadable) -> Any:
+    """A message, read in a thread if that takes long."""
+    if isinstance(body, Unreadable):
+        return body
+    if len(body) <= MAX_INLINE_BODY_BYTES:
+        return read_message(body)
+    return await asyncio.to_thread(read_message, body)
 
 
 # -- stdin and stdout --------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -18,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import IO, Any
 
 from lsp_server.protocol.framing import Frames, framed
-from lsp_server.protocol.protocol import Server
+from lsp_server.protocol.protocol import Server, read_message
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 180  # a backstop for a busy machine
@@ -81,20 +82,42 @@ def small_server() -> Server:
     return server
 
 
+def whole_server(model: str) -> Callable[[], Server]:
+    """Makes Draftline's own servers of a model, which also return the text of a document."""
+    from lsp_server.server import create
+    from lsp_server.shared_engine import SharedEngine
+
+    shared_engine = SharedEngine(model)
+
+    def make() -> Server:
+        server = create(shared_engine)
+
+        @server.feature(STATES)
+        def text(params: dict[str, Any]) -> dict[str, Any]:
+            document = server.documents.get(params["uri"])
+            return {"text": document.text.text, "version": document.version}
+
+        return server
+
+    return make
+
+
 def serve() -> None:
-    """Serve over the transport that the command line names: stdio, tcp or ws."""
+    """Serve over the transport that the command line names (stdio, tcp or ws) a `small_server`, or
+    a `whole_server` of the model that it names."""
     from lsp_server.protocol import transport
 
-    how = sys.argv[1]
+    how, *model = sys.argv[1:]
+    make = whole_server(*model) if model else small_server
     if how == "stdio":
-        code = transport.serve_stdio(small_server)
+        code = transport.serve_stdio(make)
     else:
-        code = getattr(transport, f"serve_{how}")(small_server, "127.0.0.1", 0)
+        code = getattr(transport, f"serve_{how}")(make, "127.0.0.1", 0)
     os._exit(code)
 
 
 def started(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-    """A process that serves `small_server`."""
+    """A process that runs `serve` with these arguments."""
     given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([sys.executable, "-c", SERVE, *arguments], cwd=ROOT, **given | options)
 
@@ -104,14 +127,14 @@ def exit_code(process: subprocess.Popen[bytes]) -> int:
     return process.wait(TIMEOUT_S)
 
 
-def listening() -> tuple[subprocess.Popen[bytes], int]:
-    """A process that serves `small_server` over TCP, and its port."""
-    return _with_port(started("tcp"))
+def listening(*model: str, **options: Any) -> tuple[subprocess.Popen[bytes], int]:
+    """A process that serves `small_server`, or `whole_server`, over TCP, and its port."""
+    return _with_port(started("tcp", *model, **options))
 
 
-def listening_ws() -> tuple[subprocess.Popen[bytes], int]:
-    """A process that serves `small_server` over WebSockets, and its port."""
-    return _with_port(started("ws"))
+def listening_ws(*model: str, **options: Any) -> tuple[subprocess.Popen[bytes], int]:
+    """The same over WebSockets."""
+    return _with_port(started("ws", *model, **options))
 
 
 def _with_port(process: subprocess.Popen[bytes]) -> tuple[subprocess.Popen[bytes], int]:
@@ -131,6 +154,7 @@ class Client:
         self, write: IO[bytes], read: Callable[[], bytes], close: Callable[[], None]
     ) -> None:
         self.write = write
+        self.connection: Any = None  # of a WebSocket
         self.notifications: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.answers: dict[Any, dict[str, Any]] = {}
         self.doubles: list[Any] = []
@@ -153,8 +177,34 @@ class Client:
         receive = partial(connection.recv, 1 << 16)
         return cls(connection.makefile("wb"), receive, connection.close)
 
+    @classmethod
+    def over_ws(cls, port: int) -> Client:
+        """Of a WebSocket; `raw` takes whole frames."""
+        from websockets.exceptions import ConnectionClosed
+        from websockets.sync.client import connect
+
+        url = f"ws://127.0.0.1:{port}"
+        options: Any = {"proxy": None, "max_size": None, "ping_interval": None}
+        connection = connect(url, compression=None, **options).__enter__()
+
+        def receive() -> bytes:
+            with contextlib.suppress(ConnectionClosed):
+                return framed(connection.recv(decode=False))
+            return b""
+
+        client = cls(io.BytesIO(), receive, lambda: None)
+        client.connection = connection
+        return client
+
     def send(self, message: Any) -> None:
-        self.raw(framed(json.dumps(message).encode()))
+        self.body(json.dumps(message).encode())
+
+    def body(self, body: bytes) -> None:
+        """Send the body of a message, which may be invalid."""
+        if self.connection is not None:
+            self.connection.send(body, text=_is_utf8(body))
+        else:
+            self.raw(framed(body))
 
     def raw(self, data: bytes) -> None:
         self.write.write(data)
@@ -206,6 +256,13 @@ class Client:
         item = {"uri": uri, "languageId": "python", "version": 1, "text": text}
         self.notify("textDocument/didOpen", {"textDocument": item})
 
+    def leave(self) -> None:
+        """Close the connection without a word."""
+        if self.connection is not None:
+            self.connection.close()
+        else:
+            self.write.close()
+
     def _read(self, read: Callable[[], bytes], close: Callable[[], None]) -> None:
         frames = Frames()
         with contextlib.suppress(OSError):
@@ -226,6 +283,14 @@ class Client:
                     self.doubles.append(message["id"])
                 self.answers[message["id"]] = message
             self.arrived.notify_all()
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class Direct:
@@ -255,7 +320,8 @@ class Direct:
 
     def raw(self, body: bytes) -> list[dict[str, Any]]:
         self.sent.clear()
-        self.server.protocol.receive(body)
+        for _ in self.server.protocol.handle(read_message(body)):
+            pass
         return [*self.sent]
 
     def notify(self, method: str, params: Any = None) -> list[dict[str, Any]]:
