@@ -21,6 +21,7 @@ MAX_CHUNK_CHARS = 1000
 MIN_SECTION_CHARS = 200  # a heading starts a new chunk only if the one before has this many
 PATH_SEPARATOR = " > "  # between a heading and the one above it
 MAX_PATH_DEPTH = 6  # innermost headings of a path that are kept
+MAX_SEARCH_CHARS = 256 << 10  # that one search for a break may scan, while other threads wait
 MAX_STACKED_TITLES = 8  # consecutive headings with nothing between them that stay together
 
 EMPTY_LINE = re.compile(r"\n[ \t\r\n]*\n")  # a repeated group would take memory for each line
@@ -133,8 +134,19 @@ def _blocks(text: str, first: int, last: int, outline: _Outline, size: int) -> S
     begin = first
     for border in merge(borders, outline.within(first, last), (last,)):
         if border > begin and (border == last or not outline.only_titles(begin, border)):
-            yield from _split(text, begin, border, size)
+            for start, stop in _searchable(text, begin, border):
+                yield from _split(text, start, stop, size)
             begin = border
+
+
+def _searchable(text: str, start: int, stop: int) -> Spans:
+    """A paragraph in parts of at most MAX_SEARCH_CHARS, cut after a line or a word."""
+    while stop - start > MAX_SEARCH_CHARS:
+        half, most = start + MAX_SEARCH_CHARS // 2, start + MAX_SEARCH_CHARS
+        cut = text.rfind("\n", half, most) + 1 or text.rfind(" ", half, most) + 1 or most
+        yield start, cut
+        start = cut
+    yield start, stop
 
 
 def _split(text: str, start: int, stop: int, size: int, method: int = 0) -> Spans:

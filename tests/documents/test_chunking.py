@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from index.documents import chunking
 from index.documents.chunking import MAX_CHUNK_CHARS, MIN_SECTION_CHARS, split_chunks
 from index.documents.formats import ParsedDocument
 from index.documents.formats.headings import find_headings
@@ -126,6 +127,17 @@ def test_code_keeps_the_indentation_of_a_first_line() -> None:
     text = "\n\n    first = 1\n    second = 2\n"
     (chunk,) = split_chunks("id", ParsedDocument(text))
     assert chunk.text == "    first = 1\n    second = 2"
+
+
+def test_very_long_paragraphs_are_cut_where_they_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before they are searched for sentences: after a line, else after a word, else anywhere."""
+    monkeypatch.setattr(chunking, "MAX_SEARCH_CHARS", 200)
+    for line in ("some words of a line\n", "words ", "a"):
+        text = (line * 3000).strip()
+        found = split_chunks("id", ParsedDocument(text))
+        assert sum(len(each.text.split()) for each in found) == max(len(found), len(text.split()))
+        assert all(each.text.endswith(line.strip()) for each in found)
+        assert min(len(each.text) for each in found[:-1]) > MAX_CHUNK_CHARS / 3
 
 
 @pytest.mark.parametrize("text", ["", " \n\t\n", "\ufeff \n"[1:]])

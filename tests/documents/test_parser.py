@@ -115,6 +115,39 @@ def test_closing_a_parser_ends_its_child_processes(monkeypatch: pytest.MonkeyPat
     parser.close()
 
 
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import psutil
+from index.documents.documents import Documents
+
+def interrupt():
+    while not psutil.Process().children():
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+with Documents() as documents:
+    try:
+        documents.add_data("a.pdf", sys.stdin.buffer.read())
+    except KeyboardInterrupt:
+        while any(each.status() != psutil.STATUS_ZOMBIE for each in psutil.Process().children()):
+            time.sleep(0.01)
+        print("no child process,", len(documents.list()), "documents")
+"""
+
+
+def test_an_interrupt_ends_the_child_process() -> None:
+    """Such as Ctrl-C, which a terminal sends to the parent alone."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        cwd=ROOT,
+        input=ENDLESS,
+        stdout=subprocess.PIPE,
+        timeout=JOIN_S,
+    )
+    assert done.stdout == b"no child process, 0 documents\n"
+
+
 def test_a_child_process_ends_with_its_parent() -> None:
     """However the parent ends."""
     program = (

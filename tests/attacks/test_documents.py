@@ -1,0 +1,61 @@
+"""Hostile documents: each costs at most one error message, and neither memory nor other files."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import psutil
+import pytest
+
+from index.documents.documents import DocumentError, Documents
+from index.documents.formats import parser
+from tests.attacks.hostile_documents import ATTACKS
+
+MAX_LEFT_BEHIND = 100 << 20  # bytes of memory
+BEFORE = b"# Before\n\nwords that were stored before the attacks"
+
+
+def memory() -> int:
+    """Bytes of this process."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def outcome(documents: Documents, path: Path) -> str:
+    """What became of a file: "" if it was added, else the error."""
+    try:
+        documents.add(path)
+    except DocumentError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("size", "timeout_s"),
+    [(32 << 10, 0.5), pytest.param(8 << 20, 2.0, marks=pytest.mark.full)],
+)
+def test_hostile_documents(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, timeout_s: float
+) -> None:
+    """All in one process and into one library."""
+    monkeypatch.setattr(parser, "TIMEOUT_S", timeout_s)
+    with Documents(tmp_path / "library") as documents:
+        before = documents.add_data("before.md", BEFORE)
+        at_first = memory()
+        for what, (name, make) in ATTACKS.items():
+            path = tmp_path / name
+            path.write_bytes(make(size))
+            free = memory()
+            error = outcome(documents, path)
+            left = memory() - free
+            if os.environ.get("SHOW"):
+                print(f"{what:35} {left >> 20:5} {path.stat().st_size >> 10:8}K {error[:120]!r}")
+            assert not error or re.fullmatch(re.escape(name) + ": [^\n]+; [^\n]+", error), what
+            assert left < MAX_LEFT_BEHIND, f"{what}: {left >> 20} MiB left behind"
+        assert memory() - at_first < MAX_LEFT_BEHIND
+        assert documents.get(before.id) == before
+        hits = documents.search("words stored before the attacks", 3)
+        assert before.id in [hit.chunk.document for hit in hits]
+    commands = [" ".join(each.cmdline()) for each in psutil.Process().children()]
+    assert not [command for command in commands if "sandbox.py" in command]
