@@ -94,8 +94,9 @@ class Generic:
         """`tensors`: those of the folder's safetensors files."""
         self.name = f"draftline-{id(self)}"
         self._register()
+        self.device, self.dtype, self.q8 = device, dtype, q8
         try:
-            model = _loaded(folder, sum(math.prod(one.shape) for one in tensors.values()), dtype)
+            self._load(folder, sum(math.prod(one.shape) for one in tensors.values()))
         except (UnsupportedModel, torch.OutOfMemoryError):
             raise
         except Exception as error:  # transformers has no common error for a bad folder
@@ -103,24 +104,27 @@ class Generic:
                 f"{folder}: transformers cannot load it ({type(error).__name__}: {error}): choose "
                 "another model, or fetch this one again"
             ) from error
-        config = model.config
+        self.rows: Rows | None = None
+        self.buffers: tuple[Tensor, Tensor] | None = None
+        if device.type == "cpu":
+            self._pack(self.model)
+        self._head = self.model.get_output_embeddings()
+
+    def _load(self, folder: Path, stored: int) -> None:
+        """The model, and its sizes by its config."""
+        model = _loaded(folder, stored, self.dtype)
         model.set_attn_implementation(self.name)
-        self.model = model.to(device).eval().requires_grad_(False)
-        self.device, self.dtype, self.q8 = device, dtype, q8
-        self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
+        self.model = model.to(self.device).eval().requires_grad_(False)
+        config = model.config
+        self.cache_dtype = torch.float32 if self.device.type == "cpu" else self.dtype
         self.layers: int = config.num_hidden_layers
-        self.places = [(device, self.layers)]
+        self.places = [(self.device, self.layers)]
         self.heads: int = config.num_attention_heads
         self.kv_heads: int = getattr(config, "num_key_value_heads", None) or self.heads
         self.width: int = config.hidden_size
         self.head_dim: int = getattr(config, "head_dim", None) or self.width // self.heads
         self.vocab: int = config.vocab_size
         self.max_positions: int = config.max_position_embeddings
-        self.rows: Rows | None = None
-        self.buffers: tuple[Tensor, Tensor] | None = None
-        if device.type == "cpu":
-            self._pack(self.model)
-        self._head = self.model.get_output_embeddings()
 
     def _register(self) -> None:
         from transformers import AttentionInterface, AttentionMaskInterface

@@ -110,7 +110,7 @@ def _header(file: Path) -> dict[str, TensorInfo]:
     with regular(file).open("rb") as opened:
         size, room = int.from_bytes(opened.read(8), "little"), file.stat().st_size - 8
         if size > min(room, MAX_HEADER_BYTES):
-            raise damaged(file, f"its header has {size} bytes, more than can be read")
+            raise damaged(file, f"its header of {size} bytes is cut short or too long")
         try:
             header = _parsed(opened.read(size))
         except (ValueError, RecursionError) as error:

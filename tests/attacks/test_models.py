@@ -684,3 +684,17 @@ def test_a_damaged_folder_is_a_model_or_a_line(model: Path, tmp_path: Path, coun
             file.write_bytes(damaged(file.read_bytes(), chance, min(file.stat().st_size, 4000)))
         outcome(folder)
         shutil.rmtree(folder)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["gpt2", "phi"])
+def test_a_damaged_folder_of_transformers_is_a_model_or_a_line(
+    tiny: Any, tmp_path: Path, kind: str
+) -> None:
+    for seed in range(100):
+        chance, folder = random.Random(seed), tmp_path / "model"
+        shutil.copytree(tiny(kind), folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(altered(config, chance)))
+        outcome(folder)
+        shutil.rmtree(folder)

@@ -208,9 +208,9 @@ def test_a_missing_head(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("file", "damage", "why"),
     [
-        ("model.safetensors", truncate, "damaged (its tensors do not fill it): copy or fetch"),
-        ("model.safetensors", lambda file: file.write_bytes(b""), "damaged (its tensors"),
-        ("model.safetensors", lambda file: file.write_bytes(b"\xff" * 99), "damaged (its tensors"),
+        ("model.safetensors", truncate, "damaged (its tensors do not fill it: "),
+        ("model.safetensors", lambda file: file.write_bytes(b""), "damaged (its header"),
+        ("model.safetensors", lambda file: file.write_bytes(b"\xff" * 99), "damaged (its header"),
         ("config.json", lambda file: file.write_text("[]"), "damaged (no JSON object)"),
         ("config.json", lambda file: file.write_text("{"), "damaged (no JSON: "),
         ("tokenizer.json", lambda file: file.write_text("{"), "damaged (no JSON: "),
