@@ -12,17 +12,17 @@ FOLDERS = frozenset({
 NAMES = frozenset({  # all in lower case
     # histories of shells, databases and interpreters
     ".dbshell", ".histfile", ".history", ".lesshst", ".octave_hist", ".rhistory", ".viminfo",
-    "consolehost_history.txt", "repl_history.jl",
+    ".zhistory", "consolehost_history.txt", "lesshst", "repl_history.jl",
     # passwords and keys
     ".htpasswd", ".vault-pass", ".vault-token", ".vault_pass", "chap-secrets", "gshadow",
     "htpasswd", "ipsec.secrets", "pap-secrets", "passwd", "secring.gpg", "shadow", "vault_pass",
     "vault_pass.txt", "wallet.dat", "wpa_supplicant.conf",
-    # clouds and services
-    ".boto", ".databrickscfg", ".dockercfg", ".dockerconfigjson", ".modal.toml", ".passwd-s3fs",
-    ".s3cfg", ".sentryclirc", ".terraformrc", ".trc", ".tugboat", "accesstokens.json", "auth.json",
-    "azureauth.json", "azureprofile.json", "clouds.yaml", "clouds.yml", "kaggle.json", "kubeconfig",
-    "ngrok.yml", "openrc", "rclone.conf", "rootkey.csv", "stored_tokens", "terraform.rc",
-    "token.json",
+    # environments, clouds and services
+    ".boto", ".curlrc", ".databrickscfg", ".dev.vars", ".dockercfg", ".dockerconfigjson",
+    ".flaskenv", ".modal.toml", ".passwd-s3fs", ".renviron", ".s3cfg", ".sentryclirc",
+    ".terraformrc", ".trc", ".tugboat", "accesstokens.json", "auth.json", "azureauth.json",
+    "azureprofile.json", "clouds.yaml", "clouds.yml", "kaggle.json", "kubeconfig", "ngrok.yml",
+    "openrc", "rclone.conf", "rootkey.csv", "stored_tokens", "terraform.rc", "token.json",
     # databases
     ".my.cnf", ".mylogin.cnf", ".mongorc.js", ".pgpass", "pgpass.conf",
     # packages
@@ -37,12 +37,14 @@ NAMES = frozenset({  # all in lower case
 STARTS = (
     ".authinfo.", ".credential", ".env", ".passwd", ".password", ".secret", ".token", "id_dsa",
     "id_ecdsa", "id_ed25519", "id_rsa", "krb5cc_", "kubeconfig-", "kubeconfig.", "utc--",
+    "xonsh-history",
 )
 ENDINGS = (
     "-history", "-openrc.sh", "_dsa", "_ecdsa", "_ed25519", "_history", "_passwd", "_rsa",
     ".agilekeychain", ".bks", ".env", ".htpasswd", ".jks", ".jwk", ".kdb", ".kdbx", ".key",
     ".keychain", ".keychain-db", ".keystore", ".keytab", ".kubeconfig", ".mobileprovision",
     ".nmconnection", ".ovpn", ".p12", ".p8", ".passwd", ".pem", ".pfx", ".pkcs12", ".ppk", ".psk",
+    ".publishsettings",
     ".secret", ".secrets", ".tfstate", ".tfstate.backup", ".tfvars", ".tfvars.json", ".token",
 )
 PATHS = frozenset({  # the folder, and a name that says little without it
@@ -50,7 +52,7 @@ PATHS = frozenset({  # the folder, and a name that says little without it
     ".m2/settings.xml", ".mc/config.json", ".netlify/config.json", ".snowsql/config",
     "containers/auth.json", "doctl/config.yaml", "gcloud/access_tokens.db",
     "gcloud/credentials.db", "gh/hosts.yml", "glab-cli/config.yml", "huggingface/token",
-    "op/config", "stripe/config.toml",
+    "nushell/history.txt", "op/config", "stripe/config.toml",
 })
 # fmt: on
 # Words in the names of data files. Code with such a name is judged by its contents.
@@ -65,9 +67,12 @@ DATA = re.compile(
 )
 
 
+BACKUP = re.compile(r"(?:~|\.(?:\d+|backup|bak|copy|old|orig|save))+$")
+
+
 def is_secret(name: str, folder: str = "") -> bool:
     """Whether a file of this name, in a folder of this name, usually holds secrets."""
-    name = name.lower()
+    name = BACKUP.sub("", name.lower())
     return (
         name in NAMES
         or name.startswith(STARTS)

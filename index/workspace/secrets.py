@@ -138,23 +138,26 @@ def _is_wide_token(found: Candidate) -> bool:
 # -- passwords ---------------------------------------------------------------------------------
 
 KEY_NAME = (
-    "auth|credential|pass(?:code|phrase|wd|word)?|psk|pwd|secret|token|(?:access|account|admin|api"
+    "auth|credential|pass(?:code|phrase|wd|word)?|psk|pwd?|secret|token|(?:access|account|admin|api"
     "|app|auth|client|database|db|deploy|encryption|license|master|priv|private|service|session"
     "|shared|signing|ssh|storage)[_. -]?key"
 )
 # Between a name and its value. RE2 finds it, and Python's `re` takes a candidate apart again.
 OPERATOR = (
-    r"=>|:=|\?=|[:=,>(]|,?\s*[\x22']?(?i:value)[\x22']?\s*[:=]|</key>\s*<string>|</name>\s*<value>"
+    r"=>|:=|\?=|[:=,>(]|,?\s*[\x22']?(?i:value)[\x22']?\s*[:=]|</key>\s*<string>"
+    r"|(?:</name)?>\s*<(?i:value)>"
 )
-SCHEME = r"(?i:basic|bearer|token)\s+"  # of an Authorization header
-ASSIGNMENT = re.compile(rf"(?s)(.*?)[\x22'`\]\\]*\s*({OPERATOR}|)\s*([\x22'`@\\]*)(?:{SCHEME})?")
+SCHEME = r"(?i:basic|bearer|is|token)\s+"  # of an Authorization header, or in a sentence
+ASSIGNMENT = re.compile(rf"(?s)(.*?)[\x22'`\]\\]*\s*({OPERATOR}|)\s*([\x22'`@\\]*)({SCHEME})?")
 QUOTED = {quote: re.compile(rf"([^\s{quote}]{{8,200}}?)\\*{quote}") for quote in "\"'`"}
 UNQUOTED = re.compile(r"([^\s\"'`(){}<>\[\],;&|\\]{8,200})(?![\w(\[{.])")
 COMMAND_LINE = re.compile(r"(?:^|[\s\"'])--[\w-]*$|\blogin\s+\S+\s+$")
 CALL = re.compile(r"\(\s*[\"'][\w.-]*$")
-NO_SECRET_NAME = re.compile(r"(?i)autho(?!ri[sz])|authen|pass(?:a|e|i)|pskc|secretar|tokeni[sz]")
+NO_SECRET_NAME = re.compile(
+    r"(?i)autho(?!ri[sz])|authen|pass(?:a|e|i)|pskc|pw(?!d|\b|_)|secretar|tokeni[sz]"
+)
 PUBLIC = re.compile(r"(?i)public[_-]?(?:key[_-]?)?$")
-PASSWORD_NAME = re.compile(r"(?i)pass|psk|pwd|secret")
+PASSWORD_NAME = re.compile(r"(?i)pass|psk|pwd?(?![a-z])|secret")
 # An identifier that ends like this names something about a secret, which is chosen by people.
 ABOUT_SECRET = re.compile(
     r"(?i)(?:class|count|dict|endpoint|field|file|filename|format|header|hint|id|ids|label|len"
@@ -165,6 +168,7 @@ IDENTIFIER = re.compile(
     r"_*(?:[a-z]*\d{0,3}[_.-])+[a-z]*\d{0,3}|_*(?:[A-Z]*\d{0,3}[_.-])+[A-Z]*\d{0,3}"
     r"|(?:[A-Za-z]+\d{0,2}\.)+[A-Za-z]\w*|[A-Za-z_]+"
 )
+PHRASE = re.compile(r"[\w\"']*\s*[:=]\s*[\"']?(?:[a-z]{3,8} ){11}[a-z]{3,8}\b")
 COMMAND_VALUE = re.compile(r"[^\s\"']{8,200}")
 EXAMPLE_HOST = re.compile(r"(?i)(?:[\w-]+\.)*(?:example|test|invalid)\b|\.\.\.|<|\{")
 KUBERNETES_DATA = re.compile(
@@ -182,7 +186,8 @@ def _is_assigned(found: Candidate) -> bool:
     value, after = _value(found.value(), quote if quote in QUOTED else "")
     if operator.endswith(">") and operator != "=>" and not after.startswith("</"):
         return False
-    if not operator and not COMMAND_LINE.search(before):
+    sentence = PASSWORD_NAME.search(name) and (head[4] or "").strip() == "is"
+    if not operator and not sentence and not COMMAND_LINE.search(before):
         return False
     if operator in {"(", ","} and quote not in QUOTED:
         return False
@@ -214,6 +219,10 @@ def _is_command(found: Candidate) -> bool:
     return value is not None and looks_like_password(value[0])
 
 
+def _is_phrase(found: Candidate) -> bool:
+    return PHRASE.match(found.after()) is not None
+
+
 def _is_kubernetes_secret(found: Candidate) -> bool:
     return KUBERNETES_DATA.search(found.after(4 * LOOK_CHARS)) is not None
 
@@ -234,7 +243,7 @@ EXAMPLE_WORD = re.compile(
     r"|12345\d*|abcdef\w?|0{4,}|1{4,}"
 )
 EXPRESSION = re.compile(
-    r"\$[({]|^\$\w|\$[A-Z_]{3}|\{\{|\{\w*\}|%\(|%[sdr]\b|%[A-Z_]{3,}%|^<|\*\*\*|\.\.\.|[xX]{4}|://"
+    r"\$\{|\$\(\w[^)]*\)|^\$\w|\$[A-Z_]{3}|\{\{|\{\w*\}|%\(\w+\)|%[sdr]\b|%[A-Z_]{3,}%|^<|\*\*\*|\.\.\.|[xX]{4}|://"
     r"|^(?:\.{1,2}|~)/|^/[a-z]{3,}[\w.-]*(?:/|$)"
 )
 RANDOM = re.compile(r"[\w+/=.~:%@-]+")
@@ -296,20 +305,24 @@ RULES = (
     Rule("an access token", r"\b(?:api_org|hf)_[A-Za-z0-9]{34}", _is_letter_token),
     Rule("an access token", rf"\b(?:{'|'.join(ALPHANUMERIC_TOKENS)})[A-Za-z0-9]{{8}}", _is_token),
     Rule("an access token", rf"\b(?:{'|'.join(WIDE_TOKENS)})[\w%/@-]{{8}}", _is_wide_token),
+    Rule("a registry password", "eyJhdXRocyI6[A-Za-z0-9+/]{16}", _is_key),
+    Rule("a recovery phrase", "(?i:mnemonic|(?:recovery|seed)[ _-]?phrase)", _is_phrase),
     Rule("a JSON web token", r"\beyJ[\w-]+\.eyJ[\w-]+\.[\w-]{8}", _is_key),
     Rule("a password in an address", r"://[^\s/@'\x22<>()\\]*:[^\s/@'\x22<>()\\]+@", _is_address),
     Rule(
         "a password in a command",
         r"\s(?:-u|--user)[ =][\x22']?[\w.@+-]+:[^\s\x22'@:/]{8}"
         r"|\bsshpass\s+-p\s?[\x22']?[^\s\x22']{8}|\bmysql[a-z]*\s[^\n]*\s-p[\x22']?[^\s\x22']{8}"
+        r"|(?:auth\s*=\s*|BasicAuth|\blogin)\(\s*[\x22'][^\s\x22']+[\x22'],\s*[\x22'][^\s\x22']{8}"
         r"|(?i:identified\s+by)\s+[\x22'][^\s\x22']{8}",
         _is_command,
     ),
     Rule("a Kubernetes Secret", r"\bkind:\s*[\x22']?Secret\b", _is_kubernetes_secret),
     Rule(
         "an assigned password or key",
-        rf"(?i:{KEY_NAME})[\w.-]*[\x22'`\]\\]*(?:\s*(?:{OPERATOR})\s*|\s+)[\x22'`@\\]*"
-        rf"(?:{SCHEME})?[^\s\x22'`(){{}}<>\[\],;\\]{{8}}",
+        rf"(?i:{KEY_NAME})[\w.-]*[\x22'`\]\\]*(?:\s*(?:{OPERATOR})\s*|\s+)"
+        rf"(?:[\x22'`@\\]*(?:{SCHEME})?[^\s\x22'`(){{}}<>\[\],;\\]{{8}}"
+        rf"|[@\\]*[\x22'`][^\s\x22'`]{{8}})",
         _is_assigned,
     ),
 )

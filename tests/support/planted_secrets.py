@@ -63,6 +63,7 @@ NAMES = (
     "kaggle.json", ".databrickscfg", "huggingface/token", "access_token", "refresh-token.json",
     "recovery-codes.txt", "cookies.txt", "sftp-config.json", ".m2/settings.xml", "krb5.keytab",
     "ipsec.secrets", "master.key", "openrc", "clouds.yaml", "x-firebase-adminsdk-y.json",
+    ".netrc.bak", "secrets.yml~", "prod.env.old", "id_rsa.bak", ".renviron", ".dev.vars",
 )
 # fmt: on
 
@@ -248,6 +249,14 @@ VALUES = (
     (":api_key => '{r}'\n", "rb"),
     ('os.environ["SERVICE_TOKEN"] = "{r}"\n', "py"),
     ("otpauth://totp/x?secret={r}\n", "txt"),
+    ('requests.get(u, auth=("me", "{p}"))\n', "py"),
+    ("The password is {p}.\n", "md"),
+    ("DB_PW={p}\n", "txt"),
+    ('"config": "{{\\"password\\": \\"{p}\\"}}"\n', "json"),
+    ("<Password>\n  <Value>{p}</Value>\n</Password>\n", "xml"),
+    ("jdbc:mysql://h/db?user=x&password={p}&ssl=1\n", "txt"),
+    ("SECRET_KEY = 'x#{p}$(&)'\n", "py"),
+    ("password='(9{p})'\n", "py"),
 )
 
 
