@@ -31,6 +31,7 @@ from tests.support.server import (
     with_infill,
 )
 from ui.api.body_drain import MAX_DRAIN_BYTES
+from ui.api.schemas import MAX_MESSAGES
 
 CHAT, TEXT, PREDICT = "/v1/chat/completions", "/v1/completions", "/predict"
 CONTEXT = 32768  # of the model
@@ -38,7 +39,7 @@ MB = 1_000_000
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
 LINE = "def add(left, right): return left + right\n"
 MAX_LEFT_BYTES = 100 * MB  # in memory, after all attacks
-ROUNDS = [1, pytest.param(20, marks=pytest.mark.full)]
+COUNTS = [5, pytest.param(200, marks=pytest.mark.full)]
 
 Body = dict[str, Any]
 
@@ -54,7 +55,7 @@ def lines(size: int) -> str:
 REFUSED: dict[str, tuple[str, Callable[[], Body]]] = {
     "one long message": (CHAT, lambda: message(lines(7_750_000))),
     "one long word": (CHAT, lambda: message("x" * 7_750_000)),
-    "100,000 messages": (CHAT, lambda: {"messages": HELLO * 100_000}),
+    "30,000 messages": (CHAT, lambda: {"messages": HELLO * 30_000}),
     "messages that fit alone": (
         CHAT,
         lambda: {"messages": message(lines(8_000))["messages"] * 900},
@@ -69,7 +70,8 @@ REFUSED: dict[str, tuple[str, Callable[[], Body]]] = {
 INVALID: dict[str, Body] = {
     "a million messages that are none": {"messages": [0] * MB},
     "a million parts that are none": {"messages": [{"role": "user", "content": [0] * MB}]},
-    "too many messages": {"messages": [{"role": "user"}] * 200_000},
+    "too many messages": {"messages": HELLO * 100_000},
+    "millions of lists": {"messages": HELLO, "logit_bias": [[]] * 2 * MB},
 }
 PREDICTION = {"prediction": {"type": "content", "content": lines(7 * MB)}}
 
@@ -143,7 +145,7 @@ def test_what_cannot_fit_is_refused_without_tokenizing_it(
     path, make = REFUSED[name]
     assert too_long(post(server, path, make()))
     assert tokenized.tokens(0) <= 2 * CONTEXT
-    if name != "messages that fit alone":
+    if "messages" not in name:
         assert tokenized.tokens(0) < 20
     others_are_served(server)
 
@@ -151,8 +153,11 @@ def test_what_cannot_fit_is_refused_without_tokenizing_it(
 @pytest.mark.parametrize("name", INVALID)
 def test_validation_ends_with_the_first_error(server: LocalServer, name: str) -> None:
     answer = post(server, CHAT, INVALID[name])
-    assert answer.status_code == 400 and answer.json()["error"]["param"].startswith("messages")
-    assert len(answer.content) < 1000
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and error["param"] and len(answer.content) < 1000
+    if name == "too many messages":
+        assert error["code"] == "context_length_exceeded" and str(MAX_MESSAGES) in error["message"]
+    others_are_served(server)
 
 
 def test_of_a_long_prediction_the_first_part_is_used(
@@ -260,14 +265,11 @@ def test_a_body_without_end_is_not_read(server: LocalServer) -> None:
 # -- memory ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rounds", ROUNDS)
-def test_no_memory_stays_behind(server: LocalServer, rounds: int) -> None:
-    """Four clients send all of these at once."""
-    bodies = [(path, make()) for path, make in REFUSED.values()]
-    bodies += [(CHAT, body) for body in INVALID.values()]
-    bodies += [(CHAT, {"messages": HELLO, "max_tokens": 2} | PREDICTION)]
-    sent = [(path, json.dumps(body).encode()) for path, body in bodies]
-    del bodies
+@pytest.mark.parametrize("count", COUNTS)
+def test_no_memory_stays_behind(server: LocalServer, count: int) -> None:
+    """Four clients send so many of these at once."""
+    made = [(CHAT, lambda: {"messages": HELLO, "max_tokens": 2} | PREDICTION), *REFUSED.values()]
+    sent = [(path, json.dumps(make()).encode()) for path, make in made[:count]]
     others_are_served(server)
     gc.collect()
     process = psutil.Process()
@@ -275,7 +277,7 @@ def test_no_memory_stays_behind(server: LocalServer, rounds: int) -> None:
 
     def attack(client: int) -> None:
         with server.http(headers={"content-type": "application/json"}) as http:
-            for number in range(client, len(sent) * rounds, 4):
+            for number in range(client, count, 4):
                 path, body = sent[number % len(sent)]
                 assert http.post(path, content=body).status_code in (200, 400)
 

@@ -26,6 +26,7 @@ from ui.api import schemas as types
 from ui.api.body_drain import BodyDrain
 from ui.api.errors import ApiError, add_handlers
 from ui.api.jobs import Jobs, JobStream, QueueFull
+from ui.api.json_body import JsonRoute
 from ui.api.metrics import CONTENT_TYPE, Metrics, MetricsMiddleware
 from ui.api.security import AccessGuard, AccessRules, Receive, Scope, Send
 
@@ -191,6 +192,7 @@ def app(
         lifespan=lifespan,
         responses=ERRORS,
     )
+    application.router.route_class = JsonRoute
     add_handlers(application)
     add_openai_routes(application, state)
     add_other_routes(application, state)

@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from ui.api.schemas import REMEDIES
+from ui.api.schemas import REMEDIES, TOO_MANY
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,10 @@ def add_handlers(app: FastAPI) -> None:
 
     async def on_validation_error(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        message, param = describe_validation_errors(error.errors())
-        return ApiError(400, message, param).response()
+        errors = error.errors()
+        message, param = describe_validation_errors(errors)
+        code = TOO_MANY if any(one["type"] == TOO_MANY for one in errors) else None
+        return ApiError(400, message, param, code).response()
 
     async def on_bug(_: Request, error: Exception) -> JSONResponse:
         log.error("a request failed: %s", type(error).__name__)

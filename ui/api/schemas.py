@@ -12,7 +12,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 MAX_STOP_STRINGS = 4
-MAX_MESSAGES = 1 << 17  # of a chat, and parts of a message; more never fit into a context
+MAX_MESSAGES = 1 << 15  # of a chat, and parts of a message
+TOO_MANY = "context_length_exceeded"  # the error of more messages, and its code
 MAX_INT = 2**53 - 1  # the largest that every JSON parser reads exactly
 
 
@@ -23,6 +24,13 @@ def check_characters(text: str) -> str:
     except UnicodeEncodeError:
         raise PydanticCustomError("surrogate", "Lone surrogates are not text") from None
     return text
+
+
+def check_count(items: Any) -> Any:
+    """Reject a list that is too long before its items are validated."""
+    if isinstance(items, list) and len(items) > MAX_MESSAGES:
+        raise PydanticCustomError(TOO_MANY, "List is too long")
+    return items
 
 
 def to_integer(number: Any) -> Any:
@@ -37,6 +45,7 @@ def check_false(value: bool) -> bool:
     return value
 
 
+NotTooMany = BeforeValidator(check_count)
 Text = Annotated[str, AfterValidator(check_characters)]
 Integer = BeforeValidator(to_integer)
 AlwaysFalse = Annotated[
@@ -55,7 +64,7 @@ REMEDIES = {
     "best_of": "only 1 is supported: leave it out",
     "stop": f"must be a string, or a list of up to {MAX_STOP_STRINGS}",
     "prompt": "must be one string: lists and token ids are not supported",
-    "content": "must be a string, or a list of parts of type text",
+    "content": f"must be a string, or a list of up to {MAX_MESSAGES} parts of type text",
     "messages": f"must be a list of 1 to {MAX_MESSAGES} messages",
     **dict.fromkeys(
         (
@@ -89,7 +98,9 @@ class TextPart(RequestModel):
 
 
 # Validation stops at the first invalid part, or a list of zeros would get millions of errors.
-Content = Text | Annotated[list[TextPart], Field(max_length=MAX_MESSAGES, fail_fast=True)]
+Content = (
+    Text | Annotated[list[TextPart], Field(max_length=MAX_MESSAGES, fail_fast=True), NotTooMany]
+)
 
 
 class Message(RequestModel):
@@ -135,7 +146,9 @@ class GenerationRequest(RequestModel):
 class ChatRequest(GenerationRequest):
     """The body of /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+    messages: Annotated[
+        list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True), NotTooMany
+    ]
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     logprobs: AlwaysFalse | None = None
