@@ -271,7 +271,14 @@ def test_reading_is_not_reported(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [".gitignore", "src/.gitignore", ".git/info/exclude", "src/.git/info/exclude"]
+    "name",
+    [
+        ".gitignore",
+        "src/.gitignore",
+        ".git/info/exclude",
+        "src/.git/info/exclude",
+        ".draftlineindex",
+    ],
 )
 def test_changed_ignore_files_cause_a_full_scan(root: Path, name: str) -> None:
     (root / name).parent.mkdir(parents=True, exist_ok=True)
