@@ -175,7 +175,8 @@ REPLIES = {
     "deep JSON": "os.write(1, struct.pack('>II', 1 << 20, 0) + b'[' * (1 << 20))",
     "a number": "os.write(1, struct.pack('>II', 1, 0) + b'1')",
     "no fields": "os.write(1, struct.pack('>II', 2, 0) + b'{}')",
-    "an error that is no text": "os.write(1, struct.pack('>II', 11, 0) + b'{\"error\":1}')",
+    "infinite": 'reply = b\'{"pages":[[0,Infinity]],"headings":[]}\';'
+    "os.write(1, struct.pack('>II', len(reply), 0) + reply)",
 }
 
 

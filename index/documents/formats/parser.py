@@ -32,6 +32,7 @@ CANCELLED = "cancelled before it was read; add it again"
 
 SANDBOX = Path(__file__).with_name("sandbox.py")
 SIZES = struct.Struct(">II")  # bytes of a reply's header and text
+MALFORMED = (ValueError, TypeError, LookupError, OverflowError, RecursionError)  # a reply
 REUSE_KINDS = ("md", "rst", "code", "txt")  # parsed in Python, without libraries in C
 
 
@@ -87,16 +88,7 @@ class Parser:
         with self._lock:
             if self._closed:
                 raise DocumentError(f"{name}: {CANCELLED}")
-            child = self._idle.pop() if self._idle else None
-            if child and not child.is_running():  # such as killed for the memory of others
-                child.end()
-                child = None
-            try:
-                child = child or _Child()
-            except OSError as error:
-                raise DocumentError(
-                    f"{name}: cannot start the parser ({error.strerror}); try again"
-                ) from error
+            child = self._idle.pop() if self._idle else _Child()
             self._busy.add(child)
             return child
 
@@ -110,81 +102,99 @@ class Parser:
 
 
 class _ChildError(Exception):
-    """The child process ended, or its reply is malformed: one line with a remedy."""
+    """The child process has failed: one line with a remedy."""
 
 
 class _Child:
     """A child process, used by one thread at a time; any thread may kill it."""
 
     def __init__(self) -> None:
-        limits = (MAX_TEXT_BYTES, MAX_HEADINGS, MAX_MEMORY_BYTES, int(TIMEOUT_S) + 1)
-        self._socket, child_socket = socket.socketpair()
-        with child_socket:
-            # -P: import nothing from the working directory
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", str(SANDBOX), *map(str, limits)],
-                stdin=child_socket.fileno(),
-                stdout=child_socket.fileno(),
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C in a terminal is for the parent
-            )
+        self._process: subprocess.Popen[bytes] | None = None  # started by the first request
+        self._connection: socket.socket | None = None
         self._killed = ""  # why
 
     def request(self, kind: str, data: bytes) -> ParsedDocument | str:
         """Parse a file: its text, or why it cannot be read. Raises _ChildError."""
+        process, connection = self._start()
         try:
-            return self._exchange(kind, data, monotonic() + TIMEOUT_S)
+            if self._killed:
+                raise EOFError
+            return _exchange(connection, kind, data)
         except TimeoutError as error:
             raise _ChildError(
                 f"not parsed within {TIMEOUT_S:.0f} seconds; print it to a new file or split it"
             ) from error
-        except (OSError, EOFError, ValueError, TypeError, LookupError, RecursionError) as error:
+        except (OSError, EOFError, *MALFORMED) as error:
             self.end()
-            status = f"exit status {self._process.returncode}"
+            status = f"exit status {process.returncode}"
             failed = f"the parser failed ({status}); save it again, or split it"
             raise _ChildError(self._killed or failed) from error
 
-    def _exchange(self, kind: str, data: bytes, deadline: float) -> ParsedDocument | str:
-        """Send a file and receive the reply, whose sizes and types are checked."""
-        self._socket.settimeout(TIMEOUT_S)
-        self._socket.sendall(f"{kind} {len(data)}\n".encode() + data)
-        header_bytes, text_bytes = SIZES.unpack(self._receive(SIZES.size, deadline))
-        if header_bytes > MAX_HEADER_BYTES or text_bytes > MAX_TEXT_BYTES:
-            raise ValueError("a reply that is too large")
-        header = json.loads(self._receive(header_bytes, deadline))
-        if "error" in header:
-            return _one_line(header["error"])
-        return ParsedDocument(
-            self._receive(text_bytes, deadline).decode(),
-            tuple((int(start), int(stop)) for start, stop in header["pages"]),
-            tuple(Heading(int(at), int(level), str(it)) for at, level, it in header["headings"]),
-        )
-
-    def _receive(self, size: int, deadline: float) -> bytearray:
-        """The next `size` bytes. Raises EOFError if the process has ended, or TimeoutError."""
-        data = bytearray(size)
-        rest = memoryview(data)
-        while rest:
-            self._socket.settimeout(max(deadline - monotonic(), MIN_TIMEOUT_S))
-            received = self._socket.recv_into(rest)
-            if not received:
-                raise EOFError
-            rest = rest[received:]
-        return data
-
-    def is_running(self) -> bool:
-        return self._process.poll() is None
+    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """The process, started unless it is running. Raises _ChildError."""
+        if self._process and self._connection and self._process.poll() is None:
+            return self._process, self._connection
+        self.end()
+        limits = (MAX_TEXT_BYTES, MAX_HEADINGS, MAX_MEMORY_BYTES, int(TIMEOUT_S) + 1)
+        try:
+            self._connection, child_end = socket.socketpair()
+            with child_end:
+                # -P: import nothing from the working directory
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", str(SANDBOX), *map(str, limits)],
+                    stdin=child_end.fileno(),
+                    stdout=child_end.fileno(),
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C in a terminal is for the parent
+                )
+        except OSError as error:
+            raise _ChildError(f"cannot start the parser ({error.strerror}); try again") from error
+        return self._process, self._connection
 
     def kill(self, reason: str) -> None:
         """End the process, so that `request` raises an error with this reason."""
         self._killed = reason
-        self._process.kill()
+        if self._process:
+            self._process.kill()
 
     def end(self) -> None:
-        """End the process and wait for it."""
-        self._process.kill()
-        self._process.wait()
-        self._socket.close()
+        """End the process, if it has been started, and wait for it."""
+        if self._connection:
+            self._connection.close()  # ends a process whose start was interrupted
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+
+def _exchange(connection: socket.socket, kind: str, data: bytes) -> ParsedDocument | str:
+    """Send a file and receive the reply, whose sizes and types are checked."""
+    deadline = monotonic() + TIMEOUT_S
+    connection.settimeout(TIMEOUT_S)
+    connection.sendall(f"{kind} {len(data)}\n".encode() + data)
+    header_bytes, text_bytes = SIZES.unpack(_receive(connection, SIZES.size, deadline))
+    if header_bytes > MAX_HEADER_BYTES or text_bytes > MAX_TEXT_BYTES:
+        raise ValueError("a reply that is too large")
+    header = json.loads(_receive(connection, header_bytes, deadline))
+    if "error" in header:
+        return _one_line(str(header["error"]))
+    return ParsedDocument(
+        _receive(connection, text_bytes, deadline).decode(),
+        tuple((int(start), int(stop)) for start, stop in header["pages"]),
+        tuple(Heading(int(at), int(level), str(it)) for at, level, it in header["headings"]),
+    )
+
+
+def _receive(connection: socket.socket, size: int, deadline: float) -> bytearray:
+    """The next `size` bytes. Raises EOFError if the process has ended, or TimeoutError."""
+    data = bytearray(size)
+    rest = memoryview(data)
+    while rest:
+        connection.settimeout(max(deadline - monotonic(), MIN_TIMEOUT_S))
+        received = connection.recv_into(rest)
+        if not received:
+            raise EOFError
+        rest = rest[received:]
+    return data
 
 
 def _one_line(reason: str) -> str:
