@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from pathspec import GitIgnoreSpec
 
+from index import temporary_file
 from index.workspace import secret_names, secrets
 
 MAX_FILE_BYTES = 1 << 20
@@ -300,6 +301,8 @@ def _check_folder(root: _Root, absolute: str, name: str, ignore_files: IgnoreFil
 def _check_name(root: _Root, absolute: str, name: str, ignore_files: IgnoreFiles | None) -> None:
     if name == ".git":
         raise Skipped("a .git file")
+    if temporary_file.NAME.fullmatch(name):  # it may hold the text of a secret file
+        raise Skipped("a temporary file of an edit")
     folder = os.path.basename(os.path.dirname(absolute))
     if secret_names.is_secret(name, folder) and not _is_exempt(root, absolute):
         raise Skipped(SECRET)

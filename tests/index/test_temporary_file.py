@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from index.temporary_file import NAME, replacing, sweep, temporary_folder
+from index.workspace import file_filter
 from tests.support.segment_store import end_of, fork, names
 
 LEFT = ".draftline-0123456789abcdef.tmp"
@@ -76,6 +77,15 @@ def test_files_of_others_are_not_swept(tmp_path: Path) -> None:
     sweep(tmp_path)
     assert names(tmp_path) == before - {LEFT}
     sweep(tmp_path / "missing")
+
+
+def test_temporary_files_are_not_indexed(tmp_path: Path) -> None:
+    """They may hold the text of a file that is left out for its name."""
+    (tmp_path / LEFT).write_text("text")
+    (tmp_path / "a.tmp").write_text("text")
+    assert [file.path for file in file_filter.walk(tmp_path)] == ["a.tmp"]
+    with pytest.raises(file_filter.Skipped, match="temporary"):
+        file_filter.lookup(tmp_path, LEFT)
 
 
 def test_a_file_that_is_swept_before_it_is_locked_is_made_again(
