@@ -29,6 +29,7 @@ class Connection(H11Protocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.access_log = False  # requests are private, whoever listens to uvicorn's logger
         self._received = 0  # bytes
         self._request: tuple[Waiting, object] | None = (
             None  # what is awaited, and after which cycle

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
+from gradio import Number, Slider
 from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 
@@ -210,12 +211,21 @@ class GradioGuard:
         return json.dumps(body).encode()  # exactly what was checked, without duplicate keys
 
     def is_event(self, body: dict[str, Any]) -> bool:
-        """Whether the page has such an event with as many inputs. Gradio would log others."""
+        """Whether the page has such an event, with as many inputs, and numbers where it has some.
+        Gradio would log others with all that they contain."""
         event = body.get("fn_index")
         if not isinstance(event, int) or event not in self.events:
             return False
-        data = body.get("data")
-        return isinstance(data, list) and len(data) == len(self.events[event].inputs)
+        data, inputs = body.get("data"), self.events[event].inputs
+        return (
+            isinstance(data, list)
+            and len(data) == len(inputs)
+            and all(
+                value is None or isinstance(value, int | float)
+                for value, component in zip(data, inputs, strict=True)
+                if isinstance(component, Number | Slider)
+            )
+        )
 
     async def upload(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Store files and record their owner before the response is sent."""
