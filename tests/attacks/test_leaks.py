@@ -157,16 +157,6 @@ def test_no_secret_is_logged_printed_or_counted(
         for what, secret in (PLANTED | {"cookie": cookie}).items()
         if secret in text
     ]
-    (
-        print([one for one in places["the output"].splitlines() if PLANTED["question"] in one]),
-        print(
-            set(
-                (one.name, one.levelname)
-                for one in records
-                if PLANTED["path"] in one.getMessage() or PLANTED["file name"] in one.getMessage()
-            )
-        ),
-    )
     assert not found
 
 
