@@ -21,7 +21,7 @@ from engine.prompts.prompt_spans import Turn
 from engine.prompts.text_pieces import CUT_PROBE, PIECE_CHARS, may_cut, pieces
 from engine.prompts.token_bounds import Shares, byte_shares, fewest_tokens
 from engine.prompts.token_bytes import is_byte_level, words_bytes
-from engine.prompts.tokenizer_file import build_tokenizer, read_tokenizer
+from engine.prompts.tokenizer_file import build_tokenizer, panics_as_errors, read_tokenizer
 from engine.records import Message
 
 SPEC_PARTS = ("normalizer", "pre_tokenizer", "model", "decoder")
@@ -59,11 +59,15 @@ class Tokenizer:
     def encode_in_pieces(self, text: str) -> Iterator[list[int]]:
         """The same ids piece by piece, so that the caller can stop."""
         if len(text) <= SHORT_CHARS:  # not on the threads that long texts share
-            yield self.backend.encode(text, add_special_tokens=False).ids
+            with panics_as_errors():
+                ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
+            yield ids
             return
         parts = pieces(text) if len(text) > PIECE_CHARS and self._may_cut else iter([text])
         while batch := [*islice(parts, PIECES_AT_ONCE)]:
-            for one in self.backend.encode_batch_fast(batch, add_special_tokens=False):
+            with panics_as_errors():
+                encoded = self.backend.encode_batch_fast(batch, add_special_tokens=False)
+            for one in encoded:
                 yield one.ids
 
     def fewest_tokens(self, text: str) -> int:
@@ -72,7 +76,8 @@ class Tokenizer:
         return fewest_tokens(text, self._byte_shares)
 
     def decode(self, ids: list[int]) -> str:
-        text: str = self.backend.decode(ids, skip_special_tokens=True)
+        with panics_as_errors():
+            text: str = self.backend.decode(ids, skip_special_tokens=True)
         return text
 
     @cached_property
@@ -87,12 +92,14 @@ class Tokenizer:
 
     def encode_batch(self, texts: list[str]) -> list[np.ndarray[Any, Any]]:
         """Ids (int32) of many texts, on all cores."""
-        batch = self.backend.encode_batch_fast(texts, add_special_tokens=False)
+        with panics_as_errors():
+            batch = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         return [np.asarray(one.ids, np.int32) for one in batch]
 
     def encode_with_offsets(self, text: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Ids, and the code point of `text` where each starts."""
-        (one,) = self.backend.encode_batch([text], add_special_tokens=False)  # without the GIL
+        with panics_as_errors():
+            (one,) = self.backend.encode_batch([text], add_special_tokens=False)  # without the GIL
         return np.asarray(one.ids, np.int32), np.asarray([a for a, _ in one.offsets], np.int64)
 
     @cached_property

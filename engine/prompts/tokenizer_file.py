@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.records import RequestError
 from engine.weights.errors import WeightsError, shown
 from engine.weights.integrity import config_of, damaged, read_object
 from engine.weights.model_config import is_token
@@ -56,11 +59,30 @@ def build_tokenizer(file: Path, spec: dict[str, Any]) -> Backend:
     try:
         made: Backend = Backend.from_str(json.dumps(spec))
         made.encode(PROBE, add_special_tokens=False)
-    except BaseException as error:  # a panic of the library is no Exception
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+    except BaseException as error:
+        if isinstance(error, Exception) or _is_panic(error):
             raise damaged(file, str(error)) from error
         raise
     return made
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Make a panic of the library a RequestError: a regular expression of the model's may reach its
+    limit of steps on one text and on no other."""
+    try:
+        yield
+    except BaseException as error:
+        if _is_panic(error):
+            raise RequestError(
+                f"this model's tokenizer fails on the text ({error}): choose another model"
+            ) from error
+        raise
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether Rust code panicked, which is no Exception, and whose class cannot be imported."""
+    return type(error).__name__ == "PanicException"
 
 
 def _check_vocabulary(file: Path, model: Any, rows: int | None) -> None:

@@ -341,6 +341,24 @@ def test_a_hostile_tokenizer_is_refused_by_its_file(folder: Path, name: str) -> 
     assert "tokenizer.json" in outcome(folder)
 
 
+def test_a_text_on_which_a_tokenizer_panics_is_refused(folder: Path) -> None:
+    change(folder / "tokenizer.json", pre_tokenizer=SPLIT | {"pattern": {"Regex": "(z+)+$"}})
+    tokenizer = Tokenizer(folder)
+    text, words = "z" * 48 + "~", tokenizer.encode("ab")
+    calls: list[Callable[[], object]] = [
+        lambda: tokenizer.encode(text),
+        lambda: tokenizer.encode(text + "a" * 10_000),
+        lambda: tokenizer.encode_batch(["a", text]),
+        lambda: tokenizer.encode_with_offsets(text),
+        lambda: tokenizer.chat([{"role": "user", "content": text}]),
+    ]
+    for call in calls:
+        with pytest.raises(RequestError) as caught:
+            call()
+        assert "tokenizer" in one_line(caught.value)
+    assert tokenizer.encode("ab") == words
+
+
 @pytest.mark.parametrize(
     "fields",
     [
