@@ -232,9 +232,8 @@ def check_buffer(path: str, text: str, roots: Iterable[Path] = ()) -> None:
 
 def is_secret_path(path: str) -> bool:
     """Whether a file of this name, or in a folder of this name, usually holds secrets."""
-    *folders, name = path.split("/")
-    inside = any(folder.lower() in secret_names.FOLDERS for folder in folders)
-    return inside or secret_names.is_secret(name, folders[-1] if folders else "")
+    folders = path.replace(os.sep, "/").lower().split("/")[:-1]
+    return not secret_names.FOLDERS.isdisjoint(folders) or secret_names.is_secret(path)
 
 
 def _root(top: str, gitignore: bool) -> _Root:
@@ -246,7 +245,7 @@ def _is_exempt(root: _Root, absolute: str) -> bool:
     """Whether a path, or a folder on it, is indexed although it looks secret. Paths of folders end
     in "/"."""
     start = os.path.join(root.top, "")
-    if not root.exemptions or not absolute.startswith(start):
+    if not absolute.startswith(start):
         return False
     ends = [at + 1 for at in range(len(start), len(absolute)) if absolute[at] == "/"]
     for end in {*ends, len(absolute)}:
@@ -303,8 +302,7 @@ def _check_name(root: _Root, absolute: str, name: str, ignore_files: IgnoreFiles
         raise Skipped("a .git file")
     if temporary_file.NAME.fullmatch(name):  # it may hold the text of a secret file
         raise Skipped("a temporary file of an edit")
-    folder = os.path.basename(os.path.dirname(absolute))
-    if secret_names.is_secret(name, folder) and not _is_exempt(root, absolute):
+    if secret_names.is_secret(absolute) and not _is_exempt(root, absolute):
         raise Skipped(SECRET)
     if ignore_files and _ignored(absolute, name, ignore_files):
         raise Skipped("ignored by .gitignore")
@@ -318,7 +316,7 @@ def _entry(root: _Root, path: str, absolute: str, status: os.stat_result) -> Fil
         raise Skipped("not a regular file")
     if status.st_size > MAX_FILE_BYTES:
         raise Skipped(f"over {MAX_FILE_BYTES >> 20} MiB")
-    rules = 0 if _is_exempt(root, absolute) else secrets.VERSION
+    rules = 0 if root.exemptions and _is_exempt(root, absolute) else secrets.VERSION
     return FileEntry(path, absolute, _stamp(status, rules))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 # fmt: off
@@ -47,36 +48,47 @@ ENDINGS = (
     ".publishsettings",
     ".secret", ".secrets", ".tfstate", ".tfstate.backup", ".tfvars", ".tfvars.json", ".token",
 )
-PATHS = frozenset({  # the folder, and a name that says little without it
-    ".bundle/config", ".cf/config.json", ".config/hub", ".fly/config.yml", ".huggingface/token",
-    ".m2/settings.xml", ".mc/config.json", ".netlify/config.json", ".snowsql/config",
-    "containers/auth.json", "doctl/config.yaml", "gcloud/access_tokens.db",
-    "gcloud/credentials.db", "gh/hosts.yml", "glab-cli/config.yml", "huggingface/token",
-    "nushell/history.txt", "op/config", "stripe/config.toml",
-})
 # fmt: on
+PATHS = {  # names that say little without their folder
+    "access_tokens.db": {"gcloud"},
+    "auth.json": {"containers"},
+    "config": {".bundle", ".snowsql", "op"},
+    "config.json": {".cf", ".mc", ".netlify"},
+    "config.toml": {"stripe"},
+    "config.yaml": {"doctl"},
+    "config.yml": {".fly", "glab-cli"},
+    "credentials.db": {"gcloud"},
+    "history.txt": {"nushell"},
+    "hosts.yml": {"gh"},
+    "hub": {".config"},
+    "settings.xml": {".m2"},
+    "token": {".huggingface", "huggingface"},
+}
 # Words in the names of data files. Code with such a name is judged by its contents.
 WORDS = re.compile(
     r"credential|firebase-adminsdk|mnemonic|passphrase|password|private[_-]?key|secret"
     r"|service[_-]?account|(?:access|account|api|auth)[_-]?keys?(?![a-z])"
     r"|(?:access|api|auth|bearer|refresh)[_-]?token|(?:backup|recovery)[_-]?codes|^wg\d|\.env\."
 )
-DATA = re.compile(
-    r"[^.]+|.*\.(?:asc|backup|bak|cfg|cnf|conf|config|csv|db|dev|enc|env|gpg|ini|json[5c]?|local|log"
-    r"|old|orig|plist|prod|production|properties|save|sql|staging|swp|toml|tsv|txt|xml|ya?ml)~?"
-)
+# fmt: off
+DATA = frozenset({  # suffixes
+    "asc", "cfg", "cnf", "conf", "config", "csv", "db", "dev", "enc", "env", "gpg", "ini", "json",
+    "json5", "jsonc", "local", "log", "plist", "prod", "production", "properties", "sql", "staging",
+    "swp", "toml", "tsv", "txt", "xml", "yaml", "yml",
+})
+# fmt: on
+COPIES = (".1", ".2", ".3", ".backup", ".bak", ".copy", ".old", ".orig", ".save", "~")
 
 
-BACKUP = re.compile(r"(?:~|\.(?:\d+|backup|bak|copy|old|orig|save))+$")
-
-
-def is_secret(name: str, folder: str = "") -> bool:
-    """Whether a file of this name, in a folder of this name, usually holds secrets."""
-    name = BACKUP.sub("", name.lower())
-    return (
-        name in NAMES
-        or name.startswith(STARTS)
-        or name.endswith(ENDINGS)
-        or f"{folder.lower()}/{name}" in PATHS
-        or bool(WORDS.search(name) and DATA.fullmatch(name))
-    )
+def is_secret(path: str) -> bool:
+    """Whether a file with the name of this one usually holds secrets."""
+    folders, _, name = path.replace(os.sep, "/").rpartition("/")
+    name = name.lower()
+    while name.endswith(COPIES):
+        name = name[: -next(len(end) for end in COPIES if name.endswith(end))]
+    if name in NAMES or name.startswith(STARTS) or name.endswith(ENDINGS):
+        return True
+    if name in PATHS and folders.rpartition("/")[2].lower() in PATHS[name]:
+        return True
+    _, dot, suffix = name.rpartition(".")
+    return (not dot or suffix in DATA) and WORDS.search(name) is not None

@@ -7,7 +7,7 @@ import string
 
 import pytest
 
-from index.workspace import secret_names, secrets
+from index.workspace import file_filter, secrets
 from tests.support.planted_secrets import NAMES, chars, planted_secrets
 
 SEEDS = 3
@@ -93,9 +93,7 @@ def test_a_text_with_too_many_candidates_is_not_judged_to_the_end(text: str) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_of_secrets(name: str) -> None:
-    *folders, last = name.split("/")
-    in_folder = not secret_names.FOLDERS.isdisjoint(folders)
-    assert in_folder or secret_names.is_secret(last, folders[-1] if folders else "")
+    assert file_filter.is_secret_path(f"/home/me/{name}")
 
 
 @pytest.mark.parametrize(
@@ -109,4 +107,4 @@ def test_names_of_secrets(name: str) -> None:
     ],
 )  # fmt: skip
 def test_names_of_ordinary_files(name: str) -> None:
-    assert not secret_names.is_secret(name, "src")
+    assert not file_filter.is_secret_path(f"/home/me/src/{name}")
