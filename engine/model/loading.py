@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 # Prompt tokens a pass: few enough that a request can be cancelled in between.
 CPU_CHUNK_TOKENS, GPU_CHUNK_TOKENS = 128, 1024
+MAX_HEAD_SIZE = 256  # of the CPU's attention kernel
 EXACT_CHUNK_TOKENS = 256  # exact attention sums in parts, which take memory
 
 
@@ -90,6 +91,8 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
             model = kind(folder, device, dtype, q8, exact, weights, int8, places)
         else:
             model = Generic(folder, tensors, device, dtype, q8)
+    if device.type == "cpu":
+        _check_heads(folder, model)
     context = min(config.max_context or 1 << 30, model.max_positions)
     cache_bytes = config.cache_bytes
     if sizes:
@@ -105,6 +108,16 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     return LoadedModel(
         folder, model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static
     )
+
+
+def _check_heads(folder: Path, model: Llama | Generic) -> None:
+    """UnsupportedModel where the CPU's attention kernel has no room for the model's heads."""
+    size, heads, kv_heads = model.head_dim, model.heads, model.kv_heads
+    if size % 8 or not 8 <= size <= MAX_HEAD_SIZE or heads % kv_heads:
+        raise UnsupportedModel(
+            f"{folder}: {heads} heads of {size} dimensions, {kv_heads} for keys: a CPU runs heads of "
+            f"a multiple of 8 dimensions, at most {MAX_HEAD_SIZE}: choose another model"
+        )
 
 
 def _check_triton(what: str, settings: dict[str, Any], device: torch.device, ours: bool) -> None:

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from engine.config import Config
 from engine.model.hf_model import UnsupportedModel
+from engine.model.llama_shapes import shapes_of
 from engine.model.torch_target import TorchTarget
 from engine.prompts import chat_template
 from engine.prompts.tokenizer import Tokenizer
@@ -56,17 +59,21 @@ def outcome(folder: Path) -> str:
     try:
         tokenizer = Tokenizer(folder)
         target = TorchTarget(folder, Config(device="cpu", dtype="f32", threads=1))
-        ids = tokenizer.chat(CHAT)
-        if ids and len(ids) + 1 < target.context:
-            target.begin(ids, 1)
-            for _ in target.prefill(ids[:-1], 1):
-                pass
-            target.forward(ids[-1], Draft())
+        run(target, tokenizer.chat(CHAT))
     except REFUSALS as error:
         return one_line(error)
     finally:
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MAX_GROWTH_KB
     return ""
+
+
+def run(target: TorchTarget, ids: list[int]) -> None:
+    """Read a prompt and decode a token, where the context has room."""
+    if ids and len(ids) + 1 < target.context:
+        target.begin(ids, 1)
+        for _ in target.prefill(ids[:-1], 1):
+            pass
+        target.forward(ids[-1], Draft())
 
 
 def one_line(error: Exception) -> str:
@@ -702,6 +709,41 @@ def test_a_damaged_folder_is_a_model_or_a_line(model: Path, tmp_path: Path, coun
             file.write_bytes(damaged(file.read_bytes(), chance, min(file.stat().st_size, 4000)))
         outcome(folder)
         shutil.rmtree(folder)
+
+
+SHAPES: dict[str, tuple[Any, ...]] = {
+    "model_type": ("llama", "qwen2", "qwen3", "mistral"),
+    "hidden_size": (1, 2, 7, 31, 32, 33, 50, 64),
+    "intermediate_size": (1, 3, 32, 33, 100),
+    "num_hidden_layers": (1, 2),
+    "head_dim": (2, 4, 8, 10, 16, 34, 64, 512),
+    "vocab_size": (1, 2, 5, 33, 257),
+    "max_position_embeddings": (1, 2, 3, 17, 300),
+    "rope_theta": (1e-3, 1.0, 1e12),
+    "tie_word_embeddings": (False, True),
+}
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.full)])
+def test_a_model_of_odd_sizes_runs_or_is_a_line(tmp_path: Path, count: int) -> None:
+    """Its config and its tensors agree, so that it reaches the kernels."""
+    for seed in range(count):
+        chance = random.Random(seed)
+        config = {name: chance.choice(values) for name, values in SHAPES.items()}
+        kv_heads = chance.choice((1, 2, 3))
+        heads = {"num_attention_heads": kv_heads * chance.choice((1, 2, 5))}
+        config |= heads | {"num_key_value_heads": kv_heads, "rms_norm_eps": 1e-6}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        kind = chance.choice((torch.float32, torch.bfloat16, torch.float16, torch.float64))
+        made = {name: torch.randn(shape).to(kind) for name, shape in shapes_of(config).items()}
+        save_file(made, tmp_path / "model.safetensors")
+        dtype = chance.choice(("f32", "bf16", "q8"))
+        try:
+            target = TorchTarget(tmp_path, Config(device="cpu", dtype=dtype, threads=1))
+        except REFUSALS as error:
+            one_line(error)
+            continue
+        run(target, list(range(min(5, target.context, target.vocab) - 1)))
 
 
 @pytest.mark.full
