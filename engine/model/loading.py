@@ -115,8 +115,8 @@ def _check_heads(folder: Path, model: Llama | Generic) -> None:
     size, heads, kv_heads = model.head_dim, model.heads, model.kv_heads
     if size % 8 or not 8 <= size <= MAX_HEAD_SIZE or heads % kv_heads:
         raise UnsupportedModel(
-            f"{folder}: {heads} heads of {size} dimensions, {kv_heads} for keys: a CPU runs heads of "
-            f"a multiple of 8 dimensions, at most {MAX_HEAD_SIZE}: choose another model"
+            f"{folder}: {heads} heads of {size} dimensions, {kv_heads} for keys: a CPU runs heads "
+            f"of a multiple of 8 dimensions, at most {MAX_HEAD_SIZE}: choose another model"
         )
 
 
