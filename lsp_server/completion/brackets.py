@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 OPENER_OF = {")": "(", "]": "[", "}": "{"}
-_INSIDE = r"(?:[^{0}\\\n]|\\[^\n])*{0}"
+_INSIDE = r"(?:[^{0}\\\n]|\\[^\n]){{0,1000}}+{0}"  # bounded, as the closing quote may be missing
 # A lifetime (&'a) or an apostrophe (don't) does not start a string; f'...' does.
 _SINGLE = r"(?<![\w&<])(?:[rbfuRBFU]{1,2})?'"
 TOKEN = re.compile(

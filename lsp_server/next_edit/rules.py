@@ -48,6 +48,7 @@ from lsp_server.next_edit.signatures import (
 from lsp_server.next_edit.source_text import MAX_CANDIDATE_CHARS, SourceText, is_identifier_char
 
 MAX_CANDIDATES = 8
+MAX_DOCUMENT_CHARS = 1 << 18  # larger documents are not searched
 REPEAT_RADIUS_LINES = 30  # within which similar lines are looked for
 MIN_SHARED_TOKENS = 0.6  # share that a similar line needs if there is one example of the change
 SIGNATURE_SEARCH_CHARS = 1500  # around an edit, searched for signatures
@@ -61,11 +62,15 @@ def find_candidates(
     edits: list[RecentEdit], documents: Mapping[str, str], uri: str, cursor: int
 ) -> list[Candidate]:
     """Candidates for the next edit, best first. `edits` ends with the most recent one."""
-    sources = {name: SourceText(name, text) for name, text in documents.items()}
+    sources = {
+        name: SourceText(name, text)
+        for name, text in documents.items()
+        if len(text) <= MAX_DOCUMENT_CHARS
+    }
     edits = [
         edit
         for edit in edits
-        if edit.uri in documents and documents[edit.uri][edit.start : edit.stop] == edit.after
+        if edit.uri in sources and documents[edit.uri][edit.start : edit.stop] == edit.after
     ]
     found: list[Found] = []
     for age in range(len(edits)):
@@ -240,11 +245,9 @@ def _changed_signatures(
 ) -> Iterator[tuple[Signature, Signature]]:
     """(old signature, new signature) of functions whose parameters changed."""
     text = source.text
-    low, high = whole_lines(
-        text,
-        max(edit.start - SIGNATURE_SEARCH_CHARS, 0),
-        min(edit.stop + SIGNATURE_SEARCH_CHARS, len(text)),
-    )
+    start, stop = edit.start - SIGNATURE_SEARCH_CHARS, edit.stop + SIGNATURE_SEARCH_CHARS
+    low, high = whole_lines(text, max(start, 0), min(stop, len(text)))
+    low, high = max(low, start - SIGNATURE_SEARCH_CHARS), min(high, stop + SIGNATURE_SEARCH_CHARS)
     then = SourceText(edit.uri, text[low : edit.start] + edit.before + text[edit.stop : high])
     was, now = find_signatures(then, 0, len(then.text)), find_signatures(source, low, high)
     if [head.name for head in was] != [head.name for head in now]:
@@ -279,8 +282,10 @@ def _repeats(
         change = [(old, new) for old, new, _ in replacements(line)]
         repeated = sum([(a, b) for a, b, _ in replacements(each)] == change for _, each in mine)
         for start, stop in source.neighbouring_lines(line.at, REPEAT_RADIUS_LINES):
+            if start in done or stop - start > MAX_CANDIDATE_CHARS:
+                continue
             text = source.text[start:stop]
-            expected = None if start in done else _with_same_change(line, text, repeated > 1)
+            expected = _with_same_change(line, text, repeated > 1)
             if expected is not None and expected != text:
                 was, now = _difference(text, expected)
                 instruction = REPLACE_INSTRUCTION.format(old=was, new=now)

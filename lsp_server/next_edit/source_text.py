@@ -24,10 +24,14 @@ PROSE_SUFFIXES = frozenset({"", ".md", ".txt", ".rst", ".tex", ".adoc", ".csv", 
 HASH_COMMENT_SUFFIXES = frozenset(
     {".py", ".pyi", ".sh", ".bash", ".rb", ".pl", ".r", ".yaml", ".yml", ".toml"}
 )
-_STRING = r'"(?:[^"\\\r\n]|\\.)*"' + "|" + r"'(?:[^'\\\r\n]|\\.)*'"
-_TRIPLE_QUOTED = r'"""(?:[^\\]|\\.)*?(?:"""|\Z)' + "|" + r"'''(?:[^\\]|\\.)*?(?:'''|\Z)"
+# None of these scans far for a missing quote, of which there may be many: strings are bounded, and
+# what may have several lines ends with the text.
+_STRING = r'"(?:[^"\\\r\n]|\\.){0,400}+"' + "|" + r"'(?:[^'\\\r\n]|\\.){0,400}+'"
+_TRIPLE_QUOTED = r'"""(?:[^\\]|\\.)*?(?:"""|\\?\Z)' + "|" + r"'''(?:[^\\]|\\.)*?(?:'''|\\?\Z)"
 HASH_LITERALS = re.compile(rf"#[^\r\n]*|{_TRIPLE_QUOTED}|{_STRING}", re.DOTALL)
-SLASH_LITERALS = re.compile(rf"//[^\r\n]*|/\*.*?(?:\*/|\Z)|`(?:[^`\\]|\\.)*`|{_STRING}", re.DOTALL)
+SLASH_LITERALS = re.compile(
+    rf"//[^\r\n]*|/\*.*?(?:\*/|\Z)|`(?:[^`\\]|\\.)*+(?:`|\\?\Z)|{_STRING}", re.DOTALL
+)
 INTERPOLATION = re.compile(r"\{[^{}]*\}")  # code in a string
 NO_LITERALS = re.compile(r"(?!)")
 FUNCTION_HEAD = re.compile(r"\b(?:def|function|func|fn|fun)\b|\)[^;{}()]*\{\s*$|=>\s*\{?\s*$")

@@ -22,6 +22,10 @@ import pytest
 from index.workspace.segment_set import SegmentSet
 from index.workspace.segment_store import SegmentStore
 from index.workspace.workspace import Workspace
+from lsp_server.completion import brackets
+from lsp_server.completion.inline import CONTEXT_CHARS
+from lsp_server.next_edit.edit_history import EditHistory
+from lsp_server.next_edit.rules import MAX_DOCUMENT_CHARS, find_candidates
 from lsp_server.protocol.framing import MAX_BODY_BYTES, framed
 from lsp_server.protocol.protocol import CHANGE_BATCH_CHARS, MAX_RUNNING_REQUESTS, read_message
 from lsp_server.protocol.text_sync import MAX_OPEN_CHARS
@@ -381,6 +385,38 @@ def test_deep_json_gets_one_error() -> None:
                     sent += 1
         assert attacker.ask("test/large", {"size": 1}) == "x"
         assert len(attacker.unnamed) + 1 + attacker.doubles.count("x") == sent
+
+
+SIZE = MAX_DOCUMENT_CHARS - 100
+HOSTILE_DOCUMENTS = {
+    "brackets": "(" * SIZE,
+    "definitions in a line": "def f(" * (SIZE // 6),
+    "definitions": "def f(\n" * (SIZE // 7),
+    "escaped backticks": "`\\" * (SIZE // 2),
+    "escaped quotes": '"\\' * (SIZE // 2),
+    "quotes in a line": "x" * (SIZE // 2) + "'" * (SIZE // 2),
+    "open strings": '"a\n' * (SIZE // 3),
+    "triple quotes": "'''\\" * (SIZE // 4),
+    "blocks": "){ " * (SIZE // 3),
+    "one word": "a" * SIZE,
+    "words": "export " * (SIZE // 7),
+    "empty lines": "\n" * SIZE,
+    "the name in a line": "oldname, " * (SIZE // 9),
+    "calls": "oldname(\n" * (SIZE // 9),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_DOCUMENTS)
+def test_scanning_a_hostile_document_takes_linear_time(name: str) -> None:
+    """Next edits and completions are computed between the messages of all clients. Quadratic
+    scanners would take hours for these."""
+    rest = HOSTILE_DOCUMENTS[name]
+    for head, new in (("oldname = 1\n", "newname = 1\n"), ("def f(a):\n", "def f(a, b):\n")):
+        for uri in ("file:///a.py", "file:///a.js"):
+            edits = EditHistory()
+            edits.record(uri, head + rest, 0, len(head), new, 1.0)
+            find_candidates(edits.edits(), {uri: new + rest}, uri, 5)
+    brackets.scan(rest[: 2 * CONTEXT_CHARS])
 
 
 # -- floods ------------------------------------------------------------------------------------
