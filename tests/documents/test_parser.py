@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -160,6 +161,19 @@ def test_a_child_process_ends_with_its_parent() -> None:
     assert done.returncode == -9
     with suppress(psutil.NoSuchProcess):
         psutil.Process(int(done.stdout)).wait(JOIN_S)
+
+
+@pytest.mark.full
+def test_cpu_time_is_limited_even_without_a_parent() -> None:
+    """Two seconds are one for the file and at most one that is rounded up."""
+    limits = (MAX_TEXT_BYTES, parser_module.MAX_HEADINGS, parser_module.MAX_MEMORY_BYTES, 1)
+    done = subprocess.run(
+        [sys.executable, "-P", str(parser_module.SANDBOX), *map(str, limits)],
+        input=b"pdf %d\n" % len(ENDLESS) + ENDLESS,
+        stdout=subprocess.PIPE,
+        timeout=JOIN_S,
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGXCPU, b"")
 
 
 # -- a child process that a hostile file has taken over --------------------------------------------
