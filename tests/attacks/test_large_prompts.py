@@ -30,7 +30,7 @@ from tests.support.server import (
     wait_until,
     with_infill,
 )
-from ui.api.body_drain import MAX_DRAIN_BYTES
+from ui.api.large_bodies import MAX_DRAIN_BYTES
 from ui.api.schemas import MAX_MESSAGES
 
 CHAT, TEXT, PREDICT = "/v1/chat/completions", "/v1/completions", "/predict"

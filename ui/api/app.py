@@ -23,10 +23,10 @@ from engine.records import Request as EngineRequest
 from engine.records import RequestError
 from ui.api import requests, responses
 from ui.api import schemas as types
-from ui.api.body_drain import BodyDrain
 from ui.api.errors import ApiError, add_handlers
 from ui.api.jobs import Jobs, JobStream, QueueFull
 from ui.api.json_body import JsonRoute
+from ui.api.large_bodies import LargeBodies
 from ui.api.metrics import CONTENT_TYPE, Metrics, MetricsMiddleware
 from ui.api.security import AccessGuard, AccessRules, Receive, Scope, Send
 
@@ -199,7 +199,7 @@ def app(
     build_schema(application)
     application.add_middleware(AccessGuard, rules=rules or AccessRules())
     application.add_middleware(MetricsMiddleware, metrics=metrics)
-    application.add_middleware(BodyDrain)
+    application.add_middleware(LargeBodies)
     application.state.jobs, application.state.names = jobs, state.model_names
     return application
 

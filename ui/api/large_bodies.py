@@ -1,4 +1,4 @@
-"""Reads the rest of a request's body before its response ends.
+"""Large bodies: the rest of a body that is refused is read, and their memory is given back.
 
 A server that closes a connection on data it has not read resets it, and the client loses the
 response: 413 for a body that is too large, for example.
@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import sys
+from functools import cache
+from typing import Any
 
 from ui.api.security import App, Message, Receive, Scope, Send, header
 
 MAX_DRAIN_BYTES = 64 << 20  # clients that send more lose the response
 DRAIN_SECONDS = 10.0
+LARGE_BYTES = 1 << 20  # of a body, after which free memory is given back
 
 
-class BodyDrain:
-    """Middleware for responses that come before the whole body: their end is held back until the
-    rest of the body was read, which is discarded. Then the connection is closed."""
+class LargeBodies:
+    """Middleware for both. The end of a response that comes before the whole body is held back
+    until the rest of the body was read, which is discarded. Then the connection is closed."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -52,7 +57,11 @@ class BodyDrain:
                     while left > 0 and not ended:
                         await receive_noted()
 
-        await self.app(scope, receive_noted, send_drained)
+        try:
+            await self.app(scope, receive_noted, send_drained)
+        finally:
+            if MAX_DRAIN_BYTES - left > LARGE_BYTES:
+                await asyncio.to_thread(give_back_memory)
 
 
 def has_body(scope: Scope) -> bool:
@@ -63,3 +72,15 @@ def announced_bytes(scope: Scope) -> int:
     """The request's content-length, 0 without one."""
     sizes = header(scope, b"content-length")
     return int(sizes[0][:20]) if sizes and sizes[0].isdecimal() else 0
+
+
+def give_back_memory() -> None:
+    """Give free memory back to the system. The C library would keep what many small blocks took."""
+    if (trim := malloc_trim()) is not None:
+        trim(0)
+
+
+@cache
+def malloc_trim() -> Any:
+    """glibc's function; None with other C libraries."""
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
