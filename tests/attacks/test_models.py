@@ -392,6 +392,7 @@ ENDLESS = {  # run until their time is over
     "power": "{{ 7 ** 99999999 }}",
     "large integers": "{{ (7 ** 9999999) ** 9 }}",
     "all pairs": "{% set l = range(99999)|list %}{% for a in l %}{{ '' if -1 in l }}{% endfor %}",
+    "operators": "{{ 1" + "+1" * 100_000 + " }}",
     "many words": "{{ lipsum(n=9999999) }}",
     "text of a shared list": "{% set n = namespace(x=[1]) %}"
     "{% for i in range(40) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
@@ -419,7 +420,6 @@ LARGE = {  # stopped by the limits of memory, text or depth
     "loop within itself": "{% for a in [messages] recursive %}{{ loop([messages]) }}{% endfor %}",
     "brackets": "{{ " + "(" * 50_000 + ")" * 50_000 + " }}",
     "blocks": "{% if 1 %}" * 50_000,
-    "operators": "{{ 1" + "+1" * 100_000 + " }}",
 }
 INTERNALS = {  # lead to Python's internals, or out of the process
     "classes": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
