@@ -28,7 +28,6 @@ from pygls.protocol import LanguageServerProtocol, lsp_method
 from engine.worker import one_line
 from lsp_server.protocol.converter import converter, parse, structure, unstructure
 from lsp_server.protocol.framing import Unreadable
-from lsp_server.protocol.messages import failed
 from lsp_server.protocol.text_sync import Documents
 
 log = logging.getLogger(__name__)
@@ -174,7 +173,8 @@ class Protocol(LanguageServerProtocol):
             if method != types.INITIALIZE and self.stage == "new":
                 raise errors.JsonRpcServerNotInitialized(f"{name}: send initialize first")
             if len(self._request_futures) >= MAX_RUNNING_REQUESTS and method != types.SHUTDOWN:
-                raise failed(f"{name}: {MAX_RUNNING_REQUESTS} requests are running: wait for some")
+                reason = f"{name}: {MAX_RUNNING_REQUESTS} requests are running: wait for some"
+                raise errors.JsonRpcException(reason, types.LSPErrorCodes.RequestFailed.value)
             if known and known[1] is None:
                 raise errors.JsonRpcInvalidRequest(f"{name}: a notification: send it without an id")
         elif self.stage != "running" and method != types.EXIT:

@@ -411,11 +411,13 @@ def test_scanning_a_hostile_document_takes_linear_time(name: str) -> None:
     """Next edits and completions are computed between the messages of all clients. Quadratic
     scanners would take hours for these."""
     rest = HOSTILE_DOCUMENTS[name]
-    for head, new in (("oldname = 1\n", "newname = 1\n"), ("def f(a):\n", "def f(a, b):\n")):
-        for uri in ("file:///a.py", "file:///a.js"):
-            edits = EditHistory()
-            edits.record(uri, head + rest, 0, len(head), new, 1.0)
-            find_candidates(edits.edits(), {uri: new + rest}, uri, 5)
+    for uri, head, new in (
+        ("file:///a.js", "oldname = 1\n", "newname = 1\n"),
+        ("file:///a.py", "def f(a):\n", "def f(a, b):\n"),
+    ):
+        edits = EditHistory()
+        edits.record(uri, head + rest, 0, len(head), new, 1.0)
+        find_candidates(edits.edits(), {uri: new + rest}, uri, 5)
     brackets.scan(rest[: 2 * CONTEXT_CHARS])
 
 
