@@ -37,9 +37,9 @@ def _check(folder: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, why, str(folder))
     if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "not a folder: delete it", str(folder))
-    if status.st_uid != os.geteuid():
+    if status.st_uid not in (os.geteuid(), 0):
         why = f"owned by user {status.st_uid}: delete it, or choose another cache folder"
         raise PermissionError(errno.EPERM, why, str(folder))
-    if status.st_mode & stat.S_IWOTH:
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:  # as /tmp has it
         why = "writable by every user: take that permission away (chmod o-w)"
         raise PermissionError(errno.EPERM, why, str(folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,6 +84,13 @@ def test_a_folder_that_others_may_control_is_refused(
         assert refused.value.filename == str(bad)
         assert ": " in refused.value.strerror and "\n" not in refused.value.strerror
     assert bad.lstat() == before and names(tmp_path / "elsewhere") == set()
+
+
+def test_a_shared_folder_with_the_sticky_bit_may_hold_the_cache(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o1777)  # as /tmp has it: nobody can replace another's entries
+    make_cache_folder(tmp_path / "shared" / "library", 2)
+    assert stat.S_IMODE((tmp_path / "shared" / "library").stat().st_mode) == 0o700
 
 
 def test_folders_above_are_the_users_choice(tmp_path: Path) -> None:
