@@ -40,7 +40,7 @@ def start(server: Server, session: Session) -> None:
             server.window_show_message(shown)
         if session.shared_engine.loaded is not None:  # by another client
             session.index.open_soon()
-        session.spawn(loading.show())
+        loading.show()
 
     @feature(types.INITIALIZE)
     def initialize(params: types.InitializeParams) -> None:
@@ -160,19 +160,21 @@ class LoadingProgress:
         """The client is gone."""
         self._session.shared_engine.progress.remove(self.update)
 
-    async def show(self) -> None:
-        """Report progress until the model and the index are there, unless that is done already."""
+    def show(self) -> None:
+        """Start reporting progress until the model and the index are there, unless they are."""
         window = self._server.client_capabilities.window
         can_show = window is not None and window.work_done_progress
-        if self._is_shown or not self._session.is_starting() or not can_show:
-            return
-        self._is_shown = True
+        if can_show and not self._is_shown and self._session.is_starting():
+            self._is_shown = True
+            self._session.spawn(self._show(f"draftline-{uuid4()}"))
+
+    async def _show(self, token: str) -> None:
         try:
-            await self._show(f"draftline-{uuid4()}")
+            await self._report(token)
         finally:
             self._is_shown = False
 
-    async def _show(self, token: str) -> None:
+    async def _report(self, token: str) -> None:
         progress = self._server.work_done_progress
         try:
             await progress.create_async(token)

@@ -80,6 +80,7 @@ class Session:
         self._warnings: list[str] = []  # about the latest settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._shown_load = 0  # the number of the last load whose error was shown
 
     def begin(self) -> None:
         """Start: the client has sent `initialize`. Idempotent: a failed one may be repeated."""
@@ -166,9 +167,8 @@ class Session:
 
         def changed() -> None:
             self.send_status()
-            if self.shared_engine.state == "error" and not self.wants_status and not self._closed:
-                kind, message = types.MessageType.Error, f"Draftline: {self.shared_engine.message}"
-                self.notify("window/showMessage", types.ShowMessageParams(kind, message))
+            if self.shared_engine.state == "error":
+                self._show_error()
             if self.shared_engine.engine is not None:
                 self.index.open_soon()
 
@@ -177,6 +177,15 @@ class Session:
                 self._loop.call_soon_threadsafe(changed)
             except RuntimeError as error:  # the loop is closed: the client is gone
                 log.debug("%s", error)
+
+    def _show_error(self) -> None:
+        """Show why the model was not loaded, once per load: a quick one may fail before the client
+        hears that it was started, and both changes then find the error."""
+        if self.wants_status or self._closed or self._shown_load == self.shared_engine.loads:
+            return
+        self._shown_load = self.shared_engine.loads
+        kind, message = types.MessageType.Error, f"Draftline: {self.shared_engine.message}"
+        self.notify("window/showMessage", types.ShowMessageParams(kind, message))
 
     # -- documents -----------------------------------------------------------------------------
 

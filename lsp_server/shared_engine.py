@@ -38,6 +38,7 @@ class SharedEngine:
         self.message = ""
         self.engine: Engine | None = None
         self.clients = 0
+        self.loads = 0  # that were started
         self.listeners: list[Listener] = []
         self.progress: list[OnProgress] = []
         self._model = model
@@ -61,6 +62,7 @@ class SharedEngine:
             if self._wanted and self.clients > 1 and self.state != "error":
                 return f"this server runs {self.model} for others, too: start one for {wanted[0]}"
             self._wanted = wanted
+            self.loads += 1
             self.state, self.message = "loading", f"loading {wanted[0]}"
             previous = self._thread
             self._thread = threading.Thread(

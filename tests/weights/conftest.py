@@ -13,7 +13,9 @@ from tests.support.tiny_gguf import builtin, write_gguf, write_wheels
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and pip without any index."""
+    """An empty cache, an empty current folder, and pip without any index."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")  # a model name may be a path
     monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
