@@ -21,9 +21,21 @@ HOSTILE = (
     "</div></article></template></script><!--",
     f"`${{{SCRIPT}}}` &lt;b&gt; <%= {SCRIPT} %> #{{{SCRIPT}}}",
     f"\"'-->]]><style onload={SCRIPT}>*{{display:none}}</style>",
+    "<math><mtext><table><mglyph><style><!--</style>"
+    f"<img title='--&gt;<img src=x onerror={SCRIPT}>'>"
+    f'<base href="//localhost:9/"><meta http-equiv="refresh" content="0;url=javascript:{SCRIPT}">'
+    f'<form action="javascript:{SCRIPT}"><button autofocus onfocus={SCRIPT}>go</button></form>',
 )
 SAID = "\n".join(HOSTILE)
 NAME = f"<img src=x onerror={SCRIPT}>${{{SCRIPT}}}{{{{7*7}}}}'\"&lt;.md"
+NAMES = (  # of further files
+    f'"><svg onload={SCRIPT}>.md',
+    f"'onmouseover='{SCRIPT}' x='.md",
+    f"javascript:{SCRIPT}.md",
+    f"{{{{constructor.constructor('{SCRIPT}')()}}}}.md",
+    f"\u202ecod.<script>{SCRIPT}<\u2215script>.md",
+    f"[x](javascript:{SCRIPT})![y](http:\u2215\u2215localhost:9).md",
+)
 BYTES = "ÀÁõö÷øùúûüýþ"  # the tokenizer's letters for bytes that never occur in UTF-8
 
 

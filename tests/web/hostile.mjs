@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { Browser, run, until } from "./browsing.mjs";
 
 const place = JSON.parse(process.argv[2]);
-const { said, named, document } = place;
+const { said, named, names, document } = place;
 const browser = await Browser.open(place);
 
 /** Nothing ran, and nothing became an element; `where` shows `text` as it is. */
@@ -17,7 +17,8 @@ async function harmless(window, where, text) {
   await until(`${where} to show ${text}`, async () => flat(await shown()).includes(flat(text)));
   const made = await window.page.evaluate((where) =>
     [...document.querySelectorAll(where)].flatMap((one) => [...one.querySelectorAll(
-      "script, img, iframe, svg:not(.plot), object, template, [onerror], [onload], a[href^='javascript' i]",
+      "script, img, iframe, svg:not(.plot), object, template, base, meta, form, math, " +
+      "[onerror], [onload], [onfocus], [onmouseover], a[href^='javascript' i]",
     )]).map((one) => one.outerHTML.slice(0, 200)), where);
   assert.deepEqual(made.filter((one) => !one.includes("gradio-hidden")), [], where);
   assert.equal(await window.page.evaluate(() => window.ran), undefined, where);
@@ -86,6 +87,15 @@ const SCENARIOS = {
     await until("both runs", () => window.at("#speed-head .equal").isVisible());
     await harmless(window, "#speed-drafted", said);
     await harmless(window, "#speed-plain", said);
+    await window.close();
+  },
+
+  /** All of them are listed; the texts differ, since the same text is kept once. */
+  async "file names"() {
+    const window = await browser.window();
+    await window.load();
+    await window.drop("ask", names.map((name, at) => ({ name, text: `${at} ${said}` })));
+    for (const name of names) await harmless(window, "#ask-documents", name);
     await window.close();
   },
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support import sample_documents as papers
 from tests.support.browser_scenarios import Scenarios
-from tests.support.hostile_texts import NAME, SAID, hostile_model
+from tests.support.hostile_texts import NAME, NAMES, SAID, hostile_model
 from tests.web.conftest import Play, Serve
 
 pytestmark = pytest.mark.editors
@@ -45,6 +45,7 @@ SCENARIOS = {
         "on the tab Summarize",
         "on the tab Edit",
         "on the tab Speed",
+        "file names",
         "the second wall",
     ],
     "users": ["only a password opens", "each has documents of their own"],
@@ -128,7 +129,12 @@ def look(begin: Play, url: str, files: dict[str, dict[str, str]]) -> Iterator[Sc
 @pytest.fixture(scope="module")
 def hostile(begin: Play, serve: Serve, hostile_folder: Path) -> Iterator[Scenarios]:
     text = f"The bell rings at noon.\n\n{SAID}\n\nThe bell rings at noon."
-    parameters = {"said": SAID, "named": NAME, "document": file(NAME, text.encode())}
+    parameters = {
+        "said": SAID,
+        "named": NAME,
+        "names": NAMES,
+        "document": file(NAME, text.encode()),
+    }
     with serve("--model", hostile_folder) as url, begin("hostile", url, **parameters) as scenarios:
         yield scenarios
 
