@@ -193,7 +193,7 @@ FORM = ("username", "password")
 # -- streams that nobody reads --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("events", [300, pytest.param(20_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("events", [300, pytest.param(5000, marks=pytest.mark.full)])
 def test_a_client_that_never_reads_its_events(opened: LocalServer, events: int) -> None:
     """Its events are refused after a while; another client is served."""
     blocks = blocks_of(opened)
