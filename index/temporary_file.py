@@ -90,7 +90,8 @@ def _new_file(folder: Path) -> tuple[int, Path]:
     """The descriptor and path of a new, locked file."""
     while True:
         path = _new_path(folder)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with _errors_name(folder):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         if _lock(descriptor, path):
             return descriptor, path
 
@@ -99,11 +100,22 @@ def _new_folder(parent: Path) -> tuple[int, Path]:
     """The same for a folder."""
     while True:
         path = _new_path(parent)
-        path.mkdir(mode=0o700)
+        with _errors_name(parent):
+            path.mkdir(mode=0o700)
         with suppress(FileNotFoundError):  # swept before it was locked
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             if _lock(descriptor, path):
                 return descriptor, path
+
+
+@contextmanager
+def _errors_name(folder: Path) -> Iterator[None]:
+    """Let an OSError name the folder instead of the temporary, whose name is new every time."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(folder)
+        raise
 
 
 def _new_path(folder: Path) -> Path:

@@ -113,18 +113,20 @@ def server_change_times(source: str, count: int, lines: int) -> list[float]:
 
     Raises ServerError if the server's text differs from the editor's at the end.
     """
+    from lsp_server.protocol.protocol import read_message
     from lsp_server.server import create
     from lsp_server.shared_engine import SharedEngine
 
     async def run() -> list[float]:
         server = create(SharedEngine())
-        receive, uri = server.protocol.receive, "file:///repeat_lines.py"
+        uri = "file:///repeat_lines.py"
 
         def send(method: str, params: dict[str, Any], **more: Any) -> float:
             message = {"jsonrpc": "2.0", "method": method, "params": params, **more}
             body = json.dumps(message).encode()
             began = time.thread_time()
-            receive(body)
+            for _ in server.protocol.handle(read_message(body)):
+                pass
             return time.thread_time() - began
 
         send("initialize", {"processId": None, "rootUri": None, "capabilities": {}}, id=1)
