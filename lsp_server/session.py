@@ -287,7 +287,13 @@ class Session:
         request, workspace = running.request, self.workspace
 
         def submit() -> Job:
-            job = engine.submit(request, self.settings.speculation, workspace, self.name)
+            job = engine.submit(
+                request,
+                self.settings.speculation,
+                workspace,
+                self.name,
+                cancelled=lambda: running.cancelled,
+            )
             running.attach(job)
             return job
 

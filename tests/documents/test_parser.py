@@ -67,9 +67,11 @@ def test_a_child_process_ends_after_another_file(name: str, data: bytes) -> None
 
 
 def test_a_killed_child_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = children()
     with Parser() as parser:
         parser.parse("a.md", b"# One")
-        (child,) = psutil.Process().children()
+        (started,) = children() - before
+        child = psutil.Process(started)
         child.kill()
         while child.status() != psutil.STATUS_ZOMBIE:
             sleep(POLL_S)

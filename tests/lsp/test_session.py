@@ -40,7 +40,7 @@ class SlowEngine:
         self.threads: list[threading.Thread] = []
         self.jobs: list[CancellableJob] = []
 
-    def submit(self, request: Request, *arguments: Any) -> Job:
+    def submit(self, request: Request, *arguments: Any, **options: Any) -> Job:
         self.threads.append(threading.current_thread())
         job = CancellableJob(request)
         self.jobs.append(job)
