@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from engine.memory import give_back_memory
 from lsp_server.protocol.framing import MAX_BODY_BYTES, Frames, NotLsp, Unreadable, framed
 from lsp_server.protocol.process import client_gone, exit_soon, run
 from lsp_server.protocol.protocol import Server, read_message
@@ -93,6 +94,7 @@ async def listen_tcp(make: MakeServer, host: str, port: int) -> asyncio.Server:
             writer.close()
             if writer.transport.get_write_buffer_size():
                 writer.transport.abort()  # the client does not read
+            await asyncio.to_thread(give_back_memory)
 
     return await asyncio.start_server(tcp, host, port)
 
@@ -117,6 +119,7 @@ async def listen_ws(make: MakeServer, host: str, port: int) -> WebSocketServer:
                 raise ConnectionError("the client is gone") from error
 
         await _converse(make(), incoming(), send)
+        await asyncio.to_thread(give_back_memory)
 
     quiet = logging.getLogger("websockets")
     quiet.setLevel(logging.CRITICAL)  # it logs each client that comes, goes or is refused
@@ -177,6 +180,10 @@ class _Outgoing:
         """Wait until all is sent."""
         await self._waiting.join()
 
+    def drop(self) -> None:
+        """Forget what is not sent: up to MAX_UNSENT_BYTES, which others may refer to for long."""
+        self._waiting = asyncio.Queue()
+
 
 async def _converse(server: Server, incoming: Incoming, send: Send, *also: Awaitable[Any]) -> int:
     """Serve one client until it leaves or sends `exit`, or one of `also` ends. Returns the exit
@@ -211,6 +218,7 @@ async def _converse(server: Server, incoming: Incoming, send: Send, *also: Await
         for task in [sending, reading, *others]:
             task.cancel()
         ends = await asyncio.gather(sending, reading, *others, *closing, return_exceptions=True)
+        outgoing.drop()
     for end in ends:
         if isinstance(end, NotLsp):
             log.warning("refused a client: %s", end)

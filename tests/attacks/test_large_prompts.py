@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from engine.memory import give_back_memory
 from engine.prompts.text_pieces import PIECE_CHARS
 from engine.prompts.tokenizer import SHORT_CHARS, Tokenizer
 from engine.records import MAX_PREDICTION_CHARS
@@ -30,7 +31,7 @@ from tests.support.server import (
     wait_until,
     with_infill,
 )
-from ui.api.large_bodies import MAX_DRAIN_BYTES, give_back_memory
+from ui.api.large_bodies import MAX_DRAIN_BYTES
 from ui.api.schemas import MAX_MESSAGES
 
 CHAT, TEXT, PREDICT = "/v1/chat/completions", "/v1/completions", "/predict"

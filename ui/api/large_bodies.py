@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import sys
-from functools import cache
-from typing import Any
 
+from engine.memory import give_back_memory
 from ui.api.security import App, Message, Receive, Scope, Send, header
 
 MAX_DRAIN_BYTES = 64 << 20  # clients that send more lose the response
@@ -72,15 +69,3 @@ def announced_bytes(scope: Scope) -> int:
     """The request's content-length, 0 without one."""
     sizes = header(scope, b"content-length")
     return int(sizes[0][:20]) if sizes and sizes[0].isdecimal() else 0
-
-
-def give_back_memory() -> None:
-    """Give free memory back to the system. The C library would keep what many small blocks took."""
-    if (trim := malloc_trim()) is not None:
-        trim(0)
-
-
-@cache
-def malloc_trim() -> Any:
-    """glibc's function; None with other C libraries."""
-    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
