@@ -9,6 +9,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
 from schemathesis.generation.modes import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
@@ -58,6 +59,8 @@ def check_conformance(served: LocalServer, method: str, path: str, examples: int
         answer = case.call()
         message = answer.json()["error"]["message"] if answer.status_code == 400 else ""
         excluded = [positive_data_acceptance] if message.startswith(MODEL_ERRORS) else []
+        if answer.status_code == 504:  # the body's own `timeout`, on a busy machine
+            excluded.append(not_a_server_error)
         case.validate_response(answer, excluded_checks=excluded)
 
     ask()

@@ -35,20 +35,25 @@ def records() -> list[dict[str, str]]:
     return found
 
 
-def make_place(folder: Path, make: Callable[[Path], Any] = make_model) -> Path:
-    """`model` is a tokenizer's folder; `home` a cache whose n-gram is built from one file in
-    `sources`, since counting the whole standard library takes a minute."""
-    for name in ("model", "sources"):
-        (folder / name).mkdir()
-    make(folder / "model")
+def save_small_library(folder: Path, model: Path) -> None:
+    """Save an n-gram of one file in `sources` as that of the standard library in `home`."""
+    (folder / "sources").mkdir()
     (folder / "sources" / "a.py").write_text(CODE * 9)
-    tokenizer = Tokenizer(folder / "model")
+    tokenizer = Tokenizer(model)
     small, library = (
         StdlibNgram(folder / "home", tokenizer, at) for at in (folder / "sources", None)
     )
     for _ in small.build():
         pass
     write(library.file, library.fingerprint, {}, {"table": np.array(small.ngram.table)})
+
+
+def make_place(folder: Path, make: Callable[[Path], Any] = make_model) -> Path:
+    """`model` is a tokenizer's folder; `home` a cache whose n-gram is built from one file in
+    `sources`, since counting the whole standard library takes a minute."""
+    (folder / "model").mkdir()
+    make(folder / "model")
+    save_small_library(folder, folder / "model")
     lines = [json.dumps(one) for one in records()]
     (folder / "edits.jsonl").write_text("\n".join(lines) + "\n")
     return folder
