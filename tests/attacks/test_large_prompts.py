@@ -268,8 +268,8 @@ def test_a_body_without_end_is_not_read(server: LocalServer) -> None:
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_no_memory_stays_behind(server: LocalServer, count: int) -> None:
-    """Four clients send so many of these at once, and once more. What the first time allocates, such
-    as tables of the vocabulary and the allocator's arenas, is there once."""
+    """Four clients send so many of these at once, and once more. What the first time allocates,
+    such as tables of the vocabulary and the allocator's arenas, is there once."""
     made = [(CHAT, lambda: {"messages": HELLO, "max_tokens": 2} | PREDICTION), *REFUSED.values()]
     sent = [(path, json.dumps(make()).encode()) for path, make in made[:count]]
 
