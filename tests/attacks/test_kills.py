@@ -58,7 +58,7 @@ def edits(tmp_path: Path) -> Iterator[ForkServer]:
         yield server
 
 
-@sizes(5, 100)
+@sizes(2, 100)
 def test_a_killed_edit_leaves_the_old_text_or_the_new(
     tmp_path: Path, chain: Path, edits: ForkServer, count: int
 ) -> None:
@@ -140,7 +140,7 @@ def find(root: Path, model: Path, text: str) -> set[tuple[str, int]]:
     return {(one["path"], one["start"]) for one in places}
 
 
-@sizes(8, 200)
+@sizes(4, 200)
 def test_an_index_that_was_killed_answers_like_a_plain_search(
     tmp_path: Path, model: Path, server: ForkServer, count: int
 ) -> None:

@@ -40,7 +40,7 @@ MB = 1_000_000
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
 LINE = "def add(left, right): return left + right\n"
 MAX_LEFT_BYTES = 100 * MB  # in memory, after all attacks
-COUNTS = [5, pytest.param(200, marks=pytest.mark.full)]
+ATTACKS = 200
 
 Body = dict[str, Any]
 
@@ -266,12 +266,12 @@ def test_a_body_without_end_is_not_read(server: LocalServer) -> None:
 # -- memory ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_no_memory_stays_behind(server: LocalServer, count: int) -> None:
+@pytest.mark.full
+def test_no_memory_stays_behind(server: LocalServer) -> None:
     """Four clients send so many of these at once, and once more. What the first time allocates,
     such as tables of the vocabulary and the allocator's arenas, is there once."""
     made = [(CHAT, lambda: {"messages": HELLO, "max_tokens": 2} | PREDICTION), *REFUSED.values()]
-    sent = [(path, json.dumps(make()).encode()) for path, make in made[:count]]
+    sent = [(path, json.dumps(make()).encode()) for path, make in made]
 
     def attack(numbers: range) -> None:
         with server.http(headers={"content-type": "application/json"}) as client:
@@ -287,7 +287,7 @@ def test_no_memory_stays_behind(server: LocalServer, count: int) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(attack, [range(len(sent))]))
-        list(pool.map(attack, [range(client, count, 4) for client in range(4)]))
+        list(pool.map(attack, [range(client, ATTACKS, 4) for client in range(4)]))
         before = memory()
-        list(pool.map(attack, [range(client, count, 4) for client in range(4)]))
+        list(pool.map(attack, [range(client, ATTACKS, 4) for client in range(4)]))
         assert memory() - before < MAX_LEFT_BYTES

@@ -38,7 +38,7 @@ from tests.support.lsp import (
 from tests.support.training import save_small_library
 
 Message = dict[str, Any]
-COUNTS = [500, pytest.param(20_000, marks=pytest.mark.full)]
+COUNTS = [200, pytest.param(20_000, marks=pytest.mark.full)]
 MESSAGES_PER_CHECK = 100
 MAX_GROWTH_BYTES = 100 << 20
 WATCHED = [f"file:///watched/{number}.py" for number in range(3)]

@@ -126,7 +126,8 @@ from index.documents.documents import Documents
 def interrupt():
     while not psutil.Process().children():
         time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGINT)
+    # A signal to the process may reach this thread, and then interrupts no call of the other's.
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 threading.Thread(target=interrupt).start()
 with Documents() as documents:
