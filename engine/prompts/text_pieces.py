@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from engine.prompts.token_bounds import Spec, steps_of
+from engine.prompts.token_bounds import BYTE_LEVEL_STEPS, Spec, steps_of
 
 CUT = re.compile("[0-9A-Za-z][ \r\n]")
 ACROSS_CUT = re.compile(CUT.pattern.encode())
 PIECE_CHARS = 1 << 14
-SPLITTING_STEPS = frozenset({"Sequence", "NFC", "ByteLevel", "Digits", "Split"})
 
 # A text cut at such places; tells whether a tokenizer does split there.
 CUT_PROBE = (
@@ -35,6 +34,6 @@ def may_cut(spec: Spec, token_bytes: Sequence[bytes | None]) -> bool:
     """Whether a byte-level tokenizer adds nothing to the start of a text and has no token that
     reaches across a cut. `spec`: tokenizer.json. CUT_PROBE tells the rest."""
     steps = [*steps_of(spec.get("normalizer")), *steps_of(spec.get("pre_tokenizer"))]
-    if any(step["type"] not in SPLITTING_STEPS or step.get("add_prefix_space") for step in steps):
+    if any(step["type"] not in BYTE_LEVEL_STEPS or step.get("add_prefix_space") for step in steps):
         return False
     return not any(one is not None and ACROSS_CUT.search(one) for one in token_bytes)

@@ -158,7 +158,11 @@ def read_gguf(path: Path) -> Gguf:
     at = _Cursor(data, len(MAGIC), min(len(data), MAX_METADATA_BYTES), MAX_ENTRIES)
     try:
         return _parse(path, at)
-    except (struct.error, KeyError, ValueError, OverflowError) as error:
+    except struct.error as error:  # its own words speak of buffers
+        raise WeightsError(
+            f"{path}: truncated GGUF file ({at.reading}: the file ends there); fetch it again"
+        ) from error
+    except (KeyError, ValueError, OverflowError) as error:
         raise WeightsError(
             f"{path}: truncated or damaged GGUF file ({at.reading}: {error}); fetch it again"
         ) from error

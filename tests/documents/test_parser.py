@@ -16,7 +16,7 @@ import pytest
 from index.documents.formats import DocumentError
 from index.documents.formats import parser as parser_module
 from index.documents.formats.parser import MAX_HEADER_BYTES, MAX_TEXT_BYTES, SIZES, Parser
-from tests.support.sample_documents import docx, pdf, pdf_of_forms
+from tests.support.sample_documents import docx, parsing_processes, pdf, pdf_of_forms
 
 ENDLESS = pdf_of_forms(12, 12)  # 12 ** 12 nested forms on one page
 JOIN_S = 300.0
@@ -25,28 +25,18 @@ ROOT = Path(__file__).resolve().parents[2]
 REMEDY = r"^a\.\w+: [^\n]+; [^\n]+$"
 
 
-def children() -> set[int]:
-    """The parsing processes of this process."""
-    found = set()
-    for each in psutil.Process().children():
-        with suppress(psutil.NoSuchProcess):  # it is one that has just ended
-            if "sandbox.py" in " ".join(each.cmdline()):
-                found.add(each.pid)
-    return found
-
-
 def test_small_text_files_share_a_child_process() -> None:
-    before = children()
+    before = parsing_processes()
     with Parser() as parser:
         parser.parse("a.md", b"# One")
-        started = children() - before
+        started = parsing_processes() - before
         assert len(started) == 1
         for name in ("a.rst", "a.py", "a.txt", "a.md"):
             assert parser.parse(name, b"two").text == "two"
         with pytest.raises(DocumentError, match=r"a\.txt: not UTF-8"):
             parser.parse("a.txt", b"\xff")
-        assert children() - before == started
-    assert children() <= before
+        assert parsing_processes() - before == started
+    assert parsing_processes() <= before
 
 
 @pytest.mark.parametrize(
@@ -59,18 +49,18 @@ def test_small_text_files_share_a_child_process() -> None:
     ],
 )
 def test_a_child_process_ends_after_another_file(name: str, data: bytes) -> None:
-    before = children()
+    before = parsing_processes()
     with Parser() as parser:
         parser.parse("a.md", b"# One")
         assert parser.parse(name, data).text.startswith("one")
-        assert children() <= before
+        assert parsing_processes() <= before
 
 
 def test_a_killed_child_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = children()
+    before = parsing_processes()
     with Parser() as parser:
         parser.parse("a.md", b"# One")
-        (started,) = children() - before
+        (started,) = parsing_processes() - before
         child = psutil.Process(started)
         child.kill()
         while child.status() != psutil.STATUS_ZOMBIE:
@@ -95,7 +85,7 @@ def test_every_format_has_the_time_limit(monkeypatch: pytest.MonkeyPatch, name: 
 def test_closing_a_parser_ends_its_child_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a call is in progress or begins later."""
     monkeypatch.setattr(parser_module, "TIMEOUT_S", 10 * JOIN_S)
-    before, errors = children(), list[str]()
+    before, errors = parsing_processes(), list[str]()
     parser = Parser()
 
     def parse() -> None:
@@ -107,14 +97,14 @@ def test_closing_a_parser_ends_its_child_processes(monkeypatch: pytest.MonkeyPat
     threads = [Thread(target=parse) for _ in range(2)]
     for thread in threads:
         thread.start()
-    while len(children() - before) < 2:
+    while len(parsing_processes() - before) < 2:
         sleep(POLL_S)
     parser.close()
     for thread in threads:
         thread.join(JOIN_S)
     parse()
     assert errors == ["a.pdf: cancelled before it was read; add it again"] * 3
-    assert children() <= before
+    assert parsing_processes() <= before
     parser.close()
 
 

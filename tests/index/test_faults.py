@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 
 from index import Workspace
 from index.workspace import token_db
+from tests.support.child import end_of, kill, start
 from tests.support.encoders import Bytes, Composed
 from tests.support.faults import (
     NAMES,
@@ -36,7 +38,6 @@ from tests.support.faults import (
     warnings_of_index,
 )
 from tests.support.folder_mirror import wait_for
-from tests.support.segment_store import end_of, fork
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_kill_9_at_random_moments(tmp_path: Path) -> None:
-    kill_repeatedly(tmp_path, range(5), fork)
+    kill_repeatedly(tmp_path, range(5))
 
 
 # -- disks and files of the store ----------------------------------------------------------------
@@ -87,7 +88,7 @@ def test_no_room_for_large_files(tmp_path: Path, root: Path, limit: int) -> None
             root, home, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         )
 
-    assert end_of(fork(work)) == 0
+    assert end_of(start(work)) == 0
 
 
 def test_a_full_disk(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +187,7 @@ def test_another_index_in_place_of_ours(tmp_path: Path, root: Path, other: str) 
 # -- other processes -----------------------------------------------------------------------------
 
 
-def test_two_processes_at_once(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_at_once(tmp_path: Path, root: Path) -> None:
     """Each changes one half of the files; finally both know all, and one of them saves."""
     home, halves = tmp_path / "home", [root / "one", root / "two"]
     for half in halves:
@@ -210,12 +211,12 @@ def test_two_processes_at_once(tmp_path: Path, root: Path, monkeypatch: pytest.M
             check(workspace)
         assert lines == []
 
-    def in_child(own: Path, seed: int) -> int:
-        return fork(lambda: (small_segments(), work(own, seed))[0])
+    def in_child(own: Path, seed: int) -> None:
+        token_db.BUSY_TIMEOUT_S = TIMEOUT_S  # a slow disk is no failure
+        small_segments()
+        work(own, seed)
 
-    monkeypatch.setattr(token_db, "BUSY_TIMEOUT_S", TIMEOUT_S)  # a slow disk is no failure
-
-    children = [in_child(half, seed) for seed, half in enumerate(halves)]
+    children = [start(partial(in_child, half, seed)) for seed, half in enumerate(halves)]
     assert [end_of(child) for child in children] == [0, 0]
     with Workspace(root, Bytes(), home) as workspace:
         workspace.build()
@@ -233,7 +234,7 @@ def test_another_process_saves_after_the_writer_is_killed(tmp_path: Path, root: 
             (tmp_path / "ready").touch()
             time.sleep(2 * TIMEOUT_S)
 
-    child = fork(work)
+    child = start(work)
     with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
         try:
             wait_for((tmp_path / "ready").exists)
@@ -245,8 +246,7 @@ def test_another_process_saves_after_the_writer_is_killed(tmp_path: Path, root: 
             with pytest.raises(PermissionError, match="another process"):
                 workspace.clear()
         finally:
-            os.kill(child, signal.SIGKILL)
-        assert end_of(child) == -signal.SIGKILL
+            kill(child)
         check(workspace)
     assert lines == []
     starts_warm(root, home)

@@ -15,6 +15,7 @@ import pytest
 from index import Workspace
 from index.workspace.file_filter import MAX_FILE_BYTES
 from index.workspace.token_cache import Encoder
+from tests.support.child import end_of, start
 from tests.support.encoders import Bytes, Composed
 from tests.support.faults import (
     TIMEOUT_S,
@@ -26,7 +27,6 @@ from tests.support.faults import (
     warnings_of_index,
     within,
 )
-from tests.support.segment_store import end_of, fork
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def as_nobody(work: Callable[[Path], None]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             work(Path(folder))
 
-    assert end_of(fork(run)) == 0
+    assert end_of(start(run)) == 0
 
 
 def test_files_and_folders_without_permission() -> None:

@@ -19,6 +19,7 @@ from engine.prompts.tokenizer import Tokenizer
 from engine.weights import locate
 from index import Workspace
 from index.workspace.watch import Watch
+from tests.support.child import end_of, start
 from tests.support.encoders import Bytes
 from tests.support.faults import (
     PHASES,
@@ -31,7 +32,6 @@ from tests.support.faults import (
     two_branches,
     warnings_of_index,
 )
-from tests.support.segment_store import end_of, fork
 
 pytestmark = pytest.mark.full
 
@@ -51,7 +51,7 @@ def smollm2() -> Tokenizer:
 
 
 def test_kill_9_at_120_random_moments(tmp_path: Path) -> None:
-    assert kill_repeatedly(tmp_path, range(1000, 1120), fork) == set(PHASES)
+    assert kill_repeatedly(tmp_path, range(1000, 1120)) == set(PHASES)
 
 
 def test_100_000_tiny_files(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_100_000_tiny_files(tmp_path: Path) -> None:
         for number in range(FILES // 100):
             (root / f"{folder}" / f"{number}.py").write_text(f"f{folder} = {number}\n")
 
-    def start(tokenized: int) -> None:
+    def build(tokenized: int) -> None:
         """Runs in a process of its own, to measure its memory."""
         before = resident()
         begin = time.monotonic()
@@ -92,8 +92,8 @@ def test_100_000_tiny_files(tmp_path: Path) -> None:
         print(f"100,000 files, {tokenized} tokenized: ready in {built:.1f} s, scanned in "
               f"{scanned:.1f} s, closed in {closed:.1f} s, {grown:.0f} MB resident")  # fmt: skip
 
-    assert end_of(fork(lambda: start(FILES))) == 0
-    assert end_of(fork(lambda: start(0))) == 0
+    assert end_of(start(lambda: build(FILES))) == 0
+    assert end_of(start(lambda: build(0))) == 0
 
 
 def test_a_checkout_of_2_000_files(tmp_path: Path, smollm2: Tokenizer) -> None:

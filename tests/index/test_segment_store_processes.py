@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 from index.workspace.segment_store import Part, SavedState, SegmentStore, new_name
+from tests.support.child import end_of, kill, start
 from tests.support.file_steps import each_step, kill_at
 from tests.support.folder_mirror import wait_for
-from tests.support.segment_store import OURS, end_of, fork, load, names, same, save, state, whole
+from tests.support.segment_store import OURS, load, names, same, save, state, whole
 
 TIMEOUT_S = 180  # a backstop
 
@@ -47,7 +48,7 @@ def test_kill_9_at_any_step_leaves_one_state(
             else:
                 store.save(state(2))
 
-        ended = end_of(fork(work))
+        ended = end_of(start(work))
         loaded = load(folder)
         after = loaded and loaded.meta["number"]
         assert after in ((first, None) if clears else (first, 2))
@@ -103,7 +104,7 @@ def test_files_are_synced_before_they_are_named(tmp_path: Path) -> None:
             store.save(state(3))
         assert last.endswith("table") and len(synced) == 5
 
-    assert end_of(fork(work)) == 0
+    assert end_of(start(work)) == 0
     assert whole(tmp_path, state(3))
 
 
@@ -112,23 +113,22 @@ def test_kill_9_at_any_moment(tmp_path: Path) -> None:
     reached = 0
     for turn in range(15):
 
-        def work(start: int = reached + 1) -> None:
+        def work(first: int = reached + 1) -> None:
             store = SegmentStore(folder, OURS)
             store.load()
             assert store.acquire()
-            for number in count(start):
+            for number in count(first):
                 store.save(state(number, size=5000))
 
         def further(reached: int = reached) -> bool:
             loaded = load(folder)
             return loaded is not None and loaded.meta["number"] > reached
 
-        child = fork(work)
+        child = start(work)
         if turn % 5 == 0:  # makes progress even on a slow machine
             wait_for(further)
         time.sleep(rng.uniform(0.005, 0.05))
-        os.kill(child, signal.SIGKILL)
-        assert end_of(child) == -signal.SIGKILL
+        kill(child)
         loaded = load(folder)
         number = loaded.meta["number"] if loaded else 0
         assert number >= reached, "a saved state was lost"
@@ -187,7 +187,7 @@ def test_a_full_disk_leaves_the_old_state(tmp_path: Path) -> None:
                 assert whole(tmp_path, saved)
                 store.save(state(1))
 
-    assert end_of(fork(work)) == 0
+    assert end_of(start(work)) == 0
     assert whole(tmp_path, state(1))
 
 
@@ -244,14 +244,13 @@ def test_the_lock_is_released_when_its_holder_is_killed(tmp_path: Path) -> None:
         store.save(state(1))
         time.sleep(2 * TIMEOUT_S)
 
-    child = fork(work)
+    child = start(work)
     with SegmentStore(folder, OURS) as store:
         try:
             wait_for(lambda: store.load() is not None)
             assert not store.acquire()
         finally:
-            os.kill(child, signal.SIGKILL)
-        assert end_of(child) == -signal.SIGKILL
+            kill(child)
         assert store.acquire()
         store.save(state(2))
         assert whole(folder, state(2))
@@ -285,7 +284,7 @@ def test_a_concurrent_reader_loads_consistent_states(
             for number in count(2):
                 store.save(state(number))
 
-    child = fork(work)
+    child = start(work)
     try:
         seen = [1]
         deadline = time.monotonic() + TIMEOUT_S
@@ -295,6 +294,5 @@ def test_a_concurrent_reader_loads_consistent_states(
             seen.append(loaded.meta["number"])
             assert time.monotonic() < deadline, "the writer is too slow"
     finally:
-        os.kill(child, signal.SIGKILL)
-        end_of(child)
+        kill(child)
     assert seen == sorted(seen) and not caplog.messages

@@ -14,7 +14,9 @@ import pytest
 
 from index.temporary_file import NAME, replacing, sweep, temporary_folder
 from index.workspace import file_filter
-from tests.support.segment_store import end_of, fork, names
+from tests.support.child import kill, start
+from tests.support.folder_mirror import wait_for
+from tests.support.segment_store import names
 
 LEFT = ".draftline-0123456789abcdef.tmp"
 Writer = Callable[[Path], AbstractContextManager[Any]]
@@ -34,30 +36,28 @@ KINDS = [
 def test_only_what_a_killed_writer_left_is_swept(
     tmp_path: Path, writer: Writer, is_kind: Callable[[int], bool]
 ) -> None:
-    reading, writing = os.pipe()
+    folder, ready = tmp_path / "folder", tmp_path / "ready"
+    folder.mkdir()
 
     def work() -> None:
-        with writer(tmp_path) as made:
+        with writer(folder) as made:
             if isinstance(made, Path):
                 (made / "inside").mkdir()
                 (made / "inside" / "file").write_text("text")
-            os.write(writing, b"!")
+            ready.touch()
             signal.pause()
 
-    child = fork(work)
-    os.read(reading, 1)
-    (name,) = names(tmp_path)
+    child = start(work)
+    wait_for(ready.exists)
+    (name,) = names(folder)
     assert NAME.fullmatch(name)
-    sweep(tmp_path, is_kind)
-    assert names(tmp_path) == {name}, "its writer is alive"
-    os.kill(child, signal.SIGKILL)
-    assert end_of(child) == -signal.SIGKILL
-    sweep(tmp_path, stat.S_ISDIR if is_kind is stat.S_ISREG else stat.S_ISREG)
-    assert names(tmp_path) == {name}, "of another kind"
-    sweep(tmp_path, is_kind)
-    assert names(tmp_path) == set()
-    os.close(reading)
-    os.close(writing)
+    sweep(folder, is_kind)
+    assert names(folder) == {name}, "its writer is alive"
+    kill(child)
+    sweep(folder, stat.S_ISDIR if is_kind is stat.S_ISREG else stat.S_ISREG)
+    assert names(folder) == {name}, "of another kind"
+    sweep(folder, is_kind)
+    assert names(folder) == set()
 
 
 def test_files_of_others_are_not_swept(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import multiprocessing
 import random
 import resource
 import sqlite3
@@ -12,8 +10,8 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +22,8 @@ import index.workspace.token_cache
 import index.workspace.token_db
 from index.workspace.token_cache import TokenCache
 from tests.index.test_token_cache import Bytes, source
+from tests.support.child import end_of, kill, start
+from tests.support.faults import warnings_of_index
 from tests.support.folder_mirror import wait_for
 
 
@@ -214,25 +214,15 @@ def test_a_locked_file_is_not_written(
 
 # -- processes and threads -------------------------------------------------------------------------
 
-FORK = multiprocessing.get_context("fork")
-
-
-def fill_a_disk(folder: Path, results: Any) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
-    lines: list[str] = []
-    log = logging.Handler()
-    log.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("index.workspace.token_db").addHandler(log)
-    results.put((encode_twice(folder, TEXTS), len(lines)))
-
 
 def test_a_full_disk_changes_no_answer(tmp_path: Path) -> None:
-    results = FORK.Queue()
-    child = FORK.Process(target=fill_a_disk, args=(tmp_path, results))
-    child.start()
-    hits, lines = results.get(timeout=180)
-    child.join(180)
-    assert hits == (0, 0) and lines == 2, "one line for each start"
+    def work() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+        with warnings_of_index() as lines:
+            assert encode_twice(tmp_path, TEXTS) == (0, 0)
+        assert len(lines) == 2, "one line for each start"
+
+    assert end_of(start(work)) == 0
     assert encode_twice(tmp_path, TEXTS) == (0, 30)
 
 
@@ -248,14 +238,11 @@ def encode_forever(folder: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_kill_9_changes_no_answer(tmp_path: Path, seed: int) -> None:
     """Two at once, so that one is killed while the other writes."""
-    children = [FORK.Process(target=encode_forever, args=(tmp_path, n)) for n in (seed, -seed)]
-    for child in children:
-        child.start()
+    children = [start(partial(encode_forever, tmp_path, number)) for number in (seed, -seed)]
     for child in children:
         child.join(random.Random(seed).random() * 0.15)
         assert child.is_alive()
-        child.kill()
-        child.join(180)
+        kill(child)
     assert encode_twice(tmp_path, TEXTS)[1] == 30
     with closing(sqlite3.connect(next(tmp_path.glob("*.sqlite")))) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from index.workspace.segment_set import SegmentSet
 from index.workspace.segment_store import SegmentStore
 from index.workspace.token_cache import Encoder
 from index.workspace.token_db import TokenDB
+from tests.support import child
 from tests.support.encoders import Bytes
 
 TIMEOUT_S = 180  # a backstop
@@ -186,6 +188,12 @@ def change(root: Path, chance: random.Random) -> list[Path]:
 # -- a killed child process ----------------------------------------------------------------------
 
 
+def shared_bytes(path: Path) -> mmap.mmap:
+    """A file as memory that processes share."""
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), 0)
+
+
 def record_phases(seen: mmap.mmap) -> None:
     """Record in shared memory which phases this process is in from now on."""
 
@@ -226,32 +234,35 @@ def work_forever(root: Path, home: Path, chance: random.Random) -> None:
                     workspace.compact()
 
 
-def kill_in_phase(child: int, seen: mmap.mmap, phase: int, chance: random.Random) -> list[str]:
+def kill_in_phase(
+    worker: BaseProcess, seen: mmap.mmap, phase: int, chance: random.Random
+) -> list[str]:
     """Kill a child soon, in this phase if it gets there; returns the phases it was in."""
     time.sleep(chance.uniform(0, 0.1))
     deadline = time.monotonic() + 1
     while not seen[phase] and time.monotonic() < deadline:
         time.sleep(0)
     time.sleep(chance.choice((0, 0, 0.0005, 0.002, 0.005)))
-    os.kill(child, 9)
-    os.waitpid(child, 0)
+    child.kill(worker)
     return [name for at, name in enumerate(PHASES) if seen[at]]
 
 
-def kill_repeatedly(folder: Path, seeds: Collection[int], fork: Callable[..., int]) -> set[str]:
+def kill_repeatedly(folder: Path, seeds: Collection[int]) -> set[str]:
     """Kill one child per seed. After each kill the next start answers like a fresh build and logs
     nothing. Returns the phases in which children were killed."""
     root, home = folder / "root", folder / "home"
     make_tree(root, random.Random(0))
     died: set[str] = set()
     for seed in seeds:
-        seen, chance = mmap.mmap(-1, len(PHASES)), random.Random(seed)
+        phases, chance = folder / "phases", random.Random(seed)
+        phases.write_bytes(bytes(len(PHASES)))
 
-        def work(seen: mmap.mmap = seen, seed: int = seed) -> None:
-            record_phases(seen)
+        def work(phases: Path = phases, seed: int = seed) -> None:
+            record_phases(shared_bytes(phases))
             work_forever(root, home, random.Random(seed))
 
-        died.update(kill_in_phase(fork(work), seen, seed % len(PHASES), chance))
+        worker, seen = child.start(work), shared_bytes(phases)
+        died.update(kill_in_phase(worker, seen, seed % len(PHASES), chance))
         with warnings_of_index() as lines, Workspace(root, Bytes(), home) as workspace:
             workspace.build()
             check(workspace)

@@ -8,6 +8,9 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import psutil
 
 from index.documents.formats import ParsedDocument
 from index.documents.formats.parser import Parser
@@ -169,3 +172,13 @@ def word_xml(body: str, before: str = "") -> bytes:
     compatible = "http://schemas.openxmlformats.org/markup-compatibility/2006"
     head = f'<?xml version="1.0" encoding="UTF-8"?>{before}<w:document xmlns:w="{space}"'
     return f'{head} xmlns:mc="{compatible}"><w:body>{body}</w:body></w:document>'.encode()
+
+
+def parsing_processes() -> set[int]:
+    """The parsing processes of this process."""
+    found = set()
+    for each in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # it is one that has just ended
+            if "sandbox.py" in " ".join(each.cmdline()):
+                found.add(each.pid)
+    return found

@@ -1,10 +1,7 @@
-"""Shared parts of the segment store tests: distinct states, and child processes."""
+"""Shared parts of the segment store tests: distinct states."""
 
 from __future__ import annotations
 
-import os
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,23 +53,3 @@ def whole(folder: Path, saved: SavedState) -> bool:
     """Whether a folder holds this state and no other file."""
     files = {"table", "lock", *(f"{part.name}.part" for part in saved.parts)}
     return same(load(folder), saved) and names(folder) == files
-
-
-def fork(work: Callable[[], None]) -> int:
-    """Run `work` in a child process, which exits with 1 on an exception; returns its id."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return child
-
-
-def end_of(child: int) -> int:
-    """Wait for a child; its exit status, or -signal if it was killed."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
