@@ -227,7 +227,10 @@ HANG = """if True:
 """
 
 
-@pytest.mark.parametrize("at", [1, 2], ids=["the first part", "the table"])
+@pytest.mark.parametrize(
+    "at",
+    [pytest.param(1, id="the first part", marks=pytest.mark.full), pytest.param(2, id="the table")],
+)
 def test_a_save_that_is_cut_short_by_a_signal_costs_nothing_but_time(
     tmp_path: Path, model: str, at: int
 ) -> None:
@@ -299,6 +302,7 @@ def test_clients_that_never_read_are_disconnected(count: int) -> None:
 # -- huge and deep messages --------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_huge_bodies_are_bounded_and_leave_nothing() -> None:
     def open_body(size: int) -> bytes:
         head = b'{"jsonrpc":"2.0","method":"textDocument/didOpen","params":{"textDocument":{"uri":'
