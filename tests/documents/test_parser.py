@@ -119,6 +119,7 @@ def interrupt():
     # A signal to the process may reach this thread, and then interrupts no call of the other's.
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job
 threading.Thread(target=interrupt).start()
 with Documents() as documents:
     try:
