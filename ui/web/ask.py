@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 from gradio.utils import get_upload_folder
 
+from engine.memory import give_back_memory
 from engine.rag.answer import PreparedQuestion, Turn, cite_answer, prepare
 from engine.records import Request, RequestError
 from index.documents.documents import DocumentError
@@ -207,6 +208,7 @@ class AskTab:
             with self.page.stoppable(name) as cancellation:
                 yield self._starting(question, progress)
                 retrieved = await asyncio.to_thread(self._retrieve, question, request)
+                await asyncio.to_thread(give_back_memory)  # that the texts of all documents took
                 if not cancellation.cancelled:
                     if prompt := retrieved.prepared.request:
                         steps = self._stream(prompt, question, progress, cancellation, request)

@@ -15,6 +15,7 @@ import gradio as gr
 from gradio.context import Context
 from gradio.utils import get_upload_folder
 
+from engine.memory import give_back_memory
 from index.documents.documents import Document, DocumentError
 from index.documents.formats import MAX_FILE_BYTES
 from index.documents.formats.parser import Parser
@@ -129,6 +130,7 @@ class DocumentPanel:
             for file in files:
                 delete_copy(file, self.folder)
             await asyncio.to_thread(parser.close)  # ends the files that are being read
+            await asyncio.to_thread(give_back_memory)
 
     def _dismiss(self, batch: UploadBatch) -> str:
         if not batch.busy:
