@@ -62,8 +62,7 @@ def edits(tmp_path: Path) -> Iterator[ForkServer]:
 def test_a_killed_edit_leaves_the_old_text_or_the_new(
     tmp_path: Path, chain: Path, edits: ForkServer, count: int
 ) -> None:
-    """At the file operations of the replacement in turn; one of four kills of many at any moment of a
-    run."""
+    """At file operations of the replacement in turn; of many kills one of four at any moment."""
     project = tmp_path / "project"
     project.mkdir()
     file = make_file(project)
