@@ -2,11 +2,14 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <variant>
+#include <utility>
+#include <vector>
 
 #include "attention.hpp"
 #include "cpu.hpp"
@@ -49,10 +52,41 @@ void make_qlinear(QLinear* self, Array<const T, 2> weight, Bias bias) {
   if (bias) expect("bias", *bias, {out});
   const float* b = bias ? bias->data() : nullptr;
   nb::gil_scoped_release unlocked;
-  if constexpr (std::is_same_v<T, float>)
-    new (self) QLinear(weight.data(), nullptr, b, int(out), int(in));
-  else
-    new (self) QLinear(nullptr, weight.data(), b, int(out), int(in));
+  const auto* data = reinterpret_cast<const uint8_t*>(weight.data());
+  new (self) QLinear({{Format::Q8, data, int(out), std::is_same_v<T, float>}}, b, int(in));
+}
+
+using Stored = std::pair<int, Array<const uint8_t, 2>>;
+
+QLinear* stored_qlinear(const std::vector<Stored>& parts, int in, Bias bias) {
+  if (parts.empty() || in < 1) throw std::invalid_argument("weight is empty: give at least one");
+  std::vector<QLinear::Rows> rows;
+  size_t out = 0;
+  for (const auto& [type, data] : parts) {
+    if (!known(type))
+      throw std::invalid_argument("weights of type " + std::to_string(type) + " are not known");
+    const Format format = Format(type);
+    if (in % block_inputs(format))
+      throw std::invalid_argument("weight has " + std::to_string(in) + " inputs: expected whole " +
+                                  "blocks of " + std::to_string(block_inputs(format)));
+    expect("weight", data, {data.shape(0), row_bytes(format, in)});
+    rows.push_back({format, data.data(), int(data.shape(0))});
+    out += data.shape(0);
+  }
+  if (out == 0) throw std::invalid_argument("weight is empty: give at least one");
+  if (bias) expect("bias", *bias, {out});
+  nb::gil_scoped_release unlocked;
+  return new QLinear(rows, bias ? bias->data() : nullptr, in);
+}
+
+void py_channels(const QLinear& q, Array<const int64_t, 1> channels, Array<float, 2> out) {
+  expect("out", out, {channels.shape(0), size_t(q.in)});
+  for (size_t i = 0; i < channels.shape(0); ++i)
+    if (channels.data()[i] < 0 || channels.data()[i] >= q.out)
+      throw std::invalid_argument("channel " + std::to_string(channels.data()[i]) +
+                                  ": must be 0 to " + std::to_string(q.out - 1));
+  nb::gil_scoped_release unlocked;
+  q.dequantize(channels.data(), int(channels.shape(0)), out.data());
 }
 
 using Rows = Array<const float, 2>;
@@ -123,14 +157,8 @@ NB_MODULE(_kernels, m) {
             q.forward(x.data(), out.data(), int(x.shape(0)));
           },
           fixed("x"), fixed("out"))
-      .def("dequantize",
-           [](const QLinear& q) {
-             float* w = new float[size_t(q.out) * q.in];
-             nb::capsule owner(w, [](void* p) noexcept { delete[] static_cast<float*>(p); });
-             q.dequantize(w);
-             return nb::ndarray<nb::numpy, float, nb::ndim<2>>(w, {size_t(q.out), size_t(q.in)},
-                                                               owner);
-           })
+      .def_static("stored", &stored_qlinear, "parts"_a, "inputs"_a, "bias"_a = nb::none())
+      .def("channels", &py_channels, fixed("channels"), fixed("out"))
       .def_prop_ro("shape", [](const QLinear& q) { return nb::make_tuple(q.out, q.in); })
       .def_prop_ro("nbytes", &QLinear::nbytes);
 }
