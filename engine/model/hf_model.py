@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.model.ops import Product, Rows, attend, product
+from engine.model.ops import Product, Quantized, Rows, attend, product
 from engine.weights.errors import one_line, shown
 from engine.weights.integrity import TensorInfo
 
@@ -145,8 +145,8 @@ class Generic:
                 else:
                     continue
                 bias = None if child.bias is None else child.bias.data
-                packed = PackedLinear(product(weight, bias, q8=self.q8), weight)
-                setattr(module, name, packed)
+                made = Quantized([weight], bias) if self.q8 else product(weight, bias)
+                setattr(module, name, PackedLinear(made, weight))
 
     def _attend(
         self,

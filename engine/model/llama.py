@@ -9,6 +9,7 @@ go through `engine.model.hf_model`.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engine.model.ops import Product, Rows, attend, product
+from engine.model.ops import Product, Rows, attend, joined, product
 from engine.weights.integrity import damaged
 
 FAMILY = {"llama", "qwen2", "qwen3", "mistral"}
@@ -60,12 +61,18 @@ class Weights:
     def __contains__(self, name: object) -> bool:
         return name in self.files
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.files)
+
     def __getitem__(self, name: str) -> Tensor:
         tensor: Tensor = self.files[name].get_tensor(name)
         return tensor
 
     def get(self, name: str) -> Tensor | None:
         return self[name] if name in self else None  # noqa: SIM401
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.files[name].get_slice(name).get_shape())
 
 
 @dataclass(slots=True)
@@ -91,7 +98,6 @@ class Llama:
         folder: Path,
         device: torch.device,
         dtype: torch.dtype,
-        q8: bool,
         exact: bool = False,
         weights: TensorSource | None = None,
         int8: bool = False,
@@ -105,7 +111,7 @@ class Llama:
         config = json.loads((folder / "config.json").read_text("utf-8"))
         named: TensorSource = Weights(folder) if weights is None else weights
         heads = config["num_attention_heads"]
-        self.device, self.dtype, self.q8, self.exact = device, dtype, q8, exact
+        self.device, self.dtype, self.exact = device, dtype, exact
         self.int8 = int8
         self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
         self.layers: int = config["num_hidden_layers"]
@@ -122,25 +128,34 @@ class Llama:
         theta = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
         first = self.places[0][0]
         self.turns = rotations(theta, self.head_dim, self.max_positions).to(first)
-        embedding = named["model.embed_tokens.weight"]
-        self.embedding = embedding.to(first) if q8 else embedding.to(first, dtype)
+        self._set_words(named, bool(config.get("tie_word_embeddings")), first)
         layer_devices = [place for place, count in self.places for _ in range(count)]
         self.blocks = [self._layer(named, n, place) for n, place in enumerate(layer_devices)]
         self.norm = self._norm(named["model.norm.weight"], device)
-        head = named.get("lm_head.weight")
-        if head is None or config.get("tie_word_embeddings") or torch.equal(head, embedding):
+
+    def _set_words(self, named: TensorSource, tied: bool, first: torch.device) -> None:
+        """The embedding on the first device and the head on the last."""
+        embedding = named["model.embed_tokens.weight"]
+        self.embedding = embedding.to(first, self.dtype)
+        head = None if tied else named.get("lm_head.weight")
+        if head is None or torch.equal(head, embedding):
             head = self.embedding  # tied or equal: one copy, unless the product packs it
-        self._head = self._product(device, head)
+        self._head: Product = self._product(self.device, [head])
 
     def _norm(self, weight: Tensor, device: torch.device) -> Tensor:
         return weight.to(device, torch.float32)
 
-    def _product(self, device: torch.device, weight: Tensor, bias: Tensor | None = None) -> Product:
-        if self.q8:
-            return product(weight, bias, q8=True)
+    def _matrix(self, named: TensorSource, name: str, paired: bool = False) -> Any:
+        """A matrix as `_product` takes it; `paired`: of q or k, see `_paired`."""
+        return self._paired(named[name]) if paired else named[name]
+
+    def _product(
+        self, device: torch.device, parts: list[Any], bias: Tensor | None = None
+    ) -> Product:
+        """The product with matrices of `_matrix`, whose output channels follow each other."""
         placed = None if bias is None else bias.to(device, self.dtype)
-        placed_weight = weight.to(device, self.dtype)
-        return product(placed_weight, placed, exact=self.exact, int8=self.int8)
+        weight = joined(parts).to(device, self.dtype)
+        return product(weight, placed, exact=self.exact, int8=self.int8)
 
     def _paired(self, weight: Tensor) -> Tensor:
         """Reorder the rows of a q or k weight (or bias or norm) within each head from (first half,
@@ -152,7 +167,9 @@ class Llama:
 
     def _layer(self, weights: TensorSource, n: int, place: torch.device) -> Layer:
         at, mlp = f"model.layers.{n}.self_attn.", f"model.layers.{n}.mlp."
-        q, k, v = (weights[f"{at}{name}_proj.weight"] for name in "qkv")
+        qkv = [
+            self._matrix(weights, f"{at}{name}_proj.weight", paired=name != "v") for name in "qkv"
+        ]
         biases = [weights.get(f"{at}{name}_proj.bias") for name in "qkv"]
         bias = None
         if biases[0] is not None and biases[1] is not None and biases[2] is not None:
@@ -161,15 +178,16 @@ class Llama:
         if f"{at}q_norm.weight" in weights:
             q_norm, k_norm = (self._paired(weights[f"{at}{name}_norm.weight"]) for name in "qk")
             qk_norm = (self._norm(q_norm, place), self._norm(k_norm, place))
-        gate, up = weights[f"{mlp}gate_proj.weight"], weights[f"{mlp}up_proj.weight"]
+        gate_up = [self._matrix(weights, f"{mlp}{name}_proj.weight") for name in ("gate", "up")]
+        out, down = f"{at}o_proj.weight", f"{mlp}down_proj.weight"
         return Layer(
             self._norm(weights[f"model.layers.{n}.input_layernorm.weight"], place),
-            self._product(place, torch.cat([self._paired(q), self._paired(k), v]), bias),
+            self._product(place, qkv, bias),
             qk_norm,
-            self._product(place, weights[f"{at}o_proj.weight"], weights.get(f"{at}o_proj.bias")),
+            self._product(place, [self._matrix(weights, out)], weights.get(f"{at}o_proj.bias")),
             self._norm(weights[f"model.layers.{n}.post_attention_layernorm.weight"], place),
-            self._product(place, torch.cat([gate, up])),
-            self._product(place, weights[f"{mlp}down_proj.weight"]),
+            self._product(place, gate_up),
+            self._product(place, [self._matrix(weights, down)]),
         )
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -216,6 +234,11 @@ class Llama:
         x = x + layer.out(mixed.to(self.dtype))
         gate, up = layer.gate_up(self._normed(x, layer.norm_mlp)).chunk(2, -1)
         return x + layer.down(F.silu(gate) * up)
+
+    def extend(self, rows: Tensor) -> None:
+        """Give the embedding rows [tokens, width] for more tokens, which the head does not have."""
+        rows = rows.to(self.embedding.device, self.embedding.dtype)
+        self.embedding = torch.cat([self.embedding, rows])
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""

@@ -1,4 +1,4 @@
-"""The 8-bit forward pass of Llama's family on the CPU: native kernels on plain arrays.
+"""The quantised forward pass of Llama's family on the CPU: native kernels on plain arrays.
 
 The same steps as `Llama.run`. A one-token pass reads every weight once, in tens of milliseconds, so
 everything between the matrix products must cost next to nothing: no tensors, no dispatch, one
@@ -14,14 +14,76 @@ import torch
 from torch import Tensor
 
 from engine.model import _kernels
-from engine.model.llama import Llama
-from engine.model.ops import Rows
+from engine.model.gguf_weights import StoredWeights
+from engine.model.llama import Llama, TensorSource
+from engine.model.ops import Product, Quantized, Rows
+from engine.weights.gguf_tensors import Stored
 
 Array = np.ndarray[Any, Any]
 
 
+class StoredEmbedding:
+    """The rows of an embedding by token, from the weights of a product. As much of a tensor as a
+    model's users need."""
+
+    device, dtype = torch.device("cpu"), torch.float32
+
+    def __init__(self, product: Quantized) -> None:
+        self._native = product.native
+        self._more = torch.empty(0, product.native.shape[1])
+
+    def __len__(self) -> int:
+        return self._native.shape[0] + len(self._more)
+
+    def __getitem__(self, ids: Tensor) -> Tensor:
+        """ids: int64 [n] -> [n, width] in f32."""
+        count = self._native.shape[0]
+        rows = np.empty((len(ids), self._native.shape[1]), np.float32)
+        self._native.channels(ids.clamp(max=count - 1).numpy(), rows)
+        found = torch.from_numpy(rows)
+        if len(self._more) and bool((more := ids >= count).any()):
+            found[more] = self._more[ids[more] - count]
+        return found
+
+    def extended(self, rows: Tensor) -> StoredEmbedding:
+        """With the embeddings of more tokens [tokens, width]."""
+        self._more = torch.cat([self._more, rows])
+        return self
+
+
 class LlamaQ8(Llama):
-    """Llama's family with weights in 8-bit blocks, on the CPU."""
+    """Llama's family on the CPU, with weights as a GGUF file stores them or in 8-bit blocks."""
+
+    def _set_words(self, named: TensorSource, tied: bool, first: torch.device) -> None:
+        if not isinstance(named, StoredWeights):
+            embedding = named["model.embed_tokens.weight"]
+            self.embedding = embedding
+            head = None if tied else named.get("lm_head.weight")
+            self._head: Product = Quantized([embedding if head is None else head], None)
+            return
+        table = Quantized([named.stored("model.embed_tokens.weight")], None)
+        self.embedding: Any = StoredEmbedding(table)
+        own = not tied and "lm_head.weight" in named
+        self._head = Quantized([named.stored("lm_head.weight")], None) if own else table
+
+    def extend(self, rows: Tensor) -> None:
+        if isinstance(self.embedding, StoredEmbedding):
+            self.embedding = self.embedding.extended(rows)
+        else:
+            super().extend(rows)
+
+    def _matrix(self, named: TensorSource, name: str, paired: bool = False) -> Any:
+        if not isinstance(named, StoredWeights):
+            return super()._matrix(named, name, paired)
+        found = named.stored(name)
+        if not paired:
+            return found
+        return found._replace(rows=self._paired(torch.from_numpy(found.rows)).numpy())
+
+    def _product(
+        self, device: torch.device, parts: list[Tensor | Stored], bias: Tensor | None = None
+    ) -> Product:
+        return Quantized(parts, bias)
 
     def run(
         self, ids: Tensor, rows: Rows, cache: tuple[Tensor, ...], layers: int | None = None
@@ -32,7 +94,7 @@ class LlamaQ8(Llama):
         all_keys, all_values = cache[0].numpy()
         turn = self.turns[rows.positions, None].numpy()
         x = self.embedding[ids].float().numpy()
-        blocks: list[Any] = self.blocks[:layers]  # their products are `ops.Q8`
+        blocks: list[Any] = self.blocks[:layers]  # their products are `ops.Quantized`
         h, delta = np.empty_like(x), np.empty_like(x)
         qkv = np.empty((count, (both + self.kv_heads) * d), np.float32)
         mixed = np.empty((count, heads * d), np.float32)

@@ -15,6 +15,7 @@ from engine.config import Config
 from engine.model import _kernels
 from engine.model.cuda.cuda_graphs import CudaGraphs
 from engine.model.cuda.static_forward import Static
+from engine.model.gguf_weights import GgufWeights, StoredWeights
 from engine.model.hf_model import Generic, UnsupportedModel, refuse
 from engine.model.llama import Llama, TensorSource, supports
 from engine.model.llama_q8 import LlamaQ8
@@ -27,6 +28,7 @@ from engine.model.placement import (
     refuse_several,
     room_on,
 )
+from engine.weights.gguf_tensors import tensors_of_gguf
 from engine.weights.integrity import config_of, tensors_of
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ class LoadedModel:
     model: Llama | Generic
     settings: dict[str, Any]  # its config.json
     devices: list[torch.device]  # in the order of the layers
-    dtype: str  # f32, bf16, q8 or int8
+    dtype: str  # f32, bf16, stored, q8 or int8
     exact: bool  # whether kernels that do not round by shape were asked for, on a GPU
     context: int  # tokens
     cache_bytes: int  # of cached sequences, at most
@@ -62,18 +64,22 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     """Load `folder` (config.json, safetensors). `weights`: tensors by name in place of the files,
     for a model of Llama's family. UnsupportedModel, WeightsError, ValueError or OSError with one
     line."""
-    tensors, settings = tensors_of(folder), config_of(folder)
+    settings, file = config_of(folder), None if weights else tensors_of_gguf(folder)
+    tensors = tensors_of(folder) if file is None else file.infos()
     devices = choose_devices(config.device)
     device, several = devices[-1], len(devices) > 1
     dtype_name = choose_dtype(config.dtype, device, folder)
-    q8, int8 = dtype_name == "q8", dtype_name == "int8"
+    quantised, int8 = dtype_name in ("stored", "q8"), dtype_name == "int8"
+    if file is not None:
+        weights = StoredWeights(file) if dtype_name == "stored" else GgufWeights(file)
     if device.type == "cpu":
         threads = config.threads or os.cpu_count() or 1
         _kernels.set_threads(threads)
-        torch.set_num_threads(1 if q8 else threads)  # two thread pools would wait for each other
+        # Two thread pools would wait for each other.
+        torch.set_num_threads(1 if quantised else threads)
     refuse(settings)
     ours = supports(settings)
-    if ours and weights is None:
+    if ours and (weights is None or file is not None):
         check_llama(folder, settings, tensors)
     if several:
         refuse_several(len(devices), settings, ours, dtype_name, config)
@@ -87,10 +93,12 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     model: Llama | Generic
     with torch.inference_mode(), out_of_memory_is_unsupported(folder.name, devices):
         if ours:
-            kind = LlamaQ8 if q8 else Llama
-            model = kind(folder, device, dtype, q8, exact, weights, int8, places)
+            kind = LlamaQ8 if quantised else Llama
+            model = kind(folder, device, dtype, exact, weights, int8, places)
         else:
-            model = Generic(folder, tensors, device, dtype, q8)
+            model = Generic(folder, tensors, device, dtype, quantised)
+    if file is not None:
+        file.close()
     if device.type == "cpu":
         _check_heads(folder, model)
     context = min(config.max_context or 1 << 30, model.max_positions)
@@ -100,7 +108,7 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     # On several devices attention takes memory for every row and key: few rows at once.
     chunk = CPU_CHUNK_TOKENS if several or device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
-    if isinstance(model, Llama) and _wants_static(config, devices) and not q8:
+    if isinstance(model, Llama) and _wants_static(config, devices) and not quantised:
         static = Static(model, config.exact)
         if config.graphs == "auto" and device.type == "cuda" and static.fused is not None:
             static.graphs = CudaGraphs(static)

@@ -1,8 +1,8 @@
 """Resolve model names, and find what is ready in the cache. Changes nothing.
 
 models/NAME/            the ready folder; draftline.json in it says what it is, and is written last
-models/NAME.gguf        a built-in's own GGUF, kept unless told otherwise
-models/NAME.lock        held by the process that fetches, converts or removes NAME
+models/NAME.gguf        the weights of a built-in model; those of a user's GGUF file stay there
+models/NAME.lock        held by the process that fetches, prepares or removes NAME
 models/.partial/NAME/   work in progress: never counts, and is cleaned under the lock
 """
 
@@ -22,12 +22,12 @@ import platformdirs
 from engine.weights.builtins import BUILTINS
 from engine.weights.errors import WeightsError
 
-FORMAT = 1  # of a ready folder; raised when conversion changes
+FORMAT = 2  # of a ready folder; raised when its content changes
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model in the cache. `folder` is ready to load; `gguf` is the built-in's kept source."""
+    """A model in the cache. `folder` is ready to load; `gguf` has the weights of a built-in."""
 
     name: str
     folder: Path | None
@@ -49,12 +49,13 @@ def home() -> Path:
 
 
 def find(name: str) -> Path | None:
-    """The ready folder of a model, or None if it must be fetched or converted first.
+    """The ready folder of a model, or None if it must be fetched or prepared first.
 
     A name that can be nothing is a WeightsError with near matches. Fetches nothing.
     """
     if name in BUILTINS:
-        return _ready(models_folder() / name, sha256=BUILTINS[name].sha256)
+        known = {"name": name, "sha256": BUILTINS[name].sha256}
+        return _ready(models_folder() / name, **known) if gguf(name) else None
     path = Path(name).expanduser()
     if name and path.is_dir():
         return _own_folder(path)
@@ -66,7 +67,7 @@ def find(name: str) -> Path | None:
 
 
 def gguf(name: str) -> Path | None:
-    """The GGUF that a model was converted from, if it still exists."""
+    """The GGUF file of a model, if it exists."""
     if name in BUILTINS:
         path = models_folder() / f"{name}.gguf"
         return path if path.is_file() and path.stat().st_size == BUILTINS[name].size else None
@@ -102,9 +103,16 @@ def key_of(name: str) -> str:
 
 
 def gguf_folder(path: Path) -> Path:
-    """The folder of a user's converted GGUF file."""
+    """The folder of a user's GGUF file."""
     place = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
     return models_folder() / f"{path.stem}-{place}"
+
+
+def gguf_of(folder: Path) -> Path | None:
+    """The GGUF file that has the weights of a folder in the cache; None for any other folder."""
+    record = _record(folder) if folder.parent == models_folder() else {}
+    name = record.get("gguf")
+    return folder / name if record.get("format") == FORMAT and isinstance(name, str) else None
 
 
 def identity(path: Path) -> dict[str, Any]:

@@ -61,9 +61,6 @@ def add_parser(commands: Any) -> None:
     )
     for verb in (pull, adding):
         verb.add_argument(
-            "--drop-gguf", action="store_true", help="delete the GGUF copy after converting it"
-        )
-        verb.add_argument(
             "--no-library",
             dest="library",
             action="store_false",
@@ -92,9 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _pull(args: argparse.Namespace) -> None:
     with progress_bars() as progress:
-        folder = weights.locate(
-            args.name, progress=progress, source=args.source, keep_gguf=not args.drop_gguf
-        )
+        folder = weights.locate(args.name, progress=progress, source=args.source)
     write_line(str(folder))
     if args.library:
         _count_library(folder)
@@ -102,7 +97,7 @@ def _pull(args: argparse.Namespace) -> None:
 
 def _add(args: argparse.Namespace) -> None:
     with progress_bars() as progress:
-        name = weights.add(args.paths, progress=progress, keep_gguf=not args.drop_gguf)
+        name = weights.add(args.paths, progress=progress)
     folder = weights.find(name)
     write_line(f"{name} {folder}")
     if args.library and folder is not None:
@@ -231,8 +226,8 @@ def rows(machine: Machine) -> list[Row]:
     found = []
     for name, builtin in weights.BUILTINS.items():
         model = cached.pop(name, None) or weights.Model(name, None, None)
-        fits = machine.fits(builtin.weights_bytes, quantized=True)
-        found.append(_row(model, builtin.size, builtin.weights_bytes, fits, builtin.licence))
+        fits = machine.fits(builtin.size, quantized=True)
+        found.append(_row(model, builtin.size, builtin.size, fits, builtin.licence))
     for model in cached.values():
         fits = machine.fits(model.folder_bytes, quantized=model.gguf is not None)
         found.append(_row(model, 0, model.folder_bytes, fits, ""))

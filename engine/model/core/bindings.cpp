@@ -79,6 +79,21 @@ QLinear* stored_qlinear(const std::vector<Stored>& parts, int in, Bias bias) {
   return new QLinear(rows, bias ? bias->data() : nullptr, in);
 }
 
+void py_dequantize(int type, Array<const uint8_t, 2> rows, Array<float, 2> out) {
+  if (!known(type))
+    throw std::invalid_argument("weights of type " + std::to_string(type) + " are not known");
+  const Format format = Format(type);
+  const int in = int(out.shape(1));
+  if (in % block_inputs(format))
+    throw std::invalid_argument("out has " + std::to_string(in) + " columns: expected whole " +
+                                "blocks of " + std::to_string(block_inputs(format)));
+  expect("rows", rows, {out.shape(0), row_bytes(format, in)});
+  nb::gil_scoped_release unlocked;
+  parallel(int(out.shape(0)), [&](int row) {
+    dequantize(format, rows.data() + size_t(row) * rows.shape(1), in, out.data() + size_t(row) * in);
+  });
+}
+
 void py_channels(const QLinear& q, Array<const int64_t, 1> channels, Array<float, 2> out) {
   expect("out", out, {channels.shape(0), size_t(q.in)});
   for (size_t i = 0; i < channels.shape(0); ++i)
@@ -145,6 +160,7 @@ NB_MODULE(_kernels, m) {
         "eps"_a, fixed("out"));
   m.def("silu_mul", &py_silu_mul, fixed("gate_up"), fixed("out"));
 
+  m.def("dequantize", &py_dequantize, "type"_a, fixed("rows"), fixed("out"));
   nb::class_<QLinear>(m, "QLinear")
       .def("__init__", &make_qlinear<float>, fixed("weight"), "bias"_a = nb::none())
       .def("__init__", &make_qlinear<uint16_t>, fixed("weight"), "bias"_a = nb::none())

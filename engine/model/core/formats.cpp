@@ -194,6 +194,15 @@ float element(Format format, const uint8_t* row, size_t i) {
   return format == Format::F16 ? from_f16(bits) : from_bf16(bits);
 }
 
+void dequantize(Format format, const uint8_t* row, int in, float* out) {
+  if (is_float(format)) {
+    for (int i = 0; i < in; ++i) out[i] = element(format, row, size_t(i));
+    return;
+  }
+  const Layout how = layout(format);
+  for (int b = 0; b < in / kBlock; ++b) decode(format, row, b).values(how, out + b * kBlock);
+}
+
 void Block::values(const Layout& how, float* out) const {
   const bool product = how.scale == Scale::product;
   const float d = how.scale == Scale::bf16 ? from_bf16(scale) : from_f16(scale);
@@ -207,7 +216,10 @@ void Block::values(const Layout& how, float* out) const {
 }
 
 bool Block::finite(const Layout& how) const {
-  const uint16_t most = how.scale == Scale::bf16 ? 0x7f80 : 0x7c00;
+  // Of the tables' levels only those of MXFP4 have scales that large: 12 times it is a number.
+  const uint16_t most = how.scale == Scale::f16 || how.scale == Scale::product ? 0x7c00
+                        : how.table                                           ? 0x7e00
+                                                                              : 0x7f80;
   return (scale & 0x7fff) < most && (minimum & 0x7fff) < 0x7c00;
 }
 

@@ -97,6 +97,7 @@ bool known(int type);            // whether a GGML type is one of Format
 int block_inputs(Format format);       // of a block in a GGUF file: 1, 32 or 256
 size_t row_bytes(Format format, int in);  // of whole such blocks
 Block decode(Format format, const uint8_t* row, int block);
+void dequantize(Format format, const uint8_t* row, int in, float* out);
 float from_f16(uint16_t bits);
 float element(Format format, const uint8_t* row, size_t i);  // of a row of a float format
 
