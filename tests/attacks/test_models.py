@@ -25,10 +25,9 @@ from engine.model.torch_target import TorchTarget
 from engine.prompts import chat_template
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, RequestError
-from engine.weights import WeightsError
-from engine.weights.convert import convert
+from engine.weights import WeightsError, locate
 from engine.weights.gguf_file import read_gguf
-from tests.support.tiny_gguf import write_gguf
+from tests.support.tiny_gguf import write_folder, write_gguf
 
 CHAT = [{"role": "user", "content": "def add(a, b):\n    return a + b\n"}]
 MAX_GROWTH_KB = 300 << 10  # of the largest resident memory, through one attack
@@ -39,11 +38,9 @@ REFUSALS = (WeightsError, UnsupportedModel, RequestError)
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sound model folder, to be copied and spoilt. Answers once, so that what torch takes for
     its first pass is no growth of an attack."""
-    folder = tmp_path_factory.mktemp("sound")
-    write_gguf(folder / "m.gguf", "qwen2")
-    convert(read_gguf(folder / "m.gguf"), folder / "model", lambda *_: None)
-    assert outcome(folder / "model") == ""
-    return folder / "model"
+    folder = write_folder(tmp_path_factory.mktemp("sound") / "model", "qwen2")
+    assert outcome(folder) == ""
+    return folder
 
 
 @pytest.fixture
@@ -53,12 +50,12 @@ def folder(model: Path, tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def outcome(folder: Path) -> str:
+def outcome(folder: Path, dtype: str = "f32") -> str:
     """The line that refuses the folder; "" where it loads, writes a conversation and runs."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         tokenizer = Tokenizer(folder)
-        target = TorchTarget(folder, Config(device="cpu", dtype="f32", threads=1))
+        target = TorchTarget(folder, Config(device="cpu", dtype=dtype, threads=1))
         run(target, tokenizer.chat(CHAT))
     except REFUSALS as error:
         return one_line(error)
@@ -71,7 +68,7 @@ def run(target: TorchTarget, ids: list[int]) -> None:
     """Read a prompt and decode a token, where the context has room."""
     if ids and len(ids) + 1 < target.context:
         target.begin(ids, 1)
-        for _ in target.prefill(ids[:-1], 1):
+        for _ in target.prefill(ids, 1):
             pass
         target.forward(ids[-1], Draft())
 
@@ -551,19 +548,25 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def converted(path: Path) -> str:
-    """The line that refuses a GGUF; "" where it is converted, and the folder loads."""
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
+
+
+def refusal(path: Path) -> str:
+    """The line that refuses a GGUF; "" where it is a model that runs."""
     try:
-        convert(read_gguf(path), path.with_suffix(""), lambda *_: None)
+        folder = locate(str(path))
     except WeightsError as error:
         assert str(path) in str(error)
         return one_line(error)
-    return outcome(path.with_suffix(""))
+    return outcome(folder, "auto")
 
 
+@pytest.mark.usefixtures("home")
 def test_the_parts_of_a_gguf_make_it_again(sound: Path, tmp_path: Path) -> None:
     File(sound).write(tmp_path / "m.gguf")
-    assert converted(tmp_path / "m.gguf") == ""
+    assert refusal(tmp_path / "m.gguf") == ""
 
 
 deep = struct.pack("<I", U32)
@@ -603,6 +606,7 @@ GGUF_FIELDS: list[tuple[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(("key", "one"), GGUF_FIELDS)
 def test_a_gguf_field_that_no_model_can_have_is_named(
     sound: Path, tmp_path: Path, key: str, one: Any
@@ -610,7 +614,7 @@ def test_a_gguf_field_that_no_model_can_have_is_named(
     file = File(sound)
     file.set(key, one)
     file.write(tmp_path / "m.gguf")
-    message = converted(tmp_path / "m.gguf")
+    message = refusal(tmp_path / "m.gguf")
     named = key in message or repr(key) in message
     # A size that could be another model's is refused by the first tensor of another shape.
     assert named or (message and one in (32, 3)) or "not supported" in message, message
@@ -644,6 +648,7 @@ def spoil_tensors() -> dict[str, Callable[[File], None]]:
     }
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("way", sorted(spoil_tensors()))
 def test_a_gguf_whose_tensors_are_not_there_is_refused(
     sound: Path, tmp_path: Path, way: str
@@ -651,7 +656,7 @@ def test_a_gguf_whose_tensors_are_not_there_is_refused(
     file = File(sound)
     spoil_tensors()[way](file)
     file.write(tmp_path / "m.gguf")
-    assert converted(tmp_path / "m.gguf")
+    assert refusal(tmp_path / "m.gguf")
 
 
 # -- random damage -------------------------------------------------------------------------------
@@ -683,6 +688,7 @@ def altered(one: Any, chance: random.Random) -> Any:
     return chance.choice(VALUES)
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_damaged_gguf_is_a_model_or_a_line(sound: Path, tmp_path: Path, count: int) -> None:
     data = sound.read_bytes()
@@ -690,8 +696,7 @@ def test_a_damaged_gguf_is_a_model_or_a_line(sound: Path, tmp_path: Path, count:
     for seed in range(count):
         path = tmp_path / "m.gguf"
         path.write_bytes(damaged(data, random.Random(seed), header))
-        converted(path)
-        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+        refusal(path)
 
 
 @pytest.mark.parametrize("count", COUNTS)

@@ -12,7 +12,7 @@ from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from engine.model import _kernels as kernels
-from tests.support.kernels import F32, forward, isas, normal, quantized, rng, same, weights
+from tests.support.kernels import F32, forward, isas, normal, quantized, reseed, rng, same, weights
 
 # Where the f16 scales and minima of a block are; all other bytes may have any value.
 SCALES = {
@@ -27,6 +27,7 @@ Bytes = NDArray[np.uint8]
 
 @pytest.fixture(autouse=True)
 def best_isa() -> Iterator[None]:
+    reseed()
     best = kernels.isa()
     yield
     kernels.set_isa(best)

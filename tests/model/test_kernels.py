@@ -13,13 +13,14 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.model import _kernels as kernels
-from tests.support.kernels import F32, forward, isas, normal, quantized, rng, same, weights
+from tests.support.kernels import F32, forward, isas, normal, quantized, reseed, rng, same, weights
 
 BEST = kernels.isa()
 
 
 @pytest.fixture(autouse=True)
 def two_threads() -> Iterator[None]:
+    reseed()
     kernels.set_threads(2)
     yield
     kernels.set_isa(BEST)

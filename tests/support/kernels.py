@@ -9,7 +9,7 @@ from engine.model import _kernels as kernels
 
 F32 = NDArray[np.float32]
 ISAS = ("plain", "avx2", "avxvnni", "avx512vnni", "dotprod", "i8mm")
-rng = np.random.default_rng(7)
+rng = np.random.default_rng()
 
 
 def isas() -> list[str]:
@@ -24,6 +24,11 @@ def isas() -> list[str]:
             found.append(name)
     kernels.set_isa(best)
     return found
+
+
+def reseed() -> None:
+    """Make the random numbers of a test independent of the tests before it."""
+    rng.bit_generator.state = np.random.default_rng(7).bit_generator.state
 
 
 def normal(*shape: int) -> F32:

@@ -89,6 +89,23 @@ def write_gguf(
     writer.close()
 
 
+def write_folder(folder: Path, architecture: str = "llama") -> Path:
+    """Write the same as a model folder, with its weights in f32; returns the folder."""
+    from safetensors.torch import save_file
+
+    from engine.model.gguf_weights import GgufWeights
+    from engine.weights.convert import convert
+    from engine.weights.gguf_tensors import GgufTensors
+
+    path = folder.with_suffix(".gguf")
+    write_gguf(path, architecture)
+    tensors = GgufTensors(path)
+    convert(tensors.gguf, folder)
+    weights = GgufWeights(tensors)
+    save_file({name: weights[name] for name in tensors}, folder / "model.safetensors")
+    return folder
+
+
 def add(writer: gguf.GGUFWriter, name: str, values: np.ndarray) -> None:
     """Add a tensor: vectors as f32, feed-forward matrices as Q4_0, other matrices as Q8_0."""
     values = values.astype(np.float32)
@@ -105,7 +122,7 @@ def builtin(name: str, source: Path, parts: int = 3) -> Builtin:
     data = source.read_bytes()
     part_bytes = -(-len(data) // parts)
     return Builtin(
-        name, len(data), hashlib.sha256(data).hexdigest(), 1 << 20,
+        name, len(data), hashlib.sha256(data).hexdigest(),
         Wheels(f"{name}-part{{n}}", "1.0", f"{name}_part{{n}}/data/part{{n:02}}.bin",
                parts, part_bytes),
         hub=("someone/tiny-GGUF", "tiny.gguf"), quantization="Q8_0",
