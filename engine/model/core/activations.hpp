@@ -61,8 +61,9 @@ INLINE void quantize_block(const float* x, int8_t* q, Terms* terms) {
   const float amax = std::bit_cast<float>(bits);
   const bool usable = bits < kInf && amax >= kTiny;
   const float inverse = 127.0f / amax;
-  const float scale =
-      bits >= kInf ? std::numeric_limits<float>::quiet_NaN() : usable ? amax / 127.0f : 0.0f;
+  const float scale = bits >= kInf ? std::numeric_limits<float>::quiet_NaN()
+                      : usable     ? amax / 127.0f
+                                   : 0.0f;
   int32_t sums[3] = {};
   if (usable) {
     for (int half = 0; half < 2; ++half) {

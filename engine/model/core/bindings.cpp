@@ -90,7 +90,8 @@ void py_dequantize(int type, Array<const uint8_t, 2> rows, Array<float, 2> out) 
   expect("rows", rows, {out.shape(0), row_bytes(format, in)});
   nb::gil_scoped_release unlocked;
   parallel(int(out.shape(0)), [&](int row) {
-    dequantize(format, rows.data() + size_t(row) * rows.shape(1), in, out.data() + size_t(row) * in);
+    dequantize(format, rows.data() + size_t(row) * rows.shape(1), in,
+               out.data() + size_t(row) * in);
   });
 }
 

@@ -126,22 +126,36 @@ struct Stored {
 
 constexpr Stored stored(Format format) {
   switch (format) {
-    case Format::F32: return {4, 1};
+    case Format::F32:
+      return {4, 1};
     case Format::F16:
-    case Format::BF16: return {2, 1};
+    case Format::BF16:
+      return {2, 1};
     case Format::Q4_0:
-    case Format::IQ4_NL: return {18, 32};
-    case Format::Q4_1: return {20, 32};
-    case Format::Q5_0: return {22, 32};
-    case Format::Q5_1: return {24, 32};
-    case Format::MXFP4: return {17, 32};
-    case Format::Q2_K: return {84, 256};
-    case Format::Q3_K: return {110, 256};
-    case Format::Q4_K: return {144, 256};
-    case Format::Q5_K: return {176, 256};
-    case Format::Q6_K: return {210, 256};
-    case Format::IQ4_XS: return {136, 256};
-    default: return {34, 32};  // Q8_0 and Q8
+    case Format::IQ4_NL:
+      return {18, 32};
+    case Format::Q4_1:
+      return {20, 32};
+    case Format::Q5_0:
+      return {22, 32};
+    case Format::Q5_1:
+      return {24, 32};
+    case Format::MXFP4:
+      return {17, 32};
+    case Format::Q2_K:
+      return {84, 256};
+    case Format::Q3_K:
+      return {110, 256};
+    case Format::Q4_K:
+      return {144, 256};
+    case Format::Q5_K:
+      return {176, 256};
+    case Format::Q6_K:
+      return {210, 256};
+    case Format::IQ4_XS:
+      return {136, 256};
+    default:
+      return {34, 32};  // Q8_0 and Q8
   }
 }
 
@@ -166,12 +180,18 @@ Block decode(Format format, const uint8_t* row, int block) {
   const uint8_t* p = row + size_t(block / kSuper) * one.bytes;
   const int at = block % kSuper;
   switch (format) {
-    case Format::Q2_K: return q2_k(p, at);
-    case Format::Q3_K: return q3_k(p, at);
-    case Format::Q4_K: return q45_k(p, at, false);
-    case Format::Q5_K: return q45_k(p, at, true);
-    case Format::Q6_K: return q6_k(p, at);
-    default: return iq4_xs(p, at);
+    case Format::Q2_K:
+      return q2_k(p, at);
+    case Format::Q3_K:
+      return q3_k(p, at);
+    case Format::Q4_K:
+      return q45_k(p, at, false);
+    case Format::Q5_K:
+      return q45_k(p, at, true);
+    case Format::Q6_K:
+      return q6_k(p, at);
+    default:
+      return iq4_xs(p, at);
   }
 }
 
@@ -218,8 +238,8 @@ void Block::values(const Layout& how, float* out) const {
 bool Block::finite(const Layout& how) const {
   // Of the tables' levels only those of MXFP4 have scales that large: 12 times it is a number.
   const uint16_t most = how.scale == Scale::f16 || how.scale == Scale::product ? 0x7c00
-                        : how.table                                           ? 0x7e00
-                                                                              : 0x7f80;
+                        : how.table                                            ? 0x7e00
+                                                                               : 0x7f80;
   return (scale & 0x7fff) < most && (minimum & 0x7fff) < 0x7c00;
 }
 

@@ -25,8 +25,23 @@ constexpr int kSuper = 8;   // blocks that share a header
 
 // The numbers of GGML_TYPE_*; Q8 is our own: Q8_0 with scales in bfloat16, rounded up.
 enum class Format : int {
-  F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q2_K = 10, Q3_K = 11,
-  Q4_K = 12, Q5_K = 13, Q6_K = 14, IQ4_NL = 20, IQ4_XS = 23, BF16 = 30, MXFP4 = 39, Q8 = -8,
+  F32 = 0,
+  F16 = 1,
+  Q4_0 = 2,
+  Q4_1 = 3,
+  Q5_0 = 6,
+  Q5_1 = 7,
+  Q8_0 = 8,
+  Q2_K = 10,
+  Q3_K = 11,
+  Q4_K = 12,
+  Q5_K = 13,
+  Q6_K = 14,
+  IQ4_NL = 20,
+  IQ4_XS = 23,
+  BF16 = 30,
+  MXFP4 = 39,
+  Q8 = -8,
 };
 
 enum class Scale { f16, bf16, product };  // product: a header's f16 times an int8
@@ -35,7 +50,7 @@ struct Layout {
   int low, high;  // bits of the levels' planes
   int zero;       // the level that is 0; of a table 128
   Scale scale;
-  int parts;     // scales of a block
+  int parts;  // scales of a block
   bool minimum;
   const int8_t* table;  // of 16 levels, or null
 
@@ -59,20 +74,34 @@ inline constexpr int8_t kFloat4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -
 // Of a quantised format.
 constexpr Layout layout(Format format) {
   switch (format) {
-    case Format::Q4_0: return {4, 0, 8, Scale::f16, 1, false, nullptr};
-    case Format::Q4_1: return {4, 0, 0, Scale::f16, 1, true, nullptr};
-    case Format::Q5_0: return {4, 1, 16, Scale::f16, 1, false, nullptr};
-    case Format::Q5_1: return {4, 1, 0, Scale::f16, 1, true, nullptr};
-    case Format::Q8_0: return {8, 0, 128, Scale::f16, 1, false, nullptr};
-    case Format::Q2_K: return {2, 0, 0, Scale::product, 2, true, nullptr};
-    case Format::Q3_K: return {2, 1, 4, Scale::product, 2, false, nullptr};
-    case Format::Q4_K: return {4, 0, 0, Scale::product, 1, true, nullptr};
-    case Format::Q5_K: return {4, 1, 0, Scale::product, 1, true, nullptr};
-    case Format::Q6_K: return {4, 2, 32, Scale::product, 2, false, nullptr};
-    case Format::IQ4_NL: return {4, 0, 128, Scale::f16, 1, false, kNonlinear};
-    case Format::IQ4_XS: return {4, 0, 128, Scale::product, 1, false, kNonlinear};
-    case Format::MXFP4: return {4, 0, 128, Scale::bf16, 1, false, kFloat4};
-    default: return {8, 0, 128, Scale::bf16, 1, false, nullptr};  // Q8
+    case Format::Q4_0:
+      return {4, 0, 8, Scale::f16, 1, false, nullptr};
+    case Format::Q4_1:
+      return {4, 0, 0, Scale::f16, 1, true, nullptr};
+    case Format::Q5_0:
+      return {4, 1, 16, Scale::f16, 1, false, nullptr};
+    case Format::Q5_1:
+      return {4, 1, 0, Scale::f16, 1, true, nullptr};
+    case Format::Q8_0:
+      return {8, 0, 128, Scale::f16, 1, false, nullptr};
+    case Format::Q2_K:
+      return {2, 0, 0, Scale::product, 2, true, nullptr};
+    case Format::Q3_K:
+      return {2, 1, 4, Scale::product, 2, false, nullptr};
+    case Format::Q4_K:
+      return {4, 0, 0, Scale::product, 1, true, nullptr};
+    case Format::Q5_K:
+      return {4, 1, 0, Scale::product, 1, true, nullptr};
+    case Format::Q6_K:
+      return {4, 2, 32, Scale::product, 2, false, nullptr};
+    case Format::IQ4_NL:
+      return {4, 0, 128, Scale::f16, 1, false, kNonlinear};
+    case Format::IQ4_XS:
+      return {4, 0, 128, Scale::product, 1, false, kNonlinear};
+    case Format::MXFP4:
+      return {4, 0, 128, Scale::bf16, 1, false, kFloat4};
+    default:
+      return {8, 0, 128, Scale::bf16, 1, false, nullptr};  // Q8
   }
 }
 
@@ -85,7 +114,7 @@ constexpr int float_bytes(Format format) { return format == Format::F32 ? 4 : 2;
 // A block of one channel.
 struct Block {
   uint8_t level[kBlock];
-  uint16_t scale, minimum;     // bits: f16, or bfloat16 by the layout; a header's where products
+  uint16_t scale, minimum;      // bits: f16, or bfloat16 by the layout; a header's where products
   int8_t scales[2], minima[2];  // factors of a header's, by part
 
   // The weights. Raises no error; a scale may be infinite or NaN.
@@ -93,16 +122,14 @@ struct Block {
   bool finite(const Layout& layout) const;  // scale and minimum
 };
 
-bool known(int type);            // whether a GGML type is one of Format
-int block_inputs(Format format);       // of a block in a GGUF file: 1, 32 or 256
+bool known(int type);                     // whether a GGML type is one of Format
+int block_inputs(Format format);          // of a block in a GGUF file: 1, 32 or 256
 size_t row_bytes(Format format, int in);  // of whole such blocks
 Block decode(Format format, const uint8_t* row, int block);
 void dequantize(Format format, const uint8_t* row, int in, float* out);
 float from_f16(uint16_t bits);
 float element(Format format, const uint8_t* row, size_t i);  // of a row of a float format
 
-inline float from_bf16(uint16_t bits) {
-  return __builtin_bit_cast(float, uint32_t(bits) << 16);
-}
+inline float from_bf16(uint16_t bits) { return __builtin_bit_cast(float, uint32_t(bits) << 16); }
 
 }  // namespace draftline

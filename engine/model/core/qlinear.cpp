@@ -54,7 +54,10 @@ struct Path {
 };
 
 const Path& path() {
-#define PATH(isa) {isa::quantize, isa::tile_kernel, isa::float_kernel}
+#define PATH(isa)                                      \
+  {                                                    \
+    isa::quantize, isa::tile_kernel, isa::float_kernel \
+  }
   static constexpr Path plain PATH(plain);
 #if DRAFTLINE_X86
   static constexpr Path avx2 PATH(avx2), avxvnni PATH(avxvnni), avx512 PATH(avx512);
@@ -145,8 +148,7 @@ void put(const Layout& how, const Block& b, uint8_t* header, uint8_t* tile, int 
   uint8_t *scale = tile + how.level_bytes(), *minimum = scale + how.scale_bytes();
   const bool product = how.scale == Scale::product;
   std::memcpy((product ? header : scale) + c * 2, &b.scale, 2);
-  if (how.minimum)
-    std::memcpy((product ? header + kTile * 2 : minimum) + c * 2, &b.minimum, 2);
+  if (how.minimum) std::memcpy((product ? header + kTile * 2 : minimum) + c * 2, &b.minimum, 2);
   if (!product) return;
   for (int part = 0; part < how.parts; ++part) {
     scale[part * kTile + c] = uint8_t(b.scales[part]);
@@ -165,8 +167,7 @@ Block get(const Layout& how, const uint8_t* header, const uint8_t* tile, int c) 
   const uint8_t *scale = tile + how.level_bytes(), *minimum = scale + how.scale_bytes();
   const bool product = how.scale == Scale::product;
   std::memcpy(&b.scale, (product ? header : scale) + c * 2, 2);
-  if (how.minimum)
-    std::memcpy(&b.minimum, (product ? header + kTile * 2 : minimum) + c * 2, 2);
+  if (how.minimum) std::memcpy(&b.minimum, (product ? header + kTile * 2 : minimum) + c * 2, 2);
   for (int part = 0; product && part < how.parts; ++part) {
     b.scales[part] = int8_t(scale[part * kTile + c]);
     if (how.minimum) b.minima[part] = int8_t(minimum[part * kTile + c]);
@@ -293,8 +294,8 @@ void QLinear::run_tile(int tile, const Activations& a, const float* x, float* y,
     const uint8_t* ahead = passes == 1
                                ? at.data + 4096
                                : at.data + at.part.tile_bytes + size_t(blocks_) * pass * lines * 64;
-    path().tile(at.part.format, r)({at.data, &a.values[slot * kBlock], &a.terms[slot],
-                                    blocks_, sums, ahead, lines});
+    path().tile(at.part.format, r)(
+        {at.data, &a.values[slot * kBlock], &a.terms[slot], blocks_, sums, ahead, lines});
     write(first, r);
   }
 }
@@ -332,7 +333,8 @@ void QLinear::dequantize(const int64_t* channels, int count, float* w) const {
       const Offsets at = offsets(how, b);
       float values[kBlock];
       get(how, tile + at.header, tile + at.block, c).values(how, values);
-      std::memcpy(w + b * kBlock, values, sizeof(float) * size_t(std::min(kBlock, in - b * kBlock)));
+      std::memcpy(w + b * kBlock, values,
+                  sizeof(float) * size_t(std::min(kBlock, in - b * kBlock)));
     }
   }
 }

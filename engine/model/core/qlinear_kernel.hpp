@@ -5,14 +5,14 @@
 // acc = fma(float(dot), scale * xscale, acc), then acc = fma(minimum, xscale * float(sum of x),
 // acc). A float format has four sums, by input modulo 4, each one chain of fma.
 
-constexpr int W = LANES;          // channels in a vector
+constexpr int W = LANES;                  // channels in a vector
 constexpr int kHalves = W == 16 ? 2 : 1;  // vectors of channels computed together
 constexpr int kSpan = W * kHalves;
 
 typedef float F __attribute__((vector_size(W * 4)));
 typedef int32_t I __attribute__((vector_size(W * 4)));
 typedef uint32_t U __attribute__((vector_size(W * 4)));
-typedef uint8_t B __attribute__((vector_size(W * 4)));  // 4 inputs of each channel
+typedef uint8_t B __attribute__((vector_size(W * 4)));   // 4 inputs of each channel
 typedef uint16_t H __attribute__((vector_size(W * 2)));  // 2 bytes of each channel
 
 // Whether levels of 8 bits are multiplied as they are, or as signed numbers around 128.
@@ -37,6 +37,9 @@ HOT F floats(const uint8_t* p) {
 #elif DOT == DOT_MADD || DOT == DOT_256
   if (bf16) return (F)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)bits), 16);
   return (F)_mm256_cvtph_ps((__m128i)bits);
+#elif DOT == DOT_SIGNED || DOT == DOT_USDOT
+  if (bf16) return (F)vshll_n_u16((uint16x4_t)bits, 16);
+  return vcvt_f32_f16((float16x4_t)bits);
 #else
   F out;
   for (int i = 0; i < W; ++i) out[i] = bf16 ? from_bf16(bits[i]) : from_f16(bits[i]);
@@ -49,6 +52,9 @@ HOT F floats_of_bytes(const uint8_t* p) {  // signed
   return (F)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(read<__m128i>(p)));
 #elif DOT == DOT_MADD || DOT == DOT_256
   return (F)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_set1_epi64x(read<int64_t>(p))));
+#elif DOT == DOT_SIGNED || DOT == DOT_USDOT
+  const int8x8_t bytes = vreinterpret_s8_s32(vdup_n_s32(read<int32_t>(p)));
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))));
 #else
   F out;
   for (int i = 0; i < W; ++i) out[i] = float(int8_t(p[i]));
@@ -260,11 +266,11 @@ TARGET void float_tile(const FloatTile& t) {
 
 TARGET void quantize(const float* x, int in, Activations& a, int g) { quantize_group(x, in, a, g); }
 
-#define EACH_R(format)                                                                       \
-  case format: {                                                                             \
-    static constexpr TileKernel kernels[] = {tile<format, 1>, tile<format, 2>, tile<format, 3>, \
+#define EACH_R(format)                                                                           \
+  case format: {                                                                                 \
+    static constexpr TileKernel kernels[] = {tile<format, 1>, tile<format, 2>, tile<format, 3>,  \
                                              tile<format, 4>, tile<format, 5>, tile<format, 6>}; \
-    return kernels[rows - 1];                                                                \
+    return kernels[rows - 1];                                                                    \
   }
 
 TileKernel tile_kernel(Format format, int rows) {
