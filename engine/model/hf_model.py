@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from engine.model.ops import Product, Quantized, Rows, attend, product
 from engine.weights.errors import one_line, shown
 from engine.weights.integrity import TensorInfo
+from engine.weights.resolve import gguf_of
 
 UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not supported here
     "final_logit_softcapping": "it caps logits",
@@ -227,6 +228,21 @@ def _loaded(folder: Path, stored: int, dtype: torch.dtype) -> Any:
             "fetch this model again"
         )
     return model
+
+
+def transformers_model(folder: Path, **options: Any) -> Any:
+    """transformers' own model of a folder, of one without weights from its GGUF file. `options`: as
+    `from_pretrained` takes them."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    options |= {"trust_remote_code": False, "local_files_only": True}
+    path = gguf_of(folder)
+    if path is None:
+        return AutoModelForCausalLM.from_pretrained(folder, **options)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    return AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, config=config, **options
+    )
 
 
 def refuse(settings: dict[str, Any]) -> None:
