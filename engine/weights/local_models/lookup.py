@@ -1,0 +1,107 @@
+"""The models of all programs, and what a name such as `ollama:qwen2.5-coder:7b` stands for."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from engine.weights.errors import WeightsError
+from engine.weights.local_models import hub_cache, llama_cpp, lmstudio, ollama
+from engine.weights.local_models.local_model import LocalModel, Program
+
+MAX_MODELS = 2000  # of a program
+MAX_NAMED = 12  # in an error
+PROGRAMS = (ollama.PROGRAM, lmstudio.PROGRAM, hub_cache.PROGRAM, llama_cpp.PROGRAM)
+
+
+def local_models() -> list[tuple[Program, LocalModel]]:
+    """The models of all programs on this machine, and the entries of theirs that cannot be run."""
+    return [(program, model) for program in PROGRAMS for model in _listed(program)]
+
+
+def path_of_local(name: str) -> Path | None:
+    """The GGUF file or folder that `PROGRAM:NAME` stands for; None for any other kind of name.
+    WeightsError where the program has no such model, or one that cannot be run."""
+    prefix, colon, wanted = name.partition(":")
+    program = next((one for one in PROGRAMS if colon and one.prefix == prefix), None)
+    if program is None:
+        return None
+    models = _listed(program)
+    found = _matching(name, models)
+    if len(found) > 1:
+        raise WeightsError(f"{name}: several models: choose {_named(found, ' or ')}")
+    if not found:
+        raise _unknown(name, wanted, program, models)
+    if found[0].problem:
+        raise WeightsError(f"{found[0].name}: {found[0].problem}")
+    return found[0].path
+
+
+def in_hub_cache(repository: str) -> Path | None:
+    """The GGUF file or folder of a repository that the hub's cache holds in full, else None.
+    WeightsError for one with several GGUF files."""
+    found = [model for model in hub_cache.models_of(repository) if not model.problem]
+    if len(found) > 1:
+        raise WeightsError(
+            f"{repository}: several models in the hub's cache: choose {_named(found, ' or ')}"
+        )
+    return found[0].path if found else None
+
+
+def _listed(program: Program) -> list[LocalModel]:
+    """The models of a program; of several with one name, the first."""
+    found: dict[str, LocalModel] = {}
+    try:
+        for folder in program.folders():
+            for model in islice(_readable(program, folder), MAX_MODELS):
+                found.setdefault(model.name, model)
+    except (OSError, RuntimeError) as error:
+        name = f"{program.prefix}:"
+        found[name] = LocalModel(name, Path(), problem=f"{error}: {program.setting}")
+    return list(found.values())
+
+
+def _readable(program: Program, folder: Path) -> Iterator[LocalModel]:
+    """The models of one folder of a program. OSError where it may not be read."""
+    try:
+        os.scandir(folder).close()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    yield from program.models(folder)
+
+
+def _matching(name: str, models: list[LocalModel]) -> list[LocalModel]:
+    """The model of a name or, without one, the models that share it as an alias."""
+    wanted = _key(name)
+    exact = [model for model in models if _key(model.name) == wanted]
+    return exact[:1] or [one for one in models if wanted in map(_key, one.aliases)]
+
+
+def _key(name: str) -> str:
+    """Names are compared without case and the suffix of GGUF files."""
+    return name.lower().removesuffix(".gguf")
+
+
+def _named(models: list[LocalModel], between: str) -> str:
+    """The names of models for an error, not too many."""
+    names = between.join(model.name for model in models[:MAX_NAMED])
+    more = len(models) - MAX_NAMED
+    return f"{names} and {more} more (`draftline models` lists them)" if more > 0 else names
+
+
+def _unknown(name: str, wanted: str, program: Program, models: list[LocalModel]) -> WeightsError:
+    """The error for a name that a program has no model of, with near names."""
+    usable = [model for model in models if not model.problem]
+    if not usable:
+        where = " or ".join(map(str, program.folders()))
+        return WeightsError(f"{name}: no model of {program.label} in {where}; {program.setting}")
+    names = {_key(model.name): model for model in usable}
+    near = [names[key] for key in difflib.get_close_matches(_key(name), names, n=3, cutoff=0.6)]
+    near += [one for key, one in names.items() if wanted and wanted.lower() in key]
+    if near and wanted:
+        hint = _named(list(dict.fromkeys(near)), " or ")
+        return WeightsError(f"{name}: {program.label} has no such model: did you mean {hint}?")
+    return WeightsError(f"{name}: {program.label} has {_named(usable, ', ')}: name one of them")
