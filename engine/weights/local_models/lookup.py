@@ -31,24 +31,26 @@ def path_of_local(name: str) -> Path | None:
         return None
     models = _listed(program)
     found = _matching(name, models)
-    if len(found) > 1:
-        raise WeightsError(f"{name}: several models: choose {_named(found, ' or ')}")
     if not found:
         raise _unknown(name, wanted, program, models)
-    if found[0].problem:
-        raise WeightsError(f"{found[0].name}: {found[0].problem}")
-    return found[0].path
+    return _path(name, found)
 
 
 def in_hub_cache(repository: str) -> Path | None:
     """The GGUF file or folder of a repository that the hub's cache holds in full, else None.
-    WeightsError for one with several GGUF files."""
-    found = [model for model in hub_cache.models_of(repository) if not model.problem]
+    WeightsError for one that cannot be run or that has several GGUF files."""
+    name = f"{hub_cache.PROGRAM.prefix}:{repository}"
+    found = _matching(name, hub_cache.models_of(repository))
+    return _path(name, found) if found else None
+
+
+def _path(name: str, found: list[LocalModel]) -> Path:
+    """The path of the model that was found, if it is one and can be run."""
     if len(found) > 1:
-        raise WeightsError(
-            f"{repository}: several models in the hub's cache: choose {_named(found, ' or ')}"
-        )
-    return found[0].path if found else None
+        raise WeightsError(f"{name}: several models: choose {_named(found, ' or ')}")
+    if found[0].problem:
+        raise WeightsError(f"{found[0].name}: {found[0].problem}")
+    return found[0].path
 
 
 def _listed(program: Program) -> list[LocalModel]:
@@ -56,9 +58,12 @@ def _listed(program: Program) -> list[LocalModel]:
     found: dict[str, LocalModel] = {}
     try:
         for folder in program.folders():
-            for model in islice(_readable(program, folder), MAX_MODELS):
+            for model in islice(_readable(program, folder), MAX_MODELS + 1):
                 found.setdefault(model.name, model)
-    except (OSError, RuntimeError) as error:
+            if len(found) > MAX_MODELS:
+                found.popitem()
+                raise WeightsError(f"{folder} has over {MAX_MODELS} models: not all are listed")
+    except (OSError, RuntimeError) as error:  # a WeightsError is one
         name = f"{program.prefix}:"
         found[name] = LocalModel(name, Path(), problem=f"{error}: {program.setting}")
     return list(found.values())

@@ -30,15 +30,15 @@ def repository_models(name: str, folder: Path, inside: Path | None = None) -> li
         files, found = gguf_files(folder), _folder_model(name, folder)
     except WeightsError as error:
         return [LocalModel(name, folder, problem=str(error))]
-    alone = len(files) == 1 and not found
+    shared = () if found else (name,)  # with a folder, the name alone is that
     for file in files:
         long = f"{name}/{file.relative_to(folder).as_posix()}"
         problem = gguf_problem(file)
         if not problem and inside and not is_inside(file, inside):
             problem = f"a link out of {inside}: download it again"
-        aliases = () if found else (name,)
-        model = LocalModel(long, file, aliases, problem)
-        found.append(LocalModel(name, file, (long,), problem) if alone else model)
+        if shared and len(files) == 1:
+            return [LocalModel(name, file, (long,), problem)]
+        found.append(LocalModel(long, file, shared, problem))
     return found
 
 
