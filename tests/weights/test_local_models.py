@@ -280,8 +280,8 @@ def test_an_unknown_name_gets_near_ones(home: Path, store: Path, model: Path) ->
     fails(lambda: weights.locate("ollama:qwen2.5-coder:8b"), "ollama:qwen2.5-coder:8b", near)
     fails(lambda: weights.locate("ollama:coder"), "ollama:qwen2.5-coder:1.5b", "did you mean")
     every = ("ollama:llama3.2:latest", "ollama:qwen2.5-coder:1.5b", "ollama:qwen2.5-coder:7b")
-    fails(lambda: weights.locate("ollama:"), *every, "name one")
-    fails(lambda: weights.locate("ollama:zzz"), *every, "name one")
+    fails(lambda: weights.locate("ollama:"), *every, "'ollama:' names no model: Ollama has")
+    fails(lambda: weights.locate("ollama:zzz"), *every, "'ollama:zzz'", "it has")
     fails(lambda: weights.locate("ollama:qwen2.5-coder:3b"), "ollama:qwen2.5-coder:3b", "no JSON")
     with pytest.raises(WeightsError) as caught:
         weights.locate("ollama:zzz")

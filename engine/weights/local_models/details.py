@@ -18,7 +18,7 @@ from engine.weights.local_models.local_model import entries, read_json
 from engine.weights.model_config import LIMITS
 
 HEAD_BYTES = 256 << 10  # of a GGUF file: more than the fields before the vocabulary take
-MAX_VOCABULARY_BYTES = 64 << 20
+MAX_VOCABULARY_BYTES = 32 << 20
 CHUNK_BYTES = 1 << 20
 MAX_CONFIG_BYTES = 1 << 20
 FILE_TYPE = "general.file_type"

@@ -99,14 +99,15 @@ def _named(models: list[LocalModel], between: str) -> str:
 
 def _unknown(name: str, wanted: str, program: Program, models: list[LocalModel]) -> WeightsError:
     """The error for a name that a program has no model of, with near names."""
-    usable = [model for model in models if not model.problem]
+    usable = {_key(model.name): model for model in models if not model.problem}
     if not usable:
-        where = " or ".join(map(str, program.folders()))
-        return WeightsError(f"{name}: no model of {program.label} in {where}; {program.setting}")
-    names = {_key(model.name): model for model in usable}
-    near = [names[key] for key in difflib.get_close_matches(_key(name), names, n=3, cutoff=0.6)]
-    near += [one for key, one in names.items() if wanted and wanted.lower() in key]
-    if near and wanted:
-        hint = _named(list(dict.fromkeys(near)), " or ")
-        return WeightsError(f"{name}: {program.label} has no such model: did you mean {hint}?")
-    return WeightsError(f"{name}: {program.label} has {_named(usable, ', ')}: name one of them")
+        where = " or ".join(map(str, program.folders())) or "its folder"
+        return WeightsError(f"'{name}': no model of {program.label} in {where}; {program.setting}")
+    if not wanted:
+        have = _named([*usable.values()], ", ")
+        return WeightsError(f"'{name}' names no model: {program.label} has {have}")
+    near = difflib.get_close_matches(_key(name), usable, n=3, cutoff=0.6)
+    near += [key for key in usable if wanted.lower() in key.partition(":")[2] and key not in near]
+    hint = "did you mean" if near else "it has"
+    have = _named([usable[key] for key in near or usable], " or " if near else ", ")
+    return WeightsError(f"'{name}': {program.label} has no such model: {hint} {have}")

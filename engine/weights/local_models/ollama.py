@@ -31,7 +31,7 @@ MAX_MANIFEST_BYTES = 1 << 20
 LAYER = "application/vnd.ollama.image."
 PUBLIC_HOSTS = ("registry.ollama.ai", "ollama.com")
 RUNNERS = ("", "ollama", "llamacpp")  # those that run GGUF files
-PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")  # of a name; a host may have a port
 DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
 
 
