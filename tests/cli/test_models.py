@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -229,6 +230,7 @@ def test_models_of_other_programs_are_listed_with_where_they_are(source: Path) -
     odd = "a [red]:cat: \x1b[31m"  # neither markup nor an escape sequence
     write_model(folder / odd / "repository" / "model.gguf", file_type=7)
     write_model(folder / "maker" / "embed" / "model.gguf", architecture="clip")
+    write_model(user / ".cache" / "llama.cpp" / os.fsdecode(b"\xff.gguf"))
     (folder / "maker" / "damaged").mkdir()
     (folder / "maker" / "damaged" / "model.gguf").write_bytes(file.read_bytes()[:99])
     taken = "Qwen/Qwen2.5-Coder-3B-Instruct"
@@ -242,8 +244,9 @@ def test_models_of_other_programs_are_listed_with_where_they_are(source: Path) -
         (only,) = (one for one in lines if one.startswith(name))
         return only.removeprefix(name).split()
 
-    assert line("ollama:qwen2.5-coder:7b")[:2] == ["Ollama", "Q4_K_M"]
-    assert line(f"lmstudio:{odd[:-5]}\\x1b[31m/repository")[:3] == ["LM", "Studio", "Q8_0"]
+    assert line("ollama:qwen2.5-coder:7b")[:3] == ["Ollama", "7B", "Q4_K_M"]
+    assert line(f"lmstudio:{odd[:-5]}\\x1b[31m/repository")[:4] == ["LM", "Studio", "7B", "Q8_0"]
+    assert line("llamacpp:\\udcff")[0] == "llama.cpp"
     assert line(f"hub:{taken}")[:3] == ["hub", "cache", "BF16"]
     assert line("ollama:broken:1b:") and line("lmstudio:maker/damaged:")
     assert not any("embed" in one or one.startswith(taken) for one in lines)

@@ -14,18 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import weights
+from engine import Config, Engine, Request, weights
 from engine.weights import WeightsError
 from engine.weights.gguf_file import read_gguf
 from engine.weights.local_models import (
     Details,
-    details,
+    details_of,
     llama_cpp,
     local_models,
     lookup,
     path_of_local,
 )
 from engine.weights.memory import CONTEXT_TOKENS, gguf_memory
+from tests.conftest import tiny_model
 from tests.support.local_models import (
     COMMIT,
     CONTEXT,
@@ -239,6 +240,19 @@ def test_a_model_is_used_where_it_is_and_nothing_there_changes(
     assert weights.remove("ollama:tiny:1b") > 0  # ours, made from theirs
     fails(lambda: weights.remove("hub:owner/tiny"), "not in the cache")
     assert contents(user) == before
+
+
+@pytest.mark.full
+def test_an_engine_takes_the_name_and_answers_as_with_the_path(home: Path, hub: Path) -> None:
+    folder = tiny_model(home.parent / "folder")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    add_to_hub(hub, "owner/tiny", files)
+    before, texts = contents(hub), []
+    for name in (str(folder), "hub:owner/tiny", "owner/tiny"):
+        with Engine(Config(model=name, library=False)) as engine:
+            assert engine.info.model == name
+            texts.append(engine.submit(Request("complete", "def add(", max_tokens=8)).result().text)
+    assert texts[0] and texts == texts[:1] * 3 and contents(hub) == before
 
 
 def test_our_own_copy_of_a_hub_model_comes_first(home: Path, hub: Path) -> None:
@@ -495,7 +509,7 @@ def test_no_manifest_settings_or_config_crashes_the_list(
         for _, one in local_models():
             assert "\n" not in str(WeightsError(one.problem))
             if not one.problem:
-                assert isinstance(details(one.path), Details | None)
+                assert isinstance(details_of(one.path), Details | None)
 
 
 def test_a_folder_with_too_much_in_it_is_one_line(
@@ -522,7 +536,19 @@ def test_the_quantization_is_the_file_type(
     keys = list(read_gguf(path).fields)
     assert (keys[-1] == "general.file_type") == late  # after the vocabulary
     size = path.stat().st_size
-    assert details(path) == Details(size, name, "qwen2", "7B", CONTEXT, TOKEN_BYTES)
+    assert details_of(path) == Details(size, name, "qwen2", "7B", CONTEXT, TOKEN_BYTES)
+
+
+def test_a_late_file_type_is_found_wherever_a_read_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_model(tmp_path / "a.gguf", 17, late=True)
+    monkeypatch.setattr(sys.modules[Details.__module__], "HEAD_BYTES", 1200)
+    at = path.read_bytes().index(b"general.file_type") - 1200
+    for size in range(at - 20, at + 40):
+        monkeypatch.setattr(sys.modules[Details.__module__], "CHUNK_BYTES", size)
+        found = details_of(path)
+        assert found is not None and found.quantization == "Q5_K_M", size
 
 
 @pytest.mark.parametrize("file_type", [None, 4, 9999])  # 4: no longer in use
@@ -532,7 +558,7 @@ def test_without_a_known_file_type_it_is_the_type_of_most_bytes(
     tensors = {
         "a": (8, Kind.Q4_0), "b": (6, Kind.Q8_0), "c": (1, Kind.F32), "d": (3, Kind.Q4_0)
     }  # fmt: skip
-    found = details(write_model(tmp_path / "a.gguf", file_type, tensors=tensors))
+    found = details_of(write_model(tmp_path / "a.gguf", file_type, tensors=tensors))
     assert found is not None and found.quantization == "Q8_0"  # 1,632 bytes; Q4_0: 1,584
 
 
@@ -545,14 +571,14 @@ def test_what_is_no_language_model_has_no_details(tmp_path: Path, fields: dict[s
         from gguf.constants import PoolingType
 
         fields = {"pooling": PoolingType.MEAN}
-    assert details(write_model(tmp_path / "a.gguf", **fields)) is None
+    assert details_of(write_model(tmp_path / "a.gguf", **fields)) is None
 
 
 def test_details_of_a_folder(tmp_path: Path) -> None:
     def of(**config: Any) -> Details | None:
         for name, data in folder_files(**config).items():
             (tmp_path / name).write_bytes(data)
-        return details(tmp_path)
+        return details_of(tmp_path)
 
     assert of() == Details(1000, "BF16", "qwen2", "", CONTEXT, TOKEN_BYTES)
     assert of(architectures=["BertModel"]) is None and of(architectures=None) is None
@@ -563,21 +589,22 @@ def test_details_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_layers_may_differ_in_heads(tmp_path: Path) -> None:
-    found = details(write_model(tmp_path / "a.gguf", kv_heads=[2, 1]))
+    found = details_of(write_model(tmp_path / "a.gguf", kv_heads=[2, 1]))
     assert found is not None and found.token_bytes == TOKEN_BYTES
 
 
 def test_only_the_first_bytes_of_a_file_are_read(tmp_path: Path) -> None:
     path = write_model(tmp_path / "a.gguf")
     os.truncate(path, 1 << 40)  # sparse: reading it would take an hour
-    found = details(path)
+    found = details_of(path)
     assert found is not None and found.bytes == 1 << 40 and found.quantization == "Q4_K_M"
     late = write_model(tmp_path / "b.gguf", None)
     os.truncate(late, 1 << 40)
-    found = details(late)
+    found = details_of(late)
     assert found is not None and found.quantization == "F32"
 
 
+@settings(max_examples=50)
 @given(data=st.data())
 def test_a_damaged_file_has_details_or_one_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -590,7 +617,7 @@ def test_a_damaged_file_has_details_or_one_error(
             damaged[at] = data.draw(st.sampled_from([0, 1, 8, 9, 127, 255]))
     path.write_bytes(damaged)
     try:
-        assert isinstance(details(path), Details | None)
+        assert isinstance(details_of(path), Details | None)
     except WeightsError as error:
         assert str(path) in str(error) and "\n" not in str(error)
 

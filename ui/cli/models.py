@@ -20,7 +20,7 @@ from typing import Any
 from engine import weights
 from engine.weights import WeightsError
 from engine.weights.errors import one_line
-from engine.weights.local_models import LocalModel, Program, details, local_models
+from engine.weights.local_models import LocalModel, Program, details_of, local_models
 from engine.weights.memory import CONTEXT_TOKENS, OVERHEAD_BYTES, folder_memory, gguf_memory
 from ui.cli.loading import progress_bars
 from ui.cli.options import add_command
@@ -312,7 +312,7 @@ def local_rows(machine: Machine) -> tuple[list[Row], list[str]]:
 
 def _local_row(program: Program, model: LocalModel, machine: Machine) -> Row | None:
     """The row of another program's model; None if it is no language model."""
-    facts = details(model.path)
+    facts = details_of(model.path)
     if facts is None:
         return None
     folder = model.path.is_dir()
@@ -386,7 +386,7 @@ def _print_table(listed: list[Row]) -> None:
         cells = (
             f"{row.name} (default)" if row.default else row.name,
             row.where,
-            row.quantization,
+            f"{row.parameters} {row.quantization}".strip(),
             format_bytes(row.bytes),
             format_bytes(row.memory_bytes),
             row.fits_in_words,

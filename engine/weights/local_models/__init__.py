@@ -6,7 +6,7 @@ and turns `ollama:qwen2.5-coder:7b` into a path; `details` reads what a list sho
 bytes of a file. Their folders are only read: nothing in them is changed, moved, linked or locked.
 """
 
-from engine.weights.local_models.details import Details, details
+from engine.weights.local_models.details import Details, details_of
 from engine.weights.local_models.local_model import LocalModel, Program, gguf_problem
 from engine.weights.local_models.lookup import in_hub_cache, local_models, path_of_local
 
@@ -14,7 +14,7 @@ __all__ = [
     "Details",
     "LocalModel",
     "Program",
-    "details",
+    "details_of",
     "gguf_problem",
     "in_hub_cache",
     "local_models",

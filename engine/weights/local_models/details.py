@@ -40,7 +40,7 @@ class Details:
     token_bytes: int  # of the KV cache, for each token; 0: unknown
 
 
-def details(path: Path) -> Details | None:
+def details_of(path: Path) -> Details | None:
     """The facts about a GGUF file or a model folder; None if it is no language model (but an
     embedding model, a projector, an adapter). WeightsError for a damaged one."""
     try:
