@@ -430,7 +430,7 @@ def test_links_that_lead_out_and_loops_cost_one_line(
     why = problems()
     assert set(why) == {
         "ollama:tiny:1b", "ollama:tiny:loop", "ollama:tiny:pipe", "hub:owner/out/a.gguf",
-        "hub:owner/out/loop.gguf", "hub:owner/away", "llamacpp:",
+        "hub:owner/out/loop.gguf", "hub:owner/away", f"llamacpp:{user / '.cache' / 'llama.cpp'}",
     }  # fmt: skip
     assert "a link out of" in why["hub:owner/out/a.gguf"] and "link out" in why["ollama:tiny:1b"]
     assert all("\n" not in one for one in why.values())
@@ -519,7 +519,7 @@ def test_a_folder_with_too_much_in_it_is_one_line(
     for number in range(20):
         (folder / f"{number}.gguf").symlink_to("first.gguf")
     monkeypatch.setattr(lookup, "MAX_MODELS", 5)
-    assert len(names()) == 5 and "5 models" in problems()["llamacpp:"]
+    assert len(names()) == 5 and "5 models" in problems()[f"llamacpp:{folder}"]
 
 
 # --- details ------------------------------------------------------------------------------------

@@ -58,13 +58,16 @@ def _of_gguf(path: Path) -> Details | None:
         try:
             fields = _Fields(head).read()
         except (struct.error, ValueError) as error:
-            raise WeightsError(f"{path}: damaged GGUF file ({error}); fetch it again") from error
+            raise WeightsError(
+                f"{path}: truncated or damaged GGUF file, or one with over {HEAD_BYTES >> 10} KiB "
+                f"of metadata before its vocabulary ({error}); fetch it again"
+            ) from error
         kind = fields.get(FILE_TYPE)
         if kind is None:
             kind = _late_file_type(file, head)
     name, label = fields.get("general.architecture"), fields.get("general.size_label", "")
     if not isinstance(name, str):
-        raise WeightsError(f"{path}: damaged GGUF file: it names no architecture; fetch it again")
+        raise WeightsError(f"{path}: its metadata begin with no architecture; fetch it again")
     if fields.get("general.type", "model") != "model" or name == "clip":
         return None
     if f"{name}.pooling_type" in fields:

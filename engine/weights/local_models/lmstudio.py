@@ -47,8 +47,11 @@ def _pointed() -> Path | None:
     pointer = home_folder(".lmstudio-home-pointer")
     if not pointer.is_file():
         return None
-    with pointer.open("rb") as file:
-        text = file.read(MAX_POINTER_BYTES).decode("utf-8", "replace").strip()
+    try:
+        with pointer.open("rb") as file:
+            text = file.read(MAX_POINTER_BYTES).decode("utf-8", "replace").strip()
+    except OSError:
+        return None
     return Path(text) if text and "\0" not in text else None
 
 

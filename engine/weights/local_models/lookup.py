@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 from engine.weights.errors import WeightsError
@@ -54,18 +53,24 @@ def _path(name: str, found: list[LocalModel]) -> Path:
 
 
 def _listed(program: Program) -> list[LocalModel]:
-    """The models of a program; of several with one name, the first."""
+    """The models of a program; of several with one name, the first. A folder of its that cannot be
+    read is an entry with a problem."""
     found: dict[str, LocalModel] = {}
-    try:
-        for folder in program.folders():
-            for model in islice(_readable(program, folder), MAX_MODELS + 1):
+    for folder in program.folders():
+        problem = ""
+        try:
+            for number, model in enumerate(_readable(program, folder)):
+                if number == MAX_MODELS:
+                    problem = f"over {MAX_MODELS:,} models: not all are listed"
+                    break
                 found.setdefault(model.name, model)
-            if len(found) > MAX_MODELS:
-                found.popitem()
-                raise WeightsError(f"{folder} has over {MAX_MODELS} models: not all are listed")
-    except (OSError, RuntimeError) as error:  # a WeightsError is one
-        name = f"{program.prefix}:"
-        found[name] = LocalModel(name, Path(), problem=f"{error}: {program.setting}")
+        except OSError as error:
+            problem = f"{error.strerror or error}: {program.setting}"
+        except WeightsError as error:
+            problem = str(error)
+        if problem:
+            name = f"{program.prefix}:{folder}"
+            found[name] = LocalModel(name, folder, problem=problem)
     return list(found.values())
 
 
