@@ -321,6 +321,10 @@ def test_several_models_of_one_name_are_named(
     assert names() == [f"{name}.gguf" for name in long]  # a projector is no model
     fails(lambda: weights.locate("lmstudio:maker/tiny"), "several models", *long)
     assert weights.gguf(long[1]) == place / "tiny-Q4_0.gguf"
+    for name in ("x.gguf", "X.gguf"):
+        path = copy(model, user / ".cache" / "llama.cpp" / name)
+        assert path_of_local(f"llamacpp:{path.stem}") == path
+    fails(lambda: path_of_local("llamacpp:x.GGUF"), "llamacpp:X or llamacpp:x")
     add_to_hub(hub, "o/n", {"a.gguf": model.read_bytes(), "b.gguf": model.read_bytes()})
     fails(lambda: weights.locate("o/n"), "several models", "hub:o/n/a.gguf", "hub:o/n/b.gguf")
     add_to_hub(hub, "o/both", folder_files() | {"a.gguf": model.read_bytes()})
@@ -424,7 +428,7 @@ def test_links_that_lead_out_and_loops_cost_one_line(
     away.rename(tmp_path / "elsewhere" / COMMIT)
     away.symlink_to(tmp_path / "elsewhere" / COMMIT)
     ref = add_to_hub(hub, "owner/ref", folder_files())
-    (ref.parents[1] / "refs" / "main").write_text("../../../owner--out/snapshots")
+    (ref.parents[1] / "refs" / "main").write_text(f"../../models--owner--out/snapshots/{COMMIT}")
     (user / ".cache" / "llama.cpp").symlink_to("llama.cpp")
     assert names() == ["hub:owner/ref"]  # its only snapshot
     why = problems()

@@ -86,8 +86,11 @@ def _readable(program: Program, folder: Path) -> Iterator[LocalModel]:
 def _matching(name: str, models: list[LocalModel]) -> list[LocalModel]:
     """The model of a name or, without one, the models that share it as an alias."""
     wanted = _key(name)
-    exact = [model for model in models if _key(model.name) == wanted]
-    return exact[:1] or [one for one in models if wanted in map(_key, one.aliases)]
+    return (
+        [model for model in models if model.name == name]
+        or [model for model in models if _key(model.name) == wanted]
+        or [model for model in models if wanted in map(_key, model.aliases)]
+    )
 
 
 def _key(name: str) -> str:
