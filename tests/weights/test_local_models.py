@@ -194,7 +194,7 @@ def test_llama_cpp_s_folder_on_each_platform(
         ("hf.co/someone", "ollama:hf.co/someone/tiny:1b"),
     ],
 )
-@pytest.mark.parametrize("kind", ["file", "link", "list", "list of references"])
+@pytest.mark.parametrize("kind", ["file", "link", "blobs elsewhere", "list", "list of references"])
 def test_ollama_s_names_and_kinds_of_manifests(
     store: Path, model: Path, place: str, shown: str, kind: str
 ) -> None:
@@ -212,6 +212,8 @@ def test_ollama_s_names_and_kinds_of_manifests(
         link = add_to_ollama(store, manifest, place=f"manifests-v2/{place}")
         link.unlink()
         link.symlink_to(Path("../../../../blobs") / blob)
+    if kind == "blobs elsewhere":  # on another disk
+        (store / "blobs").symlink_to((store / "blobs").rename(store.parent / "disk"))
     assert (names(), problems()) == ([shown], {})
     path = path_of_local(shown)
     assert path is not None and path.read_bytes() == model.read_bytes()
@@ -355,6 +357,11 @@ def remove_blob(store: Path, manifest: dict[str, Any]) -> None:
     (store / "blobs" / manifest["layers"][0]["digest"].replace(":", "-")).unlink()
 
 
+def link_blob(store: Path, manifest: dict[str, Any]) -> None:
+    path = store / "blobs" / manifest["layers"][0]["digest"].replace(":", "-")
+    path.symlink_to(path.rename(store.parent / "outside"))
+
+
 def cut_blob(store: Path, manifest: dict[str, Any]) -> None:
     os.truncate(store / "blobs" / manifest["layers"][0]["digest"].replace(":", "-"), 100)
 
@@ -367,6 +374,7 @@ BROKEN_MANIFESTS: dict[str, tuple[Break, str]] = {
     "a number as digest": (with_digest(7), "no SHA-256"),
     "a blob that is missing": (remove_blob, "missing or incomplete"),
     "a blob cut short": (cut_blob, "missing or incomplete"),
+    "a blob that is a link": (link_blob, "a link out of Ollama's folder"),
     "an adapter": (with_layer("adapter"), "adapter"),
     "two models": (with_layer("model"), "split GGUF"),
     "no model": (lambda store, manifest: manifest["layers"].pop(0), "no GGUF file"),

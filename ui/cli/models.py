@@ -44,7 +44,9 @@ def add_parser(commands: Any) -> None:
     )
     parser.set_defaults(verb="list", json=False)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-    listing = verbs.add_parser("list", help="every model, the memory it needs, and whether it fits")
+    listing = verbs.add_parser(
+        "list", help="every model: where it is, the memory it takes, whether it fits"
+    )
     pull = verbs.add_parser("pull", help="fetch a model, check its SHA-256, convert it once")
     pull.add_argument("name", nargs="?", default=weights.DEFAULT_MODEL, metavar="NAME")
     pull.add_argument(

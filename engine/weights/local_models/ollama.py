@@ -70,7 +70,7 @@ def _model(store: Path, manifest: Path, host: str, space: str, model: str, tag: 
 
 def _blob_of_model(store: Path, manifest: Path) -> Path:
     """The GGUF file that a manifest names. WeightsError where there is none that can be run."""
-    if not is_inside(manifest, store):
+    if not is_inside(manifest, store) and not is_inside(manifest, store / "blobs"):
         raise WeightsError("its manifest is a link out of Ollama's folder")
     layers = _layers(store, read_json(manifest, MAX_MANIFEST_BYTES))
     weights = [one for one in layers if one.get("mediaType") == f"{LAYER}model"]
@@ -107,7 +107,10 @@ def _blob(store: Path, digest: object) -> Path:
     match = DIGEST.fullmatch(digest) if isinstance(digest, str) else None
     if match is None:
         raise WeightsError(f"its manifest names {shown(digest)}, which is no SHA-256")
-    return store / "blobs" / f"sha256-{match[1]}"
+    blob = store / "blobs" / f"sha256-{match[1]}"
+    if not is_inside(blob, blob.parent):
+        raise WeightsError(f"its file {blob.name[:19]}... is a link out of Ollama's folder")
+    return blob
 
 
 PROGRAM = Program("ollama", "Ollama", folders, models, "OLLAMA_MODELS names its folder")
