@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,8 +20,9 @@ from engine.model.gguf_weights import GgufWeights, StoredWeights
 from engine.model.hf_model import Generic, UnsupportedModel, refuse
 from engine.model.llama import Llama, TensorSource, supports
 from engine.model.llama_q8 import LlamaQ8
-from engine.model.llama_shapes import check_llama
+from engine.model.llama_shapes import check_llama, heads_of
 from engine.model.placement import (
+    MIN_CONTEXT_TOKENS,
     choose_devices,
     choose_dtype,
     out_of_memory_is_unsupported,
@@ -28,13 +30,15 @@ from engine.model.placement import (
     refuse_several,
     room_on,
 )
-from engine.weights.gguf_tensors import tensors_of_gguf
+from engine.weights.gguf_tensors import GgufTensors, tensors_of_gguf
 from engine.weights.integrity import config_of, tensors_of
+from engine.weights.memory import check_memory, gguf_memory
 
 log = logging.getLogger(__name__)
 
 # Prompt tokens a pass: few enough that a request can be cancelled in between.
 CPU_CHUNK_TOKENS, GPU_CHUNK_TOKENS = 128, 1024
+KV_BYTES = 4  # of a number in the CPU's cache
 MAX_HEAD_SIZE = 256  # of the CPU's attention kernel
 EXACT_CHUNK_TOKENS = 256  # exact attention sums in parts, which take memory
 
@@ -70,6 +74,8 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     device, several = devices[-1], len(devices) > 1
     dtype_name = choose_dtype(config.dtype, device, folder)
     quantised, int8 = dtype_name in ("stored", "q8"), dtype_name == "int8"
+    if file is not None and device.type == "cpu":
+        _check_room(file, settings, dtype_name)
     if file is not None:
         weights = StoredWeights(file) if dtype_name == "stored" else GgufWeights(file)
     if device.type == "cpu":
@@ -116,6 +122,17 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     return LoadedModel(
         folder, model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static
     )
+
+
+def _check_room(file: GgufTensors, settings: dict[str, Any], dtype: str) -> None:
+    """WeightsError where the memory that is available does not hold a GGUF file's model."""
+    parameters = sum(math.prod(one.shape) for one in file.infos().values())
+    width = {"q8": 1.13, "bf16": 2, "f32": 4}.get(dtype)
+    size = file.path.stat().st_size if width is None else int(width * parameters)
+    _, kv, d = heads_of(settings)
+    token_bytes = 2 * settings["num_hidden_layers"] * kv * d * KV_BYTES
+    needed = gguf_memory(size, token_bytes, MIN_CONTEXT_TOKENS)
+    check_memory(file.path, needed, parameters)
 
 
 def _check_heads(folder: Path, model: Llama | Generic) -> None:

