@@ -23,7 +23,7 @@ from engine.weights.builtins import BUILTINS
 from engine.weights.errors import WeightsError
 from engine.weights.local_models import gguf_problem, in_hub_cache, path_of_local
 
-FORMAT = 2  # of a ready folder; raised when its content changes
+FORMAT = 1  # of a ready folder; raised when its content changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ def find(name: str) -> Path | None:
     A name that can be nothing is a WeightsError with near matches. Fetches nothing.
     """
     if name in BUILTINS:
-        known = {"name": name, "sha256": BUILTINS[name].sha256}
+        known = {"sha256": BUILTINS[name].sha256, "gguf": f"../{name}.gguf"}
         return _ready(models_folder() / name, **known) if gguf(name) else None
     path = path_of(name)
     if path is not None and path.is_dir():
         return _own_folder(path)
     if path is not None:
-        return _ready(gguf_folder(path), **identity(path))
+        return _ready(gguf_folder(path), gguf=str(path.resolve()), **identity(path))
     if _is_hub_id(name):
         return _own_hub_copy(name)
     raise _unknown(name)
@@ -128,7 +128,7 @@ def gguf_of(folder: Path) -> Path | None:
     """The GGUF file that has the weights of a folder in the cache; None for any other folder."""
     record = _record(folder) if folder.parent == models_folder() else {}
     name = record.get("gguf")
-    return folder / name if record.get("format") == FORMAT and isinstance(name, str) else None
+    return folder / name if isinstance(name, str) else None
 
 
 def identity(path: Path) -> dict[str, Any]:
