@@ -25,7 +25,8 @@ UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not 
     "logits_scaling": "it rescales logits",
     "alibi": "its attention is biased by distance",
 }
-
+RECURRENT_KEYS = ("hybrid_override_pattern", "mamba_d_conv", "ssm_cfg", "conv_L_cache")
+COMPOSITES = ("mistral3",)  # model types whose text part runs here
 
 MAX_BUFFER_VALUES = 1 << 26  # that a model has beside its weights: masks, rotations
 
@@ -229,22 +230,35 @@ def _loaded(folder: Path, stored: int, dtype: torch.dtype) -> Any:
     return model
 
 
-def refuse(settings: dict[str, Any]) -> None:
-    """UnsupportedModel where a model, by its parsed config.json, cannot be decoded speculatively
-    without changing its answers."""
-    kind = settings.get("model_type", "model")
+def refuse(settings: dict[str, Any], ours: bool = False) -> None:
+    """UnsupportedModel where a model, by its checked config.json, cannot be decoded speculatively
+    without changing its answers. `ours`: our own forward pass runs it."""
+    composite = settings.get("composite")
+    kind = composite or settings.get("model_type", "model")
     if settings.get("is_encoder_decoder"):
         raise UnsupportedModel(f"{kind}: encoder-decoder models are not supported; use a decoder")
-    types = set(settings.get("layer_types") or ["full_attention"])
+    types = settings.get("layer_types") or settings.get("layers_block_type") or ["full_attention"]
     window = settings.get("sliding_window")
     if settings.get("use_sliding_window") is False:
         window = None
     positions = settings.get("max_position_embeddings") or math.inf
-    if types != {"full_attention"} or (window and window < positions):
+    recurrent = any(settings.get(key) for key in RECURRENT_KEYS)
+    if set(types) != {"full_attention"} or (window and window < positions) or recurrent:
         raise UnsupportedModel(
             f"{kind}: layers with a sliding window or recurrent state cannot be rolled back; "
             "choose a model with full attention"
         )
+    if settings.get("kv_lora_rank"):
+        raise UnsupportedModel(
+            f"{kind}: its attention caches compressed keys and values (MLA), which is not "
+            "supported; choose a model with full attention"
+        )
+    if composite and not (ours and composite in COMPOSITES):
+        raise UnsupportedModel(
+            f"{kind}: of models of more than text only the text part of {', '.join(COMPOSITES)} is "
+            "supported, unquantized; choose a model of text"
+        )
     for key, why in UNSUPPORTED_KEYS.items():
-        if settings.get(key) not in (None, False, 1, 1.0):
+        granite = ours and settings["model_type"] == "granite" and key == "logits_scaling"
+        if settings.get(key) not in (None, False, 1, 1.0) and not granite:
             raise UnsupportedModel(f"{kind}: {why} ({key}), which is not supported; choose another")

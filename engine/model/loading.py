@@ -71,8 +71,8 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
         threads = config.threads or os.cpu_count() or 1
         _kernels.set_threads(threads)
         torch.set_num_threads(1 if q8 else threads)  # two thread pools would wait for each other
-    refuse(settings)
     ours = supports(settings)
+    refuse(settings, ours)
     if ours and weights is None:
         check_llama(folder, settings, tensors)
     if several:
