@@ -13,15 +13,12 @@ from typing import Any
 from engine.model.rope import check_rope
 from engine.weights.errors import shown
 from engine.weights.integrity import TensorInfo, damaged
-from engine.weights.model_config import field_error
+from engine.weights.model_config import ATTENTION_BIASES, MLP_BIASES, field_error
 
 NEEDED = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
     "max_position_embeddings", "rms_norm_eps",
 )  # fmt: skip
-# Model types whose config.json says whether they have biases (Qwen2 has those of q, k, v).
-ATTENTION_BIASES = ("llama", "qwen3", "granite", "smollm3")
-MLP_BIASES = ("llama", "granite", "smollm3")
 TOGETHER = (  # tensors of a layer of which it has all or none
     ("self_attn.q_norm.weight", "self_attn.k_norm.weight"),
     ("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"),

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from engine.weights.errors import Progress, WeightsError, shown
-from engine.weights.gguf_config import chunks, model_config, tensor_names, tensor_shape
+from engine.weights.gguf_config import (
+    ROPE_FACTORS,
+    chunks,
+    model_config,
+    tensor_names,
+    tensor_shape,
+)
 from engine.weights.gguf_file import Gguf
 from engine.weights.tokenizer import generation_config, tokenizer, tokenizer_config
 
@@ -74,7 +80,7 @@ def _plan(file: Gguf) -> tuple[dict[str, Any], list[Output]]:
 def _outputs(file: Gguf, config: dict[str, Any]) -> list[Output]:
     """Every tensor to write, checked against the config: none missing, none unknown."""
     table = tensor_names(config)
-    unknown = file.tensors.keys() - table.keys() - {"output.weight"}
+    unknown = file.tensors.keys() - table.keys() - {"output.weight", ROPE_FACTORS}
     if unknown:
         raise file.unsupported(f"tensor {shown(min(unknown))} in a {config['model_type']} model")
     for name, (_, shape, _) in table.items():
@@ -104,7 +110,8 @@ def _write_safetensors(
     for output in outputs:
         parts = chunks(file, output.source)
         if output.rope_heads:
-            parts = iter([_rope_order(np.concatenate(list(parts)), output.rope_heads)])
+            whole = np.concatenate(list(parts)).reshape(output.shape[0], -1)
+            parts = iter([_rope_order(whole, output.rope_heads)])
         for values in parts:
             if not np.isfinite(values).all():
                 raise file.damaged(f"'{output.source}' holds values that are not finite")

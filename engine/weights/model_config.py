@@ -42,6 +42,9 @@ ALIASES = {  # other model types' names of the same sizes
     "no_rope_layer_interval": "num_hidden_layers",
     "num_local_experts": "num_experts", "n_routed_experts": "num_experts",
 }  # fmt: skip
+# Model types whose config.json says whether they have biases (Qwen2 always has those of q, k, v).
+ATTENTION_BIASES = ("llama", "qwen3", "granite", "smollm3")
+MLP_BIASES = ("llama", "granite", "smollm3")
 SIZES = {name: LIMITS[ALIASES.get(name, name)] for name in (*LIMITS, *ALIASES)}
 MAY_BE_ZERO = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
 TEXTS = ("model_type", "rope_type", "hidden_act", "hidden_activation", "activation_function")

@@ -48,16 +48,7 @@ def write_gguf(
     writer.add_value_length(dim)
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(5000.0)
-    tokens = TOKENS + [token for token, _ in SPECIAL]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(tokens)
-    writer.add_token_types([1] * len(TOKENS) + [kind for _, kind in SPECIAL])
-    writer.add_token_merges(MERGES)
-    writer.add_eos_token_id(tokens.index("<|im_end|>"))
-    writer.add_pad_token_id(tokens.index("<|endoftext|>"))
-    writer.add_bos_token_id(tokens.index("<|im_start|>"))
-    writer.add_chat_template(TEMPLATE)
+    tokens = add_tokenizer(writer, pre)
     embedding = random.normal(0, 1, (len(tokens), HIDDEN))
     add(writer, "token_embd.weight", embedding)
     add(writer, "output_norm.weight", random.normal(1, 0.1, HIDDEN))
@@ -87,6 +78,21 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def add_tokenizer(writer: gguf.GGUFWriter, pre: str = "smollm") -> list[str]:
+    """Add a byte-level tokenizer; returns its tokens."""
+    tokens = TOKENS + [token for token, _ in SPECIAL]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([1] * len(TOKENS) + [kind for _, kind in SPECIAL])
+    writer.add_token_merges(MERGES)
+    writer.add_eos_token_id(tokens.index("<|im_end|>"))
+    writer.add_pad_token_id(tokens.index("<|endoftext|>"))
+    writer.add_bos_token_id(tokens.index("<|im_start|>"))
+    writer.add_chat_template(TEMPLATE)
+    return tokens
 
 
 def add(writer: gguf.GGUFWriter, name: str, values: np.ndarray) -> None:
