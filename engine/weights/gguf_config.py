@@ -19,6 +19,7 @@ from engine.weights.model_config import (
     MAX_ROPE_THETA,
     MAX_SCALE,
     MLP_BIASES,
+    check_config,
 )
 from engine.weights.tokenizer import token_id
 
@@ -108,6 +109,7 @@ def model_config(file: Gguf) -> dict[str, Any]:
         config |= _scalars(file, head_dim)
     if kind == "smollm3":
         config["no_rope_layers"] = [int((n + 1) % NO_ROPE_INTERVAL != 0) for n in range(layers)]
+    check_config(file.path, config)
     return config
 
 
@@ -155,7 +157,7 @@ def _yarn(file: Gguf, name: str, context: int) -> dict[str, Any]:
         "beta_fast": _short(file.number(f"{key}.yarn_beta_fast", MAX_SCALE, 32.0)),
         "beta_slow": _short(file.number(f"{key}.yarn_beta_slow", MAX_SCALE, 1.0)),
     }
-    if file.field(f"{key}.yarn_attn_factor", 0):
+    if file.field(f"{key}.yarn_attn_factor", 0):  # llama.cpp writes it, but does not read it
         found["attention_factor"] = _short(file.number(f"{key}.yarn_attn_factor", MAX_SCALE))
     elif file.field(f"{key}.yarn_log_multiplier", 0):
         multiplier = _short(file.number(f"{key}.yarn_log_multiplier", MAX_SCALE))

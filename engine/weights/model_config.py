@@ -14,7 +14,7 @@ from typing import Any
 from engine.weights.errors import WeightsError, shown
 
 MAX_ROPE_THETA = 1e12
-MAX_SCALE = 1e6  # far above any real model's
+MIN_SCALE, MAX_SCALE = 1e-6, 1e6  # of multipliers and of what stretches rotary embeddings
 
 LIMITS = {  # the most that a size of a model may be, by its name in config.json
     "hidden_size": 1 << 17,
@@ -58,13 +58,8 @@ SCALES = (
     "factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor",
     "mscale", "mscale_all_dim", "llama_4_scaling_beta",
 )  # fmt: skip
-NUMBERS = {  # the most that each may be
-    "rms_norm_eps": 1.0,
-    "layer_norm_eps": 1.0,
-    "rope_theta": MAX_ROPE_THETA,
-    **dict.fromkeys(SCALES, MAX_SCALE),
-}
-NUMBERS_OR_ZERO = ("mscale", "mscale_all_dim", "llama_4_scaling_beta")
+SCALES_OR_ZERO = ("mscale", "mscale_all_dim", "llama_4_scaling_beta")
+NUMBERS = {"rms_norm_eps": 1.0, "layer_norm_eps": 1.0, "rope_theta": MAX_ROPE_THETA}
 FACTORS = ("short_factor", "long_factor")
 TOKENS = ("bos_token_id", "eos_token_id")
 
@@ -82,7 +77,7 @@ def text_part(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a composite model's text part (`text_config`), with the whole's where it has
     none and the whole's model type as `composite`; those of any other model as they are."""
     text = settings.get("text_config")
-    if text is None:
+    if not isinstance(text, dict):
         return settings
     whole = {name: value for name, value in settings.items() if name != "text_config"}
     merged: dict[str, Any] = whole | text
@@ -113,13 +108,16 @@ def _wanted(name: str, value: object) -> str:
             return ""
         return f"an integer from {least} to {SIZES[name]}"
     if name in NUMBERS:
-        zero = name in NUMBERS_OR_ZERO
-        if _is_number(value, NUMBERS[name]) or (zero and value == 0):
+        if type(value) in (int, float) and 0 < value <= NUMBERS[name]:  # type: ignore[operator]
             return ""
-        return f"a number {'from' if zero else 'above'} 0, at most {NUMBERS[name]:g}"
+        return f"a number above 0, at most {NUMBERS[name]:g}"
+    if name in SCALES:
+        zero = name in SCALES_OR_ZERO
+        wanted = f"a number from {MIN_SCALE:g} to {MAX_SCALE:g}{' or 0' if zero else ''}"
+        return "" if _is_scale(value) or (zero and value == 0) else wanted
     if name in FACTORS:
-        numbers = isinstance(value, list) and all(_is_number(one, MAX_SCALE) for one in value)
-        return "" if numbers else f"an array of numbers above 0, at most {MAX_SCALE:g}"
+        scales = isinstance(value, list) and value and all(map(_is_scale, value))
+        return "" if scales else f"an array of numbers from {MIN_SCALE:g} to {MAX_SCALE:g}"
     if name == "no_rope_layers":
         bits = isinstance(value, list) and all(type(one) is int and one in (0, 1) for one in value)
         return "" if bits else "an array of 0 and 1"
@@ -142,9 +140,8 @@ def _wanted(name: str, value: object) -> str:
     return ""
 
 
-def _is_number(value: object, most: float) -> bool:
-    """Whether the value is a number above 0, at most `most`."""
-    return type(value) in (int, float) and 0 < value <= most  # type: ignore[operator]
+def _is_scale(value: object) -> bool:
+    return type(value) in (int, float) and MIN_SCALE <= value <= MAX_SCALE  # type: ignore[operator]
 
 
 def is_token(value: object) -> bool:

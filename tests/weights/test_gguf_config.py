@@ -131,6 +131,7 @@ def ones(*shape: int) -> Any:
         ("qwen2", lambda w: w.add_tensor("blk.0.ffn_up.bias", ones(96)), "ffn_up.bias"),
         ("granite", lambda w: None, "granite.logit_scale"),
         ("granite", lambda w: w.add_logit_scale(0.0), "granite.logit_scale"),
+        ("granite", lambda w: w.add_logit_scale(1e-9), "logits_scaling"),
         (
             "granite",
             lambda w: (w.add_logit_scale(8.0), w.add_rope_scaling_finetuned(False)),

@@ -263,7 +263,7 @@ def turn(
         NORM=norms is not None, HEADS=model.heads, KV=model.kv_heads, D=d,
         HALF=triton.next_power_of_2(d // 2), TYPE=TYPES[qkv.dtype], num_warps=1,
     )  # fmt: skip
-    if model.query_scales is not None:
+    if model.query_scales is not None and model.rotary[n]:
         q *= model.query_scales[now.positions, None, None]
     return q
 
