@@ -7,6 +7,7 @@ whose attention cannot be replaced, are refused with a reason.
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from engine.model.ops import Product, Rows, attend, product
 from engine.weights.errors import one_line, shown
 from engine.weights.integrity import TensorInfo
+
+log = logging.getLogger(__name__)
 
 UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not supported here
     "final_logit_softcapping": "it caps logits",
@@ -125,7 +128,7 @@ class Generic:
         self.width: int = config.hidden_size
         self.head_dim: int = getattr(config, "head_dim", None) or self.width // self.heads
         self.vocab: int = config.vocab_size
-        self.max_positions: int = config.max_position_embeddings
+        self.max_positions = _steady_positions(folder, config)
 
     def _register(self) -> None:
         from transformers import AttentionInterface, AttentionMaskInterface
@@ -195,6 +198,22 @@ class Generic:
         """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
         logits: Tensor = self._head(hidden)
         return logits.float()
+
+
+def _steady_positions(folder: Path, config: Any) -> int:
+    """Tokens of context in which a token's rotation stays the same. LongRoPE's is another one for
+    every token as soon as a pass has one beyond the trained length, so that a longer draft would
+    change the answer."""
+    positions: int = config.max_position_embeddings
+    rope = getattr(config, "rope_parameters", None) or {}
+    trained = rope.get("original_max_position_embeddings") or positions
+    if rope.get("rope_type") != "longrope" or trained >= positions:
+        return positions
+    log.warning(
+        "%s: its rotary embedding changes beyond %d tokens: longer prompts are refused",
+        folder.name, trained,
+    )  # fmt: skip
+    return int(trained)
 
 
 def _loaded(folder: Path, stored: int, dtype: torch.dtype) -> Any:

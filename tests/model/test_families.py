@@ -185,6 +185,15 @@ def test_passes_of_static_shape_have_the_same_bits(family: Any, name: str) -> No
     assert torch.equal(ours, theirs)
 
 
+def test_the_context_ends_where_rotary_embeddings_change(tmp_path: Path) -> None:
+    factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 64, **factors}
+    changes = {"rope_parameters": rope, "original_max_position_embeddings": 64}
+    target = load(tiny_model(tmp_path, "phi3", sliding_window=None, **changes), threads=1)
+    assert target.exact
+    assert target.context == 64
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "reason"),
     [
