@@ -272,10 +272,15 @@ def refuse(settings: dict[str, Any], ours: bool = False) -> None:
             f"{kind}: its attention caches compressed keys and values (MLA), which is not "
             "supported; choose a model with full attention"
         )
-    if composite and not (ours and composite in COMPOSITES):
+    if composite in COMPOSITES and not ours:
         raise UnsupportedModel(
-            f"{kind}: of models of more than text only the text part of {', '.join(COMPOSITES)} is "
-            "supported, unquantized; choose a model of text"
+            f"{kind}: its text part cannot run with this quantization_config, hidden_act or "
+            "rope_parameters; choose its bf16 version, or a GGUF file"
+        )
+    if composite and composite not in COMPOSITES:
+        raise UnsupportedModel(
+            f"{kind}: a composite model, of which only the text part of {', '.join(COMPOSITES)} "
+            "runs here; choose a text-only model"
         )
     for key, why in UNSUPPORTED_KEYS.items():
         granite = ours and settings["model_type"] == "granite" and key == "logits_scaling"

@@ -159,6 +159,7 @@ def test_8_bit_weights_give_nearly_the_same_logits(family: Any, name: str) -> No
 def test_nodes_of_a_tree_have_the_bits_of_one_token_passes(
     family: Any, name: str, dtype: str
 ) -> None:
+    """And so has the cache after them."""
     target = load(family(name), dtype, threads=1)
     assert target.exact
     prompt, draft = some_tokens(60, target.vocab), some_tree(24, target.vocab)
@@ -172,6 +173,11 @@ def test_nodes_of_a_tree_have_the_bits_of_one_token_passes(
             target.keep([])
             alone = target.forward(draft.tokens[node], Draft()).logits[0]
             assert torch.equal(tree[node + 1], alone), node
+    text = [*target.tokens, 5]
+    kept = target.sequence.cache[0][..., : len(text) - 1, :].clone()
+    target.pool.sequences.clear()
+    assert begin(target, text) == 0
+    assert torch.equal(target.sequence.cache[0][..., : len(text) - 1, :], kept)
 
 
 @pytest.mark.parametrize("name", ["granite", "smollm3", "ministral3"])
@@ -204,8 +210,8 @@ def test_the_context_ends_where_rotary_embeddings_change(tmp_path: Path) -> None
         ("qwen3_next", {}, "recurrent"),
         ("lfm2", {}, "recurrent"),
         ("nemotron_h", {}, "recurrent"),
-        ("qwen2_vl", {}, "model of text"),
-        ("mistral3", {"quantization_config": {"quant_method": "fp8"}}, "unquantized"),
+        ("qwen2_vl", {}, "text-only"),
+        ("mistral3", {"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
         (
             "granite",
             {"logits_scaling": 8.0, "quantization_config": {"quant_method": "fp8"}},
