@@ -29,6 +29,7 @@ UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not 
     "alibi": "its attention is biased by distance",
 }
 RECURRENT_KEYS = ("hybrid_override_pattern", "mamba_d_conv", "ssm_cfg", "conv_L_cache")
+DEFAULT_WINDOWS = {"mistral": 4096}  # where config.json does not speak of one
 COMPOSITES = ("mistral3",)  # model types whose text part runs here
 
 MAX_BUFFER_VALUES = 1 << 26  # that a model has beside its weights: masks, rotations
@@ -257,7 +258,7 @@ def refuse(settings: dict[str, Any], ours: bool = False) -> None:
     if settings.get("is_encoder_decoder"):
         raise UnsupportedModel(f"{kind}: encoder-decoder models are not supported; use a decoder")
     types = settings.get("layer_types") or settings.get("layers_block_type") or ["full_attention"]
-    window = settings.get("sliding_window")
+    window = settings.get("sliding_window", DEFAULT_WINDOWS.get(settings.get("model_type", "")))
     if settings.get("use_sliding_window") is False:
         window = None
     positions = settings.get("max_position_embeddings") or math.inf

@@ -14,23 +14,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from engine.weights.errors import Progress, WeightsError, shown
-from engine.weights.gguf_config import (
-    ROPE_FACTORS,
-    chunks,
-    model_config,
-    tensor_names,
-    tensor_shape,
-)
+from engine.weights.errors import Progress, WeightsError
+from engine.weights.gguf_config import checked_tensors, model_config
 from engine.weights.gguf_file import Gguf
 from engine.weights.tokenizer import generation_config, tokenizer, tokenizer_config
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+CHUNK_VALUES = 1 << 20  # dequantised at a time: 4 MiB of f32 stays in the caches
 
 
 class Output(NamedTuple):
@@ -79,15 +76,17 @@ def _plan(file: Gguf) -> tuple[dict[str, Any], list[Output]]:
 
 def _outputs(file: Gguf, config: dict[str, Any]) -> list[Output]:
     """Every tensor to write, checked against the config: none missing, none unknown."""
-    table = tensor_names(config)
-    unknown = file.tensors.keys() - table.keys() - {"output.weight", ROPE_FACTORS}
-    if unknown:
-        raise file.unsupported(f"tensor {shown(min(unknown))} in a {config['model_type']} model")
-    for name, (_, shape, _) in table.items():
-        if tensor_shape(file, name) != shape:
-            found = list(file.tensors[name].shape)
-            raise file.damaged(f"tensor '{name}' is {found}, the metadata say {list(shape)}")
+    table = checked_tensors(file, config)
     return [Output(target, name, shape, turned) for name, (target, shape, turned) in table.items()]
+
+
+def _chunks(file: Gguf, name: str) -> Iterator[NDArray[np.float32]]:
+    """A matrix or a vector in f32, some rows at a time."""
+    shape = file.tensors[name].shape
+    rows, columns = (1, shape[0]) if len(shape) == 1 else shape
+    step = max(1, CHUNK_VALUES // columns)
+    for first in range(0, rows, step):
+        yield file.rows(name, first, min(step, rows - first))
 
 
 def _write_safetensors(
@@ -108,11 +107,11 @@ def _write_safetensors(
     out.write(len(text).to_bytes(8, "little") + text)
     done = 0
     for output in outputs:
-        parts = chunks(file, output.source)
+        chunks = _chunks(file, output.source)
         if output.rope_heads:
-            whole = np.concatenate(list(parts)).reshape(output.shape[0], -1)
-            parts = iter([_rope_order(whole, output.rope_heads)])
-        for values in parts:
+            whole = np.concatenate(list(chunks)).reshape(output.shape[0], -1)
+            chunks = iter([_rope_order(whole, output.rope_heads)])
+        for values in chunks:
             if not np.isfinite(values).all():
                 raise file.damaged(f"'{output.source}' holds values that are not finite")
             data = values if output.dtype == "F32" else _bf16(values)

@@ -8,8 +8,7 @@ approximately.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.weights.errors import shown
 from engine.weights.gguf_file import Gguf
@@ -23,13 +22,9 @@ from engine.weights.model_config import (
 )
 from engine.weights.tokenizer import token_id
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+TensorName = tuple[str, tuple[int, ...], int]  # in safetensors; shape; heads in rope order
 
-TensorName = tuple[str, tuple[int, ...], int]
-
-CHUNK_VALUES = 1 << 20  # dequantised at a time: 4 MiB of f32 stays in the caches
+COMPARED_ROWS = 1024  # at a time
 ARCHITECTURES = {  # GGUF's name: a transformers model type and its class
     "llama": ("llama", "LlamaForCausalLM"),
     "qwen2": ("qwen2", "Qwen2ForCausalLM"),
@@ -82,7 +77,7 @@ def model_config(file: Gguf) -> dict[str, Any]:
         "architectures": [model_class],
         "model_type": kind,
         "dtype": "bfloat16",
-        "vocab_size": tensor_shape(file, "token_embd.weight")[0],
+        "vocab_size": _tensor_shape(file, "token_embd.weight")[0],
         "hidden_size": hidden,
         "intermediate_size": file.integer(
             f"{name}.feed_forward_length", LIMITS["intermediate_size"]
@@ -170,8 +165,8 @@ def _yarn(file: Gguf, name: str, context: int) -> dict[str, Any]:
 
 def _factors(file: Gguf, head_dim: int) -> list[float]:
     """What each frequency of the rotary embedding is divided by."""
-    if tensor_shape(file, ROPE_FACTORS) != (head_dim // 2,):
-        found = list(tensor_shape(file, ROPE_FACTORS))
+    if _tensor_shape(file, ROPE_FACTORS) != (head_dim // 2,):
+        found = list(_tensor_shape(file, ROPE_FACTORS))
         raise file.damaged(f"tensor '{ROPE_FACTORS}' is {found}, expected [{head_dim // 2}]")
     factors = [_short(float(one)) for one in file.rows(ROPE_FACTORS, 0, 1).flatten()]
     if not all(0 < one <= MAX_SCALE for one in factors):
@@ -207,7 +202,7 @@ def _short(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def tensor_shape(file: Gguf, name: str) -> tuple[int, ...]:
+def _tensor_shape(file: Gguf, name: str) -> tuple[int, ...]:
     """Shape of a required tensor."""
     if name not in file.tensors:
         raise file.damaged(f"it has no tensor '{name}'")
@@ -215,14 +210,20 @@ def tensor_shape(file: Gguf, name: str) -> tuple[int, ...]:
 
 
 def _tied(file: Gguf) -> bool:
-    """Whether the head is the embedding: absent, or equal to it in every value."""
+    """Whether the head is the embedding: absent, or equal to it in every byte."""
+    import numpy as np
+
     head, embedding = file.tensors.get("output.weight"), file.tensors.get("token_embd.weight")
     if head is None or embedding is None:
         return True
-    if head.shape != embedding.shape or len(head.shape) != 2:
+    if (head.shape, head.kind) != (embedding.shape, embedding.kind) or len(head.shape) != 2:
         return False
-    pairs = zip(chunks(file, "output.weight"), chunks(file, "token_embd.weight"), strict=True)
-    return all(bool((one == other).all()) for one, other in pairs)
+    rows = head.shape[0]
+    pieces = ((first, min(COMPARED_ROWS, rows - first)) for first in range(0, rows, COMPARED_ROWS))
+    return all(
+        np.array_equal(file.raw("output.weight", *piece), file.raw("token_embd.weight", *piece))
+        for piece in pieces
+    )
 
 
 def tensor_names(config: dict[str, Any]) -> dict[str, TensorName]:
@@ -275,10 +276,15 @@ def tensor_names(config: dict[str, Any]) -> dict[str, TensorName]:
     return table
 
 
-def chunks(file: Gguf, name: str) -> Iterator[NDArray[np.float32]]:
-    """A matrix or a vector in f32, some rows at a time."""
-    shape = file.tensors[name].shape
-    rows, columns = (1, shape[0]) if len(shape) == 1 else shape
-    step = max(1, CHUNK_VALUES // columns)
-    for first in range(0, rows, step):
-        yield file.rows(name, first, min(step, rows - first))
+def checked_tensors(file: Gguf, config: dict[str, Any]) -> dict[str, TensorName]:
+    """`tensor_names`, where the file has all of these tensors in these shapes and no others.
+    WeightsError otherwise."""
+    table = tensor_names(config)
+    unknown = file.tensors.keys() - table.keys() - {"output.weight", ROPE_FACTORS}
+    if unknown:
+        raise file.unsupported(f"tensor {shown(min(unknown))} in a {config['model_type']} model")
+    for name, (_, shape, _) in table.items():
+        if _tensor_shape(file, name) != shape:
+            found = list(file.tensors[name].shape)
+            raise file.damaged(f"tensor '{name}' is {found}, the metadata say {list(shape)}")
+    return table
