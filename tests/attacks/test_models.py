@@ -145,7 +145,13 @@ LENGTHENED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", LENGTHENED)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "llama3",
+        *(pytest.param(one, marks=pytest.mark.full) for one in LENGTHENED if one != "llama3"),
+    ],
+)
 def test_a_rotary_embedding_with_a_hostile_parameter_is_a_model_or_a_line(
     folder: Path, kind: str
 ) -> None:

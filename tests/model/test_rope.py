@@ -48,7 +48,7 @@ def parameters(head_dim: int) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.data(), st.sampled_from([8, 24, 64, 128]), st.sampled_from([1e4, 5e5, 1e6]))
 def test_frequencies_have_the_bits_of_transformers(
     data: st.DataObject, head_dim: int, theta: float

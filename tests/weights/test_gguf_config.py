@@ -38,8 +38,12 @@ MODELS = {name: made for name, made in FAMILIES.items() if made[0] != "mistral3"
     "qwen2-attention-factor": ("qwen2", {"rope_parameters": YARN | {"attention_factor": 1.5}}),
 }
 
+FAST = ("granite-biases", "smollm3", "llama-3", "llama-linear", "ministral3")
 
-@pytest.mark.parametrize("name", MODELS)
+
+@pytest.mark.parametrize(
+    "name", [one if one in FAST else pytest.param(one, marks=pytest.mark.full) for one in MODELS]
+)
 def test_a_model_survives_the_way_through_a_gguf_file(tmp_path: Path, name: str) -> None:
     from transformers import AutoModelForCausalLM
 
