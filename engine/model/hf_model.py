@@ -7,6 +7,7 @@ whose attention cannot be replaced, are refused with a reason.
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from engine.weights.errors import one_line, shown
 from engine.weights.integrity import TensorInfo
 from engine.weights.resolve import gguf_of
 
+log = logging.getLogger(__name__)
+
 UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not supported here
     "final_logit_softcapping": "it caps logits",
     "attn_logit_softcapping": "it caps attention scores",
@@ -26,7 +29,9 @@ UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not 
     "logits_scaling": "it rescales logits",
     "alibi": "its attention is biased by distance",
 }
-
+RECURRENT_KEYS = ("hybrid_override_pattern", "mamba_d_conv", "ssm_cfg", "conv_L_cache")
+DEFAULT_WINDOWS = {"mistral": 4096}  # where config.json does not speak of one
+COMPOSITES = ("mistral3",)  # model types whose text part runs here
 
 MAX_BUFFER_VALUES = 1 << 26  # that a model has beside its weights: masks, rotations
 
@@ -125,7 +130,7 @@ class Generic:
         self.width: int = config.hidden_size
         self.head_dim: int = getattr(config, "head_dim", None) or self.width // self.heads
         self.vocab: int = config.vocab_size
-        self.max_positions: int = config.max_position_embeddings
+        self.max_positions = _steady_positions(folder, config)
 
     def _register(self) -> None:
         from transformers import AttentionInterface, AttentionMaskInterface
@@ -197,6 +202,22 @@ class Generic:
         return logits.float()
 
 
+def _steady_positions(folder: Path, config: Any) -> int:
+    """Tokens of context in which a token's rotation stays the same. LongRoPE's is another one for
+    every token as soon as a pass has one beyond the trained length, so that a longer draft would
+    change the answer."""
+    positions: int = config.max_position_embeddings
+    rope = getattr(config, "rope_parameters", None) or {}
+    trained = rope.get("original_max_position_embeddings") or positions
+    if rope.get("rope_type") != "longrope" or trained >= positions:
+        return positions
+    log.warning(
+        "%s: its rotary embedding changes beyond %d tokens: longer prompts are refused",
+        folder.name, trained,
+    )  # fmt: skip
+    return int(trained)
+
+
 def _loaded(folder: Path, stored: int, dtype: torch.dtype) -> Any:
     """transformers' model of a folder whose files hold `stored` weights. UnsupportedModel where its
     config.json describes a larger one, which would be filled with random weights."""
@@ -245,22 +266,40 @@ def transformers_model(folder: Path, **options: Any) -> Any:
     )
 
 
-def refuse(settings: dict[str, Any]) -> None:
-    """UnsupportedModel where a model, by its parsed config.json, cannot be decoded speculatively
-    without changing its answers."""
-    kind = settings.get("model_type", "model")
+def refuse(settings: dict[str, Any], ours: bool = False) -> None:
+    """UnsupportedModel where a model, by its checked config.json, cannot be decoded speculatively
+    without changing its answers. `ours`: our own forward pass runs it."""
+    composite = settings.get("composite")
+    kind = composite or settings.get("model_type", "model")
     if settings.get("is_encoder_decoder"):
         raise UnsupportedModel(f"{kind}: encoder-decoder models are not supported; use a decoder")
-    types = set(settings.get("layer_types") or ["full_attention"])
-    window = settings.get("sliding_window")
+    types = settings.get("layer_types") or settings.get("layers_block_type") or ["full_attention"]
+    window = settings.get("sliding_window", DEFAULT_WINDOWS.get(settings.get("model_type", "")))
     if settings.get("use_sliding_window") is False:
         window = None
     positions = settings.get("max_position_embeddings") or math.inf
-    if types != {"full_attention"} or (window and window < positions):
+    recurrent = any(settings.get(key) for key in RECURRENT_KEYS)
+    if set(types) != {"full_attention"} or (window and window < positions) or recurrent:
         raise UnsupportedModel(
             f"{kind}: layers with a sliding window or recurrent state cannot be rolled back; "
             "choose a model with full attention"
         )
+    if settings.get("kv_lora_rank"):
+        raise UnsupportedModel(
+            f"{kind}: its attention caches compressed keys and values (MLA), which is not "
+            "supported; choose a model with full attention"
+        )
+    if composite in COMPOSITES and not ours:
+        raise UnsupportedModel(
+            f"{kind}: its text part cannot run with this quantization_config, hidden_act or "
+            "rope_parameters; choose its bf16 version, or a GGUF file"
+        )
+    if composite and composite not in COMPOSITES:
+        raise UnsupportedModel(
+            f"{kind}: a composite model, of which only the text part of {', '.join(COMPOSITES)} "
+            "runs here; choose a text-only model"
+        )
     for key, why in UNSUPPORTED_KEYS.items():
-        if settings.get(key) not in (None, False, 1, 1.0):
+        granite = ours and settings["model_type"] == "granite" and key == "logits_scaling"
+        if settings.get(key) not in (None, False, 1, 1.0) and not granite:
             raise UnsupportedModel(f"{kind}: {why} ({key}), which is not supported; choose another")

@@ -1,4 +1,5 @@
-"""The forward pass of Llama's family: Llama, Qwen2, Qwen3, and Mistral without a sliding window.
+"""The forward pass of Llama's family: Llama, Qwen2, Qwen3, Granite, SmolLM3, Ministral 3, and
+Mistral without a sliding window.
 
 q, k, v are one matrix product, and so are gate and up; rotation is one complex multiplication; keys
 and values are written into the cache in place. Weights come straight from safetensors, so
@@ -8,7 +9,6 @@ go through `engine.model.hf_model`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +19,20 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from engine.model.llama_shapes import heads_of, text_name
 from engine.model.ops import Product, Rows, attend, joined, product
-from engine.weights.integrity import damaged
+from engine.model.rope import query_scales, rotary_layers, rotations, supports_rope
+from engine.weights.integrity import config_of, damaged
 
-FAMILY = {"llama", "qwen2", "qwen3", "mistral"}
+FAMILY = {"llama", "qwen2", "qwen3", "granite", "smollm3", "mistral", "ministral3"}
 
 
 def supports(config: dict[str, Any]) -> bool:
     """Whether this forward pass can run a model, given its parsed config.json."""
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     return (
         config.get("model_type") in FAMILY
         and config.get("hidden_act", "silu") == "silu"
-        and rope.get("rope_type", rope.get("type", "default")) == "default"
+        and supports_rope(config)
         and not config.get("quantization_config")
     )
 
@@ -47,16 +48,19 @@ class TensorSource(Protocol):
 
 
 class Weights:
-    """Tensors of a folder's safetensors files by name, memory-mapped and read one at a time."""
+    """Tensors of a folder's safetensors files by name, memory-mapped and read one at a time. Of a
+    composite model's those of its text part."""
 
     def __init__(self, folder: Path) -> None:
-        self.files: dict[str, Any] = {}
+        self.files: dict[str, tuple[Any, str]] = {}  # by a tensor's name: its file, its name there
         for path in sorted(folder.glob("*.safetensors")):
             try:
                 handle = safe_open(path, framework="pt")
             except SafetensorError as error:
                 raise damaged(path, str(error)) from error
-            self.files |= dict.fromkeys(list(handle.keys()), handle)  # type: ignore[no-untyped-call]
+            names: list[str] = list(handle.keys())  # type: ignore[no-untyped-call]
+            for name in names:
+                self.files[text_name(name)] = handle, name
 
     def __contains__(self, name: object) -> bool:
         return name in self.files
@@ -65,14 +69,16 @@ class Weights:
         return iter(self.files)
 
     def __getitem__(self, name: str) -> Tensor:
-        tensor: Tensor = self.files[name].get_tensor(name)
+        file, stored = self.files[name]
+        tensor: Tensor = file.get_tensor(stored)
         return tensor
 
     def get(self, name: str) -> Tensor | None:
         return self[name] if name in self else None  # noqa: SIM401
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self.files[name].get_slice(name).get_shape())
+        file, stored = self.files[name]
+        return tuple(file.get_slice(stored).get_shape())
 
 
 @dataclass(slots=True)
@@ -108,26 +114,29 @@ class Llama:
         config.json is read then. `places`: devices in the order of the layers, and how many layers
         each has; the first also has the embedding, the last (`device`) the norm and the head.
         None: everything is on `device`."""
-        config = json.loads((folder / "config.json").read_text("utf-8"))
+        config = config_of(folder)
         named: TensorSource = Weights(folder) if weights is None else weights
-        heads = config["num_attention_heads"]
         self.device, self.dtype, self.exact = device, dtype, exact
         self.int8 = int8
         self.cache_dtype = torch.float32 if device.type == "cpu" else dtype
         self.layers: int = config["num_hidden_layers"]
         self.places = places or [(device, self.layers)]
-        self.heads: int = heads
-        self.kv_heads: int = config.get("num_key_value_heads") or heads
-        self.head_dim: int = config.get("head_dim") or config["hidden_size"] // heads
+        self.heads, self.kv_heads, self.head_dim = heads_of(config)
         self.width: int = config["hidden_size"]
         self.vocab: int = config["vocab_size"]
         self.max_positions: int = config["max_position_embeddings"]
         self.eps: float = config["rms_norm_eps"]
-        self.scale = self.head_dim**-0.5
-        rope = config.get("rope_parameters") or {}
-        theta = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
+        granite = config if config["model_type"] == "granite" else {}
+        self.embedding_scale: float = granite.get("embedding_multiplier") or 1.0
+        self.residual_scale: float = granite.get("residual_multiplier") or 1.0
+        self.logit_divisor: float = granite.get("logits_scaling") or 1.0
+        usual = 1.0 if granite else self.head_dim**-0.5
+        self.scale: float = granite.get("attention_multiplier") or usual
         first = self.places[0][0]
-        self.turns = rotations(theta, self.head_dim, self.max_positions).to(first)
+        self.turns = rotations(config, self.head_dim).to(first)
+        scales = query_scales(config)
+        self.query_scales = None if scales is None else scales.to(first)
+        self.rotary = rotary_layers(config)  # whether each layer rotates q and k
         self._set_words(named, bool(config.get("tie_word_embeddings")), first)
         layer_devices = [place for place, count in self.places for _ in range(count)]
         self.blocks = [self._layer(named, n, place) for n, place in enumerate(layer_devices)]
@@ -179,19 +188,45 @@ class Llama:
             q_norm, k_norm = (self._paired(weights[f"{at}{name}_norm.weight"]) for name in "qk")
             qk_norm = (self._norm(q_norm, place), self._norm(k_norm, place))
         gate_up = [self._matrix(weights, f"{mlp}{name}_proj.weight") for name in ("gate", "up")]
-        out, down = f"{at}o_proj.weight", f"{mlp}down_proj.weight"
+        gate_bias, up_bias = (weights.get(f"{mlp}{name}_proj.bias") for name in ("gate", "up"))
+        mlp_bias = None
+        if gate_bias is not None and up_bias is not None:
+            mlp_bias = torch.cat([gate_bias, up_bias])
+        out = self._matrix(weights, f"{at}o_proj.weight")
+        down = self._matrix(weights, f"{mlp}down_proj.weight")
         return Layer(
             self._norm(weights[f"model.layers.{n}.input_layernorm.weight"], place),
             self._product(place, qkv, bias),
             qk_norm,
-            self._product(place, [self._matrix(weights, out)], weights.get(f"{at}o_proj.bias")),
+            self._product(place, [out], weights.get(f"{at}o_proj.bias")),
             self._norm(weights[f"model.layers.{n}.post_attention_layernorm.weight"], place),
-            self._product(place, gate_up),
-            self._product(place, [self._matrix(weights, down)]),
+            self._product(place, gate_up, mlp_bias),
+            self._product(
+                place, [self._matrix(weights, down)], weights.get(f"{mlp}down_proj.bias")
+            ),
         )
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x.float(), (x.shape[-1],), weight, self.eps).to(self.dtype)
+
+    def embedded(self, ids: Tensor) -> Tensor:
+        """The first layer's input [rows, width] of tokens `ids` [rows]."""
+        x = self.embedding[ids].to(self.dtype)
+        return x if self.embedding_scale == 1 else x * self.embedding_scale
+
+    def scaled(self, delta: Tensor) -> Tensor:
+        """What an attention or MLP block adds to its input [rows, width]."""
+        return delta if self.residual_scale == 1 else delta * self.residual_scale
+
+    def turning(self, positions: Tensor) -> Tensor:
+        """The rotation of q and k at `positions` [rows]: complex [rows, 1, head_dim / 2], or one
+        for each head of q and of k where q is scaled, too."""
+        turn = self.turns[positions, None]
+        if self.query_scales is None:
+            return turn
+        scales = turn.new_ones(len(positions), self.heads + self.kv_heads, 1, dtype=torch.float32)
+        scales[:, : self.heads] = self.query_scales[positions, None, None]
+        return turn * scales
 
     def run(
         self, ids: Tensor, rows: Rows, cache: tuple[Tensor, ...], layers: int | None = None
@@ -200,22 +235,29 @@ class Llama:
         device. Keys and values are written to rows `rows.base ...` of `cache`, one tensor
         [2, layers, kv heads, capacity, head_dim] for each of `places`. `layers`: run only the first
         ones."""
-        turn = self.turns[rows.positions, None]  # [rows, 1, head_dim / 2]
-        x, done = self.embedding[ids].to(self.dtype), 0
+        turn = self.turning(rows.positions)
+        x, done = self.embedded(ids), 0
         for (place, count), (keys, values) in zip(self.places, cache, strict=True):
             if done:
                 x, turn = x.to(place), turn.to(place)
-            some = self.blocks[:layers][done : done + count]
-            for layer, layer_keys, layer_values in zip(some, keys, values, strict=False):
-                x = self._through(layer, x, turn, rows, layer_keys, layer_values)
+            some = range(len(self.blocks))[:layers][done : done + count]
+            for n, layer_keys, layer_values in zip(some, keys, values, strict=False):
+                rotation = turn if self.rotary[n] else None
+                x = self._through(self.blocks[n], x, rotation, rows, layer_keys, layer_values)
             done += count
         return self._normed(x, self.norm)
 
     def _through(
-        self, layer: Layer, x: Tensor, turn: Tensor, rows: Rows, keys: Tensor, values: Tensor
+        self,
+        layer: Layer,
+        x: Tensor,
+        turn: Tensor | None,
+        rows: Rows,
+        keys: Tensor,
+        values: Tensor,
     ) -> Tensor:
         """x [rows, width] after one layer, whose keys and values [kv heads, capacity, head_dim] are
-        written."""
+        written. `turn`: the rotation of q and k, if the layer has one."""
         count, heads, both = len(x), self.heads, self.heads + self.kv_heads
         qkv = layer.qkv(self._normed(x, layer.norm_in)).float()
         split = qkv.view(count, both + self.kv_heads, self.head_dim)
@@ -225,15 +267,16 @@ class Llama:
             q = F.rms_norm(qk[:, :heads], (self.head_dim,), q_norm, self.eps)
             k = F.rms_norm(qk[:, heads:], (self.head_dim,), k_norm, self.eps)
             qk = torch.cat([q, k], 1)
-        pairs = torch.view_as_complex(qk.reshape(count, both, -1, 2))
-        qk = torch.view_as_real(pairs * turn).flatten(-2)
+        if turn is not None:
+            pairs = torch.view_as_complex(qk.reshape(count, both, -1, 2))
+            qk = torch.view_as_real(pairs * turn).flatten(-2)
         new = slice(rows.base, rows.base + count)
         keys[:, new] = qk[:, heads:].transpose(0, 1)
         values[:, new] = split[:, both:].transpose(0, 1)
         mixed = attend(qk[:, :heads], keys, values, rows, self.scale)
-        x = x + layer.out(mixed.to(self.dtype))
+        x = x + self.scaled(layer.out(mixed.to(self.dtype)))
         gate, up = layer.gate_up(self._normed(x, layer.norm_mlp)).chunk(2, -1)
-        return x + layer.down(F.silu(gate) * up)
+        return x + self.scaled(layer.down(F.silu(gate) * up))
 
     def extend(self, rows: Tensor) -> None:
         """Give the embedding rows [tokens, width] for more tokens, which the head does not have."""
@@ -242,15 +285,9 @@ class Llama:
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
-        return self._head(hidden).float()
+        return self.words(hidden).float()
 
     def words(self, hidden: Tensor) -> Tensor:
         """Logits in the model's own dtype."""
-        return self._head(hidden)
-
-
-def rotations(theta: float, head_dim: int, positions: int) -> Tensor:
-    """e^(i p w) for every position p and frequency w: complex [positions, head_dim / 2]."""
-    powers = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    angles = torch.arange(positions, dtype=torch.float32)[:, None] / theta**powers
-    return torch.polar(torch.ones_like(angles), angles)
+        logits = self._head(hidden)
+        return logits if self.logit_divisor == 1 else logits / self.logit_divisor

@@ -19,7 +19,7 @@ from engine.model.cuda.static_forward import Static
 from engine.model.gguf_weights import GgufWeights, StoredWeights
 from engine.model.hf_model import Generic, UnsupportedModel, refuse
 from engine.model.llama import Llama, TensorSource, supports
-from engine.model.llama_q8 import LlamaQ8
+from engine.model.llama_quantized import LlamaQuantized
 from engine.model.llama_shapes import check_llama, heads_of
 from engine.model.placement import (
     MIN_CONTEXT_TOKENS,
@@ -83,8 +83,8 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
         _kernels.set_threads(threads)
         # Two thread pools would wait for each other.
         torch.set_num_threads(1 if quantised else threads)
-    refuse(settings)
     ours = supports(settings)
+    refuse(settings, ours)
     if ours and (weights is None or file is not None):
         check_llama(folder, settings, tensors)
     if several:
@@ -99,7 +99,7 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     model: Llama | Generic
     with torch.inference_mode(), out_of_memory_is_unsupported(folder.name, devices):
         if ours:
-            kind = LlamaQ8 if quantised else Llama
+            kind = LlamaQuantized if quantised else Llama
             model = kind(folder, device, dtype, exact, weights, int8, places)
         else:
             model = Generic(folder, tensors, device, dtype, quantised)

@@ -20,7 +20,7 @@ from typing import Any
 from engine.records import RequestError
 from engine.weights.errors import one_line
 from engine.weights.integrity import damaged, read_object, regular
-from engine.weights.model_config import is_token
+from engine.weights.model_config import is_token, text_part
 
 CHILD = Path(__file__).with_name("template_child.py")
 MAX_TEMPLATE_CHARS = 1 << 20
@@ -164,7 +164,7 @@ def end_tokens(folder: Path) -> frozenset[int]:
     found: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         file = folder / name
-        value = read_object(file).get("eos_token_id") if file.is_file() else None
+        value = text_part(read_object(file)).get("eos_token_id") if file.is_file() else None
         ids = value if isinstance(value, list) else [] if value is None else [value]
         if not all(map(is_token, ids)):
             raise damaged(file, "'eos_token_id' is no token id")

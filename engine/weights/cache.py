@@ -192,10 +192,10 @@ def _whole(model: Builtin, kept: Path, progress: Progress) -> bool:
 
 def _prepare(source: Path, folder: Path, about: dict[str, Any], work: Path) -> None:
     """Make the folder of a GGUF file, in `work` first. `about` goes into its record."""
-    from engine.weights.convert import convert
+    from engine.weights.gguf_folder import write_folder
 
     made = work / "folder"
-    convert(read_gguf(source), made)
+    write_folder(read_gguf(source), made)
     _finish(made, folder, about | {"made_by": _versions()}, work)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.weights.convert import plan, rope_order
 from engine.weights.errors import WeightsError
+from engine.weights.gguf_config import checked_tensors, model_config
 from engine.weights.gguf_file import read_gguf
 from engine.weights.integrity import TensorInfo
 from engine.weights.resolve import gguf_of
@@ -33,6 +33,14 @@ class Stored(NamedTuple):
     columns: int
 
 
+class Output(NamedTuple):
+    """Where a tensor comes from."""
+
+    source: str  # its name in the file
+    shape: tuple[int, ...]
+    rope_heads: int  # heads whose rows are put back in order; 0: rows stay as they are
+
+
 class GgufTensors:
     """The tensors of one file, each read when it is asked for."""
 
@@ -45,7 +53,10 @@ class GgufTensors:
             raise WeightsError(f"{path}: {error.strerror}: fetch or copy it again") from error
         self._version = self._stamp()
         self.gguf = read_gguf(path)
-        self.outputs = {one.name: one for one in plan(self.gguf)[1]}
+        table = checked_tensors(self.gguf, model_config(self.gguf))
+        self.outputs = {
+            name: Output(source, shape, turned) for source, (name, shape, turned) in table.items()
+        }
 
     def __contains__(self, name: object) -> bool:
         return name in self.outputs
@@ -75,7 +86,11 @@ class GgufTensors:
             rest = rest[got:]
         if rest or self._stamp() != self._version:
             raise WeightsError(f"{self.path}: it was changed while it was read: load it again")
-        if output.rope_heads:
+        if output.rope_heads and len(output.shape) == 1:  # its values are the rows
+            width = size // columns
+            values = rope_order(rows.reshape(columns, width), output.rope_heads)
+            rows = np.ascontiguousarray(values).reshape(1, size)
+        elif output.rope_heads:
             rows = np.ascontiguousarray(rope_order(rows, output.rope_heads))
         return Stored(place.kind, rows, columns)
 
@@ -85,6 +100,12 @@ class GgufTensors:
     def _stamp(self) -> tuple[int, int, int]:
         status = os.fstat(self._file.fileno())
         return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def rope_order(rows: NDArray[np.uint8], heads: int) -> NDArray[np.uint8]:
+    """Undo GGML's interleaving of each head's two rotary halves: [rows, bytes]."""
+    pairs = rows.reshape(heads, len(rows) // heads // 2, 2, -1)
+    return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 
 def tensors_of_gguf(folder: Path) -> GgufTensors | None:

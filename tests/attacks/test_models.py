@@ -84,6 +84,8 @@ def change(file: Path, **fields: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
 
 
+VALUES = (None, True, 0, -1, 1 << 40, 1e308, math.nan, "", "x" * 999, [], [[]], {}, {"a": {}})
+
 # -- config.json ---------------------------------------------------------------------------------
 
 FIELDS: list[tuple[str, Any]] = [
@@ -101,6 +103,11 @@ FIELDS: list[tuple[str, Any]] = [
     *(("hidden_act", value) for value in ([], {})),
     *(("eos_token_id", value) for value in (-5, "end", [[1]], 1 << 40, [True])),
     *(("layer_types", value) for value in ([[]], {}, "full_attention")),
+    *(("embedding_multiplier", value) for value in (0, math.nan, [1.0])),
+    *(("logits_scaling", value) for value in (0.0, -1, math.inf)),
+    *(("no_rope_layers", value) for value in ([2], [[1]], {"0": 1})),
+    ("no_rope_layer_interval", 0),
+    ("mlp_bias", 1),
     ("tie_word_embeddings", "yes"),
     ("sliding_window", "wide"),
     ("quantization_config", []),
@@ -124,6 +131,38 @@ def test_a_field_that_no_model_can_have_is_named(folder: Path, field: str, value
 def test_a_nested_field_is_named_too(folder: Path, theta: Any) -> None:
     change(folder / "config.json", rope_parameters={"rope_type": "default", "rope_theta": theta})
     assert "'rope_theta'" in outcome(folder)
+
+
+LENGTHENED = {
+    "linear": {"factor": 2.0},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 32, "beta_fast": 32.0,
+             "mscale": 1.0, "mscale_all_dim": 1.0, "attention_factor": 1.2},
+    "longrope": {"short_factor": [1.0] * 8, "long_factor": [1.0] * 8, "attention_factor": 1.2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "llama3",
+        *(pytest.param(one, marks=pytest.mark.full) for one in LENGTHENED if one != "llama3"),
+    ],
+)
+def test_a_rotary_embedding_with_a_hostile_parameter_is_a_model_or_a_line(
+    folder: Path, kind: str
+) -> None:
+    sound = {"rope_type": kind, **LENGTHENED[kind]}
+    assert outcome(changed(folder, rope_parameters=sound)) == ""
+    for name in LENGTHENED[kind]:
+        for value in (*VALUES, 1e-300, 5e-324, [1e-300] * 8, 1e6, 1 << 24):
+            changed(folder, rope_parameters=sound | {name: value}, rope_theta=1e12)
+            outcome(folder)
+
+
+def changed(folder: Path, **fields: Any) -> Path:
+    change(folder / "config.json", **fields)
+    return folder
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "phi", "no_such_model"])
@@ -585,7 +624,10 @@ GGUF_FIELDS: list[tuple[str, Any]] = [
     *(("qwen2.feed_forward_length", one) for one in (0, 1 << 50, [96])),
     *(("qwen2.rope.freq_base", one) for one in (0.0, -1.0, math.nan, math.inf, "x")),
     *(("qwen2.attention.layer_norm_rms_epsilon", one) for one in (math.nan, -1.0, [1.0])),
-    *(("qwen2.rope.scaling.type", one) for one in (7, [])),
+    *(("qwen2.rope.scaling.type", one) for one in (7, [], "none of ours")),
+    *(("qwen2.rope.scaling.factor", one) for one in (0.0, -1.0, math.nan, math.inf, "4")),
+    *(("qwen2.rope.scaling.attn_factor", one) for one in (2.0, math.nan, "1")),
+    *(("qwen2.attention.sliding_window", one) for one in (-1, 16, "wide")),
     *(("tokenizer.ggml.tokens", one) for one in ([], ["a", "a"], [1, 2], "abc", ["a"] * 5000)),
     *(("tokenizer.ggml.token_type", one) for one in ([], [1.0, 2.0], 3)),
     *(("tokenizer.ggml.merges", one) for one in (["a"], ["a b c"], ["no such"], [1], 7)),
@@ -662,7 +704,6 @@ def test_a_gguf_whose_tensors_are_not_there_is_refused(
 # -- random damage -------------------------------------------------------------------------------
 
 COUNTS = [30, pytest.param(1000, marks=pytest.mark.full)]
-VALUES = (None, True, 0, -1, 1 << 40, 1e308, math.nan, "", "x" * 999, [], [[]], {}, {"a": {}})
 
 
 def damaged(data: bytes, chance: random.Random, header: int) -> bytes:
@@ -717,7 +758,7 @@ def test_a_damaged_folder_is_a_model_or_a_line(model: Path, tmp_path: Path, coun
 
 
 SHAPES: dict[str, tuple[Any, ...]] = {
-    "model_type": ("llama", "qwen2", "qwen3", "mistral"),
+    "model_type": ("llama", "qwen2", "qwen3", "mistral", "granite", "smollm3"),
     "hidden_size": (1, 2, 7, 31, 32, 33, 50, 64),
     "intermediate_size": (1, 3, 32, 33, 100),
     "num_hidden_layers": (1, 2),
@@ -726,6 +767,9 @@ SHAPES: dict[str, tuple[Any, ...]] = {
     "max_position_embeddings": (1, 2, 3, 17, 300),
     "rope_theta": (1e-3, 1.0, 1e12),
     "tie_word_embeddings": (False, True),
+    "attention_bias": (False, True),
+    "mlp_bias": (False, True),
+    "no_rope_layer_interval": (1, 2),
 }
 
 

@@ -51,7 +51,7 @@ class StoredEmbedding:
         return self
 
 
-class LlamaQ8(Llama):
+class LlamaQuantized(Llama):
     """Llama's family on the CPU, with weights as a GGUF file stores them or in 8-bit blocks."""
 
     def _set_words(self, named: TensorSource, tied: bool, first: torch.device) -> None:
@@ -92,8 +92,8 @@ class LlamaQ8(Llama):
         count, heads, both, d = len(ids), self.heads, self.heads + self.kv_heads, self.head_dim
         base, stop, eps = rows.base, rows.base + len(ids), self.eps
         all_keys, all_values = cache[0].numpy()
-        turn = self.turns[rows.positions, None].numpy()
-        x = self.embedding[ids].float().numpy()
+        turn, scale = self.turning(rows.positions).numpy(), self.residual_scale
+        x = self.embedded(ids).numpy()
         blocks: list[Any] = self.blocks[:layers]  # their products are `ops.Quantized`
         h, delta = np.empty_like(x), np.empty_like(x)
         qkv = np.empty((count, (both + self.kv_heads) * d), np.float32)
@@ -108,16 +108,21 @@ class LlamaQ8(Llama):
             layer.qkv.native.forward(h, qkv)
             if layer.qk_norm is not None:
                 norm_heads(split, heads, both, layer.qk_norm, eps)
-            np.multiply(pairs, turn, out=pairs)
+            if self.rotary[n]:
+                np.multiply(pairs, turn, out=pairs)
             all_keys[n, :, base:stop] = split[:, heads:both].swapaxes(0, 1)
             all_values[n, :, base:stop] = split[:, both:].swapaxes(0, 1)
             q = np.ascontiguousarray(split[:, :heads])
             _kernels.attend(q, all_keys[n], all_values[n], base, rows.parents, self.scale, mixed)
             layer.out.native.forward(mixed, delta)
+            if scale != 1:
+                delta *= scale
             _kernels.add_rms_norm(x, delta, layer.norm_mlp.numpy(), eps, h)
             layer.gate_up.native.forward(h, gate_up)
             _kernels.silu_mul(gate_up, gated)
             layer.down.native.forward(gated, delta)
+            if scale != 1:
+                delta *= scale
             after = self.norm if n + 1 == len(blocks) else self.blocks[n + 1].norm_in
             _kernels.add_rms_norm(x, delta, after.numpy(), eps, h)
         return torch.from_numpy(h)

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.weights import WeightsError, locate
-from engine.weights.convert import convert
 from engine.weights.gguf_file import read_gguf
+from engine.weights.gguf_folder import write_folder
 from tests.support.tiny_gguf import SPECIAL, TOKENS, write_gguf
 from tests.support.weights import REPOSITORY
 
@@ -80,7 +80,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
     folder = tmp_path_factory.mktemp("tokenizer")
     write_gguf(folder / "m.gguf", pre=request.param)
-    convert(read_gguf(folder / "m.gguf"), folder / "m")
+    write_folder(read_gguf(folder / "m.gguf"), folder / "m")
     return Tokenizer.from_file(str(folder / "m" / "tokenizer.json"))
 
 
@@ -124,7 +124,7 @@ def test_control_tokens_keep_their_ids_and_unused_tokens_are_left_out(tokenizer:
 
 def test_end_tokens_and_chat_template_are_saved(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf")
-    convert(read_gguf(tmp_path / "m.gguf"), tmp_path / "m")
+    write_folder(read_gguf(tmp_path / "m.gguf"), tmp_path / "m")
     generation = json.loads((tmp_path / "m" / "generation_config.json").read_text())
     assert generation["eos_token_id"] == [len(TOKENS) + 2, len(TOKENS)]
     config = json.loads((tmp_path / "m" / "tokenizer_config.json").read_text())
@@ -151,7 +151,7 @@ def test_a_damaged_gguf_is_a_folder_or_a_weights_error(
     bad = bad[: data.draw(st.just(len(bad)) | st.integers(0, len(bad)))]
     (folder / "m.gguf").write_bytes(bad)
     try:
-        convert(read_gguf(folder / "m.gguf"), folder / "m")
+        write_folder(read_gguf(folder / "m.gguf"), folder / "m")
     except WeightsError as error:
         assert str(folder) in str(error)
     else:
