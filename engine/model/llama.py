@@ -201,9 +201,7 @@ class Llama:
             self._product(place, [out], weights.get(f"{at}o_proj.bias")),
             self._norm(weights[f"model.layers.{n}.post_attention_layernorm.weight"], place),
             self._product(place, gate_up, mlp_bias),
-            self._product(
-                place, [self._matrix(weights, down)], weights.get(f"{mlp}down_proj.bias")
-            ),
+            self._product(place, [down], weights.get(f"{mlp}down_proj.bias")),
         )
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
