@@ -278,7 +278,7 @@ def floor_of(engine: Engine, threads: int) -> dict[str, float] | None:
     head: Any = target.model._head
     products = [one for b in blocks for one in (b.qkv, b.out, b.gate_up, b.down)]
     total = sum(one.nbytes for one in products) + head.nbytes
-    quantised = target.dtype_name in ("stored", "q8")
+    quantised = target.dtype_name in ("stored", "q8", "q4")
     dtype = torch.float32 if quantised else target.model.dtype
     row = torch.randn(1, target.model.width, device=target.device).to(dtype)
     torch.set_num_threads(1 if quantised else threads)

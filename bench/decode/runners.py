@@ -23,6 +23,7 @@ CONTEXT_TOKENS = 8192  # of llama.cpp
 BYTES_PER_PARAMETER = {
     "stored": 1.2,
     "q8": 1.7,
+    "q4": 1.3,
     "bf16": 2.2,
     "f32": 4.4,
 }  # embedding and KV cache included
@@ -60,7 +61,9 @@ class Runners:
         self.slow = dtypes[1] if len(dtypes) > 1 else "none"
         for dtype in dtypes:
             self._ours(dtype, f"-{dtype}" if dtype == self.slow else "")
-        self._hf(next((one for one in reversed(dtypes) if one not in ("stored", "q8")), floats))
+        self._hf(
+            next((one for one in reversed(dtypes) if one not in ("stored", "q8", "q4")), floats)
+        )
         self._llama()
         if not self.methods:
             raise ValueError(f"nothing to run: {'; '.join(self.left_out)}")

@@ -28,12 +28,12 @@ def dequantize(type: int, rows: Array, out: Array) -> None:
     blocks of the type."""
 
 class QLinear:
-    """y = x W^T + bias: weights as a GGUF file stores them, or in 8-bit blocks of 32 inputs. They
-    are packed once; x is quantised per row and block, unless all weights are floats."""
+    """y = x W^T + bias: weights as a GGUF file stores them, or in blocks of 32 inputs with 8 or 4
+    bits. They are packed once; x is quantised per row and block, unless all weights are floats."""
 
-    def __init__(self, weight: Array, bias: Array | None = None) -> None:
-        """Quantise to 8 bits. weight: [out, in] f32 or uint16 (bfloat16 bits), all finite; bias:
-        [out] f32."""
+    def __init__(self, weight: Array, bias: Array | None = None, bits: int = 8) -> None:
+        """Quantise to 8 bits, or to 4 with a minimum for each block. weight: [out, in] f32 or
+        uint16 (bfloat16 bits), all finite; bias: [out] f32."""
 
     @staticmethod
     def stored(parts: list[tuple[int, Array]], inputs: int, bias: Array | None = None) -> QLinear:

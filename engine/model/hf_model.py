@@ -95,12 +95,12 @@ class Generic:
         tensors: dict[str, TensorInfo],
         device: torch.device,
         dtype: torch.dtype,
-        q8: bool,
+        bits: int | None,
     ) -> None:
         """`tensors`: those of the folder's safetensors files."""
         self.name = f"draftline-{id(self)}"
         self._register()
-        self.device, self.dtype, self.q8 = device, dtype, q8
+        self.device, self.dtype, self.bits = device, dtype, bits
         try:
             self._load(folder, sum(math.prod(one.shape) for one in tensors.values()))
         except (UnsupportedModel, torch.OutOfMemoryError):
@@ -151,7 +151,7 @@ class Generic:
                 else:
                     continue
                 bias = None if child.bias is None else child.bias.data
-                made = Quantized([weight], bias) if self.q8 else product(weight, bias)
+                made = Quantized([weight], bias, self.bits) if self.bits else product(weight, bias)
                 setattr(module, name, PackedLinear(made, weight))
 
     def _attend(

@@ -54,6 +54,8 @@ class StoredEmbedding:
 class LlamaQuantized(Llama):
     """Llama's family on the CPU, with weights as a GGUF file stores them or in 8-bit blocks."""
 
+    bits = 8  # of matrices that are quantised here; the head always has 8
+
     def _set_words(self, named: TensorSource, tied: bool, first: torch.device) -> None:
         if not isinstance(named, StoredWeights):
             embedding = named["model.embed_tokens.weight"]
@@ -83,7 +85,7 @@ class LlamaQuantized(Llama):
     def _product(
         self, device: torch.device, parts: list[Tensor | Stored], bias: Tensor | None = None
     ) -> Product:
-        return Quantized(parts, bias)
+        return Quantized(parts, bias, self.bits)
 
     def run(
         self, ids: Tensor, rows: Rows, cache: tuple[Tensor, ...], layers: int | None = None
@@ -126,6 +128,12 @@ class LlamaQuantized(Llama):
             after = self.norm if n + 1 == len(blocks) else self.blocks[n + 1].norm_in
             _kernels.add_rms_norm(x, delta, after.numpy(), eps, h)
         return torch.from_numpy(h)
+
+
+class LlamaQ4(LlamaQuantized):
+    """With matrices in 4-bit blocks."""
+
+    bits = 4
 
 
 def norm_heads(

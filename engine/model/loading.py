@@ -19,7 +19,7 @@ from engine.model.cuda.static_forward import Static
 from engine.model.gguf_weights import GgufWeights, StoredWeights
 from engine.model.hf_model import Generic, UnsupportedModel, refuse
 from engine.model.llama import Llama, TensorSource, supports
-from engine.model.llama_quantized import LlamaQuantized
+from engine.model.llama_quantized import LlamaQ4, LlamaQuantized
 from engine.model.llama_shapes import check_llama, heads_of
 from engine.model.placement import (
     MIN_CONTEXT_TOKENS,
@@ -36,6 +36,8 @@ from engine.weights.memory import check_memory, gguf_memory
 
 log = logging.getLogger(__name__)
 
+BITS = {"q8": 8, "q4": 4}
+
 # Prompt tokens a pass: few enough that a request can be cancelled in between.
 CPU_CHUNK_TOKENS, GPU_CHUNK_TOKENS = 128, 1024
 KV_BYTES = 4  # of a number in the CPU's cache
@@ -51,7 +53,7 @@ class LoadedModel:
     model: Llama | Generic
     settings: dict[str, Any]  # its config.json
     devices: list[torch.device]  # in the order of the layers
-    dtype: str  # f32, bf16, stored, q8 or int8
+    dtype: str  # f32, bf16, stored, q8, q4 or int8
     exact: bool  # whether kernels that do not round by shape were asked for, on a GPU
     context: int  # tokens
     cache_bytes: int  # of cached sequences, at most
@@ -73,7 +75,7 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     devices = choose_devices(config.device)
     device, several = devices[-1], len(devices) > 1
     dtype_name = choose_dtype(config.dtype, device, folder)
-    quantised, int8 = dtype_name in ("stored", "q8"), dtype_name == "int8"
+    quantised, int8 = dtype_name in ("stored", "q8", "q4"), dtype_name == "int8"
     if file is not None and device.type == "cpu":
         _check_room(file, settings, dtype_name)
     if file is not None:
@@ -99,10 +101,10 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     model: Llama | Generic
     with torch.inference_mode(), out_of_memory_is_unsupported(folder.name, devices):
         if ours:
-            kind = LlamaQuantized if quantised else Llama
+            kind = LlamaQ4 if dtype_name == "q4" else LlamaQuantized if quantised else Llama
             model = kind(folder, device, dtype, exact, weights, int8, places)
         else:
-            model = Generic(folder, tensors, device, dtype, quantised)
+            model = Generic(folder, tensors, device, dtype, BITS.get(dtype_name))
     if file is not None:
         file.close()
     if device.type == "cpu":
@@ -127,7 +129,7 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
 def _check_room(file: GgufTensors, settings: dict[str, Any], dtype: str) -> None:
     """WeightsError where the memory that is available does not hold a GGUF file's model."""
     parameters = sum(math.prod(one.shape) for one in file.infos().values())
-    width = {"q8": 1.13, "bf16": 2, "f32": 4}.get(dtype)
+    width = {"q8": 1.13, "q4": 0.7, "bf16": 2, "f32": 4}.get(dtype)
     size = file.path.stat().st_size if width is None else int(width * parameters)
     _, kv, d = heads_of(settings)
     token_bytes = 2 * settings["num_hidden_layers"] * kv * d * KV_BYTES

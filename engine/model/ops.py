@@ -60,11 +60,13 @@ class Rows:
 
 
 class Quantized:
-    """y = x W + b with W as a GGUF file stores it, or in 8-bit blocks, and x quantised row by row.
+    """y = x W + b with W as a GGUF file stores it, or in 8- or 4-bit blocks, and x in 8 bits.
     Integer sums are exact, so every processor gives the same bits."""
 
-    def __init__(self, parts: Sequence[Tensor | Stored], bias: Tensor | None) -> None:
-        """`parts`: output channels one after another, all stored or none."""
+    def __init__(
+        self, parts: Sequence[Tensor | Stored], bias: Tensor | None, bits: int = 8
+    ) -> None:
+        """`parts`: output channels one after another, all stored or none, which are quantised."""
         b = None if bias is None else bias.float().contiguous().numpy()
         stored = [part for part in parts if isinstance(part, Stored)]
         if stored:
@@ -74,7 +76,7 @@ class Quantized:
             weight = joined([part for part in parts if isinstance(part, Tensor)])
             bits = weight.dtype == torch.bfloat16
             source = weight.contiguous().view(torch.uint16) if bits else weight.float().contiguous()
-            self.native = _kernels.QLinear(source.numpy(), b)
+            self.native = _kernels.QLinear(source.numpy(), b, bits)
         self.out = self.native.shape[0]
         self.nbytes: int = self.native.nbytes
 

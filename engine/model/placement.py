@@ -57,7 +57,7 @@ def refuse_several(
         why = f"{kind} runs on one device: name one, or choose a Llama or Qwen model"
     elif count > layers:
         why = f"it has {layers} layers: name {layers} devices at most"
-    elif dtype in {"stored", "q8", "int8"}:
+    elif dtype in {"stored", "q8", "q4", "int8"}:
         what = "a quantised model" if dtype == "stored" else dtype
         why = f"{what} runs on one device: name one, or choose --dtype bf16"
     elif config.exact:
@@ -79,12 +79,13 @@ def choose_dtype(name: str, device: torch.device, folder: Path) -> str:
     """The number format. `auto`: bf16 on a GPU; on a CPU "stored", as the GGUF file has it, or for
     safetensors bf16 where the processor supports it natively, else f32."""
     if name != "auto":
-        if name not in {"f32", "bf16", "q8", "int8"}:
-            raise ValueError(f"dtype {name!r}: choose auto, f32, bf16, q8 or int8")
+        if name not in {"f32", "bf16", "q8", "q4", "int8"}:
+            raise ValueError(f"dtype {name!r}: choose auto, f32, bf16, q8, q4 or int8")
         if name == "int8" and device.type != "cuda":
             raise ValueError(f"dtype int8 runs on CUDA only: choose q8 or bf16 on {device.type}")
-        if name == "q8" and device.type != "cpu":
-            raise ValueError(f"dtype q8 runs on the CPU only: choose bf16 or f32 on {device.type}")
+        if name in ("q8", "q4") and device.type != "cpu":
+            where = f"choose bf16 or f32 on {device.type}"
+            raise ValueError(f"dtype {name} runs on the CPU only: {where}")
         return name
     if device.type != "cpu":
         return "bf16"

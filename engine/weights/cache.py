@@ -25,6 +25,7 @@ from engine.weights.gguf_file import read_gguf
 from engine.weights.hub import from_hub, gguf_from_hub, hub_list
 from engine.weights.resolve import (
     FORMAT,
+    GGUF_FORMAT,
     find,
     folder_bytes,
     gguf,
@@ -213,7 +214,7 @@ def _hub_folder(name: str, work: Path, progress: Progress, free: Callable[[Path]
 def _finish(made: Path, folder: Path, about: dict[str, Any], work: Path) -> None:
     """Add the record to a finished folder, sync it to disk, and rename it into place."""
     files = {path.name: path.stat().st_size for path in sorted(made.iterdir()) if path.is_file()}
-    record = {"format": FORMAT, **about, "files": files}
+    record = {"format": GGUF_FORMAT if "gguf" in about else FORMAT, **about, "files": files}
     (made / "draftline.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for path in made.iterdir():
         _sync(path)

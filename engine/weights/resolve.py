@@ -23,7 +23,9 @@ from engine.weights.builtins import BUILTINS
 from engine.weights.errors import WeightsError
 from engine.weights.local_models import gguf_problem, in_hub_cache, path_of_local
 
-FORMAT = 1  # of a ready folder; raised when its content changes
+# Formats of a ready folder; raised when its content changes, so that no version takes another's.
+FORMAT = 1  # with weights
+GGUF_FORMAT = 2  # of a GGUF file, where the weights stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,9 @@ def _record(folder: Path) -> dict[str, Any]:
 def _ready(folder: Path, **expected: Any) -> Path | None:
     """The folder, if it was finished in this format from this very source and is still complete."""
     record = _record(folder)
-    if record.get("format") != FORMAT or any(record.get(k) != v for k, v in expected.items()):
+    if record.get("format") != (GGUF_FORMAT if "gguf" in record else FORMAT):
+        return None
+    if any(record.get(key) != value for key, value in expected.items()):
         return None
     files = record.get("files", {})
     for name, size in files.items():

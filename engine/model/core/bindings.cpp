@@ -46,14 +46,18 @@ void expect(const char* name, const A& array, std::initializer_list<size_t> shap
 using Bias = std::optional<Array<const float, 1>>;
 
 template <class T>
-void make_qlinear(QLinear* self, Array<const T, 2> weight, Bias bias) {
+void make_qlinear(QLinear* self, Array<const T, 2> weight, Bias bias, int bits) {
   const size_t out = weight.shape(0), in = weight.shape(1);
   if (out == 0 || in == 0) throw std::invalid_argument("weight is empty: give at least one value");
+  if (bits != 4 && bits != 8)
+    throw std::invalid_argument("bits " + std::to_string(bits) + ": must be 4 or 8");
   if (bias) expect("bias", *bias, {out});
   const float* b = bias ? bias->data() : nullptr;
   nb::gil_scoped_release unlocked;
   const auto* data = reinterpret_cast<const uint8_t*>(weight.data());
-  new (self) QLinear({{Format::Q8, data, int(out), std::is_same_v<T, float>}}, b, int(in));
+  new (self)
+      QLinear({{bits == 4 ? Format::Q4 : Format::Q8, data, int(out), std::is_same_v<T, float>}}, b,
+              int(in));
 }
 
 using Stored = std::pair<int, Array<const uint8_t, 2>>;
@@ -163,8 +167,9 @@ NB_MODULE(_kernels, m) {
 
   m.def("dequantize", &py_dequantize, "type"_a, fixed("rows"), fixed("out"));
   nb::class_<QLinear>(m, "QLinear")
-      .def("__init__", &make_qlinear<float>, fixed("weight"), "bias"_a = nb::none())
-      .def("__init__", &make_qlinear<uint16_t>, fixed("weight"), "bias"_a = nb::none())
+      .def("__init__", &make_qlinear<float>, fixed("weight"), "bias"_a = nb::none(), "bits"_a = 8)
+      .def("__init__", &make_qlinear<uint16_t>, fixed("weight"), "bias"_a = nb::none(),
+           "bits"_a = 8)
       .def(
           "forward",
           [](const QLinear& q, Array<const float, 2> x, Array<float, 2> out) {

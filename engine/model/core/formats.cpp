@@ -155,7 +155,7 @@ constexpr Stored stored(Format format) {
     case Format::IQ4_XS:
       return {136, 256};
     default:
-      return {34, 32};  // Q8_0 and Q8
+      return {34, 32};  // Q8_0
   }
 }
 
@@ -226,7 +226,7 @@ void dequantize(Format format, const uint8_t* row, int in, float* out) {
 void Block::values(const Layout& how, float* out) const {
   const bool product = how.scale == Scale::product;
   const float d = how.scale == Scale::bf16 ? from_bf16(scale) : from_f16(scale);
-  const float m = how.minimum ? from_f16(minimum) : 0.0f;
+  const float m = how.scale == Scale::bf16 ? from_bf16(minimum) : from_f16(minimum);
   for (int i = 0; i < kBlock; ++i) {
     const int part = i * how.parts / kBlock;
     const int x = how.table ? how.table[level[i]] : level[i] - how.zero;
@@ -240,7 +240,7 @@ bool Block::finite(const Layout& how) const {
   const uint16_t most = how.scale == Scale::f16 || how.scale == Scale::product ? 0x7c00
                         : how.table                                            ? 0x7e00
                                                                                : 0x7f80;
-  return (scale & 0x7fff) < most && (minimum & 0x7fff) < 0x7c00;
+  return (scale & 0x7fff) < most && (minimum & 0x7fff) < most;
 }
 
 }  // namespace draftline

@@ -23,7 +23,8 @@ constexpr int kBlock = 32;  // inputs
 constexpr int kTile = 32;   // output channels computed together
 constexpr int kSuper = 8;   // blocks that share a header
 
-// The numbers of GGML_TYPE_*; Q8 is our own: Q8_0 with scales in bfloat16, rounded up.
+// The numbers of GGML_TYPE_*. Q8 and Q4 are our own, to quantise other weights: Q8_0 and Q4_1 with
+// scales and minima in bfloat16.
 enum class Format : int {
   F32 = 0,
   F16 = 1,
@@ -42,6 +43,7 @@ enum class Format : int {
   BF16 = 30,
   MXFP4 = 39,
   Q8 = -8,
+  Q4 = -4,
 };
 
 enum class Scale { f16, bf16, product };  // product: a header's f16 times an int8
@@ -70,6 +72,8 @@ struct Layout {
 inline constexpr int8_t kNonlinear[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
 inline constexpr int8_t kFloat4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+constexpr bool is_own(Format format) { return format == Format::Q8 || format == Format::Q4; }
 
 // Of a quantised format.
 constexpr Layout layout(Format format) {
@@ -100,6 +104,8 @@ constexpr Layout layout(Format format) {
       return {4, 0, 128, Scale::product, 1, false, kNonlinear};
     case Format::MXFP4:
       return {4, 0, 128, Scale::bf16, 1, false, kFloat4};
+    case Format::Q4:
+      return {4, 0, 0, Scale::bf16, 1, true, nullptr};
     default:
       return {8, 0, 128, Scale::bf16, 1, false, nullptr};  // Q8
   }

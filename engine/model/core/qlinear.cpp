@@ -73,34 +73,50 @@ const Path& path() {
   return plain;
 }
 
-// A block of f32 or bfloat16 weights in 8 bits.
-Block quantised(const float* weights) {
-  // bfloat16, rounded up: no value exceeds 127 steps, and the step grows by 0.8 % at most.
-  const float amax = std::bit_cast<float>(largest(weights)), exact = amax / 127.0f;
-  const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xffff) >> 16;
+uint16_t bf16_up(float positive) {
+  return uint16_t((std::bit_cast<uint32_t>(positive) + 0xffff) >> 16);
+}
+
+uint16_t bf16_down(float x) {  // towards minus infinity
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  return uint16_t((bits + (x < 0 ? 0xffff : 0)) >> 16);
+}
+
+// A block of f32 or bfloat16 weights in 8 bits, or in 4 bits with a minimum. Scales are rounded up:
+// no value exceeds the levels, and a step grows by 0.8 % at most.
+Block quantised(const float* weights, Format format) {
+  const bool eight = format == Format::Q8;
+  const float amax = std::bit_cast<float>(largest(weights));
   Block b{};
   if (!std::isfinite(amax)) {
     b.scale = 0x7f80;
     return b;
   }
-  const bool zero = amax < kTiny;
-  b.scale = zero ? 0 : uint16_t(up);
-  const float inverse = zero ? 0.0f : 1.0f / from_bf16(uint16_t(up));
+  float least = 0.0f, step = amax / 127.0f;
+  if (!eight) {
+    const auto [low, high] = std::minmax_element(weights, weights + kBlock);
+    b.minimum = bf16_down(*low);
+    least = from_bf16(b.minimum);
+    step = (*high - least) / 15.0f;
+  }
+  const bool zero = step < kTiny / 127.0f;
+  b.scale = zero ? 0 : bf16_up(step);
+  const float inverse = zero ? 0.0f : 1.0f / from_bf16(b.scale);
   for (int i = 0; i < kBlock; ++i)
-    b.level[i] = uint8_t((zero ? 0 : nearest(weights[i] * inverse)) + 128);
+    b.level[i] = uint8_t((zero ? 0 : nearest((weights[i] - least) * inverse)) + (eight ? 128 : 0));
   return b;
 }
 
 // Block b of one channel of `in` inputs. Past the last input there are zeros.
 Block block_of(const QLinear::Rows& rows, int channel, int b, int in) {
-  if (rows.format != Format::Q8)
+  if (!is_own(rows.format))
     return decode(rows.format, rows.data + size_t(channel) * row_bytes(rows.format, in), b);
   const Format stored = rows.f32 ? Format::F32 : Format::BF16;
   const uint8_t* row = rows.data + size_t(channel) * in * float_bytes(stored);
   float weights[kBlock] = {};
   for (int i = 0; i < std::min(kBlock, in - b * kBlock); ++i)
     weights[i] = element(stored, row, size_t(b) * kBlock + i);
-  return quantised(weights);
+  return quantised(weights, rows.format);
 }
 
 constexpr uint32_t each_byte(int x) { return uint32_t(x) * 0x01010101; }

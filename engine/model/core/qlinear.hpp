@@ -29,8 +29,8 @@ struct Aligned {
 
 class QLinear {
  public:
-  // Output channels in one format, one after another as in a GGUF file; Q8 is f32 or bf16 (`f32`
-  // false), quantised here.
+  // Output channels in one format, one after another as in a GGUF file; Q8 and Q4 are f32 or bf16
+  // (`f32` false), quantised here.
   struct Rows {
     Format format;
     const uint8_t* data;
@@ -39,7 +39,8 @@ class QLinear {
   };
 
   // The output channels of `parts`, one after another. `in` is whole blocks of each format, but
-  // for Q8. `bias`: [out] or null. Throws std::invalid_argument when a weight is NaN or infinite.
+  // for Q8 and Q4. `bias`: [out] or null. Throws std::invalid_argument when a weight is NaN or
+  // infinite.
   QLinear(const std::vector<Rows>& parts, const float* bias, int in);
 
   // x [rows, in] -> y [rows, out]. A row of x that holds NaN or infinity gives a row of NaN.

@@ -288,6 +288,7 @@ TileKernel tile_kernel(Format format, int rows) {
     EACH_R(Format::IQ4_NL)
     EACH_R(Format::IQ4_XS)
     EACH_R(Format::MXFP4)
+    EACH_R(Format::Q4)
     default:
       EACH_R(Format::Q8)
   }
