@@ -43,6 +43,7 @@ class Prompt:
     stop: tuple[str, ...] = ()
     max_tokens: int = CHAT_TOKENS
     ends: frozenset[int] = frozenset()  # end tokens beside the model's own
+    thinks: bool = False  # the answer begins with the rest of reasoning
     whole: bool = False  # predictions[0] is a whole file that the answer repeats
     span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its origin
     documents: Callable[[int], Span | None] | None = None  # token of ids -> its origin
@@ -76,11 +77,12 @@ def unpredicted(request: Request, encoder: PromptEncoder) -> Prompt:
         if not request.messages:
             raise RequestError("no messages: a chat needs at least one")
         encoder.expect(len(request.messages))  # each takes one token at least
-        turns = tokenizer.turns(request.messages, encode=encoder.encode)
+        turns = tokenizer.turns(request.messages, "", encoder.encode, request.thinking)
         ids = [one for _, part in turns for one in part]
         room = CHAT_TOKENS if request.max_tokens is None else request.max_tokens
         told = places(request.documents, turns, tokenizer)
-        return Prompt(ids, [], request.stop, room, documents=told)
+        thinks = tokenizer.ends_in_reasoning(ids)
+        return Prompt(ids, [], request.stop, room, thinks=thinks, documents=told)
     return edit_prompt(request, encoder)
 
 
@@ -117,7 +119,7 @@ def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
         {"role": "user", "content": asked},
     ]
     tokenizer = encoder.tokenizer
-    turns = tokenizer.turns(messages, f"{fence}{language}\n", encoder.encode)
+    turns = tokenizer.turns(messages, f"{fence}{language}\n", encoder.encode, thinking=False)
     ids = [one for _, part in turns for one in part]
     expected = tokenizer.encode(f"{chosen}\n{fence}")
     room = request.max_tokens

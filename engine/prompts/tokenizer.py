@@ -18,6 +18,7 @@ import numpy as np
 
 from engine.prompts.chat_template import SLOTS, chat_template, end_tokens
 from engine.prompts.prompt_spans import Turn
+from engine.prompts.reasoning import OPENING, ReasoningMarks, reasoning_marks
 from engine.prompts.text_pieces import CUT_PROBE, PIECE_CHARS, may_cut, pieces
 from engine.prompts.token_bounds import Shares, byte_shares, fewest_tokens
 from engine.prompts.token_bytes import is_byte_level, words_bytes
@@ -26,6 +27,7 @@ from engine.records import Message
 
 SPEC_PARTS = ("normalizer", "pre_tokenizer", "model", "decoder")
 SHORT_CHARS = 1 << 12  # tokenized in some two milliseconds, in which no other thread runs
+PROMPT_END_TOKENS = 16  # in which a template that begins to reason says so
 PIECES_AT_ONCE = 8  # of a long text, tokenized on all cores
 Encode = Callable[[str], list[int]]
 
@@ -164,6 +166,22 @@ class Tokenizer:
 
     # -- chat ----------------------------------------------------------------------------------
 
+    @cached_property
+    def reasoning(self) -> ReasoningMarks | None:
+        """The marks around reasoning; None for a model without any."""
+        return reasoning_marks(self.control, self.template.text if self.template else "")
+
+    def ends_in_reasoning(self, ids: list[int]) -> bool:
+        """Whether what follows a prompt is reasoning, which its template has begun."""
+        if self.reasoning is None:
+            return False
+        control = set(self.control.values())
+        last = next((one for one in reversed(ids) if one in control), -1)
+        if self.reasoning.tokens.get(last) in OPENING:
+            return True
+        end = self.decode(ids[-PROMPT_END_TOKENS:]).rstrip()
+        return any(end.endswith(opening) for opening, _ in self.reasoning.texts)
+
     def chat(self, messages: tuple[Message, ...] | list[Message], reply: str = "") -> list[int]:
         """Ids of a conversation up to the assistant's turn, which starts with `reply`."""
         return [one for _, ids in self.turns(messages, reply) for one in ids]
@@ -173,20 +191,31 @@ class Tokenizer:
         messages: tuple[Message, ...] | list[Message],
         reply: str = "",
         encode: Encode | None = None,
+        thinking: bool = True,
     ) -> list[Turn]:
         """A conversation in parts that are each encoded separately. `encode` replaces the
-        tokenizer's own, to bound the conversation."""
+        tokenizer's own, to bound the conversation. `thinking=False`: the answer follows at once,
+        without reasoning."""
         encode = encode or self.encode
         if self.template is None:
             turns = "".join(f"{one['role']}: {one['content']}\n\n" for one in messages)
             text = f"{turns}assistant: {reply}"
             return [(text, encode(text))]
-        rendered = self.template.render([one["role"] for one in messages])
+        rendered = self._rendered([one["role"] for one in messages], thinking)
         found: list[Turn] = []
         for n, part in enumerate(SLOTS.split(rendered)):
             text = messages[int(part)]["content"] if n % 2 else ""
             found.append((text, encode(text) if n % 2 else self._template(part, encode)))
         return [*found, (reply, encode(reply))]
+
+    def _rendered(self, roles: list[str], thinking: bool) -> str:
+        """The conversation as the template writes it. Where it begins to reason all the same, the
+        reasoning is ended at once."""
+        assert self.template is not None
+        text = self.template.render(roles, thinking)
+        if thinking or self.reasoning is None:
+            return text
+        return text + self.reasoning.closing(text)
 
     def _template(self, text: str, encode: Encode) -> list[int]:
         """Ids of the template's own text, in which control tokens count as such."""

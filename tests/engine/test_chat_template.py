@@ -52,7 +52,7 @@ def made() -> Iterator[list[ChatTemplate]]:
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
 def test_a_template_renders_as_with_transformers(name: str, made: list[ChatTemplate]) -> None:
-    made.append(ChatTemplate(TEMPLATES[name], "<s>", "</s>"))
+    made.append(ChatTemplate(TEMPLATES[name], bos_token="<s>", eos_token="</s>"))
     messages = [{"role": role, "content": SLOT.format(n)} for n, role in enumerate(ROLES)]
     (expected,), _ = render_jinja_template(
         [messages], chat_template=TEMPLATES[name], add_generation_prompt=True, bos_token="<s>",
