@@ -160,7 +160,12 @@ class Generation:
             verification=verification,
             eos_ids=tokenizer.eos | prompt.ends,
         )
-        self.text = TextStream(tokenizer, prompt.stop, reasoning_filter(request, prompt, tokenizer))
+        self.text = TextStream(
+            tokenizer,
+            prompt.stop,
+            reasoning_filter(request, prompt, tokenizer),
+            continues=request.kind != "chat",
+        )
         self.usage = UsageCounter()
         self.reason: Reason | None = "length" if self.limit == 0 else None
         self.turn = -1  # the target's, when this answer last used it

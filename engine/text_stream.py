@@ -17,9 +17,14 @@ class TextStream:
     are pushed one by one, so the result does not depend on step sizes."""
 
     def __init__(
-        self, tokenizer: Tokenizer, stop: tuple[str, ...], reasoning: ReasoningFilter | None = None
+        self,
+        tokenizer: Tokenizer,
+        stop: tuple[str, ...],
+        reasoning: ReasoningFilter | None = None,
+        continues: bool = False,
     ) -> None:
-        self.detokenizer = Detokenizer(tokenizer)
+        """`continues`: the prompt ends with text that the answer goes on with."""
+        self.detokenizer = Detokenizer(tokenizer, continues)
         self.stop = tuple(one for one in stop if one)
         self.filter = reasoning
         self.held: list[Piece] = []

@@ -70,8 +70,9 @@ def unpredicted(request: Request, encoder: PromptEncoder) -> Prompt:
     if request.kind == "complete":
         room = COMPLETE_TOKENS if request.max_tokens is None else request.max_tokens
         if request.suffix is None:
-            return Prompt(encoder.encode(plain(request.text)), [], request.stop, room)
-        ids = infill_ids(request, tokenizer, encoder.encode)
+            ids = [*tokenizer.begin, *encoder.encode(plain(request.text))]
+            return Prompt(ids, [], request.stop, room)
+        ids = [*tokenizer.begin, *infill_ids(request, tokenizer, encoder.encode)]
         return Prompt(ids, [], request.stop, room, ends(tokenizer))
     if request.kind == "chat":
         if not request.messages:
@@ -121,7 +122,7 @@ def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
     tokenizer = encoder.tokenizer
     turns = tokenizer.turns(messages, f"{fence}{language}\n", encoder.encode, thinking=False)
     ids = [one for _, part in turns for one in part]
-    expected = tokenizer.encode(f"{chosen}\n{fence}")
+    expected = tokenizer.encode_inside(f"{chosen}\n{fence}")
     room = request.max_tokens
     if room is None:
         room = EDIT_SPARE_TOKENS + len(expected) * 3 // 2

@@ -7,10 +7,10 @@ by hand where the model's own template writes them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,14 @@ from engine.prompts.chat_template import SLOTS, chat_template, end_tokens
 from engine.prompts.prompt_spans import Turn
 from engine.prompts.reasoning import OPENING, ReasoningMarks, reasoning_marks
 from engine.prompts.text_pieces import CUT_PROBE, PIECE_CHARS, may_cut, pieces
-from engine.prompts.token_bounds import Shares, byte_shares, fewest_tokens
+from engine.prompts.token_bounds import Shares, byte_shares, fewest_tokens, steps_of
 from engine.prompts.token_bytes import is_byte_level, words_bytes
-from engine.prompts.tokenizer_file import build_tokenizer, panics_as_errors, read_tokenizer
+from engine.prompts.tokenizer_file import (
+    build_tokenizer,
+    first_tokens,
+    panics_as_errors,
+    read_tokenizer,
+)
 from engine.records import Message
 
 SPEC_PARTS = ("normalizer", "pre_tokenizer", "model", "decoder")
@@ -34,7 +39,7 @@ Encode = Callable[[str], list[int]]
 
 class Tokenizer:
     """A model folder's tokenizer, chat template and end tokens. `control` has the control tokens by
-    name; texts never produce one."""
+    name; texts never produce one. `begin` are the ids before a text that no template writes."""
 
     def __init__(self, folder: Path) -> None:
         file = folder / "tokenizer.json"
@@ -46,6 +51,7 @@ class Tokenizer:
             name: vocabulary[name] for name in self.control if isinstance(vocabulary, dict)
             and name in vocabulary
         }  # fmt: skip
+        self.begin = [one for one in first_tokens(spec) if one in self.control.values()]
         self._spec: dict[str, Any] = {key: spec.get(key) for key in SPEC_PARTS}
         spec |= {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
         self.backend = build_tokenizer(file, spec)
@@ -57,6 +63,29 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Ids of plain text. Other threads run meanwhile."""
         return list(chain.from_iterable(self.encode_in_pieces(text)))
+
+    def encode_inside(self, text: str) -> list[int]:
+        """Ids of a text that follows another one: without the blank that SentencePiece puts before
+        a text."""
+        if not self._puts_blank:
+            return self.encode(text)
+        return self.encode(f"\n{text}")[len(self.encode("\n")) :]
+
+    @cached_property
+    def lead(self) -> list[int]:
+        """Ids of some text to decode before tokens that follow a text, whose first blank would
+        be dropped without it; [] where none would be."""
+        return self.encode("a") if self._puts_blank else []
+
+    @cached_property
+    def _puts_blank(self) -> bool:
+        """Whether a blank is put before a text, and dropped from the start of decoded ones."""
+        steps = [*steps_of(self._spec["normalizer"]), *steps_of(self._spec["pre_tokenizer"])]
+        return any(
+            step["type"] == "Prepend"
+            or (step["type"] == "Metaspace" and step.get("prepend_scheme", "always") != "never")
+            for step in steps
+        )
 
     def encode_in_pieces(self, text: str) -> Iterator[list[int]]:
         """The same ids piece by piece, so that the caller can stop."""
@@ -200,13 +229,31 @@ class Tokenizer:
         if self.template is None:
             turns = "".join(f"{one['role']}: {one['content']}\n\n" for one in messages)
             text = f"{turns}assistant: {reply}"
-            return [(text, encode(text))]
+            return [("", self.begin), (text, encode(text))]
         rendered = self._rendered([one["role"] for one in messages], thinking)
+        parts = SLOTS.split(rendered)
+        if self._puts_blank:
+            return self._runs(parts, messages, reply, encode)
         found: list[Turn] = []
-        for n, part in enumerate(SLOTS.split(rendered)):
+        for n, part in enumerate(parts):
             text = messages[int(part)]["content"] if n % 2 else ""
             found.append((text, encode(text) if n % 2 else self._template(part, encode)))
         return [*found, (reply, encode(reply))]
+
+    def _runs(
+        self, parts: list[str], messages: Sequence[Message], reply: str, encode: Encode
+    ) -> list[Turn]:
+        """A conversation's turns where a blank is put before a text, as SentencePiece does: only
+        after control tokens, so that the text between two of them is one."""
+        found: list[str | int] = []
+        for n, part in enumerate(parts):
+            found += [messages[int(part)]["content"]] if n % 2 else self._with_marks(part)
+        turns: list[Turn] = []
+        for is_text, group in groupby([*found, reply], lambda one: isinstance(one, str)):
+            run = [*group]
+            text = "".join(map(str, run)) if is_text else ""
+            turns.append((text, encode(text) if is_text else [int(one) for one in run]))
+        return turns
 
     def _rendered(self, roles: list[str], thinking: bool) -> str:
         """The conversation as the template writes it. Where it begins to reason all the same, the
@@ -220,6 +267,12 @@ class Tokenizer:
     def _template(self, text: str, encode: Encode) -> list[int]:
         """Ids of the template's own text, in which control tokens count as such."""
         ids: list[int] = []
-        for n, part in enumerate(self._marks.split(text) if self._marks else [text]):
-            ids += [self.control[part]] if n % 2 else encode(part)
+        for part in self._with_marks(text):
+            ids += encode(part) if isinstance(part, str) else [part]
         return ids
+
+    def _with_marks(self, text: str) -> list[str | int]:
+        """The template's own text, with the ids of control tokens in place of them."""
+        parts = self._marks.split(text) if self._marks else [text]
+        found = [self.control[part] if n % 2 else part for n, part in enumerate(parts)]
+        return [one for one in found if one != ""]
