@@ -14,6 +14,7 @@ import sys
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,10 @@ SLOT = "\ue000{}\ue001"  # placeholder of a message's text in a rendered templat
 SLOTS = re.compile("\ue000([0-9]+)\ue001")
 
 
+class TemplateRefusal(RequestError):
+    """The template itself refuses a conversation; it may render another one."""
+
+
 class ChatTemplate:
     """A chat template and the child process that renders it. Used from any thread."""
 
@@ -53,7 +58,30 @@ class ChatTemplate:
         """A conversation as the model's template writes it, up to the assistant's turn, with a
         `SLOT` in place of each message's text. `thinking=False` asks a model that reasons to answer
         at once. RequestError where the template refuses it or takes too much."""
-        messages = [{"role": role, "content": SLOT.format(n)} for n, role in enumerate(roles)]
+        slots = [SLOT.format(n) for n in range(len(roles))]
+        users = {slot for slot, role in zip(slots, roles, strict=True) if role == "user"}
+        refusal = None
+        try:
+            text = self._render(roles, slots, thinking)
+            if all(slot in text for slot in users):
+                return text
+        except TemplateRefusal as error:
+            refusal = error
+        try:  # as templates of models that see expect it
+            parts = [[{"type": "text", "text": slot}] for slot in slots]
+            listed = self._render(roles, parts, thinking)
+        except TemplateRefusal:
+            listed = ""
+        if users and all(slot in listed for slot in users):
+            return listed
+        if refusal is not None:
+            raise refusal
+        return text
+
+    def _render(self, roles: list[str], contents: Sequence[Any], thinking: bool) -> str:
+        """A conversation as the template writes it. `contents`: of the messages."""
+        pairs = zip(roles, contents, strict=True)
+        messages = [{"role": role, "content": content} for role, content in pairs]
         conversation = {"messages": messages, "add_generation_prompt": True, **self.names}
         conversation |= {"tools": None, "documents": None}
         if not thinking:
@@ -61,13 +89,13 @@ class ChatTemplate:
         with self._lock:
             reply = self._ask(json.dumps(conversation).encode() + b"\n")
         if "text" not in reply:
-            raise _refused(reply.get("error", "its process failed"))
+            raise TemplateRefusal(_refusal(reply.get("error", "its process failed")))
         text = str(reply["text"])
         found = Counter(SLOTS.findall(text))
         if found.keys() - {str(n) for n in range(len(roles))}:
-            raise _refused("it writes a message that is not there")
+            raise RequestError(_refusal("it writes a message that is not there"))
         if found and max(found.values()) > MAX_REPEATS:
-            raise _refused(f"it repeats a message more than {MAX_REPEATS} times")
+            raise RequestError(_refusal(f"it repeats a message more than {MAX_REPEATS} times"))
         return text
 
     @property
@@ -95,8 +123,10 @@ class ChatTemplate:
             return reply
         except (OSError, ValueError) as error:
             self.close()
-            raise _refused(
-                f"it takes more than {MAX_CPU_SECONDS} seconds or {MAX_MEMORY_BYTES >> 20} MiB"
+            raise RequestError(
+                _refusal(
+                    f"it takes more than {MAX_CPU_SECONDS} seconds or {MAX_MEMORY_BYTES >> 20} MiB"
+                )
             ) from error
         finally:
             timer.cancel()
@@ -119,12 +149,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.communicate()
 
 
-def _refused(why: str) -> RequestError:
-    return RequestError(
-        one_line(
-            f"the model's chat template refuses this conversation: {why}; mend the template, or "
-            "choose another model"
-        )
+def _refusal(why: str) -> str:
+    return one_line(
+        f"the model's chat template refuses this conversation: {why}; mend the template, or "
+        "choose another model"
     )
 
 

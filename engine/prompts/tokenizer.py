@@ -16,7 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.prompts.chat_template import SLOTS, chat_template, end_tokens
+from engine.prompts.chat_template import (
+    SLOT,
+    SLOTS,
+    TemplateRefusal,
+    chat_template,
+    end_tokens,
+)
 from engine.prompts.prompt_spans import Turn
 from engine.prompts.reasoning import OPENING, ReasoningMarks, reasoning_marks
 from engine.prompts.text_pieces import CUT_PROBE, PIECE_CHARS, may_cut, pieces
@@ -211,13 +217,13 @@ class Tokenizer:
         end = self.decode(ids[-PROMPT_END_TOKENS:]).rstrip()
         return any(end.endswith(opening) for opening, _ in self.reasoning.texts)
 
-    def chat(self, messages: tuple[Message, ...] | list[Message], reply: str = "") -> list[int]:
+    def chat(self, messages: Sequence[Message], reply: str = "") -> list[int]:
         """Ids of a conversation up to the assistant's turn, which starts with `reply`."""
         return [one for _, ids in self.turns(messages, reply) for one in ids]
 
     def turns(
         self,
-        messages: tuple[Message, ...] | list[Message],
+        messages: Sequence[Message],
         reply: str = "",
         encode: Encode | None = None,
         thinking: bool = True,
@@ -230,7 +236,7 @@ class Tokenizer:
             turns = "".join(f"{one['role']}: {one['content']}\n\n" for one in messages)
             text = f"{turns}assistant: {reply}"
             return [("", self.begin), (text, encode(text))]
-        rendered = self._rendered([one["role"] for one in messages], thinking)
+        messages, rendered = self._rendered(messages, thinking)
         parts = SLOTS.split(rendered)
         if self._puts_blank:
             return self._runs(parts, messages, reply, encode)
@@ -255,14 +261,39 @@ class Tokenizer:
             turns.append((text, encode(text) if is_text else [int(one) for one in run]))
         return turns
 
-    def _rendered(self, roles: list[str], thinking: bool) -> str:
-        """The conversation as the template writes it. Where it begins to reason all the same, the
-        reasoning is ended at once."""
-        assert self.template is not None
-        text = self.template.render(roles, thinking)
+    def _rendered(
+        self, messages: Sequence[Message], thinking: bool
+    ) -> tuple[Sequence[Message], str]:
+        """The conversation as the template writes it, and its messages. Where it begins to reason
+        all the same, the reasoning is ended at once."""
+        messages, text = self._fitting(messages, thinking)
         if thinking or self.reasoning is None:
-            return text
-        return text + self.reasoning.closing(text)
+            return messages, text
+        return messages, text + self.reasoning.closing(text)
+
+    def _fitting(
+        self, messages: Sequence[Message], thinking: bool
+    ) -> tuple[Sequence[Message], str]:
+        """The conversation as the template writes it. For one that refuses or drops system messages
+        the first one becomes a part of the user's."""
+        assert self.template is not None
+        roles = [one["role"] for one in messages]
+        if roles[:2] != ["system", "user"]:
+            return messages, self.template.render(roles, thinking)
+        refusal = None
+        try:
+            text = self.template.render(roles, thinking)
+            if SLOT.format(0) in text:
+                return messages, text
+        except TemplateRefusal as error:
+            refusal = error
+        system, user, *rest = messages
+        content = f"{system['content']}\n\n{user['content']}"
+        try:
+            text = self.template.render(roles[1:], thinking)
+        except TemplateRefusal as error:
+            raise refusal or error from None
+        return [{"role": "user", "content": content}, *rest], text
 
     def _template(self, text: str, encode: Encode) -> list[int]:
         """Ids of the template's own text, in which control tokens count as such."""

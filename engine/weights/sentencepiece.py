@@ -45,6 +45,8 @@ def piece_scores(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, f
     """The pieces that a text can be made of, and how early each is joined (highest first)."""
     if file.text("general.architecture").startswith("gemma"):  # whose scores say something else
         scores = [0.0 if kind == USER_DEFINED else -1.0 - n for n, kind in enumerate(kinds)]
+    elif "tokenizer.ggml.scores" not in file.fields:
+        raise file.unsupported("tokenizer 'llama' and no 'tokenizer.ggml.scores'")
     else:
         scores = file.entries("tokenizer.ggml.scores", float)
     if len(scores) != len(tokens) or not all(map(math.isfinite, scores)):

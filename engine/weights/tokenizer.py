@@ -29,12 +29,10 @@ PART_ENDS = {"<|end|>": "<|return|>"}  # ends a part of an answer only, beside t
 def tokenizer(file: Gguf, vocabulary: int) -> dict[str, Any]:
     """tokenizer.json. Control tokens are special, so that they can be split. `vocabulary`: rows of
     the embedding, which every token needs one of."""
-    tokens = file.entries("tokenizer.ggml.tokens", str)
-    kinds = file.entries("tokenizer.ggml.token_type", int)
-    if len(kinds) != len(tokens) or len(tokens) > vocabulary:
+    tokens, kinds = _vocabulary(file)
+    if len(tokens) > vocabulary:
         raise file.damaged(
-            f"'tokenizer.ggml.tokens' has {len(tokens)} entries, 'tokenizer.ggml.token_type' "
-            f"{len(kinds)}, and the embedding {vocabulary} rows"
+            f"'tokenizer.ggml.tokens' has {len(tokens)} entries, the embedding {vocabulary} rows"
         )
     steps = (
         _byte_level(file, tokens, kinds) if _is_byte_level(file) else _pieces(file, tokens, kinds)
@@ -51,6 +49,18 @@ def tokenizer(file: Gguf, vocabulary: int) -> dict[str, Any]:
         "post_processor": _bos_template(file, tokens),
         **steps,
     }
+
+
+def _vocabulary(file: Gguf) -> tuple[list[str], list[int]]:
+    """The tokens and their types."""
+    tokens = file.entries("tokenizer.ggml.tokens", str)
+    kinds = file.entries("tokenizer.ggml.token_type", int)
+    if len(kinds) != len(tokens):
+        raise file.damaged(
+            f"'tokenizer.ggml.tokens' has {len(tokens)} entries, and 'tokenizer.ggml.token_type' "
+            f"{len(kinds)}"
+        )
+    return tokens, kinds
 
 
 def _is_byte_level(file: Gguf) -> bool:
@@ -83,7 +93,7 @@ def _byte_level(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, An
 
 def _pieces(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, Any]:
     """The steps of SentencePiece."""
-    has_merges = "tokenizer.ggml.merges" in file.fields
+    has_merges = file.text("tokenizer.ggml.model") == "gemma4"
     prefix = bool(file.field("tokenizer.ggml.add_space_prefix", not has_merges))
     # The file spells user-defined pieces as text, and all others as they are after normalisation.
     spelled = [
@@ -200,8 +210,7 @@ def generation_config(file: Gguf) -> dict[str, Any]:
 
 def _turn_ends(file: Gguf) -> list[int]:
     """Control tokens that are known by name to end a turn."""
-    tokens = file.entries("tokenizer.ggml.tokens", str)
-    kinds = file.entries("tokenizer.ggml.token_type", int)
+    tokens, kinds = _vocabulary(file)
     control = {token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL}
     return [
         control[name]

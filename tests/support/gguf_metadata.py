@@ -60,7 +60,7 @@ def pieces(**more: Any) -> dict[str, Any]:
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256)), *words]
     kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * len(words)]
     scores = [-1e9 if set(one) == {BLANK} else -float(n) for n, one in enumerate(tokens)]
-    return metadata(tokens, kinds, model="llama", **{"scores": scores} | more)
+    return metadata(tokens, kinds, **{"model": "llama", "scores": scores} | more)
 
 
 def file_of(fields: dict[str, Any]) -> Gguf:

@@ -224,6 +224,8 @@ def test_runs_that_gemma_defines_are_text_and_the_longest_one_is_taken() -> None
         ({"scores": [0.0]}, "scores"),
         ({"scores": [math.nan] * 9000}, "scores"),
         ({"scores": "none"}, "not an array"),
+        ({"model": "t5"}, "t5"),
+        ({"model": 5}, "model"),
         ({"unknown_token_id": 1 << 20}, "unknown_token_id"),
         ({"add_bos_token": True, "bos_token_id": -1}, "bos_token_id"),
     ],
