@@ -23,6 +23,7 @@ EDIT_SYSTEM = (
 )
 # Default max_tokens.
 CHAT_TOKENS, COMPLETE_TOKENS = 1024, 256
+REASONING_TOKENS = 4096  # of a model that may reason before it answers a chat
 EDIT_SPARE_TOKENS = 256  # beyond one and a half times the edited text
 MAX_SURROUNDINGS_CHARS = 32_000  # before and after a selection, to draft from
 EDIT_END = "Change nothing else."
@@ -80,7 +81,9 @@ def unpredicted(request: Request, encoder: PromptEncoder) -> Prompt:
         encoder.expect(len(request.messages))  # each takes one token at least
         turns = tokenizer.turns(request.messages, "", encoder.encode, request.thinking)
         ids = [one for _, part in turns for one in part]
-        room = CHAT_TOKENS if request.max_tokens is None else request.max_tokens
+        reasons = request.thinking and tokenizer.reasoning is not None
+        usual = CHAT_TOKENS + REASONING_TOKENS * reasons
+        room = usual if request.max_tokens is None else request.max_tokens
         told = places(request.documents, turns, tokenizer)
         thinks = tokenizer.ends_in_reasoning(ids)
         return Prompt(ids, [], request.stop, room, thinks=thinks, documents=told)

@@ -18,6 +18,8 @@ from engine.weights.sentencepiece import BLANK, BYTE, CONTROL, UNKNOWN, UNUSED, 
 
 # What a SentencePiece file without these fields means by them.
 SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
+# By their names in tokenizer_config.json.
+SPECIAL_TOKENS = (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
 # Control tokens that end a turn, which files do not always say.
 TURN_ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|end|>", "<end_of_turn>", "<turn|>",
@@ -187,7 +189,7 @@ def tokenizer_config(file: Gguf) -> dict[str, Any]:
         "clean_up_tokenization_spaces": False,
         "model_max_length": file.field(f"{file.field('general.architecture')}.context_length"),
     }
-    for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
+    for name, key in SPECIAL_TOKENS:
         number = token_id(file, key)
         if number is not None:
             config[f"{name}_token"] = tokens[number]

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from transformers import CohereTokenizer, GPT2Tokenizer, Qwen2Tokenizer
 from transformers.integrations.gguf import gguf_tokenizer_mapping as oracle
 
 from engine import weights
+from engine.prompts.text_pieces import PIECE_CHARS
+from engine.prompts.tokenizer import Tokenizer as PromptTokenizer
 from engine.weights import WeightsError, sentencepiece
 from engine.weights.gguf_file import read_gguf
 from engine.weights.pre_tokenizers import PRE_TOKENIZERS
@@ -117,6 +120,26 @@ def test_a_family_s_own_rules(pre: str, text: str, words: list[str]) -> None:
     )
     found = splitting.pre_tokenizer.pre_tokenize_str(text)
     assert [text[start:stop] for _, (start, stop) in found] == words
+
+
+WAYS = {json.dumps(steps): pre for pre, steps in PRE_TOKENIZERS.items()}
+FAST = ("deepseek-llm", "qwen35")
+
+
+@pytest.mark.parametrize(
+    "pre",
+    [
+        pre if pre in FAST else pytest.param(pre, marks=pytest.mark.full)
+        for pre in sorted(WAYS.values())
+    ],
+)
+def test_a_long_text_in_pieces_has_the_ids_of_the_whole(pre: str, tmp_path: Path) -> None:
+    """The engine cuts long texts where it believes that the tokenizer splits them anyway."""
+    fields, text = byte_level(pre), "\n".join(mixed_lines(800, seed=2))
+    spec = tokenizer(file_of(fields), VOCABULARY + 1)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+    assert len(text) > 2 * PIECE_CHARS
+    assert PromptTokenizer(tmp_path).encode(text) == ids(converted(fields), [text])[0]
 
 
 @pytest.mark.parametrize("pre", ["default", "of-tomorrow", "x\n\x1b[2J"])
