@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
@@ -17,6 +18,7 @@ from engine.weights.gguf_file import Gguf
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # tokenizer.ggml.token_type
 MAX_PIECE_CHARS = 512
+MAX_MERGES = 4 << 20  # of a vocabulary, Gemma's has 514,906
 MAX_PIECES_CHARS = 16 << 20  # of all pieces together: each is split at every character
 BLANK = "\u2581"
 
@@ -69,12 +71,13 @@ def piece_scores(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, f
 
 def merges(scores: Mapping[str, float]) -> list[list[str]]:
     """Every pair of pieces that makes a piece, the best first; of one piece's pairs the one with
-    the longest left part."""
-    found = [
+    the longest left part. Of more than MAX_MERGES one more than that."""
+    pairs = (
         (score, at, len(piece) - at, piece)
         for piece, score in scores.items()
         for at in range(1, len(piece))
         if piece[:at] in scores and piece[at:] in scores
-    ]
+    )
+    found = [*islice(pairs, MAX_MERGES + 1)]
     found.sort(key=itemgetter(0, 1, 2), reverse=True)
     return [[piece[:at], piece[at:]] for _, at, _, piece in found]

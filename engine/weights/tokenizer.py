@@ -108,6 +108,8 @@ def _pieces(file: Gguf, tokens: list[str], kinds: list[int]) -> dict[str, Any]:
         merges = _merges(file, used)
     else:
         merges = sentencepiece.merges(sentencepiece.piece_scores(file, spelled, kinds))
+        if len(merges) > sentencepiece.MAX_MERGES:
+            raise file.damaged("'tokenizer.ggml.tokens' can be joined in too many ways")
     return {
         "normalizer": sentencepiece.normalizer(prefix),
         "pre_tokenizer": None,

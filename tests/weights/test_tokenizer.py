@@ -267,6 +267,14 @@ def test_a_piece_of_unbounded_length_is_refused() -> None:
         converted(fields)
 
 
+def test_a_vocabulary_that_joins_in_too_many_ways_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sentencepiece, "MAX_MERGES", 100)
+    with pytest.raises(WeightsError, match="too many ways"):
+        converted(pieces())
+
+
 def test_texts_begin_with_the_token_that_the_file_or_its_kind_wants() -> None:
     def first(fields: dict[str, Any]) -> Any:
         spec = tokenizer(file_of(fields), 1 << 20)["post_processor"]
