@@ -38,6 +38,7 @@ from engine.records import Message
 
 SPEC_PARTS = ("normalizer", "pre_tokenizer", "model", "decoder")
 SHORT_CHARS = 1 << 12  # tokenized in some two milliseconds, in which no other thread runs
+BEFORE = "\ue000"  # no token of any vocabulary has this character with others
 PROMPT_END_TOKENS = 16  # in which a template that begins to reason says so
 PIECES_AT_ONCE = 8  # of a long text, tokenized on all cores
 Encode = Callable[[str], list[int]]
@@ -75,7 +76,8 @@ class Tokenizer:
         a text."""
         if not self._puts_blank:
             return self.encode(text)
-        return self.encode(f"\n{text}")[len(self.encode("\n")) :]
+        before, ids = self.encode(BEFORE), self.encode(BEFORE + text)
+        return ids[len(before) :] if ids[: len(before)] == before else self.encode(text)
 
     @cached_property
     def lead(self) -> list[int]:

@@ -14,6 +14,7 @@ from engine.weights.sentencepiece import BLANK, BYTE, CONTROL, NORMAL, UNKNOWN
 from tests.support.mixed_text import mixed_lines
 
 VOCABULARY = 2000
+LETTERS = 400  # of a vocabulary of characters; others are written as bytes
 
 
 @cache
@@ -28,9 +29,10 @@ def trained(byte_level: bool) -> tuple[dict[str, int], list[str]]:
     else:
         lines = [f"{BLANK}{line.replace(' ', BLANK)}" for line in lines]
         made.pre_tokenizer = pre_tokenizers.Split(BLANK, "merged_with_next")
-    made.train_from_iterator(
-        lines, trainers.BpeTrainer(vocab_size=VOCABULARY, initial_alphabet=letters)
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY, limit_alphabet=LETTERS, initial_alphabet=letters
     )
+    made.train_from_iterator(lines, trainer)
     model = json.loads(made.to_str())["model"]
     return model["vocab"], [" ".join(pair) for pair in model["merges"]]
 
