@@ -74,8 +74,10 @@ class Quantized:
             self.native = _kernels.QLinear.stored(rows, stored[0].columns, b)
         else:
             weight = joined([part for part in parts if isinstance(part, Tensor)])
-            bits = weight.dtype == torch.bfloat16
-            source = weight.contiguous().view(torch.uint16) if bits else weight.float().contiguous()
+            narrow = weight.dtype == torch.bfloat16
+            source = (
+                weight.contiguous().view(torch.uint16) if narrow else weight.float().contiguous()
+            )
             self.native = _kernels.QLinear(source.numpy(), b, bits)
         self.out = self.native.shape[0]
         self.nbytes: int = self.native.nbytes

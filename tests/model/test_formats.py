@@ -167,3 +167,26 @@ def test_what_does_not_fit_is_one_line() -> None:
     for channel in (-1, 3):
         with pytest.raises(ValueError, match=f"^channel {channel}: must be 0 to 2$"):
             linear.channels(np.array([channel]), np.empty((1, 512), np.float32))
+
+
+def test_four_bits_are_within_half_a_step_of_a_block() -> None:
+    w = normal(40, 100) * np.exp(3 * normal(40, 1)) + normal(40, 1)
+    padded = np.zeros((40, 128), np.float32)
+    padded[:, :100] = w
+    blocks = padded.reshape(40, 4, 32)
+    low, high = (edge(2).repeat(32, 1)[:, :100] for edge in (blocks.min, blocks.max))
+    found = weights(kernels.QLinear(w, bits=4))
+    # bfloat16 rounds the minimum down by 1/128 of it at most, and the step up by as much.
+    step = (high - low + np.abs(low) / 128) / 15 * (1 + 1 / 128)
+    assert np.all(np.abs(found - w) <= step / 2 + 1e-6 * np.abs(w))
+    assert kernels.QLinear(w, bits=4).nbytes < 0.7 * kernels.QLinear(w).nbytes
+    x, linear = normal(9, 100), kernels.QLinear(w, bits=4)
+    alone = np.concatenate([forward(linear, x[i : i + 1]) for i in range(len(x))])
+    for isa in isas():
+        kernels.set_isa(isa)
+        assert same(forward(linear, x), alone)
+    with pytest.raises(ValueError, match=r"^bits 5: must be 4 or 8$"):
+        kernels.QLinear(w, bits=5)
+    w[3, 1] = np.inf
+    with pytest.raises(ValueError, match=r"^weight: output channel 3 holds NaN or infinity"):
+        kernels.QLinear(w, bits=4)
