@@ -160,7 +160,10 @@ def _unknown(name: str) -> WeightsError:
 
 
 def _own_folder(path: Path) -> Path:
-    """A user's model folder. WeightsError names what is missing."""
+    """A user's model folder, or that of a GGUF file in the cache. WeightsError names what is
+    missing."""
+    if gguf_of(path):
+        return path
     for needed in ("config.json", "tokenizer.json", "*.safetensors"):
         if not any(path.glob(needed)):
             raise WeightsError(
