@@ -271,12 +271,16 @@ def floor_of(engine: Engine, threads: int) -> dict[str, float] | None:
     15); None for a model that does not use our kernels."""
     import torch
 
+    from engine.model.llama import FeedForward
+
     target = engine.parts.target
     blocks = getattr(target.model, "blocks", None)
     if not blocks:
         return None
     head: Any = target.model._head
-    products = [one for b in blocks for one in (b.qkv, b.out, b.gate_up, b.down)]
+    if not all(isinstance(block.mlp, FeedForward) for block in blocks):
+        return None  # a pass reads some of the experts
+    products = [one for b in blocks for one in (b.qkv, b.out, b.mlp.gate_up, b.mlp.down)]
     total = sum(one.nbytes for one in products) + head.nbytes
     quantised = target.dtype_name in ("stored", "q8", "q4")
     dtype = torch.float32 if quantised else target.model.dtype

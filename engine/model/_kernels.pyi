@@ -55,6 +55,23 @@ class QLinear:
     def nbytes(self) -> int:
         """Bytes of the packed weights, scales and bias."""
 
+def route(logits: Array, normalise: bool, choice: Array, weights: Array) -> None:
+    """Of each row the k experts with the largest logits, in order of their index, and their softmax
+    over all experts (divided by its sum over the k if `normalise`). logits: [rows, experts] f32 ->
+    choice: [rows, k] int32, weights: [rows, k] f32."""
+
+def run_experts(
+    gate_up: list[QLinear],
+    down: list[QLinear],
+    x: Array,
+    choice: Array,
+    weights: Array,
+    out: Array,
+) -> None:
+    """The sum of each row's experts, weighted: down(silu(gate) * up). x: [rows, in] f32; choice and
+    weights as of `route` -> out: [rows, out] f32. One QLinear of each kind for every expert;
+    gate_up has the gates first."""
+
 def attend(
     q: Array,
     keys: Array,

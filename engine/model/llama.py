@@ -24,13 +24,15 @@ from engine.model.ops import Product, Rows, attend, joined, product
 from engine.model.rope import query_scales, rotary_layers, rotations, supports_rope
 from engine.weights.integrity import config_of, damaged
 
+SPARSE = {"qwen3_moe"}  # mixtures of experts
 FAMILY = {"llama", "qwen2", "qwen3", "granite", "smollm3", "mistral", "ministral3"}
 
 
-def supports(config: dict[str, Any]) -> bool:
-    """Whether this forward pass can run a model, given its parsed config.json."""
+def supports(config: dict[str, Any], stored: bool = False) -> bool:
+    """Whether this forward pass can run a model, given its parsed config.json. `stored`: with
+    weights as a GGUF file stores them."""
     return (
-        config.get("model_type") in FAMILY
+        (config.get("model_type") in FAMILY or (stored and config.get("model_type") in SPARSE))
         and config.get("hidden_act", "silu") == "silu"
         and supports_rope(config)
         and not config.get("quantization_config")
@@ -82,16 +84,23 @@ class Weights:
 
 
 @dataclass(slots=True)
+class FeedForward:
+    """The products of gates and ups together, and of down."""
+
+    gate_up: Product
+    down: Product
+
+
+@dataclass(slots=True)
 class Layer:
-    """One decoder layer: the weights of its norms and its four fused products."""
+    """One decoder layer: the weights of its norms, its fused products and what follows them."""
 
     norm_in: Tensor
     qkv: Product
     qk_norm: tuple[Tensor, Tensor] | None  # Qwen3 normalises each head of q and k
     out: Product
     norm_mlp: Tensor
-    gate_up: Product
-    down: Product
+    mlp: FeedForward | Any  # or experts, where a forward pass has them
 
 
 class Llama:
@@ -128,6 +137,8 @@ class Llama:
         self.eps: float = config["rms_norm_eps"]
         granite = config if config["model_type"] == "granite" else {}
         self.embedding_scale: float = granite.get("embedding_multiplier") or 1.0
+        self.experts_per_row: int = config.get("num_experts_per_tok") or 0
+        self.normalised_experts = bool(config.get("norm_topk_prob"))
         self.residual_scale: float = granite.get("residual_multiplier") or 1.0
         self.logit_divisor: float = granite.get("logits_scaling") or 1.0
         usual = 1.0 if granite else self.head_dim**-0.5
@@ -175,7 +186,7 @@ class Llama:
         return halves.transpose(1, 2).reshape(shape)
 
     def _layer(self, weights: TensorSource, n: int, place: torch.device) -> Layer:
-        at, mlp = f"model.layers.{n}.self_attn.", f"model.layers.{n}.mlp."
+        at = f"model.layers.{n}.self_attn."
         qkv = [
             self._matrix(weights, f"{at}{name}_proj.weight", paired=name != "v") for name in "qkv"
         ]
@@ -187,20 +198,27 @@ class Llama:
         if f"{at}q_norm.weight" in weights:
             q_norm, k_norm = (self._paired(weights[f"{at}{name}_norm.weight"]) for name in "qk")
             qk_norm = (self._norm(q_norm, place), self._norm(k_norm, place))
-        gate_up = [self._matrix(weights, f"{mlp}{name}_proj.weight") for name in ("gate", "up")]
-        gate_bias, up_bias = (weights.get(f"{mlp}{name}_proj.bias") for name in ("gate", "up"))
-        mlp_bias = None
-        if gate_bias is not None and up_bias is not None:
-            mlp_bias = torch.cat([gate_bias, up_bias])
         out = self._matrix(weights, f"{at}o_proj.weight")
-        down = self._matrix(weights, f"{mlp}down_proj.weight")
         return Layer(
             self._norm(weights[f"model.layers.{n}.input_layernorm.weight"], place),
             self._product(place, qkv, bias),
             qk_norm,
             self._product(place, [out], weights.get(f"{at}o_proj.bias")),
             self._norm(weights[f"model.layers.{n}.post_attention_layernorm.weight"], place),
-            self._product(place, gate_up, mlp_bias),
+            self._feed_forward(weights, n, place),
+        )
+
+    def _feed_forward(self, weights: TensorSource, n: int, place: torch.device) -> Any:
+        """What `Layer.mlp` is."""
+        mlp = f"model.layers.{n}.mlp."
+        gate_up = [self._matrix(weights, f"{mlp}{name}_proj.weight") for name in ("gate", "up")]
+        gate_bias, up_bias = (weights.get(f"{mlp}{name}_proj.bias") for name in ("gate", "up"))
+        bias = None
+        if gate_bias is not None and up_bias is not None:
+            bias = torch.cat([gate_bias, up_bias])
+        down = self._matrix(weights, f"{mlp}down_proj.weight")
+        return FeedForward(
+            self._product(place, gate_up, bias),
             self._product(place, [down], weights.get(f"{mlp}down_proj.bias")),
         )
 
@@ -273,8 +291,8 @@ class Llama:
         values[:, new] = split[:, both:].transpose(0, 1)
         mixed = attend(qk[:, :heads], keys, values, rows, self.scale)
         x = x + self.scaled(layer.out(mixed.to(self.dtype)))
-        gate, up = layer.gate_up(self._normed(x, layer.norm_mlp)).chunk(2, -1)
-        return x + self.scaled(layer.down(F.silu(gate) * up))
+        gate, up = layer.mlp.gate_up(self._normed(x, layer.norm_mlp)).chunk(2, -1)
+        return x + self.scaled(layer.mlp.down(F.silu(gate) * up))
 
     def extend(self, rows: Tensor) -> None:
         """Give the embedding rows [tokens, width] for more tokens, which the head does not have."""

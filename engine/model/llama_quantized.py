@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.model import _kernels
 from engine.model.gguf_weights import StoredWeights
-from engine.model.llama import Llama, TensorSource
+from engine.model.llama import FeedForward, Llama, TensorSource
 from engine.model.ops import Product, Quantized, Rows
 from engine.weights.gguf_tensors import Stored
 
@@ -51,6 +51,51 @@ class StoredEmbedding:
         return self
 
 
+class Experts:
+    """The feed-forward part of a layer of experts."""
+
+    def __init__(self, weights: StoredWeights, layer: int, chosen: int, normalise: bool) -> None:
+        """`chosen`: experts of each row; `normalise`: their weights add up to 1."""
+        at = f"model.layers.{layer}.mlp."
+        self.chosen, self.normalise = chosen, normalise
+        self.router = Quantized([weights.stored(f"{at}gate.weight")], None)
+        gate, up, down = (
+            weights.stored(f"{at}experts.{name}_proj.weight") for name in ("gate", "up", "down")
+        )
+        count = self.router.out
+        gates, ups, downs = (np.split(one.rows, count) for one in (gate, up, down))
+        self.gate_up = [
+            _kernels.QLinear.stored([(gate.kind, one), (up.kind, other)], gate.columns)
+            for one, other in zip(gates, ups, strict=True)
+        ]
+        self.down = [_kernels.QLinear.stored([(down.kind, one)], down.columns) for one in downs]
+        products = [self.router.native, *self.gate_up, *self.down]
+        self.nbytes = sum(one.nbytes for one in products)
+
+    def run(self, x: Array, out: Array) -> None:
+        """x, out: f32 [rows, width]."""
+        logits = np.empty((len(x), self.router.out), np.float32)
+        self.router.native.forward(x, logits)
+        choice = np.empty((len(x), self.chosen), np.int32)
+        weights = np.empty((len(x), self.chosen), np.float32)
+        _kernels.route(logits, self.normalise, choice, weights)
+        _kernels.run_experts(self.gate_up, self.down, x, choice, weights, out)
+
+
+class Dense(FeedForward):
+    """The feed-forward part of every other layer, on arrays."""
+
+    def run(self, x: Array, out: Array) -> None:
+        """x, out: f32 [rows, width]."""
+        gate_up, down = self.gate_up, self.down
+        assert isinstance(gate_up, Quantized) and isinstance(down, Quantized)
+        both = np.empty((len(x), gate_up.out), np.float32)
+        gate_up.native.forward(x, both)
+        gated = np.empty((len(x), gate_up.out // 2), np.float32)
+        _kernels.silu_mul(both, gated)
+        down.native.forward(gated, out)
+
+
 class LlamaQuantized(Llama):
     """Llama's family on the CPU, with weights as a GGUF file stores them or in 8-bit blocks."""
 
@@ -82,6 +127,12 @@ class LlamaQuantized(Llama):
             return found
         return found._replace(rows=self._paired(torch.from_numpy(found.rows)).numpy())
 
+    def _feed_forward(self, weights: TensorSource, n: int, place: torch.device) -> Any:
+        if isinstance(weights, StoredWeights) and f"model.layers.{n}.mlp.gate.weight" in weights:
+            return Experts(weights, n, self.experts_per_row, self.normalised_experts)
+        made = super()._feed_forward(weights, n, place)
+        return Dense(made.gate_up, made.down)
+
     def _product(
         self, device: torch.device, parts: list[Tensor | Stored], bias: Tensor | None = None
     ) -> Product:
@@ -100,8 +151,6 @@ class LlamaQuantized(Llama):
         h, delta = np.empty_like(x), np.empty_like(x)
         qkv = np.empty((count, (both + self.kv_heads) * d), np.float32)
         mixed = np.empty((count, heads * d), np.float32)
-        gate_up = np.empty((count, blocks[0].gate_up.out), np.float32)
-        gated = np.empty((count, blocks[0].gate_up.out // 2), np.float32)
         split = qkv.reshape(count, -1, d)
         pairs = split[:, :both].view(np.complex64)  # [rows, heads + kv heads, d / 2]
 
@@ -120,9 +169,7 @@ class LlamaQuantized(Llama):
             if scale != 1:
                 delta *= scale
             _kernels.add_rms_norm(x, delta, layer.norm_mlp.numpy(), eps, h)
-            layer.gate_up.native.forward(h, gate_up)
-            _kernels.silu_mul(gate_up, gated)
-            layer.down.native.forward(gated, delta)
+            layer.mlp.run(h, delta)
             if scale != 1:
                 delta *= scale
             after = self.norm if n + 1 == len(blocks) else self.blocks[n + 1].norm_in

@@ -52,6 +52,14 @@ def shapes_of(settings: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         "mlp.up_proj.weight": (inner, hidden),
         "mlp.down_proj.weight": (hidden, inner),
     }
+    if kind == "qwen3_moe":
+        experts, wide = settings["num_experts"], settings["moe_intermediate_size"]
+        layer = {name: shape for name, shape in layer.items() if not name.startswith("mlp.")} | {
+            "mlp.gate.weight": (experts, hidden),
+            "mlp.experts.gate_proj.weight": (experts, wide, hidden),
+            "mlp.experts.up_proj.weight": (experts, wide, hidden),
+            "mlp.experts.down_proj.weight": (experts, hidden, wide),
+        }
     qkv = {"self_attn.q": heads * d, "self_attn.k": kv * d, "self_attn.v": kv * d}
     biases = qkv if kind == "qwen2" else {}
     if kind in ATTENTION_BIASES and settings.get("attention_bias"):
@@ -59,7 +67,7 @@ def shapes_of(settings: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     if kind in MLP_BIASES and settings.get("mlp_bias"):
         biases = biases | {"mlp.gate": inner, "mlp.up": inner, "mlp.down": hidden}
     layer |= {f"{name}_proj.bias": (size,) for name, size in biases.items()}
-    if kind == "qwen3":
+    if kind in ("qwen3", "qwen3_moe"):
         layer |= {f"self_attn.{one}_norm.weight": (d,) for one in "qk"}
     for n in range(settings["num_hidden_layers"]):
         shapes |= {f"model.layers.{n}.{name}": shape for name, shape in layer.items()}

@@ -85,7 +85,12 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
         _kernels.set_threads(threads)
         # Two thread pools would wait for each other.
         torch.set_num_threads(1 if quantised else threads)
-    ours = supports(settings)
+    ours = supports(settings, dtype_name == "stored")
+    if file is not None and not ours:
+        raise UnsupportedModel(
+            f"{file.path}: a {settings['model_type']} model runs as it is stored, on a CPU: choose "
+            "--device cpu --dtype auto"
+        )
     refuse(settings, ours)
     if ours and (weights is None or file is not None):
         check_llama(folder, settings, tensors)

@@ -24,11 +24,13 @@ from engine.weights.tokenizer import token_id
 
 TensorName = tuple[str, tuple[int, ...], int]  # in safetensors; shape; heads in rope order
 
+DENSE = ("ffn_gate.", "ffn_up.", "ffn_down.")  # feed-forward matrices that experts replace
 COMPARED_ROWS = 1024  # at a time
 ARCHITECTURES = {  # GGUF's name: a transformers model type and its class
     "llama": ("llama", "LlamaForCausalLM"),
     "qwen2": ("qwen2", "Qwen2ForCausalLM"),
     "qwen3": ("qwen3", "Qwen3ForCausalLM"),
+    "qwen3moe": ("qwen3_moe", "Qwen3MoeForCausalLM"),
     "granite": ("granite", "GraniteForCausalLM"),
     "smollm3": ("smollm3", "SmolLM3ForCausalLM"),
     "mistral3": ("ministral3", "Ministral3ForCausalLM"),
@@ -46,8 +48,8 @@ def model_config(file: Gguf) -> dict[str, Any]:
     if name not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise file.unsupported(f"architecture {shown(name)} (not one of {known})")
-    if file.field(f"{name}.expert_count", 0):
-        raise file.unsupported("experts")
+    if name != "qwen3moe" and file.field(f"{name}.expert_count", 0):
+        raise file.unsupported(f"experts of a {name} model")
     hidden = file.integer(f"{name}.embedding_length", LIMITS["hidden_size"])
     heads = file.integer(f"{name}.attention.head_count", LIMITS["num_attention_heads"])
     kv_heads = file.integer(f"{name}.attention.head_count_kv", heads, heads)
@@ -102,6 +104,8 @@ def model_config(file: Gguf) -> dict[str, Any]:
         config["sliding_window"] = None  # its default is a window
     if kind == "granite":
         config |= _scalars(file, head_dim)
+    if kind == "qwen3_moe":
+        config |= _experts(file)
     if kind == "smollm3":
         config["no_rope_layers"] = [int((n + 1) % NO_ROPE_INTERVAL != 0) for n in range(layers)]
     check_config(file.path, config)
@@ -186,6 +190,21 @@ def _scalars(file: Gguf, head_dim: int) -> dict[str, float]:
     }
 
 
+def _experts(file: Gguf) -> dict[str, Any]:
+    """The experts of Qwen3's mixtures: every layer has them."""
+    count = file.integer("qwen3moe.expert_count", LIMITS["num_experts"])
+    return {
+        "num_experts": count,
+        "num_experts_per_tok": file.integer("qwen3moe.expert_used_count", count),
+        "moe_intermediate_size": file.integer(
+            "qwen3moe.expert_feed_forward_length", LIMITS["intermediate_size"]
+        ),
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    }
+
+
 def _biased(file: Gguf, names: tuple[str, ...]) -> bool:
     """Whether the first layer has biases of the named matrices, as all others must then."""
     there = [f"blk.0.{name}.bias" in file.tensors for name in names]
@@ -265,7 +284,15 @@ def tensor_names(config: dict[str, Any]) -> dict[str, TensorName]:
             "ffn_up.bias": ("mlp.up_proj.bias", (inner,), 0),
             "ffn_down.bias": ("mlp.down_proj.bias", (hidden,), 0),
         }
-    if kind == "qwen3":
+    if kind == "qwen3_moe":
+        experts, wide = config["num_experts"], config["moe_intermediate_size"]
+        layer = {name: one for name, one in layer.items() if not name.startswith(DENSE)} | {
+            "ffn_gate_inp.weight": ("mlp.gate.weight", (experts, hidden), 0),
+            "ffn_gate_exps.weight": ("mlp.experts.gate_proj.weight", (experts, wide, hidden), 0),
+            "ffn_up_exps.weight": ("mlp.experts.up_proj.weight", (experts, wide, hidden), 0),
+            "ffn_down_exps.weight": ("mlp.experts.down_proj.weight", (experts, hidden, wide), 0),
+        }
+    if kind in ("qwen3", "qwen3_moe"):
         layer |= {
             "attn_q_norm.weight": ("self_attn.q_norm.weight", (head,), 0),
             "attn_k_norm.weight": ("self_attn.k_norm.weight", (head,), 0),

@@ -7,6 +7,7 @@ would end this process.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ READ_BYTES = 1 << 30  # at a time: Linux reads 2 GiB at most
 
 
 class Stored(NamedTuple):
-    """A tensor as a GGUF file stores it. A vector is one row."""
+    """A tensor as a GGUF file stores it. A vector is one row; experts follow each other."""
 
     kind: int  # a gguf.GGMLQuantizationType
     rows: NDArray[np.uint8]  # [rows, bytes of a row], in transformers' order
@@ -75,7 +76,7 @@ class GgufTensors:
         output = self.outputs[name]
         place = self.gguf.tensors[output.source]
         columns, size = place.shape[-1], self.gguf.row_bytes(output.source)
-        count = 1 if len(place.shape) == 1 else place.shape[0]
+        count = math.prod(place.shape[:-1])
         rows = np.empty((count, size), np.uint8)
         rest, at = memoryview(rows.reshape(-1).data), place.start
         self._file.seek(at)

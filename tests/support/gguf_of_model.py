@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ ARCHITECTURES = {
     "llama": (gguf.MODEL_ARCH.LLAMA, True),
     "qwen2": (gguf.MODEL_ARCH.QWEN2, False),
     "qwen3": (gguf.MODEL_ARCH.QWEN3, False),
+    "qwen3_moe": (gguf.MODEL_ARCH.QWEN3MOE, False),
     "granite": (gguf.MODEL_ARCH.GRANITE, True),
     "smollm3": (gguf.MODEL_ARCH.SMOLLM3, True),
     "mistral": (gguf.MODEL_ARCH.MISTRAL3, True),
@@ -27,8 +29,11 @@ ARCHITECTURES = {
 }
 
 
-def write_gguf_of(folder: Path, path: Path) -> None:
-    """Write the model of `folder` (of VOCABULARY tokens, without its tokenizer) to `path`."""
+def write_gguf_of(
+    folder: Path, path: Path, kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32
+) -> None:
+    """Write the model of `folder` (of VOCABULARY tokens, without its tokenizer) to `path`. `kind`:
+    of its matrices."""
     config = json.loads((folder / "config.json").read_text())
     arch, permuted = ARCHITECTURES[config["model_type"]]
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
@@ -52,19 +57,42 @@ def write_gguf_of(folder: Path, path: Path) -> None:
         writer.add_logit_scale(config["logits_scaling"])
     _add_rope(writer, config["rope_parameters"], head_dim)
     add_tokenizer(writer)
+    if config["model_type"] == "qwen3_moe":
+        writer.add_expert_count(config.get("num_experts") or config["num_local_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
-    for name, tensor in load_file(folder / "model.safetensors").items():
+    for name, tensor in _with_joined_experts(load_file(folder / "model.safetensors")).items():
         values = tensor.float()
         if permuted and "q_proj." in name:
             values = _permuted(values, heads)
         if permuted and "k_proj." in name:
             values = _permuted(values, kv_heads)
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        writer.add_tensor(stored, np.ascontiguousarray(values.numpy()))
+        array = np.ascontiguousarray(values.numpy())
+        if values.dim() == 1 or "gate_inp" in stored or kind == gguf.GGMLQuantizationType.F32:
+            writer.add_tensor(stored, array)
+        else:
+            writer.add_tensor(stored, gguf.quants.quantize(array, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _with_joined_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The matrices of a layer's experts as one tensor [experts, out, in]."""
+    experts: dict[str, dict[int, torch.Tensor]] = {}
+    others = {}
+    for name, tensor in tensors.items():
+        if found := re.fullmatch(r"(.*\.mlp\.experts\.)(\d+)\.(\w+\.weight)", name):
+            experts.setdefault(found[1] + found[3], {})[int(found[2])] = tensor
+        else:
+            others[name] = tensor
+    return others | {
+        name: torch.stack([parts[number] for number in range(len(parts))])
+        for name, parts in experts.items()
+    }
 
 
 def _add_rope(writer: gguf.GGUFWriter, rope: dict[str, Any], head_dim: int) -> None:

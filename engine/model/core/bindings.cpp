@@ -13,6 +13,7 @@
 
 #include "attention.hpp"
 #include "cpu.hpp"
+#include "experts.hpp"
 #include "pool.hpp"
 #include "qlinear.hpp"
 #include "rows.hpp"
@@ -44,6 +45,7 @@ void expect(const char* name, const A& array, std::initializer_list<size_t> shap
 }
 
 using Bias = std::optional<Array<const float, 1>>;
+using Rows = Array<const float, 2>;
 
 template <class T>
 void make_qlinear(QLinear* self, Array<const T, 2> weight, Bias bias, int bits) {
@@ -99,6 +101,42 @@ void py_dequantize(int type, Array<const uint8_t, 2> rows, Array<float, 2> out) 
   });
 }
 
+using Choice = Array<int32_t, 2>;
+
+void py_route(Rows logits, bool normalise, Choice choice, Array<float, 2> weights) {
+  const size_t rows = logits.shape(0), experts = logits.shape(1), k = choice.shape(1);
+  expect("choice", choice, {rows, k});
+  expect("weights", weights, {rows, k});
+  if (k < 1 || k > experts)
+    throw std::invalid_argument("choice has " + std::to_string(k) + " columns: must be 1 to " +
+                                std::to_string(experts));
+  nb::gil_scoped_release unlocked;
+  route(logits.data(), int(rows), int(experts), int(k), normalise, choice.data(), weights.data());
+}
+
+void py_run_experts(const std::vector<const QLinear*>& gate_up,
+                    const std::vector<const QLinear*>& down, Rows x, Choice choice,
+                    Array<float, 2> weights, Array<float, 2> out) {
+  const size_t rows = x.shape(0), k = choice.shape(1);
+  if (gate_up.empty() || gate_up.size() != down.size())
+    throw std::invalid_argument("experts: expected as many gate_up as down, and at least one");
+  for (size_t e = 0; e < gate_up.size(); ++e)
+    if (gate_up[e]->in != gate_up[0]->in || gate_up[e]->out != 2 * down[0]->in ||
+        down[e]->in != down[0]->in || down[e]->out != down[0]->out)
+      throw std::invalid_argument("expert " + std::to_string(e) + ": its shape is not the others'");
+  expect("x", x, {rows, size_t(gate_up[0]->in)});
+  expect("choice", choice, {rows, k});
+  expect("weights", weights, {rows, k});
+  expect("out", out, {rows, size_t(down[0]->out)});
+  for (size_t i = 0; i < rows * k; ++i)
+    if (choice.data()[i] < 0 || size_t(choice.data()[i]) >= gate_up.size())
+      throw std::invalid_argument("choice has " + std::to_string(choice.data()[i]) +
+                                  ": must be below " + std::to_string(gate_up.size()));
+  nb::gil_scoped_release unlocked;
+  Experts{gate_up, down}.forward(x.data(), choice.data(), weights.data(), int(rows), int(k),
+                                 out.data());
+}
+
 void py_channels(const QLinear& q, Array<const int64_t, 1> channels, Array<float, 2> out) {
   expect("out", out, {channels.shape(0), size_t(q.in)});
   for (size_t i = 0; i < channels.shape(0); ++i)
@@ -108,8 +146,6 @@ void py_channels(const QLinear& q, Array<const int64_t, 1> channels, Array<float
   nb::gil_scoped_release unlocked;
   q.dequantize(channels.data(), int(channels.shape(0)), out.data());
 }
-
-using Rows = Array<const float, 2>;
 
 void py_attend(Array<const float, 3> q, Array<const float, 3> keys, Array<const float, 3> values,
                int base, Array<const int32_t, 1> parents, float scale, Array<float, 2> out) {
@@ -183,4 +219,7 @@ NB_MODULE(_kernels, m) {
       .def("channels", &py_channels, fixed("channels"), fixed("out"))
       .def_prop_ro("shape", [](const QLinear& q) { return nb::make_tuple(q.out, q.in); })
       .def_prop_ro("nbytes", &QLinear::nbytes);
+  m.def("route", &py_route, fixed("logits"), "normalise"_a, fixed("choice"), fixed("weights"));
+  m.def("run_experts", &py_run_experts, "gate_up"_a, "down"_a, fixed("x"), fixed("choice"),
+        fixed("weights"), fixed("out"));
 }

@@ -181,7 +181,7 @@ class Static:
             q = do.turn(model, n, self._norms[n], layer.qkv(h), now)
             mixed = model.scaled(layer.out(do.attend(model, n, q, now)))
             x, h = do.add_norm(x, mixed, layer.norm_mlp, model.eps)
-            delta = model.scaled(layer.down(do.gate(layer.gate_up(h))))
+            delta = model.scaled(layer.mlp.down(do.gate(layer.mlp.gate_up(h))))
         states: Tensor = do.add_norm(x, delta, model.norm, model.eps)[1]
         return states
 
