@@ -17,10 +17,12 @@ Graphs = Literal["auto", "off", "static"]
 class Config:
     """Settings of an Engine."""
 
-    model: str = DEFAULT_MODEL  # a built-in name, a folder, a GGUF file or a hub id
+    # a built-in name, a folder, a GGUF file, a hub id, or another program's: ollama:NAME,
+    # lmstudio:NAME, llamacpp:NAME, hub:NAME
+    model: str = DEFAULT_MODEL
     # auto, cpu, cuda, mps; cuda:0,cuda:1: the layers are split across these cards
     device: str = "auto"
-    dtype: str = "auto"  # auto, f32, bf16, q8 (on a CPU), int8 (on CUDA)
+    dtype: str = "auto"  # auto, f32, bf16, q8 and q4 (on a CPU), int8 (on CUDA)
     # auto: CUDA graphs on a card; static: passes of the same static shapes without capturing, also
     # on a CPU (for tests); off: passes of any shape, launched kernel by kernel
     graphs: Graphs = "auto"

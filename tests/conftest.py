@@ -67,9 +67,15 @@ def byte_bpe(folder: Path, size: int = 300) -> int:
 
 
 def tiny_model(
-    folder: Path, kind: str = "llama", seed: int = 0, context: int = 512, layers: int = 2
+    folder: Path,
+    kind: str = "llama",
+    seed: int = 0,
+    context: int = 512,
+    layers: int = 2,
+    **changes: Any,
 ) -> Path:
-    """Save a model with random weights in `folder`, as transformers does; returns `folder`."""
+    """Save a model with random weights in `folder`, as transformers does; returns `folder`.
+    `changes`: of its config."""
     import torch
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
@@ -93,7 +99,7 @@ def tiny_model(
     if kind == "qwen3":
         shape = shape | {"head_dim": 16}
     torch.manual_seed(seed)
-    config = CONFIG_MAPPING[kind](**common, **shape)
+    config = CONFIG_MAPPING[kind](**common | shape | changes)
     model = AutoModelForCausalLM.from_config(config).float()
     with torch.no_grad():  # larger weights, or all choices would be near ties
         for name, weight in model.named_parameters():

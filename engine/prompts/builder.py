@@ -23,6 +23,7 @@ EDIT_SYSTEM = (
 )
 # Default max_tokens.
 CHAT_TOKENS, COMPLETE_TOKENS = 1024, 256
+REASONING_TOKENS = 4096  # of a model that may reason before it answers a chat
 EDIT_SPARE_TOKENS = 256  # beyond one and a half times the edited text
 MAX_SURROUNDINGS_CHARS = 32_000  # before and after a selection, to draft from
 EDIT_END = "Change nothing else."
@@ -43,6 +44,7 @@ class Prompt:
     stop: tuple[str, ...] = ()
     max_tokens: int = CHAT_TOKENS
     ends: frozenset[int] = frozenset()  # end tokens beside the model's own
+    thinks: bool = False  # the answer begins with the rest of reasoning
     whole: bool = False  # predictions[0] is a whole file that the answer repeats
     span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its origin
     documents: Callable[[int], Span | None] | None = None  # token of ids -> its origin
@@ -69,18 +71,22 @@ def unpredicted(request: Request, encoder: PromptEncoder) -> Prompt:
     if request.kind == "complete":
         room = COMPLETE_TOKENS if request.max_tokens is None else request.max_tokens
         if request.suffix is None:
-            return Prompt(encoder.encode(plain(request.text)), [], request.stop, room)
-        ids = infill_ids(request, tokenizer, encoder.encode)
+            ids = [*tokenizer.begin, *encoder.encode(plain(request.text))]
+            return Prompt(ids, [], request.stop, room)
+        ids = [*tokenizer.begin, *infill_ids(request, tokenizer, encoder.encode)]
         return Prompt(ids, [], request.stop, room, ends(tokenizer))
     if request.kind == "chat":
         if not request.messages:
             raise RequestError("no messages: a chat needs at least one")
         encoder.expect(len(request.messages))  # each takes one token at least
-        turns = tokenizer.turns(request.messages, encode=encoder.encode)
+        turns = tokenizer.turns(request.messages, "", encoder.encode, request.thinking)
         ids = [one for _, part in turns for one in part]
-        room = CHAT_TOKENS if request.max_tokens is None else request.max_tokens
+        reasons = request.thinking and tokenizer.reasoning is not None
+        usual = CHAT_TOKENS + REASONING_TOKENS * reasons
+        room = usual if request.max_tokens is None else request.max_tokens
         told = places(request.documents, turns, tokenizer)
-        return Prompt(ids, [], request.stop, room, documents=told)
+        thinks = tokenizer.ends_in_reasoning(ids)
+        return Prompt(ids, [], request.stop, room, thinks=thinks, documents=told)
     return edit_prompt(request, encoder)
 
 
@@ -117,9 +123,9 @@ def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
         {"role": "user", "content": asked},
     ]
     tokenizer = encoder.tokenizer
-    turns = tokenizer.turns(messages, f"{fence}{language}\n", encoder.encode)
+    turns = tokenizer.turns(messages, f"{fence}{language}\n", encoder.encode, thinking=False)
     ids = [one for _, part in turns for one in part]
-    expected = tokenizer.encode(f"{chosen}\n{fence}")
+    expected = tokenizer.encode_inside(f"{chosen}\n{fence}")
     room = request.max_tokens
     if room is None:
         room = EDIT_SPARE_TOKENS + len(expected) * 3 // 2
