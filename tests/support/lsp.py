@@ -67,7 +67,7 @@ def small_server() -> Server:
 
     @server.feature("test/print")
     def show(params: Any) -> str:
-        print("stray")
+        print("stray", flush=True)
         os.write(1, b"stray\n")
         return "printed"
 
@@ -185,6 +185,7 @@ class Client:
 
         url = f"ws://127.0.0.1:{port}"
         options: Any = {"proxy": None, "max_size": None, "ping_interval": None}
+        options["open_timeout"] = TIMEOUT_S
         connection = connect(url, compression=None, **options).__enter__()
 
         def receive() -> bytes:
