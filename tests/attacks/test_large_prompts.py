@@ -290,4 +290,4 @@ def test_no_memory_stays_behind(server: LocalServer) -> None:
         list(pool.map(attack, [range(client, ATTACKS, 4) for client in range(4)]))
         before = memory()
         list(pool.map(attack, [range(client, ATTACKS, 4) for client in range(4)]))
-        assert memory() - before < MAX_LEFT_BYTES
+        wait_until(lambda: memory() - before < MAX_LEFT_BYTES)  # the last requests may still end

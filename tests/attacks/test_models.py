@@ -479,7 +479,8 @@ TEMPLATES = {**LARGE, **INTERNALS}
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Templates get one second of CPU time at most."""
+    """Templates get one second of CPU time at most, and maybe next to none: only for those that are
+    refused in any case."""
     monkeypatch.setattr(chat_template, "MAX_CPU_SECONDS", 0)  # beyond the second that has begun
 
 
@@ -501,7 +502,6 @@ def test_a_hostile_template_costs_one_line(
     assert not (tmp_path / "escaped").exists()
 
 
-@pytest.mark.usefixtures("short")
 def test_after_a_template_ran_out_of_time_the_next_conversation_is_answered(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text(
         "{% set large = messages|length + 6 %}"  # a constant would be computed in any case

@@ -38,6 +38,7 @@ from bench.latency.typist import (
 from lsp_server.protocol.positions import Text
 from tests.bench.conftest import RunBench
 from tests.conftest import tiny_model
+from tests.support.training import save_small_library
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -234,6 +235,8 @@ def test_a_run_ends_with_one_json_line_that_is_also_the_file(
     workspace, out, only = tmp_path / "files", tmp_path / "out.json", "typist,change,edit,clients"
     workspace.mkdir()
     model = tiny_model(tmp_path / "model", context=2048)
+    # Counting the whole one in idle moments would keep the server from becoming idle in time.
+    save_small_library(tmp_path, model)
     given: list[str | Path] = [
         "--model",
         model,

@@ -58,13 +58,15 @@ async function noGhost() {
   await until("the ghost text to go", async () => !(await editor.ghost()));
 }
 
-async function click(title) {
-  await page.locator(`.editor-actions [aria-label^="${title}"]`).first().click();
+async function click(title, timeout) {
+  await page.locator(`.editor-actions [aria-label^="${title}"]`).first().click({ timeout });
 }
 
-/** Takes the code action that `wanted` matches at `place` of `name`. */
-async function act(name, place, wanted, shot) {
+/** Takes the code action that `wanted` matches at `place` of `name`, once `ready` is there: the list shows
+ * what is known when it opens. */
+async function act(name, place, wanted, shot, ready = ".view-line") {
   await editor.openFile(name, place);
+  await page.waitForSelector(ready);
   await editor.press("Control+.");
   await editor.see(ACTION, wanted);
   await editor.shot(shot);
@@ -162,8 +164,11 @@ const SCENARIOS = {
     const left = await editor.lines(RIGHT);
     await editor.press("Control+Alt+y");
     await until("the change to be made", async () => (await editor.lines(LEFT)).join() !== before.join());
-    if (await page.locator(".monaco-diff-editor").count()) await click("Accept All");
-    await editor.gone(".monaco-diff-editor");
+    await until("the others to be made", async () => { // if there are any: the diff closes with the last one
+      if ((await page.locator(".monaco-diff-editor").count()) === 0) return true;
+      await click("Accept All", 5_000).catch(() => undefined);
+      return false;
+    });
     await editor.savesAs("stock.py", left.join("\n"));
   },
 
@@ -202,9 +207,7 @@ const SCENARIOS = {
   },
 
   async "quick fix"() {
-    await editor.openFile("page.css", "2:4");
-    await page.waitForSelector(".squiggly-warning");
-    await act("page.css", "2:4", /Fix with Draftline: Unknown property/, "quick-fix");
+    await act("page.css", "2:4", /Fix with Draftline: Unknown property/, "quick-fix", ".squiggly-warning");
     await accepted("page.css", "quick-fix-shown");
   },
 

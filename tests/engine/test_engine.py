@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ from engine.worker import Job
 from tests.support.command import EOS, FENCE, chain_model
 
 TEXT = "def add(left, right):\n    return left + right\n"
+TIMEOUT_S = 180  # a backstop
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +42,26 @@ def same(one: Done, other: Done) -> bool:
         other.text,
         other.usage.completion_tokens,
     )
+
+
+@contextmanager
+def held_at_step(number: int) -> Iterator[None]:
+    """In the block, an answer waits behind this step, so that none ends before the test has
+    acted."""
+    over, steps, put = threading.Event(), Counter[Job](), Job.put
+
+    def put_and_wait(job: Job, event: Event) -> None:
+        put(job, event)
+        steps[job] += isinstance(event, Step)
+        if steps[job] == number:
+            assert over.wait(TIMEOUT_S)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Job, "put", put_and_wait)
+        try:
+            yield
+        finally:
+            over.set()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
@@ -83,11 +108,12 @@ def test_max_tokens_of_zero_gives_no_tokens(engine: Engine) -> None:
 def test_a_cancelled_job_keeps_the_text_so_far(engine: Engine) -> None:
     request = Request("complete", TEXT, max_tokens=400, temperature=1.0, seed=1)
     whole = engine.submit(request, speculation=False).result()
-    job = engine.submit(request, speculation=False)
-    for seen, _ in enumerate(job):
-        if seen == 5:
-            job.cancel()
-            break
+    with held_at_step(8):
+        job = engine.submit(request, speculation=False)
+        for seen, _ in enumerate(job):
+            if seen == 5:
+                job.cancel()
+                break
     done = job.result()
     assert done.reason == "cancelled" and whole.text.startswith(done.text)
     assert done.usage.completion_tokens < whole.usage.completion_tokens
@@ -115,9 +141,10 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 def test_an_urgent_request_runs_first_and_changes_nothing(engine: Engine, ended: list[Job]) -> None:
     slow = Request("chat", messages=({"role": "user", "content": TEXT * 6},), max_tokens=150)
     alone = engine.submit(slow).result()
-    first = engine.submit(slow, speculation=False)
-    next(iter(first))  # it is running
-    urgent = engine.submit(Request("complete", TEXT, max_tokens=5))
+    with held_at_step(1):
+        first = engine.submit(slow, speculation=False)
+        next(iter(first))  # it is running
+        urgent = engine.submit(Request("complete", TEXT, max_tokens=5))
     urgent.result()
     assert same(first.result(), alone)
     assert ended[1:] == [urgent, first]
@@ -241,8 +268,9 @@ def test_the_answer_history_is_separate_for_each_client(home: Path, tmp_path: Pa
         assert drafted_right("one") < 5
         engine.parts.history.forget(path="/a.py")
         assert not engine.parts.history.of("one") and not engine.parts.history.of("two")
-        cut = engine.submit(request, client="one")
-        cut.cancel()
+        with held_at_step(1):
+            cut = engine.submit(request, client="one")
+            cut.cancel()
         cut.result()
         assert not engine.parts.history.of("one"), "cancelled answers are not recorded"
 

@@ -19,7 +19,7 @@ from engine.editing.edits import apply
 from engine.records import Done, Request
 from lsp_server.shared_engine import SharedEngine
 from tests.support.command import FENCE, chain_model
-from tests.support.held_model import held
+from tests.support.held_model import held, unfinished
 from tests.support.lsp_editor import (
     Editor,
     LocalServer,
@@ -247,13 +247,14 @@ async def test_an_edit_is_refused_if_its_document_was_changed_or_closed_meanwhil
 
 
 async def test_an_edit_whose_text_changed_stops_before_its_answer_is_complete(
-    editor: Open, monkeypatch: pytest.MonkeyPatch
+    editor: Open, engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lsp_server.session.UNDO_GRACE_S", 0.0)
     async with editor("endless", settings={"speculation": False}) as one:
-        asked = await begun(one, long_text())
-        one.type(URI, 0, "# ")
-        assert (await refused(asked))[0] == MODIFIED
+        with unfinished(engines["endless"].engine):
+            asked = await begun(one, long_text())
+            one.type(URI, 0, "# ")
+            assert (await refused(asked))[0] == MODIFIED
         await one.idle()
         stats = await one.command("stats")
         assert stats["answers"]["cancelled"] == 1
@@ -280,24 +281,25 @@ async def test_an_edit_survives_a_change_that_is_undone(
 
 
 @pytest.mark.parametrize("how", ["request", "progress", "command", "newer"])
-async def test_an_edit_is_cancelled(editor: Open, how: str) -> None:
+async def test_an_edit_is_cancelled(editor: Open, engines: Engines, how: str) -> None:
     async with editor("endless", settings={"speculation": False}) as one:
-        asked = await begun(one, long_text())
-        newer = None
-        if how == "request":
-            one.tell("$/cancelRequest", {"id": 7})
-        elif how == "progress":
-            one.tell("window/workDoneProgress/cancel", {"token": "w"})
-        elif how == "command":
-            assert await one.command("cancel") == {"cancelled": 1}
-        else:
-            newer = one.begin("draftline/edit", asking(one))
-        code, message = await refused(asked)
-        assert code == CANCELLED and message
-        if newer is not None:
-            one.tell("$/cancelRequest", {"id": 8})  # no such request
-            assert await one.command("cancel") == {"cancelled": 1}
-            assert (await refused(newer))[0] == CANCELLED
+        with unfinished(engines["endless"].engine):
+            asked = await begun(one, long_text())
+            newer = None
+            if how == "request":
+                one.tell("$/cancelRequest", {"id": 7})
+            elif how == "progress":
+                one.tell("window/workDoneProgress/cancel", {"token": "w"})
+            elif how == "command":
+                assert await one.command("cancel") == {"cancelled": 1}
+            else:
+                newer = one.begin("draftline/edit", asking(one))
+            code, message = await refused(asked)
+            assert code == CANCELLED and message
+            if newer is not None:
+                one.tell("$/cancelRequest", {"id": 8})  # no such request
+                assert await one.command("cancel") == {"cancelled": 1}
+                assert (await refused(newer))[0] == CANCELLED
         await one.idle()
         stats = await one.command("stats")
         assert stats["state"] == "ready" and stats["answers"]["cancelled"] >= 1
@@ -305,17 +307,18 @@ async def test_an_edit_is_cancelled(editor: Open, how: str) -> None:
         assert await one.command("cancel") == {"cancelled": 0}
 
 
-async def test_the_command_is_cancelled_with_its_request(editor: Open) -> None:
+async def test_the_command_is_cancelled_with_its_request(editor: Open, engines: Engines) -> None:
     async with editor("endless", settings={"speculation": False}) as one:
         one.open(URI, long_text())
         named = {
             "command": "draftline.edit",
             "arguments": [asking(one, partialResultToken="p")],
         }
-        asked = one.begin("workspace/executeCommand", named, 7)
-        await one.until(lambda: one.partial.get("p"))
-        one.tell("$/cancelRequest", {"id": 7})
-        assert (await refused(asked))[0] == CANCELLED
+        with unfinished(engines["endless"].engine):
+            asked = one.begin("workspace/executeCommand", named, 7)
+            await one.until(lambda: one.partial.get("p"))
+            one.tell("$/cancelRequest", {"id": 7})
+            assert (await refused(asked))[0] == CANCELLED
         await one.idle()
         assert one.applied == []
 

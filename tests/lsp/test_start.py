@@ -28,6 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning"),
 ]
 URI = "file:///project/app.py"
+QUICK = {"debounceMs": 0, "maxTimeMs": 60_000}  # completions come at once, and on a busy machine
 SECRET = "Xyzzy-Plugh-4711"
 CANCELLED, MODIFIED, FAILED = -32800, -32801, -32803
 
@@ -99,7 +100,7 @@ async def test_initialize_is_answered_before_the_model_is_loaded(
             "workspace/didChangeWatchedFiles",
             "workspace/didChangeConfiguration",
         }
-        await one.until(lambda: next(iter(one.progress.values()))[-1]["kind"] == "end")
+        await one.until(lambda: [e[-1]["kind"] for e in one.progress.values()] == ["end"])
         (steps,) = one.progress.values()
         assert steps[0] == {"kind": "begin", "title": "Draftline"}
         reports = steps[1:-1]
@@ -132,7 +133,7 @@ async def test_requests_wait_for_the_settings_and_the_model(
                 reindex = {"command": "draftline.reindex"}
                 asked["reindex"] = one.begin("workspace/executeCommand", reindex)
 
-            await one.hello(settings={"model": chain, "debounceMs": 0}, before_initialized=ask)
+            await one.hello(settings=QUICK | {"model": chain}, before_initialized=ask)
             assert (await one.command("status"))["state"] == "loading"
             loading = {"kind": "report", "message": "loading the model", "percentage": 0}
             await one.until(lambda: loading in one.progress.get("edit", []))
@@ -175,6 +176,7 @@ async def test_requests_that_wait_for_the_model_can_be_cancelled(
             stale = one.begin("textDocument/inlineCompletion", where)
             assert one.json(await older)["items"] == []
             one.type(URI, 0, "\n")
+            await one.command("status")  # the server has received it
             may_load.set()
             assert (await refused(newer))[0] == MODIFIED
             assert one.json(await stale)["items"] == []
@@ -280,7 +282,7 @@ async def test_another_model_answers_and_the_index_holds_its_tokens(
     (tmp_path / "a.py").write_text("y=8\n" * 20)
     with serving(tmp_path) as port:
         async with connected(port) as one:
-            await one.hello(tmp_path, settings={"model": chain, "debounceMs": 0})
+            await one.hello(tmp_path, settings=QUICK | {"model": chain})
             uri = one.open("untitled:1", "\n")
             for model, text in ((other, "y=8"), (chain, "x=9")):
                 one.configure(model=model)
@@ -337,7 +339,7 @@ async def test_clients_of_one_server_are_independent(
     """The same URI with different texts and settings. The second client cannot change the model."""
     with serving(tmp_path) as port:
         async with connected(port) as first, connected(port) as second:
-            await first.hello(settings={"model": chain})
+            await first.hello(settings=QUICK | {"model": chain})
             await first.ready()
             await second.hello(encoding="utf-8", settings={"model": other, "languages": ["rust"]})
             await second.ready()

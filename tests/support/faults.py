@@ -319,6 +319,8 @@ def two_branches(root: Path, files: int, size: int) -> None:
     `size` bytes."""
     root.mkdir()
     (root / "same.py").write_text("value = 0  # on both\n" * 20)
+    # What a file is before git has written it: a text that is known already, however it is timed.
+    (root / "empty.py").touch()
     git(root, "init", "-q", "-b", "one")
     for branch in ("one", "two"):
         if branch == "two":

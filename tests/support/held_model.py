@@ -1,13 +1,17 @@
-"""Blocks an engine's worker, so that a test decides what happens before a request is answered."""
+"""Blocks an engine's worker, so that a test decides what happens before a request is answered, or
+before its answer ends."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from engine.engine import Engine
-from engine.records import Done, Event, Request
+from engine.records import Done, Event, Request, Step
 from engine.worker import Job
 
 TIMEOUT_S = 180  # a backstop
@@ -30,3 +34,21 @@ def held(engine: Engine | None) -> Iterator[None]:
         yield
     finally:
         release.set()
+
+
+@contextmanager
+def unfinished(engine: Engine | None) -> Iterator[None]:
+    """In the context, an answer that has begun goes on only once it is cancelled."""
+    assert engine is not None
+    put = Job.put
+
+    def put_and_wait(job: Job, event: Event) -> None:
+        put(job, event)
+        while isinstance(event, Step) and event.text and not job.cancelled():
+            if engine.worker._closed:
+                break
+            time.sleep(0.002)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Job, "put", put_and_wait)
+        yield

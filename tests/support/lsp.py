@@ -67,7 +67,7 @@ def small_server() -> Server:
 
     @server.feature("test/print")
     def show(params: Any) -> str:
-        print("stray")
+        print("stray", flush=True)
         os.write(1, b"stray\n")
         return "printed"
 
@@ -155,6 +155,7 @@ class Client:
     ) -> None:
         self.write = write
         self.connection: Any = None  # of a WebSocket
+        self.disconnect = write.close
         self.notifications: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self.answers: dict[Any, dict[str, Any]] = {}
         self.doubles: list[Any] = []
@@ -175,7 +176,9 @@ class Client:
     def on(cls, port: int) -> Client:
         connection = socket.create_connection(("127.0.0.1", port))
         receive = partial(connection.recv, 1 << 16)
-        return cls(connection.makefile("wb"), receive, connection.close)
+        client = cls(connection.makefile("wb"), receive, connection.close)
+        client.disconnect = partial(connection.shutdown, socket.SHUT_RDWR)
+        return client
 
     @classmethod
     def over_ws(cls, port: int) -> Client:
@@ -185,6 +188,7 @@ class Client:
 
         url = f"ws://127.0.0.1:{port}"
         options: Any = {"proxy": None, "max_size": None, "ping_interval": None}
+        options["open_timeout"] = TIMEOUT_S
         connection = connect(url, compression=None, **options).__enter__()
 
         def receive() -> bytes:
@@ -193,7 +197,7 @@ class Client:
             return b""
 
         client = cls(io.BytesIO(), receive, lambda: None)
-        client.connection = connection
+        client.connection, client.disconnect = connection, connection.close
         return client
 
     def send(self, message: Any) -> None:
@@ -258,10 +262,8 @@ class Client:
 
     def leave(self) -> None:
         """Close the connection without a word."""
-        if self.connection is not None:
-            self.connection.close()
-        else:
-            self.write.close()
+        with contextlib.suppress(OSError):  # the server has left first
+            self.disconnect()
 
     def _read(self, read: Callable[[], bytes], close: Callable[[], None]) -> None:
         frames = Frames()

@@ -20,10 +20,12 @@ from typing import Any
 import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException, JsonRpcMethodNotFound
+from pygls.io_ import run_websocket
 from pygls.protocol import JsonRPCRequestMessage, JsonRPCResponseMessage, default_converter
 from pygls.protocol.json_rpc import JsonRPCNotification
 from pytest_lsp import LanguageClient
 from pytest_lsp.client import DEFAULT_CLIENT_FEATURES, register_lsp_features
+from websockets.asyncio.client import connect
 
 from lsp_server.protocol.transport import listen_ws
 from lsp_server.server import create
@@ -156,6 +158,16 @@ class Editor(LanguageClient):  # type: ignore[misc]
             types.CLIENT_REGISTER_CAPABILITY: register,
             types.WORKSPACE_APPLY_EDIT: apply,
         }
+
+    async def start_ws(self, host: str, port: int) -> None:
+        """Connect to a server, as pygls does, but with patience for a busy machine."""
+        patient: Any = {"open_timeout": TIMEOUT_S, "ping_timeout": TIMEOUT_S}
+        websocket = await connect(f"ws://{host}:{port}", **patient)
+        running = run_websocket(
+            websocket, self._stop_event, self.protocol, error_handler=self.report_server_error
+        )
+        self._async_tasks.append(asyncio.create_task(running))
+        await asyncio.sleep(0)
 
     def json(self, value: Any) -> Any:
         """A value as JSON."""
