@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -30,7 +31,7 @@ from engine.model.placement import (
     refuse_several,
     room_on,
 )
-from engine.weights.gguf_tensors import GgufTensors, tensors_of_gguf
+from engine.weights.gguf_tensors import GgufTensors, OnRead, tensors_of_gguf
 from engine.weights.integrity import config_of, tensors_of
 from engine.weights.memory import check_memory, gguf_memory
 
@@ -66,37 +67,44 @@ class LoadedModel:
         return self.devices[-1]
 
 
-def load(folder: Path, config: Config, weights: TensorSource | None = None) -> LoadedModel:
-    """Load `folder` (config.json, safetensors). `weights`: tensors by name in place of the files,
-    for a model of Llama's family. UnsupportedModel, WeightsError, ValueError or OSError with one
-    line."""
-    settings, file = config_of(folder), None if weights else tensors_of_gguf(folder)
-    tensors = tensors_of(folder) if file is None else file.infos()
+def load(
+    folder: Path,
+    config: Config,
+    weights: TensorSource | None = None,
+    on_read: OnRead = lambda done, total: None,
+) -> LoadedModel:
+    """Load `folder` (config.json, safetensors or the name of a GGUF file). `weights`: tensors by
+    name in place of the files, for a model of Llama's family. `on_read` is called with the bytes
+    that were read of a GGUF file, and all of them. UnsupportedModel, WeightsError, ValueError or
+    OSError with one line."""
+    settings, file = config_of(folder), None if weights else tensors_of_gguf(folder, on_read)
+    with file or contextlib.nullcontext():
+        return _load(folder, settings, config, file, weights)
+
+
+def _load(
+    folder: Path,
+    settings: dict[str, Any],
+    config: Config,
+    file: GgufTensors | None,
+    weights: TensorSource | None,
+) -> LoadedModel:
     devices = choose_devices(config.device)
     device, several = devices[-1], len(devices) > 1
     dtype_name = choose_dtype(config.dtype, device, folder)
     quantised, int8 = dtype_name in ("stored", "q8", "q4"), dtype_name == "int8"
-    if file is not None and device.type == "cpu":
-        _check_room(file, settings, dtype_name)
-    if file is not None:
-        weights = StoredWeights(file) if dtype_name == "stored" else GgufWeights(file)
+    ours, exact = supports(settings, dtype_name == "stored"), config.exact and device.type != "cpu"
+    tensors = tensors_of(folder) if file is None else file.infos()
     if device.type == "cpu":
-        threads = config.threads or os.cpu_count() or 1
-        _kernels.set_threads(threads)
-        # Two thread pools would wait for each other.
-        torch.set_num_threads(1 if quantised else threads)
-    ours = supports(settings, dtype_name == "stored")
-    if file is not None and not ours:
-        raise UnsupportedModel(
-            f"{file.path}: a {settings['model_type']} model runs as it is stored, on a CPU: choose "
-            "--device cpu --dtype auto"
-        )
+        _use_threads(config.threads, quantised)
+    if file is not None:
+        _check_file(file, settings, device, dtype_name, ours)
+        weights = StoredWeights(file) if dtype_name == "stored" else GgufWeights(file)
     refuse(settings, ours)
     if ours and (weights is None or file is not None):
         check_llama(folder, settings, tensors)
     if several:
         refuse_several(len(devices), settings, ours, dtype_name, config)
-    exact = config.exact and device.type != "cpu"
     _check_triton("exact" if exact else "int8" if int8 else "", settings, device, ours)
     dtype = torch.bfloat16 if int8 or dtype_name == "bf16" else torch.float32
     places, sizes = None, None
@@ -110,8 +118,6 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
             model = kind(folder, device, dtype, exact, weights, int8, places)
         else:
             model = Generic(folder, tensors, device, dtype, BITS.get(dtype_name))
-    if file is not None:
-        file.close()
     if device.type == "cpu":
         _check_heads(folder, model)
     context = min(config.max_context or 1 << 30, model.max_positions)
@@ -122,13 +128,39 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     chunk = CPU_CHUNK_TOKENS if several or device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
     if isinstance(model, Llama) and _wants_static(config, devices) and not quantised:
-        static = Static(model, config.exact)
-        if config.graphs == "auto" and device.type == "cuda" and static.fused is not None:
-            static.graphs = CudaGraphs(static)
+        static = _static(model, config, device)
         chunk = EXACT_CHUNK_TOKENS if exact else chunk
     return LoadedModel(
         folder, model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static
     )
+
+
+def _use_threads(threads: int | None, quantised: bool) -> None:
+    """Share the CPU between our kernels and torch's: two thread pools would wait for each other."""
+    count = threads or os.cpu_count() or 1
+    _kernels.set_threads(count)
+    torch.set_num_threads(1 if quantised else count)
+
+
+def _static(model: Llama, config: Config, device: torch.device) -> Static:
+    """Passes of static shape, with CUDA graphs where they can be used."""
+    static = Static(model, config.exact)
+    if config.graphs == "auto" and device.type == "cuda" and static.fused is not None:
+        static.graphs = CudaGraphs(static)
+    return static
+
+
+def _check_file(
+    file: GgufTensors, settings: dict[str, Any], device: torch.device, dtype: str, ours: bool
+) -> None:
+    """UnsupportedModel or WeightsError where a GGUF file's model cannot run on a device."""
+    if device.type == "cpu":
+        _check_room(file, settings, dtype)
+    if not ours:
+        raise UnsupportedModel(
+            f"{file.path}: a {settings['model_type']} model runs as it is stored, on a CPU: choose "
+            "--device cpu --dtype auto"
+        )
 
 
 def _check_room(file: GgufTensors, settings: dict[str, Any], dtype: str) -> None:

@@ -7,9 +7,10 @@ would end this process.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 READ_BYTES = 1 << 30  # at a time: Linux reads 2 GiB at most
+OnRead = Callable[[int, int], None]
 
 
 class Stored(NamedTuple):
@@ -43,21 +45,33 @@ class Output(NamedTuple):
 
 
 class GgufTensors:
-    """The tensors of one file, each read when it is asked for."""
+    """The tensors of one file, each read when it is asked for. A context manager.
 
-    def __init__(self, path: Path) -> None:
+    `on_read` is called with the bytes that were read so far and those of all tensors."""
+
+    def __init__(self, path: Path, on_read: OnRead = lambda done, total: None) -> None:
         """WeightsError for a file that is gone, damaged or of no model that can run here."""
-        self.path = path
-        try:
-            self._file = path.open("rb", buffering=0)
-        except OSError as error:
-            raise WeightsError(f"{path}: {error.strerror}: fetch or copy it again") from error
-        self._version = self._stamp()
-        self.gguf = read_gguf(path)
-        table = checked_tensors(self.gguf, model_config(self.gguf))
+        self.path, self.on_read = path, on_read
+        with contextlib.ExitStack() as opened:
+            try:
+                self._file = opened.enter_context(path.open("rb", buffering=0))
+            except OSError as error:
+                raise WeightsError(f"{path}: {error.strerror}: fetch or copy it again") from error
+            self._version = self._stamp()
+            self.gguf = read_gguf(path)
+            table = checked_tensors(self.gguf, model_config(self.gguf))
+            self._close = opened.pop_all().close
         self.outputs = {
             name: Output(source, shape, turned) for source, (name, shape, turned) in table.items()
         }
+        self._read_bytes = 0
+        self._total_bytes = sum(self._size(one.source) for one in self.outputs.values())
+
+    def __enter__(self) -> GgufTensors:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
 
     def __contains__(self, name: object) -> bool:
         return name in self.outputs
@@ -93,10 +107,13 @@ class GgufTensors:
             rows = np.ascontiguousarray(values).reshape(1, size)
         elif output.rope_heads:
             rows = np.ascontiguousarray(rope_order(rows, output.rope_heads))
+        self._read_bytes += count * size
+        self.on_read(self._read_bytes, self._total_bytes)
         return Stored(place.kind, rows, columns)
 
-    def close(self) -> None:
-        self._file.close()
+    def _size(self, source: str) -> int:
+        """Bytes of a tensor of the file."""
+        return math.prod(self.gguf.tensors[source].shape[:-1]) * self.gguf.row_bytes(source)
 
     def _stamp(self) -> tuple[int, int, int]:
         status = os.fstat(self._file.fileno())
@@ -109,7 +126,7 @@ def rope_order(rows: NDArray[np.uint8], heads: int) -> NDArray[np.uint8]:
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 
-def tensors_of_gguf(folder: Path) -> GgufTensors | None:
+def tensors_of_gguf(folder: Path, on_read: OnRead = lambda done, total: None) -> GgufTensors | None:
     """The tensors of the GGUF file that a folder was made for; None for a folder with weights."""
     path = gguf_of(folder)
-    return None if path is None else GgufTensors(path)
+    return None if path is None else GgufTensors(path, on_read)

@@ -11,6 +11,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from engine.weights import WeightsError, locate
 from engine.weights.gguf_file import read_gguf
 from engine.weights.gguf_folder import write_folder
+from engine.weights.gguf_tensors import GgufTensors
 from tests.support.tiny_gguf import SPECIAL, TOKENS, write_gguf
 from tests.support.weights import REPOSITORY
 
@@ -170,3 +172,25 @@ def test_preparing_does_not_import_torch(home: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, str(tmp_path / "m.gguf")]
     done = subprocess.run(command, cwd=REPOSITORY, text=True, capture_output=True, env=os.environ)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_reading_reports_how_much_of_the_file_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_gguf(path)
+    expected = sum(int(one.n_bytes) for one in gguf.GGUFReader(path).tensors)
+    seen: list[tuple[int, int]] = []
+    with GgufTensors(path, lambda done, total: seen.append((done, total))) as tensors:
+        for name in tensors:
+            tensors.read(name)
+    assert len(seen) == len(tensors.outputs)
+    assert [total for _, total in seen] == [expected] * len(seen)
+    assert seen == sorted(set(seen)) and seen[-1] == (expected, expected)
+
+
+def test_a_file_that_is_refused_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_gguf(path)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(WeightsError):
+        GgufTensors(path)
+    assert str(path) not in {one.path for one in psutil.Process().open_files()}
