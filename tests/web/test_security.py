@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.page import (
@@ -27,6 +27,7 @@ from tests.support.page import (
 )
 from tests.support.server import LocalServer, send_raw
 from ui.web import app, gradio_guard
+from ui.web.upload_space import UploadSpace
 
 served = paged()
 
@@ -194,6 +195,8 @@ NAMES = st.sampled_from(["", ".", "..", "a", "b.txt", "loop", "out", "etc", "pas
 
 
 @given(st.lists(NAMES, max_size=6), st.booleans(), st.booleans())
+@example(["b.txt"], False, True)
+@example(["a", "b.txt"], False, True)
 def test_readable_paths_are_in_the_upload_folder(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], root: bool, inside: bool
 ) -> None:
@@ -205,7 +208,8 @@ def test_readable_paths_are_in_the_upload_folder(
         (folder / "loop").symlink_to(folder / "loop")
         (folder / "out").symlink_to("/etc")
     guard = object.__new__(gradio_guard.GradioGuard)
-    guard.files, guard.owners = folder.resolve(), {}
+    guard.files = folder.resolve()
+    guard.space = UploadSpace(guard.files)
     name = (f"{folder}/" if inside else "/" if root else "") + "/".join(names)
     if guard.may_read(name, None):
         real = Path(os.path.realpath(name))
