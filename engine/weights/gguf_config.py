@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.weights.errors import shown
+from engine.weights.errors import WeightsError, shown
 from engine.weights.gguf_file import Gguf
 from engine.weights.model_config import (
     ATTENTION_BIASES,
@@ -26,6 +26,10 @@ TensorName = tuple[str, tuple[int, ...], int]  # in safetensors; shape; heads in
 
 DENSE = ("ffn_gate.", "ffn_up.", "ffn_down.")  # feed-forward matrices that experts replace
 COMPARED_ROWS = 1024  # at a time
+FORMATS = {  # of tensors that can be read
+    "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K",
+    "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+}  # fmt: skip
 ARCHITECTURES = {  # GGUF's name: a transformers model type and its class
     "llama": ("llama", "LlamaForCausalLM"),
     "qwen2": ("qwen2", "Qwen2ForCausalLM"),
@@ -304,8 +308,10 @@ def tensor_names(config: dict[str, Any]) -> dict[str, TensorName]:
 
 
 def checked_tensors(file: Gguf, config: dict[str, Any]) -> dict[str, TensorName]:
-    """`tensor_names`, where the file has all of these tensors in these shapes and no others.
-    WeightsError otherwise."""
+    """`tensor_names`, where the file has all of these tensors in these shapes and no others, in
+    formats that can be read. WeightsError otherwise."""
+    from gguf.constants import GGMLQuantizationType
+
     table = tensor_names(config)
     unknown = file.tensors.keys() - table.keys() - {"output.weight", ROPE_FACTORS}
     if unknown:
@@ -314,4 +320,10 @@ def checked_tensors(file: Gguf, config: dict[str, Any]) -> dict[str, TensorName]
         if _tensor_shape(file, name) != shape:
             found = list(file.tensors[name].shape)
             raise file.damaged(f"tensor '{name}' is {found}, the metadata say {list(shape)}")
+        kind = GGMLQuantizationType(file.tensors[name].kind).name
+        if kind not in FORMATS:
+            raise WeightsError(
+                f"{file.path}: tensor '{name}' is stored as {kind}, which cannot be read here: "
+                "choose another quantization of the model, such as Q4_K_M"
+            )
     return table

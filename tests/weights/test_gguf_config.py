@@ -13,11 +13,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from engine.model import _kernels
 from engine.model.gguf_weights import weights_of
 from engine.model.llama import Llama
 from engine.model.rope import frequencies
 from engine.weights import WeightsError, locate
-from engine.weights.gguf_config import model_config, tensor_names
+from engine.weights.gguf_config import FORMATS, checked_tensors, model_config, tensor_names
 from engine.weights.gguf_file import read_gguf
 from engine.weights.gguf_folder import write_folder
 from tests.conftest import tiny_model
@@ -145,3 +146,24 @@ def test_scaling_by_one_is_none(refused: Any, tmp_path: Path) -> None:
     assert refused("llama", change) == ""
     rope = model_config(read_gguf(tmp_path / "m.gguf"))["rope_parameters"]
     assert rope == {"rope_type": "default", "rope_theta": 5000.0}
+
+
+def test_formats_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    """And they are those that the kernels refuse."""
+    write_gguf(tmp_path / "m.gguf")
+    file = read_gguf(tmp_path / "m.gguf")
+    config, whole = model_config(file), file.tensors["blk.0.ffn_up.weight"]
+    for kind in gguf.GGMLQuantizationType:
+        file.tensors["blk.0.ffn_up.weight"] = whole._replace(kind=int(kind))
+        block, size = gguf.GGML_QUANT_SIZES[kind]
+        row = torch.zeros(1, size, dtype=torch.uint8).numpy()
+        if kind.name in FORMATS:
+            checked_tensors(file, config)
+            _kernels.dequantize(int(kind), row, ones(1, block))
+        else:
+            with pytest.raises(
+                WeightsError, match=f"'blk.0.ffn_up.weight' is stored as {kind.name}"
+            ):
+                checked_tensors(file, config)
+            with pytest.raises(ValueError, match="not known"):
+                _kernels.dequantize(int(kind), row, ones(1, block))
