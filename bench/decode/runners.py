@@ -101,7 +101,8 @@ class Runners:
         if not names or not self._fits([f"{name}{suffix}" for name in names], dtype):
             return
         start = perf_counter()
-        config = Config(model=self.model, device=self.device, dtype=dtype, threads=self.threads)
+        asked = "auto" if dtype == "stored" else dtype
+        config = Config(model=self.model, device=self.device, dtype=asked, threads=self.threads)
         engine = Engine(config)
         self.load_s[f"draftline {dtype}"] = perf_counter() - start
         # Start the engine's thread now: it takes over torch's current number of threads.
