@@ -10,16 +10,18 @@ from engine.weights.errors import WeightsError
 
 BITS = {"Q6_K": 6.6, "Q5_K_M": 5.7, "Q4_K_M": 4.9, "Q3_K_M": 3.9, "Q2_K": 3.2}  # of a weight
 SMALLER = 0.95  # times the file: another quantisation
-GGUF_FACTOR = 1.3  # of the file: its tensors, some repacked, and the libraries
+PACKED = 1.05  # times the file: its tensors, repacked
+LIBRARIES_BYTES = 500_000_000  # torch, the tokenizer, the n-grams of Python's library
 OVERHEAD_BYTES = 1 << 30  # beside a folder's weights: libraries, the prompt and the KV cache
 CONTEXT_TOKENS = 8192  # of the KV cache that is counted; it grows with what is read and written
+USUAL_TOKEN_BYTES = 1 << 16  # of the KV cache of one token, where it is not known
 
 
-def gguf_memory(file_bytes: int, token_bytes: int, context: int) -> int:
+def gguf_memory(file_bytes: int, token_bytes: int = 0, context: int = 0) -> int:
     """Bytes of memory that a GGUF file takes on a CPU. `token_bytes`: KV cache of one token;
-    `context`: the most tokens that the model can have, 0 for unknown."""
-    cache_bytes = token_bytes * min(context or CONTEXT_TOKENS, CONTEXT_TOKENS)
-    return int(GGUF_FACTOR * file_bytes) + cache_bytes
+    `context`: the most tokens that the model can have; 0 for unknown."""
+    tokens = min(context or CONTEXT_TOKENS, CONTEXT_TOKENS)
+    return int(PACKED * file_bytes) + LIBRARIES_BYTES + (token_bytes or USUAL_TOKEN_BYTES) * tokens
 
 
 def check_memory(path: Path, needed: int, parameters: int) -> None:
@@ -33,7 +35,7 @@ def check_memory(path: Path, needed: int, parameters: int) -> None:
     fitting = [
         f"{name} (about {_gb(bytes)})"
         for name, bytes in smaller.items()
-        if bytes < SMALLER * size and needed - GGUF_FACTOR * (size - bytes) <= available
+        if bytes < SMALLER * size and needed - PACKED * (size - bytes) <= available
     ]
     other = f"its {fitting[0]}" if fitting else "a smaller model"
     raise WeightsError(

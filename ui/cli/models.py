@@ -21,7 +21,7 @@ from engine import weights
 from engine.weights import WeightsError
 from engine.weights.errors import one_line
 from engine.weights.local_models import LocalModel, Program, details_of, local_models
-from engine.weights.memory import CONTEXT_TOKENS, OVERHEAD_BYTES, folder_memory, gguf_memory
+from engine.weights.memory import CONTEXT_TOKENS, folder_memory, gguf_memory
 from ui.cli.loading import progress_bars
 from ui.cli.options import add_command
 from ui.errors import FAILED, OK, Failure
@@ -245,13 +245,13 @@ def rows(machine: Machine) -> list[Row]:
     found = []
     for name, builtin in weights.BUILTINS.items():
         model = cached.pop(name, None) or weights.Model(name, None, None)
-        needed = gguf_memory(builtin.size, 0, 0) + OVERHEAD_BYTES  # its KV cache is not known
+        needed = gguf_memory(builtin.size)
         fits = machine.fits(needed, folder_memory(builtin.bf16_bytes))
         row = _row(model, builtin.size, needed, fits, builtin.licence)
         found.append(replace(row, quantization=builtin.quantization))
     for model in cached.values():
         if model.gguf:
-            needed = gguf_memory(model.gguf_bytes, 0, 0) + OVERHEAD_BYTES
+            needed = gguf_memory(model.gguf_bytes)
             fits = machine.fits(needed)
         else:
             needed = folder_memory(model.folder_bytes, widened=not machine.native_bf16)
