@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.memory import give_back_memory
 from engine.prompts.chat_template import (
     SLOT,
     SLOTS,
@@ -62,6 +63,8 @@ class Tokenizer:
         self._spec: dict[str, Any] = {key: spec.get(key) for key in SPEC_PARTS}
         spec |= {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
         self.backend = build_tokenizer(file, spec)
+        self._spec["model"].pop("merges", None)  # only the library needs them, and has its own
+        give_back_memory()  # reading the file took twice its size, in small blocks
         self.template = chat_template(folder)
         self.eos = end_tokens(folder)
         names = sorted(map(re.escape, self.control), key=len, reverse=True)
