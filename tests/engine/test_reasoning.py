@@ -44,6 +44,7 @@ TEMPLATES = {
     "{% endif %}" + TURNS + "{% if reasoning_effort == 'none' %}[THINK][/THINK]{% endif %}"
     "{% endif %}",
 }  # fmt: skip
+REPLY = 'The code after the change "say 2":\n\n```\n'
 ENDS = {  # of an edit's prompt
     "Qwen3": "assistant\n<think>\n\n</think>\n\n",
     "GLM": "assistant\n<think></think>\n",
@@ -104,7 +105,7 @@ def test_an_edit_is_asked_for_without_reasoning(
     marks = {"Mistral": ("[THINK]", "[/THINK]"), "gpt-oss": HARMONY}.get(name, THINK)
     tokenizers.append(tokenizer := tokenizer_of(folder, TEMPLATES[name], marks))
     prompt = prompt_of(Request("edit", "x = 1\n", instruction="say 2"), tokenizer)
-    assert shown(tokenizer, prompt.ids).endswith(f"{ENDS[name]}```\n")
+    assert shown(tokenizer, prompt.ids).endswith(f"{ENDS[name]}{REPLY}")
     assert not prompt.thinks
     request = Request("chat", messages=({"role": "user", "content": "hi"},), thinking=False)
     prompt = prompt_of(request, tokenizer)

@@ -25,7 +25,12 @@ from engine.weights.local_models import (
     lookup,
     path_of_local,
 )
-from engine.weights.memory import CONTEXT_TOKENS, gguf_memory
+from engine.weights.memory import (
+    CONTEXT_TOKENS,
+    LIBRARIES_BYTES,
+    USUAL_TOKEN_BYTES,
+    gguf_memory,
+)
 from tests.conftest import tiny_model
 from tests.support.local_models import (
     COMMIT,
@@ -643,5 +648,6 @@ def test_memory_is_the_file_and_the_cache_of_a_usual_context(
 ) -> None:
     needed = gguf_memory(size, token, context)
     tokens = CONTEXT_TOKENS if context == 0 else min(context, CONTEXT_TOKENS)
-    assert abs(needed - 1.3 * size - token * tokens) <= 1 + size / 2**50
+    cache = (token or USUAL_TOKEN_BYTES) * tokens
+    assert abs(needed - 1.05 * size - LIBRARIES_BYTES - cache) <= 1 + size / 2**50
     assert needed <= gguf_memory(size + 1, token, context) + 1

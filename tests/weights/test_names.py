@@ -121,7 +121,7 @@ def test_a_gguf_file_is_prepared_again_only_when_it_changes(home: Path, tmp_path
 def test_unsupported_gguf_files_are_refused(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_gguf(path, "falcon")
-    fails(lambda: weights.locate(str(path)), str(path), "architecture 'falcon'", "hub id")
+    fails(lambda: weights.locate(str(path)), str(path), "architecture 'falcon'", "llama.cpp")
     write_gguf(path, pre="poro-chat")
     fails(lambda: weights.locate(str(path)), "pre-tokenizer 'poro-chat'")
     write_gguf(path, "qwen2")
