@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +17,9 @@ from engine.records import Event
 from engine.weights import WeightsError
 from engine.worker import Job
 from tests.support.command import EOS, FENCE, chain_model
+from tests.support.held_model import held_at_step
 
 TEXT = "def add(left, right):\n    return left + right\n"
-TIMEOUT_S = 180  # a backstop
 
 
 @pytest.fixture(scope="module")
@@ -42,26 +38,6 @@ def same(one: Done, other: Done) -> bool:
         other.text,
         other.usage.completion_tokens,
     )
-
-
-@contextmanager
-def held_at_step(number: int) -> Iterator[None]:
-    """In the block, an answer waits behind this step, so that none ends before the test has
-    acted."""
-    over, steps, put = threading.Event(), Counter[Job](), Job.put
-
-    def put_and_wait(job: Job, event: Event) -> None:
-        put(job, event)
-        steps[job] += isinstance(event, Step)
-        if steps[job] == number:
-            assert over.wait(TIMEOUT_S)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Job, "put", put_and_wait)
-        try:
-            yield
-        finally:
-            over.set()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])

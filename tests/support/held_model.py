@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -52,3 +53,23 @@ def unfinished(engine: Engine | None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Job, "put", put_and_wait)
         yield
+
+
+@contextmanager
+def held_at_step(number: int) -> Iterator[None]:
+    """In the block, an answer waits behind this step, so that none ends before the test has
+    acted."""
+    over, steps, put = threading.Event(), Counter[Job](), Job.put
+
+    def put_and_wait(job: Job, event: Event) -> None:
+        put(job, event)
+        steps[job] += isinstance(event, Step)
+        if steps[job] == number:
+            assert over.wait(TIMEOUT_S)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Job, "put", put_and_wait)
+        try:
+            yield
+        finally:
+            over.set()
