@@ -24,7 +24,7 @@ from engine.prompts.fim import marks
 from engine.prompts.prompt_encoder import Cancelled
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Event, Message, Request, Step
-from engine.weights import home, locate
+from engine.weights import Progress, home, locate
 from engine.worker import Job, Worker, ended_job
 from index.workspace.workspace import Workspace
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 MAX_CHUNK_TOKENS = 128  # of a prompt, read in one pass on a CPU
 MAX_CHUNK_SECONDS = 0.2  # a request can be cancelled between two passes
-Progress = Callable[[str, int, int], None]  # (what, done, total)
 
 
 def prefill_chunk(seconds_per_token: float) -> int:
