@@ -98,8 +98,7 @@ class WorkspaceIndex:
             engine, old = self._shared_engine.engine, self._workspace
             if engine is None or self._closed:
                 return
-            fits = old is not None and old.encoder.fingerprint == engine.encoder.fingerprint
-            if fits and not self._must_rebuild:
+            if self.workspace is not None and not self._must_rebuild:
                 self._schedule_update()
                 return
             self._must_rebuild = False

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lsp_server.protocol.protocol import Server
 
 Identifier = types.OptionalVersionedTextDocumentIdentifier
-REQUEST_FAILED = -32803
 
 
 @dataclass
@@ -66,7 +65,8 @@ class ShownParams:
 
 def failed(reason: object) -> JsonRpcException:
     """The error of a valid request that could not be fulfilled."""
-    return JsonRpcException(" ".join(str(reason).split()), REQUEST_FAILED)
+    code = types.LSPErrorCodes.RequestFailed.value
+    return JsonRpcException(" ".join(str(reason).split()), code)
 
 
 def cancelled(reason: str) -> JsonRpcException:

@@ -20,7 +20,8 @@ PAUSE_S = 0.005  # before a large body is parsed: what has arrived by then is ha
 
 
 class JsonRequest(Request):
-    """A request whose JSON has no cycles to look for. One large body at a time holds `turn`."""
+    """A request whose JSON has no cycles to look for. One large body of a route
+    at a time holds `turn`."""
 
     def __init__(self, request: Request, turn: asyncio.Lock) -> None:
         super().__init__(request.scope, request.receive)

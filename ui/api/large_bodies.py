@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 
 from engine.memory import give_back_memory
-from ui.api.security import App, Message, Receive, Scope, Send, header
+from ui.api.security import App, Message, Receive, Scope, Send, announced_bytes, header
 
 MAX_DRAIN_BYTES = 64 << 20  # clients that send more lose the response
 DRAIN_SECONDS = 10.0
-LARGE_BYTES = 1 << 20  # of a body, after which free memory is given back
+LARGE_BYTES = 1 << 20  # a larger body is parsed in turn, and the memory it took is given back
 
 
 class LargeBodies:
@@ -63,9 +63,3 @@ class LargeBodies:
 
 def has_body(scope: Scope) -> bool:
     return announced_bytes(scope) > 0 or bool(header(scope, b"transfer-encoding"))
-
-
-def announced_bytes(scope: Scope) -> int:
-    """The request's content-length, 0 without one."""
-    sizes = header(scope, b"content-length")
-    return int(sizes[0][:20]) if sizes and sizes[0].isdecimal() else 0

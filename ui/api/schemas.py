@@ -227,23 +227,11 @@ class ChatMessage(BaseModel):
     refusal: None = None
 
 
-class Delta(BaseModel):
-    role: Literal["assistant"] | None = None
-    content: str | None = None
-
-
 class ChatChoice(BaseModel):
     index: int = 0
     message: ChatMessage
     logprobs: None = None
     finish_reason: Literal["stop", "length"]
-
-
-class ChunkChoice(BaseModel):
-    index: int = 0
-    delta: Delta
-    logprobs: None = None
-    finish_reason: Literal["stop", "length"] | None = None
 
 
 class TextChoice(BaseModel):

@@ -139,8 +139,7 @@ class AccessGuard:
             message = "the key is missing or wrong: send `Authorization: Bearer KEY`"
             headers = {"www-authenticate": "Bearer"}
             return ApiError(401, message, code="invalid_api_key", headers=headers)
-        sizes = header(scope, b"content-length")
-        if sizes and sizes[0].isdecimal() and int(sizes[0][:20]) > self.rules.max_body:
+        if announced_bytes(scope) > self.rules.max_body:
             return ApiError(413, body_too_large(self.rules.max_body))
         return None
 
@@ -192,6 +191,12 @@ def body_too_large(limit: int) -> str:
 def header(scope: Scope, name: bytes) -> list[str]:
     """All values of a header."""
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+def announced_bytes(scope: Scope) -> int:
+    """The request's content-length, 0 without one."""
+    sizes = header(scope, b"content-length")
+    return int(sizes[0][:20]) if sizes and sizes[0].isdecimal() else 0
 
 
 def without_port(host: str) -> str:

@@ -189,11 +189,12 @@ def _serve(app: FastAPI, listening: socket.socket, page: bool) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn handles and then re-raises them
         signal.signal(number, signal.SIG_IGN)
+    config = uvicorn.Config(app, **options())
     # Nothing that was imported or loaded is garbage. A full collection would look at all of it, and
     # hold up every client for a quarter of a second.
     gc.collect()
     gc.freeze()
-    Server(uvicorn.Config(app, **options())).run([listening])
+    Server(config).run([listening])
 
 
 def options() -> dict[str, Any]:

@@ -28,8 +28,8 @@ from ui.api.security import (
     Receive,
     Scope,
     Send,
+    announced_bytes,
     body_too_large,
-    header,
     limit_body,
 )
 from ui.web.login import client_address
@@ -127,8 +127,7 @@ class GradioGuard:
         if path.startswith(FILE) and not self.may_read(file, self.user(scope)):
             raise ApiError(404, "no such file")
         limit = {UPLOAD: MAX_UPLOAD_BYTES, LOGIN: MAX_LOGIN_BYTES}.get(path, MAX_BODY_BYTES)
-        sizes = header(scope, b"content-length")
-        if sizes and sizes[0].isdecimal() and int(sizes[0][:20]) > limit:
+        if announced_bytes(scope) > limit:
             raise ApiError(413, body_too_large(limit))
 
     def user(self, scope: Scope) -> str | None:
