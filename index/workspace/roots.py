@@ -24,7 +24,7 @@ from index.workspace.token_cache import digest
 if TYPE_CHECKING:
     from index.workspace.segment import IndexedDocument
 
-Progress = Callable[[str, int, int], None]  # (what, bytes done, bytes in all)
+Progress = Callable[[str, int, int], None]  # (what, done, total)
 
 MAX_LOOKUP_PATHS = 64  # more changed paths than that are cheaper to find by a walk
 MAX_SECRET_FILES = 10_000  # in a folder of secrets, whose hard links are looked for

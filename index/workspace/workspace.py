@@ -311,13 +311,11 @@ class Workspace:
         changed.sort(key=lambda one: (one[1].changed, one[0]))
         pending: list[tuple[IndexedDocument, Ids]] = []
         batch: list[FileText] = []
-        batch_chars = read_bytes = 0
-        total_bytes = sum(file.stamp.size for _, file in changed)
+        batch_chars = 0
         with ThreadPoolExecutor(1) as freezer:  # freezes while the next batch is tokenized
             done: list[Future[None]] = []
             for at, (path, file) in enumerate(changed, 1):
                 new = self._read(path, file)
-                read_bytes += file.stamp.size
                 batch += new
                 batch_chars += sum(len(one.text) for one in new)
                 last = at == len(changed)
@@ -329,7 +327,7 @@ class Workspace:
                     done.append(freezer.submit(self._add, pending))
                     pending = []
                 if progress:
-                    progress("indexing the workspace", read_bytes, total_bytes)
+                    progress("indexing the workspace", at, len(changed))
             for each in done:
                 each.result()
         self._compactor.request()
