@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-DEFAULT_MODEL = "qwen2.5-coder-0.5b"
+SMALL_MODEL, USUAL_MODEL = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"
+MODEL_VARIABLE = "DRAFTLINE_MODEL"
+MIN_MEMORY_BYTES = 6_000_000_000  # of a machine, for the usual model beside an editor and a browser
 Verification = Literal["match", "rejection"]
 Graphs = Literal["auto", "off", "static"]
+
+
+def default_model(memory_bytes: int) -> str:
+    """The model of whoever names none, on a machine with so much memory."""
+    by_memory = USUAL_MODEL if memory_bytes >= MIN_MEMORY_BYTES else SMALL_MODEL
+    return os.environ.get(MODEL_VARIABLE) or by_memory
+
+
+DEFAULT_MODEL = default_model(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """Settings of an Engine."""
 
-    model: str = DEFAULT_MODEL  # a built-in name, a folder, a GGUF file or a hub id
+    # a built-in name, a folder, a GGUF file, a hub id, or another program's: ollama:NAME,
+    # lmstudio:NAME, llamacpp:NAME, hub:NAME
+    model: str = DEFAULT_MODEL
     # auto, cpu, cuda, mps; cuda:0,cuda:1: the layers are split across these cards
     device: str = "auto"
-    dtype: str = "auto"  # auto, f32, bf16, q8 (on a CPU), int8 (on CUDA)
+    dtype: str = "auto"  # auto, f32, bf16, q8 and q4 (on a CPU), int8 (on CUDA)
     # auto: CUDA graphs on a card; static: passes of the same static shapes without capturing, also
     # on a CPU (for tests); off: passes of any shape, launched kernel by kernel
     graphs: Graphs = "auto"

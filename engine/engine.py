@@ -35,6 +35,10 @@ MAX_CHUNK_TOKENS = 128  # of a prompt, read in one pass on a CPU
 MAX_CHUNK_SECONDS = 0.2  # a request can be cancelled between two passes
 
 
+def no_progress(what: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
 def prefill_chunk(seconds_per_token: float) -> int:
     """Prompt tokens to read in one pass on a CPU."""
     fitting = int(MAX_CHUNK_SECONDS / seconds_per_token) // 16 * 16
@@ -64,9 +68,10 @@ class Engine:
         self.config = config or Config()
         drafter = choice_for(self.config)  # an unknown drafter fails before anything is loaded
         folder = locate(self.config.model, progress=progress)
-        if progress:
-            progress(f"loading {self.config.model}", 0, 0)
-        tokenizer, target = Tokenizer(folder), TorchTarget(folder, self.config)
+        report = partial(progress or no_progress, f"loading {self.config.model}")
+        report(0, 0)
+        tokenizer = Tokenizer(folder)
+        target = TorchTarget(folder, self.config, on_read=report)
         self._machine = machine_key(folder, target, self.config)
         cost = remembered(home() / "costs.json", self._machine) or guess(target)
         self.library = StdlibNgram(home(), tokenizer)

@@ -16,6 +16,7 @@ from engine.config import Verification
 from engine.drafting import DraftContext, Drafter
 from engine.prompts.builder import Prompt
 from engine.prompts.prompt_encoder import too_long
+from engine.prompts.reasoning import ReasoningFilter
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import (
     Done,
@@ -159,7 +160,12 @@ class Generation:
             verification=verification,
             eos_ids=tokenizer.eos | prompt.ends,
         )
-        self.text = TextStream(tokenizer, prompt.stop)
+        self.text = TextStream(
+            tokenizer,
+            prompt.stop,
+            reasoning_filter(request, prompt, tokenizer),
+            continues=request.kind != "chat",
+        )
         self.usage = UsageCounter()
         self.reason: Reason | None = "length" if self.limit == 0 else None
         self.turn = -1  # the target's, when this answer last used it
@@ -216,12 +222,25 @@ class Generation:
         """The Step of the last commit; the answer's last one also has the text held back."""
         if self.reason is not None:
             self._pieces += self.text.finish()
-        return Step(tuple(self._pieces), len(draft), self._accepted, seconds)
+        reasoning = self.text.take_reasoning()
+        return Step(tuple(self._pieces), len(draft), self._accepted, seconds, reasoning=reasoning)
 
     def done(self) -> Done:
         """The end of the stream."""
         assert self.reason is not None
-        return Done(self.reason, self.text.text, self.text.matched, self.usage.usage(self.context))
+        usage = self.usage.usage(self.context)
+        text = self.text
+        return Done(self.reason, text.text, text.matched, usage, reasoning=text.reasoning)
+
+
+def reasoning_filter(
+    request: Request, prompt: Prompt, tokenizer: Tokenizer
+) -> ReasoningFilter | None:
+    """What takes the reasoning out of an answer; None for a model that writes none. Code may have
+    marks as text."""
+    if tokenizer.reasoning is None:
+        return None
+    return ReasoningFilter(tokenizer.reasoning, prompt.thinks, as_text=request.kind == "chat")
 
 
 def max_new_tokens(prompt: Prompt, context_tokens: int) -> int:

@@ -61,6 +61,7 @@ class Request:
     top_p: float = 1.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    thinking: bool = True  # a model that reasons before it answers a `chat` may do so
 
     def __post_init__(self) -> None:
         if self.temperature != 0 and not MIN_TEMPERATURE <= self.temperature < math.inf:
@@ -142,6 +143,7 @@ class Step:
     accepted: int = 0
     seconds: float = 0.0
     prefill: tuple[int, int] | None = None
+    reasoning: str = ""  # text that is not the answer's; `pieces` have none of it
 
     @property
     def text(self) -> str:
@@ -173,6 +175,7 @@ class Done:
     matched: str | None = None
     usage: Usage = Usage()
     error: str | None = None
+    reasoning: str = ""  # that preceded the text
 
 
 Event = Step | Done

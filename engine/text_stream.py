@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.prompts.detokenizer import Detokenizer
+from engine.prompts.reasoning import ReasoningFilter
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Piece
 from index.records import Span
@@ -12,11 +13,20 @@ Origin = tuple[str, Span | None]  # source and Span that a token was drafted fro
 
 class TextStream:
     """The text of one answer. Text that may be the start of a stop string is held back until it is
-    known not to be. Tokens are pushed one by one, so the result does not depend on step sizes."""
+    known not to be; stop strings do not count in reasoning, which is no part of the text. Tokens
+    are pushed one by one, so the result does not depend on step sizes."""
 
-    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...]) -> None:
-        self.detokenizer = Detokenizer(tokenizer)
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop: tuple[str, ...],
+        reasoning: ReasoningFilter | None = None,
+        continues: bool = False,
+    ) -> None:
+        """`continues`: the prompt ends with text that the answer goes on with."""
+        self.detokenizer = Detokenizer(tokenizer, continues)
         self.stop = tuple(one for one in stop if one)
+        self.filter = reasoning
         self.held: list[Piece] = []
         self.released: list[str] = []
         self.matched: str | None = None
@@ -32,6 +42,8 @@ class TextStream:
         that is now final."""
         out: list[Piece] = []
         for used, (token, origin) in enumerate(zip(tokens, origins, strict=True), 1):
+            if self.filter is not None and self.filter.mark(token):
+                continue
             self.origin = merged_origin(self.origin, origin) if self.origin else origin
             out += self._add(self.detokenizer.push(token))
             if self.matched is not None:
@@ -42,15 +54,27 @@ class TextStream:
         """The text held back, at the end of the answer."""
         if self.matched is not None:
             return []
-        out = self._add(self.detokenizer.flush())
+        out = self._add(self.detokenizer.flush(), last=True)
         if self.matched is None:
             out += self._release(sum(len(piece.text) for piece in self.held))
         return joined(out)
 
-    def _add(self, text: str) -> list[Piece]:
+    @property
+    def reasoning(self) -> str:
+        """The reasoning so far."""
+        return "" if self.filter is None else self.filter.text
+
+    def take_reasoning(self) -> str:
+        """The reasoning since the last call."""
+        return "" if self.filter is None else self.filter.take()
+
+    def _add(self, text: str, last: bool = False) -> list[Piece]:
         if text:
-            self.held.append(Piece(text, *(self.origin or ("model", None))))
+            piece = Piece(text, *(self.origin or ("model", None)))
+            self.held += [piece] if self.filter is None else self.filter.push(piece)
             self.origin = None
+        if last and self.filter is not None:
+            self.held += self.filter.finish()
         waiting = "".join(piece.text for piece in self.held)
         hits = [(waiting.find(one), -len(one), one) for one in self.stop if one in waiting]
         if hits:

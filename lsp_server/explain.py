@@ -97,6 +97,7 @@ def request_for(
         messages=messages,
         predictions=(text[start:stop],),
         max_tokens=min(MAX_ANSWER_TOKENS, max(1, engine.context // 4)),
+        thinking=False,  # it would use up the tokens
     )
 
 

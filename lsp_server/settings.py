@@ -66,6 +66,8 @@ def parse(values: Any, base: Settings | None = None) -> tuple[Settings, list[str
             )
         elif value is None:
             continue
+        elif (key, value) == ("model", ""):
+            valid[key] = DEFAULT_MODEL
         elif expected := CHECKS[key](value):
             warnings.append(
                 f"{SECTION}.{key}: {_quoted(value)} does not fit; it must be {expected}"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import tests.support.small_model  # noqa: F401
 from engine.records import Draft, Scores
 from index import Workspace
 from tests.support.encoders import Bytes
@@ -67,9 +68,15 @@ def byte_bpe(folder: Path, size: int = 300) -> int:
 
 
 def tiny_model(
-    folder: Path, kind: str = "llama", seed: int = 0, context: int = 512, layers: int = 2
+    folder: Path,
+    kind: str = "llama",
+    seed: int = 0,
+    context: int = 512,
+    layers: int = 2,
+    **changes: Any,
 ) -> Path:
-    """Save a model with random weights in `folder`, as transformers does; returns `folder`."""
+    """Save a model with random weights in `folder`, as transformers does; returns `folder`.
+    `changes`: of its config."""
     import torch
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
@@ -93,7 +100,7 @@ def tiny_model(
     if kind == "qwen3":
         shape = shape | {"head_dim": 16}
     torch.manual_seed(seed)
-    config = CONFIG_MAPPING[kind](**common, **shape)
+    config = CONFIG_MAPPING[kind](**common | shape | changes)
     model = AutoModelForCausalLM.from_config(config).float()
     with torch.no_grad():  # larger weights, or all choices would be near ties
         for name, weight in model.named_parameters():

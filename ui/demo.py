@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.config import SMALL_MODEL
 from ui.cli.loading import open_engine, progress_bars
 from ui.errors import FAILED, OK, say
 from ui.terminal import ratio
@@ -28,7 +29,8 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "demo", help="edit a sample file with and without speculation, and compare the speeds"
     )
-    for name in ("--model", "--device", "--dtype"):
+    parser.add_argument("--model", default=SMALL_MODEL, help=f"default: {SMALL_MODEL}")
+    for name in ("--device", "--dtype"):
         parser.add_argument(name, help="as in `draftline edit`")
     parser.set_defaults(run=run)
 

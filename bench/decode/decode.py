@@ -16,7 +16,8 @@ To bound the run time, other programs' plain decoding, and ours in a second dtyp
 PLAIN_TOKENS only (its speed hardly depends on the text), and the second dtype and transformers get
 --slow-prompts prompts of each kind. A method that would not fit into memory is left out and named.
 --temperatures measures acceptance (bench/decode/acceptance.py), --second-edit reuse of the prompt
-(bench/decode/prefix_reuse.py). Until OUT is written, OUT.runs has a JSON line per run.
+(bench/decode/prefix_reuse.py), --passes how long passes over several rows take and how fast a
+prompt is read (bench/decode/passes.py). Until OUT is written, OUT.runs has a JSON line per run.
 
 Exit code 1: Draftline's text differs from plain decoding's; the results are written all the same.
 """
@@ -38,7 +39,14 @@ from bench.common.stats import bootstrap, pairs
 from bench.common.tasks import Task
 from bench.decode import tables
 from bench.decode.acceptance import acceptance
-from bench.decode.methods import DraftlineRunner, Run, floor_of, relative_cost
+from bench.decode.methods import (
+    DraftlineRunner,
+    LlamaCppRunner,
+    Run,
+    floor_of,
+    relative_cost,
+)
+from bench.decode.passes import passes, prompts
 from bench.decode.prefix_reuse import second_edits
 from bench.decode.runners import LLAMA_METHODS, METHODS, Runners
 from engine.weights import WeightsError
@@ -229,6 +237,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--temperatures", default="", help="such as 0,0.2,0.8: measure acceptance")
     parser.add_argument("--second-edit", action="store_true", help="measure reuse of the prompt")
     parser.add_argument(
+        "--passes", action="store_true", help="measure passes over rows, and reading a prompt"
+    )
+    parser.add_argument(
         "--slow-prompts", type=int, default=1, help="prompts of each kind for slow methods"
     )
     parser.add_argument("--out", type=Path, help="default: bench/results/decode-MODEL-HOST.json")
@@ -268,9 +279,9 @@ def load_tasks(options: argparse.Namespace) -> list[Task]:
 
 
 def extras(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> dict[str, Any]:
-    """The optional measurements: acceptance and reuse of the prompt."""
+    """The optional measurements: acceptance, reuse of the prompt, passes over several rows."""
     plain, ours = (runners.methods.get(name) for name in ("plain", "draftline"))
-    found: dict[str, Any] = {"acceptance": [], "second_edit": []}
+    found: dict[str, Any] = {"acceptance": [], "second_edit": [], "passes": [], "reading": []}
     if (
         options.temperatures
         and isinstance(plain, DraftlineRunner)
@@ -279,6 +290,12 @@ def extras(options: argparse.Namespace, runners: Runners, todo: list[Task]) -> d
         found["acceptance"] = acceptance(plain, ours, todo, options.temperatures, options.limit)
     if options.second_edit and "plain" in runners.engines:
         found["second_edit"] = second_edits(runners.engines["plain"], options.repeats)
+    if options.passes and "plain" in runners.engines:
+        engine = runners.engines["plain"]
+        llama = runners.methods.get("llama.cpp")
+        server = llama.llama if isinstance(llama, LlamaCppRunner) else None
+        found["passes"] = passes(engine, options.repeats)
+        found["reading"] = [prompts(engine, server, task, options.repeats) for task in todo[:2]]
     return found
 
 

@@ -46,8 +46,11 @@ class Llama:
         )
         self._answer()
 
-    def run(self, ids: list[int], limit: int, stop: tuple[str, ...]) -> dict[str, Any]:
-        """The server's own answer: `choices`, `usage` and `timings`."""
+    def run(
+        self, ids: list[int], limit: int, stop: tuple[str, ...], cached: bool = True
+    ) -> dict[str, Any]:
+        """The server's own answer: `choices`, `usage` and `timings`. `cached`: its cache of the
+        last prompt may be used."""
         assert self.process.stdin is not None
         request = {
             "prompt": ids,
@@ -55,7 +58,7 @@ class Llama:
             "stop": list(stop),
             "temperature": 0.0,
             "repeat_penalty": 1.0,
-            "cache_prompt": True,
+            "cache_prompt": cached,
         }
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()

@@ -255,16 +255,13 @@ class LlamaCppRunner:
 def load_hf(folder: Path, device: str, dtype: str) -> Any:
     """transformers' own model of a folder."""
     import torch
-    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers import GenerationConfig
     from transformers.utils import logging
 
+    from engine.model.hf_model import transformers_model
+
     logging.disable_progress_bar()
-    model = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=torch.bfloat16 if dtype == "bf16" else torch.float32,
-        local_files_only=True,
-        trust_remote_code=False,
-    )
+    model = transformers_model(folder, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
     model.generation_config = GenerationConfig()  # the model's own may penalise repetitions
     return model.to(device).eval()
 
@@ -274,16 +271,21 @@ def floor_of(engine: Engine, threads: int) -> dict[str, float] | None:
     15); None for a model that does not use our kernels."""
     import torch
 
+    from engine.model.llama import FeedForward
+
     target = engine.parts.target
     blocks = getattr(target.model, "blocks", None)
     if not blocks:
         return None
     head: Any = target.model._head
-    products = [one for b in blocks for one in (b.qkv, b.out, b.gate_up, b.down)]
+    if not all(isinstance(block.mlp, FeedForward) for block in blocks):
+        return None  # a pass reads some of the experts
+    products = [one for b in blocks for one in (b.qkv, b.out, b.mlp.gate_up, b.mlp.down)]
     total = sum(one.nbytes for one in products) + head.nbytes
-    dtype = torch.float32 if target.dtype_name == "q8" else target.model.dtype
+    quantised = target.dtype_name in ("stored", "q8", "q4")
+    dtype = torch.float32 if quantised else target.model.dtype
     row = torch.randn(1, target.model.width, device=target.device).to(dtype)
-    torch.set_num_threads(1 if target.dtype_name == "q8" else threads)
+    torch.set_num_threads(1 if quantised else threads)
     times = []
     with torch.inference_mode():
         for _ in range(15):

@@ -20,7 +20,13 @@ METHODS = (*OUR_METHODS, "hf", "hf-lookup", *LLAMA_METHODS)
 MAX_MEASURE_S = 60.0  # for the engine to measure this machine's passes
 LOOKUP_TOKENS = 10  # transformers' prompt_lookup_num_tokens
 CONTEXT_TOKENS = 8192  # of llama.cpp
-BYTES_PER_PARAMETER = {"q8": 1.7, "bf16": 2.2, "f32": 4.4}  # embedding and KV cache included
+BYTES_PER_PARAMETER = {
+    "stored": 1.2,
+    "q8": 1.7,
+    "q4": 1.3,
+    "bf16": 2.2,
+    "f32": 4.4,
+}  # embedding and KV cache included
 
 
 class Runners:
@@ -55,7 +61,9 @@ class Runners:
         self.slow = dtypes[1] if len(dtypes) > 1 else "none"
         for dtype in dtypes:
             self._ours(dtype, f"-{dtype}" if dtype == self.slow else "")
-        self._hf(next((one for one in reversed(dtypes) if one != "q8"), floats))
+        self._hf(
+            next((one for one in reversed(dtypes) if one not in ("stored", "q8", "q4")), floats)
+        )
         self._llama()
         if not self.methods:
             raise ValueError(f"nothing to run: {'; '.join(self.left_out)}")
@@ -93,7 +101,8 @@ class Runners:
         if not names or not self._fits([f"{name}{suffix}" for name in names], dtype):
             return
         start = perf_counter()
-        config = Config(model=self.model, device=self.device, dtype=dtype, threads=self.threads)
+        asked = "auto" if dtype == "stored" else dtype
+        config = Config(model=self.model, device=self.device, dtype=asked, threads=self.threads)
         engine = Engine(config)
         self.load_s[f"draftline {dtype}"] = perf_counter() - start
         # Start the engine's thread now: it takes over torch's current number of threads.
@@ -147,16 +156,13 @@ class Runners:
 
 
 def parameters(folder: Path) -> int:
-    """The number of parameters in a folder's safetensors files."""
+    """The number of a model's parameters."""
     from math import prod
 
-    from safetensors import safe_open
+    from engine.model.gguf_weights import weights_of
 
-    count = 0
-    for path in folder.glob("*.safetensors"):
-        with safe_open(path, framework="np") as file:
-            count += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-    return count
+    weights = weights_of(folder)
+    return sum(prod(weights.shape(name)) for name in weights)
 
 
 def native_bf16() -> bool:

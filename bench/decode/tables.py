@@ -70,3 +70,20 @@ def show(record: dict[str, Any]) -> None:
         heads = "case first/tokens second/tokens first/s second/s ratio"
         lines = [[str(value) for value in one.values()] for one in record["second_edit"]]
         console.print(table("Reading the prompt of a second edit", heads, lines))
+    if record["passes"]:
+        heads = "rows ms ratio"
+        lines = [[str(value) for value in one.values()] for one in record["passes"]]
+        console.print(table("Passes over several rows against one", heads, lines))
+    if record["reading"]:
+        heads = "prompt tokens tokens/s llama.cpp ratio"
+        lines = [
+            [
+                one["prompt"],
+                str(one["tokens"]),
+                f"{one['tokens_per_s']}",
+                f"{one.get('llama_tokens_per_s', '')}",
+                interval(one, "ratio", "") if "ratio" in one else "",
+            ]
+            for one in record["reading"]
+        ]
+        console.print(table("Reading a prompt", heads, lines))

@@ -52,6 +52,8 @@ class RecordedEdits:
     answers: list[RecordedAnswer]
     token_bytes: list[bytes | None]
     eos: frozenset[int] = field(default_factory=frozenset)
+    lead: tuple[int, ...] = ()  # decoding drops no blank
+    reasoning: None = None
 
     def decode(self, ids: Sequence[int]) -> str:
         return b"".join(self.token_bytes[one] or b"" for one in ids).decode("utf-8", "replace")

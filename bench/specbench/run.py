@@ -221,7 +221,7 @@ class Methods:
 
         if dtype == "auto":
             dtype = choose_dtype("auto", choose_device(self.device), self.folder)
-            if dtype == "q8":
+            if dtype in ("stored", "q8", "q4"):
                 dtype = "bf16" if native_bf16() else "f32"
         need, free = (
             parameters(self.folder) * BYTES_PER_PARAMETER[dtype],

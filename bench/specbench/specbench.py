@@ -233,11 +233,11 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--tie", type=float, default=TIE_LOGITS, help="logits closer than this are a tie")
     add("--model", default=None, help="default: the engine's own")
     add("--device", choices=("cpu", "cuda"), default="cpu")
-    add("--dtype", default="auto", help="of the engine: auto, f32, bf16, q8")
+    add("--dtype", default="auto", help="of the engine: auto, f32, bf16, q8, q4")
     add(
         "--hf-dtype",
         default="auto",
-        help="of transformers; auto: the engine's, beside q8 bf16 or f32",
+        help="of transformers; auto: the engine's, beside q8 and q4 bf16 or f32",
     )
     add("--threads", type=int, default=0, help="0: one per core")
     add("--corpus", type=Path, help="for drafters that copy from one (`draftline train corpus`)")

@@ -186,7 +186,8 @@ def _join(pieces: Iterable[str]) -> str:
 
 def too_long(model: str, lines: int) -> str | None:
     """Why a model should not edit a whole file of so many lines; None if it may."""
-    if lines > WHOLE_FILE_LINES and any(name in model.lower() for name in WEAK_MODELS):
+    name = model.lower().replace(":", "-")  # ollama:qwen2.5-coder:0.5b
+    if lines > WHOLE_FILE_LINES and any(weak in name for weak in WEAK_MODELS):
         return (
             f"{lines} lines, and {model.lower()} is unreliable on whole files of more than "
             f"{WHOLE_FILE_LINES}"

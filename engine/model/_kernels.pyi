@@ -8,13 +8,11 @@ After a fork the child has no workers and runs on the calling thread.
 
 from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 Array: TypeAlias = Any  # an array as above; the docstrings give dtype and shape
 
 def isa() -> str:
-    """The instruction set in use: "plain", "avx2" or "avx512vnni"; the best one at start."""
+    """The instruction set in use; the best one at start. "plain", "avx2", "avxvnni" or "avx512vnni"
+    on x86, "plain", "dotprod" or "i8mm" on ARM."""
 
 def set_isa(name: str) -> None:
     """Use another one, for tests. ValueError if this processor does not have it."""
@@ -25,17 +23,29 @@ def threads() -> int:
 def set_threads(count: int) -> None:
     """At least 1; costs nothing while idle."""
 
-class QLinear:
-    """y = x W^T + bias in int8: blocks of 32 inputs, weights packed once, x quantised per row."""
+def dequantize(type: int, rows: Array, out: Array) -> None:
+    """Weights of a GGUF file in f32. rows: uint8 [n, bytes of a row], out: [n, in] f32; in: whole
+    blocks of the type."""
 
-    def __init__(self, weight: Array, bias: Array | None = None) -> None:
-        """weight: [out, in] f32 or uint16 (bfloat16 bits), all finite; bias: [out] f32."""
+class QLinear:
+    """y = x W^T + bias: weights as a GGUF file stores them, or in blocks of 32 inputs with 8 or 4
+    bits. They are packed once; x is quantised per row and block, unless all weights are floats."""
+
+    def __init__(self, weight: Array, bias: Array | None = None, bits: int = 8) -> None:
+        """Quantise to 8 bits, or to 4 with a minimum for each block. weight: [out, in] f32 or
+        uint16 (bfloat16 bits), all finite; bias: [out] f32."""
+
+    @staticmethod
+    def stored(parts: list[tuple[int, Array]], inputs: int, bias: Array | None = None) -> QLinear:
+        """Output channels of several tensors, one after another, each a (gguf type, uint8 [out,
+        bytes of a row]); `inputs`: whole blocks of each. ValueError for scales that are not finite,
+        for what does not fit and for a type that is not known."""
 
     def forward(self, x: Array, out: Array) -> None:
         """x: [k, in] f32 -> out: [k, out] f32. A row with NaN or infinity gives a row of NaN."""
 
-    def dequantize(self) -> NDArray[np.float32]:
-        """[out, in]: the weights that forward uses."""
+    def channels(self, channels: Array, out: Array) -> None:
+        """Some rows of the weights that forward uses: int64 [n] -> out: [n, in] f32."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -44,6 +54,23 @@ class QLinear:
     @property
     def nbytes(self) -> int:
         """Bytes of the packed weights, scales and bias."""
+
+def route(logits: Array, normalise: bool, choice: Array, weights: Array) -> None:
+    """Of each row the k experts with the largest logits, in order of their index, and their softmax
+    over all experts (divided by its sum over the k if `normalise`). logits: [rows, experts] f32 ->
+    choice: [rows, k] int32, weights: [rows, k] f32."""
+
+def run_experts(
+    gate_up: list[QLinear],
+    down: list[QLinear],
+    x: Array,
+    choice: Array,
+    weights: Array,
+    out: Array,
+) -> None:
+    """The sum of each row's experts, weighted: down(silu(gate) * up). x: [rows, in] f32; choice and
+    weights as of `route` -> out: [rows, out] f32. One QLinear of each kind for every expert;
+    gate_up has the gates first."""
 
 def attend(
     q: Array,

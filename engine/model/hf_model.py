@@ -7,6 +7,7 @@ whose attention cannot be replaced, are refused with a reason.
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from engine.model.ops import Product, Rows, attend, product
+from engine.model.ops import Product, Quantized, Rows, attend, product
 from engine.weights.errors import one_line, shown
 from engine.weights.integrity import TensorInfo
+from engine.weights.resolve import gguf_of
+
+log = logging.getLogger(__name__)
 
 UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not supported here
     "final_logit_softcapping": "it caps logits",
@@ -25,7 +29,9 @@ UNSUPPORTED_KEYS = {  # config keys that change attention or logits in ways not 
     "logits_scaling": "it rescales logits",
     "alibi": "its attention is biased by distance",
 }
-
+RECURRENT_KEYS = ("hybrid_override_pattern", "mamba_d_conv", "ssm_cfg", "conv_L_cache")
+DEFAULT_WINDOWS = {"mistral": 4096}  # where config.json does not speak of one
+COMPOSITES = ("mistral3",)  # model types whose text part runs here
 
 MAX_BUFFER_VALUES = 1 << 26  # that a model has beside its weights: masks, rotations
 
@@ -89,12 +95,12 @@ class Generic:
         tensors: dict[str, TensorInfo],
         device: torch.device,
         dtype: torch.dtype,
-        q8: bool,
+        bits: int | None,
     ) -> None:
         """`tensors`: those of the folder's safetensors files."""
         self.name = f"draftline-{id(self)}"
         self._register()
-        self.device, self.dtype, self.q8 = device, dtype, q8
+        self.device, self.dtype, self.bits = device, dtype, bits
         try:
             self._load(folder, sum(math.prod(one.shape) for one in tensors.values()))
         except (UnsupportedModel, torch.OutOfMemoryError):
@@ -124,7 +130,7 @@ class Generic:
         self.width: int = config.hidden_size
         self.head_dim: int = getattr(config, "head_dim", None) or self.width // self.heads
         self.vocab: int = config.vocab_size
-        self.max_positions: int = config.max_position_embeddings
+        self.max_positions = _steady_positions(folder, config)
 
     def _register(self) -> None:
         from transformers import AttentionInterface, AttentionMaskInterface
@@ -145,8 +151,8 @@ class Generic:
                 else:
                     continue
                 bias = None if child.bias is None else child.bias.data
-                packed = PackedLinear(product(weight, bias, q8=self.q8), weight)
-                setattr(module, name, packed)
+                made = Quantized([weight], bias, self.bits) if self.bits else product(weight, bias)
+                setattr(module, name, PackedLinear(made, weight))
 
     def _attend(
         self,
@@ -196,6 +202,22 @@ class Generic:
         return logits.float()
 
 
+def _steady_positions(folder: Path, config: Any) -> int:
+    """Tokens of context in which a token's rotation stays the same. LongRoPE's is another one for
+    every token as soon as a pass has one beyond the trained length, so that a longer draft would
+    change the answer."""
+    positions: int = config.max_position_embeddings
+    rope = getattr(config, "rope_parameters", None) or {}
+    trained = rope.get("original_max_position_embeddings") or positions
+    if rope.get("rope_type") != "longrope" or trained >= positions:
+        return positions
+    log.warning(
+        "%s: its rotary embedding changes beyond %d tokens: longer prompts are refused",
+        folder.name, trained,
+    )  # fmt: skip
+    return int(trained)
+
+
 def _loaded(folder: Path, stored: int, dtype: torch.dtype) -> Any:
     """transformers' model of a folder whose files hold `stored` weights. UnsupportedModel where its
     config.json describes a larger one, which would be filled with random weights."""
@@ -229,22 +251,55 @@ def _loaded(folder: Path, stored: int, dtype: torch.dtype) -> Any:
     return model
 
 
-def refuse(settings: dict[str, Any]) -> None:
-    """UnsupportedModel where a model, by its parsed config.json, cannot be decoded speculatively
-    without changing its answers."""
-    kind = settings.get("model_type", "model")
+def transformers_model(folder: Path, **options: Any) -> Any:
+    """transformers' own model of a folder, of one without weights from its GGUF file. `options`: as
+    `from_pretrained` takes them."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    options |= {"trust_remote_code": False, "local_files_only": True}
+    path = gguf_of(folder)
+    if path is None:
+        return AutoModelForCausalLM.from_pretrained(folder, **options)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    return AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, config=config, **options
+    )
+
+
+def refuse(settings: dict[str, Any], ours: bool = False) -> None:
+    """UnsupportedModel where a model, by its checked config.json, cannot be decoded speculatively
+    without changing its answers. `ours`: our own forward pass runs it."""
+    composite = settings.get("composite")
+    kind = composite or settings.get("model_type", "model")
     if settings.get("is_encoder_decoder"):
         raise UnsupportedModel(f"{kind}: encoder-decoder models are not supported; use a decoder")
-    types = set(settings.get("layer_types") or ["full_attention"])
-    window = settings.get("sliding_window")
+    types = settings.get("layer_types") or settings.get("layers_block_type") or ["full_attention"]
+    window = settings.get("sliding_window", DEFAULT_WINDOWS.get(settings.get("model_type", "")))
     if settings.get("use_sliding_window") is False:
         window = None
     positions = settings.get("max_position_embeddings") or math.inf
-    if types != {"full_attention"} or (window and window < positions):
+    recurrent = any(settings.get(key) for key in RECURRENT_KEYS)
+    if set(types) != {"full_attention"} or (window and window < positions) or recurrent:
         raise UnsupportedModel(
             f"{kind}: layers with a sliding window or recurrent state cannot be rolled back; "
             "choose a model with full attention"
         )
+    if settings.get("kv_lora_rank"):
+        raise UnsupportedModel(
+            f"{kind}: its attention caches compressed keys and values (MLA), which is not "
+            "supported; choose a model with full attention"
+        )
+    if composite in COMPOSITES and not ours:
+        raise UnsupportedModel(
+            f"{kind}: its text part cannot run with this quantization_config, hidden_act or "
+            "rope_parameters; choose its bf16 version, or a GGUF file"
+        )
+    if composite and composite not in COMPOSITES:
+        raise UnsupportedModel(
+            f"{kind}: a composite model, of which only the text part of {', '.join(COMPOSITES)} "
+            "runs here; choose a text-only model"
+        )
     for key, why in UNSUPPORTED_KEYS.items():
-        if settings.get(key) not in (None, False, 1, 1.0):
+        granite = ours and settings["model_type"] == "granite" and key == "logits_scaling"
+        if settings.get(key) not in (None, False, 1, 1.0) and not granite:
             raise UnsupportedModel(f"{kind}: {why} ({key}), which is not supported; choose another")

@@ -5,18 +5,25 @@ Everything is compared before a tensor is read: kernels trust the shapes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
 
+from engine.model.rope import check_rope
 from engine.weights.errors import shown
 from engine.weights.integrity import TensorInfo, damaged
-from engine.weights.model_config import field_error
+from engine.weights.model_config import ATTENTION_BIASES, MLP_BIASES, field_error
 
 NEEDED = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
     "max_position_embeddings", "rms_norm_eps",
 )  # fmt: skip
+TOGETHER = (  # tensors of a layer of which it has all or none
+    ("self_attn.q_norm.weight", "self_attn.k_norm.weight"),
+    ("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"),
+    ("mlp.gate_proj.bias", "mlp.up_proj.bias"),
+)
 FLOATS = ("F64", "F32", "F16", "BF16")
 ROTATION_BYTES = 64 << 20  # that config.json alone may demand, beyond the size of the weights
 
@@ -45,14 +52,33 @@ def shapes_of(settings: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         "mlp.up_proj.weight": (inner, hidden),
         "mlp.down_proj.weight": (hidden, inner),
     }
-    if kind == "qwen2" or settings.get("attention_bias"):
-        for one, count in (("q", heads), ("k", kv), ("v", kv)):
-            layer[f"self_attn.{one}_proj.bias"] = (count * d,)
-    if kind == "qwen3":
+    if kind == "qwen3_moe":
+        experts, wide = settings["num_experts"], settings["moe_intermediate_size"]
+        layer = {name: shape for name, shape in layer.items() if not name.startswith("mlp.")} | {
+            "mlp.gate.weight": (experts, hidden),
+            "mlp.experts.gate_proj.weight": (experts, wide, hidden),
+            "mlp.experts.up_proj.weight": (experts, wide, hidden),
+            "mlp.experts.down_proj.weight": (experts, hidden, wide),
+        }
+    qkv = {"self_attn.q": heads * d, "self_attn.k": kv * d, "self_attn.v": kv * d}
+    biases = qkv if kind == "qwen2" else {}
+    if kind in ATTENTION_BIASES and settings.get("attention_bias"):
+        biases = qkv | {"self_attn.o": hidden}
+    if kind in MLP_BIASES and settings.get("mlp_bias"):
+        biases = biases | {"mlp.gate": inner, "mlp.up": inner, "mlp.down": hidden}
+    layer |= {f"{name}_proj.bias": (size,) for name, size in biases.items()}
+    if kind in ("qwen3", "qwen3_moe"):
         layer |= {f"self_attn.{one}_norm.weight": (d,) for one in "qk"}
     for n in range(settings["num_hidden_layers"]):
         shapes |= {f"model.layers.{n}.{name}": shape for name, shape in layer.items()}
     return shapes
+
+
+def text_name(name: str) -> str:
+    """The name that a tensor of a composite model's text part has in a model of text alone."""
+    if name.startswith("model.language_model."):
+        return f"model.{name.removeprefix('model.language_model.')}"
+    return name.removeprefix("language_model.")
 
 
 def heads_of(settings: dict[str, Any]) -> tuple[int, int, int]:
@@ -79,7 +105,12 @@ def check_llama(folder: Path, settings: dict[str, Any], tensors: dict[str, Tenso
     if not settings.get("head_dim") and settings["hidden_size"] % heads:
         divisor = f"a divisor of 'hidden_size' {settings['hidden_size']}"
         raise field_error(file, "num_attention_heads", heads, divisor)
+    check_rope(file, settings, d)
     layers, positions = settings["num_hidden_layers"], settings["max_position_embeddings"]
+    if len(settings.get("no_rope_layers") or range(layers)) < layers:
+        raise field_error(
+            file, "no_rope_layers", settings["no_rope_layers"], f"an entry for {layers} layers"
+        )
     if layers > len(tensors):
         raise field_error(
             file,
@@ -97,24 +128,24 @@ def check_llama(folder: Path, settings: dict[str, Any], tensors: dict[str, Tenso
 
 def _check_shapes(folder: Path, settings: dict[str, Any], tensors: dict[str, TensorInfo]) -> None:
     """WeightsError where a tensor that the forward pass reads is missing or another one."""
-    needed = shapes_of(settings)
+    needed, named = shapes_of(settings), {text_name(name): one for name, one in tensors.items()}
     # Read wherever they are, whatever the config says of them.
-    every = settings | {"attention_bias": True, "model_type": "qwen3", "tie_word_embeddings": False}
-    known = shapes_of(every)
-    known |= {
-        f"model.layers.{n}.self_attn.o_proj.bias": (settings["hidden_size"],)
-        for n in range(settings["num_hidden_layers"])
-    }
+    every = settings | {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False}
+    known = shapes_of(every | {"model_type": "llama"}) | shapes_of(every | {"model_type": "qwen3"})
     needed.pop("lm_head.weight", None)  # without one it is tied
-    for name in needed.keys() - tensors.keys():
+    for name in needed.keys() - named.keys():
         raise damaged(folder / "config.json", f"no safetensors file has its tensor {shown(name)}")
-    for name, one in tensors.items():
+    if len(named) < len(tensors):
+        raise damaged(folder, "it has one of its text part's tensors under two names")
+    for name, one in named.items():
         if name in known and (one.shape != known[name] or one.dtype not in FLOATS):
             raise damaged(
                 folder,
                 f"tensor {shown(name)} is {one.dtype} {list(one.shape)}, config.json says "
                 f"{list(known[name])}",
             )
-        partner = name.replace("q_norm", "k_norm")
-        if partner != name and name in known and partner not in tensors:
-            raise damaged(folder, f"it has tensor {shown(name)} and not {shown(partner)}")
+    for n, names in itertools.product(range(settings["num_hidden_layers"]), TOGETHER):
+        there = [f"model.layers.{n}.{name}" in named for name in names]
+        if any(there) and not all(there):
+            has, lacks = names[there.index(True)], names[there.index(False)]
+            raise damaged(folder, f"layer {n} has tensor {shown(has)} and not {shown(lacks)}")

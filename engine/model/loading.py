@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import os
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -15,11 +17,13 @@ from engine.config import Config
 from engine.model import _kernels
 from engine.model.cuda.cuda_graphs import CudaGraphs
 from engine.model.cuda.static_forward import Static
+from engine.model.gguf_weights import GgufWeights, StoredWeights
 from engine.model.hf_model import Generic, UnsupportedModel, refuse
 from engine.model.llama import Llama, TensorSource, supports
-from engine.model.llama_q8 import LlamaQ8
-from engine.model.llama_shapes import check_llama
+from engine.model.llama_quantized import LlamaQ4, LlamaQuantized
+from engine.model.llama_shapes import check_llama, heads_of
 from engine.model.placement import (
+    MIN_CONTEXT_TOKENS,
     choose_devices,
     choose_dtype,
     out_of_memory_is_unsupported,
@@ -27,12 +31,17 @@ from engine.model.placement import (
     refuse_several,
     room_on,
 )
+from engine.weights.gguf_tensors import GgufTensors, OnRead, tensors_of_gguf
 from engine.weights.integrity import config_of, tensors_of
+from engine.weights.memory import check_memory, gguf_memory
 
 log = logging.getLogger(__name__)
 
+BITS = {"q8": 8, "q4": 4}
+
 # Prompt tokens a pass: few enough that a request can be cancelled in between.
 CPU_CHUNK_TOKENS, GPU_CHUNK_TOKENS = 128, 1024
+KV_BYTES = 4  # of a number in the CPU's cache
 MAX_HEAD_SIZE = 256  # of the CPU's attention kernel
 EXACT_CHUNK_TOKENS = 256  # exact attention sums in parts, which take memory
 
@@ -45,7 +54,7 @@ class LoadedModel:
     model: Llama | Generic
     settings: dict[str, Any]  # its config.json
     devices: list[torch.device]  # in the order of the layers
-    dtype: str  # f32, bf16, q8 or int8
+    dtype: str  # f32, bf16, stored, q8, q4 or int8
     exact: bool  # whether kernels that do not round by shape were asked for, on a GPU
     context: int  # tokens
     cache_bytes: int  # of cached sequences, at most
@@ -58,26 +67,44 @@ class LoadedModel:
         return self.devices[-1]
 
 
-def load(folder: Path, config: Config, weights: TensorSource | None = None) -> LoadedModel:
-    """Load `folder` (config.json, safetensors). `weights`: tensors by name in place of the files,
-    for a model of Llama's family. UnsupportedModel, WeightsError, ValueError or OSError with one
-    line."""
-    tensors, settings = tensors_of(folder), config_of(folder)
+def load(
+    folder: Path,
+    config: Config,
+    weights: TensorSource | None = None,
+    on_read: OnRead = lambda done, total: None,
+) -> LoadedModel:
+    """Load `folder` (config.json, safetensors or the name of a GGUF file). `weights`: tensors by
+    name in place of the files, for a model of Llama's family. `on_read` is called with the bytes
+    that were read of a GGUF file, and all of them. UnsupportedModel, WeightsError, ValueError or
+    OSError with one line."""
+    settings, file = config_of(folder), None if weights else tensors_of_gguf(folder, on_read)
+    with file or contextlib.nullcontext():
+        return _load(folder, settings, config, file, weights)
+
+
+def _load(
+    folder: Path,
+    settings: dict[str, Any],
+    config: Config,
+    file: GgufTensors | None,
+    weights: TensorSource | None,
+) -> LoadedModel:
     devices = choose_devices(config.device)
     device, several = devices[-1], len(devices) > 1
     dtype_name = choose_dtype(config.dtype, device, folder)
-    q8, int8 = dtype_name == "q8", dtype_name == "int8"
+    quantised, int8 = dtype_name in ("stored", "q8", "q4"), dtype_name == "int8"
+    ours, exact = supports(settings, dtype_name == "stored"), config.exact and device.type != "cpu"
+    tensors = tensors_of(folder) if file is None else file.infos()
     if device.type == "cpu":
-        threads = config.threads or os.cpu_count() or 1
-        _kernels.set_threads(threads)
-        torch.set_num_threads(1 if q8 else threads)  # two thread pools would wait for each other
-    refuse(settings)
-    ours = supports(settings)
-    if ours and weights is None:
+        _use_threads(config.threads, quantised)
+    if file is not None:
+        _check_file(file, settings, device, dtype_name, ours)
+        weights = StoredWeights(file) if dtype_name == "stored" else GgufWeights(file)
+    refuse(settings, ours)
+    if ours and (weights is None or file is not None):
         check_llama(folder, settings, tensors)
     if several:
         refuse_several(len(devices), settings, ours, dtype_name, config)
-    exact = config.exact and device.type != "cpu"
     _check_triton("exact" if exact else "int8" if int8 else "", settings, device, ours)
     dtype = torch.bfloat16 if int8 or dtype_name == "bf16" else torch.float32
     places, sizes = None, None
@@ -87,10 +114,10 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     model: Llama | Generic
     with torch.inference_mode(), out_of_memory_is_unsupported(folder.name, devices):
         if ours:
-            kind = LlamaQ8 if q8 else Llama
-            model = kind(folder, device, dtype, q8, exact, weights, int8, places)
+            kind = LlamaQ4 if dtype_name == "q4" else LlamaQuantized if quantised else Llama
+            model = kind(folder, device, dtype, exact, weights, int8, places)
         else:
-            model = Generic(folder, tensors, device, dtype, q8)
+            model = Generic(folder, tensors, device, dtype, BITS.get(dtype_name))
     if device.type == "cpu":
         _check_heads(folder, model)
     context = min(config.max_context or 1 << 30, model.max_positions)
@@ -100,14 +127,51 @@ def load(folder: Path, config: Config, weights: TensorSource | None = None) -> L
     # On several devices attention takes memory for every row and key: few rows at once.
     chunk = CPU_CHUNK_TOKENS if several or device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
-    if isinstance(model, Llama) and _wants_static(config, devices) and not q8:
-        static = Static(model, config.exact)
-        if config.graphs == "auto" and device.type == "cuda" and static.fused is not None:
-            static.graphs = CudaGraphs(static)
+    if isinstance(model, Llama) and _wants_static(config, devices) and not quantised:
+        static = _static(model, config, device)
         chunk = EXACT_CHUNK_TOKENS if exact else chunk
     return LoadedModel(
         folder, model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static
     )
+
+
+def _use_threads(threads: int | None, quantised: bool) -> None:
+    """Share the CPU between our kernels and torch's: two thread pools would wait for each other."""
+    count = threads or os.cpu_count() or 1
+    _kernels.set_threads(count)
+    torch.set_num_threads(1 if quantised else count)
+
+
+def _static(model: Llama, config: Config, device: torch.device) -> Static:
+    """Passes of static shape, with CUDA graphs where they can be used."""
+    static = Static(model, config.exact)
+    if config.graphs == "auto" and device.type == "cuda" and static.fused is not None:
+        static.graphs = CudaGraphs(static)
+    return static
+
+
+def _check_file(
+    file: GgufTensors, settings: dict[str, Any], device: torch.device, dtype: str, ours: bool
+) -> None:
+    """UnsupportedModel or WeightsError where a GGUF file's model cannot run on a device."""
+    if device.type == "cpu":
+        _check_room(file, settings, dtype)
+    if not ours:
+        raise UnsupportedModel(
+            f"{file.path}: a {settings['model_type']} model runs as it is stored, on a CPU: choose "
+            "--device cpu --dtype auto"
+        )
+
+
+def _check_room(file: GgufTensors, settings: dict[str, Any], dtype: str) -> None:
+    """WeightsError where the memory that is available does not hold a GGUF file's model."""
+    parameters = sum(math.prod(one.shape) for one in file.infos().values())
+    width = {"q8": 1.13, "q4": 0.7, "bf16": 2, "f32": 4}.get(dtype)
+    size = file.path.stat().st_size if width is None else int(width * parameters)
+    _, kv, d = heads_of(settings)
+    token_bytes = 2 * settings["num_hidden_layers"] * kv * d * KV_BYTES
+    needed = gguf_memory(size, token_bytes, MIN_CONTEXT_TOKENS)
+    check_memory(file.path, needed, parameters)
 
 
 def _check_heads(folder: Path, model: Llama | Generic) -> None:

@@ -2,14 +2,14 @@
 
 Exactness rests on this file: a row of a forward pass gets the same bits whatever other rows are in
 the batch, so verifying many tokens at once gives each of them the logits it would have had alone.
-On the CPU, products are native (`engine.model._kernels`, q8) or oneDNN's on weights packed once
-(f32, bf16), and attention is native; elsewhere both are plain torch, which may round by shape.
+On the CPU, products are native (`engine.model._kernels`, quantised) or oneDNN's on weights packed
+once (f32, bf16), and attention is native; elsewhere both are plain torch, which may round by shape.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.model import _kernels
+from engine.weights.gguf_tensors import Stored
 
 log = logging.getLogger(__name__)
 
@@ -58,23 +59,38 @@ class Rows:
         return self._mask
 
 
-class Q8:
-    """y = x W + b with W in 8-bit blocks and x quantised row by row. Integer sums are exact, so
-    every processor gives the same bits. A weight takes 1.06 to 1.13 bytes."""
+class Quantized:
+    """y = x W + b with W as a GGUF file stores it, or in 8- or 4-bit blocks, and x in 8 bits.
+    Integer sums are exact, so every processor gives the same bits."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        if weight.dtype == torch.bfloat16:
-            source = weight.contiguous().view(torch.uint16).numpy()
+    def __init__(
+        self, parts: Sequence[Tensor | Stored], bias: Tensor | None, bits: int = 8
+    ) -> None:
+        """`parts`: output channels one after another, all stored or none, which are quantised."""
+        b = None if bias is None else bias.float().contiguous().numpy()
+        stored = [part for part in parts if isinstance(part, Stored)]
+        if stored:
+            rows = [(part.kind, part.rows) for part in stored]
+            self.native = _kernels.QLinear.stored(rows, stored[0].columns, b)
         else:
-            source = weight.float().contiguous().numpy()
-        self.native = _kernels.QLinear(source, None if bias is None else bias.float().numpy())
-        self.out = weight.shape[0]
+            weight = joined([part for part in parts if isinstance(part, Tensor)])
+            narrow = weight.dtype == torch.bfloat16
+            source = (
+                weight.contiguous().view(torch.uint16) if narrow else weight.float().contiguous()
+            )
+            self.native = _kernels.QLinear(source.numpy(), b, bits)
+        self.out = self.native.shape[0]
         self.nbytes: int = self.native.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:
         y = torch.empty(x.shape[0], self.out)
         self.native.forward(x.contiguous().numpy(), y.numpy())
         return y
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """Output channels of several matrices, one after another."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 class Packed:
@@ -116,15 +132,12 @@ _packing = True  # False once oneDNN's packed product turned out to be missing
 def product(
     weight: Tensor,
     bias: Tensor | None = None,
-    q8: bool = False,
     exact: bool = False,
     int8: bool = False,
 ) -> Product:
     """The fastest product with `weight` [out, in] on its device; row-invariant on a CPU, and with
     `exact` or `int8` on a CUDA card."""
     global _packing
-    if q8:
-        return Q8(weight, bias)
     if weight.device.type != "cpu":
         if exact or int8:
             from engine.model.cuda.triton_ops import Tiled

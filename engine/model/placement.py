@@ -16,7 +16,7 @@ import torch
 
 from engine.config import Config, devices
 from engine.model.hf_model import UnsupportedModel
-from engine.weights.integrity import read_object
+from engine.weights.resolve import gguf_of
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,9 @@ def refuse_several(
         why = f"{kind} runs on one device: name one, or choose a Llama or Qwen model"
     elif count > layers:
         why = f"it has {layers} layers: name {layers} devices at most"
-    elif dtype in {"q8", "int8"}:
-        why = f"{dtype} runs on one device: name one, or choose --dtype bf16"
+    elif dtype in {"stored", "q8", "q4", "int8"}:
+        what = "a quantised model" if dtype == "stored" else dtype
+        why = f"{what} runs on one device: name one, or choose --dtype bf16"
     elif config.exact:
         why = "--exact runs on one device: name one, or leave it out"
     if why:
@@ -75,21 +76,21 @@ def shares(layers: int, free: Sequence[int]) -> list[int]:
 
 
 def choose_dtype(name: str, device: torch.device, folder: Path) -> str:
-    """The number format. `auto`: bf16 on a GPU; on a CPU q8 for a model published in 8 bits or
-    fewer, else bf16 where the processor supports it natively, else f32."""
+    """The number format. `auto`: bf16 on a GPU; on a CPU "stored", as the GGUF file has it, or for
+    safetensors bf16 where the processor supports it natively, else f32."""
     if name != "auto":
-        if name not in {"f32", "bf16", "q8", "int8"}:
-            raise ValueError(f"dtype {name!r}: choose auto, f32, bf16, q8 or int8")
+        if name not in {"f32", "bf16", "q8", "q4", "int8"}:
+            raise ValueError(f"dtype {name!r}: choose auto, f32, bf16, q8, q4 or int8")
         if name == "int8" and device.type != "cuda":
             raise ValueError(f"dtype int8 runs on CUDA only: choose q8 or bf16 on {device.type}")
-        if name == "q8" and device.type != "cpu":
-            raise ValueError(f"dtype q8 runs on the CPU only: choose bf16 or f32 on {device.type}")
+        if name in ("q8", "q4") and device.type != "cpu":
+            where = f"choose bf16 or f32 on {device.type}"
+            raise ValueError(f"dtype {name} runs on the CPU only: {where}")
         return name
     if device.type != "cpu":
         return "bf16"
-    note = folder / "draftline.json"
-    if note.is_file() and read_object(note).get("quantization"):
-        return "q8"
+    if gguf_of(folder):
+        return "stored"
     native = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     return "bf16" if native() else "f32"
 

@@ -23,6 +23,7 @@ from engine.model.loading import load
 from engine.model.ops import Rows
 from engine.model.row_invariance import checked
 from engine.records import Draft, RequestError, Scores
+from engine.weights.gguf_tensors import OnRead
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +34,16 @@ class TorchTarget:
     """A loaded model, as `engine.model.target.Target`. One thread at a time; the engine's worker
     owns it."""
 
-    def __init__(self, folder: Path, config: Config, weights: TensorSource | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: Config,
+        weights: TensorSource | None = None,
+        on_read: OnRead = lambda done, total: None,
+    ) -> None:
         """As `engine.model.loading.load`; then check whether the rows of a pass are independent of
         each other on this machine (`exact`)."""
-        loaded = load(folder, config, weights)
+        loaded = load(folder, config, weights, on_read)
         self.folder, self.settings = folder, loaded.settings
         self.model, self.static = loaded.model, loaded.static
         self.devices, self.dtype_name = loaded.devices, loaded.dtype

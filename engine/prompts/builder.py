@@ -17,15 +17,13 @@ from engine.prompts.tokenizer import Tokenizer
 from engine.records import MAX_PREDICTION_CHARS, Request, RequestError
 from index.records import Span
 
-EDIT_SYSTEM = (
-    "You are a careful code editor. You rewrite the given code by the instruction, change nothing "
-    "else, and answer with the rewritten code only, in one code block."
-)
 # Default max_tokens.
 CHAT_TOKENS, COMPLETE_TOKENS = 1024, 256
+REASONING_TOKENS = 4096  # of a model that may reason before it answers a chat
 EDIT_SPARE_TOKENS = 256  # beyond one and a half times the edited text
 MAX_SURROUNDINGS_CHARS = 32_000  # before and after a selection, to draft from
-EDIT_END = "Change nothing else."
+EDIT_REQUEST = "Rewrite this code: {}\nAnswer with the whole rewritten code only."
+EDIT_REPLY = 'The code after the change "{}":\n\n'  # unchanged code comes less often after it
 LANGUAGES = {
     ".py": "python", ".js": "javascript", ".ts": "typescript", ".go": "go", ".rs": "rust",
     ".c": "c", ".h": "c", ".cpp": "cpp", ".hpp": "cpp", ".java": "java", ".md": "markdown",
@@ -43,6 +41,7 @@ class Prompt:
     stop: tuple[str, ...] = ()
     max_tokens: int = CHAT_TOKENS
     ends: frozenset[int] = frozenset()  # end tokens beside the model's own
+    thinks: bool = False  # the answer begins with the rest of reasoning
     whole: bool = False  # predictions[0] is a whole file that the answer repeats
     span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its origin
     documents: Callable[[int], Span | None] | None = None  # token of ids -> its origin
@@ -69,18 +68,22 @@ def unpredicted(request: Request, encoder: PromptEncoder) -> Prompt:
     if request.kind == "complete":
         room = COMPLETE_TOKENS if request.max_tokens is None else request.max_tokens
         if request.suffix is None:
-            return Prompt(encoder.encode(plain(request.text)), [], request.stop, room)
-        ids = infill_ids(request, tokenizer, encoder.encode)
+            ids = [*tokenizer.begin, *encoder.encode(plain(request.text))]
+            return Prompt(ids, [], request.stop, room)
+        ids = [*tokenizer.begin, *infill_ids(request, tokenizer, encoder.encode)]
         return Prompt(ids, [], request.stop, room, ends(tokenizer))
     if request.kind == "chat":
         if not request.messages:
             raise RequestError("no messages: a chat needs at least one")
         encoder.expect(len(request.messages))  # each takes one token at least
-        turns = tokenizer.turns(request.messages, encode=encoder.encode)
+        turns = tokenizer.turns(request.messages, "", encoder.encode, request.thinking)
         ids = [one for _, part in turns for one in part]
-        room = CHAT_TOKENS if request.max_tokens is None else request.max_tokens
+        reasons = request.thinking and tokenizer.reasoning is not None
+        usual = CHAT_TOKENS + REASONING_TOKENS * reasons
+        room = usual if request.max_tokens is None else request.max_tokens
         told = places(request.documents, turns, tokenizer)
-        return Prompt(ids, [], request.stop, room, documents=told)
+        thinks = tokenizer.ends_in_reasoning(ids)
+        return Prompt(ids, [], request.stop, room, thinks=thinks, documents=told)
     return edit_prompt(request, encoder)
 
 
@@ -98,10 +101,10 @@ def kept(texts: Sequence[str]) -> list[str]:
 def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
     """The Prompt of an edit by instruction, which predicts the edited text first.
 
-    The reply is started with an open code fence, so the answer is the code itself, token for token
+    The reply is started up to an open code fence, so the answer is the code itself, token for token
     as in the file, up to the closing fence. Only the selection is shown, because small models
-    rewrite whatever else they see. The wording was chosen on EditEval's even records with the
-    default model."""
+    rewrite whatever else they see. The wording was chosen on EditEval's even records with
+    Qwen2.5-Coder of 0.5B and 1.5B."""
     if not request.instruction.strip():
         raise RequestError("the instruction is empty: say what to change")
     start, stop = request.selection or (0, len(request.text))
@@ -111,15 +114,14 @@ def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
     chosen = plain(request.text[first:last])
     fence = "`" * max(3, 1 + longest_run(request.text, "`"))
     language = LANGUAGES.get(Path(request.path).suffix.lower(), "")
-    asked = f"{fence}{language}\n{chosen}\n{fence}\n{request.instruction.strip()}\n{EDIT_END}"
-    messages = [
-        {"role": "system", "content": EDIT_SYSTEM},
-        {"role": "user", "content": asked},
-    ]
+    instruction = request.instruction.strip()
+    asked = f"{fence}{language}\n{chosen}\n{fence}\n\n{EDIT_REQUEST.format(instruction)}"
+    reply = f"{EDIT_REPLY.format(instruction)}{fence}{language}\n"
     tokenizer = encoder.tokenizer
-    turns = tokenizer.turns(messages, f"{fence}{language}\n", encoder.encode)
+    messages = [{"role": "user", "content": asked}]
+    turns = tokenizer.turns(messages, reply, encoder.encode, thinking=False)
     ids = [one for _, part in turns for one in part]
-    expected = tokenizer.encode(f"{chosen}\n{fence}")
+    expected = tokenizer.encode_inside(f"{chosen}\n{fence}")
     room = request.max_tokens
     if room is None:
         room = EDIT_SPARE_TOKENS + len(expected) * 3 // 2

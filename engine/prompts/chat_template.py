@@ -14,13 +14,14 @@ import sys
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from engine.records import RequestError
 from engine.weights.errors import one_line
 from engine.weights.integrity import damaged, read_object, regular
-from engine.weights.model_config import is_token
+from engine.weights.model_config import is_token, text_part
 
 CHILD = Path(__file__).with_name("template_child.py")
 MAX_TEMPLATE_CHARS = 1 << 20
@@ -29,38 +30,78 @@ MAX_MEMORY_BYTES = 512 << 20  # address space of the child process
 MAX_CPU_SECONDS = 2  # of one rendering
 TIMEOUT_SECONDS = 60.0  # of one rendering, where CPU time cannot be limited
 MAX_REPEATS = 2  # of one message in the rendered text
+SPECIAL_TOKENS = tuple(
+    f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+)
+
+# What templates call it that a model is to answer at once.
+NO_THINKING: dict[str, Any] = {"enable_thinking": False, "thinking": False, "thinking_budget": 0}
 
 SLOT = "\ue000{}\ue001"  # placeholder of a message's text in a rendered template (private use)
 SLOTS = re.compile("\ue000([0-9]+)\ue001")
 
 
+class TemplateRefusal(RequestError):
+    """The template itself refuses a conversation; it may render another one."""
+
+
 class ChatTemplate:
     """A chat template and the child process that renders it. Used from any thread."""
 
-    def __init__(self, text: str, bos: str = "", eos: str = "") -> None:
-        """`bos`, `eos`: the tokens that begin and end a text."""
-        self.text, self.names = text, {"bos_token": bos, "eos_token": eos}
+    def __init__(self, text: str, **special_tokens: str) -> None:
+        """`special_tokens`: those that the template may name, as `bos_token`."""
+        self.text, self.names = text, special_tokens
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def render(self, roles: list[str]) -> str:
+    def render(self, roles: list[str], thinking: bool = True) -> str:
         """A conversation as the model's template writes it, up to the assistant's turn, with a
-        `SLOT` in place of each message's text. RequestError where the template refuses it or takes
-        too much."""
-        messages = [{"role": role, "content": SLOT.format(n)} for n, role in enumerate(roles)]
+        `SLOT` in place of each message's text. `thinking=False` asks a model that reasons to answer
+        at once. RequestError where the template refuses it or takes too much."""
+        slots = [SLOT.format(n) for n in range(len(roles))]
+        users = {slot for slot, role in zip(slots, roles, strict=True) if role == "user"}
+        refusal = None
+        try:
+            text = self._render(roles, slots, thinking)
+            if all(slot in text for slot in users):
+                return text
+        except TemplateRefusal as error:
+            refusal = error
+        try:  # as templates of models that see expect it
+            parts = [[{"type": "text", "text": slot}] for slot in slots]
+            listed = self._render(roles, parts, thinking)
+        except TemplateRefusal:
+            listed = ""
+        if users and all(slot in listed for slot in users):
+            return listed
+        if refusal is not None:
+            raise refusal
+        return text
+
+    def _render(self, roles: list[str], contents: Sequence[Any], thinking: bool) -> str:
+        """A conversation as the template writes it. `contents`: of the messages."""
+        pairs = zip(roles, contents, strict=True)
+        messages = [{"role": role, "content": content} for role, content in pairs]
         conversation = {"messages": messages, "add_generation_prompt": True, **self.names}
         conversation |= {"tools": None, "documents": None}
+        if not thinking:
+            conversation |= NO_THINKING | {"reasoning_effort": self._least_effort}
         with self._lock:
             reply = self._ask(json.dumps(conversation).encode() + b"\n")
         if "text" not in reply:
-            raise _refused(reply.get("error", "its process failed"))
+            raise TemplateRefusal(_refusal(reply.get("error", "its process failed")))
         text = str(reply["text"])
         found = Counter(SLOTS.findall(text))
         if found.keys() - {str(n) for n in range(len(roles))}:
-            raise _refused("it writes a message that is not there")
+            raise RequestError(_refusal("it writes a message that is not there"))
         if found and max(found.values()) > MAX_REPEATS:
-            raise _refused(f"it repeats a message more than {MAX_REPEATS} times")
+            raise RequestError(_refusal(f"it repeats a message more than {MAX_REPEATS} times"))
         return text
+
+    @property
+    def _least_effort(self) -> str:
+        """The value of `reasoning_effort` for the least reasoning that the template knows."""
+        return "none" if re.search("""["']none["']""", self.text) else "low"
 
     def close(self) -> None:
         """End the process. The next conversation starts another."""
@@ -82,8 +123,10 @@ class ChatTemplate:
             return reply
         except (OSError, ValueError) as error:
             self.close()
-            raise _refused(
-                f"it takes more than {MAX_CPU_SECONDS} seconds or {MAX_MEMORY_BYTES >> 20} MiB"
+            raise RequestError(
+                _refusal(
+                    f"it takes more than {MAX_CPU_SECONDS} seconds or {MAX_MEMORY_BYTES >> 20} MiB"
+                )
             ) from error
         finally:
             timer.cancel()
@@ -106,12 +149,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.communicate()
 
 
-def _refused(why: str) -> RequestError:
-    return RequestError(
-        one_line(
-            f"the model's chat template refuses this conversation: {why}; mend the template, or "
-            "choose another model"
-        )
+def _refusal(why: str) -> str:
+    return one_line(
+        f"the model's chat template refuses this conversation: {why}; mend the template, or "
+        "choose another model"
     )
 
 
@@ -131,8 +172,8 @@ def chat_template(folder: Path) -> ChatTemplate | None:
         return None
     if not isinstance(template, str) or len(template) > MAX_TEMPLATE_CHARS:
         raise damaged(file, f"'chat_template' is no text of {MAX_TEMPLATE_CHARS} characters")
-    bos, eos = (_token(file, settings, name) for name in ("bos_token", "eos_token"))
-    return ChatTemplate(template, bos, eos)
+    tokens = {name: _token(file, settings, name) for name in SPECIAL_TOKENS}
+    return ChatTemplate(template, **{name: token for name, token in tokens.items() if token})
 
 
 def _is_named(one: Any) -> bool:
@@ -164,7 +205,7 @@ def end_tokens(folder: Path) -> frozenset[int]:
     found: set[int] = set()
     for name in ("generation_config.json", "config.json"):
         file = folder / name
-        value = read_object(file).get("eos_token_id") if file.is_file() else None
+        value = text_part(read_object(file)).get("eos_token_id") if file.is_file() else None
         ids = value if isinstance(value, list) else [] if value is None else [value]
         if not all(map(is_token, ids)):
             raise damaged(file, "'eos_token_id' is no token id")

@@ -31,14 +31,20 @@ LATE_MODULES, LATE_CODECS = ("jinja2.debug", "jinja2.constants", "unicodedata"),
 
 
 class Generation(Extension):
-    """`{% generation %}`, which marks the assistant's text for training: rendered as it is."""
+    """`{% generation %}`, which marks the assistant's text for training: rendered as it is. What it
+    sets is not set after it."""
 
     tags = {"generation"}  # noqa: RUF012 -- as jinja2 declares it
 
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The statements up to the end of the mark."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    def parse(self, parser: Parser) -> nodes.Node:
+        """A call of `rendered` with the statements up to the end of the mark."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("rendered"), [], [], body).set_lineno(line)
+
+    def rendered(self, caller: Callable[[], str]) -> str:
+        """The text between the marks."""
+        return caller()
 
 
 class TemplateNamespace(Namespace):

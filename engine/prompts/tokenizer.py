@@ -7,32 +7,47 @@ by hand where the model's own template writes them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engine.prompts.chat_template import SLOTS, chat_template, end_tokens
+from engine.memory import give_back_memory
+from engine.prompts.chat_template import (
+    SLOT,
+    SLOTS,
+    TemplateRefusal,
+    chat_template,
+    end_tokens,
+)
 from engine.prompts.prompt_spans import Turn
+from engine.prompts.reasoning import OPENING, ReasoningMarks, reasoning_marks
 from engine.prompts.text_pieces import CUT_PROBE, PIECE_CHARS, may_cut, pieces
-from engine.prompts.token_bounds import Shares, byte_shares, fewest_tokens
+from engine.prompts.token_bounds import Shares, byte_shares, fewest_tokens, steps_of
 from engine.prompts.token_bytes import is_byte_level, words_bytes
-from engine.prompts.tokenizer_file import build_tokenizer, panics_as_errors, read_tokenizer
+from engine.prompts.tokenizer_file import (
+    build_tokenizer,
+    first_tokens,
+    panics_as_errors,
+    read_tokenizer,
+)
 from engine.records import Message
 
 SPEC_PARTS = ("normalizer", "pre_tokenizer", "model", "decoder")
 SHORT_CHARS = 1 << 12  # tokenized in some two milliseconds, in which no other thread runs
+BEFORE = "\ue000"  # no token of any vocabulary has this character with others
+PROMPT_END_TOKENS = 16  # in which a template that begins to reason says so
 PIECES_AT_ONCE = 8  # of a long text, tokenized on all cores
 Encode = Callable[[str], list[int]]
 
 
 class Tokenizer:
     """A model folder's tokenizer, chat template and end tokens. `control` has the control tokens by
-    name; texts never produce one."""
+    name; texts never produce one. `begin` are the ids before a text that no template writes."""
 
     def __init__(self, folder: Path) -> None:
         file = folder / "tokenizer.json"
@@ -44,9 +59,12 @@ class Tokenizer:
             name: vocabulary[name] for name in self.control if isinstance(vocabulary, dict)
             and name in vocabulary
         }  # fmt: skip
+        self.begin = [one for one in first_tokens(spec) if one in self.control.values()]
         self._spec: dict[str, Any] = {key: spec.get(key) for key in SPEC_PARTS}
         spec |= {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
         self.backend = build_tokenizer(file, spec)
+        self._spec["model"].pop("merges", None)  # only the library needs them, and has its own
+        give_back_memory()  # reading the file took twice its size, in small blocks
         self.template = chat_template(folder)
         self.eos = end_tokens(folder)
         names = sorted(map(re.escape, self.control), key=len, reverse=True)
@@ -55,6 +73,30 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Ids of plain text. Other threads run meanwhile."""
         return list(chain.from_iterable(self.encode_in_pieces(text)))
+
+    def encode_inside(self, text: str) -> list[int]:
+        """Ids of a text that follows another one: without the blank that SentencePiece puts before
+        a text."""
+        if not self._puts_blank:
+            return self.encode(text)
+        before, ids = self.encode(BEFORE), self.encode(BEFORE + text)
+        return ids[len(before) :] if ids[: len(before)] == before else self.encode(text)
+
+    @cached_property
+    def lead(self) -> list[int]:
+        """Ids of some text to decode before tokens that follow a text, whose first blank would
+        be dropped without it; [] where none would be."""
+        return self.encode("a") if self._puts_blank else []
+
+    @cached_property
+    def _puts_blank(self) -> bool:
+        """Whether a blank is put before a text, and dropped from the start of decoded ones."""
+        steps = [*steps_of(self._spec["normalizer"]), *steps_of(self._spec["pre_tokenizer"])]
+        return any(
+            step["type"] == "Prepend"
+            or (step["type"] == "Metaspace" and step.get("prepend_scheme", "always") != "never")
+            for step in steps
+        )
 
     def encode_in_pieces(self, text: str) -> Iterator[list[int]]:
         """The same ids piece by piece, so that the caller can stop."""
@@ -164,33 +206,109 @@ class Tokenizer:
 
     # -- chat ----------------------------------------------------------------------------------
 
-    def chat(self, messages: tuple[Message, ...] | list[Message], reply: str = "") -> list[int]:
+    @cached_property
+    def reasoning(self) -> ReasoningMarks | None:
+        """The marks around reasoning; None for a model without any."""
+        return reasoning_marks(self.control, self.template.text if self.template else "")
+
+    def ends_in_reasoning(self, ids: list[int]) -> bool:
+        """Whether what follows a prompt is reasoning, which its template has begun."""
+        if self.reasoning is None:
+            return False
+        control = set(self.control.values())
+        last = next((one for one in reversed(ids) if one in control), -1)
+        if self.reasoning.tokens.get(last) in OPENING:
+            return True
+        end = self.decode(ids[-PROMPT_END_TOKENS:]).rstrip()
+        return any(end.endswith(opening) for opening, _ in self.reasoning.texts)
+
+    def chat(self, messages: Sequence[Message], reply: str = "") -> list[int]:
         """Ids of a conversation up to the assistant's turn, which starts with `reply`."""
         return [one for _, ids in self.turns(messages, reply) for one in ids]
 
     def turns(
         self,
-        messages: tuple[Message, ...] | list[Message],
+        messages: Sequence[Message],
         reply: str = "",
         encode: Encode | None = None,
+        thinking: bool = True,
     ) -> list[Turn]:
         """A conversation in parts that are each encoded separately. `encode` replaces the
-        tokenizer's own, to bound the conversation."""
+        tokenizer's own, to bound the conversation. `thinking=False`: the answer follows at once,
+        without reasoning."""
         encode = encode or self.encode
         if self.template is None:
             turns = "".join(f"{one['role']}: {one['content']}\n\n" for one in messages)
             text = f"{turns}assistant: {reply}"
-            return [(text, encode(text))]
-        rendered = self.template.render([one["role"] for one in messages])
+            return [("", self.begin), (text, encode(text))]
+        messages, rendered = self._rendered(messages, thinking)
+        parts = SLOTS.split(rendered)
+        if self._puts_blank:
+            return self._runs(parts, messages, reply, encode)
         found: list[Turn] = []
-        for n, part in enumerate(SLOTS.split(rendered)):
+        for n, part in enumerate(parts):
             text = messages[int(part)]["content"] if n % 2 else ""
             found.append((text, encode(text) if n % 2 else self._template(part, encode)))
         return [*found, (reply, encode(reply))]
 
+    def _runs(
+        self, parts: list[str], messages: Sequence[Message], reply: str, encode: Encode
+    ) -> list[Turn]:
+        """A conversation's turns where a blank is put before a text, as SentencePiece does: only
+        after control tokens, so that the text between two of them is one."""
+        found: list[str | int] = []
+        for n, part in enumerate(parts):
+            found += [messages[int(part)]["content"]] if n % 2 else self._with_marks(part)
+        turns: list[Turn] = []
+        for is_text, group in groupby([*found, reply], lambda one: isinstance(one, str)):
+            run = [*group]
+            text = "".join(map(str, run)) if is_text else ""
+            turns.append((text, encode(text) if is_text else [int(one) for one in run]))
+        return turns
+
+    def _rendered(
+        self, messages: Sequence[Message], thinking: bool
+    ) -> tuple[Sequence[Message], str]:
+        """The conversation as the template writes it, and its messages. Where it begins to reason
+        all the same, the reasoning is ended at once."""
+        messages, text = self._fitting(messages, thinking)
+        if thinking or self.reasoning is None:
+            return messages, text
+        return messages, text + self.reasoning.closing(text)
+
+    def _fitting(
+        self, messages: Sequence[Message], thinking: bool
+    ) -> tuple[Sequence[Message], str]:
+        """The conversation as the template writes it. For one that refuses or drops system messages
+        the first one becomes a part of the user's."""
+        assert self.template is not None
+        roles = [one["role"] for one in messages]
+        if roles[:2] != ["system", "user"]:
+            return messages, self.template.render(roles, thinking)
+        refusal = None
+        try:
+            text = self.template.render(roles, thinking)
+            if SLOT.format(0) in text:
+                return messages, text
+        except TemplateRefusal as error:
+            refusal = error
+        system, user, *rest = messages
+        content = f"{system['content']}\n\n{user['content']}"
+        try:
+            text = self.template.render(roles[1:], thinking)
+        except TemplateRefusal as error:
+            raise refusal or error from None
+        return [{"role": "user", "content": content}, *rest], text
+
     def _template(self, text: str, encode: Encode) -> list[int]:
         """Ids of the template's own text, in which control tokens count as such."""
         ids: list[int] = []
-        for n, part in enumerate(self._marks.split(text) if self._marks else [text]):
-            ids += [self.control[part]] if n % 2 else encode(part)
+        for part in self._with_marks(text):
+            ids += encode(part) if isinstance(part, str) else [part]
         return ids
+
+    def _with_marks(self, text: str) -> list[str | int]:
+        """The template's own text, with the ids of control tokens in place of them."""
+        parts = self._marks.split(text) if self._marks else [text]
+        found = [self.control[part] if n % 2 else part for n, part in enumerate(parts)]
+        return [one for one in found if one != ""]

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,28 @@ def read_tokenizer(file: Path) -> dict[str, Any]:
             raise damaged(file, f"'added_tokens' has over {MAX_ADDED_CHARS} characters")
     spec["added_tokens"] = [one for one in added if rows is None or one["id"] < rows]
     return spec
+
+
+def first_tokens(spec: dict[str, Any]) -> list[int]:
+    """Ids that tokenizer.json puts before every text, as its post-processor's template says."""
+    post = spec.get("post_processor")
+    parts = post.get("processors") if isinstance(post, dict) else None
+    for one in parts if isinstance(parts, list) else [post]:
+        if not isinstance(one, dict) or not isinstance(one.get("single"), list):
+            continue
+        known = one.get("special_tokens")
+        names = list(takewhile(lambda name: name is not None, map(_special, one["single"])))
+        tokens = [known.get(name) for name in names] if isinstance(known, dict) else []
+        ids = [token.get("ids") for token in tokens if isinstance(token, dict)]
+        return [n for each in ids if isinstance(each, list) for n in each if is_token(n)]
+    return []
+
+
+def _special(step: Any) -> str | None:
+    """The name of the special token that a step of a post-processor's template adds."""
+    token = step.get("SpecialToken") if isinstance(step, dict) else None
+    name = token.get("id") if isinstance(token, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def build_tokenizer(file: Path, spec: dict[str, Any]) -> Backend:

@@ -122,6 +122,7 @@ def prepare(
         messages=prompt.messages(sources),
         documents=tuple(Passage(one.document, one.start, one.text) for one in sources),
         max_tokens=max_tokens,
+        thinking=False,  # it would use up the tokens
         **sampling,
     )
     return PreparedQuestion(question, request, tuple(sources), tuple(notes))

@@ -177,6 +177,7 @@ class SummaryPlan:
             messages=messages(plain(text), sentences),
             documents=passages,
             max_tokens=self.answer_tokens(sentences),
+            thinking=False,  # it would use up the tokens
             **self.options.sampling,
         )
 

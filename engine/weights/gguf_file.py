@@ -103,10 +103,10 @@ class Gguf:
         return WeightsError(f"{self.path}: damaged GGUF file: {what}; fetch the file again")
 
     def unsupported(self, what: str) -> WeightsError:
-        """The error for a valid file that cannot be converted."""
+        """The error for a valid file of a model that cannot run here."""
         return WeightsError(
-            f"{self.path}: a GGUF with {what} is not supported; use the model's safetensors "
-            "folder or its hub id instead"
+            f"{self.path}: a GGUF with {what} is not supported; llama.cpp, Ollama or LM Studio may "
+            "run it"
         )
 
     def row_bytes(self, name: str) -> int:
@@ -137,10 +137,7 @@ class Gguf:
             return raw.view(np.float32)
         if kind == GGMLQuantizationType.F16:
             return raw.view(np.float16).astype(np.float32)
-        try:
-            return np.asarray(dequantize(raw, kind), np.float32)
-        except NotImplementedError as error:
-            raise self.unsupported(f"tensors of type {kind.name}") from error
+        return np.asarray(dequantize(raw, kind), np.float32)
 
 
 def is_gguf(path: Path) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from engine.weights.errors import WeightsError, shown
 
 MAX_ROPE_THETA = 1e12
+MIN_SCALE, MAX_SCALE = 1e-6, 1e6  # of multipliers and of what stretches rotary embeddings
 
 LIMITS = {  # the most that a size of a model may be, by its name in config.json
     "hidden_size": 1 << 17,
@@ -37,14 +38,29 @@ ALIASES = {  # other model types' names of the same sizes
     "num_heads": "num_attention_heads", "num_kv_heads": "num_key_value_heads",
     "n_positions": "max_position_embeddings", "n_ctx": "max_position_embeddings",
     "max_seq_len": "max_position_embeddings", "max_sequence_length": "max_position_embeddings",
+    "original_max_position_embeddings": "max_position_embeddings",
+    "no_rope_layer_interval": "num_hidden_layers",
     "num_local_experts": "num_experts", "n_routed_experts": "num_experts",
 }  # fmt: skip
+# Model types whose config.json says whether they have biases (Qwen2 always has those of q, k, v).
+ATTENTION_BIASES = ("llama", "qwen3", "granite", "smollm3")
+MLP_BIASES = ("llama", "granite", "smollm3")
 SIZES = {name: LIMITS[ALIASES.get(name, name)] for name in (*LIMITS, *ALIASES)}
 MAY_BE_ZERO = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
-TEXTS = ("model_type", "hidden_act", "hidden_activation", "activation_function")
-FLAGS = ("tie_word_embeddings", "attention_bias", "use_sliding_window", "is_encoder_decoder")
+TEXTS = ("model_type", "rope_type", "hidden_act", "hidden_activation", "activation_function")
+FLAGS = (
+    "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "is_encoder_decoder",
+    "truncate",
+)  # fmt: skip
 OBJECTS = ("rope_parameters", "rope_scaling", "quantization_config", "text_config")
+SCALES = (
+    "embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling",
+    "factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor",
+    "mscale", "mscale_all_dim", "llama_4_scaling_beta",
+)  # fmt: skip
+SCALES_OR_ZERO = ("mscale", "mscale_all_dim", "llama_4_scaling_beta")
 NUMBERS = {"rms_norm_eps": 1.0, "layer_norm_eps": 1.0, "rope_theta": MAX_ROPE_THETA}
+FACTORS = ("short_factor", "long_factor")
 TOKENS = ("bos_token_id", "eos_token_id")
 
 
@@ -55,6 +71,17 @@ def check_config(file: Path, settings: dict[str, Any]) -> None:
         for name, value in one.items():
             if value is not None and (wanted := _wanted(name, value)):
                 raise field_error(file, name, value, wanted)
+
+
+def text_part(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a composite model's text part (`text_config`), with the whole's where it has
+    none and the whole's model type as `composite`; those of any other model as they are."""
+    text = settings.get("text_config")
+    if not isinstance(text, dict):
+        return settings
+    whole = {name: value for name, value in settings.items() if name != "text_config"}
+    merged: dict[str, Any] = whole | text
+    return merged | {"composite": settings.get("model_type")}
 
 
 def field_error(file: Path, name: str, value: object, wanted: str) -> WeightsError:
@@ -84,6 +111,16 @@ def _wanted(name: str, value: object) -> str:
         if type(value) in (int, float) and 0 < value <= NUMBERS[name]:  # type: ignore[operator]
             return ""
         return f"a number above 0, at most {NUMBERS[name]:g}"
+    if name in SCALES:
+        zero = name in SCALES_OR_ZERO
+        wanted = f"a number from {MIN_SCALE:g} to {MAX_SCALE:g}{' or 0' if zero else ''}"
+        return "" if _is_scale(value) or (zero and value == 0) else wanted
+    if name in FACTORS:
+        scales = isinstance(value, list) and value and all(map(_is_scale, value))
+        return "" if scales else f"an array of numbers from {MIN_SCALE:g} to {MAX_SCALE:g}"
+    if name == "no_rope_layers":
+        bits = isinstance(value, list) and all(type(one) is int and one in (0, 1) for one in value)
+        return "" if bits else "an array of 0 and 1"
     if name in TEXTS:
         return "" if isinstance(value, str) else "a string"
     if name in FLAGS:
@@ -93,7 +130,7 @@ def _wanted(name: str, value: object) -> str:
     if name in TOKENS:
         ids = value if isinstance(value, list) else [value]
         return "" if all(map(is_token, ids)) else "a token id"
-    if name == "layer_types":
+    if name in ("layer_types", "layers_block_type"):
         texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
         return "" if texts else "an array of strings"
     if name == "sliding_window":
@@ -101,6 +138,10 @@ def _wanted(name: str, value: object) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "a finite number"
     return ""
+
+
+def _is_scale(value: object) -> bool:
+    return type(value) in (int, float) and MIN_SCALE <= value <= MAX_SCALE  # type: ignore[operator]
 
 
 def is_token(value: object) -> bool:

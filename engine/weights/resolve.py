@@ -1,8 +1,8 @@
 """Resolve model names, and find what is ready in the cache. Changes nothing.
 
 models/NAME/            the ready folder; draftline.json in it says what it is, and is written last
-models/NAME.gguf        a built-in's own GGUF, kept unless told otherwise
-models/NAME.lock        held by the process that fetches, converts or removes NAME
+models/NAME.gguf        the weights of a built-in model; those of a user's GGUF file stay there
+models/NAME.lock        held by the process that fetches, prepares or removes NAME
 models/.partial/NAME/   work in progress: never counts, and is cleaned under the lock
 """
 
@@ -21,13 +21,16 @@ import platformdirs
 
 from engine.weights.builtins import BUILTINS
 from engine.weights.errors import WeightsError
+from engine.weights.local_models import gguf_problem, in_hub_cache, path_of_local
 
-FORMAT = 1  # of a ready folder; raised when conversion changes
+# Formats of a ready folder; raised when its content changes, so that no version takes another's.
+FORMAT = 1  # with weights
+GGUF_FORMAT = 2  # of a GGUF file, where the weights stay
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model in the cache. `folder` is ready to load; `gguf` is the built-in's kept source."""
+    """A model in the cache. `folder` is ready to load; `gguf` has the weights of a built-in."""
 
     name: str
     folder: Path | None
@@ -49,29 +52,46 @@ def home() -> Path:
 
 
 def find(name: str) -> Path | None:
-    """The ready folder of a model, or None if it must be fetched or converted first.
+    """The ready folder of a model, or None if it must be fetched or prepared first.
 
     A name that can be nothing is a WeightsError with near matches. Fetches nothing.
     """
     if name in BUILTINS:
-        return _ready(models_folder() / name, sha256=BUILTINS[name].sha256)
-    path = Path(name).expanduser()
-    if name and path.is_dir():
+        known = {"sha256": BUILTINS[name].sha256, "gguf": f"../{name}.gguf"}
+        return _ready(models_folder() / name, **known) if gguf(name) else None
+    path = path_of(name)
+    if path is not None and path.is_dir():
         return _own_folder(path)
-    if path.is_file():
-        return _ready(gguf_folder(path), **identity(path))
+    if path is not None:
+        return _ready(gguf_folder(path), gguf=str(path.resolve()), **identity(path))
     if _is_hub_id(name):
-        return _ready(models_folder() / name.replace("/", "--"), name=name)
+        return _own_hub_copy(name)
     raise _unknown(name)
 
 
+def path_of(name: str) -> Path | None:
+    """The GGUF file or model folder that a name stands for: a path, a model that another program
+    has downloaded (`ollama:qwen2.5-coder:7b`), or a hub id that the hub's cache holds and ours does
+    not. None for a name that is none of these; WeightsError for a model that a program lacks."""
+    if name in BUILTINS or not name:
+        return None
+    if (path := path_of_local(name)) is not None:
+        return path
+    path = Path(name).expanduser()
+    if path.is_file() and (problem := gguf_problem(path)):
+        raise WeightsError(f"{path}: {problem}")
+    if path.is_dir() or path.is_file():
+        return path
+    return in_hub_cache(name) if _is_hub_id(name) and not _own_hub_copy(name) else None
+
+
 def gguf(name: str) -> Path | None:
-    """The GGUF that a model was converted from, if it still exists."""
+    """The GGUF file of a model, if it exists."""
     if name in BUILTINS:
         path = models_folder() / f"{name}.gguf"
         return path if path.is_file() and path.stat().st_size == BUILTINS[name].size else None
-    path = Path(name).expanduser()
-    return path.absolute() if path.is_file() else None
+    found = path_of(name)
+    return found.absolute() if found is not None and found.is_file() else None
 
 
 def installed() -> list[Model]:
@@ -83,7 +103,7 @@ def installed() -> list[Model]:
     for record in sorted(models_folder().glob("*/draftline.json")):
         name = _record(record.parent).get("name", "")
         if name and name not in BUILTINS and _ready(record.parent, name=name):
-            found.append(Model(name, record.parent, None))
+            found.append(Model(name, record.parent, gguf_of(record.parent)))
     return found
 
 
@@ -94,23 +114,34 @@ def models_folder() -> Path:
 
 def key_of(name: str) -> str:
     """The cache's name for a model: that of its folder and lock."""
-    path = Path(name).expanduser()
     in_cache = next((m.folder.name for m in installed() if m.folder and m.name == name), None)
-    if name not in BUILTINS and path.is_file():
+    if in_cache is None and (path := path_of(name)) is not None and path.is_file():
         return gguf_folder(path).name
     return in_cache or name.replace("/", "--")
 
 
 def gguf_folder(path: Path) -> Path:
-    """The folder of a user's converted GGUF file."""
+    """The folder of a user's GGUF file."""
     place = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]
     return models_folder() / f"{path.stem}-{place}"
+
+
+def gguf_of(folder: Path) -> Path | None:
+    """The GGUF file that has the weights of a folder in the cache; None for any other folder."""
+    record = _record(folder) if folder.parent == models_folder() else {}
+    name = record.get("gguf")
+    return folder / name if isinstance(name, str) else None
 
 
 def identity(path: Path) -> dict[str, Any]:
     """Size and time stamps, which identify a version of a file without reading it."""
     status = path.stat()
     return {"name": str(path.resolve()), "size": status.st_size, "modified": status.st_mtime_ns}
+
+
+def _own_hub_copy(repository: str) -> Path | None:
+    """The ready folder of a hub model that was fetched here."""
+    return _ready(models_folder() / repository.replace("/", "--"), name=repository)
 
 
 def _is_hub_id(name: str) -> bool:
@@ -123,12 +154,16 @@ def _unknown(name: str) -> WeightsError:
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return WeightsError(
         f"unknown model '{name}': {hint}a model is one of {', '.join(BUILTINS)}, an existing "
-        "folder or GGUF file, or a hub id such as Qwen/Qwen2.5-Coder-7B-Instruct"
+        "folder or GGUF file, a hub id such as Qwen/Qwen2.5-Coder-7B-Instruct, or one that another "
+        "program has, such as ollama:qwen2.5-coder:7b"
     )
 
 
 def _own_folder(path: Path) -> Path:
-    """A user's model folder. WeightsError names what is missing."""
+    """A user's model folder, or that of a GGUF file in the cache. WeightsError names what is
+    missing."""
+    if gguf_of(path):
+        return path
     for needed in ("config.json", "tokenizer.json", "*.safetensors"):
         if not any(path.glob(needed)):
             raise WeightsError(
@@ -150,7 +185,9 @@ def _record(folder: Path) -> dict[str, Any]:
 def _ready(folder: Path, **expected: Any) -> Path | None:
     """The folder, if it was finished in this format from this very source and is still complete."""
     record = _record(folder)
-    if record.get("format") != FORMAT or any(record.get(k) != v for k, v in expected.items()):
+    if record.get("format") != (GGUF_FORMAT if "gguf" in record else FORMAT):
+        return None
+    if any(record.get(key) != value for key, value in expected.items()):
         return None
     files = record.get("files", {})
     for name, size in files.items():

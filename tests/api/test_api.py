@@ -17,11 +17,14 @@ from engine import Request
 from tests.support.server import (
     ANSWER,
     HELLO,
+    REASONING,
+    THOUGHT_OUT,
     LocalServer,
     parse_events,
     reciter,
     serve_model,
     text_of,
+    thinker,
     with_infill,
 )
 
@@ -99,6 +102,23 @@ def test_a_stream_adds_up_to_the_whole_answer(
     assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in [*chunks, last]}) == 1
     object_type = "chat.completion.chunk" if chat else "text_completion"
     assert {chunk["object"] for chunk in [*chunks, last]} == {object_type}
+
+
+def test_reasoning_is_a_part_of_its_own(models: Path) -> None:
+    """As with other servers' `reasoning_content`; a text completion leaves it out."""
+    with serve_model(thinker(models / "thinker")) as served:
+        create = served.client().chat.completions.create
+        message = create(model="thinker", messages=HELLO).choices[0].message
+        chunks = [
+            one.choices[0].delta for one in create(model="thinker", messages=HELLO, stream=True)
+        ]
+        body = {"prompt": " ", "max_tokens": 40}
+        with served.http() as http:
+            text = http.post("/v1/completions", json=body).json()["choices"][0]["text"]
+    found = getattr(message, "reasoning_content")  # noqa: B009 -- an extension
+    assert (found, message.content, text) == (REASONING, THOUGHT_OUT, THOUGHT_OUT)
+    assert "".join(one.content or "" for one in chunks) == THOUGHT_OUT
+    assert "".join(getattr(one, "reasoning_content", None) or "" for one in chunks) == REASONING
 
 
 def test_openai_s_client_reads_streams(reciting: LocalServer) -> None:

@@ -25,10 +25,9 @@ from engine.model.torch_target import TorchTarget
 from engine.prompts import chat_template
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Draft, RequestError
-from engine.weights import WeightsError
-from engine.weights.convert import convert
+from engine.weights import WeightsError, locate
 from engine.weights.gguf_file import read_gguf
-from tests.support.tiny_gguf import write_gguf
+from tests.support.tiny_gguf import write_folder, write_gguf
 
 CHAT = [{"role": "user", "content": "def add(a, b):\n    return a + b\n"}]
 MAX_GROWTH_KB = 300 << 10  # of the largest resident memory, through one attack
@@ -39,11 +38,9 @@ REFUSALS = (WeightsError, UnsupportedModel, RequestError)
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sound model folder, to be copied and spoilt. Answers once, so that what torch takes for
     its first pass is no growth of an attack."""
-    folder = tmp_path_factory.mktemp("sound")
-    write_gguf(folder / "m.gguf", "qwen2")
-    convert(read_gguf(folder / "m.gguf"), folder / "model", lambda *_: None)
-    assert outcome(folder / "model") == ""
-    return folder / "model"
+    folder = write_folder(tmp_path_factory.mktemp("sound") / "model", "qwen2")
+    assert outcome(folder) == ""
+    return folder
 
 
 @pytest.fixture
@@ -53,12 +50,12 @@ def folder(model: Path, tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def outcome(folder: Path) -> str:
+def outcome(folder: Path, dtype: str = "f32") -> str:
     """The line that refuses the folder; "" where it loads, writes a conversation and runs."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         tokenizer = Tokenizer(folder)
-        target = TorchTarget(folder, Config(device="cpu", dtype="f32", threads=1))
+        target = TorchTarget(folder, Config(device="cpu", dtype=dtype, threads=1))
         run(target, tokenizer.chat(CHAT))
     except REFUSALS as error:
         return one_line(error)
@@ -71,7 +68,7 @@ def run(target: TorchTarget, ids: list[int]) -> None:
     """Read a prompt and decode a token, where the context has room."""
     if ids and len(ids) + 1 < target.context:
         target.begin(ids, 1)
-        for _ in target.prefill(ids[:-1], 1):
+        for _ in target.prefill(ids, 1):
             pass
         target.forward(ids[-1], Draft())
 
@@ -86,6 +83,8 @@ def change(file: Path, **fields: Any) -> None:
     """Replace fields of a JSON file; NaN and Infinity are written as Python's json does."""
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
 
+
+VALUES = (None, True, 0, -1, 1 << 40, 1e308, math.nan, "", "x" * 999, [], [[]], {}, {"a": {}})
 
 # -- config.json ---------------------------------------------------------------------------------
 
@@ -104,6 +103,11 @@ FIELDS: list[tuple[str, Any]] = [
     *(("hidden_act", value) for value in ([], {})),
     *(("eos_token_id", value) for value in (-5, "end", [[1]], 1 << 40, [True])),
     *(("layer_types", value) for value in ([[]], {}, "full_attention")),
+    *(("embedding_multiplier", value) for value in (0, math.nan, [1.0])),
+    *(("logits_scaling", value) for value in (0.0, -1, math.inf)),
+    *(("no_rope_layers", value) for value in ([2], [[1]], {"0": 1})),
+    ("no_rope_layer_interval", 0),
+    ("mlp_bias", 1),
     ("tie_word_embeddings", "yes"),
     ("sliding_window", "wide"),
     ("quantization_config", []),
@@ -127,6 +131,38 @@ def test_a_field_that_no_model_can_have_is_named(folder: Path, field: str, value
 def test_a_nested_field_is_named_too(folder: Path, theta: Any) -> None:
     change(folder / "config.json", rope_parameters={"rope_type": "default", "rope_theta": theta})
     assert "'rope_theta'" in outcome(folder)
+
+
+LENGTHENED = {
+    "linear": {"factor": 2.0},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 32, "beta_fast": 32.0,
+             "mscale": 1.0, "mscale_all_dim": 1.0, "attention_factor": 1.2},
+    "longrope": {"short_factor": [1.0] * 8, "long_factor": [1.0] * 8, "attention_factor": 1.2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "llama3",
+        *(pytest.param(one, marks=pytest.mark.full) for one in LENGTHENED if one != "llama3"),
+    ],
+)
+def test_a_rotary_embedding_with_a_hostile_parameter_is_a_model_or_a_line(
+    folder: Path, kind: str
+) -> None:
+    sound = {"rope_type": kind, **LENGTHENED[kind]}
+    assert outcome(changed(folder, rope_parameters=sound)) == ""
+    for name in LENGTHENED[kind]:
+        for value in (*VALUES, 1e-300, 5e-324, [1e-300] * 8, 1e6, 1 << 24):
+            changed(folder, rope_parameters=sound | {name: value}, rope_theta=1e12)
+            outcome(folder)
+
+
+def changed(folder: Path, **fields: Any) -> Path:
+    change(folder / "config.json", **fields)
+    return folder
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "phi", "no_such_model"])
@@ -551,19 +587,25 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def converted(path: Path) -> str:
-    """The line that refuses a GGUF; "" where it is converted, and the folder loads."""
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
+
+
+def refusal(path: Path) -> str:
+    """The line that refuses a GGUF; "" where it is a model that runs."""
     try:
-        convert(read_gguf(path), path.with_suffix(""), lambda *_: None)
+        folder = locate(str(path))
     except WeightsError as error:
         assert str(path) in str(error)
         return one_line(error)
-    return outcome(path.with_suffix(""))
+    return outcome(folder, "auto")
 
 
+@pytest.mark.usefixtures("home")
 def test_the_parts_of_a_gguf_make_it_again(sound: Path, tmp_path: Path) -> None:
     File(sound).write(tmp_path / "m.gguf")
-    assert converted(tmp_path / "m.gguf") == ""
+    assert refusal(tmp_path / "m.gguf") == ""
 
 
 deep = struct.pack("<I", U32)
@@ -582,7 +624,10 @@ GGUF_FIELDS: list[tuple[str, Any]] = [
     *(("qwen2.feed_forward_length", one) for one in (0, 1 << 50, [96])),
     *(("qwen2.rope.freq_base", one) for one in (0.0, -1.0, math.nan, math.inf, "x")),
     *(("qwen2.attention.layer_norm_rms_epsilon", one) for one in (math.nan, -1.0, [1.0])),
-    *(("qwen2.rope.scaling.type", one) for one in (7, [])),
+    *(("qwen2.rope.scaling.type", one) for one in (7, [], "none of ours")),
+    *(("qwen2.rope.scaling.factor", one) for one in (0.0, -1.0, math.nan, math.inf, "4")),
+    *(("qwen2.rope.scaling.attn_factor", one) for one in (2.0, math.nan, "1")),
+    *(("qwen2.attention.sliding_window", one) for one in (-1, 16, "wide")),
     *(("tokenizer.ggml.tokens", one) for one in ([], ["a", "a"], [1, 2], "abc", ["a"] * 5000)),
     *(("tokenizer.ggml.token_type", one) for one in ([], [1.0, 2.0], 3)),
     *(("tokenizer.ggml.merges", one) for one in (["a"], ["a b c"], ["no such"], [1], 7)),
@@ -603,6 +648,7 @@ GGUF_FIELDS: list[tuple[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(("key", "one"), GGUF_FIELDS)
 def test_a_gguf_field_that_no_model_can_have_is_named(
     sound: Path, tmp_path: Path, key: str, one: Any
@@ -610,7 +656,7 @@ def test_a_gguf_field_that_no_model_can_have_is_named(
     file = File(sound)
     file.set(key, one)
     file.write(tmp_path / "m.gguf")
-    message = converted(tmp_path / "m.gguf")
+    message = refusal(tmp_path / "m.gguf")
     named = key in message or repr(key) in message
     # A size that could be another model's is refused by the first tensor of another shape.
     assert named or (message and one in (32, 3)) or "not supported" in message, message
@@ -644,6 +690,7 @@ def spoil_tensors() -> dict[str, Callable[[File], None]]:
     }
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("way", sorted(spoil_tensors()))
 def test_a_gguf_whose_tensors_are_not_there_is_refused(
     sound: Path, tmp_path: Path, way: str
@@ -651,13 +698,12 @@ def test_a_gguf_whose_tensors_are_not_there_is_refused(
     file = File(sound)
     spoil_tensors()[way](file)
     file.write(tmp_path / "m.gguf")
-    assert converted(tmp_path / "m.gguf")
+    assert refusal(tmp_path / "m.gguf")
 
 
 # -- random damage -------------------------------------------------------------------------------
 
 COUNTS = [30, pytest.param(1000, marks=pytest.mark.full)]
-VALUES = (None, True, 0, -1, 1 << 40, 1e308, math.nan, "", "x" * 999, [], [[]], {}, {"a": {}})
 
 
 def damaged(data: bytes, chance: random.Random, header: int) -> bytes:
@@ -683,6 +729,7 @@ def altered(one: Any, chance: random.Random) -> Any:
     return chance.choice(VALUES)
 
 
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_damaged_gguf_is_a_model_or_a_line(sound: Path, tmp_path: Path, count: int) -> None:
     data = sound.read_bytes()
@@ -690,8 +737,7 @@ def test_a_damaged_gguf_is_a_model_or_a_line(sound: Path, tmp_path: Path, count:
     for seed in range(count):
         path = tmp_path / "m.gguf"
         path.write_bytes(damaged(data, random.Random(seed), header))
-        converted(path)
-        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+        refusal(path)
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -712,7 +758,7 @@ def test_a_damaged_folder_is_a_model_or_a_line(model: Path, tmp_path: Path, coun
 
 
 SHAPES: dict[str, tuple[Any, ...]] = {
-    "model_type": ("llama", "qwen2", "qwen3", "mistral"),
+    "model_type": ("llama", "qwen2", "qwen3", "mistral", "granite", "smollm3"),
     "hidden_size": (1, 2, 7, 31, 32, 33, 50, 64),
     "intermediate_size": (1, 3, 32, 33, 100),
     "num_hidden_layers": (1, 2),
@@ -721,6 +767,9 @@ SHAPES: dict[str, tuple[Any, ...]] = {
     "max_position_embeddings": (1, 2, 3, 17, 300),
     "rope_theta": (1e-3, 1.0, 1e12),
     "tie_word_embeddings": (False, True),
+    "attention_bias": (False, True),
+    "mlp_bias": (False, True),
+    "no_rope_layer_interval": (1, 2),
 }
 
 

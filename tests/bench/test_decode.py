@@ -179,7 +179,8 @@ def test_a_run_of_questions_with_acceptance_and_second_edits(
         "9",
     ]
     options += ["--questions", "2", "--methods", "plain,draftline,lookup", "--dtypes", "f32"]
-    options += ["--repeats", "2", "--temperatures", "0,0.8", "--second-edit", "--out", out]
+    options += ["--repeats", "2", "--temperatures", "0,0.8", "--second-edit", "--passes"]
+    options += ["--out", out]
     ran = run_bench(decode.main, *options)
     assert ran.code == 0, ran.err
     record = json.loads(ran.out.splitlines()[-1])
@@ -195,6 +196,9 @@ def test_a_run_of_questions_with_acceptance_and_second_edits(
     ratios = {one["case"]: one["second_tokens"] / one["first_tokens"]
               for one in record["second_edit"]}  # fmt: skip
     assert ratios["a file, again"] < 0.2 < ratios["another selection"]
+    assert [one["rows"] for one in record["passes"]] == [1, 2, 4, 8, 16, 32]
+    assert record["passes"][0]["ratio"] == 1 and all(one["ms"] > 0 for one in record["passes"])
+    assert all(one["tokens_per_s"] > 0 and "ratio" not in one for one in record["reading"])
     assert "1/4 qa-" in ran.err and "draftline, repeat 2 of 2" in ran.err
     assert not out.with_suffix(".runs").exists(), "the results have all that the notes had"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,19 @@ from pathlib import Path
 import pytest
 
 from engine import weights
+from engine.weights.memory import gguf_memory
 from tests.support.command import Result, draftline, environment, one_line
+from tests.support.local_models import (
+    CONTEXT,
+    TOKEN_BYTES,
+    VARIABLES,
+    add_to_hub,
+    add_to_ollama,
+    contents,
+    folder_files,
+    ollama_manifest,
+    write_model,
+)
 from tests.support.tiny_gguf import builtin, write_gguf, write_wheels
 from tests.support.weights import REPOSITORY
 from ui.cli.models import Machine, rows
@@ -41,9 +54,10 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def models(source: Path, *arguments: str | Path) -> Result:
-    """Run `draftline models ...` with the cache beside `source`."""
+    """Run `draftline models ...` with the cache and the user's home folder beside `source`."""
     pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(source.parent / "wheels")}
-    return draftline(source.parent, "models", *arguments, **pip)
+    elsewhere = dict.fromkeys(VARIABLES, "") | {"HOME": str(source.parent / "user")}
+    return draftline(source.parent, "models", *arguments, **pip, **elsewhere)
 
 
 def listed(source: Path) -> dict[str, dict[str, object]]:
@@ -59,7 +73,7 @@ def test_the_life_of_a_model(source: Path) -> None:
     assert early.returncode == 1 and "draftline models pull tiny" in one_line(early)
     pulled = models(source, "pull", "tiny")
     assert (pulled.returncode, pulled.stdout) == (0, f"{folder}\n".encode())
-    assert b"fetching tiny" in pulled.stderr and b"converting tiny" in pulled.stderr
+    assert b"fetching tiny" in pulled.stderr
     row = listed(source)["tiny"]
     assert row["state"] == "ready" and row["folder"] == str(folder) and row["fits"] is True
     assert row["gguf_bytes"] == source.stat().st_size
@@ -68,9 +82,9 @@ def test_the_life_of_a_model(source: Path) -> None:
     removed = models(source, "remove", "tiny")
     assert removed.returncode == 0 and b"freed" in removed.stdout
     assert listed(source)["tiny"]["state"] == "not fetched" and not folder.exists()
-    added = models(source, "add", "--drop-gguf", source)
+    added = models(source, "add", source)
     assert (added.returncode, added.stdout) == (0, f"tiny {folder}\n".encode())
-    assert listed(source)["tiny"]["gguf"] is None and source.exists()
+    assert listed(source)["tiny"]["gguf"] == f"{folder}.gguf" and source.exists()
 
 
 def libraries(source: Path) -> list[Path]:
@@ -191,10 +205,71 @@ def test_the_table_marks_the_default_model(source: Path) -> None:
 def test_models_fit_the_memory_of_the_cpu_or_the_gpu(
     memory_gb: float, gpu_gb: float, native_bf16: bool, fitting: list[str]
 ) -> None:
-    machine = Machine(int(memory_gb * GB), int(gpu_gb * GB), native_bf16)
-    names = [row.name for row in rows(machine) if row.fits]
+    memory, gpu = int(memory_gb * GB), int(gpu_gb * GB)
+    free = rows(Machine(memory, memory, gpu, native_bf16))
+    busy = rows(Machine(0, memory, gpu, native_bf16))
     sizes = ["1.5b", "3B", "7B", "14B", "32B"]
-    assert [size for size in sizes if any(f"-{size}" in name for name in names)] == fitting
+    for fit in (
+        {row.name for row in free if row.fits},
+        {row.name for row in busy if row.fits_alone},
+    ):
+        assert [size for size in sizes if any(f"-{size}" in name for name in fit)] == fitting
+    assert {row.fits_in_words for row in free} <= {"yes", "no"}
+    assert gpu or {row.fits_in_words for row in busy} <= {"not now", "no"}
+
+
+# -- other programs' models --------------------------------------------------------------------
+
+
+def test_models_of_other_programs_are_listed_with_where_they_are(source: Path) -> None:
+    user = source.parent / "user"
+    store, folder = user / ".ollama" / "models", user / ".lmstudio" / "models"
+    file = write_model(source.parent / "model.gguf")
+    add_to_ollama(store, ollama_manifest(store, file), "qwen2.5-coder", "7b")
+    add_to_ollama(store, b"broken", "broken")
+    odd = "a [red]:cat: \x1b[31m"  # neither markup nor an escape sequence
+    write_model(folder / odd / "repository" / "model.gguf", file_type=7)
+    write_model(folder / "maker" / "embed" / "model.gguf", architecture="clip")
+    write_model(user / ".cache" / "llama.cpp" / os.fsdecode(b"\xff.gguf"))
+    (folder / "maker" / "damaged").mkdir()
+    (folder / "maker" / "damaged" / "model.gguf").write_bytes(file.read_bytes()[:99])
+    taken = "Qwen/Qwen2.5-Coder-3B-Instruct"
+    add_to_hub(user / ".cache" / "huggingface" / "hub", taken, folder_files())
+    before = contents(user)
+    table, found = models(source), listed(source)
+    assert (table.returncode, table.stderr) == (0, b"") and contents(user) == before
+    lines = table.stdout.decode().splitlines()
+
+    def line(name: str) -> list[str]:
+        (only,) = (one for one in lines if one.startswith(name))
+        return only.removeprefix(name).split()
+
+    assert line("ollama:qwen2.5-coder:7b")[:3] == ["Ollama", "7B", "Q4_K_M"]
+    assert line(f"lmstudio:{odd[:-5]}\\x1b[31m/repository")[:4] == ["LM", "Studio", "7B", "Q8_0"]
+    assert line("llamacpp:\\udcff")[0] == "llama.cpp"
+    assert line(f"hub:{taken}")[:3] == ["hub", "cache", "BF16"]
+    assert line("ollama:broken:1b:") and line("lmstudio:maker/damaged:")
+    assert not any("embed" in one or one.startswith(taken) for one in lines)
+    row = found["ollama:qwen2.5-coder:7b"]
+    assert row["gguf_bytes"] == file.stat().st_size and Path(str(row["gguf"])).is_file()
+    assert (row["where"], row["quantization"], row["parameters"]) == ("Ollama", "Q4_K_M", "7B")
+    assert row["memory_bytes"] == gguf_memory(file.stat().st_size, TOKEN_BYTES, CONTEXT)
+    assert taken not in found and found[f"hub:{taken}"]["state"] == "in place"
+    answer = json.loads(models(source, "--json").stdout)
+    assert len(answer["problems"]) == 2 and 0 < answer["available"] <= answer["memory"]
+
+
+def test_a_model_of_another_program_has_a_path_and_is_not_removed(source: Path) -> None:
+    store = source.parent / "user" / ".ollama" / "models"
+    add_to_ollama(store, ollama_manifest(store, source))
+    before = contents(store)
+    assert b"pull ollama:tiny:1b" in models(source, "path", "ollama:tiny:1b").stderr
+    pulled = models(source, "pull", "--no-library", "ollama:tiny:1b")
+    assert models(source, "path", "ollama:tiny:1b").stdout == pulled.stdout
+    gguf = Path(models(source, "path", "--gguf", "ollama:tiny:1b").stdout.decode().strip())
+    assert gguf.read_bytes() == source.read_bytes() and gguf.is_relative_to(store)
+    assert models(source, "remove", "ollama:tiny:1b").returncode == 0
+    assert contents(store) == before
 
 
 # -- errors ------------------------------------------------------------------------------------
@@ -204,7 +279,8 @@ def test_models_fit_the_memory_of_the_cpu_or_the_gpu(
     ("arguments", "words"),
     [
         (("pull", "smollm2"), ("unknown model 'smollm2'", "smollm2-135m")),
-        (("path", "nothing"), ("unknown model 'nothing'",)),
+        (("path", "nothing"), ("unknown model 'nothing'", "ollama:")),
+        (("path", "ollama:nothing"), ("ollama:nothing", "no model of Ollama", "OLLAMA_MODELS")),
         (("remove", "tiny"), ("'tiny' is not in the cache",)),
         (("add", "/no/such/file"), ("/no/such/file", "no such file")),
         (("pull", "smollm2-135m", "--from", "hub"), ("smollm2-135m", "without `--from hub`")),

@@ -13,7 +13,7 @@ from engine import Config, Done, Engine, Request
 from engine.prompts.builder import prompt_of
 from tests.conftest import tiny_model
 
-CODE = "".join(f"def part_{n}(left, right):\n    return left + right * {n}\n" for n in range(24))
+CODE = "".join(f"def part_{n}(left, right):\n    return left + right * {n}\n" for n in range(48))
 OTHER = CODE.replace("part", "piece")
 THIRD = CODE.replace("part", "share")
 
@@ -49,7 +49,7 @@ def lines(first: int, last: int) -> tuple[int, int]:
     return ends[first], ends[last]
 
 
-@pytest.mark.parametrize("selection", [None, lines(10, 40)])
+@pytest.mark.parametrize("selection", [None, lines(10, 90)])
 def test_only_another_instruction_is_read(
     engine: Engine, selection: tuple[int, int] | None
 ) -> None:
@@ -60,13 +60,13 @@ def test_only_another_instruction_is_read(
 
 def test_after_an_edit_only_the_text_behind_the_change_is_read(engine: Engine) -> None:
     first, _ = read(engine, edit(CODE, "rename left to first"))
-    changed = CODE.replace("* 22", "- 22")
+    changed = CODE.replace("* 46", "- 46")
     second, _ = read(engine, edit(changed, "say what it does"))
     assert second <= 0.2 * first
 
 
 def test_a_selection_with_the_same_start_is_not_read_again(engine: Engine) -> None:
-    first, _ = read(engine, edit(CODE, "rename left to first", lines(10, 44)))
+    first, _ = read(engine, edit(CODE, "rename left to first", lines(10, 90)))
     second, _ = read(engine, edit(CODE, "say what it does", lines(10, 20)))
     assert second <= 0.2 * first
 

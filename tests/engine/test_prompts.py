@@ -136,7 +136,7 @@ def test_an_edit_prompt_contains_the_selection_and_predicts_it(tokenizer: Tokeni
     shown = tokenizer.decode(prompt.ids)
     assert "```python\n  two\n  three\n```" in shown
     assert "four" not in shown and "x.py" not in shown and "\r" not in shown
-    assert shown.endswith("assistant\n```python\n")
+    assert shown.endswith('assistant\nThe code after the change "change it":\n\n```python\n')
     assert tokenizer.decode(prompt.predictions[0]) == "  two\n  three\n```"
     assert prompt.stop == ("\n```",)
 

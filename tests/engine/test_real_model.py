@@ -20,8 +20,14 @@ SMALL, DEFAULT = "smollm2-135m", "qwen2.5-coder-0.5b"
 CASES = [
     pytest.param(model, dtype, marks=pytest.mark.model if fast else pytest.mark.full)
     for model, dtype, fast in (
-        *((SMALL, "f32", False), (SMALL, "bf16", False), (SMALL, "q8", True)),
+        *(
+            (SMALL, "f32", False),
+            (SMALL, "bf16", False),
+            (SMALL, "q8", False),
+            (SMALL, "auto", True),
+        ),
         *((DEFAULT, "f32", False), (DEFAULT, "bf16", False), (DEFAULT, "q8", False)),
+        (DEFAULT, "auto", False),
     )
 ]
 TEXT = SAMPLE.read_text("utf-8")
@@ -73,14 +79,14 @@ def test_nodes_of_drafts_have_the_bits_of_one_token_passes(model: str, dtype: st
 def test_speculation_never_changes_the_answer(model: str, dtype: str) -> None:
     """Edits, completions and chat, greedy and sampled, on one engine."""
     folder = str(locate(model))
-    fast = (model, dtype) == (SMALL, "q8")  # runs in `make test`: shorter answers
+    fast = (model, dtype) == (SMALL, "auto")  # runs in `make test`: shorter answers
     edit = Request(
         "edit", TEXT, path="a.py", selection=line_span(TEXT, 29, 35), instruction=INSTRUCTION,
         max_tokens=40 if fast else None,
     )  # fmt: skip
     sampled = {"temperature": 0.8, "seed": 4, "top_p": 0.9}
     requests = [edit, Request("complete", TEXT[:300], max_tokens=24, **sampled)]  # type: ignore[arg-type]
-    if dtype == "q8":  # f32 and bf16 are slow on CPUs without bf16 instructions
+    if dtype in ("q8", "auto"):  # f32 and bf16 are slow on CPUs without bf16 instructions
         message = {"role": "user", "content": f"Summarize:\n{TEXT}"}
         requests.append(Request("chat", messages=(message,), max_tokens=32 if fast else 80))
     with Engine(Config(model=folder, dtype=dtype)) as engine:

@@ -246,7 +246,7 @@ def test_drafts_shrink_when_memory_is_full(tiny: Any, caplog: pytest.LogCaptureF
     begin(target, prompt)
     expected = target.forward(prompt[-1], Draft()).logits
     block = target.model.blocks[0]
-    block.down = Hungry(block.down, 8)
+    block.mlp.down = Hungry(block.mlp.down, 8)
     for _ in range(2):
         scores = target.forward(prompt[-1], some_tree(30, target.vocab))
         assert len(scores.logits) == 8
@@ -258,7 +258,7 @@ def test_drafts_shrink_when_memory_is_full(tiny: Any, caplog: pytest.LogCaptureF
 def test_a_capture_without_memory_is_logged(tiny: Any, caplog: pytest.LogCaptureFixture) -> None:
     target = compiled(tiny("llama"))
     block = target.model.blocks[0]
-    block.down = Hungry(block.down, 1)
+    block.mlp.down = Hungry(block.mlp.down, 1)
     for _ in target.warm():
         pass
     assert target.static is not None

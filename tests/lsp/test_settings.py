@@ -32,7 +32,7 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     "respectGitignore": st.booleans(),
 }
 WRONG: dict[str, list[Any]] = {
-    "model": ["", 1, True, [], {}],
+    "model": [1, True, [], {}],
     "device": ["tpu", 0, ["cpu"]],
     "maxTokens": [0, 4097, "64", True, 1.5, float("nan"), float("inf"), []],
     "maxTimeMs": [0, -1, "2000", False],
@@ -96,6 +96,7 @@ def test_unknown_keys_are_reported_with_a_suggestion() -> None:
     assert parse([])[1] == ["draftline: must be an object of settings"]
     assert parse(None) == (Settings(), [])
     assert parse({"model": None}) == (Settings(), [])  # not set
+    assert parse({"model": ""}, Settings(model="other")) == (Settings(), [])  # the default again
     assert parse({"maxTokens": 32.0})[0].maxTokens == 32  # Lua's JSON encoder writes floats
     assert type(parse({"maxTokens": 32.0})[0].maxTokens) is int
 

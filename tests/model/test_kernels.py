@@ -13,62 +13,21 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.model import _kernels as kernels
+from tests.support.kernels import F32, forward, isas, normal, quantized, reseed, rng, same, weights
 
-F32 = NDArray[np.float32]
-rng = np.random.default_rng(7)
 BEST = kernels.isa()
 
 
 @pytest.fixture(autouse=True)
 def two_threads() -> Iterator[None]:
+    reseed()
     kernels.set_threads(2)
     yield
     kernels.set_isa(BEST)
     kernels.set_threads(1)
 
 
-def isas() -> list[str]:
-    """The instruction sets that this processor has."""
-    found = []
-    for name in ("plain", "avx2", "avx512vnni"):
-        try:
-            kernels.set_isa(name)
-        except ValueError as error:
-            assert "this processor does not have it" in str(error)
-        else:
-            found.append(name)
-    kernels.set_isa(BEST)
-    return found
-
-
-def normal(*shape: int) -> F32:
-    return rng.standard_normal(shape, dtype=np.float32)
-
-
-def same(a: F32, b: F32) -> bool:
-    """Equal bits (so NaN equals itself and 0 differs from -0)."""
-    return a.shape == b.shape and a.tobytes() == b.tobytes()
-
-
-def forward(linear: kernels.QLinear, x: F32) -> F32:
-    out = np.full((len(x), linear.shape[0]), np.nan, np.float32)
-    linear.forward(np.ascontiguousarray(x), out)
-    return out
-
-
 # --- QLinear ---------------------------------------------------------------------------------
-
-
-def quantized(x: F32) -> NDArray[np.float64]:
-    """The rows as QLinear sees them: int8 per block of 32, scale amax / 127."""
-    rows, n = x.shape
-    blocks = np.zeros((rows, -(-n // 32) * 32), np.float32)
-    blocks[:, :n] = x
-    blocks = blocks.reshape(rows, -1, 32)
-    amax = np.abs(blocks).max(2, keepdims=True)
-    q = np.rint(blocks * np.divide(np.float32(127), amax, where=amax > 0, out=np.zeros_like(amax)))
-    wide: NDArray[np.float64] = q.astype(np.float64) * (amax / np.float32(127))
-    return wide.reshape(rows, -1)[:, :n]
 
 
 @pytest.mark.parametrize("out, n", [(1, 1), (17, 33), (16, 32), (33, 31), (64, 96), (100, 500)])
@@ -76,7 +35,7 @@ def quantized(x: F32) -> NDArray[np.float64]:
 def test_forward_is_the_quantized_product(out: int, n: int, biased: bool) -> None:
     w, x, bias = normal(out, n), normal(9, n), normal(out) if biased else None
     linear = kernels.QLinear(w, bias)
-    kept = linear.dequantize().astype(np.float64)
+    kept = weights(linear).astype(np.float64)
     oracle = quantized(x) @ kept.T + (0 if bias is None else bias)
     size = np.abs(quantized(x)) @ np.abs(kept).T + 1
     assert np.all(np.abs(forward(linear, x) - oracle) <= 2e-6 * size)
@@ -89,14 +48,14 @@ def test_weights_are_within_half_a_quantization_step() -> None:
     padded[:, :100] = w
     amax = np.abs(padded.reshape(40, 4, 32)).max(2).repeat(32, 1)[:, :100]
     # Half a step of amax / 127, which bfloat16's rounding up makes at most 1/128 larger.
-    assert np.all(np.abs(kernels.QLinear(w).dequantize() - w) <= amax / 254 * (1 + 1 / 127))
-    assert not np.array_equal(kernels.QLinear(w).dequantize(), w)
+    assert np.all(np.abs(weights(kernels.QLinear(w)) - w) <= amax / 254 * (1 + 1 / 127))
+    assert not np.array_equal(weights(kernels.QLinear(w)), w)
 
 
 def test_bfloat16_weights_equal_the_same_values_in_float32() -> None:
     bits = (normal(20, 50).view(np.uint32) >> 16).astype(np.uint16)
     values = (bits.astype(np.uint32) << 16).view(np.float32)
-    assert same(kernels.QLinear(bits).dequantize(), kernels.QLinear(values).dequantize())
+    assert same(weights(kernels.QLinear(bits)), weights(kernels.QLinear(values)))
 
 
 def test_a_row_does_not_depend_on_other_rows() -> None:

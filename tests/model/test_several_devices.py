@@ -169,7 +169,7 @@ def test_every_layer_is_placed_and_computed_on_its_device(deep: Any) -> None:
             target.folder, placement[-1], torch.float32, False, weights=noise, places=places
         )
         for layer, device in zip(model.blocks, placement, strict=True):
-            products = (layer.qkv, layer.out, layer.gate_up, layer.down)
+            products = (layer.qkv, layer.out, layer.mlp.gate_up, layer.mlp.down)
             for one in (layer.norm_in, layer.norm_mlp, *(each.weight for each in products)):
                 assert one.device == device
         assert model.embedding.device == model.turns.device == placement[0]

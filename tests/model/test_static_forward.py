@@ -263,8 +263,8 @@ def test_drafts_shrink_when_memory_is_full(tiny: Any, caplog: pytest.LogCaptureF
     prompt = Prompt(some_tokens(30, target.vocab), max_tokens=30)
     expected, truth = plain(target, tokenizer, prompt)
     few = {name: trying(truth, target.vocab)[name] for name in ("long", "trees", "next token")}
-    down = Full(target.model.blocks[1].down, 100)
-    target.model.blocks[1].down = down
+    down = Full(target.model.blocks[1].mlp.down, 100)
+    target.model.blocks[1].mlp.down = down
     for rows in (100, 8, 2, 1):
         target.max_rows, down.rows = MAX_ROWS, rows
         target._warned, down.refused = False, 0
@@ -285,8 +285,8 @@ def test_drafts_shrink_when_memory_is_full(tiny: Any, caplog: pytest.LogCaptureF
 
 def test_prompts_are_read_in_smaller_chunks_when_memory_is_full(tiny: Any) -> None:
     target, usual = static(tiny("llama")), load(tiny("llama"))
-    down = Full(target.model.blocks[0].down, 70)
-    target.model.blocks[0].down = down
+    down = Full(target.model.blocks[0].mlp.down, 70)
+    target.model.blocks[0].mlp.down = down
     prompt = some_tokens(300, target.vocab)
     for one in (target, usual):
         begin(one, prompt)

@@ -86,10 +86,13 @@ def filled(target: TorchTarget, base: int, tree: Draft, exact: bool, cache: Any)
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "unrotated", "scaled"])
 def test_rope_and_attention(tiny: Any, kind: str, size: int, exact: bool) -> None:
-    target = model_of(tiny, kind, exact)
+    target = model_of(tiny, kind if kind == "qwen3" else "llama", exact)
     model: Any = target.model
+    model.rotary[1] = kind != "unrotated"
+    if kind == "scaled":
+        model.query_scales = torch.linspace(1, 2, model.max_positions, device=DEVICE)
     for base in BASES:
         tree = some_tree(size, target.vocab, size)
         outs, caches = [], []

@@ -27,6 +27,8 @@ from ui.api import app as api
 from ui.cli import serve
 
 ANSWER = "abcdefghijklmnopqrstuvwxyz"  # the answer of `reciter` to every chat
+THINK = {"a": "<think>", "f": "</think>"}
+REASONING, THOUGHT_OUT = "bcde", ANSWER[6:]
 TIMEOUT_S = 180  # a backstop for everything
 HELLO: Any = [{"role": "user", "content": "hi"}]
 FIM = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
@@ -88,11 +90,21 @@ def endless(folder: Path) -> Path:
 
 def with_infill(model: Path, folder: Path) -> Path:
     """A copy of a model that can fill in the middle: three of its tokens become FIM markers."""
+    return renamed(model, folder, dict(zip("ÀÁõ", FIM, strict=True)))  # bytes not in UTF-8
+
+
+def thinker(folder: Path) -> Path:
+    """A model that reasons REASONING before it answers THOUGHT_OUT."""
+    return renamed(reciter(folder.with_name("unthinking")), folder, THINK)
+
+
+def renamed(model: Path, folder: Path, names: dict[str, str]) -> Path:
+    """A copy of a model in which some letters' tokens become control tokens."""
     shutil.copytree(model, folder)
     file = folder / "tokenizer.json"
     spec = json.loads(file.read_text("utf-8"))
     vocabulary = spec["model"]["vocab"]
-    for name, letter in zip(FIM, "ÀÁõ", strict=True):  # bytes that never occur in UTF-8
+    for letter, name in names.items():
         token_id = vocabulary[name] = vocabulary.pop(letter)
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         spec["added_tokens"].append({"id": token_id, "content": name, "special": True} | flags)

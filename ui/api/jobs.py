@@ -72,7 +72,7 @@ class JobStream(ThreadStream[Event]):
         elapsed_s = perf_counter() - self._created
         if isinstance(event, Done):
             self.total_s = elapsed_s
-        elif self.first_text_s is None and event.text:
+        elif self.first_text_s is None and (event.text or event.reasoning):
             self.first_text_s = elapsed_s
 
 

@@ -45,6 +45,7 @@ def chat_request(body: ChatRequest) -> Request:
         top_p=top_p_of(body.top_p),
         seed=seed_of(body.seed, body.temperature),
         stop=stop_strings(body.stop),
+        thinking=may_think(body),
     )
 
 
@@ -76,6 +77,13 @@ def predict_request(body: PredictRequest) -> Request:
         top_p=top_p_of(body.top_p),
         seed=seed_of(body.seed, body.temperature),
     )
+
+
+def may_think(body: ChatRequest) -> bool:
+    """Whether a model that reasons before it answers may do so."""
+    options = body.chat_template_kwargs
+    off = options is not None and False in (options.enable_thinking, options.thinking)
+    return not off and body.reasoning_effort not in ("none", "minimal")
 
 
 def prompt_of(body: CompletionRequest) -> str:

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from engine.records import Done, Step, Usage
 from ui.api import schemas as types
@@ -48,13 +48,17 @@ class ResponseBuilder:
         }
 
     def chunk(
-        self, text: str | None, reason: str | None = None, first: bool = False
+        self,
+        text: str | None,
+        reason: str | None = None,
+        first: bool = False,
+        part: Literal["content", "reasoning_content"] = "content",
     ) -> dict[str, Any]:
-        """The body of one event. `text` is None in the last one."""
+        """The body of one event. `text` is None in the last one; `part` of a chat's message."""
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": reason}
         if self.chat:
             role = {"role": "assistant"} if first else {}
-            choice["delta"] = role if text is None else role | {"content": text}
+            choice["delta"] = role if text is None else role | {part: text}
         else:
             choice["text"] = text or ""
         kind = "chat.completion.chunk" if self.chat else "text_completion"
@@ -115,7 +119,7 @@ async def whole(stream: JobStream, builder: ResponseBuilder) -> types.ChatAnswer
     usage = await asyncio.to_thread(builder.usage, done.usage)
     counts: dict[str, Any] = {"usage": usage, "timings": timings(done.usage, stream.total_s)}
     if builder.chat:
-        message = types.ChatMessage(content=done.text)
+        message = types.ChatMessage(content=done.text, reasoning_content=done.reasoning or None)
         chat_choice = types.ChatChoice(message=message, finish_reason=reason)
         return types.ChatAnswer(**builder.head("chat.completion"), choices=[chat_choice], **counts)
     choice = types.TextChoice(text=builder.echo + done.text, finish_reason=reason)
@@ -143,6 +147,9 @@ async def chunks(
             yield DONE_EVENT
             return
         builder.count(event)
+        if event.reasoning and builder.chat:
+            reasoning = builder.chunk(event.reasoning, part="reasoning_content")
+            yield event_of(reasoning | no_usage)
         if event.text:
             yield event_of(builder.chunk(event.text) | no_usage)
 

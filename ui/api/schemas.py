@@ -143,6 +143,13 @@ class GenerationRequest(RequestModel):
     logit_bias: Annotated[dict[Text, Any], Field(max_length=0)] | None = None
 
 
+class TemplateOptions(RequestModel):
+    """Variables of the model's chat template: its switches for reasoning."""
+
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
+
+
 class ChatRequest(GenerationRequest):
     """The body of /v1/chat/completions."""
 
@@ -151,6 +158,9 @@ class ChatRequest(GenerationRequest):
     ]
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
+    # "none" and "minimal" ask for an answer without reasoning; all else leaves it to the model
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    chat_template_kwargs: TemplateOptions | None = None  # an extension
     logprobs: AlwaysFalse | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=0), Integer] | None = None
     tools: EmptyList | None = None
@@ -224,6 +234,7 @@ class Timings(BaseModel):
 class ChatMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
     content: str
+    reasoning_content: str | None = None  # an extension: what a model reasoned before it answered
     refusal: None = None
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.cli.loading import load_tokenizer
-from ui.cli.options import add_command
+from ui.cli.options import MODEL_HELP, add_command
 from ui.errors import FAILED, OK, USAGE, Failure, reason, say
 from ui.terminal import (
     format_bytes,
@@ -73,7 +73,7 @@ def add_parser(commands: Any) -> None:
         help=f"matches that --find shows; default: {DEFAULT_MAX_MATCHES}",
     )
     add("--json", action="store_true", help="one JSON object; with --watch, one for each change")
-    add("--model", metavar="M", help="whose tokenizer: a built-in name, a folder, a GGUF file")
+    add("--model", metavar="M", help=f"whose tokenizer: {MODEL_HELP}")
     add("--no-save", action="store_true", help="neither use nor save an index on disk")
 
 

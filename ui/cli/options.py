@@ -25,8 +25,8 @@ EXIT_CODES = """exit codes:
   3    the model is not available
   130  interrupted; what was written until then is shown
 """
-DTYPES = ["auto", "f32", "bf16", "q8", "int8"]
-MODEL_HELP = "a built-in name, a folder, a GGUF file or a hub id"
+DTYPES = ["auto", "f32", "bf16", "q8", "q4", "int8"]
+MODEL_HELP = "a name that `draftline models` lists, a folder, a GGUF file or a hub id"
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 
 

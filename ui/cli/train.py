@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ui.cli import train_corpus, train_heads
 from ui.cli.loading import load_target, load_tokenizer, spinner
-from ui.cli.options import add_command, unwritable
+from ui.cli.options import MODEL_HELP, add_command, unwritable
 from ui.errors import FAILED, OK, USAGE, Failure, reason, say
 from ui.terminal import format_bytes, plural, write_line
 
@@ -72,7 +72,7 @@ def add_parser(commands: Any) -> None:
         help="JSONL: turns or prompt in each record. The model answers them, which takes minutes, "
         "to fit the weight of its token recycling table, which is kept otherwise",
     )
-    add("--model", metavar="M", help="whose tokenizer: a built-in name, a folder, a GGUF file")
+    add("--model", metavar="M", help=f"whose tokenizer: {MODEL_HELP}")
     add("--rounds", type=int, metavar="N", help="epochs")
     add(
         "--test",

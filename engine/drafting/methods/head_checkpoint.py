@@ -26,16 +26,13 @@ class CheckpointError(ValueError):
 
 def fingerprint(folder: Path) -> str:
     """Identifies the model in `folder` by its norms and biases, which any training changes."""
-    import torch
-    from safetensors import safe_open
+    from engine.model.gguf_weights import weights_of
 
-    found = sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, framework="pt") as file:
-            for name in sorted(file.keys()):
-                if len(file.get_slice(name).get_shape()) == 1:
-                    found.update(name.encode())
-                    found.update(file.get_tensor(name).to(torch.float32).numpy().tobytes())
+    found, weights = sha256(), weights_of(folder)
+    for name in sorted(weights):
+        if len(weights.shape(name)) == 1:
+            found.update(name.encode())
+            found.update(weights[name].float().numpy().tobytes())
     return found.hexdigest()[:16]
 
 

@@ -134,9 +134,8 @@ def install_embeddings(target: TorchTarget, embeddings: Tensor) -> list[int]:
             "model, or another drafter"
         )
     first = len(model.embedding)
-    rows = embeddings.to(model.embedding.device, model.embedding.dtype)
-    model.embedding = torch.cat([model.embedding, rows])
-    return list(range(first, first + len(rows)))
+    model.extend(embeddings)
+    return list(range(first, first + len(embeddings)))
 
 
 def check_reserved(ids: Sequence[int], tokenizer: Tokenizer, target: TorchTarget) -> list[int]:

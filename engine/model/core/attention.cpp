@@ -46,7 +46,7 @@ namespace {
 void run_task(const Task& k) {
 #if DRAFTLINE_X86
   if (isa() == Isa::avx512vnni) return avx512::run(k);
-  if (isa() == Isa::avx2) return avx2::run(k);
+  if (isa() != Isa::plain) return avx2::run(k);
 #endif
   plain::run(k);
 }

@@ -2,14 +2,18 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <variant>
+#include <utility>
+#include <vector>
 
 #include "attention.hpp"
 #include "cpu.hpp"
+#include "experts.hpp"
 #include "pool.hpp"
 #include "qlinear.hpp"
 #include "rows.hpp"
@@ -41,21 +45,107 @@ void expect(const char* name, const A& array, std::initializer_list<size_t> shap
 }
 
 using Bias = std::optional<Array<const float, 1>>;
+using Rows = Array<const float, 2>;
 
 template <class T>
-void make_qlinear(QLinear* self, Array<const T, 2> weight, Bias bias) {
+void make_qlinear(QLinear* self, Array<const T, 2> weight, Bias bias, int bits) {
   const size_t out = weight.shape(0), in = weight.shape(1);
   if (out == 0 || in == 0) throw std::invalid_argument("weight is empty: give at least one value");
+  if (bits != 4 && bits != 8)
+    throw std::invalid_argument("bits " + std::to_string(bits) + ": must be 4 or 8");
   if (bias) expect("bias", *bias, {out});
   const float* b = bias ? bias->data() : nullptr;
   nb::gil_scoped_release unlocked;
-  if constexpr (std::is_same_v<T, float>)
-    new (self) QLinear(weight.data(), nullptr, b, int(out), int(in));
-  else
-    new (self) QLinear(nullptr, weight.data(), b, int(out), int(in));
+  const auto* data = reinterpret_cast<const uint8_t*>(weight.data());
+  new (self)
+      QLinear({{bits == 4 ? Format::Q4 : Format::Q8, data, int(out), std::is_same_v<T, float>}}, b,
+              int(in));
 }
 
-using Rows = Array<const float, 2>;
+using Stored = std::pair<int, Array<const uint8_t, 2>>;
+
+QLinear* stored_qlinear(const std::vector<Stored>& parts, int in, Bias bias) {
+  if (parts.empty() || in < 1) throw std::invalid_argument("weight is empty: give at least one");
+  std::vector<QLinear::Rows> rows;
+  size_t out = 0;
+  for (const auto& [type, data] : parts) {
+    if (!known(type))
+      throw std::invalid_argument("weights of type " + std::to_string(type) + " are not known");
+    const Format format = Format(type);
+    if (in % block_inputs(format))
+      throw std::invalid_argument("weight has " + std::to_string(in) + " inputs: expected whole " +
+                                  "blocks of " + std::to_string(block_inputs(format)));
+    expect("weight", data, {data.shape(0), row_bytes(format, in)});
+    rows.push_back({format, data.data(), int(data.shape(0))});
+    out += data.shape(0);
+  }
+  if (out == 0) throw std::invalid_argument("weight is empty: give at least one");
+  if (bias) expect("bias", *bias, {out});
+  nb::gil_scoped_release unlocked;
+  return new QLinear(rows, bias ? bias->data() : nullptr, in);
+}
+
+void py_dequantize(int type, Array<const uint8_t, 2> rows, Array<float, 2> out) {
+  if (!known(type))
+    throw std::invalid_argument("weights of type " + std::to_string(type) + " are not known");
+  const Format format = Format(type);
+  const int in = int(out.shape(1));
+  if (in % block_inputs(format))
+    throw std::invalid_argument("out has " + std::to_string(in) + " columns: expected whole " +
+                                "blocks of " + std::to_string(block_inputs(format)));
+  expect("rows", rows, {out.shape(0), row_bytes(format, in)});
+  nb::gil_scoped_release unlocked;
+  parallel(int(out.shape(0)), [&](int row) {
+    dequantize(format, rows.data() + size_t(row) * rows.shape(1), in,
+               out.data() + size_t(row) * in);
+  });
+}
+
+using Choice = Array<int32_t, 2>;
+
+void py_route(Rows logits, bool normalise, Choice choice, Array<float, 2> weights) {
+  const size_t rows = logits.shape(0), experts = logits.shape(1), k = choice.shape(1);
+  expect("choice", choice, {rows, k});
+  expect("weights", weights, {rows, k});
+  if (k < 1 || k > experts)
+    throw std::invalid_argument("choice has " + std::to_string(k) + " columns: must be 1 to " +
+                                std::to_string(experts));
+  nb::gil_scoped_release unlocked;
+  route(logits.data(), int(rows), int(experts), int(k), normalise, choice.data(), weights.data());
+}
+
+void py_run_experts(const std::vector<const QLinear*>& gate_up,
+                    const std::vector<const QLinear*>& down, Rows x, Choice choice,
+                    Array<float, 2> weights, Array<float, 2> out) {
+  const size_t rows = x.shape(0), k = choice.shape(1);
+  if (gate_up.empty() || gate_up.size() != down.size())
+    throw std::invalid_argument("experts: expected as many gate_up as down, and at least one");
+  for (size_t e = 0; e < gate_up.size(); ++e)
+    if (gate_up[e]->in != gate_up[0]->in || gate_up[e]->out != 2 * down[0]->in ||
+        down[e]->in != down[0]->in || down[e]->out != down[0]->out)
+      throw std::invalid_argument("expert " + std::to_string(e) + ": its shape is not the others'");
+  expect("x", x, {rows, size_t(gate_up[0]->in)});
+  expect("choice", choice, {rows, k});
+  expect("weights", weights, {rows, k});
+  expect("out", out, {rows, size_t(down[0]->out)});
+  for (size_t i = 0; i < rows * k; ++i)
+    if (choice.data()[i] < 0 || size_t(choice.data()[i]) >= gate_up.size())
+      throw std::invalid_argument("choice has " + std::to_string(choice.data()[i]) +
+                                  ": must be below " + std::to_string(gate_up.size()));
+  nb::gil_scoped_release unlocked;
+  Experts{gate_up, down}.forward(x.data(), choice.data(), weights.data(), int(rows), int(k),
+                                 out.data());
+}
+
+void py_channels(const QLinear& q, Array<const int64_t, 1> channels, Array<float, 2> out) {
+  expect("out", out, {channels.shape(0), size_t(q.in)});
+  for (size_t i = 0; i < channels.shape(0); ++i)
+    if (channels.data()[i] < 0 || channels.data()[i] >= q.out)
+      throw std::invalid_argument("channel " + std::to_string(channels.data()[i]) +
+                                  ": must be 0 to " + std::to_string(q.out - 1));
+  nb::gil_scoped_release unlocked;
+  q.dequantize(channels.data(), int(channels.shape(0)), out.data());
+}
 
 void py_attend(Array<const float, 3> q, Array<const float, 3> keys, Array<const float, 3> values,
                int base, Array<const int32_t, 1> parents, float scale, Array<float, 2> out) {
@@ -111,9 +201,11 @@ NB_MODULE(_kernels, m) {
         "eps"_a, fixed("out"));
   m.def("silu_mul", &py_silu_mul, fixed("gate_up"), fixed("out"));
 
+  m.def("dequantize", &py_dequantize, "type"_a, fixed("rows"), fixed("out"));
   nb::class_<QLinear>(m, "QLinear")
-      .def("__init__", &make_qlinear<float>, fixed("weight"), "bias"_a = nb::none())
-      .def("__init__", &make_qlinear<uint16_t>, fixed("weight"), "bias"_a = nb::none())
+      .def("__init__", &make_qlinear<float>, fixed("weight"), "bias"_a = nb::none(), "bits"_a = 8)
+      .def("__init__", &make_qlinear<uint16_t>, fixed("weight"), "bias"_a = nb::none(),
+           "bits"_a = 8)
       .def(
           "forward",
           [](const QLinear& q, Array<const float, 2> x, Array<float, 2> out) {
@@ -123,14 +215,11 @@ NB_MODULE(_kernels, m) {
             q.forward(x.data(), out.data(), int(x.shape(0)));
           },
           fixed("x"), fixed("out"))
-      .def("dequantize",
-           [](const QLinear& q) {
-             float* w = new float[size_t(q.out) * q.in];
-             nb::capsule owner(w, [](void* p) noexcept { delete[] static_cast<float*>(p); });
-             q.dequantize(w);
-             return nb::ndarray<nb::numpy, float, nb::ndim<2>>(w, {size_t(q.out), size_t(q.in)},
-                                                               owner);
-           })
+      .def_static("stored", &stored_qlinear, "parts"_a, "inputs"_a, "bias"_a = nb::none())
+      .def("channels", &py_channels, fixed("channels"), fixed("out"))
       .def_prop_ro("shape", [](const QLinear& q) { return nb::make_tuple(q.out, q.in); })
       .def_prop_ro("nbytes", &QLinear::nbytes);
+  m.def("route", &py_route, fixed("logits"), "normalise"_a, fixed("choice"), fixed("weights"));
+  m.def("run_experts", &py_run_experts, "gate_up"_a, "down"_a, fixed("x"), fixed("choice"),
+        fixed("weights"), fixed("out"));
 }

@@ -4,29 +4,66 @@
 #include <stdexcept>
 #include <string>
 
+#if DRAFTLINE_ARM && defined(__linux__)
+#include <sys/auxv.h>
+#elif DRAFTLINE_ARM && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
 namespace draftline {
 namespace {
 
-constexpr const char* kNames[] = {"plain", "avx2", "avx512vnni"};
+constexpr Isa kAll[] = {Isa::plain,      Isa::avx2,    Isa::avxvnni,
+                        Isa::avx512vnni, Isa::dotprod, Isa::i8mm};
+constexpr const char* kNames[] = {"plain", "avx2", "avxvnni", "avx512vnni", "dotprod", "i8mm"};
 
+#if DRAFTLINE_X86
 bool has(Isa wanted) {
   if (wanted == Isa::plain) return true;
-#if DRAFTLINE_X86
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (wanted == Isa::avx2) return avx2;
-  return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni");
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("f16c"))
+    return false;
+  if (wanted == Isa::avx2) return true;
+  if (wanted == Isa::avxvnni) return __builtin_cpu_supports("avxvnni");
+  return wanted == Isa::avx512vnni && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
+#elif DRAFTLINE_ARM && defined(__linux__)
+bool has(Isa wanted) {
+  constexpr unsigned long kDotprod = 1ul << 20, kI8mm = 1ul << 13;  // HWCAP_ASIMDDP, HWCAP2_I8MM
+  const bool dotprod = getauxval(AT_HWCAP) & kDotprod;
+  if (wanted == Isa::dotprod) return dotprod;
+  if (wanted == Isa::i8mm) return dotprod && (getauxval(AT_HWCAP2) & kI8mm);
+  return wanted == Isa::plain;
+}
+#elif DRAFTLINE_ARM && defined(__APPLE__)
+bool feature(const char* name) {
+  int value = 0;
+  size_t size = sizeof value;
+  return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value;
+}
+
+bool has(Isa wanted) {
+  const bool dotprod = feature("hw.optional.arm.FEAT_DotProd");
+  if (wanted == Isa::dotprod) return dotprod;
+  if (wanted == Isa::i8mm) return dotprod && feature("hw.optional.arm.FEAT_I8MM");
+  return wanted == Isa::plain;
+}
 #else
-  return false;
+bool has(Isa wanted) { return wanted == Isa::plain; }
 #endif
+
+Isa best() {
+  Isa found = Isa::plain;
+  for (Isa one : kAll)
+    if (has(one)) found = one;
+  return found;
 }
 
 std::atomic<Isa>& current() {
-  static std::atomic<Isa> value = has(Isa::avx512vnni) ? Isa::avx512vnni
-                                  : has(Isa::avx2)     ? Isa::avx2
-                                                       : Isa::plain;
+  static std::atomic<Isa> value = best();
   return value;
 }
 
@@ -37,14 +74,15 @@ Isa isa() { return current().load(std::memory_order_relaxed); }
 const char* isa_name() { return kNames[int(isa())]; }
 
 void set_isa(const char* name) {
-  for (Isa choice : {Isa::plain, Isa::avx2, Isa::avx512vnni}) {
+  for (Isa choice : kAll) {
     if (std::string(name) != kNames[int(choice)]) continue;
     if (!has(choice))
       throw std::invalid_argument("isa " + std::string(name) + ": this processor does not have it");
     current().store(choice);
     return;
   }
-  throw std::invalid_argument("isa " + std::string(name) + ": must be plain, avx2 or avx512vnni");
+  throw std::invalid_argument("isa " + std::string(name) +
+                              ": must be plain, avx2, avxvnni, avx512vnni, dotprod or i8mm");
 }
 
 }  // namespace draftline

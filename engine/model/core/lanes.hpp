@@ -57,6 +57,9 @@ HOT Lanes<W> fma(Lanes<W> a, Lanes<W> b, Lanes<W> c) {
 #if LANES > 8
   if constexpr (W == 16) return {_mm512_fmadd_ps(a.v, b.v, c.v)};
 #endif
+#if defined(__aarch64__)
+  if constexpr (W == 4) return {vfmaq_f32(c.v, a.v, b.v)};
+#endif
   Lanes<W> r;
   for (int i = 0; i < W; ++i) r.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
   return r;

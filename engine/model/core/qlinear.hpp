@@ -1,15 +1,17 @@
-// y = x W^T (+ bias) with int8 weights and activations. A row's bits depend on that row alone: not
-// on the rows beside it, their number, the threads or the instruction set.
+// y = x W^T (+ bias), with weights in the formats of GGUF files. A row's bits depend on that row
+// alone: not on the rows beside it, their number, the threads or the instruction set.
 //
-// W is cut in blocks of 32 inputs; a block of one output channel is 32 int8 and a scale. A row of x
-// is cut and quantised likewise, at each call. Within a block the product is an exact integer;
-// blocks are added in order: acc = fma(float(dot), wscale * xscale, acc). The bias is added last.
+// Quantised weights are multiplied with x in 8 bits, which is quantised by blocks of 32 at each
+// call; weights in floating point with x as it is. The orders of sums are those of
+// qlinear_kernel.hpp; the bias is added last.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <vector>
+
+#include "formats.hpp"
 
 namespace draftline {
 
@@ -27,27 +29,52 @@ struct Aligned {
 
 class QLinear {
  public:
-  // Exactly one of `f32` and `bf16` is given: [out, in], row-major. `bias`: [out] or null.
-  // Throws std::invalid_argument when a weight is NaN or infinite.
-  QLinear(const float* f32, const uint16_t* bf16, const float* bias, int out, int in);
+  // Output channels in one format, one after another as in a GGUF file; Q8 and Q4 are f32 or bf16
+  // (`f32` false), quantised here.
+  struct Rows {
+    Format format;
+    const uint8_t* data;
+    int out;
+    bool f32 = false;
+  };
+
+  // The output channels of `parts`, one after another. `in` is whole blocks of each format, but
+  // for Q8 and Q4. `bias`: [out] or null. Throws std::invalid_argument when a weight is NaN or
+  // infinite.
+  QLinear(const std::vector<Rows>& parts, const float* bias, int in);
 
   // x [rows, in] -> y [rows, out]. A row of x that holds NaN or infinity gives a row of NaN.
   void forward(const float* x, float* y, int rows) const;
 
-  void dequantize(float* w) const;  // [out, in]: the weights that forward uses
+  void dequantize(const int64_t* channels, int count, float* w) const;  // [count, in]
   size_t nbytes() const;
 
   const int out, in;
 
  private:
-  const int blocks_, tiles_;  // of 32 inputs, of 32 output channels; padded with zeros
-  Aligned<uint8_t> weights_;  // [tile][block][8 groups][32 channels][4 inputs], plus 128
-  Aligned<uint16_t> scales_;  // [tile][block][32 channels], bfloat16 bits
-  std::vector<float> bias_;   // [tile][32], or empty
+  struct Part {
+    Format format;
+    int first, out;     // channels
+    int tiles, before;  // tiles of 32 channels, the last padded; of earlier parts
+    size_t tile_bytes, start;
+  };
+  struct Place {  // of a tile
+    const Part& part;
+    int channel, count;  // of y
+    const uint8_t* data;
+  };
 
-  template <class Load>
-  void pack(Load load);
-  void run_tile(int tile, const struct Activations& x, float* y) const;
+  const int blocks_;  // of 32 inputs, the last padded with zeros
+  int tiles_ = 0;
+  bool quantised_ = false;
+  std::vector<Part> parts_;
+  Aligned<uint8_t> data_;
+  std::vector<float> bias_;  // [out], or empty
+
+  static size_t total(const std::vector<Rows>& parts, int in);
+  Place place(int tile) const;
+  void pack(const Part& part, const Rows& rows);
+  void run_tile(int tile, const struct Activations& a, const float* x, float* y, int rows) const;
 };
 
 }  // namespace draftline

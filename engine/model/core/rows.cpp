@@ -31,7 +31,7 @@ namespace {
 void norm_row(const Norm& r) {
 #if DRAFTLINE_X86
   if (isa() == Isa::avx512vnni) return avx512::norm_row(r);
-  if (isa() == Isa::avx2) return avx2::norm_row(r);
+  if (isa() != Isa::plain) return avx2::norm_row(r);
 #endif
   plain::norm_row(r);
 }
@@ -39,7 +39,7 @@ void norm_row(const Norm& r) {
 void silu_row(const float* gate, const float* up, float* out, int n) {
 #if DRAFTLINE_X86
   if (isa() == Isa::avx512vnni) return avx512::silu_row(gate, up, out, n);
-  if (isa() == Isa::avx2) return avx2::silu_row(gate, up, out, n);
+  if (isa() != Isa::plain) return avx2::silu_row(gate, up, out, n);
 #endif
   plain::silu_row(gate, up, out, n);
 }

@@ -175,13 +175,13 @@ class Static:
     def _states(self, ids: Tensor, now: StaticPass, layers: int | None = None) -> Tensor:
         model = self.model
         do: Any = self.fused if self.fused is not None and self.ready else torch_ops
-        x, delta = model.embedding[ids].to(model.dtype), None
+        x, delta = model.embedded(ids), None
         for n, layer in enumerate(model.blocks[:layers]):
             x, h = do.add_norm(x, delta, layer.norm_in, model.eps)
             q = do.turn(model, n, self._norms[n], layer.qkv(h), now)
-            mixed = layer.out(do.attend(model, n, q, now))
+            mixed = model.scaled(layer.out(do.attend(model, n, q, now)))
             x, h = do.add_norm(x, mixed, layer.norm_mlp, model.eps)
-            delta = layer.down(do.gate(layer.gate_up(h)))
+            delta = model.scaled(layer.mlp.down(do.gate(layer.mlp.gate_up(h))))
         states: Tensor = do.add_norm(x, delta, model.norm, model.eps)[1]
         return states
 

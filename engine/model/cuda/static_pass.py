@@ -49,7 +49,14 @@ class AttentionShape(Protocol):
     scale: float  # of attention scores
     eps: float  # of RMS norms
     turns: Tensor  # rotary embedding: complex [positions, head_dim / 2]
+    query_scales: Tensor | None  # factors of q, f32 [positions]
+    rotary: list[bool]  # whether each layer rotates q and k
     dtype: torch.dtype
+
+    def turning(self, positions: Tensor) -> Tensor:
+        """The rotation of q and k at `positions` [rows], `query_scales` included: complex
+        [rows, heads or 1, head_dim / 2]."""
+        ...
 
 
 class CapturedPasses(Protocol):

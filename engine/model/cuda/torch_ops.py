@@ -39,8 +39,9 @@ def turn(
         parts = zip((qk[:, :heads], qk[:, heads:]), norms, strict=True)
         d = (model.head_dim,)
         qk = torch.cat([F.rms_norm(part, d, weight, model.eps) for part, weight in parts], 1)
-    pairs = torch.view_as_complex(qk.reshape(rows, both, -1, 2))
-    qk = torch.view_as_real(pairs * model.turns[now.positions, None]).flatten(-2)
+    if model.rotary[n]:
+        pairs = torch.view_as_complex(qk.reshape(rows, both, -1, 2))
+        qk = torch.view_as_real(pairs * model.turning(now.positions)).flatten(-2)
     real = slice(now.base, now.base + now.count)
     now.keys[n, :, real] = qk[: now.count, heads:].transpose(0, 1)
     now.values[n, :, real] = split[: now.count, both:].transpose(0, 1)

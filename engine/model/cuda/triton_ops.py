@@ -254,12 +254,17 @@ def turn(
     """q [rows, heads, d] turned by position; k and v go to the cache."""
     rows, d = len(qkv), model.head_dim
     q = torch.empty(rows, model.heads, d, dtype=qkv.dtype, device=qkv.device)
-    turns = torch.view_as_real(model.turns)
+    turns, positions = torch.view_as_real(model.turns), now.positions
+    if not model.rotary[n]:
+        turns = torch.view_as_real(torch.ones_like(model.turns[:1]))
+        positions = torch.zeros_like(positions)
     _turn[(rows, model.heads + 2 * model.kv_heads)](
-        qkv, turns, turns if norms is None else norms, now.positions, now.meta, q, n, model.eps,
+        qkv, turns, turns if norms is None else norms, positions, now.meta, q, n, model.eps,
         NORM=norms is not None, HEADS=model.heads, KV=model.kv_heads, D=d,
         HALF=triton.next_power_of_2(d // 2), TYPE=TYPES[qkv.dtype], num_warps=1,
     )  # fmt: skip
+    if model.query_scales is not None and model.rotary[n]:
+        q *= model.query_scales[now.positions, None, None]
     return q
 
 

@@ -13,7 +13,7 @@ import json
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from engine.drafting.methods import sdsat
 from engine.drafting.methods.head_checkpoint import CheckpointError
+from engine.model.hf_model import transformers_model
 from engine.research.train.loop import Plan, fit, generator, shuffled_order, write_report
 from engine.research.train.sample_file import Report, SampleError
 from engine.research.train.self_distill import TrainingText
@@ -71,14 +72,10 @@ class FrozenModel:
     """The frozen model run by transformers, through which gradients pass."""
 
     def __init__(self, folder: Path) -> None:
-        from transformers import AutoModelForCausalLM
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, trust_remote_code=False, local_files_only=True,
-            attn_implementation="sdpa",
-        )  # fmt: skip
+        model = transformers_model(folder, dtype=torch.float32, attn_implementation="sdpa")
         self.model = model.eval().requires_grad_(False)
         self.width: int = model.config.hidden_size
 

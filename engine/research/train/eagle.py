@@ -21,7 +21,7 @@ from torch import Tensor
 from engine.drafting.methods.eagle import embed
 from engine.drafting.methods.eagle_head import EagleHead, shape_of, untrained_head
 from engine.drafting.methods.head_checkpoint import CheckpointError
-from engine.model.llama import Weights
+from engine.model.gguf_weights import weights_of
 from engine.research.train.loop import Plan, fit, shuffled_order, write_report
 from engine.research.train.sample_file import SampleError
 from engine.research.train.self_distill import TrainingText
@@ -71,7 +71,7 @@ class FrozenModel:
                 "a model"
             )
         self.model = model
-        weights = Weights(model.folder)
+        weights = weights_of(model.folder)
         tied = model.settings.get("tie_word_embeddings") or "lm_head.weight" not in weights
         name = "model.embed_tokens.weight" if tied else "lm_head.weight"
         self.head = weights[name].float()

@@ -11,13 +11,15 @@ from typing import Any
 
 import gguf
 import numpy as np
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.weights import WeightsError
-from engine.weights.convert import convert
+from engine.weights import WeightsError, locate
 from engine.weights.gguf_file import read_gguf
+from engine.weights.gguf_folder import write_folder
+from engine.weights.gguf_tensors import GgufTensors
 from tests.support.tiny_gguf import SPECIAL, TOKENS, write_gguf
 from tests.support.weights import REPOSITORY
 
@@ -38,41 +40,40 @@ def test_reading_agrees_with_the_gguf_package(tmp_path: Path, architecture: str)
 
 @pytest.mark.parametrize("head", ["own", "absent", "equal"])
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
-def test_converted_weights_equal_those_that_transformers_reads(
-    tmp_path: Path, architecture: str, head: str
+def test_weights_and_logits_are_those_of_transformers(
+    home: Path, tmp_path: Path, architecture: str, head: str
 ) -> None:
-    """Weights are equal bit for bit after rounding to bf16, and so are logits."""
+    """Weights bit for bit, logits up to rounding; those of stored weights as far as 8 bits of x."""
     import torch
     from transformers import AutoModelForCausalLM
 
+    from engine.config import Config
+    from engine.model.gguf_weights import weights_of
+    from engine.model.torch_target import TorchTarget
+    from engine.records import Draft
+
     write_gguf(tmp_path / "m.gguf", architecture, head, pre="qwen2")
-    convert(read_gguf(tmp_path / "m.gguf"), tmp_path / "m", lambda *_: None)
-    ours = AutoModelForCausalLM.from_pretrained(tmp_path / "m", dtype=torch.float32)
+    folder = locate(str(tmp_path / "m.gguf"))
     oracle = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="m.gguf", dtype=torch.float32)
-    expected = {
-        name: value.bfloat16().float() if value.dim() > 1 else value
-        for name, value in oracle.state_dict().items()
-    }
-    found = ours.state_dict()
-    assert found.keys() == expected.keys()
+    expected, found = oracle.state_dict(), weights_of(folder)
+    if head != "own":
+        expected.pop("lm_head.weight")
+    assert set(found) == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    tied = ours.lm_head.weight.data_ptr() == ours.model.embed_tokens.weight.data_ptr()
-    assert tied == (head != "own")
-    oracle.load_state_dict(expected)
-    ids = torch.arange(40).reshape(1, 40)
+    assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] == (
+        head != "own"
+    )
+    ids = list(range(40))
     with torch.no_grad():
-        assert torch.equal(ours(ids).logits, oracle(ids).logits)
-
-
-@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
-def test_rounding_agrees_with_torch(values: list[float]) -> None:
-    import torch
-
-    from engine.weights.convert import _bf16
-
-    array = np.array(values, np.float32)
-    expected = torch.from_numpy(array).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
-    assert np.array_equal(_bf16(array), expected)
+        logits = oracle(torch.tensor([ids])).logits[0, -1]
+    for dtype, error in (("f32", 1e-4), ("auto", 0.1), ("q8", 0.1)):
+        target = TorchTarget(folder, Config(device="cpu", dtype=dtype, threads=1))
+        assert target.exact and target.dtype_name == {"auto": "stored"}.get(dtype, dtype)
+        target.begin(ids, 1)
+        for _ in target.prefill(ids, 1):
+            pass
+        ours = target.forward(ids[-1], Draft()).logits[0]
+        assert (ours - logits).abs().max() < error * logits.abs().max()
 
 
 @pytest.fixture(scope="module", params=["smollm", "qwen2", "gpt-2", "llama-bpe"])
@@ -81,7 +82,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
     folder = tmp_path_factory.mktemp("tokenizer")
     write_gguf(folder / "m.gguf", pre=request.param)
-    convert(read_gguf(folder / "m.gguf"), folder / "m", lambda *_: None)
+    write_folder(read_gguf(folder / "m.gguf"), folder / "m")
     return Tokenizer.from_file(str(folder / "m" / "tokenizer.json"))
 
 
@@ -106,11 +107,12 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES | st.text(max_size=8)).map("".join))
 def test_encoding_preserves_every_byte(tokenizer: Any, text: str) -> None:
     """Also text that is not in NFC and text that spells control tokens."""
-    assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    assert tokenizer.decode(ids, skip_special_tokens=False) == text
     tokenizer.encode_special_tokens = True  # encode control tokens' spellings as text
     control = {len(TOKENS) + i for i, (_, kind) in enumerate(SPECIAL) if kind == 3}
     try:
-        ids = tokenizer.encode(text).ids
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
     finally:
         tokenizer.encode_special_tokens = False
     assert tokenizer.decode(ids) == text and not control & set(ids)
@@ -119,13 +121,13 @@ def test_encoding_preserves_every_byte(tokenizer: Any, text: str) -> None:
 def test_control_tokens_keep_their_ids_and_unused_tokens_are_left_out(tokenizer: Any) -> None:
     for i, (token, kind) in enumerate(SPECIAL):
         assert tokenizer.token_to_id(token) == (None if kind == 5 else len(TOKENS) + i)
-    assert tokenizer.encode("<|im_end|>").ids == [len(TOKENS) + 2]
-    assert tokenizer.encode(" def").ids == [TOKENS.index("Ġdef")]  # merges apply in order
+    for text, token in (("<|im_end|>", len(TOKENS) + 2), (" def", TOKENS.index("Ġdef"))):
+        assert tokenizer.encode(text, add_special_tokens=False).ids == [token]
 
 
 def test_end_tokens_and_chat_template_are_saved(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf")
-    convert(read_gguf(tmp_path / "m.gguf"), tmp_path / "m", lambda *_: None)
+    write_folder(read_gguf(tmp_path / "m.gguf"), tmp_path / "m")
     generation = json.loads((tmp_path / "m" / "generation_config.json").read_text())
     assert generation["eos_token_id"] == [len(TOKENS) + 2, len(TOKENS)]
     config = json.loads((tmp_path / "m" / "tokenizer_config.json").read_text())
@@ -141,7 +143,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_a_damaged_gguf_is_converted_or_a_weights_error(
+def test_a_damaged_gguf_is_a_folder_or_a_weights_error(
     tmp_path_factory: pytest.TempPathFactory, sound: bytes, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("damaged")
@@ -152,14 +154,14 @@ def test_a_damaged_gguf_is_converted_or_a_weights_error(
     bad = bad[: data.draw(st.just(len(bad)) | st.integers(0, len(bad)))]
     (folder / "m.gguf").write_bytes(bad)
     try:
-        convert(read_gguf(folder / "m.gguf"), folder / "m", lambda *_: None)
+        write_folder(read_gguf(folder / "m.gguf"), folder / "m")
     except WeightsError as error:
         assert str(folder) in str(error)
     else:
         assert json.loads((folder / "m" / "config.json").read_text())["model_type"] == "qwen2"
 
 
-def test_conversion_does_not_import_torch(home: Path, tmp_path: Path) -> None:
+def test_preparing_does_not_import_torch(home: Path, tmp_path: Path) -> None:
     """Nor transformers, tokenizers or huggingface_hub. Needs a process of its own."""
     write_gguf(tmp_path / "m.gguf")
     script = (
@@ -170,3 +172,25 @@ def test_conversion_does_not_import_torch(home: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, str(tmp_path / "m.gguf")]
     done = subprocess.run(command, cwd=REPOSITORY, text=True, capture_output=True, env=os.environ)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_reading_reports_how_much_of_the_file_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_gguf(path)
+    expected = sum(int(one.n_bytes) for one in gguf.GGUFReader(path).tensors)
+    seen: list[tuple[int, int]] = []
+    with GgufTensors(path, lambda done, total: seen.append((done, total))) as tensors:
+        for name in tensors:
+            tensors.read(name)
+    assert len(seen) == len(tensors.outputs)
+    assert [total for _, total in seen] == [expected] * len(seen)
+    assert seen == sorted(set(seen)) and seen[-1] == (expected, expected)
+
+
+def test_a_file_that_is_refused_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    write_gguf(path)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(WeightsError):
+        GgufTensors(path)
+    assert str(path) not in {one.path for one in psutil.Process().open_files()}

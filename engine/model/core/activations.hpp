@@ -1,0 +1,104 @@
+// Rows of x in 8 bits: a scale for each block of 32 inputs, as amax / 127.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "cpu.hpp"
+#include "formats.hpp"
+
+namespace draftline {
+
+constexpr int kGroup = 6;  // rows computed together: 2 * 6 sums of each kind fit 32 registers
+constexpr uint32_t kInf = 0x7f800000;
+constexpr float kTiny = 1e-36f;  // a block below this is stored as zeros: 127 / amax would overflow
+
+// Of a block of a row: its scale, and the sums of its first half, second half and all, with the
+// sign changed as integers, and times the scale.
+struct Terms {
+  float scale;
+  int32_t minus[3];
+  float sums[3];
+};
+
+// Rows are cut in groups of nearly equal size, r <= 6; the rows of a group stand side by side:
+// values [group][block][r][32], terms [group][block][r].
+struct Activations {
+  int rows, blocks;
+  std::vector<int8_t> values;
+  std::vector<Terms> terms;
+
+  int groups() const { return (rows + kGroup - 1) / kGroup; }
+  int start(int group) const { return int(int64_t(rows) * group / groups()); }
+
+  void resize(int rows_, int blocks_) {
+    rows = rows_;
+    blocks = blocks_;
+    values.resize(size_t(rows) * blocks * kBlock);
+    terms.resize(size_t(rows) * blocks);
+  }
+};
+
+// Bits of the largest magnitude; as integers, so that NaN > inf > every number on every path.
+INLINE uint32_t largest(const float* x) {
+  int32_t most = 0;
+  for (int i = 0; i < kBlock; ++i) {
+    const int32_t magnitude = std::bit_cast<int32_t>(x[i]) & 0x7fffffff;
+    most = magnitude > most ? magnitude : most;
+  }
+  return uint32_t(most);
+}
+
+// Nearest integer, ties to even, of |x| < 2^22: the low bits of x + 1.5 * 2^23.
+INLINE int32_t nearest(float x) {
+  return std::bit_cast<int32_t>(x + 12582912.0f) - std::bit_cast<int32_t>(12582912.0f);
+}
+
+INLINE void quantize_block(const float* x, int8_t* q, Terms* terms) {
+  const uint32_t bits = largest(x);
+  const float amax = std::bit_cast<float>(bits);
+  const bool usable = bits < kInf && amax >= kTiny;
+  const float inverse = 127.0f / amax;
+  const float scale = bits >= kInf ? std::numeric_limits<float>::quiet_NaN()
+                      : usable     ? amax / 127.0f
+                                   : 0.0f;
+  int32_t sums[3] = {};
+  if (usable) {
+    for (int half = 0; half < 2; ++half) {
+      for (int i = half * kBlock / 2; i < (half + 1) * kBlock / 2; ++i) {
+        const int32_t v = nearest(x[i] * inverse);
+        q[i] = int8_t(v);
+        sums[half] += v;
+      }
+    }
+    sums[2] = sums[0] + sums[1];
+  } else {
+    std::memset(q, 0, kBlock);
+  }
+  terms->scale = scale;
+  for (int i = 0; i < 3; ++i) {
+    terms->minus[i] = -sums[i];
+    terms->sums[i] = scale * float(sums[i]);
+  }
+}
+
+INLINE void quantize_group(const float* x, int in, Activations& a, int group) {
+  const int first = a.start(group), r = a.start(group + 1) - first;
+  for (int row = 0; row < r; ++row) {
+    const float* line = x + size_t(first + row) * in;
+    for (int b = 0; b < a.blocks; ++b) {
+      const size_t slot = size_t(first) * a.blocks + size_t(b) * r + row;
+      const float* block = line + b * kBlock;
+      float padded[kBlock] = {};
+      if ((b + 1) * kBlock > in) {
+        std::memcpy(padded, block, sizeof(float) * size_t(in - b * kBlock));
+        block = padded;
+      }
+      quantize_block(block, &a.values[slot * kBlock], &a.terms[slot]);
+    }
+  }
+}
+
+}  // namespace draftline

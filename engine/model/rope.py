@@ -1,0 +1,187 @@
+"""Rotary position embeddings (RoFormer, arXiv:2104.09864), and how models stretch them to texts
+that are longer than those they were trained on.
+
+* `linear`: all frequencies are divided by a factor (position interpolation, arXiv:2306.15595).
+* `llama3`: only the low ones are, with a smooth transition (Llama 3.1).
+* `yarn`: the same by another ramp, and q and k grow by an attention factor (arXiv:2309.00071).
+* `longrope`: each frequency has a factor (arXiv:2402.13753). Only where the factors do not depend
+  on the length of the text: others would change the keys that are cached.
+
+Numbers are those of transformers, operation by operation: at position 100,000 an angle that is
+rounded differently is another rotation.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.weights.model_config import field_error
+
+NEEDED = {  # the parameters that each type must have
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "yarn": ("factor",),
+    "longrope": ("short_factor", "long_factor"),
+}
+DEFAULT_THETA = {"smollm3": 2e6}  # by model type; 1e4 for all others
+
+
+def rope_parameters(settings: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a config.json, wherever it has them, with their defaults filled in."""
+    found = dict(settings.get("rope_scaling") or settings.get("rope_parameters") or {})
+    theta = settings.get("rope_theta") or DEFAULT_THETA.get(settings["model_type"], 1e4)
+    length = settings.get("original_max_position_embeddings")
+    length = length or found.get("original_max_position_embeddings")
+    return found | {
+        "rope_type": found.get("rope_type") or found.get("type") or "default",
+        "rope_theta": found.get("rope_theta") or theta,
+        "original_max_position_embeddings": length or settings["max_position_embeddings"],
+    }
+
+
+def supports_rope(settings: dict[str, Any]) -> bool:
+    """Whether `rotations` knows the type of a config.json's rotary embedding."""
+    rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
+    whole = {rope.get("partial_rotary_factor"), settings.get("partial_rotary_factor")}
+    return (
+        (rope.get("rope_type") or rope.get("type") or "default") in NEEDED
+        and rope.get("short_factor") == rope.get("long_factor")
+        and whole <= {None, 1}
+        and not any(isinstance(one, dict) for one in rope.values())  # one for each type of layer
+    )
+
+
+def check_rope(file: Path, settings: dict[str, Any], head_dim: int) -> None:
+    """WeightsError that names the first parameter of a checked config.json which gives no rotary
+    embedding."""
+    rope = rope_parameters(settings)
+    for name in NEEDED[rope["rope_type"]]:
+        if rope.get(name) is None:
+            raise field_error(file, name, None, "a value")
+    if settings["model_type"] == "ministral3" and rope["rope_type"] == "default":
+        raise field_error(file, "rope_parameters", None, "those of YaRN")
+    if rope["rope_type"] == "llama3" and rope["high_freq_factor"] <= rope["low_freq_factor"]:
+        wanted = f"a number above 'low_freq_factor' {rope['low_freq_factor']}"
+        raise field_error(file, "high_freq_factor", rope["high_freq_factor"], wanted)
+    if rope["rope_type"] == "yarn" and rope["rope_theta"] <= 1:
+        raise field_error(file, "rope_theta", rope["rope_theta"], "a number above 1")
+    if rope["rope_type"] == "longrope" and len(rope["short_factor"]) != head_dim // 2:
+        wanted = f"an array of {head_dim // 2} numbers"
+        raise field_error(file, "short_factor", rope["short_factor"], wanted)
+
+
+def rotations(settings: dict[str, Any], head_dim: int) -> Tensor:
+    """a e^(i p w) for every position p and frequency w, where a is the attention factor: complex
+    [positions, head_dim / 2]."""
+    inverse, factor = frequencies(settings, head_dim)
+    positions = torch.arange(settings["max_position_embeddings"], dtype=torch.float32)
+    angles = positions[:, None] * inverse
+    return torch.polar(torch.full_like(angles, factor), angles)
+
+
+def frequencies(settings: dict[str, Any], head_dim: int) -> tuple[Tensor, float]:
+    """Radians per position, f32 [head_dim / 2], and the factor by which q and k grow."""
+    rope = rope_parameters(settings)
+    kind, wavelengths = rope["rope_type"], _wavelengths(rope, head_dim)
+    if kind == "linear":
+        return (1.0 / wavelengths) / rope["factor"], 1.0
+    if kind == "llama3":
+        return _llama3(1.0 / wavelengths, rope), 1.0
+    if kind == "yarn":
+        return _yarn(wavelengths, rope, head_dim), _yarn_attention(rope)
+    if kind == "longrope":
+        factors = torch.tensor(rope["short_factor"], dtype=torch.float32)
+        return 1.0 / (factors * wavelengths), _longrope_attention(rope, settings)
+    return 1.0 / wavelengths, 1.0
+
+
+def _wavelengths(rope: dict[str, Any], head_dim: int) -> Tensor:
+    """Positions per radian, f32 [head_dim / 2]."""
+    powers = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    wavelengths: Tensor = rope["rope_theta"] ** powers
+    return wavelengths
+
+
+def _llama3(inverse: Tensor, rope: dict[str, Any]) -> Tensor:
+    low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
+    trained = rope["original_max_position_embeddings"]
+    length = 2 * math.pi / inverse  # positions per turn
+    smooth = (trained / length - low) / (high - low)
+    between = (1 - smooth) * inverse / factor + smooth * inverse
+    scaled = torch.where(length > trained / low, inverse / factor, between)
+    return torch.where(length < trained / high, inverse, scaled)
+
+
+def _yarn(wavelengths: Tensor, rope: dict[str, Any], head_dim: int) -> Tensor:
+    """Frequencies that turn more than `beta_fast` times in the trained length stay, those that turn
+    less than `beta_slow` times are divided by `factor`, with a linear ramp between."""
+    trained, theta = rope["original_max_position_embeddings"], rope["rope_theta"]
+
+    def dimension(turns: float) -> float:
+        ratio = math.log(trained / (turns * 2 * math.pi))
+        return (head_dim * ratio) / (2 * math.log(theta))
+
+    low = dimension(rope.get("beta_fast") or 32)
+    high = dimension(rope.get("beta_slow") or 1)
+    if rope.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    if low == high:
+        high += 0.001
+    ramp = torch.arange(head_dim // 2, dtype=torch.float32)
+    stays = 1 - torch.clamp((ramp - low) / (high - low), 0, 1)
+    divided: Tensor = 1.0 / (rope["factor"] * wavelengths)
+    return divided * (1 - stays) + (1.0 / wavelengths) * stays
+
+
+def _yarn_attention(rope: dict[str, Any]) -> float:
+    if rope.get("attention_factor") is not None:
+        return float(rope["attention_factor"])
+    one, all_dimensions = rope.get("mscale"), rope.get("mscale_all_dim")
+    if one and all_dimensions:
+        return _grown(rope["factor"], one) / _grown(rope["factor"], all_dimensions)
+    return _grown(rope["factor"], 1.0)
+
+
+def _grown(factor: float, scale: float) -> float:
+    return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def _longrope_attention(rope: dict[str, Any], settings: dict[str, Any]) -> float:
+    if rope.get("attention_factor") is not None:
+        return float(rope["attention_factor"])
+    trained = rope["original_max_position_embeddings"]
+    factor = rope.get("factor") or settings["max_position_embeddings"] / trained
+    return math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 else 1.0
+
+
+def query_scales(settings: dict[str, Any]) -> Tensor | None:
+    """The factor of q at every position, f32 [positions]; None: always 1. Llama 4's temperature
+    scaling keeps attention sharp in long texts; Ministral 3 has it, too."""
+    rope = rope_parameters(settings)
+    beta = rope.get("llama_4_scaling_beta")
+    if settings["model_type"] != "ministral3" or not beta:
+        return None
+    positions = torch.arange(settings["max_position_embeddings"])
+    periods = torch.floor(positions / rope["original_max_position_embeddings"])
+    scales: Tensor = 1 + beta * torch.log(1 + periods)
+    return scales
+
+
+def rotary_layers(settings: dict[str, Any]) -> list[bool]:
+    """Whether each layer rotates q and k. SmolLM3 leaves every fourth one as it is (NoPE,
+    arXiv:2501.18795)."""
+    layers = settings["num_hidden_layers"]
+    if settings["model_type"] != "smollm3":
+        return [True] * layers
+    given = settings.get("no_rope_layers")  # 1: rotated, against the name
+    if given is not None:
+        return [bool(one) for one in given[:layers]]
+    interval = settings.get("no_rope_layer_interval") or 4
+    return [(n + 1) % interval != 0 for n in range(layers)]

@@ -1,0 +1,251 @@
+"""Reasoning that a model writes before its answer, and the marks around it.
+
+Marks count where an answer begins, and nowhere else: what an answer quotes of them is text. A mark
+that is a control token of the model is known by its id; one that the model writes as text is known
+where its chat template has it. OpenAI's harmony format names a channel before every message
+(https://cookbook.openai.com/articles/openai-harmony).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.records import Piece
+
+# Around the reasoning of Qwen, DeepSeek, GLM and others; Mistral; Seed; EXAONE; Kimi; Cohere;
+# Apertus; Gemma; Granite.
+MARKS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<thought>", "</thought>"),
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("<|channel>", "<channel|>"),
+    ("Here is my thought process:", "Here is my response:"),
+)
+# Around the answer, beside those around the reasoning.
+ANSWER_MARKS = (("<response>", "</response>"), ("<|START_RESPONSE|>", "<|END_RESPONSE|>"))
+# Variables by which templates are asked for no reasoning.
+SWITCH = re.compile(r"\b(enable_thinking|thinking|thinking_budget|reasoning_effort)\b")
+START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"  # harmony
+REASONING_CHANNEL = "analysis"
+FINAL = f"{CHANNEL}final{MESSAGE}"
+
+State = Literal["start", "reasoning", "header", "after", "answer"]
+OPENING = frozenset(opening for opening, _ in MARKS)
+CLOSING = frozenset(closing for _, closing in MARKS)
+IN_ANSWER = frozenset(mark for pair in ANSWER_MARKS for mark in pair)
+HARMONY = frozenset((START, CHANNEL, MESSAGE, END))
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningMarks:
+    """The marks of one model."""
+
+    tokens: Mapping[int, str]  # control tokens
+    texts: tuple[tuple[str, str], ...]  # marks that are written as text
+    answer_texts: tuple[tuple[str, str], ...]
+    in_template: frozenset[str]
+    switch: bool  # the template can ask for an answer without reasoning
+
+    def closing(self, prompt: str) -> str:
+        """What to append to a prompt, as the template wrote it when asked for no reasoning, so that
+        none follows."""
+        names = set(self.tokens.values())
+        if {CHANNEL, MESSAGE} <= names:
+            return FINAL if prompt.endswith("assistant") else ""
+        end = prompt.rstrip()
+        for opening, closing in MARKS:
+            if not {opening, closing} <= self.in_template:
+                continue
+            if end.endswith(opening):
+                return f"\n{closing}\n\n" if prompt.endswith("\n") else closing
+            known = {opening, closing} <= names
+            if known and not self.switch and not end.endswith(closing):
+                return f"{opening}\n\n{closing}\n\n"
+        return ""
+
+
+def reasoning_marks(control: Mapping[str, int], template: str) -> ReasoningMarks | None:
+    """The marks of a model by its control tokens and its chat template; None if it has none."""
+    tokens = {
+        control[mark]: mark
+        for pair in [*MARKS, *ANSWER_MARKS]
+        for mark in pair
+        if set(pair) <= control.keys()
+    }
+    if control.keys() >= {CHANNEL, MESSAGE}:
+        tokens |= {control[mark]: mark for mark in HARMONY if mark in control}
+    texts, answer_texts = (
+        tuple(
+            pair
+            for pair in pairs
+            if not set(pair) <= control.keys() and all(mark in template for mark in pair)
+        )
+        for pairs in (MARKS, ANSWER_MARKS)
+    )
+    if not tokens and not texts:
+        return None
+    marks = frozenset(mark for pair in MARKS for mark in pair if mark in template)
+    return ReasoningMarks(tokens, texts, answer_texts, marks, bool(SWITCH.search(template)))
+
+
+class ReasoningFilter:
+    """Takes the reasoning out of one answer while it is written. Tokens and their text come one by
+    one, so that the result does not depend on the size of steps."""
+
+    def __init__(self, marks: ReasoningMarks, opened: bool, as_text: bool) -> None:
+        """`opened`: the prompt ends inside reasoning; `as_text`: marks that are text count."""
+        self.marks = marks
+        self.texts = marks.texts if as_text else ()
+        self.state: State = "reasoning" if opened else "start"
+        self.reasoning: list[str] = []
+        self.taken = 0  # parts of it that `take` has returned
+        self.header = ""  # of a harmony message
+        self.held: list[Piece] = []  # text that may begin a mark, or precede one
+        self.closing = [closing for _, closing in self.texts]
+        self.answer_end = ""  # the mark after an answer that began with one
+
+    def mark(self, token: int) -> bool:
+        """Take a token that is a mark here; False for any other."""
+        name = self.marks.tokens.get(token)
+        if name is None:
+            return False
+        if name in HARMONY:
+            self._harmony(name)
+        elif name in OPENING and self.state != "answer":
+            self._enter("reasoning")
+        elif name in CLOSING and self.state != "answer":
+            self._enter("after")
+        elif name not in IN_ANSWER:
+            return False
+        return True
+
+    def push(self, piece: Piece) -> list[Piece]:
+        """The text of a token; returns what is known to be the answer's."""
+        if self.state == "header":
+            self.header += piece.text
+            return []
+        self.held.append(piece)
+        if self.state == "answer":
+            return self._answer()
+        return self._reason() if self.state == "reasoning" else self._begin()
+
+    def finish(self) -> list[Piece]:
+        """The text held back, at the end of the answer."""
+        held, self.held = self.held, []
+        if self.state == "reasoning":
+            self.reasoning.append(joined(held))
+            return []
+        text = joined(held).strip()
+        return [] if text == self.answer_end and self.state != "start" else held
+
+    @property
+    def text(self) -> str:
+        """The reasoning so far."""
+        return "".join(self.reasoning)
+
+    def take(self) -> str:
+        """The reasoning since the last call."""
+        taken, self.taken = self.taken, len(self.reasoning)
+        return "".join(self.reasoning[taken:])
+
+    def _enter(self, state: State) -> None:
+        """Go to another state at a mark. Text that was held back is reasoning, or blank."""
+        if self.state == "reasoning":
+            self.reasoning.append(joined(self.held))
+        self.held, self.state = [], state
+
+    def _harmony(self, name: str) -> None:
+        if name == MESSAGE:
+            reasons = self.header.strip().startswith(REASONING_CHANNEL)
+            self._enter("reasoning" if reasons else "answer")
+        else:
+            self._enter("header")
+        self.header = ""
+
+    def _begin(self) -> list[Piece]:
+        """Nothing but blanks before: reasoning begins with a mark, everything else is the answer.
+        Blanks between the two belong to neither."""
+        text = joined(self.held).lstrip()
+        blanks = len(joined(self.held)) - len(text)
+        for opening, _ in self.texts:
+            if text.startswith(opening):
+                self.held, self.state = after(self.held, blanks + len(opening)), "reasoning"
+                return self._reason()
+        wrapped = self.marks.answer_texts if self.state == "after" else ()
+        for opening, closing in wrapped:
+            if text.startswith(opening):
+                self.held, self.answer_end = after(self.held, blanks + len(opening)), closing
+                return self._begin()
+        if not text or any(opening.startswith(text) for opening, _ in (*self.texts, *wrapped)):
+            return []
+        if self.state == "after":
+            self.held = after(self.held, blanks)
+        self.state = "answer"
+        return self._answer()
+
+    def _answer(self) -> list[Piece]:
+        """All but what may be the mark at the end."""
+        text = joined(self.held)
+        keep = 0
+        if self.answer_end:
+            at = text.rfind(self.answer_end)
+            last = at >= 0 and not text[at + len(self.answer_end) :].strip()
+            keep = len(text) - at if last else overlap(text, [self.answer_end])
+        out, self.held = before(self.held, len(text) - keep), after(self.held, len(text) - keep)
+        return out
+
+    def _reason(self) -> list[Piece]:
+        """Reasoning up to a closing mark."""
+        text = joined(self.held)
+        hits = [(text.find(one), one) for one in self.closing if one in text]
+        if hits:
+            at, closing = min(hits)
+            self.reasoning.append(text[:at])
+            self.held, self.state = after(self.held, at + len(closing)), "after"
+            return self._begin()
+        keep = overlap(text, self.closing)
+        self.reasoning.append(text[: len(text) - keep])
+        self.held = after(self.held, len(text) - keep)
+        return []
+
+
+def joined(pieces: list[Piece]) -> str:
+    return "".join(piece.text for piece in pieces)
+
+
+def before(pieces: list[Piece], count: int) -> list[Piece]:
+    """The first `count` characters; a piece that is cut loses its Span."""
+    out: list[Piece] = []
+    for piece in pieces:
+        text = piece.text[: max(0, count)]
+        count -= len(piece.text)
+        if text:
+            out.append(piece if text == piece.text else Piece(text, piece.source))
+    return out
+
+
+def after(pieces: list[Piece], count: int) -> list[Piece]:
+    """The pieces without their first `count` characters; one that is cut loses its Span."""
+    out: list[Piece] = []
+    for piece in pieces:
+        rest = piece.text[count:]
+        count = max(0, count - len(piece.text))
+        if rest:
+            out.append(piece if rest == piece.text else Piece(rest, piece.source))
+    return out
+
+
+def overlap(text: str, marks: list[str]) -> int:
+    """Length of the longest end of `text` that begins one of `marks`."""
+    longest = max(map(len, marks), default=1) - 1
+    for count in range(min(len(text), longest), 0, -1):
+        if any(mark.startswith(text[-count:]) for mark in marks):
+            return count
+    return 0

@@ -1,0 +1,91 @@
+"""A model in another program's folder, and the bounded reading of such folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from engine.weights.errors import WeightsError, shown
+
+MAX_ENTRIES = 10_000  # of a folder
+PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """One model of another program, or an entry of its folder that cannot be run."""
+
+    name: str  # as `--model` takes it: ollama:qwen2.5-coder:7b
+    path: Path  # a GGUF file or a model folder
+    aliases: tuple[str, ...] = ()  # other names, which several models may share
+    problem: str = ""  # why it cannot be run, and the remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that keeps models on this machine."""
+
+    prefix: str  # of its models' names
+    label: str
+    folders: Callable[[], list[Path]]  # where it may keep models
+    models: Callable[[Path], Iterator[LocalModel]]  # of one such folder
+    setting: str  # how to name another folder
+
+
+def home_folder(*parts: str) -> Path:
+    """A path in the user's home folder."""
+    return Path("~", *parts).expanduser()
+
+
+def entries(folder: Path) -> list[Path]:
+    """What a folder holds, sorted; nothing where there is no such folder or it may not be read.
+    WeightsError where it holds too much."""
+    try:
+        with os.scandir(folder) as found:
+            names = sorted(one.name for one in islice(found, MAX_ENTRIES + 1))
+    except OSError:
+        return []
+    if len(names) > MAX_ENTRIES:
+        raise WeightsError(f"{folder}: over {MAX_ENTRIES:,} entries: not searched for models")
+    return [folder / name for name in names]
+
+
+def read_json(file: Path, max_bytes: int) -> dict[str, Any]:
+    """A JSON object of at most `max_bytes`. WeightsError for anything else."""
+    try:
+        if not file.is_file():  # a pipe would block
+            raise WeightsError(f"{file}: no such file, or no regular one")
+        with file.open("rb") as opened:
+            data = opened.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise WeightsError(f"{file}: over {max_bytes >> 20} MiB, not what this file should be")
+        value = json.loads(data)
+    except OSError as error:
+        raise WeightsError(f"{file}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise WeightsError(f"{file}: no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise WeightsError(f"{file}: {shown(value)} instead of a JSON object")
+    return value
+
+
+def gguf_problem(file: Path) -> str:
+    """Why a GGUF file of this name cannot be run; "" if it may be one that can."""
+    part = PART.search(file.name)
+    if part and int(part[2]) > 1:
+        return "split GGUF files are not supported: join the parts with llama-gguf-split --merge"
+    if not file.is_file():
+        return "its file is missing or incomplete: download it again"
+    return ""
+
+
+def is_later_part(file: Path) -> bool:
+    """Whether this is a part of a split GGUF file, but not the first one."""
+    part = PART.search(file.name)
+    return part is not None and int(part[1]) > 1

@@ -1,0 +1,241 @@
+"""Every family of models with full attention agrees with transformers and keeps the law, in the
+fast path: tiny random models whose scalars, biases and rotary embeddings all matter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.model.hf_model import UnsupportedModel, refuse
+from engine.model.llama import Llama
+from engine.model.torch_target import TorchTarget
+from engine.records import Draft
+from engine.weights.model_config import check_config, text_part
+from tests.conftest import byte_bpe, tiny_model
+from tests.model.test_static_forward import static
+from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
+
+TRAINED = {"original_max_position_embeddings": 16, "rope_theta": 1e4}
+YARN = {"rope_type": "yarn", "factor": 4.0, **TRAINED}
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, **TRAINED}
+BIASES = {"attention_bias": True, "mlp_bias": True}
+GRANITE = {
+    "embedding_multiplier": 12.0,
+    "attention_multiplier": 1.5,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 6.0,
+}
+MINISTRAL = {
+    "head_dim": 16,
+    "rope_parameters": YARN | {"llama_4_scaling_beta": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0},
+}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "granite": ("granite", GRANITE),
+    "granite-biases": ("granite", GRANITE | BIASES),
+    "smollm3": ("smollm3", {"no_rope_layers": [1, 0]}),
+    "smollm3-biases": ("smollm3", {"no_rope_layer_interval": 2, **BIASES}),
+    "llama-3": ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0, **LLAMA3}}),
+    "llama-linear": ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 3.0}}),
+    "llama-biases": ("llama", {"head_dim": 24, **BIASES}),
+    "qwen2-yarn": ("qwen2", {"rope_parameters": YARN}),
+    "qwen3-biases": ("qwen3", {"head_dim": 16, "attention_bias": True}),
+    "mistral": ("mistral", {"head_dim": 24, "sliding_window": None}),
+    "ministral3": ("ministral3", MINISTRAL),
+    "mistral3": ("mistral3", MINISTRAL),
+}
+# Their law in the fast tests; the others' in all.
+FAST = [("granite", "q8"), ("granite", "bf16"), ("smollm3", "q8"), ("mistral3", "q8")]
+LAW = [
+    case if case in FAST else pytest.param(*case, marks=pytest.mark.full)
+    for case in ((name, dtype) for name in FAMILIES for dtype in ("f32", "bf16", "q8"))
+]
+
+
+ABSENT = object()
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """family(name) -> the folder of a tiny random model, created once."""
+    root = tmp_path_factory.mktemp("families")
+
+    def make(name: str) -> Path:
+        kind, changes = FAMILIES[name]
+        if not (root / name).exists():
+            maker = composite if kind == "mistral3" else tiny_model
+            maker(root / name, kind, **changes)
+        return root / name
+
+    return make
+
+
+def composite(folder: Path, kind: str, **changes: Any) -> None:
+    """A tiny model of texts and images as Mistral publishes them."""
+    from transformers import Mistral3Config, Mistral3ForConditionalGeneration
+
+    folder.mkdir()
+    text = {
+        "model_type": "ministral3",
+        "vocab_size": byte_bpe(folder),
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        **changes,
+    }
+    vision = {
+        "model_type": "pixtral",
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "head_dim": 8,
+    }
+    torch.manual_seed(0)
+    config = Mistral3Config(text_config=text, vision_config=vision, tie_word_embeddings=False)
+    model = Mistral3ForConditionalGeneration(config)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.copy_(torch.randn_like(weight) * 0.3)
+    model.save_pretrained(folder)
+
+
+def oracle(folder: Path) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    auto = AutoModelForImageTextToText if kind == "mistral3" else AutoModelForCausalLM
+    return auto.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def chain(tokens: list[int]) -> Draft:
+    draft = Draft()
+    for node, token in enumerate(tokens):
+        draft.add(token, node - 1, 1.0, "test")
+    return draft
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_and_greedy_text_agree_with_transformers(family: Any, name: str) -> None:
+    target = load(family(name), threads=1)
+    assert isinstance(target.model, Llama)
+    assert target.exact
+    tokens = some_tokens(40, target.vocab)
+    begin(target, tokens[:31])
+    logits = target.forward(tokens[30], chain(tokens[31:])).logits
+    with torch.inference_mode():
+        model = oracle(family(name))
+        expected = model(input_ids=torch.tensor([tokens])).logits[0]
+        torch.testing.assert_close(logits, expected[30:], rtol=1e-4, atol=1e-4)
+        answer = model.generate(
+            torch.tensor([tokens]), max_new_tokens=16, do_sample=False, eos_token_id=None
+        )[0].tolist()
+    begin(target, tokens)
+    text = [*tokens]
+    while len(text) < len(answer):
+        text.append(int(target.forward(text[-1], Draft()).logits[0].argmax()))
+        target.keep([])
+    assert text == answer
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_8_bit_weights_give_nearly_the_same_logits(family: Any, name: str) -> None:
+    """Nearer than those of a model without one of its scalars or its way of rotation."""
+    wide, packed = load(family(name), threads=1), load(family(name), "q8", threads=1)
+    tokens = some_tokens(40, wide.vocab)
+    logits = []
+    for target in (wide, packed):
+        begin(target, tokens[:31])
+        logits.append(target.forward(tokens[30], chain(tokens[31:])).logits)
+    error = (logits[0] - logits[1]).norm() / logits[0].norm()
+    assert error < 0.1, float(error)
+
+
+@pytest.mark.parametrize(("name", "dtype"), LAW)
+def test_nodes_of_a_tree_have_the_bits_of_one_token_passes(
+    family: Any, name: str, dtype: str
+) -> None:
+    """And so has the cache after them."""
+    target = load(family(name), dtype, threads=1)
+    assert target.exact
+    prompt, draft = some_tokens(60, target.vocab), some_tree(24, target.vocab)
+    begin(target, prompt)
+    tree = target.forward(prompt[-1], draft).logits.clone()
+    leaves = [node for node in range(len(draft)) if node not in draft.parents]
+    for leaf in leaves[:: len(leaves) // 3]:
+        begin(target, prompt)
+        assert torch.equal(tree[0], target.forward(prompt[-1], Draft()).logits[0])
+        for node in path_to(draft, leaf):
+            target.keep([])
+            alone = target.forward(draft.tokens[node], Draft()).logits[0]
+            assert torch.equal(tree[node + 1], alone), node
+    text = [*target.tokens, 5]
+    kept = target.sequence.cache[0][..., : len(text) - 1, :].clone()
+    target.pool.sequences.clear()
+    assert begin(target, text) == 0
+    assert torch.equal(target.sequence.cache[0][..., : len(text) - 1, :], kept)
+
+
+@pytest.mark.parametrize("name", ["granite", "smollm3", "ministral3"])
+def test_passes_of_static_shape_have_the_same_bits(family: Any, name: str) -> None:
+    targets: list[TorchTarget] = [make(family(name), threads=1) for make in (static, load)]
+    prompt = some_tokens(60, targets[0].vocab)
+    draft = some_tree(20, targets[0].vocab)
+    for target in targets:
+        begin(target, prompt)
+    ours, theirs = (target.forward(prompt[-1], draft).logits for target in targets)
+    assert torch.equal(ours, theirs)
+
+
+def test_the_context_ends_where_rotary_embeddings_change(tmp_path: Path) -> None:
+    factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 64, **factors}
+    changes = {"rope_parameters": rope, "original_max_position_embeddings": 64}
+    target = load(tiny_model(tmp_path, "phi3", sliding_window=None, **changes), threads=1)
+    assert target.exact
+    assert target.context == 64
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "reason"),
+    [
+        ("gemma3", {}, "sliding window"),
+        ("mistral", {"sliding_window": ABSENT}, "sliding window"),
+        ("gemma3_text", {}, "sliding window"),
+        ("deepseek_v2", {}, "MLA"),
+        ("glm4_moe_lite", {}, "MLA"),
+        ("qwen3_next", {}, "recurrent"),
+        ("lfm2", {}, "recurrent"),
+        ("nemotron_h", {}, "recurrent"),
+        ("qwen2_vl", {}, "text-only"),
+        ("mistral3", {"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
+        (
+            "granite",
+            {"logits_scaling": 8.0, "quantization_config": {"quant_method": "fp8"}},
+            "rescales",
+        ),
+        ("llama", {"logits_scaling": 8.0}, "rescales"),
+    ],
+)
+def test_families_that_cannot_run_are_refused_with_the_reason(
+    kind: str, changes: dict[str, Any], reason: str
+) -> None:
+    from transformers import CONFIG_MAPPING
+
+    from engine.model.llama import supports
+
+    settings = CONFIG_MAPPING[kind]().to_dict() | changes
+    settings = {name: value for name, value in settings.items() if value is not ABSENT}
+    check_config(Path("config.json"), settings)
+    settings = text_part(settings)
+    with pytest.raises(UnsupportedModel, match=reason) as caught:
+        refuse(settings, supports(settings))
+    assert str(caught.value).startswith(f"{kind}: ")
+    assert "\n" not in str(caught.value)
