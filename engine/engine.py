@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,15 +64,17 @@ class Engine:
         """Fetch the model if it is built in and missing, load and check it and what its drafter
         needs, and index the workspace if one is configured. WeightsError, UnsupportedModel,
         ValueError or OSError with one line."""
-        from engine.model.torch_target import TorchTarget
-
         self.config = config or Config()
         drafter = choice_for(self.config)  # an unknown drafter fails before anything is loaded
         folder = locate(self.config.model, progress=progress)
         report = partial(progress or no_progress, f"loading {self.config.model}")
         report(0, 0)
-        tokenizer = Tokenizer(folder)
-        target = TorchTarget(folder, self.config, on_read=report)
+        with ThreadPoolExecutor(1, "draftline-tokenizer") as beside:
+            reading = beside.submit(Tokenizer, folder)
+            from engine.model.torch_target import TorchTarget  # takes a second
+
+            target = TorchTarget(folder, self.config, on_read=report)
+            tokenizer = reading.result()
         self._machine = machine_key(folder, target, self.config)
         cost = remembered(home() / "costs.json", self._machine) or guess(target)
         self.library = StdlibNgram(home(), tokenizer)

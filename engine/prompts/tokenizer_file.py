@@ -80,7 +80,7 @@ def build_tokenizer(file: Path, spec: dict[str, Any]) -> Backend:
     from tokenizers import Tokenizer as Backend
 
     try:
-        made: Backend = Backend.from_str(json.dumps(spec))
+        made: Backend = Backend.from_str(json.dumps(spec, ensure_ascii=False))
         made.encode(PROBE, add_special_tokens=False)
     except BaseException as error:
         if isinstance(error, Exception) or _is_panic(error):

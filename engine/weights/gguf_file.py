@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"GGUF"
 STRING, ARRAY = 8, 9
+SIZE = struct.Struct("<Q")  # of a string
 
 # Far above any real file, so that a hostile one takes little memory.
 MAX_METADATA_BYTES = 256 << 20
@@ -238,11 +239,20 @@ class _Cursor:
         return value
 
     def string(self) -> str:
-        size = self.scalar(10)
-        start, self.offset = self.offset, self.offset + size
-        if self.offset > self.end:
-            raise ValueError(f"a string of {size} bytes ends after {self.end} bytes of metadata")
-        return self.data[start : self.offset].decode("utf-8")
+        return self.strings(1)[0]
+
+    def strings(self, count: int) -> list[str]:
+        """As many calls of `string`; vocabularies have 150,000, so without calls."""
+        data, offset, end, size_at = self.data, self.offset, self.end, SIZE.unpack_from
+        found = []
+        for _ in range(count):
+            (size,) = size_at(data, offset)
+            start, offset = offset + SIZE.size, offset + SIZE.size + size
+            if offset > end:
+                raise ValueError(f"a string of {size} bytes ends after {end} bytes of metadata")
+            found.append(data[start:offset].decode("utf-8"))
+        self.offset = offset
+        return found
 
     def value(self, kind: int, depth: int = 0) -> Any:
         if kind == STRING:
@@ -260,6 +270,8 @@ class _Cursor:
             values = struct.unpack_from(layout, self.data, self.offset)
             self.offset += struct.calcsize(layout)
             return list(values)
+        if inner == STRING:
+            return self.strings(count)
         return [self.value(inner, depth + 1) for _ in range(count)]
 
     def tensor(self) -> Tensor:
