@@ -28,6 +28,7 @@ from index.workspace.workspace_match import WorkspaceMatch
 if TYPE_CHECKING:
     from index.workspace.watch import Watch
 
+INDEXING = "indexing the workspace"  # as progress names it, which counts files
 READ_BATCH_CHARS = 1 << 21
 READ_BATCH_FILES = 2000
 MAX_ACTIVE_BATCH_TOKENS = 1 << 14  # of changed files that go to the active segment
@@ -327,7 +328,7 @@ class Workspace:
                     done.append(freezer.submit(self._add, pending))
                     pending = []
                 if progress:
-                    progress("indexing the workspace", at, len(changed))
+                    progress(INDEXING, at, len(changed))
             for each in done:
                 each.result()
         self._compactor.request()

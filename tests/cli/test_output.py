@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from index.workspace.workspace import INDEXING
 from ui.cli.interrupt import AnswerInterrupt
+from ui.cli.loading import progress_bars
 from ui.errors import reason, say, warnings_on_stderr
 from ui.terminal import format_bytes, one_line, plural, ratio, relative_to_cwd, write, write_json
 
@@ -37,6 +39,26 @@ def test_numbers_for_people() -> None:
     sizes = [999, 1000, 12_345, 9_940_000, 1_260_000_000]
     assert [*map(format_bytes, sizes)] == ["999 bytes", "1.0 kB", "12 kB", "9.9 MB", "1.3 GB"]
     assert (ratio(3, 2), ratio(3, 0)) == (1.5, 0.0)
+
+
+def test_progress_without_a_terminal_is_one_line_a_stage_in_its_unit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with progress_bars() as progress:
+        for label, done, total in (
+            ("loading a model", 0, 0),
+            (INDEXING, 1, 11),
+            (INDEXING, 11, 11),
+            ("fetching a model (part 1)", 5, 485_000_000),
+            ("fetching a model (part 2)", 7, 485_000_000),
+        ):
+            progress(label, done, total)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.removeprefix("draftline: ") for line in lines] == [
+        "loading a model",
+        "indexing the workspace, 11 files",
+        "fetching a model, 485 MB",
+    ]
 
 
 def test_paths_in_the_current_folder_are_relative(

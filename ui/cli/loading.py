@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ui.errors import NO_MODEL, USAGE, Failure, say
-from ui.terminal import format_bytes
+from ui.terminal import format_bytes, plural
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -87,31 +87,47 @@ def progress_bars() -> Iterator[Progress]:
             stage = label.split(" (part")[0]
             if stage not in reported:
                 reported.add(stage)
-                say(f"{stage}, {format_bytes(total)}" if total else stage)
+                say(f"{stage}, {_amount(stage, total)}" if total else stage)
 
         yield report
         return
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        DownloadColumn,
         Progress,
         TaskID,
         TextColumn,
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+    )
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
         tasks: dict[str, TaskID] = {}
 
         def draw(label: str, done: int, total: int) -> None:
             stage = label.split(" (part")[0]  # the parts of one download share a bar
             if stage not in tasks:
-                tasks[stage] = bars.add_task(label, total=total or None)
-            bars.update(tasks[stage], description=label, completed=done, total=total or None)
+                tasks[stage] = bars.add_task(label, total=None, amount="")
+            amount = _amount(stage, total, done) if total else ""
+            bars.update(
+                tasks[stage], description=label, completed=done, total=total or None, amount=amount
+            )
 
         yield draw
+
+
+def _amount(stage: str, total: int, done: int | None = None) -> str:
+    """How much a stage has to do, and has done, in the unit of its progress: `485 MB`,
+    `3 of 11 files`."""
+    from index.workspace.workspace import INDEXING
+
+    if stage == INDEXING:
+        return ("" if done is None else f"{done:,} of ") + plural(total, "file")
+    return ("" if done is None else f"{format_bytes(done)} of ") + format_bytes(total)
 
 
 @contextmanager
