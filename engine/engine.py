@@ -19,6 +19,7 @@ from engine.drafting.registry import choice_for, parse_choice
 from engine.drafting.stdlib_ngram import StdlibNgram
 from engine.drafting.vocabulary import vocabulary
 from engine.generate import Generation, generate, max_new_tokens
+from engine.memory import give_back_memory
 from engine.model.cost_model import guess, measure, processor, remember, remembered
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import marks
@@ -75,6 +76,7 @@ class Engine:
 
             target = TorchTarget(folder, self.config, on_read=report)
             tokenizer = reading.result()
+        give_back_memory()  # both read in small blocks, and took twice what they keep
         self._machine = machine_key(folder, target, self.config)
         cost = remembered(home() / "costs.json", self._machine) or guess(target)
         self.library = StdlibNgram(home(), tokenizer)
