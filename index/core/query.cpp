@@ -82,7 +82,8 @@ Found Automaton::find_living(Tokens tail, int64_t limit, bool followed, size_t l
     if (found.length < least) return {};
   }
   if (found.length == 0) return found;
-  return find(tail.last(longest_living(tail.last(found.length), followed)), followed);
+  found = find(tail.last(longest_living(tail.last(found.length), followed)), followed);
+  return found.length < least ? Found{} : found;
 }
 
 // Length of the longest suffix that occurs in a living document, by a scan.

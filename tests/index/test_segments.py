@@ -110,6 +110,15 @@ def test_answers_equal_brute_force(
             assert enough.probs.tolist() == tree.probs.tolist()
 
 
+@pytest.mark.parametrize("form", ["growing", "frozen", "mapped"])
+@pytest.mark.parametrize("least", range(4))
+def test_short_matches_behind_many_deleted_ones_are_not_found(form: str, least: int) -> None:
+    tail = [*range(7)]
+    deleted: Documents = [([10 + first, *tail[first:], 9], (0, 0), True) for first in range(6)]
+    segments = Segments([part_of(form, [*deleted, ([20, 6, 9], (0, 0), False)], 0)])
+    assert segments.tree(ids(tail), 4, 3, least=least).length == (1 if least <= 1 else 0)
+
+
 @settings(max_examples=100)
 @given(indexes())
 def test_ranks_order_positions_by_the_text_before_them(
