@@ -32,6 +32,7 @@ struct Activations {
 
   int groups() const { return (rows + kGroup - 1) / kGroup; }
   int start(int group) const { return int(int64_t(rows) * group / groups()); }
+  int group_of(int row) const { return int((int64_t(row + 1) * groups() - 1) / rows); }
 
   void resize(int rows_, int blocks_) {
     rows = rows_;
@@ -84,20 +85,18 @@ INLINE void quantize_block(const float* x, int8_t* q, Terms* terms) {
   }
 }
 
-INLINE void quantize_group(const float* x, int in, Activations& a, int group) {
-  const int first = a.start(group), r = a.start(group + 1) - first;
-  for (int row = 0; row < r; ++row) {
-    const float* line = x + size_t(first + row) * in;
-    for (int b = 0; b < a.blocks; ++b) {
-      const size_t slot = size_t(first) * a.blocks + size_t(b) * r + row;
-      const float* block = line + b * kBlock;
-      float padded[kBlock] = {};
-      if ((b + 1) * kBlock > in) {
-        std::memcpy(padded, block, sizeof(float) * size_t(in - b * kBlock));
-        block = padded;
-      }
-      quantize_block(block, &a.values[slot * kBlock], &a.terms[slot]);
+INLINE void quantize_row(const float* x, int in, Activations& a, int row) {
+  const int group = a.group_of(row), first = a.start(group), r = a.start(group + 1) - first;
+  const float* line = x + size_t(row) * in;
+  for (int b = 0; b < a.blocks; ++b) {
+    const size_t slot = size_t(first) * a.blocks + size_t(b) * r + (row - first);
+    const float* block = line + b * kBlock;
+    float padded[kBlock] = {};
+    if ((b + 1) * kBlock > in) {
+      std::memcpy(padded, block, sizeof(float) * size_t(in - b * kBlock));
+      block = padded;
     }
+    quantize_block(block, &a.values[slot * kBlock], &a.terms[slot]);
   }
 }
 

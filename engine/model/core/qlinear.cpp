@@ -323,7 +323,11 @@ void QLinear::forward(const float* x, float* y, int rows) const {
   if (quantised_) {
     a.resize(rows, blocks_);
     const auto quantize = path().quantize;
-    parallel(a.groups(), [&](int group) { quantize(x, in, a, group); });
+    const int share = (rows + threads() - 1) / threads();
+    parallel((rows + share - 1) / share, [&](int i) {
+      for (int row = i * share; row < std::min(rows, (i + 1) * share); ++row)
+        quantize(x, in, a, row);
+    });
   }
   const int chunk = std::max(1, tiles_ / (threads() * 4));  // few, long streams of weights
   parallel((tiles_ + chunk - 1) / chunk, [&](int i) {

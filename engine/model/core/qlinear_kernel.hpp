@@ -146,8 +146,11 @@ HOT B group(const uint8_t* block, int g, int c) {
     q = shifted<2>(read<B>(block + g % 2 * kLine + c * 4), g / 2 * 2);
   }
   if constexpr (L.high == 1) q = add_bits(q, block + kHigh + g * kLine / 8 + c / 2, 1 << L.low);
-  if constexpr (L.high == 2)
-    q = q | (shifted<2>(read<B>(block + kHigh + g % 2 * kLine + c * 4), g / 2 * 2) << 4);
+  if constexpr (L.high == 2) {  // bits 2 * (g / 2) and the next, to bits 4 and 5
+    const U two = read<U>(block + kHigh + g % 2 * kLine + c * 4);
+    const int up = 4 - g / 2 * 2;
+    q = q | ((B)(up < 0 ? two >> -up : two << up) & 48);
+  }
   if constexpr (L.table != nullptr) q = looked_up(q, L.table);
   return q;
 }
@@ -264,7 +267,9 @@ TARGET void float_tile(const FloatTile& t) {
   }
 }
 
-TARGET void quantize(const float* x, int in, Activations& a, int g) { quantize_group(x, in, a, g); }
+TARGET void quantize(const float* x, int in, Activations& a, int row) {
+  quantize_row(x, in, a, row);
+}
 
 #define EACH_R(format)                                                                           \
   case format: {                                                                                 \
