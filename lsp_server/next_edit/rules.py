@@ -53,7 +53,7 @@ REPEAT_RADIUS_LINES = 30  # within which similar lines are looked for
 MIN_SHARED_TOKENS = 0.6  # share that a similar line needs if there is one example of the change
 SIGNATURE_SEARCH_CHARS = 1500  # around an edit, searched for signatures
 PARAMETER_FIELDS = ("positional", "required", "keyword_only", "variadic", "variadic_keywords")
-REPLACE_INSTRUCTION = "Replace every `{old}` with `{new}`."
+REPLACE_INSTRUCTION = "Replace `{old}` by `{new}`."
 SIGNATURE_INSTRUCTION = "Change the call of `{name}` to match its new signature `{new}`."
 Found = tuple[tuple[bool, bool, int, bool, int], Candidate]  # (rank, candidate)
 

@@ -176,7 +176,10 @@ def test_a_run_ends_with_one_json_line_that_is_also_the_file(
         assert one["tokens"] > 0 and one["tokens_per_s"] > 0 and one["ms_per_step"] > 0
         assert one["ratio_low"] <= one["ratio_to_plain"] <= one["ratio_high"]
         if one["method"] == "plain":
-            assert one["tokens_per_forward"] == one["ratio_to_plain"] == 1.0
+            assert one["ratio_to_plain"] == 1.0
+            # The pass that writes the end's token, which is not counted, may be one more.
+            ended = round(one["tokens"] / (one["tokens"] + 1), 3)
+            assert one["tokens_per_forward"] in (1.0, ended)
         if one["method"] == "draftline":
             assert one["equal"] is True
     assert line["floor"]["plain"]["weight_bytes"] > 0

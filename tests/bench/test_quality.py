@@ -231,6 +231,11 @@ def bench(read: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int
     return code, json.loads(read.readouterr().out.splitlines()[-1])
 
 
+def answer_of(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without its number of passes: how much is drafted depends on measured times."""
+    return {key: value for key, value in row.items() if key != "forwards"}
+
+
 @pytest.mark.full
 def test_a_resumed_run_ends_like_another_and_a_difference_sets_the_exit_code(
     tmp_path: Path,
@@ -258,7 +263,8 @@ def test_a_resumed_run_ends_like_another_and_a_difference_sets_the_exit_code(
         "\n".join([*kept, json.dumps(rows[4])[:20]]), "utf-8"
     )  # cut while it was written
     code, line = bench(capsys, *options, "--resume")
-    assert line["models"][0]["rows"] == [changed[0], *rows]
+    resumed = line["models"][0]["rows"]
+    assert [answer_of(row) for row in resumed] == [*map(answer_of, [changed[0], *rows])]
     assert code == 1 and line["models"][0]["different"] == 1
 
 

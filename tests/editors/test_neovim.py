@@ -302,15 +302,13 @@ def test_the_code_action_asks_for_an_instruction(opened: Neovim) -> None:
 
 
 def test_the_next_edit_is_shown(opened: Neovim, artefacts: Path) -> None:
-    opened.keys(":4s/left/first/<CR>:DraftlineNextEdit<CR>")
+    opened.keys(":8s/left/first/<CR>:DraftlineNextEdit<CR>")
     preview(opened)
     screen = "\n".join(opened.screen())
     (artefacts / "neovim-next-edit.txt").write_text(screen, "utf-8")
     opened.keys("ga")
     opened.until(lambda: closed(opened), "the preview closes")
-    changed = SOURCE.replace("left, right):", "first, right):").replace(
-        "left + right", "first + right"
-    )
+    changed = SOURCE.replace("twice(left)", "twice(first)").replace("left, left", "first, first")
     assert opened.text() == changed
 
 

@@ -12,6 +12,7 @@ from engine.editing.edits import apply, line_span
 from engine.model.torch_target import TorchTarget
 from engine.records import Draft
 from engine.weights import locate
+from engine.weights.resolve import gguf_of
 from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
 from tests.support.command import draftline_process
 from ui.demo import INSTRUCTION, LINES, SAMPLE
@@ -97,10 +98,17 @@ def test_speculation_never_changes_the_answer(model: str, dtype: str) -> None:
             assert drafted.usage.completion_tokens == plain.usage.completion_tokens
 
 
+def file_of(model: str) -> Path:
+    """The GGUF file of a built-in model, for a process that has a cache of its own."""
+    file = gguf_of(locate(model))
+    assert file is not None
+    return file
+
+
 @pytest.mark.full
 def test_the_command_makes_the_demo_s_edit(tmp_path: Path) -> None:
     """With and without speculation: the requested rename and nothing else."""
-    model = str(locate(DEFAULT))
+    model = file_of(DEFAULT)
     results = []
     for option in ([], ["--no-speculation"]):
         file = tmp_path / "sample.py"
@@ -118,7 +126,7 @@ def test_the_command_makes_the_demo_s_edit(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_the_demo_finds_equal_texts(tmp_path: Path) -> None:
-    found = draftline_process(tmp_path, "demo", "--model", str(locate(DEFAULT)))
+    found = draftline_process(tmp_path, "demo", "--model", file_of(DEFAULT))
     assert found.returncode == 0
     assert "both texts are equal" in found.stdout.decode()
 

@@ -16,7 +16,13 @@ from engine.model.llama_quantized import LlamaQuantized
 from engine.records import Draft
 from engine.weights import locate
 from tests.conftest import tiny_model
-from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
+from tests.model.test_target import (
+    assert_nodes_have_the_bits_of_one_token_passes,
+    begin,
+    load,
+    some_tokens,
+    some_tree,
+)
 from tests.support.gguf_of_model import VOCABULARY, write_gguf_of
 from tests.support.kernels import F32, forward, normal, reseed, same
 
@@ -136,12 +142,4 @@ def test_nodes_of_a_tree_have_the_bits_of_one_token_passes(
     target = load(folder, "auto", threads=2)
     prompt, draft = some_tokens(50, target.vocab), some_tree(20, target.vocab)
     assert target.exact
-    begin(target, prompt)
-    tree = target.forward(prompt[-1], draft).logits.clone()
-    for leaf in [node for node in range(len(draft)) if node not in draft.parents][::3]:
-        begin(target, prompt)
-        assert torch.equal(tree[0], target.forward(prompt[-1], Draft()).logits[0])
-        for node in path_to(draft, leaf):
-            target.keep([])
-            alone = target.forward(draft.tokens[node], Draft()).logits[0]
-            assert torch.equal(tree[node + 1], alone), node
+    assert_nodes_have_the_bits_of_one_token_passes(target, prompt, draft, 3)

@@ -17,7 +17,13 @@ from engine.records import Draft
 from engine.weights.model_config import check_config, text_part
 from tests.conftest import byte_bpe, tiny_model
 from tests.model.test_static_forward import static
-from tests.model.test_target import begin, load, path_to, some_tokens, some_tree
+from tests.model.test_target import (
+    assert_nodes_have_the_bits_of_one_token_passes,
+    begin,
+    load,
+    some_tokens,
+    some_tree,
+)
 
 TRAINED = {"original_max_position_embeddings": 16, "rope_theta": 1e4}
 YARN = {"rope_type": "yarn", "factor": 4.0, **TRAINED}
@@ -166,16 +172,7 @@ def test_nodes_of_a_tree_have_the_bits_of_one_token_passes(
     target = load(family(name), dtype, threads=1)
     assert target.exact
     prompt, draft = some_tokens(60, target.vocab), some_tree(24, target.vocab)
-    begin(target, prompt)
-    tree = target.forward(prompt[-1], draft).logits.clone()
-    leaves = [node for node in range(len(draft)) if node not in draft.parents]
-    for leaf in leaves[:: len(leaves) // 3]:
-        begin(target, prompt)
-        assert torch.equal(tree[0], target.forward(prompt[-1], Draft()).logits[0])
-        for node in path_to(draft, leaf):
-            target.keep([])
-            alone = target.forward(draft.tokens[node], Draft()).logits[0]
-            assert torch.equal(tree[node + 1], alone), node
+    assert_nodes_have_the_bits_of_one_token_passes(target, prompt, draft, 3)
     text = [*target.tokens, 5]
     kept = target.sequence.cache[0][..., : len(text) - 1, :].clone()
     target.pool.sequences.clear()

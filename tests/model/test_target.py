@@ -69,6 +69,22 @@ def path_to(draft: Draft, node: int) -> list[int]:
     return path
 
 
+def assert_nodes_have_the_bits_of_one_token_passes(
+    target: Any, prompt: list[int], draft: Draft, paths: int
+) -> None:
+    """Along about so many paths from the root to a leaf."""
+    begin(target, prompt)
+    tree = target.forward(prompt[-1], draft).logits.clone()
+    leaves = [node for node in range(len(draft)) if node not in draft.parents]
+    for leaf in leaves[:: len(leaves) // paths]:
+        begin(target, prompt)
+        assert torch.equal(tree[0], target.forward(prompt[-1], Draft()).logits[0])
+        for node in path_to(draft, leaf):
+            target.keep([])
+            alone = target.forward(draft.tokens[node], Draft()).logits[0]
+            assert torch.equal(tree[node + 1], alone), node
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_agree_with_transformers(tiny: Any, kind: str) -> None:
     from transformers import AutoModelForCausalLM
@@ -93,17 +109,7 @@ def test_nodes_of_a_tree_have_the_bits_of_one_token_passes(
     target = load(tiny(kind), dtype, threads=2 if kind == "llama" else 1)
     prompt = some_tokens(150, target.vocab)
     assert target.exact
-    draft = some_tree(40, target.vocab)
-    begin(target, prompt)
-    tree = target.forward(prompt[-1], draft).logits.clone()
-    leaves = [node for node in range(len(draft)) if node not in draft.parents]
-    for leaf in leaves[:: len(leaves) // 4]:
-        begin(target, prompt)
-        assert torch.equal(tree[0], target.forward(prompt[-1], Draft()).logits[0])
-        for node in path_to(draft, leaf):
-            target.keep([])
-            alone = target.forward(draft.tokens[node], Draft()).logits[0]
-            assert torch.equal(tree[node + 1], alone), node
+    assert_nodes_have_the_bits_of_one_token_passes(target, prompt, some_tree(40, target.vocab), 4)
 
 
 @pytest.mark.parametrize(("kind", "dtype"), ALL)
