@@ -7,13 +7,15 @@ answer is refused, the request fails with the reason and nothing is changed.
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from lsprotocol import types
 
-from engine.editing.edits import Change, EditRefused, apply, changes, line_count, too_long
+from engine.editing.edits import Change, EditRefused, changes, line_count, too_long
+from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
 from engine.records import Done, Request, RequestError, Step
 from lsp_server.protocol.messages import (
     EditParams,
@@ -28,6 +30,7 @@ from lsp_server.protocol.text_sync import Document
 from lsp_server.session import Session
 from lsp_server.shared_engine import NotReady, Superseded
 
+log = logging.getLogger(__name__)
 ANNOTATION_ID = "draftline"
 PREFILL_SHARE = 0.3  # of an edit's progress bar
 
@@ -37,9 +40,21 @@ class EditResult:
     """The new text of a whole document, the changes that lead to it, and figures for the client."""
 
     document: Document  # has the text that was edited
-    text: str
+    outcome: Outcome
     changes: list[Change]
     stats: dict[str, Any]
+    note: str = ""  # why nothing changed
+
+    def label(self, title: str) -> str:
+        """What the client shows as the name of the change."""
+        return (
+            f"{title} \N{EM DASH} check: {self.outcome.warning}" if self.outcome.failed else title
+        )
+
+    def answer(self, edit: types.WorkspaceEdit | None) -> dict[str, Any]:
+        """The result of draftline/edit."""
+        warning, note = self.outcome.warning or None, self.note or None
+        return {"edit": edit, "stats": self.stats, "warning": warning, "note": note}
 
 
 def current_document(server: Server, identifier: Identifier) -> Document:
@@ -108,18 +123,26 @@ async def _run(
         why = too_long(session.shared_engine.model, line_count(request.text))
         if why:
             raise failed(f"{display_name(document)}: {why}: select fewer lines")
-    done = await session.ask(request, slot, on_step)
-    _latest(session, document)
-    if done.reason == "cancelled":
-        raise cancelled("the edit was cancelled, or a newer one took its place")
 
-    def align() -> tuple[str, list[Change]]:
-        text = apply(request, done)
-        return text, changes(request.text, text)
+    async def ask(one: Request) -> Done:
+        done = await session.ask(one, slot, on_step)
+        _latest(session, document)
+        if done.reason == "cancelled":
+            raise cancelled("the edit was cancelled, or a newer one took its place")
+        return done
 
-    text, text_changes = await asyncio.to_thread(align)  # slow for large texts
-    stats = _stats(done, perf_counter() - began)
-    return EditResult(_latest(session, document), text, text_changes, stats)
+    done = await ask(request)
+    outcome = await asyncio.to_thread(judge, request, done)  # slow for large texts
+    if again := second_request(request, outcome):
+        log.debug("asking again: %s", ", ".join(check.kind for check in outcome.failed))
+        written_chars = 0
+        progress.restart("asking again")
+        second = await ask(again)
+        outcome = await asyncio.to_thread(better, request, outcome, second)
+    text_changes = await asyncio.to_thread(changes, request.text, outcome.text)
+    stats = _stats(done, perf_counter() - began) | {"requests": 2 if again else 1}
+    note = "" if text_changes else why_unchanged(request)
+    return EditResult(_latest(session, document), outcome, text_changes, stats, note)
 
 
 def _latest(session: Session, document: Document) -> Document:

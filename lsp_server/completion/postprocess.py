@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from itertools import islice, pairwise
 
-from lsp_server.completion.brackets import OPENER_OF, scan
+from engine.editing.brackets import OPENER_OF, scan
 from lsp_server.completion.indentation import (
     BLOCK_OPENER,
     enclosing_indent,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pygls.exceptions import JsonRpcException
 
-from engine.editing import edits
+from engine.editing import edits, outcome
 from engine.records import Done, Request
 from lsp_server import edit as editing
 from lsp_server.protocol.messages import EditParams, Identifier
@@ -35,12 +35,12 @@ def run(
     async def ask(request: Request, *rest: Any) -> Done:
         return Done("stop", "x=9", matched="\n```")
 
-    def apply(request: Request, done: Done) -> str:
+    def judge(request: Request, done: Done) -> outcome.Outcome:
         assert threading.current_thread() is not threading.main_thread()
         meanwhile(documents)
-        return edits.apply(request, done)
+        return outcome.judge(request, done)
 
-    monkeypatch.setattr(editing, "apply", apply)
+    monkeypatch.setattr(editing, "judge", judge)
     shared = SimpleNamespace(loaded=object(), model="a model")
     session: Any = SimpleNamespace(
         documents=documents, shared_engine=shared, engine=engine, ask=ask
@@ -51,7 +51,7 @@ def run(
 
 def test_the_result_has_the_new_text_and_its_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, lambda documents: None)
-    assert result.text == "x=9\n"
+    assert result.outcome.text == "x=9\n"
     assert result.changes == [edits.Change(2, 3, "9")]
 
 

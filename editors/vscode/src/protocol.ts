@@ -40,6 +40,8 @@ export interface EditStats {
 export interface EditResult {
   edit: WorkspaceEdit | null;
   stats: EditStats;
+  warning: string | null; // what to check before accepting
+  note: string | null; // why nothing changed
 }
 
 export interface NextEditResult {
