@@ -32,6 +32,7 @@ from engine.editing.code_parts import (
 from engine.editing.edits import line_count
 from engine.editing.instruction import (
     Addition,
+    asks_change,
     asks_example,
     asks_removal,
     asks_rewriting,
@@ -165,20 +166,19 @@ def _deleted(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCh
 
 
 def _definitions(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
-    """No definition is lost whose name the instruction does not mention."""
-    named = words(instruction)
-    missed = [name for name in _lost_definitions(before, after) if name not in named]
-    kept = {each.name for each in after.definitions}
-    if len(missed) == 1 and (
-        asks_removal(instruction) or kept.intersection(wanted_names(instruction))
-    ):
-        return  # it has another name now
-    if missed:
-        yield FailedCheck(
-            "definitions",
-            f"{_list(missed)} would be lost",
-            f"Keep {_list(missed)}.",
-        )
+    """No definition is lost whose name the instruction does not mention, or that is still used."""
+    named, lost = words(instruction), _lost_definitions(before, after)
+    missed = [name for name in lost if name not in named]
+    added = {each.name for each in after.definitions} - {each.name for each in before.definitions}
+    has_successor = added and (asks_change(instruction) or added & {*wanted_names(instruction)})
+    if missed and not (len(missed) == 1 and (has_successor or asks_removal(instruction))):
+        names = _list(missed)
+        yield FailedCheck("definitions", f"{names} would be lost", f"Keep {names}.")
+        return
+    outer = {each.name for each in before.definitions if each.unique and not each.inside}
+    if used := [name for name in lost if name in outer & words(before.outside)]:
+        warning = f"{_list(used)} is still used elsewhere in the file"
+        yield FailedCheck("uses", warning, f"Keep {_list(used)}.")
 
 
 def _lost_definitions(before: _Side, after: _Side) -> list[str]:

@@ -171,12 +171,14 @@ def loose_statements(tree: Tree, span: Span) -> list[str]:
 
 
 def broken_rows(tree: Tree, span: Span) -> list[int]:
-    """The rows, from 0, of syntax errors in the whole text, and of Python blocks without a
-    statement in a part of it, which the grammar allows."""
+    """The rows, from 0, of syntax errors in the whole text, and of what the grammar of Python
+    allows: blocks without a statement in a part of it, `return` outside of a function."""
     rows = [node.start_point[0] for node in tree.error_nodes()]
     if tree.language == "python":
         blocks = (node for node in _nodes(tree, span) if node.type == "block")
         rows += [node.start_point[0] for node in blocks if not node.named_child_count]
+        outside = (node for node in tree.root.children if node.type == "return_statement")
+        rows += [node.start_point[0] for node in outside]
     return rows
 
 

@@ -56,14 +56,15 @@ CLAUSE_END = re.compile(r"[.;:,\n]|\b(?:and|then|but|also)\b", re.I)
 
 # -- what may go, and what may come -----------------------------------------------------------
 
-_GOES = (
-    r"remov\w* delet\w* drop\w* strip\w* get_rid eliminat\w* omit\w* clean\w* inlin\w* merg\w*",
-    r"combin\w* collaps\w* replac\w* renam\w* dedup\w* split\w* encapsulat\w* extract\w*",
-    r"convert\w* turn unused dead undo revert",
+_GOES = r"remov\w* delet\w* drop\w* strip\w* get_rid eliminat\w* omit\w* inlin\w* unused dead"
+_BECOMES = (
+    r"clean\w* merg\w* combin\w* collaps\w* replac\w* renam\w* dedup\w* split\w* undo revert turn",
+    r"encapsulat\w* extract\w* convert\w*",
 )
-GOES = _any(*_GOES)
+GOES, BECOMES = _any(_GOES), _any(*_BECOMES)
 ANEW = _any(
-    *_GOES,
+    _GOES,
+    *_BECOMES,
     r"shorten\w* simplif\w* only reduc\w* minimi\w* compact condens\w* refactor\w* rewrit\w*",
     r"re-?implement\w* instead mov\w+ transform\w* into without swap\w* switch\w* restructur\w*",
     r"optimi[sz]\w* one-?liner concise shorter comprehensions?",
@@ -135,8 +136,13 @@ def speaks_of_docstrings(instruction: str) -> bool:
 
 
 def asks_removal(instruction: str) -> bool:
-    """Whether something is to go, or to be renamed."""
+    """Whether something is to go."""
     return GOES.search(instruction) is not None
+
+
+def asks_change(instruction: str) -> bool:
+    """Whether something is to become something else, as by renaming or merging."""
+    return BECOMES.search(instruction) is not None
 
 
 def asks_rewriting(instruction: str) -> bool:

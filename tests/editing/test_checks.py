@@ -94,6 +94,7 @@ BAD = [
     ("Sort the lines.", change("    def read(self):\n        return first(self.path, LIMIT)\n",
                                ""), "definitions"),
     ("Sort the lines.", change("LIMIT = 10\n", ""), "definitions"),
+    ("Sort the lines.", change(FIRST, "return sorted(lines)"), "syntax"),
     ("Sort the lines.", change("return lines", "return numpy.sort(lines)"), "undefined"),
     ("Sort the lines.", change("import os\n", "").replace("LIMIT)", "os.sep)"), "undefined"),
     ("Sort the lines.", PYTHON[:200], "deleted"),
@@ -150,6 +151,15 @@ def test_other_languages(path: str, old: str, new: str, kind: str) -> None:
 
 def test_prose_has_no_brackets() -> None:
     assert kinds("Fix the typos.", "a) the\n", "a) teh\n", "a.md") == set()
+
+
+def test_a_definition_that_is_used_elsewhere_must_not_go() -> None:
+    span = (PYTHON.index("def first"), PYTHON.index("\n\n\nclass"))
+    renamed = FIRST.replace("def first", "def head")
+    for asked, new in (("Rename first to head.", renamed), ("Remove first.", "SECOND = None")):
+        request = Request("edit", PYTHON, path="a.py", selection=span, instruction=asked)
+        (failed,) = failed_checks(request, PYTHON[: span[0]] + new + PYTHON[span[1] :])
+        assert failed.kind == "uses" and "`first`" in failed.warning
 
 
 def test_only_the_selection_is_checked() -> None:
