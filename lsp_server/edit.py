@@ -53,8 +53,8 @@ class EditResult:
 
     def answer(self, edit: types.WorkspaceEdit | None) -> dict[str, Any]:
         """The result of draftline/edit."""
-        warning, note = self.outcome.warning or None, self.note or None
-        return {"edit": edit, "stats": self.stats, "warning": warning, "note": note}
+        told = {"warnings": self.outcome.warnings, "note": self.note or None}
+        return {"edit": edit, "stats": self.stats, **told}
 
 
 def current_document(server: Server, identifier: Identifier) -> Document:
@@ -132,7 +132,8 @@ async def _run(
         return done
 
     done = await ask(request)
-    outcome = await asyncio.to_thread(judge, request, done)  # slow for large texts
+    checks = session.settings.checks
+    outcome = await asyncio.to_thread(judge, request, done, checks)  # slow for large texts
     if again := second_request(request, outcome):
         log.debug("asking again: %s", ", ".join(check.kind for check in outcome.failed))
         written_chars = 0

@@ -217,8 +217,8 @@ async def _answer(
         return Done("failed", error=str(reason)), ""
     fitted = fit_to_context(raw, *query.context, query.multiline)
     path = query.document.path or query.document.uri
-    answer, wrong = "", ""
-    if fitted:
+    answer, wrong = fitted, ""
+    if fitted and session.settings.checks:
         answer, wrong = checked(fitted, *query.context, path, query.multiline, complete)
     session.reason = _outcome(done, raw, answer, session.settings.maxTimeMs)
     if wrong and not answer:

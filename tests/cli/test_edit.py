@@ -127,7 +127,7 @@ def test_an_edit_that_fails_a_check_is_asked_for_again_and_has_a_warning(
     result = draftline(tmp_path, "edit", "a.py", *asked)
     got = json.loads(result.stdout)
     assert (result.returncode, got["text"]) == (0, "x=9\n\n\nx=1\n")
-    assert got["warning"] == "`a` would be lost"
+    assert got["warnings"] == ["`a` would be lost"]
     assert result.stderr.decode().count("`a` would be lost") == 2  # asking again; check this edit
 
 

@@ -17,6 +17,7 @@ from lsp_server import edit as editing
 from lsp_server.protocol.messages import EditParams, Identifier
 from lsp_server.protocol.protocol import Server
 from lsp_server.protocol.text_sync import Documents
+from lsp_server.settings import Settings
 
 URI = "file:///app.py"
 
@@ -35,15 +36,15 @@ def run(
     async def ask(request: Request, *rest: Any) -> Done:
         return Done("stop", "x=9", matched="\n```")
 
-    def judge(request: Request, done: Done) -> outcome.Outcome:
+    def judge(request: Request, done: Done, checks: bool) -> outcome.Outcome:
         assert threading.current_thread() is not threading.main_thread()
         meanwhile(documents)
-        return outcome.judge(request, done)
+        return outcome.judge(request, done, checks)
 
     monkeypatch.setattr(editing, "judge", judge)
     shared = SimpleNamespace(loaded=object(), model="a model")
     session: Any = SimpleNamespace(
-        documents=documents, shared_engine=shared, engine=engine, ask=ask
+        documents=documents, shared_engine=shared, engine=engine, ask=ask, settings=Settings()
     )
     params = EditParams(Identifier(URI, 1), "make it nine")
     return asyncio.run(editing.edit(server, session, params))

@@ -67,7 +67,7 @@ def edit_as_json(
         "changed": new != old,
         "reason": done.reason,
         "error": refusal or None,
-        "warning": outcome.warning or None,
+        "warnings": outcome.warnings,
         "text": None if refusal else new,
         "diff": diff(old, new, path),
         "edits": [change._asdict() for change in changes(old, new)],

@@ -123,10 +123,11 @@ export async function edit(server: Server, preview: Preview, memory: vscode.Meme
       return;
     }
     const name = document.uri.path.split("/").at(-1) ?? "";
-    const mark = result.warning ? "\u26a0 " : "";
+    const warning = result.warnings.join("; ");
+    const mark = warning ? "\u26a0 " : "";
     await preview.show(document.uri, base, toHunks(base, changes), `${mark}${name}: ${title}`);
-    if (result.warning) {
-      void vscode.window.showWarningMessage(`Draftline: check this edit: ${result.warning}.`);
+    if (warning) {
+      void vscode.window.showWarningMessage(`Draftline: check this edit: ${warning}.`);
     }
   } catch (error) {
     const message = explained(error);

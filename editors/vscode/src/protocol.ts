@@ -40,7 +40,7 @@ export interface EditStats {
 export interface EditResult {
   edit: WorkspaceEdit | null;
   stats: EditStats;
-  warning: string | null; // what to check before accepting
+  warnings: string[]; // what to check before accepting
   note: string | null; // why nothing changed
 }
 

@@ -73,8 +73,8 @@ local function send(client, bufnr, before, instruction, range)
         return
       end
       local _, edits = text.only_document(result.edit)
-      local warning = type(result.warning) == 'string' and result.warning or nil
-      propose(bufnr, before, edits, client, warning)
+      local warning = table.concat(result.warnings or {}, '; ')
+      propose(bufnr, before, edits, client, warning ~= '' and warning or nil)
     end,
   })
 end
