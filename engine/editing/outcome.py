@@ -32,8 +32,8 @@ class Outcome:
 
 
 def judge(request: Request, done: Done, checks: bool = True) -> Outcome:
-    """The answer's text, with new imports moved, and the `checks` that it fails, if they are wanted.
-    Raises EditRefused if it is unusable."""
+    """The answer's text with new imports moved, and the checks that it fails; without `checks` the
+    text alone. Raises EditRefused if it is unusable."""
     text = apply(request, done)
     if not checks:
         return Outcome(text)
