@@ -138,8 +138,8 @@ async def _run(
         log.debug("asking again: %s", ", ".join(check.kind for check in outcome.failed))
         written_chars = 0
         progress.restart("asking again")
-        second = await ask(again)
-        outcome = await asyncio.to_thread(better, request, outcome, second)
+        done = await ask(again)
+        outcome = await asyncio.to_thread(better, request, outcome, done)
     text_changes = await asyncio.to_thread(changes, request.text, outcome.text)
     stats = _stats(done, perf_counter() - began) | {"requests": 2 if again else 1}
     note = "" if text_changes else why_unchanged(request)

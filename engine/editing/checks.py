@@ -351,7 +351,8 @@ def _hidden(instruction: str, before: _Side, after: _Side) -> Iterator[FailedChe
     if not added or not before.tree:
         return
     old = imported_names(before.tree, (0, len(before.text)))
-    own = {each.name for each in definitions(before.tree, (0, 1), beside=True)}
+    first = before.tree.offset(before.tree.root.start_byte)
+    own = {each.name for each in definitions(before.tree, (first, first + 1), beside=True)}
     for name, origin in added.items():
         if old.get(name, origin) != origin or name in own - old.keys():
             warning = f"importing {origin} would hide the `{name}` that the file has"

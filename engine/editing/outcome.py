@@ -4,6 +4,7 @@ and shown with the warnings that remain.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from engine.editing.checks import FailedCheck, failed_checks
@@ -12,6 +13,8 @@ from engine.editing.instruction import code_names, wanted_names, words
 from engine.editing.moved_imports import move_imports
 from engine.records import Done, Request
 
+BROKEN, LOST = ("syntax", "brackets"), ("definitions", "deleted")  # kinds of checks
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -19,6 +22,12 @@ class Outcome:
 
     text: str
     failed: tuple[FailedCheck, ...] = ()
+
+    @property
+    def is_nonsense(self) -> bool:
+        """Whether the code is broken and a part of it lost: nothing to choose hunks from."""
+        kinds = {check.kind for check in self.failed}
+        return not kinds.isdisjoint(BROKEN) and not kinds.isdisjoint(LOST)
 
     @property
     def warnings(self) -> list[str]:
@@ -54,13 +63,18 @@ def second_request(request: Request, first: Outcome) -> Request | None:
 
 def better(request: Request, first: Outcome, second: Done) -> Outcome:
     """The first outcome, or that of the second answer if it changes something and fails fewer
-    checks of the first request."""
-    try:
+    checks of the first request. Raises EditRefused if the better one is nonsense."""
+    best = first
+    with suppress(EditRefused):
         again = judge(request, second)
-    except EditRefused:
-        return first
-    changes = again.text != request.text
-    return again if changes and len(again.failed) < len(first.failed) else first
+        if again.text != request.text and len(again.failed) < len(first.failed):
+            best = again
+    if best.is_nonsense:
+        raise EditRefused(
+            f"the model answered twice, and {best.warning}: say more precisely what to change, "
+            "select fewer lines, or try a larger model"
+        )
+    return best
 
 
 def why_unchanged(request: Request) -> str:

@@ -67,6 +67,15 @@ def test_a_second_answer_that_failed_leaves_the_first() -> None:
         assert better(asked(), first, Done(reason, GOOD)) is first  # type: ignore[arg-type]
 
 
+def test_nonsense_is_refused_after_the_second_answer() -> None:
+    first = judge(asked(), answer("The path is (checked."))
+    assert first.is_nonsense and second_request(asked(), first)
+    with pytest.raises(EditRefused, match="answered twice") as refused:
+        better(asked(), first, answer("Here you are ("))
+    assert "\n" not in str(refused.value)
+    assert better(asked(), first, answer(GOOD)).text == TEXT.replace(PART, GOOD)
+
+
 def test_an_unusable_answer_is_refused() -> None:
     with pytest.raises(EditRefused):
         judge(asked(), Done("length", GOOD))

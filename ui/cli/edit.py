@@ -179,14 +179,13 @@ def _answer(
 
         try:
             done = ask(request)
-            try:
-                outcome = judge(request, done)
-            except EditRefused as error:
-                return done, Outcome(request.text), str(error)
+            outcome = judge(request, done)
             if again := second_request(request, outcome):
                 say(f"{args.file}: asking again: {outcome.warning}")
                 done = ask(again)
                 outcome = better(request, outcome, done)
             return done, outcome, ""
+        except EditRefused as error:
+            return done, Outcome(request.text), str(error)
         except RequestError as error:
             raise Failure(USAGE, f"{args.file}: {error}") from error

@@ -9,6 +9,7 @@ import asyncio
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -297,7 +298,7 @@ async def stream_edit(
         asked: Request | None = request
         with page.stoppable(f"{session}-edit") as cancellation:
             while asked is not None:
-                make = partial(_same, asked)
+                make = partial(replace, asked)
                 steps = stream_answer(page, make, f"page {session}", cancellation)
                 async with aclosing(steps):
                     async for progress in steps:
@@ -326,10 +327,6 @@ async def stream_edit(
         yield progress, state, html.note(str(error), "error")
     except QueueFull:
         yield progress, state, html.note(QUEUE_FULL, "error")
-
-
-def _same(request: Request) -> Request:
-    return request
 
 
 def _asking_again(first: Outcome | None) -> str:
