@@ -11,8 +11,9 @@ An edit is
 A completion is
     right    ("useful") if it starts with what follows in the file up to the statement's end, or
              with an equivalent that the task names, or passes the task's program;
-    harmful  if the file cannot be parsed with it, if it ends inside a string, or if it repeats
-             itself, a line nearby or the rest of its own line;
+    harmful  if the file cannot be parsed with it, if it ends inside a string, if it repeats
+             itself, a line nearby or the rest of its own line, or if the code below is no longer
+             reached;
     partly   if it is the right beginning of the statement;
     wrong    otherwise; and none if nothing is offered.
 """
@@ -52,6 +53,8 @@ PREFIX_TOKENS, PREFIX_SHARE = 2, 1 / 3  # at least, for the right beginning of a
 DEFINITION = re.compile(
     r"\b(?:class|def|enum|fn|func|function|interface|struct|trait|type)\s+(?:\([^)]*\)\s*)?(\w+)"
 )
+LEAVES = re.compile(r"(?:break|continue|raise|return|throw)\b")
+BRANCH = re.compile(r"(?:case|default|elif|else|except|finally)\b")
 IMPORT = re.compile(r"\s*(?:import |from \S+ import |use |\"[\w./]+\"$)")
 
 
@@ -276,12 +279,13 @@ def damage(task: CompletionTask, offered: str) -> str:
         body = " pass" if block else ""
         if not body or errors(task.file, task.before + offered.rstrip() + body + task.after) > 0:
             return "the syntax is broken"
-    lines = [line.strip() for line in offered.split("\n")]
-    head = task.before.rpartition("\n")[2]
-    rest = task.after.split("\n")[0]
-    lines[0] = (head + offered.split("\n")[0]).strip()
-    if len(lines) == 1:
-        lines[0] += rest.rstrip()
+    return repetition(task, offered) or unreached(task, offered)
+
+
+def repetition(task: CompletionTask, offered: str) -> str:
+    """What a completion repeats; "" if nothing."""
+    head, rest = task.before.rpartition("\n")[2], task.after.split("\n")[0]
+    lines = [line.strip() for line in f"{head}{offered}{rest}".split("\n")]
     above = [line.strip() for line in task.before.split("\n")[:-1] if line.strip()][-LINES_ABOVE:]
     below = [line.strip() for line in task.after.split("\n")[1:] if line.strip()][:LINES_BELOW]
     right = {line.strip() for line in f"{head}{task.removed}{rest}".split("\n")}
@@ -295,6 +299,17 @@ def damage(task: CompletionTask, offered: str) -> str:
     if len(tail) >= MIN_TAIL_CHARS and squashed(offered).endswith(tail):
         return "the rest of the line is repeated"
     return ""
+
+
+def unreached(task: CompletionTask, offered: str) -> str:
+    """Whether a completion leaves the block before the code below, which is in the same block."""
+    head, rest = task.before.rpartition("\n")[2], task.after.split("\n")[0]
+    last = f"{head}{offered}{rest}".rstrip().rpartition("\n")[2]
+    below = next((line for line in task.after.split("\n")[1:] if line.strip()), "")
+    same = len(last) - len(last.lstrip()) == len(below) - len(below.lstrip())
+    goes_on = re.match(r"\s*\w", below) and not BRANCH.match(below.strip())
+    leaves = language_of(task.file) != "markdown" and LEAVES.match(last.strip())
+    return "the code below is never reached" if same and goes_on and leaves else ""
 
 
 # -- syntax ------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ def figures(rows: list[Row]) -> Row:
     made |= {
         "warned": sum(row["warned"] for row in rows),
         "by_rule": sum(row["by_rule"] for row in rows),
+        "bad": bad,
     }
     for name, count in (("right", counts[RIGHT]), ("harmful", counts[HARMFUL]), ("bad", bad)):
         low, high = wilson(count, len(rows))
@@ -52,7 +53,7 @@ def figures(rows: list[Row]) -> Row:
 
 def show(record: Row) -> None:
     """Print what was scored, by language and kind, and the rules that decided most often."""
-    console = report.console(130)
+    console = report.console(100)
     machine = record["machine"]
     console.print(
         f"{record['model']} on {machine['cpu']}, {machine['cores']} cores; checks: "
@@ -66,18 +67,19 @@ def show(record: Row) -> None:
         groups = {"all": result["all"], **result["by_language"]}
         if len(result["by_kind"]) > 1:
             groups |= result["by_kind"]
-        heads = "group tasks right partly wrong harmful none warned by_rule right% bad% harmful%"
+        heads = "group tasks right partly wrong harmful none warned by_rule bad"
         lines = [
-            [name, *(str(one[key]) for key in heads.split()[1:-3]), *shares(one)]
-            for name, one in groups.items()
+            [name, *(str(one[key]) for key in heads.split()[1:])] for name, one in groups.items()
         ]
         console.print(report.table(part.capitalize(), heads, lines))
+        console.print(shares(result["all"]), markup=False)
     console.print("bad: wrong or harmful, and shown without a warning")
 
 
-def shares(one: Row) -> list[str]:
-    return [
-        f"{percent(one[f'{name}_share'])} [{percent(one[f'{name}_low'])}, "
+def shares(one: Row) -> str:
+    """The shares of right, bad and harmful answers with their 95 % intervals."""
+    return "; ".join(
+        f"{name} {percent(one[f'{name}_share'])} [{percent(one[f'{name}_low'])}, "
         f"{percent(one[f'{name}_high'])}]"
         for name in ("right", "bad", "harmful")
-    ]
+    )

@@ -243,6 +243,17 @@ def test_repeated_lines_are_harmful() -> None:
     assert score_completion(row, "compression with zstd | started |").outcome == WRONG
 
 
+def test_code_below_that_is_no_longer_reached_is_harm() -> None:
+    task = place_of("now := l.now()")
+    assert score_completion(task, "return l.buckets[client]") == (
+        HARMFUL,
+        "the code below is never reached",
+    )
+    assert score_completion(task, "if now.IsZero() {\n\t\treturn nil\n\t}").outcome == WRONG
+    task = place_of("¦return None¦\n")
+    assert score_completion(task, "return Slot(0, 0)").outcome != HARMFUL, "the block ends there"
+
+
 def test_what_starts_right_is_partly_right_and_the_rest_wrong() -> None:
     task = place_of("return ¦self.count < LOW_STOCK¦")
     assert score_completion(task, "self.count < 3") == (PARTLY, "ends otherwise")
@@ -321,7 +332,8 @@ def test_figures_count_every_row_once(rows: list[tuple[str, bool]]) -> None:
     assert sum(made[name] for name in OUTCOMES) == made["tasks"] == len(rows)
     bad = sum(one in (WRONG, HARMFUL) and not warned for one, warned in rows)
     assert made["bad_share"] == pytest.approx(bad / len(rows), abs=1e-4)
-    assert made["bad_low"] <= made["bad_share"] <= made["bad_high"] and len(shares(made)) == 3
+    assert made["bad_low"] <= made["bad_share"] <= made["bad_high"]
+    assert f"{100 * made['right_share']:.1f}%" in shares(made)
 
 
 def test_a_whole_run_prints_a_table_and_one_line_and_is_resumed(

@@ -47,7 +47,11 @@ EDITS = [
         swap("var found []Note", "found := []Note{}")
         + swap("var found []Note", "found := make([]Note, 0)")
         + swap("var found []Note", "var found = []Note{}")
-        + swap("var found []Note", "found := make([]Note, 0, len(notes))"),
+        + swap("var found []Note", "found := make([]Note, 0, len(notes))")
+        + swap("\treturn found\n",
+               "\tif found == nil {\n\t\treturn []Note{}\n\t}\n\treturn found\n")
+        + swap("\treturn found\n",
+               "\tif len(found) == 0 {\n\t\treturn []Note{}\n\t}\n\treturn found\n"),
     ),
     EditTask(
         "trim", "rewrite", "notes.go", "func Slug", "return b.String()\n}",

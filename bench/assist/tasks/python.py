@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.assist.task import GERMAN, EditTask, place, renamed, swap
+from bench.assist.task import GERMAN, EditTask, every, place, renamed, swap
 from bench.assist.tokens import COMMENT, DOCSTRING
 
 INVENTORY = "inventory.py"
@@ -20,7 +20,7 @@ EDITS = [
     EditTask(
         "rename-attribute", "rename", "inventory.py", "class Inventory:", "return taken",
         "Rename the attribute `bookings` to `ledger`.",
-        renamed("bookings", "ledger"),
+        every(r"self\.bookings\b", "self.ledger") + renamed("bookings", "ledger"),
     ),
     EditTask(
         "rename-local", "rename", "inventory.py", "def total_value", "wanted in item.name",
@@ -127,9 +127,9 @@ assert average_size([Entry("h", "GET", "/", 200, 4), Entry("h", "GET", "/", 200,
     ),
     EditTask(
         "exception", "rewrite", "logs.py", "def retry", 'raise AssertionError',
-        "Catch TimeoutError as well as OSError.",
-        swap("except OSError:", "except (OSError, TimeoutError):")
-        + swap("except OSError:", "except (TimeoutError, OSError):"),
+        "Catch ValueError as well as OSError.",
+        swap("except OSError:", "except (OSError, ValueError):")
+        + swap("except OSError:", "except (ValueError, OSError):"),
     ),
     EditTask(
         "translate", "translate", "calendar_slots.py", "def merge", "return merged",
@@ -228,13 +228,15 @@ assert message("a", 5, 1.25) == "a: 5 bytes in 1.2 s"
             "    with open(path) as file:\n        state = json.load(file)\n",
             '    file = open(path, "w")\n    json.dump(state, file, indent=1)\n    file.close()\n',
             '    with open(path, "w") as file:\n        json.dump(state, file, indent=1)\n',
-        ) + swap(
-            "    file = open(path)\n    state = json.load(file)\n    file.close()\n"
-            "    return state\n",
-            "    with open(path) as file:\n        return json.load(file)\n",
-            '    file = open(path, "w")\n    json.dump(state, file, indent=1)\n    file.close()\n',
-            '    with open(path, "w") as file:\n        json.dump(state, file, indent=1)\n',
         ),
+        tests="""
+_path = Path("state.json")
+assert read_state(_path) == {}
+write_state(_path, {"a": 1})
+assert read_state(_path) == {"a": 1} and _path.read_text() == '{\\n "a": 1\\n}'
+""",
+        needs=(r"(?s)with open\(.*with open\(",), lacks=(r"\.close\(\)",),
+        within=("def read_state", "def write_state"),
     ),
     EditTask(
         "mutable-default", "fix", "mirror.py", "def collect", "return False",

@@ -43,6 +43,10 @@ EDITS = [
         ) + swap(
             "groupByTitle(lines)", "groupByTitle(lines: Line[]): Map<string, Line[]>",
             "const groups = new Map()", "const groups: Map<string, Line[]> = new Map()",
+        ) + swap(
+            "groupByTitle(lines)", "groupByTitle(lines: Line[]): Map<string, Line[]>",
+            "const groups = new Map()",
+            "const groups: Map<string, Line[]> = new Map<string, Line[]>()",
         ),
     ),
     EditTask(
