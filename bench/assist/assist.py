@@ -4,7 +4,7 @@
 
 A real server process with a real model gets sample files in Python, TypeScript, Go, Rust and
 Markdown (bench/assist/samples), as an editor sends them, with the default settings: 55 instructions
-for 10 to 60 lines each, and 86 places to complete. What it answers is applied and scored right,
+for 10 to 60 lines each, and 123 places to complete. What it answers is applied and scored right,
 partly, wrong, harmful or none (bench/assist/score.py says by which rules); programs that decide
 about Python run in a sandbox (bench/quality/run.py).
 

@@ -14,7 +14,7 @@ A completion is
     harmful  if the file cannot be parsed with it, if it ends inside a string, if it repeats
              itself, a line nearby or the rest of its own line, or if the code below is no longer
              reached;
-    partly   if it is the right beginning of the statement;
+    partly   if it is a right beginning of the statement, or right up to its last quarter;
     wrong    otherwise; and none if nothing is offered.
 """
 
@@ -24,6 +24,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable
+from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -48,7 +49,8 @@ SMALL_CHANGE_TOKENS = 6  # may be changed besides, however little was asked
 MIN_LINE_CHARS = 8  # of a line whose repetition counts, without blanks
 LINES_ABOVE, LINES_BELOW = 2, 3  # that a completion must not repeat
 MIN_TAIL_CHARS = 4  # of the rest of a line that a completion must not repeat
-PREFIX_TOKENS, PREFIX_SHARE = 2, 1 / 3  # at least, for the right beginning of a statement
+PREFIX_TOKENS, PREFIX_SHARE = 2, 1 / 3  # at least, of a statement that is right but cut
+MOST_SHARE = 3 / 4  # of a statement's tokens, before it goes on otherwise
 
 DEFINITION = re.compile(
     r"\b(?:class|def|enum|fn|func|function|interface|struct|trait|type)\s+(?:\([^)]*\)\s*)?(\w+)"
@@ -56,6 +58,9 @@ DEFINITION = re.compile(
 LEAVES = re.compile(r"(?:break|continue|raise|return|throw)\b")
 BRANCH = re.compile(r"(?:case|default|elif|else|except|finally)\b")
 IMPORT = re.compile(r"\s*(?:import |from \S+ import |use |\"[\w./]+\"$)")
+
+
+Change = tuple[int, int, tuple[Token, ...]]  # which tokens are replaced, and by which
 
 
 class Score(NamedTuple):
@@ -149,26 +154,30 @@ def _count(task: EditTask, text: str, kind: str) -> int:
 
 def _is_partly_done(task: EditTask, before: str, new: str, right: str, passed: bool | None) -> bool:
     old, ours, theirs = (_tokens(task, text) for text in (before, new, right))
-    asked, made = _difference(old, theirs), _difference(old, ours)
-    if not asked and old != theirs:  # only the order changes
-        done = [ours == theirs]
-    else:
-        done = [True] * (asked & made).total() + [False] * (asked - made).total()
-    done += [re.search(one, new) is not None for one in task.needs if not re.search(one, before)]
+    made, asked = _changes(old, ours), _changes(old, theirs)
+    total = sum(asked.values())
+    done = sum(size for change, size in asked.items() if change in made)
+    for one in task.needs:
+        if not re.search(one, before):
+            total, done = total + 1, done + bool(re.search(one, new))
     for one in task.lacks:  # each match was to go
-        left, were = len(re.findall(one, new)), len(re.findall(one, before))
-        done += [True] * max(0, were - left) + [False] * min(left, were)
-    if task.tests:
-        done += [bool(passed)] * max(1, len(done))  # as much as all the rest
-    besides = (made - asked).total()
-    return sum(done) * 2 >= len(done) > 0 and besides <= max(SMALL_CHANGE_TOKENS, asked.total())
+        were, left = len(re.findall(one, before)), len(re.findall(one, new))
+        total, done = total + were, done + max(0, were - left)
+    if task.tests:  # as much as all the rest
+        done += total if passed else 0
+        total *= 2
+    besides = sum(size for change, size in made.items() if change not in asked)
+    return done * 2 >= total and besides <= max(SMALL_CHANGE_TOKENS, total)
 
 
-def _difference(old: Iterable[Token], new: Iterable[Token]) -> Counter[tuple[str, Token]]:
-    """The tokens removed and added, without regard to their order."""
-    ours, theirs = Counter(old), Counter(new)
-    removed = Counter({("-", token): count for token, count in (ours - theirs).items()})
-    return removed + Counter({("+", token): count for token, count in (theirs - ours).items()})
+def _changes(old: list[Token], new: list[Token]) -> dict[Change, int]:
+    """The changes from one text to another, each with the number of tokens that it concerns."""
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    return {
+        (start, stop, tuple(new[first:last])): stop - start + last - first
+        for kind, start, stop, first, last in matcher.get_opcodes()
+        if kind != "equal"
+    }
 
 
 def _tokens(task: EditTask, text: str) -> list[Token]:
@@ -217,8 +226,8 @@ def score_completion(task: CompletionTask, offered: str | None) -> Score:
     ours, theirs = (_fragment(task, text) for text in (offered, task.required))
     same = next((n for n, two in enumerate(zip(ours, theirs, strict=False)) if two[0] != two[1]),
                 min(len(ours), len(theirs)))  # fmt: skip
-    half = same * 2 >= len(theirs)
-    return Score(PARTLY, "ends otherwise") if half else Score(WRONG, "something else follows")
+    most = same >= MOST_SHARE * len(theirs)
+    return Score(PARTLY, "ends otherwise") if most else Score(WRONG, "something else follows")
 
 
 def is_useful(task: CompletionTask, offered: str) -> bool:

@@ -82,8 +82,8 @@ class CompletionTask:
 
     @property
     def name(self) -> str:
-        line = sample(self.file).count("\n", 0, self.offsets[0]) + 1
-        return f"{self.file}:{line}"
+        line, column = self.before.count("\n") + 1, len(self.before.rpartition("\n")[2]) + 1
+        return f"{self.file}:{line}:{column}"
 
     @property
     def offsets(self) -> tuple[int, int]:

@@ -28,7 +28,7 @@ from bench.assist.score import (
 )
 from bench.assist.tables import figures, shares
 from bench.assist.task import SAMPLES, CompletionTask, EditTask
-from bench.assist.tokens import COMMENT, LANGUAGES, language_of, tokens
+from bench.assist.tokens import COMMENT, LANGUAGES, MARK, language_of, tokens
 from bench.latency.typist import position
 from engine.editing.edits import changes
 from tests.bench.conftest import RunBench
@@ -77,6 +77,8 @@ def test_a_selection_is_10_to_60_whole_lines(task: EditTask) -> None:
     assert 10 <= task.before.count("\n") <= 60
     assert start == 0 or task.text[start - 1] == "\n"
     assert task.text[stop - 1] == "\n"
+    marks = [one.text for one in tokens(language_of(task.file), task.before) if one.kind == MARK]
+    assert all(marks.count(one) == marks.count(two) for one, two in ("()", "[]", "{}"))
 
 
 @edits
@@ -139,6 +141,9 @@ def test_what_is_missing_or_added_is_partly_done() -> None:
 
 
 def test_what_was_not_asked_for_is_wrong() -> None:
+    task = edit_task("inventory.py:rename-local")
+    other = re.sub(r"\btext\b", "needle", task.before)
+    assert score_edit(task, task.file_with(other)).outcome == WRONG
     task = edit_task("calendar_slots.py:translate")
     inserted = task.before.replace(
         "    for slot in ordered:\n",
@@ -209,7 +214,8 @@ def test_the_beginning_of_what_follows_is_harmful_only_inside_a_string(
 
 @completions
 def test_brackets_without_an_end_are_harmful(task: CompletionTask) -> None:
-    if not re.search(r"[\"`]", task.at):  # inside a string or a code span all is text
+    is_code = language_of(task.file) != "markdown" and not re.search(r"[\"`]", task.at)
+    if is_code:  # in prose and in strings all is text
         assert score_completion(task, f"{task.required} + (").outcome == HARMFUL
 
 

@@ -9,7 +9,7 @@ LIMITER, NOTES = "limiter.go", "notes.go"
 
 EDITS = [
     EditTask(
-        "rename-local", "rename", "limiter.go", "func (l *Limiter) Clients", "return removed",
+        "rename-local", "rename", "limiter.go", "func (l *Limiter) Clients", "return removed\n}",
         "Rename the variable `names` to `clients`.",
         renamed("names", "clients"),
     ),
@@ -36,7 +36,7 @@ EDITS = [
         + swap("\treturn names\n", "\tslices.Sort(names)\n\treturn names\n"),
     ),
     EditTask(
-        "json-tags", "rewrite", "notes.go", "type Note struct", 'id+".json")',
+        "json-tags", "rewrite", "notes.go", "type Note struct", 'id+".json")\n}',
         "Add JSON tags in lower case to the fields of Note.",
         every(r"(?m)^\t(ID|Title|Body|Tags)( +)(\S+)$",
               lambda found: f'\t{found[1]}{found[2]}{found[3]} `json:"{found[1].lower()}"`'),
@@ -72,6 +72,14 @@ COMPLETIONS = [
     place(LIMITER, "if b.tokens > float64(l.burst) {\n\t\t¦b.tokens = float64(l.burst)¦"),
     place(LIMITER, "if !ok {\n\t\t¦return 0, ErrUnknownClient¦", r"return 0, fmt\.Errorf\(.*\)"),
     place(LIMITER, "for name := range l.buckets {\n\t\t¦names = append(names, name)¦"),
+    place(LIMITER, "rate:    rate,\n\t\t¦burst:   burst,¦\n"),
+    place(LIMITER, "if ¦b.last.Before(limit)¦ {"),
+    place(LIMITER, "limit := ¦l.now().Add(-age)¦"),
+    place(NOTES, 'filepath.Glob(¦filepath.Join(s.Folder, "*.json")¦)'),
+    place(NOTES, "note, err := s.Load(id)\n\t\t¦if err != nil {\n"
+          '\t\t\treturn nil, fmt.Errorf("%s: %w", name, err)\n\t\t}¦\n', r"if err != nil \{"),
+    place(NOTES, 'id := strings.TrimSuffix(¦filepath.Base(name), ".json"¦)',
+          r'name, "\.json"'),
     place(NOTES, 'return filepath.Join(¦s.Folder, id+".json"¦)'),
     place(NOTES, "data, err := os.ReadFile(s.path(id))\n"
           "\t¦if err != nil {\n\t\treturn note, err\n\t}¦"

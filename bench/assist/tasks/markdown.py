@@ -8,7 +8,7 @@ BACKUP, CHANGES = "backup.md", "changes.md"
 
 EDITS = [
     EditTask(
-        "spelling", "fix", "backup.md", "## How it works", "How do I delete",
+        "spelling", "fix", "backup.md", "## How it works", "same time.",
         "Correct the spelling mistakes.",
         swap("teh", "the", "overwriten", "overwritten", "interupted", "interrupted"),
     ),
@@ -19,7 +19,7 @@ EDITS = [
         + every(r"(?m)^\* ", "1. "),
     ),
     EditTask(
-        "table-row", "rewrite", "backup.md", "shelf restore report", "only show what",
+        "table-row", "rewrite", "backup.md", "```sh", "only show what",
         "Add the option `--quiet` to the table: it prints errors only and is off by default.",
         swap(
             "would be copied | off |\n",
@@ -46,6 +46,11 @@ COMPLETIONS = [
     place(BACKUP, "* Run ¦`shelf --version` to see that it works.¦", r"`shelf[^`]*`.*"),
     place(BACKUP, "| `--dry-run` | ¦only show what would be copied | off |¦",
           r"[^|]+\| *(`[^`]*`|\w+) *\|"),
+    place(BACKUP, "shelf restore report.odt     # ¦brings back the newest version¦",
+          r"\w+( \w+){2,}"),
+    place(BACKUP, "by ¦`shelf clean`.¦", r"running `shelf \w+`."),
+    place(CHANGES, "- Restoring a file with a name of 255 bytes ¦no longer fails.¦",
+          r"(no longer|now) .*\."),
     place(BACKUP, "See [LICENSE](¦LICENSE¦)", r"LICENSE(\.\w+)?"),
     place(BACKUP, 'archive = "~/backup"\nkeep = ¦90¦'),
     place(CHANGES, "locked while they are written.\n\n### ¦Changed¦"),

@@ -7,6 +7,7 @@ from bench.assist.tokens import COMMENT, DOCSTRING
 
 INVENTORY = "inventory.py"
 LOGS = "logs.py"
+MIRROR = "mirror.py"
 SLOTS = "calendar_slots.py"
 INVENTORY_TESTS = """
 from datetime import date as _date
@@ -50,7 +51,7 @@ EDITS = [
         free=(DOCSTRING,), needs=("Add to or take from the stock of an item",),
     ),
     EditTask(
-        "unused-import", "imports", "inventory.py", '"""Stock of', "class OutOfStock",
+        "unused-import", "imports", "inventory.py", '"""Stock of', "than is there.",
         "Remove the unused import.",
         swap("import os\n", ""),
     ),
@@ -190,7 +191,7 @@ assert day_plan([])[0] == "08:00-18:00 free"
         needs=("-> list",), within=("def day_plan",),
     ),
     EditTask(
-        "sort-imports", "imports", "mirror.py", '"""Copies', "def digest",
+        "sort-imports", "imports", "mirror.py", '"""Copies', "CHUNK =",
         "Sort the imports.",
         swap(
             "import sys\nimport json\nimport hashlib\nfrom pathlib import Path\nimport os\n"
@@ -305,6 +306,36 @@ COMPLETIONS = [
           'f"{cents // 100}.{cents % 100:02d} EUR"¦',
           tests='assert format_price(1205).startswith("12.05")'),
     place(INVENTORY, 'mark = "!" if ¦item.is_low() else " "¦', r'item\.is_low\(\) else ".*"'),
+    place(INVENTORY, "total += item.val¦ue_cents¦\n"),
+    place(INVENTORY, '-> dict[str, int]:\n        """¦How many pieces of each item were taken out '
+          'between two days, both included."""¦\n', r'[A-Z][^"]*"""'),
+    place(INVENTORY, 'A table of the stock as plain text."""\n    ¦lines = []¦\n'
+          "    for item in sorted(inventory.items.values(), key=lambda item: item.name):\n"
+          '        mark = "!" if item.is_low() else " "\n'
+          '        lines.append(f"{mark} {item.name:<20} {item.count:>5} '
+          '{format_price(item.price_cents)}")\n'
+          '    lines.append(f"total: {format_price(inventory.total_value())}")\n'
+          '    return "\\n".join(lines)§', r"(lines|rows|table)(: list\[str\])? = \[.*\]"),
+    place(INVENTORY,
+          'f"{mark} {item.name:<20} ¦{item.count:>5} {format_price(item.price_cents)}"¦)',
+          r'\{item\.count.*\{.*"'),
+    place(MIRROR, "while True:\n            ¦chunk = file.read(CHUNK)¦\n            if not chunk:"),
+    place(MIRROR, "json.dump(state, ¦file, indent=1)¦\n", r"file.*\)"),
+    place(MIRROR, 'minutes" % (¦name, size, seconds // 60)¦\n'),
+    place(MIRROR, "if entry.is_dir():\n            ¦collect(entry, found)¦\n        else:",
+          r"found\.extend\(collect\(entry.*\)\)", r"collect\(entry, found=found\)"),
+    place(MIRROR, "part = target.with_name(¦target.name + \".part\"¦)",
+          r'f"\{target\.name\}\.\w+"', r'target\.name \+ ".*"'),
+    place(MIRROR, "log.append((¦datetime.now().isoformat(), str(goal)¦))", r".*\bgoal\b.*"),
+    place(MIRROR, 'parser.add_argument("target", ¦type=Path)¦', r"type=Path.*\)"),
+    place(MIRROR, "return digest(source) ¦!= digest(target)¦"),
+    place(LOGS, "if groups and at - groups[-1][-1] <= gap_s:\n            ¦groups[-1].append(at)¦\n"
+          "        else:"),
+    place(LOGS, 'gap_s seconds pass."""\n    ¦groups: list[list[float]] = []¦\n'
+          "    for at in sorted(times):\n"
+          "        if groups and at - groups[-1][-1] <= gap_s:\n"
+          "            groups[-1].append(at)\n        else:\n            groups.append([at])\n"
+          "    return groups§", r"\w+(: list\[list\[float\]\])? = \[\]"),
     place(LOGS, "match = LINE.match(line)\n    ¦if match is None:¦\n        return None§",
           r"if not match:( return None)?", "if match is None: return None"),
     place(LOGS, 'size = 0 if match["size"] == "-" else ¦int(match["size"])¦'),

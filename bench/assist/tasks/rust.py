@@ -14,12 +14,12 @@ EDITS = [
         every(r"\bc\b(?!')", "current"),
     ),
     EditTask(
-        "unused-import", "imports", "lexer.rs", "//! Splits", "    Open,",
+        "unused-import", "imports", "lexer.rs", "//! Splits", "    Close,\n}",
         "Remove the unused import.",
         swap("use std::io::Write;\n", ""),
     ),
     EditTask(
-        "unwrap", "fix", "lexer.rs", "            _ if c.is_ascii_digit", "at)),",
+        "unwrap", "fix", "lexer.rs", "pub fn tokenize", "    Ok(tokens)\n}",
         "Return Error::UnexpectedChar(c, start) instead of calling unwrap.",
         swap(".parse().unwrap()", ".parse().map_err(|_| Error::UnexpectedChar(c, start))?")
         + swap(".parse().unwrap()", ".parse::<f64>().map_err(|_| Error::UnexpectedChar(c, start))?")
@@ -30,7 +30,8 @@ EDITS = [
         ),
     ),
     EditTask(
-        "missing-close", "fix", "lexer.rs", "    fn atom", "pub fn evaluate",
+        "missing-close", "fix", "lexer.rs",
+        "    fn atom", "(Error::UnexpectedEnd),\n        }\n    }",
         "atom: return Error::UnexpectedEnd if the closing parenthesis is missing.",
         swap(
             "                self.next();\n                Ok(value)\n",
@@ -42,15 +43,18 @@ EDITS = [
         within=("    fn atom",),
     ),
     EditTask(
-        "doc-comments", "comments", "matrix.rs", "    pub fn zeros", "let start",
+        "doc-comments", "comments", "matrix.rs", "    pub fn zeros", "self.columns]\n    }",
         "Add a doc comment to every function.",
         every("(?m)^    pub fn", "    /// C\n    pub fn"),
         free=(COMMENT,), needs=("///",),
     ),
     EditTask(
-        "derive", "rewrite", "matrix.rs", "//! Dense", "rows * columns] }",
-        "Derive PartialEq for Matrix.",
-        swap("(Debug, Clone)", "(Debug, Clone, PartialEq)"),
+        "derive", "rewrite", "lexer.rs",
+        "#[derive(Debug, PartialEq)]", '"division by zero"),\n        }\n    }\n}',
+        "Derive Clone for Error as well.",
+        swap("(Debug, PartialEq)", "(Debug, Clone, PartialEq)")
+        + swap("(Debug, PartialEq)", "(Debug, PartialEq, Clone)")
+        + swap("(Debug, PartialEq)", "(Clone, Debug, PartialEq)"),
     ),
     EditTask(
         "clamp", "rewrite", "matrix.rs", "pub fn mean", "        }\n    }\n}",
@@ -87,6 +91,11 @@ COMPLETIONS = [
     place(LEXER, "left = if op == '+' { left + right } else { ¦left - right¦ };"),
     place(LEXER, "right == 0.0 {\n                ¦return Err(Error::DivisionByZero);¦"),
     place(LEXER, "None => ¦Err(Error::UnknownName(name))¦,"),
+    place(LEXER, "while at < chars.len() && ¦chars[at].is_alphanumeric()¦ {"),
+    place(LEXER, "Parser::new(¦tokens, HashMap::new()¦).sum()"),
+    place(LEXER, "let c = ¦chars[at];¦\n"),
+    place(MATRIX, "Matrix { rows, columns, values: ¦vec![0.0; rows * columns]¦ }"),
+    place(MATRIX, "let start = ¦row * self.columns;¦"),
     place(MATRIX, "column: usize) -> f64 {\n        self.values[¦row * self.columns + column]¦"),
     place(MATRIX, "made.set(j, i, ¦self.get(i, j)¦);"),
     place(MATRIX, "if self.columns != other.rows {\n            ¦return None;¦"),

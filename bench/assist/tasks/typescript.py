@@ -9,22 +9,22 @@ CART, ROUTER = "cart.ts", "router.ts"
 
 EDITS = [
     EditTask(
-        "rename-local", "rename", "cart.ts", "export function formatPrice", "return grams;",
+        "rename-local", "rename", "cart.ts", "export function formatPrice", "return grams;\n}",
         "Rename `grams` to `sum`.",
         renamed("grams", "sum"),
     ),
     EditTask(
-        "rename-parameter", "rename", "cart.ts", "  add(product", "    return true;",
+        "rename-parameter", "rename", "cart.ts", "  add(product", "    return true;\n  }",
         "Rename the parameter `id` of remove to `productId`.",
         swap("remove(id: string)", "remove(productId: string)", "!== id)", "!== productId)"),
     ),
     EditTask(
-        "unused-import", "imports", "cart.ts", "// The cart", "  price: number;",
+        "unused-import", "imports", "cart.ts", "// The cart", "weight?: number;\n}",
         "Remove the unused import.",
         swap("{ basename, join }", "{ join }"),
     ),
     EditTask(
-        "method-comments", "comments", "cart.ts", "  subtotal()", "this.shipping();",
+        "method-comments", "comments", "cart.ts", "  subtotal()", "this.shipping();\n  }",
         "Add a JSDoc comment to every method.",
         swap(
             "  subtotal()", "  /** C */\n  subtotal()",
@@ -35,7 +35,7 @@ EDITS = [
         free=(COMMENT,),
     ),
     EditTask(
-        "types", "types", "cart.ts", "export function totalWeight", "return groups;",
+        "types", "types", "cart.ts", "export function totalWeight", "return groups;\n}",
         "Add types to groupByTitle: its parameter, its map and its result.",
         swap(
             "groupByTitle(lines)", "groupByTitle(lines: Line[]): Map<string, Line[]>",
@@ -50,7 +50,7 @@ EDITS = [
         ),
     ),
     EditTask(
-        "async", "rewrite", "cart.ts", "export function loadCart", 'text, "utf-8");',
+        "async", "rewrite", "cart.ts", "export function loadCart", 'text, "utf-8");\n}',
         "Write loadCart with async and await.",
         tuple(
             rewrite
@@ -67,7 +67,7 @@ EDITS = [
         ),
     ),
     EditTask(
-        "optional-coupon", "rewrite", "cart.ts", "  redeem(", "line.quantity, 0);",
+        "optional-coupon", "rewrite", "cart.ts", "  redeem(", "line.quantity, 0);\n  }",
         "redeem should return true if the coupon was taken and false if it has expired, instead of "
         "throwing an error.",
         swap(
@@ -78,7 +78,7 @@ EDITS = [
         ),
     ),
     EditTask(
-        "logging", "delete", "router.ts", "  navigate(", "    return true;",
+        "logging", "delete", "router.ts", "  navigate(", "    return true;\n  }",
         "Remove the calls of console.log.",
         swap(
             '    console.log("navigate", url);\n', "", '    console.log("found", found);\n', "",
@@ -128,9 +128,22 @@ COMPLETIONS = [
     place(CART, "for (const line of lines) {\n    if (¦line.product.weight !== undefined¦) {",
           r"line\.product\.weight"),
     place(CART, "const group = groups.get(key) ¦?? [];¦", r"\|\| \[\];"),
+    place(CART, "return { lines: this.lines, ¦coupon: this.coupon?.code ?? null¦ };",
+          r"coupon: this\.coupon \? this\.coupon\.code : null"),
+    place(CART, 'return readFile(join(folder, ¦`${id}.json`), "utf-8")¦.then',
+          r"`\$\{id\}\.json`\)"),
+    place(CART, "const euros = ¦Math.floor(cents / 100);¦"),
+    place(CART, "grams += line.product.we¦ight * line.quantity;¦"),
+    place(CART, "const data = JSON.parse(¦text¦);"),
     place(CART, "const text = JSON.stringify(¦cart, null, 2¦);", "cart"),
     place(ROUTER, 'if (part.startsWith(¦":"¦)) {'),
     place(ROUTER, "const found = ¦route.regex.exec(path);¦", r"path\.match\(route\.regex\);"),
+    place(ROUTER, "(_, key: string) => {\n    ¦const value = params[key];¦"),
+    place(ROUTER, "return search ? ¦`${path}?${search}` : path;¦"),
+    place(ROUTER, "timer = setTimeout(¦call, wait¦);"),
+    place(ROUTER,
+          "if (value === undefined) {\n      throw new Error(¦`parameter ${key} is missing`¦);",
+          r'[`"][^`"]*[`"]'),
     place(ROUTER, "params[key] = decodeURIComponent(¦found[index + 1]¦);"),
     place(ROUTER, 'const [path, search = ""] = ¦url.split("?");¦'),
     place(ROUTER, "if (found === null) {\n      ¦this.fallback({}, query);¦"),
