@@ -17,7 +17,7 @@ class Answer:
     """What a user sees of one request."""
 
     text: str | None  # the file's new text, or what a completion inserts; None: only a reason
-    reason: str  # why there is none
+    reason: str  # why there is none, or why nothing has changed
     seconds: float
     warnings: tuple[str, ...] = ()  # shown with the edit
     by_rule: bool = False  # made without the model
@@ -42,10 +42,10 @@ class Editor:
             return Answer(None, str(error.get("message")), asked.seconds)
         result = asked.result
         new = applied(text, _text_edits(result["edit"], uri))
-        # With checks (issue 19, items 1 and 2) the result says what they found, and who wrote it.
-        warnings = tuple(map(str, result.get("warnings") or ()))
-        by_rule = bool(result["stats"].get("byRule"))
-        return Answer(new, "", asked.seconds, warnings, by_rule)
+        # A server without checks and rules sends none of these.
+        warnings, note = tuple(result.get("warnings") or ()), result.get("note") or ""
+        by_rule = bool(result["stats"].get("rule"))
+        return Answer(new, note, asked.seconds, warnings, by_rule)
 
     def complete(self, task: CompletionTask) -> Answer:
         """Ask for a completion as an editor does while its user types."""
