@@ -1,19 +1,20 @@
 """How answers are scored, by rules alone: right, partly, wrong, harmful, or none.
 
 An edit is
-    right    if it equals a reference answer (layout and free wording aside), or passes the task's
-             program while everything outside the functions in question is as it was;
-    harmful  if the file's syntax is worse than before, or code or text is lost that a reference
-             keeps: a definition, a comment, or a tenth of the words;
+    right    if it equals a reference answer (free wording and the layout of new lines aside), or
+             passes the task's program while everything outside the functions in question is as it
+             was;
+    harmful  if the file's syntax is worse than before, a definition is there twice, or code or text
+             is lost that a reference keeps: a definition, a comment, or a tenth of the words;
     partly   if at least half of what was asked is done, and no more is changed besides;
     wrong    otherwise; and none if nothing was changed, or the edit was refused with a reason.
 
 A completion is
     right    ("useful") if it starts with what follows in the file up to the statement's end, or
              with an equivalent that the task names, or passes the task's program;
-    harmful  if the file cannot be parsed with it, if it ends inside a string, if it repeats
-             itself, a line nearby or the rest of its own line, or if the code below is no longer
-             reached;
+    harmful  if the file cannot be parsed with it, if it ends inside a string or is a keyword
+             alone, if it repeats itself, a line nearby or the rest of its own line, or if the code
+             below is no longer reached;
     partly   if it is a right beginning of the statement, or right up to its last quarter;
     wrong    otherwise; and none if nothing is offered.
 """
@@ -26,6 +27,7 @@ from collections import Counter
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 from itertools import pairwise
+from keyword import kwlist
 from typing import NamedTuple
 
 from bench.assist.task import CompletionTask, EditTask
@@ -56,6 +58,8 @@ DEFINITION = re.compile(
     r"\b(?:class|def|enum|fn|func|function|interface|struct|trait|type)\s+(?:\([^)]*\)\s*)?(\w+)"
 )
 LEAVES = re.compile(r"(?:break|continue|raise|return|throw)\b")
+KEYWORDS = {*kwlist, "await", "const", "fn", "func", "let", "match", "mut", "new", "throw"}
+KEYWORDS -= {"break", "continue", "pass", "False", "None", "True"}  # these may be all
 BRANCH = re.compile(r"(?:case|default|elif|else|except|finally)\b")
 IMPORT = re.compile(r"\s*(?:import |from \S+ import |use |\"[\w./]+\"$)")
 
@@ -117,7 +121,17 @@ def _is_right(task: EditTask, before: str, new: str, right: str, passed: bool | 
     if task.within:
         before, new = (without_blocks(text, task.within) for text in (before, new))
         right = before
+    elif _is_reindented(before, new, right):
+        return False
     return _tokens(task, new) == _tokens(task, right)
+
+
+def _is_reindented(before: str, new: str, right: str) -> bool:
+    """Whether lines that were to stay as they are have another indentation."""
+    kept = Counter(before.split("\n")) & Counter(right.split("\n"))
+    moved = Counter(new.split("\n")) - kept
+    missing = Counter(line.strip() for line in kept - Counter(new.split("\n")))
+    return bool(missing & Counter(line.strip() for line in moved if line.strip()))
 
 
 def passes(task: EditTask, after: str) -> bool:
@@ -137,6 +151,11 @@ def _damage(task: EditTask, before: str, after: str, new: str, right: str) -> st
     kept = set(DEFINITION.findall(before)) & set(DEFINITION.findall(right))
     if lost := sorted(kept - set(DEFINITION.findall(new))):
         return f"{lost[0]} is lost"
+    known = Counter(DEFINITION.findall(task.text))
+    known |= Counter(DEFINITION.findall(task.file_with(task.right[0])))
+    made = Counter(DEFINITION.findall(after))
+    if twice := sorted(name for name in made if made[name] > max(1, known[name])):
+        return f"{twice[0]} is defined twice"
     for kind in (COMMENT, DOCSTRING):
         old, theirs, ours = (_count(task, text, kind) for text in (before, right, new))
         if ours < min(old, theirs):
@@ -216,6 +235,10 @@ def score_completion(task: CompletionTask, offered: str | None) -> Score:
             return Score(HARMFUL, "cut in a string") if cut else Score(RIGHT)
         if ends_in_string(task, offered):
             return Score(HARMFUL, "cut in a string")
+        if offered.strip() in KEYWORDS:
+            return Score(HARMFUL, "a keyword alone")
+        if ends_in_word(offered, task.removed):
+            return Score(WRONG, "cut in a word")
         ours, theirs = (_fragment(task, text) for text in (offered, task.required))
         enough = max(PREFIX_TOKENS, PREFIX_SHARE * len(theirs))
         return Score(PARTLY, "cut") if len(ours) >= enough else Score(WRONG, "cut too early")
@@ -240,6 +263,12 @@ def is_useful(task: CompletionTask, offered: str) -> bool:
         return True
     program = f"{_importable(task.before + offered + task.after)}\n{task.tests}"
     return bool(task.tests) and sandbox.run(program).passed
+
+
+def ends_in_word(text: str, whole: str) -> bool:
+    """Whether the beginning of a text ends inside a word."""
+    rest = _rest_after(whole, text) or ""
+    return re.match(r"\w", text.rstrip()[-1]) is not None and re.match(r"\w", rest) is not None
 
 
 def is_beginning(text: str, whole: str) -> bool:

@@ -23,6 +23,11 @@ def summary(rows: list[Row]) -> Row:
                 "all": figures(own),
                 "by_language": grouped(own, lambda row: str(row["language"])),
                 "by_kind": grouped(own, lambda row: str(row["kind"])),
+                "harm": dict(
+                    Counter(
+                        row["why"].split(": ")[0] for row in own if row["outcome"] == HARMFUL
+                    ).most_common()
+                ),
             }
     return found
 
@@ -73,6 +78,8 @@ def show(record: Row) -> None:
         ]
         console.print(report.table(part.capitalize(), heads, lines))
         console.print(shares(result["all"]), markup=False)
+        for why, count in result["harm"].items():
+            console.print(f"{count:4d} harmful: {why}", markup=False)
     console.print("bad: wrong or harmful, and shown without a warning")
 
 

@@ -177,6 +177,20 @@ def test_a_program_decides_where_many_are_right() -> None:
     assert scored(name, "sizes[entry.host] += entry.size", "sizes[entry.host] = 0").outcome != RIGHT
 
 
+def test_lines_that_were_to_stay_keep_their_indentation() -> None:
+    task = edit_task("cart.ts:method-comments")
+    moved = task.right[0].replace("  subtotal()", "subtotal()")
+    assert score_edit(task, task.file_with(moved)).outcome == PARTLY
+    task = edit_task("cart.ts:async")  # its own lines move
+    assert score_edit(task, task.file_with(task.right[0])).outcome == RIGHT
+
+
+def test_a_definition_that_is_there_twice_is_harmful() -> None:
+    task = edit_task("notes.go:rename-receiver")
+    answer = "type Store struct {\n\tFolder string\n}\n\n" + task.right[0]
+    assert score_edit(task, task.file_with(answer)) == (HARMFUL, "Store is defined twice")
+
+
 def test_a_lost_definition_is_harmful() -> None:
     task = edit_task("inventory.py:docstrings")
     answer = task.right[0].replace("def load(", "def read(")
@@ -206,7 +220,9 @@ def test_the_beginning_of_what_follows_is_harmful_only_inside_a_string(
 ) -> None:
     for stop in range(1, len(task.required)):
         score = score_completion(task, task.required[:stop])
-        if score.outcome == HARMFUL:
+        if score.why == "a keyword alone":
+            assert re.fullmatch(r"\w+", task.required[:stop].strip())
+        elif score.outcome == HARMFUL:
             assert score.why == "cut in a string"
             line = (task.before + task.required[:stop]).rpartition("\n")[2]
             assert re.search(r"[\"'`]", line)
@@ -266,6 +282,7 @@ def test_what_starts_right_is_partly_right_and_the_rest_wrong() -> None:
     assert score_completion(task, "self.count <= LOW_STOCK").outcome == RIGHT
     assert score_completion(task, "True") == (WRONG, "something else follows")
     assert score_completion(task, "self") == (WRONG, "cut too early")
+    assert score_completion(task, "self.count < LOW") == (WRONG, "cut in a word")
     assert score_completion(task, "self.count < LOW_STOCK + 1").outcome == PARTLY
     assert score_completion(task, "self.count < LOW_STOCK  # few").outcome == RIGHT
     assert score_completion(task, "self.count < LOW_STOCK\n\n    x = 1").outcome == RIGHT

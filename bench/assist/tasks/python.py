@@ -282,7 +282,7 @@ COMPLETIONS = [
           r"self\.count <= LOW_STOCK"),
     place(INVENTORY,
           'in self.items:\n            ¦raise ValueError(f"{item.sku} is known already")¦',
-          r"raise \w+\(.*\)"),
+          r'raise \w+\(f"[^"]*\{item\.sku\}[^"]*"\)'),
     place(INVENTORY, 'raise OutOfStock(¦f"{sku}: {item.count} left, {-change} wanted"¦)',
           r'f?"[^"]*"'),
     place(INVENTORY, "self.items.values():\n            ¦total += item.value_cents¦\n",
