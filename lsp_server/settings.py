@@ -11,8 +11,6 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
-from engine.config import DEFAULT_MODEL
-
 SECTION = "draftline"
 MAX_QUOTED_CHARS = 40  # of a key or value in a warning
 MULTILINE = ("auto", "always", "never")
@@ -23,7 +21,7 @@ Check = Callable[[Any], str | None]  # value -> what is expected instead, None i
 class Settings:
     """Settings, named as in the protocol. An empty `languages` means all languages."""
 
-    model: str = DEFAULT_MODEL
+    model: str = ""  # the usual one
     device: str = "auto"
     maxTokens: int = 64  # of one completion
     maxTimeMs: int = 3000  # for one completion, including prefill
@@ -67,7 +65,7 @@ def parse(values: Any, base: Settings | None = None) -> tuple[Settings, list[str
         elif value is None:
             continue
         elif (key, value) == ("model", ""):
-            valid[key] = DEFAULT_MODEL
+            valid[key] = ""
         elif expected := CHECKS[key](value):
             warnings.append(
                 f"{SECTION}.{key}: {_quoted(value)} does not fit; it must be {expected}"

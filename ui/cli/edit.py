@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.loading import open_engine
+from ui.cli.consent import choose_model
+from ui.cli.loading import join_or_open
 from ui.cli.options import (
     add_command,
     add_max_tokens,
@@ -74,6 +75,8 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the file, ask the model, align its answer, and show or write the result."""
     request = _request(args)
+    choose_model(args)
+    _check_length(args, request.text, request.selection)
     from engine.editing.edits import EditRefused, apply
     from engine.editing.text_file import FileError, replace_text
     from ui.cli import edit_view
@@ -112,17 +115,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _request(args: argparse.Namespace) -> Request:
     """The request, checked as far as possible without a model. Raises Failure."""
-    from engine import DEFAULT_MODEL, Request, RequestError
-    from engine.editing.edits import line_count, too_long
+    from engine import Request, RequestError
     from engine.editing.text_file import FileError, read_text
 
     try:
         text = read_text(args.file)
         selection = _selection(args.lines, text, args.file)
-        why = too_long(args.model or DEFAULT_MODEL, line_count(text))
-        if why and selection is None and not args.whole_file:
-            message = f"{args.file}: {why}: select lines with --lines, or allow it by --whole-file"
-            raise Failure(USAGE, message)
+        _check_length(args, text, selection)
         check_workspace(args.workspace)
         return Request(
             "edit",
@@ -138,6 +137,17 @@ def _request(args: argparse.Namespace) -> Request:
         )
     except (FileError, RequestError) as error:
         raise Failure(USAGE, str(error)) from error
+
+
+def _check_length(args: argparse.Namespace, text: str, selection: tuple[int, int] | None) -> None:
+    """Raises Failure for a text that is too long for the model to edit as a whole."""
+    from engine import DEFAULT_MODEL
+    from engine.editing.edits import line_count, too_long
+
+    why = too_long(args.model or DEFAULT_MODEL, line_count(text))
+    if why and selection is None and not args.whole_file:
+        message = f"{args.file}: {why}: select lines with --lines, or allow it by --whole-file"
+        raise Failure(USAGE, message)
 
 
 def _selection(lines: str | None, text: str, file: Path) -> tuple[int, int] | None:
@@ -164,7 +174,7 @@ def _answer(args: argparse.Namespace, request: Request, view: AnswerView) -> Don
     from engine import RequestError
 
     view.phase("loading")
-    with open_engine(args, view.progress) as engine:
+    with join_or_open(args, view.progress) as engine:
         if args.verbose and sys.stderr.isatty():
             view.legend()
         try:
