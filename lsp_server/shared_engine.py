@@ -149,9 +149,9 @@ class SharedEngine:
 
     def take_question(self, client: str) -> list[Download]:
         """The downloads to offer to the user of this client; none if nothing is to be asked, or if
-        another client's user is being asked."""
+        a client's user is being asked already."""
         with self._lock:
-            if self.state != "asking" or self._asked not in ("", client):
+            if self.state != "asking" or self._asked:
                 return []
             self._asked = client
             return self._offers
