@@ -155,7 +155,7 @@ def scenarios(
     workspace.mkdir()
     for name, text in FILES.items():
         (workspace / name).write_text(text, "utf-8")
-    settings = SETTINGS | {"draftline.server.command": server_command}
+    settings = SETTINGS | {"draftline.command": server_command}
     # The server's own settings are those of the machine, all others those of the user.
     for kind in ("User", "Machine"):
         (root / "data" / kind).mkdir(parents=True)

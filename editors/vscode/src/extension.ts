@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 import { ExecuteCommandRequest, State, type LanguageClient } from "vscode-languageclient/node";
 import { askAboutFile, explainSelection } from "./ask";
+import { AskAgain } from "./askAgain";
 import { edit } from "./edit";
 import { NextEdits } from "./nextEdit";
 import { Pages } from "./pages";
@@ -17,11 +18,12 @@ export function activate(context: vscode.ExtensionContext): void {
   const status = new StatusItem();
   const preview = new Preview();
   const pages = new Pages();
-  const onClient = (client: LanguageClient): void => { follow(client, status); };
+  const askAgain = new AskAgain();
+  const onClient = (client: LanguageClient): void => { follow(client, status, askAgain); };
   const running = new Server(context.extensionPath, onClient, (message) => { status.fail(message); });
   const nextEdits = new NextEdits(running);
   server = running;
-  context.subscriptions.push(status, preview, pages, nextEdits, running);
+  context.subscriptions.push(status, askAgain, preview, pages, nextEdits, running);
 
   const commands: Record<string, (...args: never[]) => unknown> = {
     "draftline.editSelection": () => edit(running, preview, context.globalState),
@@ -54,8 +56,11 @@ export function deactivate(): Promise<void> | undefined {
 }
 
 /** Shows a server's status, and when it stops. */
-function follow(client: LanguageClient, status: StatusItem): void {
-  client.onNotification(STATUS, (news: Status) => { status.show(news); });
+function follow(client: LanguageClient, status: StatusItem, askAgain: AskAgain): void {
+  client.onNotification(STATUS, (news: Status) => {
+    status.show(news);
+    askAgain.follow(news);
+  });
   client.onDidChangeState(({ newState }) => {
     if (newState === State.Starting) status.start();
     if (newState === State.Stopped) status.fail("the server is not running; Draftline: Restart Server starts it");

@@ -33,10 +33,10 @@ class Experimental implements StaticFeature {
   }
 }
 
-/** The settings that are sent to the server: all but its command. */
+/** The settings that are sent to the server: all but how it is started. */
 function serverSettings(): Record<string, unknown> {
   const all = vscode.workspace.getConfiguration().get<Record<string, unknown>>("draftline", {});
-  return Object.fromEntries(Object.entries(all).filter(([key]) => key !== "server"));
+  return Object.fromEntries(Object.entries(all).filter(([key]) => key !== "server" && key !== "command"));
 }
 
 /** Whether `program`, a path or a name to look up in PATH, can be executed. */
@@ -61,13 +61,13 @@ function canStart(program: string): boolean {
 async function reportMissing(program: string): Promise<void> {
   const message =
     `Draftline cannot start: there is no program "${program}". Install Draftline (in its source ` +
-    `folder: pipx install .) or name the program in the setting draftline.server.command.`;
+    `folder: pipx install .) or name the program in the setting draftline.command.`;
   const settings = "Open Setting";
   const again = "Try Again";
   const choice = await vscode.window.showErrorMessage(message, settings, again);
   if (choice === again) await vscode.commands.executeCommand("draftline.restartServer");
   if (choice === settings) {
-    await vscode.commands.executeCommand("workbench.action.openSettings", "draftline.server.command");
+    await vscode.commands.executeCommand("workbench.action.openSettings", "draftline.command");
   }
 }
 
@@ -134,10 +134,12 @@ export class Server implements vscode.Disposable {
 
   private async start(): Promise<void> {
     const configuration = vscode.workspace.getConfiguration("draftline");
-    const [program = "", ...args] = configuration.get<string[]>("server.command", []);
+    const [program = "", ...args] = configuration.get<string[]>("command", []);
+    const server = configuration.get<string>("server", "");
+    if (server) args.push("--server", server);
     if (!canStart(program)) {
       const message = `no program "${program}"`;
-      this.output.error(`${message}: see the setting draftline.server.command`);
+      this.output.error(`${message}: see the setting draftline.command`);
       this.onFailure(message);
       void reportMissing(program);
       return;
@@ -171,7 +173,7 @@ export class Server implements vscode.Disposable {
           (await next(document, range, context, token))?.map(previewed),
         workspace: {
           configuration: (parameters) => parameters.items.map(() => serverSettings()),
-          didChangeConfiguration: () => Promise.resolve(), // sent by this class, without `server`
+          didChangeConfiguration: () => Promise.resolve(), // sent by this class
         },
       },
     };
