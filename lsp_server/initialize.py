@@ -189,30 +189,32 @@ class LoadingProgress:
         can_show = window is not None and window.work_done_progress
         if can_show and not self._is_shown and self._session.is_starting():
             self._is_shown = True
-            self._session.spawn(self._show(f"draftline-{uuid4()}"))
+            self._session.spawn(self._show())
 
-    async def _show(self, token: str) -> None:
+    async def _show(self) -> None:
         try:
-            await self._report(token)
+            while await self._report(f"draftline-{uuid4()}") and self._session.is_starting():
+                pass  # a download has begun or ended, which can be cancelled
         finally:
             self._is_shown = False
 
-    async def _report(self, token: str) -> None:
+    async def _report(self, token: str) -> bool:
+        """Report until all is there, or a download begins or ends. False if the client refuses."""
         progress = self._server.work_done_progress
         try:
             await progress.create_async(token)
         except JsonRpcException as error:
             log.warning("the client shows no progress: %s", error)
-            return
+            return False
         engine = self._session.shared_engine
-        cancellable = engine.is_fetching or None
-        begin = types.WorkDoneProgressBegin(title="Draftline", cancellable=cancellable)
+        is_fetching = engine.is_fetching
+        begin = types.WorkDoneProgressBegin(title="Draftline", cancellable=is_fetching or None)
         progress.begin(token, begin)
         progress.tokens[token].add_done_callback(
             lambda future: engine.cancel_fetch() if future.cancelled() else None
         )
         shown = None
-        while shown is None or self._session.is_starting():
+        while shown is None or (self._session.is_starting() and is_fetching == engine.is_fetching):
             if self._latest != shown:
                 shown = what, done, total = self._latest
                 percent = int(100 * done / total) if total else None
@@ -222,3 +224,4 @@ class LoadingProgress:
         message = engine.message or None
         progress.end(token, types.WorkDoneProgressEnd(message=message))
         progress.tokens.pop(token, None)
+        return True

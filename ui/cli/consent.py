@@ -14,10 +14,17 @@ if TYPE_CHECKING:
 
 
 def choose_model(args: argparse.Namespace) -> None:
-    """Set `args.model` to the model to use, which is on this machine or may be fetched. Raises
-    Failure. Does nothing for a server that the options name: it has its own."""
-    if getattr(args, "server", "") in ("", "own"):
-        args.model = agreed(args.model, args.yes)
+    """Set `args.model` to the model to use, which is on this machine or may be fetched, as that of
+    the drafter. Raises Failure. Does nothing for a server that is named: it has its own."""
+    if getattr(args, "server", "") not in ("", "own"):
+        return
+    args.model = agreed(args.model, args.yes)
+    if args.drafter:  # it may draft with a model of its own
+        from engine.drafting.registry import parse_choice
+
+        draft = parse_choice(args.drafter).options.get("model")
+        if isinstance(draft, str):
+            agreed(draft, args.yes)
 
 
 def agreed(model: str | None, yes: bool = False) -> str:
