@@ -4,6 +4,7 @@ each token has one successor, so that it loads at once."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -74,6 +75,7 @@ def nvim(
     session.lua("package.loaded['draftline.restart'].command()")
     (tmp_path / "a.py").write_text("a = 1\n\n", "utf-8")
     session.open(tmp_path / "a.py")
+    session.until(lambda: len(servers(session)) == 1, "the one before is gone")
     session.lua("vim.cmd('messages clear')")
     yield session
     screen = "\n".join(session.screen()) + "\n\n" + session.messages() + "\n"
@@ -84,8 +86,12 @@ def nvim(
 
 def servers(nvim: Neovim) -> list[psutil.Process]:
     """The servers that Neovim started, which run."""
-    children = psutil.Process(nvim.process.pid).children(recursive=True)
-    return [each for each in children if "lsp_server" in each.cmdline()]
+    found = []
+    for child in psutil.Process(nvim.process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            if "lsp_server" in child.cmdline():
+                found.append(child)
+    return found
 
 
 def kill_server(nvim: Neovim) -> int:
