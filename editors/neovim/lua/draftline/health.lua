@@ -19,7 +19,7 @@ local function check_neovim()
     vim.health.ok(version .. ': ghost text')
   else
     vim.health.ok(version)
-    vim.health.info('Ghost text needs Neovim 0.12; here completions come in the menu (CTRL-X CTRL-O)')
+    vim.health.info('Ghost text needs 0.12; here completions come in the menu (CTRL-X CTRL-O)')
   end
 end
 

@@ -1,6 +1,6 @@
--- Starts the server again when it ends by itself: after a delay that doubles, until it has ended too
--- often. One short line says so, in place of Neovim's own, which is wider than most screens and
--- would wait for Enter.
+-- Starts the server again when it ends by itself: after a delay that doubles, until it has ended
+-- too often. One short line says so, in place of Neovim's own, which is wider than most screens
+-- and would wait for Enter.
 local draftline = require('draftline')
 
 local M = {}
