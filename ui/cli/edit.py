@@ -7,6 +7,8 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ from ui.terminal import write, write_json
 
 if TYPE_CHECKING:
     from engine.records import Done, Request
-    from ui.cli.answer_view import AnswerView
+    from ui.cli.answer_view import AnswerView, Tally
 
 EXIT_CODES = """exit codes:
   0    done, even if nothing had to change
@@ -57,6 +59,14 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help=f"allow a small model to edit more than {WHOLE_FILE_LINES} lines at once",
     )
+    add_output(parser)
+    add_workspace(parser)
+    add_max_tokens(parser)
+    add_options(parser, verbose="show the text as it is written, coloured by its source")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """The options of a command that edits a file."""
     output = parser.add_mutually_exclusive_group()
     for name, text in {
         "diff": "print a unified diff, to read or for `git apply` (default)",
@@ -66,34 +76,48 @@ def add_parser(commands: Any) -> None:
         output.add_argument(
             f"--{name}", dest="output", action="store_const", const=name, default="diff", help=text
         )
-    add_workspace(parser)
-    add_max_tokens(parser)
-    add_options(parser, verbose="show the text as it is written, coloured by its source")
 
 
 def run(args: argparse.Namespace) -> int:
     """Read the file, ask the model, align its answer, and show or write the result."""
     request = _request(args)
-    from engine.editing.edits import EditRefused, apply
-    from engine.editing.text_file import FileError, replace_text
-    from ui.cli import edit_view
-    from ui.cli.answer_view import AnswerView, colour_of_source, print_stats
+    from engine.editing.edits import apply
+    from ui.cli.answer_view import AnswerView, colour_of_source
 
     with AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view:
-        done = _answer(args, request, view)
+        done = answer(args, request, view)
+    return finish(args, request, done, partial(apply, request, done), view.tally)
+
+
+def finish(
+    args: argparse.Namespace,
+    request: Request,
+    done: Done,
+    new_text: Callable[[], str],
+    tally: Tally,
+    more: Mapping[str, Any] | None = None,
+) -> int:
+    """Show or write the file's new text, as the options say. `new_text` raises EditRefused; `more`:
+    further fields of --json."""
+    from engine.editing.edits import EditRefused
+    from engine.editing.text_file import FileError, replace_text
+    from ui.cli import edit_view
+    from ui.cli.answer_view import print_stats
+
     new, refusal = request.text, ""
     try:
-        new = apply(request, done)
+        new = new_text()
     except EditRefused as error:
         refusal = str(error)
     if args.stats:
-        print_stats(done, view.tally)
+        print_stats(done, tally)
     if args.output == "json":
-        write_json(edit_view.edit_as_json(args.file, request.text, new, done, refusal, view.tally))
+        record = edit_view.edit_as_json(args.file, request.text, new, done, refusal, tally)
+        write_json(record | (more or {}))
     if refusal:
         raise Failure(FAILED, f"{args.file}: {refusal}")
     if new == request.text:
-        say(f"{args.file}: nothing changed: the model repeated the text as it is")
+        say(f"{args.file}: nothing changed: the text stays as it is")
     elif args.output == "apply":
         args.interrupt.commit()
         try:
@@ -159,7 +183,7 @@ def _selection(lines: str | None, text: str, file: Path) -> tuple[int, int] | No
     return line_span(text, first, last)
 
 
-def _answer(args: argparse.Namespace, request: Request, view: AnswerView) -> Done:
+def answer(args: argparse.Namespace, request: Request, view: AnswerView) -> Done:
     """The model's answer. Raises Failure if there is no model or the request does not fit it."""
     from engine import RequestError
 

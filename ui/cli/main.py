@@ -78,6 +78,7 @@ def _parser() -> Parser:
     from lsp_server import cli as lsp
     from ui import demo
     from ui.cli import (
+        apply,
         ask,
         chat,
         drafters,
@@ -101,7 +102,8 @@ def _parser() -> Parser:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands: Any = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in (
-        edit, ask, summarize, chat, serve, lsp, index, models, drafters, train, two_models, demo
+        edit, apply, ask, summarize, chat, serve, lsp, index, models, drafters, train, two_models,
+        demo,
     ):  # fmt: skip
         command.add_parser(commands)
     return parser
