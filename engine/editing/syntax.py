@@ -1,0 +1,174 @@
+"""Parses source text with tree-sitter, for the languages that it knows.
+
+A tree is a help, never a condition: for other files, and for texts that are too large or too odd to
+parse, there is none, and the caller goes on without. The grammars are installed with Draftline, and
+each is loaded when a file first needs it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache, cached_property
+from itertools import accumulate
+from pathlib import PurePath
+from time import thread_time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tree_sitter import Language, Node, Point
+
+MAX_PARSE_CHARS = 1 << 20  # of a text; the largest modules of the standard library have a third
+MAX_PARSE_SECONDS = 2.0  # of processor time; 1 MiB of plain code takes 0.1 s
+
+# A file name's extension -> its language, as `Tree.language` names it.
+LANGUAGES = {
+    **dict.fromkeys((".py", ".pyi", ".pyw"), "python"),
+    **dict.fromkeys((".js", ".mjs", ".cjs", ".jsx"), "javascript"),
+    **dict.fromkeys((".ts", ".mts", ".cts"), "typescript"),
+    ".tsx": "tsx",
+    ".go": "go",
+    ".rs": "rust",
+    ".c": "c",
+    **dict.fromkeys((".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx"), "cpp"),
+    ".java": "java",
+    ".json": "json",
+    **dict.fromkeys((".sh", ".bash"), "bash"),
+}
+
+
+class Tree:
+    """The syntax tree of a text. tree-sitter counts UTF-8 bytes; `span` and `text_of` translate.
+    Before "\r\n" a comment has the "\r", too."""
+
+    def __init__(self, language: str, text: str, root: Node) -> None:
+        self.language = language
+        self.text = text
+        self.root = root
+
+    def span(self, node: Node) -> tuple[int, int]:
+        """The code points (start, stop) of a node in the text."""
+        return self.offset(node.start_byte), self.offset(node.end_byte)
+
+    def text_of(self, node: Node) -> str:
+        start, stop = self.span(node)
+        return self.text[start:stop]
+
+    def offset(self, byte: int) -> int:
+        """The code point at a byte of the text's UTF-8."""
+        return byte if self._offsets is None else self._offsets[byte]
+
+    @cached_property
+    def _offsets(self) -> list[int] | None:
+        """Byte -> code point; None if they are equal."""
+        if self.text.isascii():
+            return None
+        starts = (byte & 0xC0 != 0x80 for byte in _utf8(self.text))
+        return list(accumulate(starts, initial=0))
+
+    @cached_property
+    def errors(self) -> int:
+        """The number of places that do not follow the grammar: text that fits nowhere, and tokens
+        that are missing."""
+        return sum(1 for _ in self.error_nodes())
+
+    def error_nodes(self) -> Iterator[Node]:
+        """The outermost ERROR nodes and the MISSING tokens outside them, in order."""
+        todo = [self.root]
+        while todo:
+            node = todo.pop()
+            if node.is_error or node.is_missing:
+                yield node
+            elif node.has_error:
+                todo += reversed(node.children)
+
+
+def language_of(path: str) -> str | None:
+    """The language of a file by its extension; None if there is no grammar for it."""
+    return LANGUAGES.get(PurePath(path).suffix.lower())
+
+
+def parse(path: str, text: str) -> Tree | None:
+    """The syntax tree of a file's text, which may have errors. None for a language without a
+    grammar, for a text of more than MAX_PARSE_CHARS, and for one that takes more than
+    MAX_PARSE_SECONDS."""
+    language = language_of(path)
+    if language is None or len(text) > MAX_PARSE_CHARS:
+        return None
+    from tree_sitter import Parser
+
+    data = memoryview(_utf8(text))
+    end = thread_time() + MAX_PARSE_SECONDS
+
+    def read(offset: int, _: Point) -> memoryview:
+        return data[offset : offset + 4096]
+
+    def too_slow(offset: int, has_error: bool) -> bool:
+        return thread_time() > end
+
+    try:
+        tree = Parser(_grammar(language)).parse(read, progress_callback=too_slow)
+    except ValueError:  # given up
+        return None
+    return Tree(language, text, tree.root_node)
+
+
+def _utf8(text: str) -> bytes:
+    """The text's bytes, with "\n" for a lone "\r", which ends no line in the grammars."""
+    return re.sub(r"\r(?!\n)", "\n", text).encode("utf-8", "replace")
+
+
+@cache
+def _grammar(language: str) -> Language:
+    from tree_sitter import Language
+
+    return Language(_grammar_pointer(language))
+
+
+def _grammar_pointer(language: str) -> object:
+    """The grammar's C structure; each is a package of its own."""
+    match language:
+        case "python":
+            import tree_sitter_python
+
+            return tree_sitter_python.language()
+        case "javascript":
+            import tree_sitter_javascript
+
+            return tree_sitter_javascript.language()
+        case "typescript":
+            import tree_sitter_typescript
+
+            return tree_sitter_typescript.language_typescript()
+        case "tsx":
+            import tree_sitter_typescript
+
+            return tree_sitter_typescript.language_tsx()
+        case "go":
+            import tree_sitter_go
+
+            return tree_sitter_go.language()
+        case "rust":
+            import tree_sitter_rust
+
+            return tree_sitter_rust.language()
+        case "c":
+            import tree_sitter_c
+
+            return tree_sitter_c.language()
+        case "cpp":
+            import tree_sitter_cpp
+
+            return tree_sitter_cpp.language()
+        case "java":
+            import tree_sitter_java
+
+            return tree_sitter_java.language()
+        case "json":
+            import tree_sitter_json
+
+            return tree_sitter_json.language()
+        case _:
+            import tree_sitter_bash
+
+            return tree_sitter_bash.language()
