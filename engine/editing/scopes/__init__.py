@@ -1,0 +1,1 @@
+"""What every name of a source text refers to, one file a language."""

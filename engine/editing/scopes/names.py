@@ -1,0 +1,149 @@
+"""Scopes, bindings, and the places where a text names them.
+
+A `Walker` reads a syntax tree with a list of nodes to visit instead of recursion, so that deeply
+nested text cannot exhaust the stack, and notes every name with its scope; then each is resolved. A
+binding that a rule cannot rename for certain says why in `unsure`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.editing.syntax import Tree
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+
+class Unsure(Exception):
+    """The rule cannot be certain; the message says why."""
+
+
+class Place(NamedTuple):
+    """One occurrence of a name: code points, and how a new name is written there."""
+
+    start: int
+    stop: int
+    form: str = "{}"
+
+
+@dataclass(eq=False, slots=True)
+class Scope:
+    """A region whose names are its own: "module", "function", "class", "block", ..."""
+
+    kind: str
+    parent: Scope | None = None
+    bindings: dict[str, Binding] = field(default_factory=dict)
+    outer: dict[str, str] = field(default_factory=dict)  # name -> "global" or "nonlocal" (Python)
+    node: Node | None = None
+
+    def chain(self) -> list[Scope]:
+        """The scope and those around it."""
+        scopes: list[Scope] = []
+        scope: Scope | None = self
+        while scope:
+            scopes.append(scope)
+            scope = scope.parent
+        return scopes
+
+
+@dataclass(eq=False, slots=True)
+class Binding:
+    """A name of a scope, with all that refers to it."""
+
+    name: str
+    scope: Scope
+    kinds: set[str] = field(
+        default_factory=set
+    )  # "parameter", "variable", "function", "class", ...
+    places: list[Place] = field(default_factory=list)
+    unsure: str = ""
+    node: Node | None = None  # of its definition, where a language needs it
+
+
+class Use(NamedTuple):
+    """A name as it was noted; `kind` is "" if it does not define anything."""
+
+    place: Place
+    name: str
+    scope: Scope
+    kind: str
+
+
+Visit = tuple["Node", Scope, str]  # a node, its scope, and what the names in it define
+
+
+class Walker(ABC):
+    """Reads the names of a tree. After `read`, `resolved` has what each use refers to, in order."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.top = Scope("module", node=tree.root)
+        self.uses: list[Use] = []
+        self.resolved: list[tuple[Use, Binding | None]] = []
+        self.unsure = ""  # why no name of the text can be renamed
+
+    @abstractmethod
+    def visit(self, node: Node, scope: Scope, kind: str) -> list[Visit]:
+        """Note the names of a node; what is to be visited next, in order."""
+
+    @abstractmethod
+    def is_identifier(self, word: str) -> bool:
+        """Whether the language takes a word as a name."""
+
+    def read(self) -> None:
+        """Visit the whole tree and resolve all names."""
+        todo: list[Visit] = [(self.tree.root, self.top, "")]
+        while todo:
+            todo += reversed(self.visit(*todo.pop()))
+        self.resolve()
+        for use, binding in self.resolved:
+            if binding:
+                binding.places.append(use.place)
+                binding.kinds |= {use.kind} - {""}
+
+    def resolve(self) -> None:
+        """Bind what defines a name in its scope, then look up every use."""
+        for use in self.uses:
+            if use.kind:
+                self.bind(use)
+        for use in self.uses:
+            self.resolved.append((use, self.find(use.name, use.scope)))
+
+    def bind(self, use: Use) -> Binding:
+        """The binding of a name in its scope, made if it is new."""
+        found = use.scope.bindings.get(use.name)
+        if found is None:
+            found = use.scope.bindings[use.name] = Binding(use.name, use.scope)
+        return found
+
+    def find(self, name: str, scope: Scope) -> Binding | None:
+        """The binding that a name refers to in a scope."""
+        for each in scope.chain():
+            if name in each.bindings:
+                return each.bindings[name]
+        return None
+
+    def bindings(self) -> list[Binding]:
+        """All bindings, in the order of their first place."""
+        return list(dict.fromkeys(binding for _, binding in self.resolved if binding))
+
+    def places(self, binding: Binding) -> list[Place]:
+        """All places to rewrite for a new name. Raises Unsure."""
+        if binding.unsure:
+            raise Unsure(binding.unsure)
+        return binding.places
+
+    def note(self, node: Node, scope: Scope, kind: str = "", form: str = "{}") -> None:
+        """Note one name."""
+        start, stop = self.tree.span(node)
+        self.uses.append(Use(Place(start, stop, form), self.tree.text[start:stop], scope, kind))
+
+    def all(self, nodes: list[Node], scope: Scope, kind: str = "") -> list[Visit]:
+        return [(node, scope, kind) for node in nodes]
+
+    def fields(self, node: Node, scope: Scope, *names: str) -> list[Visit]:
+        """Visits of a node's fields, as expressions."""
+        return [(child, scope, "") for name in names for child in node.children_by_field_name(name)]
