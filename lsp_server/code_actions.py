@@ -83,6 +83,8 @@ async def rewrite(
 ) -> EditResult:
     """An edit that keeps every definition; fails if the model dropped one."""
     result = await edit(server, session, params, title)
+    if result.rule:  # exact; a rename drops the old definition
+        return result
     old = result.document.text.text
     start, stop = 0, len(old)
     if params.range:

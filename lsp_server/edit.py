@@ -13,6 +13,7 @@ from typing import Any
 
 from lsprotocol import types
 
+from engine.editing.by_rule import RuleEdit, by_rule
 from engine.editing.edits import Change, EditRefused, apply, changes, line_count, too_long
 from engine.records import Done, Request, RequestError, Step
 from lsp_server.protocol.messages import (
@@ -40,6 +41,7 @@ class EditResult:
     text: str
     changes: list[Change]
     stats: dict[str, Any]
+    rule: str = ""  # what a rule did without the model
 
 
 def current_document(server: Server, identifier: Identifier) -> Document:
@@ -89,6 +91,8 @@ async def _run(
     expected_chars = max(1, stop - start)
     written_chars = 0
     began = perf_counter()
+    if made := await asyncio.to_thread(by_rule, request):
+        return _made_by_rule(_latest(session, document), made, perf_counter() - began)
 
     def on_step(step: Step) -> None:
         nonlocal written_chars
@@ -120,6 +124,13 @@ async def _run(
     text, text_changes = await asyncio.to_thread(align)  # slow for large texts
     stats = _stats(done, perf_counter() - began)
     return EditResult(_latest(session, document), text, text_changes, stats)
+
+
+def _made_by_rule(document: Document, made: RuleEdit, seconds: float) -> EditResult:
+    """The result of an edit for which the model was not asked."""
+    stats = _stats(Done("stop"), seconds) | {"rule": made.title, "notes": made.notes}
+    text_changes = changes(document.text.text, made.text)
+    return EditResult(document, made.text, text_changes, stats, made.title)
 
 
 def _latest(session: Session, document: Document) -> Document:

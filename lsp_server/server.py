@@ -186,13 +186,17 @@ def _edits(server: Server, session: Session) -> None:
     @feature("draftline/edit")
     async def by_instruction(params: EditParams) -> dict[str, Any]:
         result = await run(params)
-        made = workspace_edit(server, result.document, result.changes, params.instruction[:80])
+        made = workspace_edit(
+            server, result.document, result.changes, result.rule or params.instruction[:80]
+        )
         return {"edit": made, "stats": result.stats}
 
     @server.command("draftline.edit")
     async def command(params: EditParams) -> dict[str, Any]:
         result = await run(params)
-        made = workspace_edit(server, result.document, result.changes, params.instruction[:80])
+        made = workspace_edit(
+            server, result.document, result.changes, result.rule or params.instruction[:80]
+        )
         applied = False
         if made is not None:
             asked = types.ApplyWorkspaceEditParams(edit=made, label="Draftline")

@@ -17,8 +17,8 @@ COMPREHENSIONS = {
 
 
 class PythonOracle(ast.NodeVisitor):
-    """Every `Name` and parameter of a text, outside strings. Positions of other names (of functions,
-    imports, ...) are not in the tree."""
+    """Every `Name` and parameter of a text, outside strings. `ast` has no positions of other names,
+    as of functions and imports. `symtable` takes a function "top" for the module."""
 
     def __init__(self, text: str) -> None:
         self.text = text

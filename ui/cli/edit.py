@@ -72,24 +72,34 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the file, ask the model, align its answer, and show or write the result."""
+    """Read the file, edit it by a rule or ask the model and align its answer, and show or write the
+    result."""
     request = _request(args)
+    from engine.editing.by_rule import by_rule
     from engine.editing.edits import EditRefused, apply
     from engine.editing.text_file import FileError, replace_text
+    from engine.records import Done
     from ui.cli import edit_view
     from ui.cli.answer_view import AnswerView, colour_of_source, print_stats
 
+    done, made, new, refusal = Done("stop"), None, request.text, ""
     with AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view:
-        done = _answer(args, request, view)
-    new, refusal = request.text, ""
-    try:
-        new = apply(request, done)
-    except EditRefused as error:
-        refusal = str(error)
-    if args.stats:
+        try:
+            if made := by_rule(request):
+                new = made.text
+            else:
+                _check_length(args, request)
+                done = _answer(args, request, view)
+                new = apply(request, done)
+        except EditRefused as error:
+            refusal = str(error)
+    if made:
+        say("; ".join([f"{args.file}: by rule: {made.title}", *made.notes]))
+    elif args.stats:
         print_stats(done, view.tally)
     if args.output == "json":
-        write_json(edit_view.edit_as_json(args.file, request.text, new, done, refusal, view.tally))
+        shown = edit_view.edit_as_json(args.file, request.text, new, done, refusal, view.tally)
+        write_json(shown | {"rule": made.title if made else None})
     if refusal:
         raise Failure(FAILED, f"{args.file}: {refusal}")
     if new == request.text:
@@ -112,17 +122,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _request(args: argparse.Namespace) -> Request:
     """The request, checked as far as possible without a model. Raises Failure."""
-    from engine import DEFAULT_MODEL, Request, RequestError
-    from engine.editing.edits import line_count, too_long
+    from engine import Request, RequestError
     from engine.editing.text_file import FileError, read_text
 
     try:
         text = read_text(args.file)
         selection = _selection(args.lines, text, args.file)
-        why = too_long(args.model or DEFAULT_MODEL, line_count(text))
-        if why and selection is None and not args.whole_file:
-            message = f"{args.file}: {why}: select lines with --lines, or allow it by --whole-file"
-            raise Failure(USAGE, message)
         check_workspace(args.workspace)
         return Request(
             "edit",
@@ -138,6 +143,17 @@ def _request(args: argparse.Namespace) -> Request:
         )
     except (FileError, RequestError) as error:
         raise Failure(USAGE, str(error)) from error
+
+
+def _check_length(args: argparse.Namespace, request: Request) -> None:
+    """Raise Failure if the model should not edit so much at once."""
+    from engine import DEFAULT_MODEL
+    from engine.editing.edits import line_count, too_long
+
+    why = too_long(args.model or DEFAULT_MODEL, line_count(request.text))
+    if why and request.selection is None and not args.whole_file:
+        message = f"{args.file}: {why}: select lines with --lines, or allow it by --whole-file"
+        raise Failure(USAGE, message)
 
 
 def _selection(lines: str | None, text: str, file: Path) -> tuple[int, int] | None:

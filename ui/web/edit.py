@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
+from engine.editing.by_rule import by_rule
 from engine.editing.edits import EditRefused, plain, too_long
 from engine.editing.text_file import FileError
 from engine.prompts.builder import LANGUAGES
@@ -291,9 +292,15 @@ async def stream_edit(
     proposal, unless the edit failed or was stopped."""
     progress: AnswerProgress | None = None
     try:
-        request = edit_state.make_request(
-            state.text, name, lines, instruction, page.engine.config.model, whole
-        )
+        model = page.engine.config.model
+        request = edit_state.make_request(state.text, name, lines, instruction, model, whole=True)
+        if made := await asyncio.to_thread(by_rule, request):
+            edited_lines = edit_state.line_range(lines, state.text)
+            proposed = edit_state.propose_text(state, state.text, made.text, edited_lines)
+            message = "; ".join([f"By rule, without the model: {made.title}", *made.notes])
+            yield None, proposed, html.note(f"{message}.")
+            return
+        request = edit_state.make_request(state.text, name, lines, instruction, model, whole)
         with page.stoppable(f"{session}-edit") as cancellation:
             steps = stream_answer(page, lambda: request, f"page {session}", cancellation)
             async with aclosing(steps):
@@ -310,7 +317,7 @@ async def stream_edit(
         )
         yield progress, proposed, ""
     except EditRefused as error:
-        yield progress, state, html.note(f"The answer was not used: {error}", "error")
+        yield progress, state, html.note(f"The text is unchanged: {error}", "error")
     except (RequestError, RuntimeError) as error:
         yield progress, state, html.note(str(error), "error")
     except QueueFull:

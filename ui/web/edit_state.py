@@ -159,10 +159,14 @@ def replace_text(state: EditState, box: str, lines: str, text: str) -> EditState
 
 def propose(state: EditState, request: Request, done: Done, lines: Lines | None) -> EditState:
     """Propose the model's answer as changes, all accepted. Raises EditRefused if it is unusable."""
-    new = apply(request, done)
-    hunks = tuple(find_hunks(request.text, new))
+    return propose_text(state, request.text, apply(request, done), lines)
+
+
+def propose_text(state: EditState, old: str, new: str, lines: Lines | None) -> EditState:
+    """Propose a new text as changes, all accepted."""
+    hunks = tuple(find_hunks(old, new))
     accepted = frozenset(range(len(hunks)))
-    return replace(state, proposal=Proposal(request.text, new, hunks, accepted, lines))
+    return replace(state, proposal=Proposal(old, new, hunks, accepted, lines))
 
 
 def accept_hunks(state: EditState, indices: Iterable[Any]) -> EditState:

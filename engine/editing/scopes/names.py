@@ -109,6 +109,10 @@ class Walker(ABC):
         for use in self.uses:
             if use.kind:
                 self.bind(use)
+        self.look_up()
+
+    def look_up(self) -> None:
+        """Find what every use refers to."""
         for use in self.uses:
             self.resolved.append((use, self.find(use.name, use.scope)))
 
@@ -130,11 +134,23 @@ class Walker(ABC):
         """All bindings, in the order of their first place."""
         return list(dict.fromkeys(binding for _, binding in self.resolved if binding))
 
-    def places(self, binding: Binding) -> list[Place]:
+    def places(self, binding: Binding, new: str) -> list[Place]:
         """All places to rewrite for a new name. Raises Unsure."""
         if binding.unsure:
             raise Unsure(binding.unsure)
         return binding.places
+
+    def member_uses(self) -> list[tuple[str, Place]]:
+        """The names of members that are used, as in `object.name`."""
+        return []
+
+    def classes_with(self, name: str) -> list[Scope]:
+        """The classes that certainly have a member of this name."""
+        return []
+
+    def member_places(self, name: str, scope: Scope, new: str) -> list[Place]:
+        """All places of a class's member. Raises Unsure."""
+        raise Unsure(f"what `.{name}` refers to is not certain")
 
     def note(self, node: Node, scope: Scope, kind: str = "", form: str = "{}") -> None:
         """Note one name."""

@@ -7,7 +7,9 @@ import keyword
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
+from engine.editing.edits import EditRefused
 from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Use, Visit, Walker
 
 if TYPE_CHECKING:
@@ -323,12 +325,12 @@ class PythonNames(Walker):
     # -- resolving -----------------------------------------------------------------------------
 
     def resolve(self) -> None:
+        self.uses = [use._replace(name=normalize("NFKC", use.name)) for use in self.uses]
         self.uses.sort(key=lambda use: use.place.start)
-        for use in self.uses:
+        for use in sorted(self.uses, key=lambda use: use.name in use.scope.outer):  # locals first
             if use.kind:
                 self.bind(use)
-        for use in self.uses:
-            self.resolved.append((use, self.find(use.name, use.scope)))
+        self.look_up()
 
     def bind(self, use: Use) -> Binding:
         outer = use.scope.outer.get(use.name)
@@ -381,12 +383,14 @@ class PythonNames(Walker):
             return scope in where.chain()
         return scope is next(each for each in where.chain() if each.kind != "comprehension")
 
-    def places(self, binding: Binding) -> list[Place]:
-        places = super().places(binding)
+    def places(self, binding: Binding, new: str) -> list[Place]:
+        places = super().places(binding, new)
         if binding.scope.kind == "class":
-            return places + self.member_places(binding.name, binding.scope)
+            raise Unsure(f"`{binding.name}` is a member of a class")
+        if new.startswith("__") or binding.name.startswith("__"):
+            raise Unsure("names that start with two underscores are special")
         if "parameter" in binding.kinds:
-            return places + self._keyword_places(binding)
+            return places + self._keyword_places(binding, new)
         return places
 
     # -- members -------------------------------------------------------------------------------
@@ -403,12 +407,15 @@ class PythonNames(Walker):
                 found[scope] = None
         return list(found)
 
-    def member_places(self, name: str, scope: Scope) -> list[Place]:
-        """The places `self.name`, `cls.name` and `Class.name` of a class's member. Raises Unsure
-        unless every `.name` of the text is one of them."""
+    def member_uses(self) -> list[tuple[str, Place]]:
+        return [(member.name, member.place) for member in self.members]
+
+    def member_places(self, name: str, scope: Scope, new: str) -> list[Place]:
+        """The name in its class, and as `self.name`, `cls.name` and `Class.name`. Raises Unsure
+        unless every `.name` of the text is one of these."""
         node = scope.node
-        if name.startswith("__"):
-            raise Unsure(f"`{name}` has a special meaning")
+        if name.startswith("__") or new.startswith("__"):
+            raise Unsure("names that start with two underscores are special")
         if self._bases(scope):
             raise Unsure("the class has base classes that may know the name")
         if node and node.parent and node.parent.type == "decorated_definition":
@@ -421,8 +428,13 @@ class PythonNames(Walker):
         for call in self.calls:
             if self.tree.text_of(call.callee) in GETATTR and not self._names_member(call):
                 raise Unsure(f"`{self.tree.text_of(call.node)[:60]}` may use the name by its text")
-        places = []
+        own = scope.bindings.get(name)
+        if own and own.unsure:
+            raise Unsure(own.unsure)
+        places = list(own.places) if own else []
         for member in self.members:
+            if member.name == new and self._class_of(member) in {scope, None}:
+                raise EditRefused(f"`.{new}` is used already: choose another name")
             if member.name == name:
                 if self._class_of(member) is not scope:
                     shown = self.tree.text_of(member.node.parent or member.node)[:60]
@@ -462,7 +474,7 @@ class PythonNames(Walker):
 
     # -- parameters ----------------------------------------------------------------------------
 
-    def _keyword_places(self, binding: Binding) -> list[Place]:
+    def _keyword_places(self, binding: Binding, new: str) -> list[Place]:
         """The places where calls give a parameter by its name, and its docstring names it."""
         name, function = binding.name, self.functions[binding.scope]
         own = None
@@ -477,9 +489,10 @@ class PythonNames(Walker):
         if self._by_keyword(function, name):
             escapes = own is None or self._escapes(own)
             for call in self.calls:
-                if name in call.keywords or call.splat:
+                if name in call.keywords or new in call.keywords or call.splat:
                     answer = self._calls(call, own, binding.scope.parent, escapes)
-                    if answer == "maybe" or (answer == "yes" and call.splat):
+                    clear = name in call.keywords and new not in call.keywords and not call.splat
+                    if answer == "maybe" or (answer == "yes" and not clear):
                         shown = self.tree.text_of(call.callee)[:60]
                         raise Unsure(f"`{shown}(...)` may give `{name}` to the function")
                     if answer == "yes":

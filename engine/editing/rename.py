@@ -1,0 +1,301 @@
+"""Renames by rule: `Rename the parameter path to source`.
+
+The instruction is read, the name is looked up in the selection, all that refers to the same thing
+is rewritten, across the file where it reaches that far, and the new text is read again: every name
+must refer to what it referred to before. Comments and strings change only if the instruction speaks
+of them, except for a parameter's entry in its function's docstring, names in `__all__`, and
+annotations in quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.editing.edits import EditRefused
+from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Walker
+from engine.editing.scopes.python import PythonNames
+from engine.editing.syntax import Tree, language_of, parse
+
+WALKERS: dict[str, type[Walker]] = {"python": PythonNames}
+
+KINDS = {  # a word of the instruction -> what it may mean, the first that there is
+    **dict.fromkeys(("parameter", "param", "argument", "arg"), ("parameter",)),
+    **dict.fromkeys(
+        ("variable", "var", "local variable", "global variable", "local"), ("variable", "parameter")
+    ),
+    **dict.fromkeys(("constant", "const"), ("constant", "variable")),
+    **dict.fromkeys(("function", "func", "fn"), ("function", "method")),
+    "method": ("method",),
+    **dict.fromkeys(("class", "type", "struct", "enum", "interface", "trait"), ("class", "type")),
+    **dict.fromkeys(("attribute", "field", "property", "member"), ("attribute", "method")),
+}
+KIND = "|".join(sorted(KINDS, key=len, reverse=True)).replace(" ", r"\s")
+QUOTES = "`'\"\u2018\u2019\u201c\u201d"
+WORD = rf"(?:[{QUOTES}](?P<%s_quoted>[^\s{QUOTES}]+)[{QUOTES}]|(?P<%s>[^\s{QUOTES},;]+))"
+OLD, NEW = WORD.replace("%s", "old"), WORD.replace("%s", "new")
+TEXTS = r"(?:the\s)?(?:comments?|doc\s?strings?|strings?)"
+TAIL = rf"""
+    (?P<where>,?\s(?:everywhere|throughout|(?:in|within|across)\s(?:the|this)\s(?:whole\s|entire\s)?
+    (?:file|selection|code|function|method|class|module)))?
+    (?P<texts>,?\s(?:(?:and|also|including|too)\s)*(?:in\s)?{TEXTS}(?:(?:,|\sand|,\sand)\s{TEXTS})*
+    (?:,?\s(?:too|as\swell))?)?
+"""
+PLEASE = r"(?:(?:please|can\syou|could\syou)\s)?"
+FORMS = [
+    re.compile(rf"{PLEASE}{form}{TAIL}", re.I | re.X)
+    for form in (
+        rf"""(?:rename|change\sthe\sname\sof)\s(?:the\s)?(?:(?P<kind>{KIND})\s)?{OLD}
+        (?:\s(?P<kind_after>{KIND}))?\s?(?:\s(?:to|into|as)\s|->|=>|\u2192)\s?{NEW}""",
+        rf"""(?:change|rename)\s(?:the\s)?(?:(?P<kind>{KIND})(?:'s)?\s)?name\s(?:from\s)?{OLD}
+        \sto\s{NEW}""",
+        rf"""the\s(?P<kind>{KIND})\s{OLD}\sshould\sbe\s(?:called|named|renamed\sto)\s{NEW}""",
+    )
+]
+ARTICLES = {"a", "an", "any", "each", "every", "this", "that"}
+PROSE = {  # may mean something else than a name
+    "all", "an", "any", "anything", "argument", "arguments", "attribute", "attributes",
+    "class", "classes", "constant", "constants", "each", "every", "everything", "field",
+    "fields", "file", "files", "function", "functions", "identifier", "identifiers", "it",
+    "its", "local", "locals", "method", "methods", "module", "name", "names", "one",
+    "parameter", "parameters", "params", "that", "the", "them", "these", "they", "thing",
+    "things", "this", "those", "type", "types", "value", "values", "variable", "variables",
+    "vars",
+}  # fmt: skip
+STYLE = re.compile(r"(?:\w+[_ -]?case|case|style|[\w-]*english|something|be|have|match)", re.I)
+COMMENTS = {"comment", "line_comment", "block_comment"}
+STRINGS = {"string_content", "string_fragment", "interpreted_string_literal_content"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One rename that an instruction asks for."""
+
+    old: str
+    new: str
+    kinds: tuple[str, ...] = ()  # what the old name is of; (): not said
+    certain: bool = True  # the old word is meant as a name, even if it is not there
+    in_comments: bool = False
+    in_strings: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A text after renames."""
+
+    text: str
+    title: str
+    notes: tuple[str, ...]
+
+
+def read(instruction: str) -> list[Wish]:
+    """The renames that an instruction asks for; none if it asks for anything else."""
+    words = re.sub(r"\s+", " ", instruction).strip().rstrip(".!")
+    first, *more = re.split(r"(?:,| and|, and|;) (?=\S+ (?:to|->|as) |rename )", words)
+    texts = [first, *(each if each.startswith("rename ") else f"rename {each}" for each in more)]
+    wishes = [_wish(text) for text in texts]
+    return [wish for wish in wishes if wish] if all(wishes) else []
+
+
+def _wish(text: str) -> Wish | None:
+    for form in FORMS:
+        if found := form.fullmatch(text):
+            parts = found.groupdict()
+            kind = (parts.get("kind") or parts.get("kind_after") or "").lower()
+            old = (parts["old_quoted"] or parts["old"]).removesuffix("()")
+            new = (parts["new_quoted"] or parts["new"]).removesuffix("()")
+            if STYLE.fullmatch(new) and not parts["new_quoted"]:
+                return None
+            if old.lower() in ARTICLES and parts.get("kind_after"):
+                return None
+            kinds = KINDS.get(kind, ())
+            for owner in ("self.", "this.", "cls."):
+                if old.startswith(owner):
+                    old, new = old.removeprefix(owner), new.removeprefix(owner)
+                    kinds = ("attribute", "method")
+            texts = (parts["texts"] or "").lower()
+            comments, strings = "comment" in texts, "string" in texts
+            certain = bool(parts["old_quoted"]) or old.lower() not in PROSE
+            return Wish(old, new, kinds, certain, comments, strings)
+    return None
+
+
+def rename(path: str, text: str, selection: tuple[int, int] | None, wishes: list[Wish]) -> Renamed:
+    """The text after all renames. Raises EditRefused for what cannot be renamed so, and Unsure for
+    what a rule cannot be certain of."""
+    start, stop = selection or (0, len(text))
+    titles: list[str] = []
+    notes: list[str] = []
+    for wish in wishes:
+        places, own = _places(path, text, (start, stop), wish, selection is not None)
+        text, start, stop = _rewritten(text, places, wish.new, start, stop)
+        count = f"{len(places)} place{'s' * (len(places) != 1)}"
+        titles.append(f"`{wish.old}` renamed to `{wish.new}` in {count}")
+        notes += own
+    return Renamed(text, "; ".join(titles), tuple(dict.fromkeys(notes)))
+
+
+def _places(
+    path: str, text: str, selection: tuple[int, int], wish: Wish, is_part: bool
+) -> tuple[list[Place], list[str]]:
+    """Where a text is to be rewritten, and what the user should know."""
+    language = language_of(path)
+    if language is None:
+        raise Unsure("the language is not known")
+    where = "the selection" if is_part else "the file"
+    if not re.search(_word(wish.old), text[slice(*selection)]):
+        if not wish.certain or not re.fullmatch(r"[\w$]+", wish.old):
+            raise Unsure(f"`{wish.old}` may not be meant as a name")
+        raise EditRefused(f"`{wish.old}` is not in {where}: check the name, or select other lines")
+    tree = parse(path, text)
+    if tree is None or language not in WALKERS:
+        raise Unsure(f"names of {language} are not understood")
+    names = WALKERS[language](tree)
+    if not names.is_identifier(wish.new):
+        raise EditRefused(f"`{wish.new}` cannot be a name: choose letters, digits and underscores")
+    if wish.new == wish.old:
+        raise EditRefused(f"`{wish.old}` is the name already: choose another one")
+    if tree.errors:
+        raise Unsure("the file has syntax errors")
+    names.read()
+    if names.unsure:
+        raise Unsure(names.unsure)
+    bindings, scopes = _targets(names, selection, wish)
+    places = {place for binding in bindings for place in names.places(binding, wish.new)}
+    for scope in scopes:
+        places |= set(names.member_places(wish.old, scope, wish.new))
+    _check(path, names, bindings, places, wish)
+    regions = [binding.scope for binding in bindings] + scopes
+    texts = _texts(tree, regions, wish)
+    wanted = {place for kind, place in texts if place not in places and _asked(kind, wish)}
+    return sorted(places | wanted), _notes(bindings, scopes, len(set(texts)) - len(wanted), wish)
+
+
+def _targets(
+    names: Walker, selection: tuple[int, int], wish: Wish
+) -> tuple[list[Binding], list[Scope]]:
+    """The bindings that are meant, and the classes whose member is meant. Raises Unsure."""
+    start, stop = selection
+
+    def inside(place: Place) -> bool:
+        return place.start < stop and place.stop > start
+
+    found: dict[Binding, None] = {}
+    is_free = False
+    for use, binding in names.resolved:
+        if use.name == wish.old and inside(use.place):
+            if binding:
+                found[binding] = None
+            else:
+                is_free = True
+    members = any(name == wish.old and inside(place) for name, place in names.member_uses())
+    own = [binding for binding in found if binding.scope.kind != "class"]
+    if wish.kinds:
+        for kind in wish.kinds:
+            if kind == "attribute" and members:
+                return [], _classes(names, wish)
+            if kind == "method":
+                methods = [each for each in found if kind in each.kinds] or members
+                if methods:
+                    return [], _classes(names, wish)
+            elif matching := [binding for binding in own if kind in binding.kinds]:
+                return matching, []
+        raise Unsure(f"`{wish.old}` is not what the instruction calls it")
+    if is_free:
+        raise Unsure(f"`{wish.old}` is not defined in this file")
+    if len(own) < len(found) or members:
+        if own:
+            raise Unsure(f"`{wish.old}` is both a name and an attribute")
+        return [], _classes(names, wish)
+    if not own:
+        raise Unsure(f"`{wish.old}` is only in comments or strings")
+    return own, []
+
+
+def _classes(names: Walker, wish: Wish) -> list[Scope]:
+    """The one class whose member is meant."""
+    scopes = names.classes_with(wish.old)
+    if len(scopes) != 1:
+        raise Unsure(f"it is not certain what `.{wish.old}` refers to")
+    return scopes
+
+
+def _check(
+    path: str, names: Walker, bindings: list[Binding], places: set[Place], wish: Wish
+) -> None:
+    """Read the new text again, and refuse it if any name refers to something else than before."""
+    text, _, _ = _rewritten(names.tree.text, sorted(places), wish.new, 0, 0)
+    tree = parse(path, text)
+    taken = EditRefused(
+        f"`{wish.new}` is used already, where it would mean something else: choose another name"
+    )
+    if tree is None or tree.errors:
+        raise Unsure("the new text has syntax errors")
+    after = type(names)(tree)
+    after.read()
+    if len(names.resolved) != len(after.resolved):
+        raise Unsure("the new text has other names")
+    starts = {place.start for place in places}
+    partner: dict[Binding, Binding] = {}
+    for (old, was), (new, now) in zip(names.resolved, after.resolved, strict=True):
+        name = wish.new if old.place.start in starts else old.name
+        if new.name != name:
+            raise Unsure("the new text has other names")
+        if (was is None) != (now is None):
+            raise taken
+        if was and now and partner.setdefault(was, now) is not now:
+            raise taken
+    if len(set(partner.values())) != len(partner):
+        raise taken
+    if after.unsure or any(partner[each].unsure for each in bindings if each in partner):
+        raise Unsure(f"`{wish.new}` is a special name")
+
+
+def _rewritten(
+    text: str, places: Iterable[Place], new: str, start: int, stop: int
+) -> tuple[str, int, int]:
+    """The text with a new name at some places, and where a selection is then."""
+    pieces: list[str] = []
+    done = moved_start = moved_stop = 0
+    for place in places:
+        written = place.form.format(new)
+        pieces += [text[done : place.start], written]
+        growth = len(written) - (place.stop - place.start)
+        moved_start += growth if place.stop <= start else 0
+        moved_stop += growth if place.start < stop else 0
+        done = place.stop
+    return "".join([*pieces, text[done:]]), start + moved_start, stop + moved_stop
+
+
+def _word(name: str) -> str:
+    return rf"(?<![\w$]){re.escape(name)}(?![\w$])"
+
+
+def _asked(kind: str, wish: Wish) -> bool:
+    return wish.in_comments if kind in COMMENTS else wish.in_strings
+
+
+def _texts(tree: Tree, scopes: list[Scope], wish: Wish) -> list[tuple[str, Place]]:
+    """The old name in comments and strings of some scopes."""
+    found = []
+    todo = [scope.node for scope in scopes if scope.node]
+    while todo:
+        node = todo.pop()
+        todo += node.children
+        if node.type in COMMENTS | STRINGS:
+            start, stop = tree.span(node)
+            for word in re.finditer(_word(wish.old), tree.text[start:stop]):
+                found.append((node.type, Place(start + word.start(), start + word.end())))
+    return found
+
+
+def _notes(bindings: list[Binding], scopes: list[Scope], left: int, wish: Wish) -> list[str]:
+    notes = []
+    if left > 0:
+        notes.append(
+            f"`{wish.old}` is still in {left} place{'s' * (left != 1)} of comments or strings"
+        )
+    if scopes or any(binding.scope.kind in {"module", "class"} for binding in bindings):
+        notes.append(f"other files that use `{wish.old}` are unchanged")
+    return notes
