@@ -1,9 +1,331 @@
-"""stub"""
+"""The order of imports and unused imports of Python, by rule.
+
+The order is isort's default: `__future__`, the standard library, other packages, relative imports;
+in each group plain imports before `from` imports, both by module. A rule cannot tell a project's
+own packages from others, so groups of these stay as they are. Comments among the imports, imports
+of `*` and names that are imported twice are left to the model, as their order may matter.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.editing.edits import EditRefused
+from engine.editing.scopes.names import Unsure
+from engine.editing.scopes.python import PythonNames
+from engine.editing.syntax import Tree, language_of, parse
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+IMPORTS = {"import_statement", "import_from_statement", "future_import_statement"}
+WHERE = r"(?: (?:in|from|of) (?:the|this) (?:whole |entire )?(?:file|module|selection))?"
+SORT = re.compile(
+    r"(?:sort|organi[sz]e|order|sort and group|group and sort)(?: all)?(?: the| my| these)?"
+    rf" (?:imports?(?: statements)?|rest)(?: alphabetically)?{WHERE}",
+    re.I,
+)
+REMOVE = re.compile(
+    r"(?:remove|delete|drop)(?: all| any)?(?: the| of the)? unused"
+    rf" (?:ones|imports?(?: statements)?(?: of)?(?: [`'\"]?(?P<name>[^\W\d]\w*)[`'\"]?)?){WHERE}",
+    re.I,
+)
 
 
-def read(instruction):
-    return None
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an instruction asks for."""
+
+    order: bool = False
+    unused: bool = False
+    name: str = ""  # of the one unused import
 
 
-def tidy(path, text, selection, wish):
-    raise NotImplementedError
+def read(instruction: str) -> Wish | None:
+    """The wish of an instruction; None if it asks for anything else."""
+    words = re.sub(r"\s+", " ", instruction).strip().rstrip(".!").removeprefix("please ")
+    words = words.removeprefix("Please ")
+    whole = Wish()
+    for part in re.split(r", and |,? then |, | and (?!group|sort the? imports)", words, flags=re.I):
+        if SORT.fullmatch(part):
+            whole = Wish(True, whole.unused, whole.name)
+        elif found := REMOVE.fullmatch(part):
+            whole = Wish(whole.order, True, found["name"] or "")
+        else:
+            return None
+    return whole
+
+
+def tidy(path: str, text: str, selection: tuple[int, int] | None, wish: Wish) -> tuple[str, str]:
+    """The new text, and what was done. Raises EditRefused and Unsure."""
+    done = []
+    if wish.unused:
+        old = text
+        text, removed = _without_unused(path, text, selection, wish.name)
+        if selection:
+            selection = (selection[0], max(selection[0], selection[1] + len(text) - len(old)))
+        names = ", ".join(f"`{name}`" for name in removed)
+        done.append(f"unused imports removed: {names}" if removed else "no import is unused")
+    if wish.order:
+        new = _in_order(path, text, selection)
+        done.append("imports sorted" if new != text else "the imports are sorted already")
+        text = new
+    return text, "; ".join(done)
+
+
+def _tree(path: str, text: str) -> Tree:
+    """The tree of a Python text without errors."""
+    if language_of(path) != "python":
+        raise Unsure("imports of other languages than Python are not understood")
+    tree = parse(path, text)
+    if tree is None or tree.errors:
+        raise Unsure("the file has syntax errors")
+    return tree
+
+
+def _statements(tree: Tree, selection: tuple[int, int] | None) -> list[Node]:
+    """The imports at the top level of a module, or those that a selection touches."""
+    start, stop = selection or (0, len(tree.text))
+    found = []
+    for node in tree.root.children:
+        if node.type in IMPORTS:
+            first, last = tree.span(node)
+            if first < stop and last > start:
+                found.append(node)
+            line = _line(tree.text, first, last)
+            if tree.text[line[0] : line[1]].strip() != tree.text_of(node):
+                raise Unsure("a comment or another statement is on the line of an import")
+    if not found:
+        raise Unsure("no import is at the top of the file or in the selection")
+    return found
+
+
+def _line(text: str, start: int, stop: int) -> tuple[int, int]:
+    """The whole lines around a span, with their last line end."""
+    found = re.compile(r"\r\n|\r|\n").search(text, stop)
+    begin = max(text.rfind("\n", 0, start), text.rfind("\r", 0, start)) + 1
+    return begin, found.end() if found else len(text)
+
+
+# -- unused ------------------------------------------------------------------------------------
+
+
+def _without_unused(
+    path: str, text: str, selection: tuple[int, int] | None, name: str
+) -> tuple[str, list[str]]:
+    """The text without unused imports, and their names."""
+    tree = _tree(path, text)
+    if path.endswith(("__init__.py", ".pyi")):
+        raise Unsure("what this file imports may be used by others")
+    names = PythonNames(tree)
+    names.read()
+    if names.unsure or any(names.sees(*use, names.top) for use in names.dynamic):
+        raise Unsure(names.unsure or "names may be used by their text")
+    statements = _statements(tree, selection)
+    used = {binding for use, binding in names.resolved if use.kind not in {"import", "alias"}}
+    unused: set[int] = set()
+    for binding in names.bindings():
+        in_text = binding.name in names.strings or _in_comment(tree, binding.name)
+        if binding not in used and not in_text:
+            unused |= {place.start for place in binding.places}
+    cuts: list[tuple[int, int]] = []
+    removed: list[str] = []
+    for node in statements:
+        parts = _parts(tree, node)
+        gone = [part for part in parts if part.bound in unused and not part.is_export]
+        if name:
+            gone = [part for part in gone if part.name == name]
+        if gone and "noqa" not in text[slice(*_line(text, *tree.span(node)))]:
+            removed += [part.name for part in gone]
+            cuts += _cuts(tree, node, parts, gone)
+    if name and not removed:
+        raise EditRefused(f"`{name}` is not an unused import: check the name")
+    elsewhere = {tree.span(node) for node in statements}
+    if not name and not selection:
+        for start in unused:
+            inside = any(first <= start < last for first, last in elsewhere)
+            if not inside:
+                raise Unsure("an import inside a block is unused")
+    return _cut(text, cuts), removed
+
+
+def _in_comment(tree: Tree, name: str) -> bool:
+    """Whether a comment may use a name as a type."""
+    return bool(re.search(rf"#\s*type:.*(?<!\w){re.escape(name)}(?!\w)", tree.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One name of an import statement."""
+
+    start: int
+    stop: int
+    bound: int  # where the name is that it binds
+    name: str
+    is_export: bool  # `import a as a`, by convention
+
+
+def _parts(tree: Tree, node: Node) -> list[Part]:
+    parts = []
+    for each in node.children_by_field_name("name"):
+        alias = each.child_by_field_name("alias")
+        bound = alias or each.named_children[0]
+        name, last = tree.text_of(bound), tree.text_of(each).split()[0].split(".")[-1]
+        exported = alias is not None and name == last
+        parts.append(Part(*tree.span(each), tree.span(bound)[0], name, exported))
+    return parts
+
+
+def _cuts(tree: Tree, node: Node, parts: list[Part], gone: list[Part]) -> list[tuple[int, int]]:
+    """The spans to delete from a statement."""
+    if len(gone) == len(parts):
+        return [_line(tree.text, *tree.span(node))]
+    if any(each.type == "comment" for each in node.children):
+        raise Unsure("comments are among the imported names")
+    cuts = []
+    kept = [part for part in parts if part not in gone]
+    for i, part in enumerate(parts):
+        if part in gone and part.start < kept[-1].start:
+            cuts.append((part.start, parts[i + 1].start))
+    if parts[-1] in gone:
+        cuts.append((kept[-1].stop, parts[-1].stop))
+    return cuts
+
+
+def _cut(text: str, cuts: list[tuple[int, int]]) -> str:
+    """The text without some spans; where whole lines go, blank lines do not pile up."""
+    for start, stop in sorted(cuts, reverse=True):
+        before, after = text[:start], text[stop:]
+        if start == 0 or before.endswith(("\n\n", "\r\n\r\n", "\r\r")):
+            blank = re.match(r"(?:[ \t]*(?:\r\n|\r|\n))+" if not before.strip() else
+                             r"[ \t]*(?:\r\n|\r|\n)", after)  # fmt: skip
+            after = after[blank.end() :] if blank else after
+        text = before + after
+    return text
+
+
+# -- order -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One import as it is written."""
+
+    group: int
+    is_from: bool
+    module: str
+    text: str
+
+    def key(self) -> tuple[object, ...]:
+        dots = len(self.module) - len(self.module.lstrip("."))
+        name = self.module[dots:]
+        return self.group, self.is_from, -dots, _natural(name.lower()), _natural(name), self.text
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """A key that sorts numbers in a name by their value."""
+    parts = re.findall(r"\d+|\D+", name)
+    return [(not each.isdigit(), int(each) if each.isdigit() else 0, each) for each in parts]
+
+
+def _in_order(path: str, text: str, selection: tuple[int, int] | None) -> str:
+    """The text with its imports sorted."""
+    tree = _tree(path, text)
+    nodes = _statements(tree, selection)
+    start, stop = _line(text, tree.span(nodes[0])[0], tree.span(nodes[-1])[1])
+    between = [node for node in tree.root.children if start <= tree.span(node)[0] < stop]
+    if between != nodes:
+        raise Unsure("comments or other statements are between the imports")
+    if not selection and len(nodes) < sum(node.type in IMPORTS for node in tree.root.children):
+        raise Unsure("imports are in several places of the file")
+    if any("\\" in tree.text_of(node) for node in nodes):
+        raise Unsure("an import is continued by a backslash")
+    ends = Counter(re.findall(r"\r\n|\r|\n", text[start:stop]))
+    end = ends.most_common(1)[0][0] if ends else "\n"
+    lines = _lines(tree, nodes, end)
+    groups: dict[int, list[Line]] = {}
+    for line in sorted(lines, key=Line.key):
+        groups.setdefault(line.group, []).append(line)
+    body = (end + end).join(
+        end.join(line.text for line in groups[number]) for number in sorted(groups)
+    )
+    last = text[start:stop].endswith(("\n", "\r"))
+    return text[:start] + body + (end if last else "") + text[stop:]
+
+
+FUTURE, STANDARD, OTHER, RELATIVE = 0, 1, 2, 1 << 20
+
+
+def _lines(tree: Tree, nodes: list[Node], end: str) -> list[Line]:
+    """The imports, one a line, each with its group. Raises Unsure if their order may matter."""
+    lines: list[Line] = []
+    blocks: list[set[bool]] = [set()]  # by blank lines: whether they have standard modules
+    other: dict[int, int] = {}  # block -> group
+    bound: Counter[str] = Counter()
+    modules: Counter[str] = Counter()
+    for before, node in zip([None, *nodes], nodes, strict=False):
+        if before is not None:
+            gap = tree.text[tree.span(before)[1] : tree.span(node)[0]]
+            if len(re.findall(r"\r\n|\r|\n", gap)) > 1:
+                blocks.append(set())
+        bound.update(part.name for part in _parts(tree, node))
+        for module, text in _written(tree, node, end):
+            is_from = node.type != "import_statement"
+            modules[f"{is_from} {text if not is_from else module}"] += 1
+            top = module.split(".")[0]
+            if module.startswith("."):
+                group = RELATIVE
+            elif top == "__future__":
+                group = FUTURE
+            elif top in sys.stdlib_module_names:
+                group = STANDARD
+                blocks[-1].add(True)
+            else:
+                blocks[-1].add(False)
+                group = other.setdefault(len(blocks) - 1, OTHER + len(blocks))
+            lines.append(Line(group, is_from, module, text))
+    if max(bound.values(), default=0) > 1 or max(modules.values(), default=0) > 1:
+        raise Unsure("something is imported twice")
+    if len(other) > 1 and any(len(blocks[number]) > 1 for number in other):
+        raise Unsure("the groups of packages are not clear")
+    return lines
+
+
+def _written(tree: Tree, node: Node, end: str) -> list[tuple[str, str]]:
+    """(module, text) of a statement, its names sorted; of `import a, b` one for each."""
+    names = [tree.text_of(each) for each in node.children_by_field_name("name")]
+    if not names:
+        raise Unsure("`import *` is among the imports")
+    if any(each.type == "comment" for each in node.children):
+        raise Unsure("comments are among the imported names")
+    if node.type == "import_statement":
+        return [(name.split()[0], f"import {_spaced(name)}") for name in names]
+    module = "__future__"
+    if source := node.child_by_field_name("module_name"):
+        module = re.sub(r"\s", "", tree.text_of(source))
+    ordered = sorted(map(_spaced, names), key=_member_key)
+    text = tree.text_of(node)
+    if "\n" not in text and "\r" not in text:
+        opening, closing = ("(", ")") if text.endswith(")") else ("", "")
+        return [(module, f"from {module} import {opening}{', '.join(ordered)}{closing}")]
+    layout = re.fullmatch(
+        r"from\s+[\w.]+\s+import\s*\((?:(?:\r\n|\r|\n)([ \t]+)[^\s,]+(?: as [^\s,]+)?,)+\s*\)", text
+    )
+    if layout is None:
+        raise Unsure("an import takes several lines in a way of its own")
+    entries = "".join(f"{end}{layout[1]}{name}," for name in ordered)
+    return [(module, f"from {module} import ({entries}{end})")]
+
+
+def _spaced(name: str) -> str:
+    return " ".join(name.split())
+
+
+def _member_key(name: str) -> tuple[object, ...]:
+    """Constants, classes, then the rest, each by name in any case."""
+    kind = 0 if name.split()[0].isupper() and len(name.split()[0]) > 1 else 2 - name[0].isupper()
+    return kind, _natural(name.lower()), _natural(name)

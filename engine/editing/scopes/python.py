@@ -372,10 +372,10 @@ class PythonNames(Walker):
             binding.unsure = f"`{name}` is both in the class and around it"
         else:
             for function, where in self.dynamic:
-                if self._sees(function, where, scope):
+                if self.sees(function, where, scope):
                     binding.unsure = f"`{function}` may use names by their text"
 
-    def _sees(self, function: str, where: Scope, scope: Scope) -> bool:
+    def sees(self, function: str, where: Scope, scope: Scope) -> bool:
         """Whether what looks names up by their text may see those of a scope."""
         if function == "globals":
             return scope is self.top
