@@ -14,11 +14,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.editing.edits import EditRefused
+from engine.editing.scopes.javascript import JavaScriptNames
 from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Walker
 from engine.editing.scopes.python import PythonNames
 from engine.editing.syntax import Tree, language_of, parse
 
-WALKERS: dict[str, type[Walker]] = {"python": PythonNames}
+WALKERS: dict[str, type[Walker]] = {
+    "python": PythonNames,
+    **dict.fromkeys(("javascript", "typescript", "tsx"), JavaScriptNames),
+}
 
 KINDS = {  # a word of the instruction -> what it may mean, the first that there is
     **dict.fromkeys(("parameter", "param", "argument", "arg"), ("parameter",)),
@@ -26,7 +30,7 @@ KINDS = {  # a word of the instruction -> what it may mean, the first that there
         ("variable", "var", "local variable", "global variable", "local"), ("variable", "parameter")
     ),
     **dict.fromkeys(("constant", "const"), ("constant", "variable")),
-    **dict.fromkeys(("function", "func", "fn"), ("function", "method")),
+    **dict.fromkeys(("function", "func", "fn"), ("function", "method", "variable")),
     "method": ("method",),
     **dict.fromkeys(("class", "type", "struct", "enum", "interface", "trait"), ("class", "type")),
     **dict.fromkeys(("attribute", "field", "property", "member"), ("attribute", "method")),

@@ -630,8 +630,8 @@ class PythonNames(Walker):
 def _child(node: Node, name: str) -> Node:
     """The node of a field that the grammar requires."""
     child = node.child_by_field_name(name)
-    if child is None:  # `lambda: 1` has no parameters
-        return node.child(0)
+    if child is None:
+        raise Unsure(f"a {node.type.replace('_', ' ')} of this form is not understood")
     return child
 
 
