@@ -41,7 +41,7 @@ class EditResult:
     text: str
     changes: list[Change]
     stats: dict[str, Any]
-    rule: str = ""  # what a rule did without the model
+    rule: str = ""  # what a rule did without the model, as the edit's label
 
 
 def current_document(server: Server, identifier: Identifier) -> Document:
@@ -130,7 +130,7 @@ def _made_by_rule(document: Document, made: RuleEdit, seconds: float) -> EditRes
     """The result of an edit for which the model was not asked."""
     stats = _stats(Done("stop"), seconds) | {"rule": made.title, "notes": made.notes}
     text_changes = changes(document.text.text, made.text)
-    return EditResult(document, made.text, text_changes, stats, made.title)
+    return EditResult(document, made.text, text_changes, stats, f"By rule: {made.title}")
 
 
 def _latest(session: Session, document: Document) -> Document:

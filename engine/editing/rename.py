@@ -14,12 +14,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.editing.edits import EditRefused
+from engine.editing.scopes.go import GoNames
 from engine.editing.scopes.javascript import JavaScriptNames
 from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Walker
 from engine.editing.scopes.python import PythonNames
 from engine.editing.syntax import Tree, language_of, parse
 
 WALKERS: dict[str, type[Walker]] = {
+    "go": GoNames,
     "python": PythonNames,
     **dict.fromkeys(("javascript", "typescript", "tsx"), JavaScriptNames),
 }

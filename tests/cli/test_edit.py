@@ -221,3 +221,44 @@ def test_control_characters_do_not_reach_a_terminal(file: Path, chain: Chain) ->
     code, seen = edit_on_terminal(file, chain())
     assert code == 0
     assert "\u241b]0;title\u2407" in seen and "\x1b]0;" not in seen
+
+
+# -- by rule -----------------------------------------------------------------------------------
+
+PROGRAM = b"def f(x):\r\n    return x  # x\r\n"
+RENAME = ("-i", "Rename x to total", "--model", "/nowhere")  # no model is needed
+
+
+def test_a_rule_renames_without_a_model(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_bytes(PROGRAM)
+    shown = draftline(tmp_path, "edit", "a.py", *RENAME)
+    assert shown.returncode == 0
+    assert shown.stderr.decode() == (
+        "draftline: a.py: by rule: `x` renamed to `total` in 2 places; "
+        "`x` is still in 1 place of comments or strings\n"
+    )
+    assert b"+def f(total):\r\n" in shown.stdout
+    assert draftline(tmp_path, "edit", "a.py", *RENAME, "--apply").returncode == 0
+    assert file.read_bytes() == b"def f(total):\r\n    return total  # x\r\n"
+
+
+def test_what_a_rule_did_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_bytes(PROGRAM)
+    result = json.loads(draftline(tmp_path, "edit", "a.py", *RENAME, "--json").stdout)
+    assert result["rule"] == "`x` renamed to `total` in 2 places"
+    assert (result["changed"], result["error"], len(result["edits"])) == (True, None, 2)
+
+
+def test_a_rename_that_is_refused_leaves_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_bytes(PROGRAM)
+    for name, message in {
+        "total": "`y` is not in the file",
+        "f-g": "`y` is not in the file",
+    }.items():
+        result = draftline(tmp_path, "edit", "a.py", "-i", f"Rename y to {name}", "--apply")
+        assert result.returncode == 1
+        assert message in result.stderr.decode()
+    assert file.read_bytes() == PROGRAM

@@ -6,19 +6,9 @@ import re
 
 import pytest
 
-from engine.editing.by_rule import by_rule
 from engine.editing.edits import EditRefused
-from engine.records import Request
+from tests.support.marked_names import assert_marked_are_renamed, edit
 
-
-def edit(text: str, instruction: str, path: str = "a.ts", selection: str = "") -> str | None:
-    start = text.index(selection)
-    part = (start, start + len(selection)) if selection else None
-    made = by_rule(Request("edit", text, path, selection=part, instruction=instruction))
-    return made.text if made else None
-
-
-# What is renamed is written x@; the rest stays.
 RIGHT = [
     "const x@ = 1; { const x = 2; x } x@;",
     "function f(x@) { return x@ + (x => x)(x@) + ((y = x@) => x@)(); }",
@@ -54,19 +44,7 @@ RIGHT = [
 
 @pytest.mark.parametrize("marked", RIGHT)
 def test_right(marked: str) -> None:
-    text = marked.replace("@", "")
-    start = marked.index("x@")
-    selection = (start, start + 1)
-    instruction = "Rename the type x to z" if "interface" in marked or "type " in marked else ""
-    for kind in ("", "variable ", "parameter ", "class ", "function "):
-        request = Request(
-            "edit", text, "a.ts", selection=selection,
-            instruction=instruction or f"Rename the {kind}x to z",
-        )  # fmt: skip
-        if made := by_rule(request):
-            assert made.text == marked.replace("x@", "z")
-            return
-    raise AssertionError("left to the model")
+    assert_marked_are_renamed(marked, "a.ts")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +61,7 @@ def test_right(marked: str) -> None:
     ],
 )
 def test_short_forms_keep_the_property(text: str, new: str) -> None:
-    assert edit(text, "Rename x to z") == new
+    assert edit(text, "Rename x to z", "a.ts") == new
     assert edit(text, "Rename x to z", "a.js") == new
 
 
@@ -138,4 +116,6 @@ def test_refused(text: str, new: str) -> None:
 
 
 def test_an_arrow_function_is_a_function() -> None:
-    assert edit("const x = () => x;\n", "Rename the function x to z") == "const z = () => z;\n"
+    assert (
+        edit("const x = () => x;\n", "Rename the function x to z", "a.ts") == "const z = () => z;\n"
+    )

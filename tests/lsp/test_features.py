@@ -128,6 +128,23 @@ async def test_the_client_gets_the_engines_text_by_applying_the_edit(
                 ]["tokens"], "the server has another text"
 
 
+async def test_a_rule_renames_without_the_model(editor: Open) -> None:
+    text = "def f(x):\n    return x\n\nf(x=1)\n"
+    async with editor() as one:
+        one.open(URI, text)
+        params = asking(one, "def f(x)", instruction="Rename x to total", keepDefinitions=True)
+        answer = await one.ask("draftline/edit", params)
+        (note,) = answer["edit"]["changeAnnotations"].values()
+        assert note["label"] == "By rule: `x` renamed to `total` in 3 places"
+        assert answer["stats"]["rule"] == "`x` renamed to `total` in 3 places"
+        assert answer["stats"]["tokens"] == 0
+        one.apply(answer["edit"])
+        assert one.texts[URI] == text.replace("x", "total")
+        asked = one.begin("draftline/edit", asking(one, "def f", instruction="Rename y to total"))
+        code, message = await refused(asked)
+        assert code == FAILED and "`y` is not in the selection" in message
+
+
 async def test_an_edit_is_small_versioned_and_annotated_and_reports_progress(editor: Open) -> None:
     async with editor() as one:
         one.open(URI, "a = 1\nx=1 # 😋\nb = 2\n")

@@ -320,6 +320,18 @@ def test_an_unusable_answer_is_shown_and_not_proposed(tmp_path: Path) -> None:
     assert progress[-1].text == "x=9"  # but still shown
 
 
+def test_a_rule_renames_without_the_model(engine: Engine) -> None:
+    """Also in more lines than the model may edit at once."""
+    text = "x = 1\n" + "y = x\n" * 300
+    progress, state, message = run(engine, text, "2", "Rename `x` to `<b>`")
+    assert "`&lt;b&gt;` cannot be a name" in message and state.proposal is None
+    progress, state, message = run(engine, text, "", "Rename x to z")
+    assert "By rule, without the model: `x` renamed to `z` in 301 places" in message
+    assert state.proposal is not None
+    assert state.proposal.text == text.replace("x", "z")
+    assert progress == [None]
+
+
 def test_a_full_queue_is_reported(engine: Engine) -> None:
     async def refused() -> tuple[EditState, str]:
         page = PageState(engine, Jobs(engine, 1))

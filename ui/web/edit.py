@@ -317,7 +317,8 @@ async def stream_edit(
         )
         yield progress, proposed, ""
     except EditRefused as error:
-        yield progress, state, html.note(f"The text is unchanged: {error}", "error")
+        why = f"The answer was not used: {error}" if progress else str(error)
+        yield progress, state, html.note(why, "error")
     except (RequestError, RuntimeError) as error:
         yield progress, state, html.note(str(error), "error")
     except QueueFull:
