@@ -102,7 +102,6 @@ class Walker(ABC):
         for use, binding in self.resolved:
             if binding:
                 binding.places.append(use.place)
-                binding.kinds |= {use.kind} - {""}
 
     def resolve(self) -> None:
         """Bind what defines a name in its scope, then look up every use."""
@@ -121,6 +120,7 @@ class Walker(ABC):
         found = use.scope.bindings.get(use.name)
         if found is None:
             found = use.scope.bindings[use.name] = Binding(use.name, use.scope)
+        found.kinds.add(use.kind)
         return found
 
     def find(self, name: str, scope: Scope) -> Binding | None:
