@@ -18,7 +18,7 @@ from bench.latency.typist import SEED, position, sample_stretches
 EDITED_FILE = Path(__file__).parents[1] / "common" / "samples" / "till.py"
 SELECTED_LINES = (5, 65)  # 60 lines, counted from 0
 VARIED = "What all sales brought"  # in the second of these lines
-INSTRUCTION = "Rename the parameter `sales` to `receipts`."
+INSTRUCTION = "In this code, rename the parameter `sales` to `receipts`."  # not made by rule
 QUESTION = "What does this code do?"
 QUESTION_LINES = 330  # about 3000 tokens
 SAMPLE_S = 0.002  # between samples of the processor time

@@ -1,4 +1,4 @@
-"""The order of imports and unused imports of Python, by rule.
+"""Imports by rule: their order in Python, and unused ones in Python, JavaScript and TypeScript.
 
 The order is isort's default: `__future__`, the standard library, other packages, relative imports;
 in each group plain imports before `from` imports, both by module. A rule cannot tell a project's
@@ -14,14 +14,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.editing.edits import EditRefused
-from engine.editing.scopes.names import Unsure
+from engine.editing.edits import BOM, EditRefused
+from engine.editing.scopes.javascript import JavaScriptNames
+from engine.editing.scopes.names import Unsure, Walker
 from engine.editing.scopes.python import PythonNames
 from engine.editing.syntax import Tree, language_of, parse
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+SCRIPTS = {"javascript", "typescript", "tsx"}
+KEPT = re.compile(r"#\s*(?:noqa|type:|pyright:)|//|/\*")  # a comment may be why it is there
 IMPORTS = {"import_statement", "import_from_statement", "future_import_statement"}
 WHERE = r"(?: (?:in|from|of) (?:the|this) (?:whole |entire )?(?:file|module|selection))?"
 SORT = re.compile(
@@ -77,10 +80,10 @@ def tidy(path: str, text: str, selection: tuple[int, int] | None, wish: Wish) ->
     return text, "; ".join(done)
 
 
-def _tree(path: str, text: str) -> Tree:
-    """The tree of a Python text without errors."""
-    if language_of(path) != "python":
-        raise Unsure("imports of other languages than Python are not understood")
+def _tree(path: str, text: str, languages: set[str]) -> Tree:
+    """The tree of a text without errors, in one of some languages."""
+    if language_of(path) not in languages:
+        raise Unsure("imports of this language are not understood")
     tree = parse(path, text)
     if tree is None or tree.errors:
         raise Unsure("the file has syntax errors")
@@ -97,7 +100,7 @@ def _statements(tree: Tree, selection: tuple[int, int] | None) -> list[Node]:
             if first < stop and last > start:
                 found.append(node)
             line = _line(tree.text, first, last)
-            if tree.text[line[0] : line[1]].strip() != tree.text_of(node):
+            if tree.text[slice(*line)].strip() != tree.text_of(node):
                 raise Unsure("a comment or another statement is on the line of an import")
     if not found:
         raise Unsure("no import is at the top of the file or in the selection")
@@ -108,7 +111,8 @@ def _line(text: str, start: int, stop: int) -> tuple[int, int]:
     """The whole lines around a span, with their last line end."""
     found = re.compile(r"\r\n|\r|\n").search(text, stop)
     begin = max(text.rfind("\n", 0, start), text.rfind("\r", 0, start)) + 1
-    return begin, found.end() if found else len(text)
+    mark = len(text) - len(text.lstrip(BOM))
+    return max(begin, mark), found.end() if found else len(text)
 
 
 # -- unused ------------------------------------------------------------------------------------
@@ -118,28 +122,19 @@ def _without_unused(
     path: str, text: str, selection: tuple[int, int] | None, name: str
 ) -> tuple[str, list[str]]:
     """The text without unused imports, and their names."""
-    tree = _tree(path, text)
-    if path.endswith(("__init__.py", ".pyi")):
+    tree = _tree(path, text, {"python", *SCRIPTS})
+    if path.endswith(("__init__.py", ".pyi", ".d.ts")):
         raise Unsure("what this file imports may be used by others")
-    names = PythonNames(tree)
-    names.read()
-    if names.unsure or any(names.sees(*use, names.top) for use in names.dynamic):
-        raise Unsure(names.unsure or "names may be used by their text")
     statements = _statements(tree, selection)
-    used = {binding for use, binding in names.resolved if use.kind not in {"import", "alias"}}
-    unused: set[int] = set()
-    for binding in names.bindings():
-        in_text = binding.name in names.strings or _in_comment(tree, binding.name)
-        if binding not in used and not in_text:
-            unused |= {place.start for place in binding.places}
+    unused = _unused(tree)
     cuts: list[tuple[int, int]] = []
     removed: list[str] = []
     for node in statements:
-        parts = _parts(tree, node)
+        parts = _parts(tree, node) if tree.language == "python" else _script_parts(tree, node)
         gone = [part for part in parts if part.bound in unused and not part.is_export]
         if name:
             gone = [part for part in gone if part.name == name]
-        if gone and "noqa" not in text[slice(*_line(text, *tree.span(node)))]:
+        if gone and not KEPT.search(text[slice(*_line(text, *tree.span(node)))]):
             removed += [part.name for part in gone]
             cuts += _cuts(tree, node, parts, gone)
     if name and not removed:
@@ -153,9 +148,41 @@ def _without_unused(
     return _cut(text, cuts), removed
 
 
-def _in_comment(tree: Tree, name: str) -> bool:
-    """Whether a comment may use a name as a type."""
-    return bool(re.search(rf"#\s*type:.*(?<!\w){re.escape(name)}(?!\w)", tree.text))
+def _unused(tree: Tree) -> set[int]:
+    """Where names are that only imports bind, and that nothing uses."""
+    if tree.language == "python":
+        names: Walker = _read_python(tree)
+    else:
+        names = JavaScriptNames(tree)
+        names.read()
+    if names.unsure:
+        raise Unsure(names.unsure)
+    used = {binding for use, binding in names.resolved if use.kind not in {"import", "alias"}}
+    free = {use.name for use, binding in names.resolved if binding is None}
+    if tree.language != "python" and re.search(r"<[\w>]", tree.text):
+        used |= {each for each in names.bindings() if each.name in {"React", "h", "Fragment"}}
+    return {
+        place.start
+        for binding in names.bindings()
+        if binding not in used and binding.name not in free and not _in_text(tree, binding.name)
+        for place in binding.places
+    }
+
+
+def _read_python(tree: Tree) -> PythonNames:
+    names = PythonNames(tree)
+    names.read()
+    if any(names.sees(*use, names.top) for use in names.dynamic):
+        raise Unsure("names may be used by their text")
+    return names
+
+
+def _in_text(tree: Tree, name: str) -> bool:
+    """Whether a comment or a string may use a name as a type."""
+    word = rf"(?<![\w$]){re.escape(name)}(?![\w$])"
+    if tree.language == "python":
+        return bool(re.search(rf"#\s*type:.*{word}|([\"']){word}\1", tree.text))
+    return bool(re.search(rf"@\w+[^\n]*{word}", tree.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +207,30 @@ def _parts(tree: Tree, node: Node) -> list[Part]:
     return parts
 
 
+def _script_parts(tree: Tree, node: Node) -> list[Part]:
+    """The names of an import of JavaScript or TypeScript; none of `import "a"`."""
+    parts = []
+    clause = [each for each in node.named_children if each.type == "import_clause"]
+    todo = list(reversed(clause[0].named_children)) if clause else []
+    while todo:
+        each = todo.pop()
+        if each.type == "named_imports":
+            todo += reversed([part for part in each.named_children if part.type != "comment"])
+            continue
+        bound = each.child_by_field_name("alias") or each.child_by_field_name("name")
+        bound = bound or (each.named_children or [each])[0]
+        parts.append(Part(*tree.span(each), tree.span(bound)[0], tree.text_of(bound), False))
+    return parts
+
+
 def _cuts(tree: Tree, node: Node, parts: list[Part], gone: list[Part]) -> list[tuple[int, int]]:
     """The spans to delete from a statement."""
     if len(gone) == len(parts):
         return [_line(tree.text, *tree.span(node))]
-    if any(each.type == "comment" for each in node.children):
+    if re.search(r"#|//|/\*", tree.text_of(node)):
         raise Unsure("comments are among the imported names")
+    if tree.language != "python" and re.search(r"import\s+(type\s+)?[\w$]", tree.text_of(node)):
+        raise Unsure("the import has several parts")
     cuts = []
     kept = [part for part in parts if part not in gone]
     for i, part in enumerate(parts):
@@ -200,8 +245,8 @@ def _cut(text: str, cuts: list[tuple[int, int]]) -> str:
     """The text without some spans; where whole lines go, blank lines do not pile up."""
     for start, stop in sorted(cuts, reverse=True):
         before, after = text[:start], text[stop:]
-        if start == 0 or before.endswith(("\n\n", "\r\n\r\n", "\r\r")):
-            blank = re.match(r"(?:[ \t]*(?:\r\n|\r|\n))+" if not before.strip() else
+        if not before.strip(BOM) or before.endswith(("\n\n", "\r\n\r\n", "\r\r")):
+            blank = re.match(r"(?:[ \t]*(?:\r\n|\r|\n))+" if not before.strip(BOM) else
                              r"[ \t]*(?:\r\n|\r|\n)", after)  # fmt: skip
             after = after[blank.end() :] if blank else after
         text = before + after
@@ -234,7 +279,7 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
 
 def _in_order(path: str, text: str, selection: tuple[int, int] | None) -> str:
     """The text with its imports sorted."""
-    tree = _tree(path, text)
+    tree = _tree(path, text, {"python"})
     nodes = _statements(tree, selection)
     start, stop = _line(text, tree.span(nodes[0])[0], tree.span(nodes[-1])[1])
     between = [node for node in tree.root.children if start <= tree.span(node)[0] < stop]

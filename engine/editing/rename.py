@@ -46,9 +46,9 @@ OLD, NEW = WORD.replace("%s", "old"), WORD.replace("%s", "new")
 TEXTS = r"(?:the\s)?(?:comments?|doc\s?strings?|strings?)"
 TAIL = rf"""
     (?P<where>,?\s(?:everywhere|throughout|(?:in|within|across)\s(?:the|this)\s(?:whole\s|entire\s)?
-    (?:file|selection|code|function|method|class|module)))?
-    (?P<texts>,?\s(?:(?:and|also|including|too)\s)*(?:in\s)?{TEXTS}(?:(?:,|\sand|,\sand)\s{TEXTS})*
-    (?:,?\s(?:too|as\swell))?)?
+    (?:file|selection|code|module|(?P<part>function|method|class))))?
+    (?P<texts>,?\s(?P<also>(?:(?:and|also|including|even)\s)*)(?:in\s)?
+    {TEXTS}(?:(?:,|\sand|,\sand)\s{TEXTS})*(?P<too>,?\s(?:too|as\swell))?)?
 """
 PLEASE = r"(?:(?:please|can\syou|could\syou)\s)?"
 FORMS = [
@@ -86,6 +86,7 @@ class Wish:
     certain: bool = True  # the old word is meant as a name, even if it is not there
     in_comments: bool = False
     in_strings: bool = False
+    in_part: bool = False  # "in this function": one must be selected
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,8 @@ def _wish(text: str) -> Wish | None:
             kind = (parts.get("kind") or parts.get("kind_after") or "").lower()
             old = (parts["old_quoted"] or parts["old"]).removesuffix("()")
             new = (parts["new_quoted"] or parts["new"]).removesuffix("()")
+            if parts["texts"] and not (parts["also"] or parts["too"]):
+                return None  # there alone
             if STYLE.fullmatch(new) and not parts["new_quoted"]:
                 return None
             if old.lower() in ARTICLES and parts.get("kind_after"):
@@ -125,7 +128,7 @@ def _wish(text: str) -> Wish | None:
             texts = (parts["texts"] or "").lower()
             comments, strings = "comment" in texts, "string" in texts
             certain = bool(parts["old_quoted"]) or old.lower() not in PROSE
-            return Wish(old, new, kinds, certain, comments, strings)
+            return Wish(old, new, kinds, certain, comments, strings, bool(parts["part"]))
     return None
 
 
@@ -151,6 +154,8 @@ def _places(
     language = language_of(path)
     if language is None:
         raise Unsure("the language is not known")
+    if wish.in_part and not is_part:
+        raise Unsure("it is not known which part of the file is meant")
     where = "the selection" if is_part else "the file"
     if not re.search(_word(wish.old), text[slice(*selection)]):
         if not wish.certain or not re.fullmatch(r"[\w$]+", wish.old):

@@ -128,7 +128,7 @@ def test_left_to_the_model(instruction: str, text: str) -> None:
     assert edit(text, instruction) is None
 
 
-@pytest.mark.parametrize("path", ["a/__init__.py", "a.pyi", "a.ts", "a.txt"])
+@pytest.mark.parametrize("path", ["a/__init__.py", "a.pyi", "a.d.ts", "a.txt"])
 def test_files_whose_imports_are_left_to_the_model(path: str) -> None:
     assert edit("import a\n", UNUSED, path) is None
 
@@ -166,6 +166,53 @@ def test_unused_imports_go(old: str, new: str) -> None:
     assert edit(old, UNUSED) == new
     ends = (old.replace("\n", "\r\n"), new.replace("\n", "\r\n"))
     assert edit(ends[0], UNUSED) == ends[1]
+
+
+SCRIPT = """import "side-effect";
+import Default from "a";
+import * as all from "b";
+import { one, two as three, four } from "c";
+import {
+  five,
+  six,
+} from "d";
+import type { Seven } from "e";
+import used, { eight } from "f";
+import { Nine } from "g";
+
+export const x: Seven = used(three, six, eight);
+/** @see {Nine} */
+"""
+SCRIPT_LEFT = """import "side-effect";
+import { two as three } from "c";
+import {
+  six,
+} from "d";
+import type { Seven } from "e";
+import used, { eight } from "f";
+import { Nine } from "g";
+
+export const x: Seven = used(three, six, eight);
+/** @see {Nine} */
+"""
+
+
+def test_unused_imports_of_typescript() -> None:
+    assert edit(SCRIPT, UNUSED, "a.ts") == SCRIPT_LEFT
+    assert edit(SCRIPT_LEFT, UNUSED, "a.ts") == SCRIPT_LEFT
+    assert edit('import a, { b } from "c";\na;\n', UNUSED, "a.ts") is None
+    assert (
+        edit('import { a } from "c";\nvar a;\n', UNUSED, "a.js")
+        == 'import { a } from "c";\nvar a;\n'
+    )
+    text = 'import React from "react";\nimport p from "p";\nexport const x = <b />;\n'
+    assert edit(text, UNUSED, "a.tsx") == text.replace('import p from "p";\n', "")
+    assert edit(SCRIPT, SORT, "a.ts") is None
+
+
+def test_a_byte_order_mark_stays() -> None:
+    assert edit("\ufeffimport b\nimport a\nb\n", UNUSED) == "\ufeffimport b\nb\n"
+    assert edit("\ufeffimport b\nimport a\na\n", UNUSED) == "\ufeffimport a\na\n"
 
 
 def test_one_unused_import() -> None:

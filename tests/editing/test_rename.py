@@ -47,6 +47,7 @@ PLAIN = Wish("path", "source")
         ("rename path to source.", [PLAIN]),
         ("Please rename path into source everywhere!", [PLAIN]),
         ("Can you rename  path\nto source in this file", [PLAIN]),
+        ("Rename path to source in this function", [Wish("path", "source", in_part=True)]),
         ("Rename path -> source", [PLAIN]),
         ("rename path→source", [PLAIN]),
         ("Change the name of path to source", [PLAIN]),
@@ -79,6 +80,7 @@ PLAIN = Wish("path", "source")
         ("Rename the function", []),
         ("Rename path to source and add type hints", []),
         ("Rename path to source in load only", []),
+        ("Rename path to source in the comments", []),
         ("Do not rename path to source", []),
         ("Rename variables to camelCase", []),
         ("Rename all functions to f", []),
@@ -288,6 +290,14 @@ def test_a_selection_reaches_as_far_as_the_binding() -> None:
     text = "def f(x):\n    return x\n\ndef g(x):\n    return x\n"
     assert edit(text, "Rename x to z", lines="return x") == text.replace("x", "z", 2)
     assert edit(text, "Rename x to z") == text.replace("x", "z")
+
+
+def test_a_part_is_what_is_selected() -> None:
+    text = "def f(x): pass\ndef g(x): pass\n"
+    assert edit(text, "Rename x to z in this function") is None
+    assert edit(text, "Rename x to z in this function", lines="def g(x)") == (
+        "def f(x): pass\ndef g(z): pass\n"
+    )
 
 
 def test_several_renames_one_after_the_other() -> None:

@@ -22,6 +22,7 @@ RIGHT = [
     "func x@() int { return x@() }\nvar y = T{f: x@}\ntype T struct { f func() int }\n",
     "type x@ struct { n *x@ }\nfunc (t *x@) m(y x@) *x@ { return &x@{} }\n",
     "type T[x@ any] struct { a, b x@ }\nfunc f[x any](y x) {}\n",
+    "type x@ struct { c net.x }\nfunc f(a x@, b net.x) { a.c = net.x{} }\n",
     "func f[x@ any](y x@) []x@ { return make([]x@, 1) }\n",
     "func f(node *node, x@ func(x int) int) { _ = x@(1) }\ntype node int\n",
     'import x@ "fmt"\nfunc f(y x@.Stringer) { x@.Println(y) }\n',

@@ -24,7 +24,7 @@ def add(left, right):
 def twice(left):
     return add(left, left)
 '''
-INSTRUCTION = "Rename the function add to plus."
+INSTRUCTION = "In this code, rename the function add to plus."  # not made by rule
 
 
 @pytest.fixture(scope="module")

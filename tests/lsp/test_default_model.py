@@ -74,7 +74,7 @@ async def test_an_edit_is_drafted_from_the_text_and_the_same_without_speculation
             params = {
                 "textDocument": one.doc(URI),
                 "range": one.span(URI, HEAD),
-                "instruction": "Rename the variable amount to result.",
+                "instruction": "In this code, rename the variable amount to result.",
             }
             answer = await one.ask("draftline/edit", params)
             one.apply(answer["edit"])
@@ -91,8 +91,10 @@ async def test_a_second_edit_of_a_file_reuses_the_kv_cache(port: int) -> None:
     async with editor(port) as one:
         one.open(URI, TEXT)
         params = {"textDocument": one.doc(URI), "range": one.span(URI, HEAD)}
-        await one.ask("draftline/edit", params | {"instruction": "Rename amount to result."})
-        again = params | {"instruction": "Rename item to thing."}
+        await one.ask(
+            "draftline/edit", params | {"instruction": "In this code, rename amount to result."}
+        )
+        again = params | {"instruction": "In this code, rename item to thing."}
         stats = (await one.ask("draftline/edit", again))["stats"]
         assert stats["cachedTokens"] > 0.5 * stats["promptTokens"]
 

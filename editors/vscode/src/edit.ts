@@ -121,7 +121,7 @@ export async function edit(server: Server, preview: Preview, memory: vscode.Meme
       return;
     }
     const name = document.uri.path.split("/").at(-1) ?? "";
-    await preview.show(document.uri, base, toHunks(base, changes), `${name}: ${title}`);
+    await preview.show(document.uri, base, toHunks(base, changes), `${name}: ${title}${result.stats.rule ? " (by rule)" : ""}`);
   } catch (error) {
     const message = explained(error);
     if (message !== undefined) void vscode.window.showErrorMessage(`Draftline: ${message}`);

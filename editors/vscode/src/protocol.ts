@@ -35,6 +35,7 @@ export interface EditStats {
   seconds: number;
   tokensPerSecond: number;
   acceptedShare: number;
+  rule?: string; // what a rule did without the model
 }
 
 export interface EditResult {

@@ -56,6 +56,8 @@ class GoNames(OrderedWalker):
                 return []
             case "package_clause" | "label_name":
                 return []
+            case "qualified_type":
+                return self.all(children[:1], scope)
             case "import_spec":
                 name = node.child_by_field_name("name")
                 named = name is not None and name.type == "package_identifier"
