@@ -17,14 +17,14 @@ from engine.editing.edits import EditRefused
 from engine.editing.scopes.go import GoNames
 from engine.editing.scopes.javascript import JavaScriptNames
 from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Walker
-from engine.editing.scopes.python import PythonNames
+from engine.editing.scopes.python_renames import PythonRenames
 from engine.editing.scopes.rust import RustNames
 from engine.editing.syntax import Tree, language_of, parse
 
 WALKERS: dict[str, type[Walker]] = {
     "go": GoNames,
     "rust": RustNames,
-    "python": PythonNames,
+    "python": PythonRenames,
     **dict.fromkeys(("javascript", "typescript", "tsx"), JavaScriptNames),
 }
 

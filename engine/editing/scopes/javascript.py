@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Use, Visit, Walker
+from engine.editing.scopes.names import Binding, Place, Scope, Use, Visit, Walker, child
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -83,12 +83,12 @@ class JavaScriptNames(Walker):
             case "required_parameter" | "optional_parameter":
                 return self._parameter(node, scope)
             case "assignment_pattern" | "object_assignment_pattern":
-                return [(_child(node, "left"), scope, kind), (_child(node, "right"), scope, "")]
+                return [(child(node, "left"), scope, kind), (child(node, "right"), scope, "")]
             case "pair_pattern":
-                return [(_child(node, "key"), scope, ""), (_child(node, "value"), scope, kind)]
+                return [(child(node, "key"), scope, ""), (child(node, "value"), scope, kind)]
             case "type_parameter" | "mapped_type_clause":
                 rest = [each for each in children if each != node.child_by_field_name("name")]
-                return [(_child(node, "name"), scope, "type"), *self.all(rest, scope)]
+                return [(child(node, "name"), scope, "type"), *self.all(rest, scope)]
             case "infer_type":
                 return [(children[0], scope, "type"), *self.all(children[1:], scope)]
             case "nested_type_identifier" | "nested_identifier":
@@ -109,10 +109,10 @@ class JavaScriptNames(Walker):
             case _ if node.type in CLASSES:
                 return self._class(node, scope)
             case "interface_declaration" | "type_alias_declaration":
-                self.note(_child(node, "name"), scope, "type")
+                self.note(child(node, "name"), scope, "type")
                 return self._others(node, Scope("block", scope, node=node), "name")
             case "enum_declaration":
-                self.note(_child(node, "name"), scope, "class")
+                self.note(child(node, "name"), scope, "class")
                 return self._others(node, Scope("block", scope, node=node), "name")
             case "internal_module" | "module":
                 return self._namespace(node, scope)
@@ -175,12 +175,12 @@ class JavaScriptNames(Walker):
     def _declarator(self, node: Node, scope: Scope, owner: Scope) -> list[Visit]:
         if node.type != "variable_declarator":
             return [(node, scope, "")]
-        return [(_child(node, "name"), owner, "variable"), *self._others(node, scope, "name")]
+        return [(child(node, "name"), owner, "variable"), *self._others(node, scope, "name")]
 
     def _for_in(self, node: Node, scope: Scope) -> list[Visit]:
         inside = Scope("block", scope, node=node)
         declared = node.child_by_field_name("kind")
-        left = (_child(node, "left"), inside, "variable" if declared else "")
+        left = (child(node, "left"), inside, "variable" if declared else "")
         if declared and declared.type == "var":
             left = (left[0], _hoisted(scope), "variable")
         return [left, *self._others(node, inside, "left", "kind")]
@@ -191,7 +191,7 @@ class JavaScriptNames(Walker):
         modifiers = {"accessibility_modifier", "readonly", "override_modifier"}
         is_member = any(each.type in modifiers for each in node.children)
         kind = "parameter property" if is_member else "parameter"
-        return [(_child(node, "pattern"), scope, kind), *self._others(node, scope, "pattern")]
+        return [(child(node, "pattern"), scope, kind), *self._others(node, scope, "pattern")]
 
     def _enum(self, node: Node, scope: Scope) -> list[Visit]:
         visits: list[Visit] = []
@@ -205,7 +205,7 @@ class JavaScriptNames(Walker):
         return visits
 
     def _namespace(self, node: Node, scope: Scope) -> list[Visit]:
-        name = _child(node, "name")
+        name = child(node, "name")
         if name.type == "identifier":
             self.note(name, scope, "class")
         inside = Scope("namespace", scope, node=node)
@@ -227,7 +227,7 @@ class JavaScriptNames(Walker):
                 if each.type == "export_clause":
                     for specifier in each.named_children:
                         if specifier.type == "export_specifier":
-                            self.note(_child(specifier, "name"), scope)
+                            self.note(child(specifier, "name"), scope)
                 elif each.type != "namespace_export":
                     visits.append((each, scope, ""))
             return visits
@@ -238,8 +238,8 @@ class JavaScriptNames(Walker):
                 alias = each.child_by_field_name("alias")
                 if alias:
                     self.note(alias, scope, "alias")
-                elif _child(each, "name").type == "identifier":
-                    self.note(_child(each, "name"), scope, "import")
+                elif child(each, "name").type == "identifier":
+                    self.note(child(each, "name"), scope, "import")
             elif each.type == "identifier":
                 self.note(each, scope, "alias")
             elif each.type in {
@@ -287,11 +287,3 @@ class JavaScriptNames(Walker):
 def _hoisted(scope: Scope) -> Scope:
     """The scope of a `var`: that of the function, namespace or module."""
     return next(each for each in scope.chain() if each.kind != "block")
-
-
-def _child(node: Node, name: str) -> Node:
-    """The node of a field that the grammar requires."""
-    child = node.child_by_field_name(name)
-    if child is None:
-        raise Unsure(f"a {node.type.replace('_', ' ')} of this form is not understood")
-    return child

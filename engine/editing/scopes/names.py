@@ -182,3 +182,16 @@ class OrderedWalker(Walker):
         self.found.sort(key=lambda each: each[0].place.start)
         top = self.top.bindings
         self.resolved = [(use, binding or top.get(use.name)) for use, binding in self.found]
+
+
+def child(node: Node, name: str) -> Node:
+    """The node of a field that the grammar requires. Raises Unsure if it is not there."""
+    found = node.child_by_field_name(name)
+    if found is None:
+        raise Unsure(f"a {node.type.replace('_', ' ')} of this form is not understood")
+    return found
+
+
+def fields(node: Node | None, name: str) -> list[Node]:
+    """The nodes of a field; none without a node."""
+    return node.children_by_field_name(name) if node else []

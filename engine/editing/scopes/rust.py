@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Use, Visit, Walker
+from engine.editing.scopes.names import Binding, Place, Scope, Unsure, Use, Visit, Walker, child
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -91,7 +91,7 @@ class RustNames(Walker):
             case "impl_item":
                 return self._impl(node, scope)
             case "enum_variant":
-                self._member(_child(node, "name"))
+                self._member(child(node, "name"))
                 return self.fields(node, scope, "body", "value")
             case "let_declaration" | "let_condition":
                 raise Unsure("`let` in this place is not understood")
@@ -102,21 +102,21 @@ class RustNames(Walker):
             case "for_expression":
                 inside = Scope("block", scope, node=node)
                 visits = self.fields(node, scope, "value")
-                visits.append((_child(node, "pattern"), inside, "variable"))
+                visits.append((child(node, "pattern"), inside, "variable"))
                 return visits + self.fields(node, inside, "body")
             case "closure_expression":
                 inside = Scope("function", scope, node=node)
-                parameters: Visit = (_child(node, "parameters"), inside, "parameter")
+                parameters: Visit = (child(node, "parameters"), inside, "parameter")
                 return [parameters, *self.fields(node, inside, "return_type", "body")]
             case "parameter":
-                pattern: Visit = (_child(node, "pattern"), scope, "parameter")
+                pattern: Visit = (child(node, "pattern"), scope, "parameter")
                 return [pattern, *self.fields(node, scope, "type")]
             case "type_parameter" | "const_parameter":
                 named = "type" if node.type == "type_parameter" else "parameter"
-                self.note(_child(node, "name"), scope, named)
+                self.note(child(node, "name"), scope, named)
                 return self.fields(node, scope, "bounds", "type", "default_type", "value")
             case "tuple_struct_pattern" | "struct_pattern":
-                kinds = _child(node, "type")
+                kinds = child(node, "type")
                 rest = self.all([each for each in children if each != kinds], scope, kind)
                 return [(kinds, scope, ""), *rest]
             case "field_pattern":
@@ -172,10 +172,10 @@ class RustNames(Walker):
         while todo:
             each = todo.pop()
             if each.type == "use_as_clause":
-                alias = _child(each, "alias")
+                alias = child(each, "alias")
                 if self.tree.text_of(alias) != "_":
                     self.note(alias, scope, "alias")
-                todo.append(_child(each, "path"))
+                todo.append(child(each, "path"))
             elif each.type in {"identifier", "type_identifier"}:
                 name = self.tree.text_of(each)
                 self.doubtful.setdefault(f"::{name}", f"a path names `{name}`")
@@ -190,13 +190,13 @@ class RustNames(Walker):
             if each.type == "let_declaration":
                 visits += self.fields(each, scope, "type", "value", "alternative")
                 scope = Scope("block", scope, node=each.parent)
-                visits.append((_child(each, "pattern"), scope, "variable"))
+                visits.append((child(each, "pattern"), scope, "variable"))
             else:
                 visits.append((each, scope, ""))
         return visits
 
     def _item(self, node: Node, scope: Scope) -> list[Visit]:
-        name = _child(node, "name")
+        name = child(node, "name")
         owner = scope
         while owner.kind == "block" and owner.parent and owner.parent.node == owner.node:
             owner = owner.parent  # the block itself, before any `let`
@@ -220,7 +220,7 @@ class RustNames(Walker):
         return self.all(node.named_children, Scope("impl", scope, node=node))
 
     def _condition(self, node: Node, scope: Scope) -> list[Visit]:
-        visits, inside = self._chain(_child(node, "condition"), scope, node)
+        visits, inside = self._chain(child(node, "condition"), scope, node)
         visits += self.fields(node, inside, "consequence", "body")
         return visits + self.fields(node, scope, "alternative")
 
@@ -229,7 +229,7 @@ class RustNames(Walker):
         if node.type == "let_condition":
             visits = self.fields(node, scope, "value")
             inside = Scope("block", scope, node=around)
-            return [*visits, (_child(node, "pattern"), inside, "variable")], inside
+            return [*visits, (child(node, "pattern"), inside, "variable")], inside
         is_and = any(each.type == "&&" for each in node.children)
         if node.type == "let_chain" or (node.type == "binary_expression" and is_and):
             visits = []
@@ -241,7 +241,7 @@ class RustNames(Walker):
 
     def _arm(self, node: Node, scope: Scope) -> list[Visit]:
         inside = Scope("block", scope, node=node)
-        pattern = _child(node, "pattern")
+        pattern = child(node, "pattern")
         guard = pattern.child_by_field_name("condition")
         visits = self.all([e for e in pattern.named_children if e != guard], inside, "variable")
         if guard:
@@ -250,7 +250,7 @@ class RustNames(Walker):
         return visits + self.fields(node, inside, "value")
 
     def _field_pattern(self, node: Node, scope: Scope, kind: str) -> list[Visit]:
-        name = _child(node, "name")
+        name = child(node, "name")
         if name.type != "shorthand_field_identifier":
             self._member(name)
             return [(each, scope, kind) for each in node.children_by_field_name("pattern")]
@@ -264,7 +264,7 @@ class RustNames(Walker):
     # -- macros --------------------------------------------------------------------------------
 
     def _macro(self, node: Node, scope: Scope) -> list[Visit]:
-        name = self.tree.text_of(_child(node, "macro"))
+        name = self.tree.text_of(child(node, "macro"))
         (tokens,) = [each for each in node.named_children if each.type == "token_tree"]
         text = self.tree.text_of(tokens)
         leaves = self._leaves(tokens)
@@ -362,11 +362,3 @@ class RustNames(Walker):
             for each in scopes
             if binding.name in each.bindings and "constant" in each.bindings[binding.name].kinds
         ]
-
-
-def _child(node: Node, name: str) -> Node:
-    """The node of a field that the grammar requires."""
-    child = node.child_by_field_name(name)
-    if child is None:
-        raise Unsure(f"a {node.type.replace('_', ' ')} of this form is not understood")
-    return child

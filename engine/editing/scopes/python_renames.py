@@ -1,0 +1,271 @@
+"""What a rename rewrites in Python beside the names themselves: members of classes, and where calls
+give a parameter by its name."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from engine.editing.edits import EditRefused
+from engine.editing.scopes.names import Binding, Place, Scope, Unsure, child, fields
+from engine.editing.scopes.python import Call, Member, PythonNames
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+MEMBER_ACCESS = {  # what may use a member by its text
+    "attrgetter", "methodcaller", "vars", "__dict__", "__slots__", "__match_args__", "__getattr__",
+    "__getattribute__", "__setattr__",
+}  # fmt: skip
+GETATTR = {"getattr", "setattr", "hasattr", "delattr"}
+NEUTRAL_DECORATORS = {
+    "staticmethod", "classmethod", "property", "cache", "lru_cache", "cached_property", "override",
+    "contextmanager", "abstractmethod", "final", "wraps", "setter", "functools",
+}  # fmt: skip
+
+
+class PythonRenames(PythonNames):
+    """The names of a Python text, with all places of each."""
+
+    def places(self, binding: Binding, new: str) -> list[Place]:
+        places = super().places(binding, new)
+        if binding.scope.kind == "class":
+            raise Unsure(f"`{binding.name}` is a member of a class")
+        if new.startswith("__") or binding.name.startswith("__"):
+            raise Unsure("names that start with two underscores are special")
+        if "parameter" in binding.kinds:
+            return places + self._keyword_places(binding, new)
+        return places
+
+    # -- members -------------------------------------------------------------------------------
+
+    def classes_with(self, name: str) -> list[Scope]:
+        """The classes that certainly have a member of this name."""
+        found = {
+            each.scope: None
+            for each in self.bindings()
+            if each.scope.kind == "class" and each.name == name
+        }
+        for member in self.members:
+            if member.name == name and (scope := self._class_of(member)):
+                found[scope] = None
+        return list(found)
+
+    def member_uses(self) -> list[tuple[str, Place]]:
+        return [(member.name, member.place) for member in self.members]
+
+    def member_places(self, name: str, scope: Scope, new: str) -> list[Place]:
+        """The name in its class, and as `self.name`, `cls.name` and `Class.name`. Raises Unsure
+        unless every `.name` of the text is one of these."""
+        node = scope.node
+        if name.startswith("__") or new.startswith("__"):
+            raise Unsure("names that start with two underscores are special")
+        if self._bases(scope):
+            raise Unsure("the class has base classes that may know the name")
+        if node and node.parent and node.parent.type == "decorated_definition":
+            raise Unsure("the class has decorators that may use the name")
+        if name in self.strings:
+            raise Unsure(f'the string "{name}" may name it')
+        used = {each.name for each in self.members} | {use.name for use in self.uses}
+        if special := used & MEMBER_ACCESS:
+            raise Unsure(f"`{min(special)}` may use the name by its text")
+        for call in self.calls:
+            if self.tree.text_of(call.callee) in GETATTR and not self._names_member(call):
+                raise Unsure(f"`{self.tree.text_of(call.node)[:60]}` may use the name by its text")
+        own = scope.bindings.get(name)
+        if own and own.unsure:
+            raise Unsure(own.unsure)
+        places = list(own.places) if own else []
+        for member in self.members:
+            if member.name == new and self._class_of(member) in {scope, None}:
+                raise EditRefused(f"`.{new}` is used already: choose another name")
+            if member.name == name:
+                if self._class_of(member) is not scope:
+                    shown = self.tree.text_of(member.node.parent or member.node)[:60]
+                    raise Unsure(f"what `{shown}` refers to is not certain")
+                places.append(member.place)
+        return places
+
+    def _names_member(self, call: Call) -> bool:
+        """Whether the second argument of `getattr` is a plain string."""
+        arguments = child(call.node, "arguments").named_children
+        return len(arguments) > 1 and arguments[1].type == "string"
+
+    def _class_of(self, member: Member) -> Scope | None:
+        """The scope of the class whose member it certainly is."""
+        if member.receiver is None or member.receiver.type != "identifier":
+            return None
+        _, binding = self.at.get(self.tree.span(member.receiver)[0], (None, None))
+        if binding is None:
+            return None
+        if binding.kinds == {"class"}:
+            return self._scope_of_class(binding)
+        function = self.functions.get(binding.scope)
+        owner = binding.scope.parent
+        if function is None or owner is None or owner.kind != "class":
+            return None
+        if binding.kinds != {"parameter"} or "staticmethod" in self._decorators(function):
+            return None
+        first = child(function, "parameters").named_children[0]
+        start = self.tree.span(first)[0]
+        return owner if binding.places and binding.places[0].start == start else None
+
+    def _scope_of_class(self, binding: Binding) -> Scope | None:
+        """The scope of the one class that a name is bound to."""
+        starts = {place.start for place in binding.places}
+        found = [scope for start, scope in self.classes.items() if start in starts]
+        return found[0] if len(found) == 1 and binding.kinds == {"class"} else None
+
+    # -- parameters ----------------------------------------------------------------------------
+
+    def _keyword_places(self, binding: Binding, new: str) -> list[Place]:
+        """The places where calls give a parameter by its name, and its docstring names it."""
+        name, function = binding.name, self.functions[binding.scope]
+        own = None
+        if function.type != "lambda":
+            own = self.at[self.tree.span(child(function, "name"))[0]][1]
+        odd = set(self._decorators(function)) - NEUTRAL_DECORATORS
+        if odd:
+            raise Unsure(f"the decorator `{min(odd)}` may use the parameter's name")
+        if own and own.name.startswith("test"):
+            raise Unsure("pytest may use the parameter's name")
+        places = self._docstring_places(function, name)
+        if self._by_keyword(function, name):
+            escapes = own is None or self._escapes(own)
+            for call in self.calls:
+                if name in call.keywords or new in call.keywords or call.splat:
+                    answer = self._calls(call, own, binding.scope.parent, escapes)
+                    clear = name in call.keywords and new not in call.keywords and not call.splat
+                    if answer == "maybe" or (answer == "yes" and not clear):
+                        shown = self.tree.text_of(call.callee)[:60]
+                        raise Unsure(f"`{shown}(...)` may give `{name}` to the function")
+                    if answer == "yes":
+                        places.append(call.keywords[name])
+        return places
+
+    def _calls(self, call: Call, own: Binding | None, around: Scope | None, escapes: bool) -> str:
+        """Whether a call is one of a function: "yes", "no" or "maybe". `own`: what its name is
+        bound to; `around`: the scope of its definition; `escapes`: it is not only called."""
+        target = self._callee(call)
+        arguments = self.tree.text_of(child(call.node, "arguments"))
+        if own and re.search(rf"(?<!\w){re.escape(own.name)}(?!\w)", arguments):
+            return "maybe"
+        if own and around and around.kind == "class":
+            if own.name == "__init__":
+                return self._makes_object(call, target, around)
+            if call.callee.type == "attribute":
+                name = child(call.callee, "attribute")
+                if self.tree.text_of(name) == own.name:
+                    return self._calls_method(name, own, around)
+        elif own and target is own:
+            return "yes" if self._definitions(own) == 1 else "maybe"
+        known = target is None or target.kinds <= {"function", "class", "import", "alias"}
+        if not escapes or self._of_import(call.callee):
+            return "no"
+        return "no" if call.callee.type == "identifier" and known else "maybe"
+
+    def _makes_object(self, call: Call, target: Binding | None, around: Scope) -> str:
+        """Whether a call runs a class's `__init__`."""
+        if self._of_import(call.callee):
+            return "no"
+        if call.callee.type != "identifier":
+            return "maybe"
+        if target is None or target.kinds == {"function"}:
+            return "no"
+        found = self._scope_of_class(target)
+        if found is around:
+            return "yes" if self._definitions(around.bindings["__init__"]) == 1 else "maybe"
+        has_own = found is not None and "__init__" in found.bindings
+        return "no" if has_own and found and not self._bases(found) else "maybe"
+
+    def _calls_method(self, name: Node, own: Binding, around: Scope) -> str:
+        """Whether `name` in `object.name(...)` is a class's method."""
+        (member,) = [each for each in self.members if each.node == name]
+        if self._of_import(member.receiver):
+            return "no"
+        same = [
+            each for each in self.bindings() if each.name == own.name and each.scope.kind == "class"
+        ]
+        found = self._class_of(member)
+        if found is around and len(same) == 1 and self._definitions(own) == 1:
+            return "yes"
+        certain = found is not None and found is not around and not self._bases(found)
+        return "no" if certain else "maybe"
+
+    def _bases(self, scope: Scope) -> bool:
+        """Whether a class has base classes or other arguments."""
+        return any(each.named_child_count for each in fields(scope.node, "superclasses"))
+
+    def _definitions(self, own: Binding) -> int:
+        """How many functions define a name."""
+        starts = {place.start for place in own.places}
+        named = (child(each, "name") for each in self.functions.values() if each.type != "lambda")
+        return sum(1 for name in named if self.tree.span(name)[0] in starts)
+
+    def _by_keyword(self, function: Node, name: str) -> bool:
+        """Whether a call can name the parameter."""
+        parameters = child(function, "parameters").named_children
+        after = False
+        for each in reversed(parameters):
+            if each.type == "positional_separator":
+                after = True
+            inner = each.named_children[0] if each.type == "typed_parameter" else each
+            if inner.type in {"list_splat_pattern", "dictionary_splat_pattern"}:
+                if self.tree.text_of(inner).lstrip("* ") == name:
+                    return False
+            elif not after:
+                named = each.child_by_field_name("name") or inner
+                if self.tree.text_of(named) == name:
+                    return True
+        return False
+
+    def _escapes(self, own: Binding) -> bool:
+        """Whether a function is used in any other way than by calling it."""
+        called = {self.tree.span(call.callee)[1] for call in self.calls}
+        if own.scope.kind == "class":
+            uses = [each.place.stop for each in self.members if each.name == own.name]
+        else:
+            uses = [use.place.stop for use, found in self.resolved if found is own and not use.kind]
+            uses = [stop for stop in uses if stop not in self.exported]
+        return any(stop not in called for stop in uses)
+
+    def _callee(self, call: Call) -> Binding | None:
+        """The binding of a call's plain callee."""
+        if call.callee.type != "identifier":
+            return None
+        return self.at[self.tree.span(call.callee)[0]][1]
+
+    def _of_import(self, node: Node | None) -> bool:
+        """Whether `a.b.c` starts with an imported name."""
+        while node and node.type == "attribute":
+            node = child(node, "object")
+        if node is None or node.type != "identifier":
+            return False
+        binding = self.at[self.tree.span(node)[0]][1]
+        return binding is not None and binding.kinds <= {"import", "alias"}
+
+    def _decorators(self, function: Node) -> list[str]:
+        """The last names of a function's decorators."""
+        around = function.parent
+        if around is None or around.type != "decorated_definition":
+            return []
+        texts = [self.tree.text_of(each) for each in around.children if each.type == "decorator"]
+        return [
+            re.split(r"[(\s#]", text.lstrip("@ "), maxsplit=1)[0].split(".")[-1] for text in texts
+        ]
+
+    def _docstring_places(self, function: Node, name: str) -> list[Place]:
+        """The parameter in the docstring's fields: `:param name:`, or `name:` below "Args:"."""
+        body = child(function, "body")
+        first = body.named_children[0] if body.named_children else body
+        string = first.named_children[0] if first.type == "expression_statement" else first
+        if function.type == "lambda" or string.type != "string":
+            return []
+        start, stop = self.tree.span(string)
+        text, word = self.tree.text[start:stop], re.escape(name)
+        field = rf":(?:param|parameter|arg|argument|key|keyword|type)\s+(?:[^:\n]*\s)?({word})\s*:"
+        entry = rf"^[ \t]+\*{{0,2}}({word})[ \t]*(?:\([^)\n]*\)[ \t]*)?:"
+        found = [*re.finditer(field, text)]
+        if re.search(r"^\s*(?:Args|Arguments|Parameters):\s*$", text, re.M):
+            found += re.finditer(entry, text, re.M)
+        return [Place(start + each.start(1), start + each.end(1)) for each in found]
