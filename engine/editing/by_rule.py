@@ -16,6 +16,8 @@ from engine.editing.scopes.names import Unsure
 if TYPE_CHECKING:
     from engine.records import Request
 
+MAX_INSTRUCTION_CHARS = 300  # of one that a rule reads
+
 logger = logging.getLogger(__name__)
 
 
@@ -31,7 +33,7 @@ class RuleEdit:
 def by_rule(request: Request) -> RuleEdit | None:
     """The edit, if a rule makes what the instruction asks for; None leaves it to the model. Raises
     EditRefused if it cannot be made: a name that is not there, or one that is taken."""
-    if request.kind != "edit":
+    if request.kind != "edit" or len(request.instruction) > MAX_INSTRUCTION_CHARS:
         return None
     try:
         if wishes := rename.read(request.instruction):

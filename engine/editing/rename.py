@@ -272,7 +272,7 @@ def _rewritten(
     pieces: list[str] = []
     done = moved_start = moved_stop = 0
     for place in places:
-        written = place.form.format(new)
+        written = place.form.replace("{}", new)
         pieces += [text[done : place.start], written]
         growth = len(written) - (place.stop - place.start)
         moved_start += growth if place.stop <= start else 0

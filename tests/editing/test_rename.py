@@ -315,9 +315,10 @@ def test_what_the_user_should_know() -> None:
     assert made.notes == ("other files that use `load` are unchanged",)
 
 
-def test_only_edits_have_rules() -> None:
+def test_only_edits_have_rules_and_only_short_instructions() -> None:
     request = Request("chat", LOAD, "a.py", instruction="Rename load to read")
     assert by_rule(request) is None
+    assert edit(LOAD, f"Rename load to {'a' * 1000}") is None
 
 
 # -- against Python itself ---------------------------------------------------------------------
