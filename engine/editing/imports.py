@@ -158,7 +158,8 @@ def _unused(tree: Tree) -> set[int]:
     if names.unsure:
         raise Unsure(names.unsure)
     used = {binding for use, binding in names.resolved if use.kind not in {"import", "alias"}}
-    free = {use.name for use, binding in names.resolved if binding is None}
+    unclear = names.unclear if isinstance(names, PythonNames) else set()
+    free = unclear | {use.name for use, binding in names.resolved if binding is None}
     if tree.language != "python" and re.search(r"<[\w>]", tree.text):
         used |= {each for each in names.bindings() if each.name in {"React", "h", "Fragment"}}
     return {
@@ -181,7 +182,8 @@ def _in_text(tree: Tree, name: str) -> bool:
     """Whether a comment or a string may use a name as a type."""
     word = rf"(?<![\w$]){re.escape(name)}(?![\w$])"
     if tree.language == "python":
-        return bool(re.search(rf"#\s*type:.*{word}|([\"']){word}\1", tree.text))
+        text = r"(?:[\w.\[\]|]|, ?| \| )*"  # of a type in quotes
+        return bool(re.search(rf"#\s*type:.*{word}|([\"']){text}{word}{text}\1", tree.text))
     return bool(re.search(rf"@\w+[^\n]*{word}", tree.text))
 
 

@@ -133,14 +133,16 @@ def test_files_whose_imports_are_left_to_the_model(path: str) -> None:
     assert edit("import a\n", UNUSED, path) is None
 
 
-KEPT = """import a as a
+KEPT = """import typing, i, j
+import a as a
 import b  # noqa
 import c
 import d
 import e
 from f import g as g
 __all__ = ["c"]
-def h(x: "d.D"): "e"
+def h(x: "d.D", y: "list['j']"): "e"
+typing.cast("list[i.I]", h)
 """
 
 

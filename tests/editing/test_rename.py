@@ -183,6 +183,8 @@ RIGHT = [
     ("def f():\n  def g():\n    nonlocal x\n    x = 2\n  x = 1\n  return g\n", "x", None),
     ("__all__ = ['x', 'y']\n__all__ += ['x']\nx = y = 1\n", "x", None),
     ("def f(a: 'x', b: 'list[x]') -> 'x.y': pass\nclass x: pass\n", "x", None),
+    ("def f(x, a: Float['x']): b: Float['x']\n", "x", "def f(z, a: Float['x']): b: Float['x']\n"),
+    ("a: Annotated[int, 'x']\nx = 1\n", "x", "a: Annotated[int, 'x']\nz = 1\n"),
     ("a: Literal['x']\nclass x: pass\n", "x", "a: Literal['x']\nclass z: pass\n"),
     ("import a.b as x\nx.y(x=1)\n", "x", "import a.b as z\nz.y(x=1)\n"),
     ("match a:\n    case [x, *_] if x: print(x)\n    case P(y=1): pass\n", "x",
@@ -247,6 +249,8 @@ LEFT = [  # to the model
     "# x\n",
     "type x = int\n",
     "def f[x](a: x): pass\n",
+    "def f(a: \"list['x']\"): pass\nclass x: pass\n",
+    "def f():\n  x = 1\n  def g():\n    nonlocal x\n    import x\n",
 ]
 
 

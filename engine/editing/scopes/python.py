@@ -28,6 +28,8 @@ TARGETS = {  # nodes whose names a statement binds as it binds the whole
     "dictionary_splat_pattern", "case_pattern", "union_pattern", "dict_pattern", "splat_pattern",
 }  # fmt: skip
 DYNAMIC = {"globals", "locals", "vars", "eval", "exec", "dir"}  # look names up by their text
+ANNOTATIONS = {"type", "subscript", "generic_type", "type_parameter", "tuple"}
+NOT_NAMES = re.compile(r"\s*(?:\w+\.)*(?:Literal|Annotated)\b")  # their strings are values
 STRING_ANNOTATION = re.compile(r"[\w\s.\[\],|]*")
 NAME = re.compile(r"(?<![\w.])[^\W\d]\w*")
 
@@ -67,6 +69,8 @@ class PythonNames(Walker):
         self.at: dict[int, tuple[Use, Binding | None]] = {}  # start -> use
         self.exported: set[int] = set()  # where the names in `__all__` end
         self.dynamic: list[tuple[str, Scope]] = []  # what looks names up by their text, and where
+        self.unclear: set[str] = set()  # words of annotations in quotes that are not understood
+        self.quoted: set[int] = set()  # where names in such annotations are
         self.has_star_import = False
 
     def read(self) -> None:
@@ -279,12 +283,7 @@ class PythonNames(Walker):
         text = self.tree.text_of(content[0]) if len(content) == 1 else ""
         if text.isidentifier():
             self.strings.add(text)
-        if node.parent and node.parent.type in {
-            "type",
-            "subscript",
-            "generic_type",
-            "type_parameter",
-        }:
+        if node.parent and node.parent.type in ANNOTATIONS:
             self._annotation(node, content, scope)
         return self.all(
             [each for each in node.named_children if each.type == "interpolation"], scope
@@ -293,24 +292,23 @@ class PythonNames(Walker):
     def _annotation(self, node: Node, content: list[Node], scope: Scope) -> None:
         """Note the names in the string of an annotation."""
         around = node.parent
-        while around and around.type in {
-            "subscript",
-            "generic_type",
-            "type_parameter",
-            "type",
-            "tuple",
-        }:
-            if self.tree.text_of(around).lstrip().startswith(("Literal", "typing.Literal")):
+        while around and around.type in ANNOTATIONS:
+            if NOT_NAMES.match(self.tree.text_of(around)):
                 return
             last, around = around, around.parent
         if last.type != "type" or len(content) != 1:
             return
+        if scope.kind != "class":
+            scope = self.top  # where those that read annotations look
         start, stop = self.tree.span(content[0])
         text = self.tree.text[start:stop]
-        if STRING_ANNOTATION.fullmatch(text):
+        if not STRING_ANNOTATION.fullmatch(text):
+            self.unclear.update(re.findall(r"\w+", text))
+        else:
             for found in NAME.finditer(text):
                 place = Place(start + found.start(), start + found.end())
                 self.uses.append(Use(place, found[0], scope, ""))
+                self.quoted.add(place.start)
 
     # -- resolving -----------------------------------------------------------------------------
 
@@ -321,6 +319,11 @@ class PythonNames(Walker):
             if use.kind:
                 self.bind(use)
         self.look_up()
+        self.resolved = [
+            (use, binding)
+            for use, binding in self.resolved
+            if binding or use.place.start not in self.quoted  # else it is no name of this text
+        ]
 
     def bind(self, use: Use) -> Binding:
         outer = use.scope.outer.get(use.name)
@@ -329,6 +332,7 @@ class PythonNames(Walker):
         if outer == "nonlocal":
             for each in use.scope.chain()[1:]:
                 if each.kind != "class" and use.name in each.bindings:
+                    each.bindings[use.name].kinds.add(use.kind)
                     return each.bindings[use.name]
         return super().bind(use)
 
@@ -354,6 +358,8 @@ class PythonNames(Walker):
             binding.unsure = f"`{name}` is the name of something in another module"
         elif scope.kind in {"module", "class"} and hasattr(builtins, name):
             binding.unsure = f"`{name}` may also be Python's own"
+        elif name in self.unclear and scope.kind in {"module", "class"}:
+            binding.unsure = f"an annotation in quotes may use `{name}`"
         elif scope.kind == "module" and self.has_star_import:
             binding.unsure = f"`{name}` may also come from `import *`"
         elif scope.kind == "class" and any(
