@@ -3,7 +3,6 @@ is asked when one is resolved."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
@@ -28,9 +27,6 @@ REWRITES = {
     "types": ("Add type hints", "Add type annotations to the function signature."),
     "simplify": ("Simplify", "Simplify this code without changing what it does."),
 }
-DEFINITION = re.compile(
-    r"^[ \t]*(?:[\w.]+[ \t]+)*(?:def|class|function|func|fn)[ \t]+(?:\([^)]*\)[ \t]*)?(\w+)", re.M
-)
 MAX_TITLE_CHARS = 80  # of a diagnostic's message
 
 
@@ -73,7 +69,8 @@ async def resolve(server: Server, session: Session, action: types.CodeAction) ->
 
     params: EditParams = structure(action.data, EditParams, "params.data")
     result = await rewrite(server, session, params, action.title)
-    action.edit = workspace_edit(server, result.document, result.changes, action.title)
+    label = result.label(action.title)
+    action.edit = workspace_edit(server, result.document, result.changes, label)
     action.edit = action.edit or types.WorkspaceEdit()
     return action
 
@@ -83,22 +80,9 @@ async def rewrite(
 ) -> EditResult:
     """An edit that keeps every definition; fails if the model dropped one."""
     result = await edit(server, session, params, title)
-    if result.rule:  # exact; a rename drops the old definition
-        return result
-    old = result.document.text.text
-    start, stop = 0, len(old)
-    if params.range:
-        start, stop = server.documents.span(result.document, params.range)
-    new = result.text[start : len(result.text) - (len(old) - stop)]
-    if name := lost_definition(old[start:stop], new):
-        raise failed(f"the model lost `{name}`: select less, or say what to change")
+    if lost := [one for one in result.outcome.failed if one.kind == "definitions"]:
+        raise failed(f"the model answered twice, and {lost[0].warning}: select less, or say more")
     return result
-
-
-def lost_definition(old: str, new: str) -> str | None:
-    """A name that the old text defines and the new text does not."""
-    kept = set(DEFINITION.findall(new))
-    return next((name for name in DEFINITION.findall(old) if name not in kept), None)
 
 
 def block_around(text: Text, offset: int) -> tuple[int, int]:

@@ -7,14 +7,16 @@ answer is refused, the request fails with the reason and nothing is changed.
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from lsprotocol import types
 
-from engine.editing.by_rule import RuleEdit, by_rule
-from engine.editing.edits import Change, EditRefused, apply, changes, line_count, too_long
+from engine.editing.by_rule import by_rule
+from engine.editing.edits import Change, EditRefused, changes, line_count, too_long
+from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
 from engine.records import Done, Request, RequestError, Step
 from lsp_server.protocol.messages import (
     EditParams,
@@ -29,6 +31,7 @@ from lsp_server.protocol.text_sync import Document
 from lsp_server.session import Session
 from lsp_server.shared_engine import NotReady, Superseded
 
+log = logging.getLogger(__name__)
 ANNOTATION_ID = "draftline"
 PREFILL_SHARE = 0.3  # of an edit's progress bar
 
@@ -38,10 +41,23 @@ class EditResult:
     """The new text of a whole document, the changes that lead to it, and figures for the client."""
 
     document: Document  # has the text that was edited
-    text: str
+    outcome: Outcome
     changes: list[Change]
     stats: dict[str, Any]
-    rule: str = ""  # what a rule did without the model, as the edit's label
+    note: str = ""  # why nothing changed
+
+    def label(self, title: str) -> str:
+        """What the client shows as the name of the change."""
+        if self.outcome.rule:
+            return f"By rule: {self.outcome.rule}"
+        if self.outcome.failed:
+            return f"{title} \N{EM DASH} check: {self.outcome.warning}"
+        return title
+
+    def answer(self, edit: types.WorkspaceEdit | None) -> dict[str, Any]:
+        """The result of draftline/edit."""
+        told = {"warnings": self.outcome.warnings, "note": self.note or None}
+        return {"edit": edit, "stats": self.stats, **told}
 
 
 def current_document(server: Server, identifier: Identifier) -> Document:
@@ -91,7 +107,8 @@ async def _run(
     expected_chars = max(1, stop - start)
     written_chars = 0
     began = perf_counter()
-    if made := await asyncio.to_thread(by_rule, request):
+    checks = session.settings.checks
+    if checks and (made := await asyncio.to_thread(by_rule, request)):
         return _made_by_rule(_latest(session, document), made, perf_counter() - began)
 
     def on_step(step: Step) -> None:
@@ -112,25 +129,33 @@ async def _run(
         why = too_long(session.shared_engine.model, line_count(request.text))
         if why:
             raise failed(f"{display_name(document)}: {why}: select fewer lines")
-    done = await session.ask(request, slot, on_step)
-    _latest(session, document)
-    if done.reason == "cancelled":
-        raise cancelled("the edit was cancelled, or a newer one took its place")
 
-    def align() -> tuple[str, list[Change]]:
-        text = apply(request, done)
-        return text, changes(request.text, text)
+    async def ask(one: Request) -> Done:
+        done = await session.ask(one, slot, on_step)
+        _latest(session, document)
+        if done.reason == "cancelled":
+            raise cancelled("the edit was cancelled, or a newer one took its place")
+        return done
 
-    text, text_changes = await asyncio.to_thread(align)  # slow for large texts
-    stats = _stats(done, perf_counter() - began)
-    return EditResult(_latest(session, document), text, text_changes, stats)
+    done = await ask(request)
+    outcome = await asyncio.to_thread(judge, request, done, checks)  # slow for large texts
+    if again := second_request(request, outcome):
+        log.debug("asking again: %s", ", ".join(check.kind for check in outcome.failed))
+        written_chars = 0
+        progress.restart("asking again")
+        done = await ask(again)
+        outcome = await asyncio.to_thread(better, request, outcome, done)
+    text_changes = await asyncio.to_thread(changes, request.text, outcome.text)
+    stats = _stats(done, perf_counter() - began) | {"requests": 2 if again else 1}
+    note = "" if text_changes else why_unchanged(request)
+    return EditResult(_latest(session, document), outcome, text_changes, stats, note)
 
 
-def _made_by_rule(document: Document, made: RuleEdit, seconds: float) -> EditResult:
+def _made_by_rule(document: Document, made: Outcome, seconds: float) -> EditResult:
     """The result of an edit for which the model was not asked."""
-    stats = _stats(Done("stop"), seconds) | {"rule": made.title, "notes": made.notes}
-    text_changes = changes(document.text.text, made.text)
-    return EditResult(document, made.text, text_changes, stats, f"By rule: {made.title}")
+    stats = _stats(Done("stop"), seconds) | {"rule": made.rule, "notes": made.notes}
+    made_changes = changes(document.text.text, made.text)
+    return EditResult(document, made, made_changes, stats, "" if made_changes else made.rule)
 
 
 def _latest(session: Session, document: Document) -> Document:

@@ -186,25 +186,23 @@ def _edits(server: Server, session: Session) -> None:
     @feature("draftline/edit")
     async def by_instruction(params: EditParams) -> dict[str, Any]:
         result = await run(params)
-        made = workspace_edit(
-            server, result.document, result.changes, result.rule or params.instruction[:80]
-        )
-        return {"edit": made, "stats": result.stats}
+        return result.answer(changed(result, params))
+
+    def changed(result: EditResult, params: EditParams) -> types.WorkspaceEdit | None:
+        label = result.label(params.instruction[:80])
+        return workspace_edit(server, result.document, result.changes, label)
 
     @server.command("draftline.edit")
     async def command(params: EditParams) -> dict[str, Any]:
         result = await run(params)
-        made = workspace_edit(
-            server, result.document, result.changes, result.rule or params.instruction[:80]
-        )
-        applied = False
+        made, applied = changed(result, params), False
         if made is not None:
             asked = types.ApplyWorkspaceEditParams(edit=made, label="Draftline")
             try:
                 applied = (await server.workspace_apply_edit_async(asked)).applied
             except JsonRpcException as error:  # the edit is in the answer, so it is not lost
                 log.warning("the client did not apply an edit: code %s", error.code)
-        return {"applied": applied, "edit": made, "stats": result.stats}
+        return {"applied": applied, **result.answer(made)}
 
     @feature("draftline/nextEdit")
     async def next_edit(params: NextEditParams) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class Settings:
     debounceMs: int = 75  # delay of a completion that was not invoked explicitly
     multiline: str = "auto"
     speculation: bool = True
+    checks: bool = True  # of edits and completions, before they are shown
     context: int = 256  # tokens of other files in a completion's prompt
     languages: tuple[str, ...] = ()
     disabledGlobs: tuple[str, ...] = ()
@@ -118,6 +119,7 @@ CHECKS: dict[str, Check] = {
     "debounceMs": _integer(0, 60_000),
     "multiline": _one_of(*MULTILINE),
     "speculation": _is(bool, "true or false"),
+    "checks": _is(bool, "true or false"),
     "context": _integer(0, 100_000),
     "languages": _strings,
     "disabledGlobs": _strings,

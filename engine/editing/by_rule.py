@@ -7,10 +7,10 @@ to the model. It reads the instruction narrowly: what asks for anything else is 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.editing import imports, rename
+from engine.editing.outcome import Outcome
 from engine.editing.scopes.names import Unsure
 
 if TYPE_CHECKING:
@@ -21,16 +21,7 @@ MAX_INSTRUCTION_CHARS = 300  # of one that a rule reads
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleEdit:
-    """A file's new text, and in one line each what the rule did and what the user should know."""
-
-    text: str
-    title: str
-    notes: tuple[str, ...] = ()
-
-
-def by_rule(request: Request) -> RuleEdit | None:
+def by_rule(request: Request) -> Outcome | None:
     """The edit, if a rule makes what the instruction asks for; None leaves it to the model. Raises
     EditRefused if it cannot be made: a name that is not there, or one that is taken."""
     if request.kind != "edit" or len(request.instruction) > MAX_INSTRUCTION_CHARS:
@@ -38,10 +29,10 @@ def by_rule(request: Request) -> RuleEdit | None:
     try:
         if wishes := rename.read(request.instruction):
             done = rename.rename(request.path, request.text, request.selection, wishes)
-            return RuleEdit(done.text, done.title, done.notes)
+            return Outcome(done.text, rule=done.title, notes=done.notes)
         if wish := imports.read(request.instruction):
             text, title = imports.tidy(request.path, request.text, request.selection, wish)
-            return RuleEdit(text, title)
+            return Outcome(text, rule=title)
     except Unsure as reason:
         logger.info("left to the model, not made by rule: %s", reason)
     return None

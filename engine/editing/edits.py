@@ -5,7 +5,7 @@ characters (NFC). An edit must not change anything else, so the answer is aligne
 and whatever is equal after that normalization keeps the original's exact characters.
 
 Line ends are "\\n", "\\r\\n" and "\\r", as for an editor; U+2028, NEL and form feeds are ordinary
-characters. Whether the edit does what was asked is not judged.
+characters. What an edit makes of the code is judged in `engine.editing.checks`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def preserve(original: str, answer: str, newline: str = "\n") -> str:
     body = original.lstrip(BOM)
     answer = _ended_like(plain(answer), body)
     pieces = _preserve(
-        body, answer, _commonest_end(body, newline), (_lines, WORD.findall, _characters)
+        body, answer, commonest_end(body, newline), (_lines, WORD.findall, _characters)
     )
     return original[: len(original) - len(body)] + _join(pieces)
 
@@ -97,7 +97,7 @@ def _preserve(old: str, new: str, end: str, levels: tuple[Split, ...]) -> Iterat
         if same:
             yield from ours[i:j]
         else:
-            near = _commonest_end("".join(ours[max(i - 3, 0) : j + 3]), end)
+            near = commonest_end("".join(ours[max(i - 3, 0) : j + 3]), end)
             yield from _preserve("".join(ours[i:j]), "".join(theirs[k:m]), near, tuple(finer))
 
 
@@ -165,7 +165,7 @@ def _composes(before: str, char: str) -> bool:
     return unicodedata.combining(char) != 0 or _key(before + char) != _key(before) + _key(char)
 
 
-def _commonest_end(text: str, default: str) -> str:
+def commonest_end(text: str, default: str) -> str:
     """The most frequent line end of `text`; the earlier one of equally frequent ones."""
     ends = Counter(LINE_END.findall(text)).most_common(1)
     return ends[0][0] if ends else default
@@ -226,7 +226,7 @@ def apply(request: Request, done: Done) -> str:
     starts_line = start == 0 or text[start - 1] in "\r\n"
     if not original and starts_line and answer and not answer.endswith("\n"):
         answer += "\n"
-    new = preserve(original, answer, _commonest_end(text, "\n"))
+    new = preserve(original, answer, commonest_end(text, "\n"))
     return _join((text[:start], new, text[stop:]))
 
 

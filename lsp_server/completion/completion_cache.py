@@ -8,8 +8,8 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from itertools import count
 
+from engine.editing.brackets import OPENER_OF
 from engine.editing.edits import plain
-from lsp_server.completion.brackets import OPENER_OF
 from lsp_server.completion.postprocess import fit_to_context
 
 MAX_COMPLETIONS = 64

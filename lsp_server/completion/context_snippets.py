@@ -13,8 +13,8 @@ from pathlib import PurePath
 from textwrap import dedent, indent
 from typing import TYPE_CHECKING
 
+from engine.editing.brackets import OPENER_OF, scan
 from engine.editing.edits import plain
-from lsp_server.completion.brackets import OPENER_OF, scan
 from lsp_server.completion.indentation import BLOCK_OPENER, indent_width
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.prompts.fim import window
 from engine.records import Done, Request, RequestError, Step
+from lsp_server.completion.checks import checked
 from lsp_server.completion.completion_cache import Completion, context_around
 from lsp_server.completion.context_snippets import Snippet, find_snippets
 from lsp_server.completion.in_flight import CompletionInFlight
@@ -210,20 +211,26 @@ async def _answer(
 ) -> tuple[Done, str]:
     """How the request ended, and the text to insert. Sets the session's reason."""
     try:
-        done, raw = await _stream(session, query, request, in_flight)
+        done, raw, complete = await _stream(session, query, request, in_flight)
     except (RequestError, NotReady) as reason:
         session.reason = str(reason)
         return Done("failed", error=str(reason)), ""
-    answer = fit_to_context(raw, *query.context, query.multiline)
+    fitted = fit_to_context(raw, *query.context, query.multiline)
+    path = query.document.path or query.document.uri
+    answer, wrong = fitted, ""
+    if fitted and session.settings.checks:
+        answer, wrong = checked(fitted, *query.context, path, query.multiline, complete)
     session.reason = _outcome(done, raw, answer, session.settings.maxTimeMs)
+    if wrong and not answer:
+        session.reason = f"nothing offered: {wrong}"
     return done, answer
 
 
 async def _stream(
     session: Session, query: _Query, request: Request, in_flight: CompletionInFlight | None
-) -> tuple[Done, str]:
-    """Stream the answer up to its end or the timeout. As you type, complete lines are enough after
-    EAGER_AFTER_S."""
+) -> tuple[Done, str, bool]:
+    """Stream the answer up to its end or the timeout, and whether it was not cut off. As you type,
+    complete lines are enough after EAGER_AFTER_S."""
     text, cut_off = "", False
     began = perf_counter()
 
@@ -242,9 +249,10 @@ async def _stream(
     timeout_s = max(query.time_left(session), MIN_TIMEOUT_S)
     done = await session.ask(request, slot, on_step, timeout_s)
     if done.reason in ("cancelled", "failed"):
-        return done, ""
+        return done, "", False
     ended = done.reason == "stop" and not cut_off
-    return done, truncate(text, *query.context, query.multiline, ended)
+    complete = ended or find_end(text, *query.context, query.multiline) is not None
+    return done, truncate(text, *query.context, query.multiline, ended), complete
 
 
 def _outcome(done: Done, raw: str, answer: str, max_time_ms: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from itertools import islice, pairwise
 
-from lsp_server.completion.brackets import OPENER_OF, scan
+from engine.editing.brackets import OPENER_OF, scan
 from lsp_server.completion.indentation import (
     BLOCK_OPENER,
     enclosing_indent,
@@ -257,6 +257,9 @@ def _without_repeated_end(answer: str, before: str, after: str) -> str:
 
 def _is_needed(answer: str, start: int, before: str, after: str, shown: str) -> bool:
     """Whether answer[start:] closes a bracket or string that would stay open without it."""
+    rest, stop = line_after(after), len(shown) - (len(answer) - start)
+    if _imbalance(shown[:stop] + rest) < _imbalance(shown + rest):
+        return False
     surplus = _surplus(answer, before, after, complete=True)
     for closer, opener in scan(answer).closed:
         if closer >= start and 0 <= opener < start:
@@ -265,6 +268,13 @@ def _is_needed(answer: str, start: int, before: str, after: str, shown: str) -> 
             return True
     quotes = {char for char in answer[start:] if char in "\"'`"}
     return any(shown.count(quote) % 2 for quote in quotes)
+
+
+def _imbalance(line: str) -> int:
+    """How many brackets and quotes have no counterpart, wherever they are: a bracket in a string
+    may be code, as in f"{name}"."""
+    brackets = sum(abs(line.count(one) - line.count(other)) for one, other in OPENER_OF.items())
+    return brackets + sum(line.count(quote) % 2 for quote in '"`')
 
 
 def _without_repeated_lines(answer: str, line: str, after: str) -> str:

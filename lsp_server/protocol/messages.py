@@ -31,7 +31,7 @@ class EditParams:
     textDocument: Identifier
     instruction: str
     range: types.Range | None = None
-    keepDefinitions: bool = False  # reject an answer that loses a function or class
+    keepDefinitions: bool = False  # refuse an answer that loses a definition
     workDoneToken: Any = None
     partialResultToken: Any = None
 
@@ -110,6 +110,14 @@ class Progress:
             self._percent = percent
             report = types.WorkDoneProgressReport(message=message, percentage=percent)
             self._progress.report(self._work, report)
+
+    def restart(self, message: str) -> None:
+        """The answer is written anew: its parts so far are void."""
+        self._percent = -1
+        self.report(message, 0.0)
+        if self._partial is not None:
+            part = types.ProgressParams(token=self._partial, value={"text": "", "restart": True})
+            self._protocol.notify(types.PROGRESS, part)
 
     def text(self, text: str) -> None:
         """Send a further part of the answer."""

@@ -117,6 +117,20 @@ def test_an_answer_without_changes_is_reported_and_is_code_0(file: Path, chain: 
         assert untouched(file)
 
 
+def test_an_edit_that_fails_a_check_is_asked_for_again_and_has_a_warning(
+    tmp_path: Path, chain: Chain
+) -> None:
+    """The model's answer, "x=9", drops the function both times."""
+    file = tmp_path / "a.py"
+    file.write_text("def a():\n    pass\n\n\nx=1\n")
+    asked = ("--lines", "1:2", "-i", "nine", "--model", chain(), "--json")
+    result = draftline(tmp_path, "edit", "a.py", *asked)
+    got = json.loads(result.stdout)
+    assert (result.returncode, got["text"]) == (0, "x=9\n\n\nx=1\n")
+    assert got["warnings"] == ["`a` would be lost"]
+    assert result.stderr.decode().count("`a` would be lost") == 2  # asking again; check this edit
+
+
 @pytest.mark.parametrize(
     ("answer", "end", "more", "message"),
     [

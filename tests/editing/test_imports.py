@@ -88,7 +88,7 @@ def test_order() -> None:
     )
     assert edit(TIDY, SORT) == TIDY
     made = by_rule(Request("edit", TIDY, "a.py", instruction=SORT))
-    assert made is not None and made.title == "the imports are sorted already"
+    assert made is not None and made.rule == "the imports are sorted already"
 
 
 def test_line_ends_and_layout_are_kept() -> None:

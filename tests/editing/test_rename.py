@@ -315,7 +315,7 @@ def test_several_renames_one_after_the_other() -> None:
 def test_what_the_user_should_know() -> None:
     made = by_rule(Request("edit", LOAD, "a.py", instruction="Rename load to read"))
     assert made is not None
-    assert made.title == "`load` renamed to `read` in 2 places"
+    assert made.rule == "`load` renamed to `read` in 2 places"
     assert made.notes == ("other files that use `load` are unchanged",)
 
 

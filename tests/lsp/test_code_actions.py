@@ -1,5 +1,4 @@
-"""Code actions: the lines that an action without a selection applies to, and definitions that an
-answer has dropped."""
+"""Code actions: the lines that an action without a selection applies to."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.code_actions import block_around, lost_definition
+from lsp_server.code_actions import block_around
 from lsp_server.protocol.positions import Text
 
 PYTHON = """import math
@@ -105,21 +104,3 @@ def test_a_block_is_whole_lines_around_the_offset(
 def test_an_empty_document() -> None:
     assert block_around(Text.of(""), 0) == (0, 0)
     assert block_around(Text.of("\n\n"), 1) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "name"),
-    [
-        ("def a(x):\n    pass", 'def a(x: int) -> None:\n    """A."""\n    pass', None),
-        ("    def a(self):\n        return 1", '    """A."""\n    return 1', "a"),
-        ("class A:\n    def b(self): ...", "class A:\n    pass", "b"),
-        ("async def a(): ...", "async def a(): ...", None),
-        ("export default function a() {}", "const a = () => {}", "a"),
-        ("func (s *S) Sum() int {}", "func (s *S) Add() int {}", "Sum"),
-        ("pub fn a() {}", "fn a() {}", None),
-        ("x = 1  # a class act", "x = 2", None),
-        ("x = 1", "", None),
-    ],
-)
-def test_a_lost_definition_is_named(old: str, new: str, name: str | None) -> None:
-    assert lost_definition(old, new) == name

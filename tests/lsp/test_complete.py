@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning"),
 ]
 URI = "file:///project/app.py"
-WRITTEN = "xyz=1,abc de"  # each character occurs once, so its successor is unique
+WRITTEN = "xyz=1,abc+de"  # each character occurs once, so its successor is unique
 Open = Any  # (*roots, **initialize) -> a connected editor whose server is ready
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from pygls.exceptions import JsonRpcException
 
-from engine.editing import edits
+from engine.editing import edits, outcome
 from engine.records import Done, Request
 from lsp_server import edit as editing
 from lsp_server.protocol.messages import EditParams, Identifier
 from lsp_server.protocol.protocol import Server
 from lsp_server.protocol.text_sync import Documents
+from lsp_server.settings import Settings
 
 URI = "file:///app.py"
 
@@ -35,15 +36,15 @@ def run(
     async def ask(request: Request, *rest: Any) -> Done:
         return Done("stop", "x=9", matched="\n```")
 
-    def apply(request: Request, done: Done) -> str:
+    def judge(request: Request, done: Done, checks: bool) -> outcome.Outcome:
         assert threading.current_thread() is not threading.main_thread()
         meanwhile(documents)
-        return edits.apply(request, done)
+        return outcome.judge(request, done, checks)
 
-    monkeypatch.setattr(editing, "apply", apply)
+    monkeypatch.setattr(editing, "judge", judge)
     shared = SimpleNamespace(loaded=object(), model="a model")
     session: Any = SimpleNamespace(
-        documents=documents, shared_engine=shared, engine=engine, ask=ask
+        documents=documents, shared_engine=shared, engine=engine, ask=ask, settings=Settings()
     )
     params = EditParams(Identifier(URI, 1), "make it nine")
     return asyncio.run(editing.edit(server, session, params))
@@ -51,7 +52,7 @@ def run(
 
 def test_the_result_has_the_new_text_and_its_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, lambda documents: None)
-    assert result.text == "x=9\n"
+    assert result.outcome.text == "x=9\n"
     assert result.changes == [edits.Change(2, 3, "9")]
 
 

@@ -145,6 +145,31 @@ async def test_a_rule_renames_without_the_model(editor: Open) -> None:
         assert code == FAILED and "`y` is not in the selection" in message
 
 
+async def test_an_edit_that_fails_a_check_is_asked_for_again_and_has_a_warning(
+    editor: Open,
+) -> None:
+    """The model's answer, "x=9", drops the function, and so does its second."""
+    async with editor() as one:
+        one.open(URI, "def a():\n    pass\n\n\nx=1\n")
+        tokens = {"workDoneToken": "w", "partialResultToken": "p"}
+        answer = await one.ask("draftline/edit", asking(one, "def a():\n    pass", **tokens))
+        assert answer["warnings"] == ["`a` would be lost"] and answer["note"] is None
+        assert answer["stats"]["requests"] == 2
+        assert one.partial["p"] == "x=9"  # the second answer's
+        assert "asking again" in [each.get("message") for each in one.progress["w"]]
+        (note,) = answer["edit"]["changeAnnotations"].values()
+        assert "`a` would be lost" in note["label"] and note["needsConfirmation"]
+        fine = await one.ask("draftline/edit", asking(one, "x=1"))
+        assert fine["warnings"] == [] and fine["stats"]["requests"] == 1
+        one.configure(checks=False)
+        text = asking(one, "def a():\n    pass")
+        unchecked = await one.ask("draftline/edit", text)
+        assert unchecked["warnings"] == [] and unchecked["stats"]["requests"] == 1
+        one.open(URI, "x=9\n")
+        same = await one.ask("draftline/edit", asking(one, "x=9") | {"instruction": "Fix `abc`."})
+        assert same["edit"] is None and "`abc` does not occur" in same["note"]
+
+
 async def test_an_edit_is_small_versioned_and_annotated_and_reports_progress(editor: Open) -> None:
     async with editor() as one:
         one.open(URI, "a = 1\nx=1 # 😋\nb = 2\n")

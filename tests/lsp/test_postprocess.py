@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lsp_server.completion.brackets import OPENER_OF, scan
+from engine.editing.brackets import OPENER_OF, scan
 from lsp_server.completion.indentation import indent_width, line_after, line_before
 from lsp_server.completion.postprocess import find_end, fit_to_context, truncate, wants_multiline
 

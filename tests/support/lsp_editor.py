@@ -135,8 +135,9 @@ class Editor(LanguageClient):  # type: ignore[misc]
 
         def progress(message: types.ProgressParams) -> None:
             value = self.json(message.value)
-            if set(value) == {"text"}:
-                self.partial[message.token] = self.partial.get(message.token, "") + value["text"]
+            if "text" in value:
+                written = "" if value.get("restart") else self.partial.get(message.token, "")
+                self.partial[message.token] = written + value["text"]
             else:
                 self.progress.setdefault(message.token, []).append(value)
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from engine import Config, Engine, Request, RequestError
 from engine.editing.edits import LINE_END, plain
+from engine.editing.outcome import judge
 from engine.editing.text_file import FileError
 from engine.records import Done
 from tests.support.command import EDITED, EOS, FENCE, SOURCE, chain_model
@@ -230,9 +231,8 @@ def test_a_missing_file_is_reported() -> None:
 
 def test_continue_and_undo() -> None:
     request = Request("edit", "a\nb\nc\n", selection=(2, 4), instruction="do")
-    state = edit_state.propose(
-        EditState("a\nb\nc\n"), request, Done("stop", "x\ny", "\n```"), (2, 2)
-    )
+    outcome = judge(request, Done("stop", "x\ny", "\n```"))
+    state = edit_state.propose(EditState("a\nb\nc\n"), request, outcome, (2, 2))
     assert state.proposal is not None
     assert state.proposal.text == "a\nx\ny\nc\n"
     none_accepted = edit_state.accept_hunks(state, [])
@@ -290,6 +290,20 @@ def test_an_edit_changes_nothing_else(engine: Engine) -> None:
     assert progress[-1] is not None
     assert progress[-1].text == "x=9"
     assert "x=9" in re.sub("<[^>]*>", "", edit.answer_html(progress[-1], True))
+
+
+def test_an_edit_that_fails_a_check_is_asked_for_again_and_has_a_warning(engine: Engine) -> None:
+    """The model's answer, "x=9", drops the function both times."""
+    progress, state, message = run(engine, "def a():\n    pass\n\n\nx=1\n", "1:2")
+    assert 'class="warning"' in message and "`a` would be lost" in message
+    assert state.proposal is not None and state.proposal.text == "x=9\n\n\nx=1\n"
+    assert sum(1 for one in {id(one): one for one in progress}.values() if one and one.done) == 2
+
+
+def test_an_edit_without_changes_says_why(engine: Engine) -> None:
+    _, state, message = run(engine, "x=9\n", "1", "Rename `abc`.")
+    assert "Nothing changed: `abc` does not occur in the selected lines" in message
+    assert state.proposal is not None and not state.proposal.hunks
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from ui.errors import FAILED, OK, USAGE, Failure, say
 from ui.terminal import write, write_json
 
 if TYPE_CHECKING:
+    from engine.editing.outcome import Outcome
     from engine.records import Done, Request
     from ui.cli.answer_view import AnswerView
 
@@ -75,35 +76,29 @@ def run(args: argparse.Namespace) -> int:
     """Read the file, edit it by a rule or ask the model and align its answer, and show or write the
     result."""
     request = _request(args)
-    from engine.editing.by_rule import by_rule
-    from engine.editing.edits import EditRefused, apply
+    from engine.editing.outcome import why_unchanged
     from engine.editing.text_file import FileError, replace_text
-    from engine.records import Done
     from ui.cli import edit_view
     from ui.cli.answer_view import AnswerView, colour_of_source, print_stats
 
-    done, made, new, refusal = Done("stop"), None, request.text, ""
     with AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view:
-        try:
-            if made := by_rule(request):
-                new = made.text
-            else:
-                _check_length(args, request)
-                done = _answer(args, request, view)
-                new = apply(request, done)
-        except EditRefused as error:
-            refusal = str(error)
-    if made:
-        say("; ".join([f"{args.file}: by rule: {made.title}", *made.notes]))
-    elif args.stats:
+        done, outcome, refusal = _answer(args, request, view)
+    new = outcome.text
+    if args.stats and not outcome.rule:
         print_stats(done, view.tally)
     if args.output == "json":
-        shown = edit_view.edit_as_json(args.file, request.text, new, done, refusal, view.tally)
-        write_json(shown | {"rule": made.title if made else None})
+        write_json(
+            edit_view.edit_as_json(args.file, request.text, outcome, done, refusal, view.tally)
+        )
     if refusal:
         raise Failure(FAILED, f"{args.file}: {refusal}")
+    if outcome.rule:
+        say("; ".join([f"{args.file}: by rule: {outcome.rule}", *outcome.notes]))
+    if outcome.warning:
+        say(f"{args.file}: check this edit: {outcome.warning}")
     if new == request.text:
-        say(f"{args.file}: nothing changed: the model repeated the text as it is")
+        if not outcome.rule:
+            say(f"{args.file}: nothing changed: {why_unchanged(request)}")
     elif args.output == "apply":
         args.interrupt.commit()
         try:
@@ -175,16 +170,41 @@ def _selection(lines: str | None, text: str, file: Path) -> tuple[int, int] | No
     return line_span(text, first, last)
 
 
-def _answer(args: argparse.Namespace, request: Request, view: AnswerView) -> Done:
-    """The model's answer. Raises Failure if there is no model or the request does not fit it."""
+def _answer(
+    args: argparse.Namespace, request: Request, view: AnswerView
+) -> tuple[Done, Outcome, str]:
+    """The model's last answer, what it comes to, and why it is refused, if it is; without the
+    model if a rule makes the edit. Raises Failure if there is no model or the request does not fit
+    it."""
     from engine import RequestError
+    from engine.editing.by_rule import by_rule
+    from engine.editing.edits import EditRefused
+    from engine.editing.outcome import Outcome, better, judge, second_request
+    from engine.records import Done
 
+    try:
+        if made := by_rule(request):
+            return Done("stop"), made, ""
+    except EditRefused as error:
+        return Done("stop"), Outcome(request.text), str(error)
+    _check_length(args, request)
     view.phase("loading")
     with open_engine(args, view.progress) as engine:
         if args.verbose and sys.stderr.isatty():
             view.legend()
+
+        def ask(one: Request) -> Done:
+            return view.follow(engine.submit(one, speculation=not args.no_speculation))
+
         try:
-            job = engine.submit(request, speculation=not args.no_speculation)
+            done = ask(request)
+            outcome = judge(request, done)
+            if again := second_request(request, outcome):
+                say(f"{args.file}: asking again: {outcome.warning}")
+                done = ask(again)
+                outcome = better(request, outcome, done)
+            return done, outcome, ""
+        except EditRefused as error:
+            return done, Outcome(request.text), str(error)
         except RequestError as error:
             raise Failure(USAGE, f"{args.file}: {error}") from error
-        return view.follow(job)

@@ -14,6 +14,7 @@ from ui.cli.answer_view import Tally, figures
 from ui.terminal import visible
 
 if TYPE_CHECKING:
+    from engine.editing.outcome import Outcome
     from engine.records import Done
 
 NO_NEWLINE = "\n\\ No newline at end of file\n"
@@ -55,16 +56,19 @@ def summary(old: str, new: str) -> str:
 
 
 def edit_as_json(
-    path: Path, old: str, new: str, done: Done, refusal: str, tally: Tally
+    path: Path, old: str, outcome: Outcome, done: Done, refusal: str, tally: Tally
 ) -> dict[str, Any]:
     """An edit with its figures. If it was refused, `error` says why and there is no text."""
     from engine.editing.edits import changes
 
+    new = outcome.text
     return {
         "path": str(path),
         "changed": new != old,
         "reason": done.reason,
         "error": refusal or None,
+        "rule": outcome.rule or None,
+        "warnings": outcome.warnings,
         "text": None if refusal else new,
         "diff": diff(old, new, path),
         "edits": [change._asdict() for change in changes(old, new)],

@@ -9,6 +9,8 @@ import asyncio
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +19,10 @@ import gradio as gr
 
 from engine.editing.by_rule import by_rule
 from engine.editing.edits import EditRefused, plain, too_long
+from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
 from engine.editing.text_file import FileError
 from engine.prompts.builder import LANGUAGES
-from engine.records import RequestError
+from engine.records import Request, RequestError
 from ui import demo
 from ui.api.jobs import QueueFull
 from ui.web import edit_state, html
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
     from ui.web.state import PageState
 
 QUEUE_FULL = "Too many requests are waiting: try again in a moment."
-UNCHANGED = "Nothing changed: the model repeated the text."
 HIGHLIGHTED = {"python", "javascript", "typescript", "shell", "sql", "c", "cpp"}  # by gr.Code
 HIGHLIGHTED |= {"markdown", "json", "html", "css", "yaml"}
 EXTRA_SUFFIXES = {".sh": "shell", ".yml": "yaml", ".jsx": "javascript", ".tsx": "typescript"}
@@ -218,8 +220,6 @@ class EditTab:
                     updates[self.diff] = await asyncio.to_thread(
                         side_by_side, new.old, new.new, new.hunks
                     )
-                elif new is not None:
-                    updates[self.message] = html.note(UNCHANGED)
                 if new is not None:
                     updates |= self._result(current, name)
                 yield updates
@@ -291,31 +291,44 @@ async def stream_edit(
     """Yield the answer's progress, the state and a message: an error, or "". The last state has the
     proposal, unless the edit failed or was stopped."""
     progress: AnswerProgress | None = None
+    outcome: Outcome | None = None
     try:
         model = page.engine.config.model
         request = edit_state.make_request(state.text, name, lines, instruction, model, whole=True)
+        edited_lines = edit_state.line_range(lines, state.text)
         if made := await asyncio.to_thread(by_rule, request):
-            edited_lines = edit_state.line_range(lines, state.text)
-            proposed = edit_state.propose_text(state, state.text, made.text, edited_lines)
-            message = "; ".join([f"By rule, without the model: {made.title}", *made.notes])
+            proposed = await asyncio.to_thread(
+                edit_state.propose, state, request, made, edited_lines
+            )
+            message = "; ".join([f"By rule, without the model: {made.rule}", *made.notes])
             yield None, proposed, html.note(f"{message}.")
             return
         request = edit_state.make_request(state.text, name, lines, instruction, model, whole)
+        asked: Request | None = request
         with page.stoppable(f"{session}-edit") as cancellation:
-            steps = stream_answer(page, lambda: request, f"page {session}", cancellation)
-            async with aclosing(steps):
-                async for progress in steps:
-                    if progress.done is None:
-                        yield progress, state, ""
-        assert progress is not None and progress.done is not None
-        if progress.done.reason == "cancelled":
-            yield progress, state, html.note("Stopped: the text is unchanged.")
-            return
-        edited_lines = edit_state.line_range(lines, state.text)
+            while asked is not None:
+                make = partial(replace, asked)
+                steps = stream_answer(page, make, f"page {session}", cancellation)
+                async with aclosing(steps):
+                    async for progress in steps:
+                        if progress.done is None:
+                            yield progress, state, _asking_again(outcome)
+                assert progress is not None and progress.done is not None
+                if progress.done.reason == "cancelled":
+                    yield progress, state, html.note("Stopped: the text is unchanged.")
+                    return
+                done = progress.done
+                if outcome is None:
+                    outcome = await asyncio.to_thread(judge, request, done)
+                    asked = second_request(request, outcome)
+                else:
+                    outcome = await asyncio.to_thread(better, request, outcome, done)
+                    asked = None
+        assert progress is not None and outcome is not None
         proposed = await asyncio.to_thread(
-            edit_state.propose, state, request, progress.done, edited_lines
+            edit_state.propose, state, request, outcome, edited_lines
         )
-        yield progress, proposed, ""
+        yield progress, proposed, _remark(request, outcome)
     except EditRefused as error:
         why = f"The answer was not used: {error}" if progress else str(error)
         yield progress, state, html.note(why, "error")
@@ -323,6 +336,18 @@ async def stream_edit(
         yield progress, state, html.note(str(error), "error")
     except QueueFull:
         yield progress, state, html.note(QUEUE_FULL, "error")
+
+
+def _asking_again(first: Outcome | None) -> str:
+    """The message while the model is asked a second time."""
+    return html.note(f"Asking again: {first.warning}") if first else ""
+
+
+def _remark(request: Request, outcome: Outcome) -> str:
+    """The message beside an edit: what to check, or why nothing changed."""
+    if outcome.text == request.text:
+        return html.note(f"Nothing changed: {why_unchanged(request)}.")
+    return html.note(f"Check this edit: {outcome.warning}.", "warning") if outcome.warning else ""
 
 
 def open_upload(path: str, state: EditState, text: str, lines: str) -> tuple[EditState, str, str]:

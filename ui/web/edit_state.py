@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.editing.edits import apply, line_count, line_span, too_long
+from engine.editing.edits import line_count, line_span, too_long
 from engine.editing.text_file import FileError, read_text
 from engine.records import Request, RequestError
 from ui.web.diff import (
@@ -25,7 +25,7 @@ from ui.web.diff import (
 )
 
 if TYPE_CHECKING:
-    from engine.records import Done
+    from engine.editing.outcome import Outcome
 
 MAX_TEXT_BYTES = 1 << 20  # more is slow in the browser's editor
 MAX_UNDO_STEPS = 20
@@ -157,16 +157,12 @@ def replace_text(state: EditState, box: str, lines: str, text: str) -> EditState
     return EditState(text, None, history)
 
 
-def propose(state: EditState, request: Request, done: Done, lines: Lines | None) -> EditState:
-    """Propose the model's answer as changes, all accepted. Raises EditRefused if it is unusable."""
-    return propose_text(state, request.text, apply(request, done), lines)
-
-
-def propose_text(state: EditState, old: str, new: str, lines: Lines | None) -> EditState:
-    """Propose a new text as changes, all accepted."""
-    hunks = tuple(find_hunks(old, new))
+def propose(state: EditState, request: Request, outcome: Outcome, lines: Lines | None) -> EditState:
+    """Propose an edit as changes, all accepted."""
+    new = outcome.text
+    hunks = tuple(find_hunks(request.text, new))
     accepted = frozenset(range(len(hunks)))
-    return replace(state, proposal=Proposal(old, new, hunks, accepted, lines))
+    return replace(state, proposal=Proposal(request.text, new, hunks, accepted, lines))
 
 
 def accept_hunks(state: EditState, indices: Iterable[Any]) -> EditState:

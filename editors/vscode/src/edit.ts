@@ -102,8 +102,9 @@ export async function edit(server: Server, preview: Preview, memory: vscode.Meme
   const parameters = { textDocument, range, instruction, keepDefinitions, partialResultToken };
   const ask = async (progress: vscode.Progress<{ message: string }>, token: vscode.CancellationToken): Promise<EditResult> => {
     let written = "";
-    const partial = client.onProgress(new ProgressType<{ text: string }>(), partialResultToken, ({ text }) => {
-      written += text;
+    const parts = new ProgressType<{ text: string; restart?: boolean }>();
+    const partial = client.onProgress(parts, partialResultToken, ({ text, restart }) => {
+      written = restart ? text : written + text;
       progress.report({ message: written.trimEnd().split("\n").at(-1)?.trim().slice(0, 60) ?? "" });
     });
     try {
@@ -117,11 +118,18 @@ export async function edit(server: Server, preview: Preview, memory: vscode.Meme
     const result = await vscode.window.withProgress({ location, title: `Draftline: ${title}`, cancellable: true }, ask);
     const changes = result.edit ? toChanges(base, editsOf(result.edit, textDocument.uri)) : [];
     if (changes.length === 0) {
-      void vscode.window.showInformationMessage(`Draftline changed nothing for "${title}".`);
+      const why = result.note ? `: ${result.note}` : "";
+      void vscode.window.showInformationMessage(`Draftline changed nothing for "${title}"${why}.`);
       return;
     }
     const name = document.uri.path.split("/").at(-1) ?? "";
-    await preview.show(document.uri, base, toHunks(base, changes), `${name}: ${title}${result.stats.rule ? " (by rule)" : ""}`);
+    const warning = result.warnings.join("; ");
+    const mark = warning ? "\u26a0 " : "";
+    const rule = result.stats.rule ? " (by rule)" : "";
+    await preview.show(document.uri, base, toHunks(base, changes), `${mark}${name}: ${title}${rule}`);
+    if (warning) {
+      void vscode.window.showWarningMessage(`Draftline: check this edit: ${warning}.`);
+    }
   } catch (error) {
     const message = explained(error);
     if (message !== undefined) void vscode.window.showErrorMessage(`Draftline: ${message}`);

@@ -41,6 +41,8 @@ export interface EditStats {
 export interface EditResult {
   edit: WorkspaceEdit | null;
   stats: EditStats;
+  warnings: string[]; // what to check before accepting
+  note: string | null; // why nothing changed
 }
 
 export interface NextEditResult {

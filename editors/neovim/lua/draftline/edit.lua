@@ -42,13 +42,14 @@ end
 ---@param before string[]
 ---@param edits lsp.TextEdit[]
 ---@param client vim.lsp.Client
-local function propose(bufnr, before, edits, client)
+---@param warning? string what to check before accepting
+local function propose(bufnr, before, edits, client, warning)
   when_idle(bufnr, function()
     if not vim.deep_equal(text.lines(bufnr), before) then
       draftline.fail(CHANGED)
       return
     end
-    preview.open(bufnr, text.edited(before, bufnr, edits, client.offset_encoding))
+    preview.open(bufnr, text.edited(before, bufnr, edits, client.offset_encoding), warning)
   end)
 end
 
@@ -67,11 +68,13 @@ local function send(client, bufnr, before, instruction, range)
     label = 'editing',
     on_done = function(result)
       if not result or not result.edit or result.edit == vim.NIL then
-        draftline.tell('the model changed nothing')
+        local why = result and result.note
+        draftline.tell('nothing changed' .. (type(why) == 'string' and ': ' .. why or ''))
         return
       end
       local _, edits = text.only_document(result.edit)
-      propose(bufnr, before, edits, client)
+      local warning = table.concat(result.warnings or {}, '; ')
+      propose(bufnr, before, edits, client, warning ~= '' and warning or nil)
     end,
   })
 end

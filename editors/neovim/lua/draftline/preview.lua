@@ -149,7 +149,8 @@ end
 --- Show `lines` as a proposal for the buffer in the current window.
 ---@param bufnr integer
 ---@param lines string[]
-function M.open(bufnr, lines)
+---@param warning? string what to check before accepting
+function M.open(bufnr, lines, warning)
   if M.is_open(bufnr) then
     draftline.fail('a proposal for this buffer is open already: take it (ga) or leave it (q) first')
     return
@@ -167,7 +168,8 @@ function M.open(bufnr, lines)
   fill(proposal, lines)
   on_close(proposal, map_do(proposal))
   local beside = vim.api.nvim_open_win(proposal.scratch, true, { split = 'right', win = window })
-  vim.wo[beside][0].statusline = HINT -- a winbar would shift its lines against the buffer's
+  local check = warning and ('⚠ check: %s '):format(warning) or ''
+  vim.wo[beside][0].statusline = HINT .. check:gsub('%%', '%%%%') -- a winbar would shift its lines
   vim.api.nvim_win_call(window, vim.cmd.diffthis)
   vim.cmd.diffthis()
   vim.api.nvim_win_set_cursor(beside, { 1, 0 })
@@ -175,7 +177,11 @@ function M.open(bufnr, lines)
   if vim.api.nvim_buf_get_lines(bufnr, 0, 1, false)[1] == head then
     vim.cmd.normal({ args = { ']c' }, bang = true }) -- to the first hunk
   end
-  draftline.say(vim.trim(HINT))
+  if warning then
+    draftline.tell('check this edit: ' .. warning, vim.log.levels.WARN)
+  else
+    draftline.say(vim.trim(HINT))
+  end
 end
 
 return M

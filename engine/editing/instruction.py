@@ -1,0 +1,181 @@
+"""What an instruction asks for, as far as its words tell.
+
+English only: of an instruction in another language only the names in it are understood, and checks
+warn more often.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+Addition = Literal["comment", "docstring", "annotation"]
+
+
+def _any(*patterns: str) -> re.Pattern[str]:
+    """Matches one of these words, each a pattern."""
+    return re.compile(rf"\b(?:{'|'.join(' '.join(patterns).split())})\b".replace("_", " "), re.I)
+
+
+# -- comments and annotations only -----------------------------------------------------------------
+
+# After "comment": "a comment field" is code.
+_CODE_NOUN = (
+    "field|column|parameter|argument|attribute|class|model|method|function|propert|section|box|"
+    r"count|list|id\b|table|form|view|variable|type\b|object|tag|node|token|thread|author|text\b"
+)
+COMMENT = re.compile(
+    r"\b(?:doc-?strings?|documentation|document|explain|jsdoc|javadoc"
+    rf"|comments?(?![_-]| (?:{_CODE_NOUN})))\b",
+    re.I,
+)
+DOCSTRING = re.compile("doc-?string", re.I)
+ANNOTATION = re.compile(r"\b(?:typ(?:e|ing) ?(?:hints?|annotations?)|annotat\w+)\b", re.I)
+COMMENT_OUT = re.compile(r"\b(?:un)?comment(?:ed|ing)? (?:\S+ ){0,4}?out\b|\buncomment", re.I)
+# How a clause begins that asks for comments or annotations.
+ADDS = re.compile(
+    r"^\W*(?:(?:please|can|could|you|now|just|only|also|to)\W+)*(?:add|write|insert|put|give|improve"
+    r"|fix|correct|translate|update|complete|document|annotate|explain|comment|type|reword|rewrite"
+    r"|change|expand|shorten|remove|delete|convert|format|generate|create|extend|clean)\b",
+    re.I,
+)
+# What else a clause may ask for.
+CODE_VERB = _any(
+    "add change make use rename remove delete replace fix convert refactor rewrite simplify",
+    "extract move return raise handle implement create insert write update modify improve",
+    "translate turn put set support allow ensure include wrap split merge inline sort reverse",
+    "optimi[sz]e format correct introduce catch log print call check validate define declare",
+    "annotate type test complete finish switch drop swap skip ignore cache reorder shorten clean",
+)
+KEEP = re.compile(
+    r"\b(?:keep|leave|preserve|retain)\b"
+    r"|\b(?:do not|don't|without|never) (?:touch|chang|alter|modif|edit)",
+    re.I,
+)
+CLAUSE_END = re.compile(r"[.;:,\n]|\b(?:and|then|but|also)\b", re.I)
+
+# -- what may go, and what may come -----------------------------------------------------------
+
+_GOES = r"remov\w* delet\w* drop\w* strip\w* get_rid eliminat\w* omit\w* inlin\w* unused dead"
+_BECOMES = (
+    r"clean\w* merg\w* combin\w* collaps\w* replac\w* renam\w* dedup\w* split\w* undo revert turn",
+    r"encapsulat\w* extract\w* convert\w*",
+)
+GOES, BECOMES = _any(_GOES), _any(*_BECOMES)
+ANEW = _any(
+    _GOES,
+    *_BECOMES,
+    r"shorten\w* simplif\w* only reduc\w* minimi\w* compact condens\w* refactor\w* rewrit\w*",
+    r"re-?implement\w* instead mov\w+ transform\w* into without swap\w* switch\w* restructur\w*",
+    r"optimi[sz]\w* one-?liner concise shorter comprehensions?",
+)
+TEXTS = _any(
+    r"strings? messages? texts? labels? words? wording translat\w* spell\w* typos? quot\w*",
+    r"format\w* f-?strings? output\w* print\w* log\w* names? title prompt errors? exceptions?",
+    r"raise\w* urls? paths? keys? values? regex\w* patterns? query queries lower\w* upper\w*",
+    r"capital\w* english german french spanish chinese japanese",
+)
+EXAMPLE = _any(r"examples? usage main demo\w* scripts? run call\w* print\w* tests? invoke")
+
+# -- names ------------------------------------------------------------------------------------
+
+# A name that is written as code: in quotes, with "()", an underscore or an inner capital.
+CODE_NAME = re.compile(
+    r"[`'\"](?P<quoted>[^\W\d]\w{2,})(?:\(\))?[`'\"]|\b(?P<called>[^\W\d]\w*)\(\)"
+    r"|\b(?P<snake>[^\W\d_]\w*_\w*[^\W_])\b|\b(?P<camel>[a-z]+[a-z0-9]*[A-Z]\w*)\b"
+)
+# Before such a name: the edited code should contain it, or need not.
+WANTED = re.compile(
+    r"\b(?:(?:add|create|write|introduce|define|use|call|import|raise|implement|insert|named?|called)"
+    r"\b(?:\W+\w+){0,6}?|\b(?:to|into|with|by))\W+$",
+    re.I,
+)
+NOT_WANTED = re.compile(
+    r"(?:\b(?:not|never|without|instead|than|like|as in|from|avoid)\b|n't)[^.;]*$", re.I
+)
+RENAME = re.compile(
+    r"\b(?:rename|replace)\b[^.;\n]*?(?<![\w.])[`'\"]?(?P<old>[^\W\d]\w*)[`'\"]?(?:\(\))? "
+    r"(?:to|with|by|into) [`'\"]?(?P<new>[^\W\d]\w*)[`'\"]?",
+    re.I,
+)
+
+
+def words(text: str) -> set[str]:
+    """The words of a text, as they are written."""
+    return set(re.findall(r"\w+", text))
+
+
+def only_asked(instruction: str) -> frozenset[Addition]:
+    """The kinds of text to which all that is asked is limited; none if other code is to be
+    changed, too."""
+    if COMMENT_OUT.search(instruction):
+        return frozenset()
+    asked: set[Addition] = set()
+    for clause in CLAUSE_END.split(instruction):
+        if KEEP.search(clause):
+            continue
+        kinds: set[Addition] = set()
+        if COMMENT.search(clause):
+            kinds.add("comment" if speaks_of_comments(clause) else "docstring")
+        if ANNOTATION.search(clause):
+            kinds.add("annotation")
+        if (kinds and not ADDS.search(clause)) or (not kinds and CODE_VERB.search(clause)):
+            return frozenset()
+        asked |= kinds
+    return frozenset(asked)
+
+
+def speaks_of_comments(instruction: str) -> bool:
+    """Whether comments are a part of what is asked."""
+    return any(not DOCSTRING.match(word[0]) for word in COMMENT.finditer(instruction))
+
+
+def speaks_of_docstrings(instruction: str) -> bool:
+    """Whether comments or docstrings are a part of what is asked."""
+    return COMMENT.search(instruction) is not None
+
+
+def asks_removal(instruction: str) -> bool:
+    """Whether something is to go."""
+    return GOES.search(instruction) is not None
+
+
+def asks_change(instruction: str) -> bool:
+    """Whether something is to become something else, as by renaming or merging."""
+    return BECOMES.search(instruction) is not None
+
+
+def asks_rewriting(instruction: str) -> bool:
+    """Whether code is to go, or to be written anew."""
+    return ANEW.search(instruction) is not None
+
+
+def asks_example(instruction: str) -> bool:
+    """Whether statements that run when the file does may be added."""
+    return EXAMPLE.search(instruction) is not None
+
+
+def speaks_of_texts(instruction: str) -> bool:
+    """Whether the texts in string literals may change."""
+    return TEXTS.search(instruction) is not None
+
+
+def code_names(instruction: str) -> list[str]:
+    """Names that the instruction writes as code."""
+    found = (next(filter(None, match.groups())) for match in CODE_NAME.finditer(instruction))
+    return list(dict.fromkeys(found))
+
+
+def wanted_names(instruction: str) -> list[str]:
+    """Those names that the edited code should contain."""
+    found = []
+    for match in CODE_NAME.finditer(instruction):
+        before = instruction[: match.start()]
+        if WANTED.search(before) and not NOT_WANTED.search(before):
+            found.append(next(filter(None, match.groups())))
+    return list(dict.fromkeys(found))
+
+
+def renames(instruction: str) -> list[tuple[str, str]]:
+    """Pairs (old, new) of names that are to be replaced, as in "rename a to b"."""
+    return [(match["old"], match["new"]) for match in RENAME.finditer(instruction)]

@@ -1,0 +1,138 @@
+"""What of a fitted completion is offered: nothing that would have to be undone.
+
+A completion must not leave brackets, quotes or syntax worse than they are without it, end inside a
+string or be a lone keyword because it was cut off, repeat a line that is nearby, or be put before
+code that continues the line. Of one that fails, the longest part that passes is offered: without
+closing characters at its end, then without its last lines. Pure functions of text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from keyword import kwlist
+from pathlib import PurePath
+
+from engine.editing.brackets import TOKEN, scan
+from engine.editing.checks import PROSE
+from engine.editing.syntax import parse
+from lsp_server.completion.indentation import line_after, line_before, lines_above, lines_below
+from lsp_server.completion.postprocess import fit_to_context
+
+NEARBY_LINES = 3  # above and below the cursor, searched for lines that an answer repeats
+MIN_REPEATED_CHARS = 6  # of a line that counts as repeated
+CLOSERS = ")]}>\"'`;,:"
+LINE_COMMENT = re.compile(r"(?:^|\s)(?:#|//|--\s).*$")
+# What may follow the cursor on its line: white space, or a character that ends what is inserted.
+ENDS = re.compile(r"[\s)\]}>\"'`;,:]|$")
+KEYWORDS = {
+    *kwlist,
+    *("const", "let", "var", "function", "new", "switch", "case", "throw", "do", "then", "local"),
+    *("func", "fn", "go", "defer", "select", "match", "mut", "pub", "use", "struct", "enum"),
+    *("impl", "static", "public", "private", "void", "auto", "typedef", "namespace", "unless"),
+} - {"pass", "break", "continue", "None", "True", "False"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a completion is inserted, with the faults that are there without it."""
+
+    before: str
+    after: str
+    path: str
+    errors: int | None  # None: no grammar
+    unmatched: int
+
+
+def checked(
+    answer: str, before: str, after: str, path: str, multiline: bool, complete: bool = True
+) -> tuple[str, str]:
+    """The part of a fitted completion that may be offered, "" for none, and what is wrong with the
+    rest. `complete`: the answer was not cut off."""
+    if not ENDS.match(line_after(after)):
+        return "", "the text behind the cursor continues the word or expression before it"
+    text = before + after
+    place = _Place(before, after, path, _errors(path, text), _unmatched(text))
+    why = ""
+    for each in _parts(answer):
+        part = each if each == answer else fit_to_context(each, before, after, multiline)
+        if not part:
+            continue
+        wrong = _problem(part, place, complete and part == answer)
+        if not wrong:
+            return part, why
+        why = why or wrong
+    return "", why
+
+
+def _problem(answer: str, place: _Place, complete: bool) -> str:
+    """What is wrong with a completion; "" if it may be offered."""
+    if not complete and answer.strip() in KEYWORDS:
+        return "the answer was cut off behind a keyword"
+    if _repeats(answer, place.before, place.after):
+        return "the model would repeat a line that is nearby"
+    if PurePath(place.path).suffix.lower() in PROSE:
+        return ""
+    if _opens_string(answer, place.before, place.after):
+        return "the answer ends inside a string"
+    text = place.before + answer + place.after
+    errors = _errors(place.path, text)
+    if errors is not None and place.errors is not None and (not errors or errors != place.errors):
+        return "the answer would break the syntax" if errors > place.errors else ""
+    if _unmatched(text) > place.unmatched:
+        return "the answer would leave brackets unbalanced"
+    return ""
+
+
+def _parts(answer: str) -> Iterator[str]:
+    """The answer, then without its closing characters one after the other, then without its last
+    lines."""
+    yield answer
+    for at in range(len(answer) - 1, 0, -1):
+        if answer[at] not in CLOSERS:
+            break
+        if answer[:at].strip():
+            yield answer[:at]
+    for at in range(len(answer) - 1, 0, -1):
+        if answer[at] == "\n" and answer[:at].strip():
+            yield answer[:at]
+
+
+def _repeats(answer: str, before: str, after: str) -> bool:
+    """Whether a whole line of the answer is one of those right below, or the one above."""
+    line, rest = line_before(before), line_after(after)
+    lines = answer.split("\n")
+    lines[0] = line + lines[0]
+    lines[-1] += rest
+    near = {text for _, text in islice(lines_below(after), NEARBY_LINES)}
+    near |= {text.strip() for text in islice(lines_above(before), 1)}
+    return any(len(one.strip()) >= MIN_REPEATED_CHARS and one.strip() in near for one in lines)
+
+
+def _opens_string(answer: str, before: str, after: str) -> bool:
+    """Whether a string that starts in the answer is still open at the end of the line."""
+    if '"""' in answer or "'''" in answer:
+        return False
+    last = answer[answer.rfind("\n") + 1 :]
+    shown = last if "\n" in answer else line_before(before) + answer
+    alone = "" if "\n" in answer else line_before(before)
+    return _quote(shown + line_after(after)) and not _quote(alone + line_after(after))
+
+
+def _quote(line: str) -> bool:
+    """Whether a line has a quote without a counterpart."""
+    tokens = [match[0] for match in TOKEN.finditer(LINE_COMMENT.sub("", line))]
+    return any(token[-1] in "\"'`" and len(token.lstrip("rbfuRBFU")) == 1 for token in tokens)
+
+
+def _unmatched(text: str) -> int:
+    """The number of brackets without a counterpart."""
+    found = scan(text)
+    return len(found.open) + len(found.unmatched_closers)
+
+
+def _errors(path: str, text: str) -> int | None:
+    tree = parse(path, text)
+    return tree.errors if tree else None

@@ -1,0 +1,127 @@
+"""What of a completion is offered: it breaks nothing, repeats nothing, and ends nowhere inside."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.editing.syntax import parse
+from lsp_server.completion.checks import checked
+from lsp_server.completion.postprocess import fit_to_context
+
+BODY = "def f(self, name):\n    |\n    return name\n"
+
+
+def offered(text: str, answer: str, path: str = "a.py", complete: bool = True) -> tuple[str, str]:
+    """What is offered of an answer at the `|` of a text, and why not more."""
+    before, after = text.split("|")
+    multiline = "\n" in answer
+    fitted = fit_to_context(answer, before, after, multiline)
+    return checked(fitted, before, after, path, multiline, complete)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "path"),
+    [
+        (BODY, "name = name.strip()", "a.py"),
+        (BODY, "if not name:\n        raise ValueError(name)", "a.py"),
+        ("print(|)\n", 'f"{name}"', "a.py"),
+        ('print("|")\n', "hello", "a.py"),
+        ("x = |\n", "[1, 2]", "a.py"),
+        ("f(|\n", "a)", "a.py"),
+        ("if (a) {\n  |\n}\n", "b();", "a.ts"),
+        ("if (a) {|\n", "\n  b();\n}", "a.ts"),
+        ("It is |\n", 'a "quoted (text', "a.md"),  # prose
+        ("a.b = |\n", "c(d", "a.md"),
+        ("# don't |\n", "say 'no", "a.py"),
+        ("local a = |\n", "f(1)", "a.lua"),  # no grammar
+        ("const a = `x\n|\n`;\n", "say (", "a.ts"),
+    ],
+)
+def test_a_good_completion_is_offered_whole(text: str, answer: str, path: str) -> None:
+    assert offered(text, answer, path) == (answer, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "left", "why"),
+    [
+        ("x = |\n", "f(a", "", "brackets"),
+        ("x = |\n", '"abc', "", "string"),
+        ("print(|)\n", '"abc', "", "string"),
+        (BODY, "name = g(name)\n    other = g(", "name = g(name)", "syntax"),
+        (BODY, 'name = g(name)\n    other = "g', "name = g(name)", "string"),
+        (BODY, "return name", "", "the model would repeat"),
+        ("def f():\n    first_call()\n    |\n    x = 1\n", "first_call()", "", "nearby"),
+        (BODY, "name = 1\n    return name", "name = 1", "the model would repeat"),
+        ("page|.open(path)\n", ".get(path)", "", "behind the cursor"),
+        ("page|(path)\n", "s", "", "behind the cursor"),
+        ("return| name\n", " other", "", "syntax"),
+        (BODY, "name = = 2", "", "syntax"),
+        (BODY, "x = 1\n    name = = 2", "x = 1", "syntax"),
+        ("local a = |\n", "f(1", "", "brackets"),
+    ],
+)
+def test_what_would_have_to_be_undone_is_not_offered(
+    text: str, answer: str, left: str, why: str
+) -> None:
+    path = "a.lua" if text.startswith("local") else "a.py"
+    before, after = text.split("|")
+    found, reason = checked(answer, before, after, path, "\n" in answer)
+    assert (found, why in reason) == (left, True), (found, reason)
+
+
+@pytest.mark.parametrize("word", ["if", "return", "for ", " const"])
+def test_a_keyword_alone_is_offered_only_if_the_model_ended_there(word: str) -> None:
+    assert offered(BODY, word, complete=False) == ("", "the answer was cut off behind a keyword")
+    assert offered(BODY, "name", complete=False) == ("name", "")
+
+
+@pytest.mark.parametrize(
+    "before", ['print(f"{self.', '    raise E(f"{self.', '  return f("<F {self.', "f(\"it's {self."]
+)
+@pytest.mark.parametrize("end", ['}")', '}")\n', '}"'])
+def test_a_closing_that_is_there_is_not_repeated(before: str, end: str) -> None:
+    for closed in range(len(end.strip()) + 1):  # the model repeats none, some or all of it
+        answer = "import_name" + end[:closed]
+        assert fit_to_context(answer, before, end, False) == "import_name"
+
+
+LINES = st.lists(
+    st.sampled_from([
+        "a = b", "call(a)", "if a:", "    call(b)", 'a = "text"', "for a in b:", "    pass", "",
+        "call(", "a)", 'b = "', "]", "return [a]", "# don't", "a = [", "    1,", "else:", "x.",
+    ]),
+    max_size=6,
+)  # fmt: skip
+
+
+@given(LINES, LINES, LINES, st.booleans(), st.booleans())
+def test_what_is_offered_is_a_part_and_breaks_nothing(
+    above: list[str], answer: list[str], below: list[str], multiline: bool, complete: bool
+) -> None:
+    before = "def f(a, b):\n" + textwrap.indent("\n".join([*above, ""]), "    ") + "    "
+    after = "\n" + textwrap.indent("\n".join(below), "    ") + "\n    return a\n"
+    text = "\n    ".join(answer)
+    fitted = fit_to_context(text, before, after, multiline)
+    found, why = checked(fitted, before, after, "a.py", multiline, complete) if fitted else ("", "")
+    assert fitted.startswith(found)
+    assert bool(why) == (found != fitted)
+    old, new = parse("a.py", before + after), parse("a.py", before + found + after)
+    assert old and new and new.errors <= old.errors
+    if found and not why:  # it passes again
+        assert checked(found, before, after, "a.py", multiline, complete) == (found, "")
+
+
+@given(st.sampled_from(["a = b", "call(a)", 'a = "text"', "a = [b, (a)]", "return [a]"]), st.data())
+def test_a_true_line_is_offered_and_no_broken_part_of_it(line: str, data: st.DataObject) -> None:
+    before, after = "def f(a, b):\n    ", "\n    assert a\n"
+    ast.parse(before + line + after)
+    assert checked(line, before, after, "a.py", False) == (line, "")
+    cut = line[: data.draw(st.integers(1, len(line)))]
+    found, _ = checked(cut, before, after, "a.py", False)
+    if found:
+        ast.parse(before + found + after)
