@@ -77,7 +77,7 @@ test-editors: $(VENV)/dev.ok vscode
 
 vscode: editors/vscode/draftline.vsix
 
-editors/vscode/draftline.vsix: editors/vscode/package-lock.json editors/vscode/package.json $(wildcard editors/vscode/src/*.ts)
+editors/vscode/draftline.vsix: editors/vscode/package-lock.json editors/vscode/package.json $(wildcard editors/vscode/src/*.ts editors/vscode/media/*)
 	@cd editors/vscode
 	npm ci --no-audit --no-fund --silent --fetch-retries=6
 	npm run --silent package

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
+from engine.weights.model_list import Machine, Row, all_rows
 from lsp_server import code_actions, explain
 from lsp_server.completion.completion_cache import Completion
 from lsp_server.completion.inline import PromptLayout, complete
@@ -83,9 +85,12 @@ def _completions(server: Server, session: Session) -> None:
         offset = server.documents.offset(document, params.position)
         invoked = params.context.trigger_kind == types.InlineCompletionTriggerKind.Invoked
         await session.configured()
-        shows_next = session.shows_next_inline and not session.disabled_reason(document)
+        shows_next = session.shows_next_inline and not session.disabled_reason(document, "nextEdit")
         if shows_next and (found := await _next_edit_nearby(document, offset, params)):
             return types.InlineCompletionList([found])
+        if not invoked and (why := session.disabled_reason(document, "ghostText")):
+            session.reason = why
+            return types.InlineCompletionList([])
         made = await complete(session, document, offset, invoked, layout)
         here = server.documents.position(document, offset)
         return types.InlineCompletionList([_inline(here, one) for one in made])
@@ -209,7 +214,7 @@ def _edits(server: Server, session: Session) -> None:
         document = current_document(server, params.textDocument)
         offset = server.documents.offset(document, params.position)
         await session.configured()
-        if why := session.disabled_reason(document):
+        if why := session.disabled_reason(document, "nextEdit"):
             return {"edit": None, "location": None, "reason": why}
         candidates = session.next_edits.candidates(session, document.uri, offset)
         found = await session.next_edits.predict(session, candidates)
@@ -248,6 +253,20 @@ def _questions(server: Server, session: Session) -> None:
         return await explain.ask(server, session, params, "Explaining")
 
 
+def _model(row: Row) -> dict[str, Any]:
+    """A model in the answer to draftline/models: what a client shows, and no paths."""
+    return {
+        "name": row.name,
+        "default": row.default,
+        "where": row.where,  # Draftline's cache, another program, or how to get it
+        "bytes": row.bytes,  # on disk or, not yet there, to download
+        "present": not row.download_bytes,
+        "memoryBytes": row.memory_bytes,  # estimate
+        "fits": row.fits_in_words,  # into memory: yes, not now, no
+        "licence": row.licence,
+    }
+
+
 def _commands(server: Server, session: Session) -> None:
     command = server.command
 
@@ -262,6 +281,11 @@ def _commands(server: Server, session: Session) -> None:
     @command("draftline.why")
     def why() -> dict[str, str]:
         return {"why": session.reason}
+
+    @server.feature("draftline/models")
+    async def models(params: Any) -> dict[str, Any]:
+        rows, problems = await asyncio.to_thread(lambda: all_rows(Machine.this()))
+        return {"models": [_model(row) for row in rows], "problems": problems}
 
     @command("draftline.cancel")
     def cancel() -> dict[str, int]:

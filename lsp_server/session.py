@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lsprotocol import types
 
@@ -152,11 +152,15 @@ class Session:
         """The index; None unless it was built for the tokenizer of the model in use."""
         return self.index.workspace
 
-    def disabled_reason(self, document: Document) -> str | None:
-        """Why nothing is offered in a document; None if Draftline is enabled there."""
+    def disabled_reason(
+        self, document: Document, feature: Literal["ghostText", "nextEdit"] | None = None
+    ) -> str | None:
+        """Why nothing, or nothing of one feature, is offered in a document; None if it is."""
         if not self.enabled:
             return "draftline is turned off: draftline.toggle turns it on"
-        return self.settings.disabled_reason(document.language, document.path)
+        if why := self.settings.disabled_reason(document.language, document.path):
+            return why
+        return self.settings.switched_off(feature, document.language) if feature else None
 
     def is_starting(self) -> bool:
         """Whether the model or the index is being loaded."""

@@ -9,14 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
-from engine.config import DEFAULT_MODEL
+from engine.config import DEFAULT_MODEL, devices
 
 SECTION = "draftline"
 MAX_QUOTED_CHARS = 40  # of a key or value in a warning
 MULTILINE = ("auto", "always", "never")
+ANY_LANGUAGE = "*"  # in a switch by language: those that it does not name
 Check = Callable[[Any], str | None]  # value -> what is expected instead, None if it is valid
+Switch = bool | dict[str, bool]  # on or off, for all languages or by language identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Settings:
     speculation: bool = True
     checks: bool = True  # of edits and completions, before they are shown
     context: int = 256  # tokens of other files in a completion's prompt
+    ghostText: Switch = True  # inline completions while typing; invoked explicitly they stay
+    nextEdit: Switch = True
     languages: tuple[str, ...] = ()
     disabledGlobs: tuple[str, ...] = ()
     respectGitignore: bool = True
@@ -45,6 +49,13 @@ class Settings:
             if fnmatchcase(name, glob) or fnmatchcase(name, f"*/{glob}"):
                 return f"draftline.disabledGlobs has {glob!r}"
         return None
+
+    def switched_off(self, name: Literal["ghostText", "nextEdit"], language: str) -> str | None:
+        """Why a feature is switched off in a language; None if it is on."""
+        switch: Switch = getattr(self, name)
+        if isinstance(switch, dict):
+            switch = switch.get(language, switch.get(ANY_LANGUAGE, True))
+        return None if switch else f"draftline.{name} is off for {language!r}"
 
 
 def parse(values: Any, base: Settings | None = None) -> tuple[Settings, list[str]]:
@@ -106,6 +117,20 @@ def _is(kind: type, expected: str) -> Check:
     return lambda value: None if isinstance(value, kind) and value != "" else expected
 
 
+def _device(value: Any) -> str | None:
+    try:
+        devices(value if isinstance(value, str) else "")
+    except ValueError:
+        return "auto, cpu, cuda, mps, or numbered cards as in cuda:1 or cuda:0,cuda:1"
+    return None
+
+
+def _switch(value: Any) -> str | None:
+    each = value.values() if isinstance(value, dict) else [value]
+    valid = all(isinstance(one, bool) for one in each)
+    return None if valid else 'true, false, or either by language, as in {"*": true, "go": false}'
+
+
 def _strings(value: Any) -> str | None:
     valid = isinstance(value, list) and all(isinstance(one, str) for one in value)
     return None if valid else "a list of strings"
@@ -113,7 +138,7 @@ def _strings(value: Any) -> str | None:
 
 CHECKS: dict[str, Check] = {
     "model": _is(str, "a model's name"),
-    "device": _one_of("auto", "cpu", "cuda", "mps"),
+    "device": _device,
     "maxTokens": _integer(1, 4096),
     "maxTimeMs": _integer(50, 600_000),
     "debounceMs": _integer(0, 60_000),
@@ -121,6 +146,8 @@ CHECKS: dict[str, Check] = {
     "speculation": _is(bool, "true or false"),
     "checks": _is(bool, "true or false"),
     "context": _integer(0, 100_000),
+    "ghostText": _switch,
+    "nextEdit": _switch,
     "languages": _strings,
     "disabledGlobs": _strings,
     "respectGitignore": _is(bool, "true or false"),

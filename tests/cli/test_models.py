@@ -15,6 +15,7 @@ import pytest
 
 from engine import weights
 from engine.weights.memory import gguf_memory
+from engine.weights.model_list import Machine, rows
 from tests.support.command import Result, draftline, environment, one_line
 from tests.support.local_models import (
     CONTEXT,
@@ -29,7 +30,6 @@ from tests.support.local_models import (
 )
 from tests.support.tiny_gguf import builtin, write_gguf, write_wheels
 from tests.support.weights import REPOSITORY
-from ui.cli.models import Machine, rows
 
 GB = 10**9
 

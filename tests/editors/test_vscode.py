@@ -27,7 +27,9 @@ CACHE = Path(os.environ.get("DRAFTLINE_TEST_CACHE", "~/.cache/draftline-tests"))
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 300  # seconds until code-server listens
 SCENARIOS = [
+    "walkthrough",
     "status",
+    "switches",
     "ghost",
     "accepted is told",
     "typing cancels",
@@ -42,6 +44,8 @@ SCENARIOS = [
     "next edit",
     "explain",
     "sources",
+    "find the server",
+    "choose a model",
     "a missing program",
 ]
 
@@ -155,6 +159,10 @@ def scenarios(
     workspace.mkdir()
     for name, text in FILES.items():
         (workspace / name).write_text(text, "utf-8")
+    own = workspace / ".venv" / "bin" / "draftline"  # offered, not started
+    own.parent.mkdir(parents=True)
+    own.write_text("#!/bin/sh\nexit 1\n")
+    own.chmod(0o755)
     settings = SETTINGS | {"draftline.server.command": server_command}
     # The server's own settings are those of the machine, all others those of the user.
     for kind in ("User", "Machine"):

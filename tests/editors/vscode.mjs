@@ -15,8 +15,10 @@ const MESSAGE = `${TOAST}-message`;
 const LEFT = ".editor.original";
 const PAGE = ".monaco-editor[data-uri^='draftline-text:']";
 const RIGHT = ".editor.modified";
+const WALKTHROUGH = ".gettingStartedContainer";
+const ROW = ".quick-input-list .monaco-list-row";
 const ACTION = ".action-widget .monaco-list-row.action";
-const HINT = /Ctrl\+Alt\+Y/;
+const HINT = /✓ Alt\+Y/;
 
 const editor = await Editor.open(place);
 const { page } = editor;
@@ -38,7 +40,7 @@ async function stats() {
 /** Asks for an edit at `line` of `name` and waits for the proposal. */
 async function propose(name, line, instruction) {
   await editor.openFile(name, `${line}:1`);
-  await editor.press("Control+Alt+e");
+  await editor.press("Alt+k");
   await editor.choose(instruction);
   await editor.seeDecoration(HINT);
   await editor.settle();
@@ -95,17 +97,57 @@ async function accepted(name, shot) {
   });
 }
 
+/** Opens the menu of the status bar item and chooses the row that begins with `text`. */
+async function choose(text) {
+  await page.locator(BAR).click();
+  await editor.see(ROW, /Ghost text/);
+  await editor.shot("menu-switches");
+  await editor.type(text);
+  await editor.see(`${ROW}.focused`, new RegExp(text));
+  await editor.press("Enter");
+}
+
 const SCENARIOS = {
+  async walkthrough() {
+    await editor.see(WALKTHROUGH, /Get started with Draftline[^]*Choose a model/);
+    await editor.see(`${WALKTHROUGH} [aria-checked="true"], ${WALKTHROUGH} .codicon-getting-started-step-checked`, /^/);
+    await editor.shot("walkthrough");
+    await editor.command("View: Close All Editors");
+    await editor.gone(WALKTHROUGH);
+  },
+
   async status() {
     await editor.see(BAR, /Draftline · loading/);
     await editor.see(BAR, /^\s*Draftline\s*$/);
     await until("its tooltip", async () => { // which goes when the index has more to tell
       await page.mouse.move(640, 500);
       await page.locator(BAR).hover();
-      return editor.see(".monaco-hover", /Draftline: ready[^]*Model: qwen2.5-coder-0.5b/, 10_000).catch(() => false);
+      return editor.see(".monaco-hover", /Draftline: ready[^]*Model: qwen2.5-coder-/, 10_000).catch(() => false);
     });
     await editor.shot("status");
     await page.mouse.move(640, 500); // the tooltip goes
+  },
+
+  async switches() {
+    await editor.openFile("numbers.py", "10:1");
+    await choose("Ghost text in python");
+    await editor.see(`${ROW}.focused`, /Ghost text in python[^]*off/); // in the menu, which stays
+    await editor.shot("switches");
+    await editor.press("Escape");
+    await editor.see(BAR, /no ghost text/);
+    await editor.openFile("numbers.py", "10:1");
+    await editor.type("x", 300);
+    await editor.command("Draftline: Why Was Nothing Offered?");
+    await editor.see(MESSAGE, /draftline.ghostText is off for 'python'/);
+    await editor.shot("ghost-off");
+    await editor.command("Notifications: Clear All Notifications");
+    await choose("Ghost text in python");
+    await editor.see(`${ROW}.focused`, /Ghost text in python[^]*on/);
+    await editor.press("Escape");
+    await until("ghost text to be on", async () => !(await editor.texts(BAR)).some((text) => /no ghost/.test(text)));
+    await editor.openFile("numbers.py", "10:2");
+    await editor.press("Backspace");
+    await editor.saved("numbers.py");
   },
 
   async ghost() {
@@ -156,13 +198,13 @@ const SCENARIOS = {
     await propose("stock.py", 1, "Rename the parameter amount to count");
     const proposed = await editor.lines(RIGHT);
     const first = proposed.findIndex((line, at) => line !== before[at]);
-    await editor.press("Control+Alt+n");
+    await editor.press("Alt+n");
     await until("the first change to go", async () => (await editor.lines(RIGHT))[first] === before[first]);
     assert.equal(editor.disk("stock.py"), before.join("\n"));
     await editor.seeDecoration(HINT); // others remain
     await editor.shot("hunks");
     const left = await editor.lines(RIGHT);
-    await editor.press("Control+Alt+y");
+    await editor.press("Alt+y");
     await until("the change to be made", async () => (await editor.lines(LEFT)).join() !== before.join());
     await until("the others to be made", async () => { // if there are any: the diff closes with the last one
       if ((await page.locator(".monaco-diff-editor").count()) === 0) return true;
@@ -191,7 +233,7 @@ const SCENARIOS = {
   async "cancel an edit"() {
     await editor.openFile("long.py", "1:1");
     const before = (await stats()).cancelled;
-    await editor.press("Control+a", "Control+Alt+e");
+    await editor.press("Control+a", "Alt+k");
     await editor.choose("Rewrite every function as a class with a method named call");
     const progress = page.locator(TOAST, { hasText: "Rewrite every function" });
     await progress.locator(".monaco-button", { hasText: "Cancel" }).click();
@@ -289,6 +331,34 @@ const SCENARIOS = {
       await editor.settle();
       return (await opened.count()) === 2;
     });
+  },
+
+  async "find the server"() {
+    await editor.command("Draftline: Find or Install the Server");
+    await editor.see(ROW, /\.venv\/bin\/draftline[^]*in this workspace/);
+    await editor.see(ROW, /Install with uv…/);
+    await editor.shot("find-server");
+    await editor.press("Escape");
+  },
+
+  async "choose a model"() {
+    for (const [name, shown] of [["smollm2-135m", /smollm2-135m/], ["the default", /qwen2.5-coder/]]) {
+      await editor.command("Draftline: Choose Model");
+      await editor.see(ROW, /smollm2-135m[^]*MB on disk \(Draftline\)/);
+      await editor.shot(`models-${name.replaceAll(" ", "-")}`);
+      await editor.type(name);
+      await editor.see(`${ROW}.focused`, new RegExp(name));
+      await editor.press("Enter");
+      await page.locator(BAR).click();
+      await until(`${name} to be ready`, async () => {
+        const row = (await editor.texts(ROW)).find((text) => shown.test(text) && /ready/.test(text));
+        if (row) return true;
+        await editor.press("Escape");
+        await page.locator(BAR).click();
+        return false;
+      });
+      await editor.press("Escape");
+    }
   },
 
   async "a missing program"() {

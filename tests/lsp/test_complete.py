@@ -242,6 +242,32 @@ async def test_nothing_is_offered_while_turned_off(editor: Open) -> None:
         assert await inline(one, URI, 2)
 
 
+@pytest.mark.parametrize("switch", [False, {"python": False}, {"*": False, "go": True}])
+async def test_ghost_text_is_off_by_language_unless_invoked(editor: Open, switch: Any) -> None:
+    async with editor(settings={"ghostText": switch}) as one:
+        uri = one.open(URI, "a = 1\n")
+        assert await inline(one, uri, 6) == []
+        assert await why(one) == "draftline.ghostText is off for 'python'"
+        assert not (await figures(one))[0].get("passes")  # no model was asked
+        assert await inline(one, uri, 6, by_hand=True)
+        assert await listed(one, uri, 6)  # a menu is no ghost text
+        other = one.open("file:///project/main.go", "a\n", "go")
+        assert bool(await inline(one, other, 2)) == (switch is not False)
+        one.configure(ghostText=True)
+        assert await inline(one, uri, 6)
+
+
+async def test_next_edits_are_off_by_language(editor: Open) -> None:
+    async with editor(settings={"nextEdit": {"python": False}}) as one:
+        for uri, language in ((URI, "python"), ("file:///project/main.go", "go")):
+            one.open(uri, "a = 1\n", language)
+            where = {"textDocument": one.doc(uri), "position": one.at(uri, 6)}
+            offered = await one.ask("draftline/nextEdit", where)
+            off = offered["reason"] == f"draftline.nextEdit is off for {language!r}"
+            assert off == (language == "python"), offered
+        assert await inline(one, URI, 6)  # ghost text is another switch
+
+
 async def test_every_empty_answer_has_its_reason(editor: Open) -> None:
     async with editor() as one:
         assert "nothing was asked" in await why(one)

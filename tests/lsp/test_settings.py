@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from lsp_server.settings import CHECKS, SECTION, Settings, parse
 
+MANIFEST = Path(__file__).parents[2] / "editors/vscode/package.json"
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=60),
     lambda inner: (
@@ -18,9 +22,10 @@ JSON = st.recursive(
     ),
     max_leaves=8,
 )
+SWITCH = st.booleans() | st.dictionaries(st.sampled_from(["*", "go", "rust"]), st.booleans())
 GOOD: dict[str, st.SearchStrategy[Any]] = {
     "model": st.text(min_size=1, max_size=9),
-    "device": st.sampled_from(["auto", "cpu", "cuda", "mps"]),
+    "device": st.sampled_from(["auto", "cpu", "cuda", "mps", "cuda:1", "cuda:0,cuda:1"]),
     "maxTokens": st.integers(1, 4096),
     "maxTimeMs": st.integers(50, 600_000),
     "debounceMs": st.integers(0, 60_000),
@@ -28,13 +33,15 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     "speculation": st.booleans(),
     "checks": st.booleans(),
     "context": st.integers(0, 100_000),
+    "ghostText": SWITCH,
+    "nextEdit": SWITCH,
     "languages": st.lists(st.text(max_size=9), max_size=3),
     "disabledGlobs": st.lists(st.text(max_size=9), max_size=3),
     "respectGitignore": st.booleans(),
 }
 WRONG: dict[str, list[Any]] = {
     "model": [1, True, [], {}],
-    "device": ["tpu", 0, ["cpu"]],
+    "device": ["tpu", 0, ["cpu"], "", "cuda:", "cpu,cuda", "cuda:0,cuda:0"],
     "maxTokens": [0, 4097, "64", True, 1.5, float("nan"), float("inf"), []],
     "maxTimeMs": [0, -1, "2000", False],
     "debounceMs": [-1, "no", 10**30],
@@ -42,6 +49,8 @@ WRONG: dict[str, list[Any]] = {
     "speculation": [1, "true", "off"],
     "checks": [0, "false"],
     "context": [-1, "256"],
+    "ghostText": [1, "on", [], ["python"], {"python": 1}],
+    "nextEdit": [0, "off", {"*": "no"}],
     "languages": ["python", [1], {"python": True}],
     "disabledGlobs": ["*.md", [None]],
     "respectGitignore": [0, "no"],
@@ -111,3 +120,39 @@ def test_where_completion_is_disabled() -> None:
     for path in ("/a/x.min.js", "/a/vendor/b/c.py", "/a/secret1.py", "C:\\a\\vendor\\b.py"):
         assert "draftline.disabledGlobs has" in (settings.disabled_reason("python", path) or "")
     assert Settings().disabled_reason("anything", "/a/vendor/b.py") is None
+
+
+@given(st.fixed_dictionaries({}, optional={"ghostText": SWITCH, "nextEdit": SWITCH}))
+def test_a_language_decides_before_the_others(values: dict[str, Any]) -> None:
+    settings, _ = parse(values)
+    for name in ("ghostText", "nextEdit"):
+        for language in ("go", "rust", "python"):
+            switch = values.get(name, True)
+            by_language = switch if isinstance(switch, dict) else {"*": switch}
+            expected = {"*": True, language: by_language.get("*", True)} | by_language
+            reason = settings.switched_off(name, language)
+            assert (reason is None) == expected[language]
+            assert reason is None or (f"draftline.{name}" in reason and language in reason)
+
+
+def test_vs_code_describes_the_same_settings() -> None:
+    """Names, defaults and limits in the extension's manifest are those of the server."""
+    shown = json.loads(MANIFEST.read_text("utf-8"))["contributes"]["configuration"]["properties"]
+    settings = {key.removeprefix(f"{SECTION}."): value for key, value in shown.items()}
+    ours = {key: value for key, value in settings.items() if not key.startswith("server")}
+    assert {*ours} == {*CHECKS}
+    for key, value in ours.items():
+        default = asdict(Settings())[key]
+        if key == "model":
+            default = ""
+        elif key in {"ghostText", "nextEdit"}:
+            default = {"*": default}
+        assert value["default"] == (list(default) if isinstance(default, tuple) else default), key
+        for limit, step in (("minimum", -1), ("maximum", 1)):
+            if value["type"] == "integer":
+                assert CHECKS[key](value[limit]) is None, key
+                assert CHECKS[key](value[limit] + step) is not None, key
+        for name in value.get("enum", []):
+            assert CHECKS[key](name) is None, key
+    for device in re.findall(r"`([^`]+)`", ours["device"]["markdownDescription"]):
+        assert CHECKS["device"](device) is None, device

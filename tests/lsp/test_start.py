@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from engine.config import DEFAULT_MODEL
+from engine.weights import BUILTINS, LARGER
 from index.workspace.workspace import Workspace
 from lsp_server.shared_engine import NotReady, SharedEngine
 from tests.support.command import EOS, FENCE, chain_model
@@ -361,6 +363,20 @@ async def test_clients_of_one_server_are_independent(
             assert await second.command("toggle") == {"enabled": False}
             assert (await first.command("status"))["state"] == "ready"
             assert (await second.command("status"))["state"] == "off"
+
+
+async def test_models_are_listed_with_what_a_picker_shows(port: int) -> None:
+    async with connected(port) as one:
+        await one.hello()
+        answer = await one.ask("draftline/models", {})
+        models = {row["name"]: row for row in answer["models"]}
+        assert {*BUILTINS, *LARGER} <= {*models} and answer["problems"] == []
+        assert [row["name"] for row in answer["models"] if row["default"]] == [DEFAULT_MODEL]
+        for row in answer["models"]:
+            assert row["bytes"] > 0 and row["memoryBytes"] > row["bytes"] // 2
+            assert row["fits"] in {"yes", "not now", "no"}
+        for name in BUILTINS:  # the cache of these tests is empty
+            assert not models[name]["present"] and models[name]["licence"]
 
 
 # -- settings --------------------------------------------------------------------------------------

@@ -5,11 +5,17 @@ It runs headless, but draws: `screen` is what a person would see. Nothing here w
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
+import termios
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -187,7 +193,7 @@ class Neovim:
 
     def _attached(self) -> bool:
         log = self.folder / "STATE" / "nvim" / "lsp.log"
-        if "draftline quit with exit code" in self.messages():
+        if "Draftline: the server ended" in self.messages():
             raise AssertionError("the server ended:\n" + log.read_text("utf-8", "replace")[-2000:])
         return bool(self.lua("local c = Probe.client(0); return c and c.initialized or false"))
 
@@ -202,3 +208,46 @@ class Neovim:
         self.lua("Probe.answers.raw = nil; Probe.request('raw', ...)", method, params)
         answer: dict[str, Any] = self.until_lua("return Probe.answers.raw")
         return answer
+
+
+class Terminal:
+    """A terminal of 80 columns on a running Neovim. Without one Neovim does not prompt, as with
+    "Press ENTER", nor wait for the answer."""
+
+    def __init__(self, nvim: Neovim) -> None:
+        self.nvim = nvim
+        self._output = bytearray()
+
+    def __enter__(self) -> Terminal:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        # The pinned one: the other cannot start a terminal's half of itself.
+        self._process = subprocess.Popen(
+            [pinned(), "--server", self.nvim.socket, "--remote-ui"],
+            env=self.nvim.environment | {"TERM": "xterm-256color"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+        self.nvim.until_lua("return #vim.api.nvim_list_uis() == 1")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reading.join()
+        os.close(self._master)
+        self.nvim.until_lua("return #vim.api.nvim_list_uis() == 0")
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # EIO: the terminal is closed
+            while data := os.read(self._master, 1 << 16):
+                self._output += data
+
+    def shown(self) -> str:
+        """All that was written to the terminal."""
+        return self._output.decode("utf-8", "replace")

@@ -1,5 +1,7 @@
 -- The server's configuration, which `vim.lsp.enable('draftline')` reads from 'runtimepath'. The
 -- user's `vim.lsp.config('draftline', {...})` is merged over it.
+local restart = require('draftline.restart') -- here: where it is called, nothing can be loaded
+
 ---@type vim.lsp.Config
 return {
   cmd = { 'draftline', 'lsp' },
@@ -9,6 +11,7 @@ return {
   capabilities = {
     experimental = { draftline = { status = true, instructionBox = true } },
   },
+  on_exit = restart.on_exit,
   handlers = {
     ['draftline/status'] = function(_, status, context)
       require('draftline').on_status(context.client_id, status)

@@ -19,7 +19,22 @@ end
 ---@param text string
 ---@param level? integer one of vim.log.levels
 function M.tell(text, level)
+  vim.cmd.redraw() -- a second message before the next redraw would wait for Enter
   vim.notify('Draftline: ' .. text, level or vim.log.levels.INFO)
+end
+
+--- A message that nobody waits for, as news of the server: a long one is truncated, so that no
+--- hit-enter prompt appears, and complete in `:messages`.
+---@param text string
+---@param level integer one of vim.log.levels
+function M.note(text, level)
+  if vim.fn.strdisplaywidth('Draftline: ' .. text) <= vim.v.echospace then
+    M.tell(text, level)
+    return
+  end
+  vim.cmd.redraw()
+  vim.cmd.echomsg({ args = { vim.fn.string('Draftline: ' .. text) }, mods = { silent = true } })
+  M.say(text)
 end
 
 ---@param text string
@@ -27,13 +42,26 @@ function M.fail(text)
   M.tell(text, vim.log.levels.ERROR)
 end
 
---- The client of a buffer; nil, with an error message, if there is none.
+--- Report that there is no client, or none yet.
+---@param bufnr integer
+local function report_missing(bufnr)
+  local state = M.status(bufnr)
+  if state == 'starting' then
+    M.tell('the server is starting; try again in a moment')
+  elseif state == 'stopped' then
+    M.fail('the server is not running; :DraftlineRestart starts it')
+  else
+    M.fail("no server for this buffer; is vim.lsp.enable('draftline') called, and is it a file?")
+  end
+end
+
+--- The client of a buffer; nil, with a message, if there is none.
 ---@param bufnr integer
 ---@return vim.lsp.Client?
 function M.client(bufnr)
   local client = vim.lsp.get_clients({ name = 'draftline', bufnr = bufnr })[1]
   if not client then
-    M.fail("no server for this buffer; is vim.lsp.enable('draftline') called, and is it a file?")
+    report_missing(bufnr)
   end
   return client
 end
@@ -45,7 +73,7 @@ local function execute(name, done)
   local client = vim.lsp.get_clients({ name = 'draftline', bufnr = 0 })[1]
     or vim.lsp.get_clients({ name = 'draftline' })[1]
   if not client then
-    M.fail("no server runs; call vim.lsp.enable('draftline') and open a file")
+    report_missing(vim.api.nvim_get_current_buf())
     return
   end
   client:request(
@@ -90,13 +118,60 @@ local function described(status)
   return table.concat(parts, ' · ')
 end
 
---- For a statusline: "ready", "busy", ..., or "" if no server is running.
+--- A client's latest status in words, for `:checkhealth`.
+---@param client_id integer
+---@return string
+function M.describe(client_id)
+  return statuses[client_id] and described(statuses[client_id]) or 'starting'
+end
+
+---@param client_id integer
+---@return boolean
+function M.failed(client_id)
+  return statuses[client_id] ~= nil and statuses[client_id].state == 'error'
+end
+
+--- The latest draftline/status of a buffer's client, if there is one.
+---@param bufnr? integer
+---@return table?
+local function latest(bufnr)
+  local client = vim.lsp.get_clients({ name = 'draftline', bufnr = bufnr or 0 })[1]
+  return client and statuses[client.id]
+end
+
+--- The state of a buffer's server: "starting", "loading" (the model), "ready", "busy", "off",
+--- "error", "stopped" (it ended too often), or "" if there is none.
 ---@param bufnr? integer
 ---@return string
 function M.status(bufnr)
-  local client = vim.lsp.get_clients({ name = 'draftline', bufnr = bufnr or 0 })[1]
-  local status = client and statuses[client.id]
-  return status and status.state or ''
+  local status = latest(bufnr)
+  if status then
+    return status.state
+  end
+  bufnr = (bufnr or 0) == 0 and vim.api.nvim_get_current_buf() or bufnr --[[@as integer]]
+  -- A private filter: without it, a client that is starting is not found, and the state is "".
+  local all = vim.lsp.get_clients({ name = 'draftline', bufnr = bufnr, _uninitialized = true })
+  return #all > 0 and 'starting' or require('draftline.restart').state(bufnr) or ''
+end
+
+--- A component for a statusline: the state and, once it is known, the speed; "" where there is no
+--- server. It has no percent sign.
+---@return string
+function M.statusline()
+  local state, status = M.status(), latest()
+  if state == '' then
+    return ''
+  end
+  local speed = status and known(status.tokensPerSecond) and status.tokensPerSecond
+  local shown = state == 'ready' and '' or ' ' .. state
+  return 'Draftline' .. shown .. (speed and (' %.0f tok/s'):format(speed) or '')
+end
+
+--- Let statuslines show a new state.
+---@param status { state: string } a draftline/status, or the state alone where no server sent it
+function M.changed(status)
+  vim.api.nvim_exec_autocmds('User', { pattern = 'DraftlineStatus', data = status })
+  vim.cmd.redrawstatus({ bang = true })
 end
 
 --- The server's notification `draftline/status`.
@@ -106,10 +181,9 @@ function M.on_status(client_id, status)
   local before = statuses[client_id]
   statuses[client_id] = status
   if status.state == 'error' and not (before and before.state == 'error') then
-    M.fail(status.message)
+    M.note(status.message, vim.log.levels.ERROR)
   end
-  vim.api.nvim_exec_autocmds('User', { pattern = 'DraftlineStatus', data = status })
-  vim.cmd.redrawstatus({ bang = true })
+  M.changed(status)
 end
 
 function M.show_status()

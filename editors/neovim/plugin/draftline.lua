@@ -40,16 +40,23 @@ command('DraftlineWhy', function()
   require('draftline').why()
 end, { desc = 'Show why a suggestion was or was not offered' })
 
+command('DraftlineRestart', function()
+  require('draftline.restart').command()
+end, { desc = 'Restart the server' })
+
 command('DraftlineToggle', function()
   require('draftline').toggle()
 end, { desc = 'Turn completions on or off' })
 
-vim.api.nvim_create_autocmd('LspAttach', {
-  group = vim.api.nvim_create_augroup('draftline', {}),
-  callback = function(event)
-    local client = vim.lsp.get_client_by_id(event.data.client_id)
-    if client and client.name == 'draftline' then
-      require('draftline.suggest').attach(client, event.buf)
-    end
-  end,
-})
+local group = vim.api.nvim_create_augroup('draftline', {})
+for event, method in pairs({ LspAttach = 'attach', LspDetach = 'detach' }) do
+  vim.api.nvim_create_autocmd(event, {
+    group = group,
+    callback = function(args)
+      local client = vim.lsp.get_client_by_id(args.data.client_id)
+      if client and client.name == 'draftline' then
+        require('draftline.suggest')[method](client, args.buf)
+      end
+    end,
+  })
+end

@@ -1,15 +1,22 @@
 /** Creates the server, the status item and the views, and registers the commands. */
 
+import { homedir } from "node:os";
 import * as vscode from "vscode";
 import { ExecuteCommandRequest, State, type LanguageClient } from "vscode-languageclient/node";
 import { askAboutFile, explainSelection } from "./ask";
 import { edit } from "./edit";
+import { programs, type Machine } from "./find";
+import { flip, showMenu } from "./menu";
+import { chooseModel } from "./models";
 import { NextEdits } from "./nextEdit";
 import { Pages } from "./pages";
 import { Preview } from "./preview";
 import { STATUS, type Status, type Target } from "./protocol";
 import { explained, Server } from "./server";
-import { showMenu, StatusItem } from "./status";
+import { setUpServer } from "./setUp";
+import { StatusItem } from "./status";
+
+const WELCOMED = "draftline.welcomed"; // whether the walkthrough was opened
 
 let server: Server | undefined;
 
@@ -18,7 +25,14 @@ export function activate(context: vscode.ExtensionContext): void {
   const preview = new Preview();
   const pages = new Pages();
   const onClient = (client: LanguageClient): void => { follow(client, status); };
-  const running = new Server(context.extensionPath, onClient, (message) => { status.fail(message); });
+  const machine: Machine = {
+    env: process.env,
+    home: homedir(),
+    platform: process.platform,
+    storage: context.globalStorageUri.fsPath,
+  };
+  const find = (program: string): string | undefined => programs(program, machine)[0];
+  const running = new Server(context.extensionPath, find, onClient, (message) => { status.fail(message); });
   const nextEdits = new NextEdits(running);
   server = running;
   context.subscriptions.push(status, preview, pages, nextEdits, running);
@@ -34,7 +48,14 @@ export function activate(context: vscode.ExtensionContext): void {
     "draftline.nextEditDismiss": () => { nextEdits.dismiss(); },
     "draftline.askAboutFile": () => askAboutFile(running, pages),
     "draftline.explainSelection": () => explainSelection(running, pages),
-    "draftline.showMenu": showMenu,
+    "draftline.showMenu": () => { showMenu(status); },
+    "draftline.chooseModel": () => chooseModel(running),
+    "draftline.toggleGhostText": () => flip("ghostText"),
+    "draftline.toggleNextEdit": () => flip("nextEdit"),
+    "draftline.setUpServer": () => setUpServer(running, machine),
+    "draftline.getStarted": () => openWalkthrough(context),
+    "draftline.openSettings": () =>
+      vscode.commands.executeCommand("workbench.action.openSettings", `@ext:${context.extension.id}`),
     "draftline.toggleSuggestions": () => toggle(running),
     "draftline.whyNothing": () => why(running),
     "draftline.showStats": () => showStats(running, pages),
@@ -47,6 +68,18 @@ export function activate(context: vscode.ExtensionContext): void {
     context.subscriptions.push(vscode.commands.registerCommand(name, run));
   }
   void running.restart();
+  void welcome(context);
+}
+
+/** Opens the walkthrough at the first start. */
+async function welcome(context: vscode.ExtensionContext): Promise<void> {
+  if (context.globalState.get<boolean>(WELCOMED, false)) return;
+  await context.globalState.update(WELCOMED, true);
+  await openWalkthrough(context);
+}
+
+function openWalkthrough({ extension }: vscode.ExtensionContext): Thenable<unknown> {
+  return vscode.commands.executeCommand("workbench.action.openWalkthrough", `${extension.id}#start`, false);
 }
 
 export function deactivate(): Promise<void> | undefined {
@@ -57,6 +90,7 @@ export function deactivate(): Promise<void> | undefined {
 function follow(client: LanguageClient, status: StatusItem): void {
   client.onNotification(STATUS, (news: Status) => { status.show(news); });
   client.onDidChangeState(({ newState }) => {
+    void vscode.commands.executeCommand("setContext", "draftline.running", newState === State.Running);
     if (newState === State.Starting) status.start();
     if (newState === State.Stopped) status.fail("the server is not running; Draftline: Restart Server starts it");
   });

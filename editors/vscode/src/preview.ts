@@ -146,7 +146,7 @@ export class Preview implements vscode.Disposable, vscode.TextDocumentContentPro
 
   /** Where the right side has its text: how to decide each change, and the cursor to the next one. */
   private refresh(): void {
-    const keys = process.platform === "darwin" ? "Cmd+Alt" : "Ctrl+Alt";
+    const keys = process.platform === "darwin" ? "Cmd+Alt" : "Alt"; // Ctrl+Alt is AltGr
     const contentText = `✓ ${keys}+Y  ✗ ${keys}+N`;
     for (const [key, proposal] of this.proposals) {
       const editor = editorOf(vscode.Uri.parse(key));

@@ -67,3 +67,4 @@ export const NEXT_EDIT = "draftline/nextEdit";
 export const ASK = "draftline/ask";
 export const EXPLAIN = "draftline/explain";
 export const STATUS = "draftline/status";
+export const MODELS = "draftline/models";

@@ -1,7 +1,5 @@
 /** Starts, restarts and configures the language server. */
 
-import { accessSync, constants, statSync } from "node:fs";
-import * as path from "node:path";
 import * as vscode from "vscode";
 import {
   LanguageClient,
@@ -39,32 +37,16 @@ function serverSettings(): Record<string, unknown> {
   return Object.fromEntries(Object.entries(all).filter(([key]) => key !== "server"));
 }
 
-/** Whether `program`, a path or a name to look up in PATH, can be executed. */
-function canStart(program: string): boolean {
-  const named = path.basename(program) !== program;
-  const folders = named ? [""] : (process.env["PATH"] ?? "").split(path.delimiter);
-  const ends = process.platform === "win32" ? ["", ".exe", ".cmd", ".bat"] : [""];
-  return folders.some((folder) =>
-    ends.some((end) => {
-      const file = path.join(folder, program + end);
-      try {
-        accessSync(file, constants.X_OK);
-        return statSync(file).isFile();
-      } catch {
-        return false; // missing or not executable: try the next folder
-      }
-    }),
-  );
-}
-
 /** Reports that the server's program is missing, and what to do. */
 async function reportMissing(program: string): Promise<void> {
   const message =
     `Draftline cannot start: there is no program "${program}". Install Draftline (in its source ` +
     `folder: pipx install .) or name the program in the setting draftline.server.command.`;
+  const setUp = "Find or Install…";
   const settings = "Open Setting";
   const again = "Try Again";
-  const choice = await vscode.window.showErrorMessage(message, settings, again);
+  const choice = await vscode.window.showErrorMessage(message, setUp, settings, again);
+  if (choice === setUp) await vscode.commands.executeCommand("draftline.setUpServer");
   if (choice === again) await vscode.commands.executeCommand("draftline.restartServer");
   if (choice === settings) {
     await vscode.commands.executeCommand("workbench.action.openSettings", "draftline.server.command");
@@ -79,11 +61,12 @@ export class Server implements vscode.Disposable {
 
   /**
    * `folder` is the server's working directory: not the workspace, from which Python would import
-   * modules. `onClient` is called with each new client before it starts, `onFailure` with the reason
+   * modules. `find` answers the path of a program, if there is one. `onClient` is called with each new client before it starts, `onFailure` with the reason
    * if it does not start.
    */
   constructor(
     private readonly folder: string,
+    private readonly find: (program: string) => string | undefined,
     private readonly onClient: (client: LanguageClient) => void,
     private readonly onFailure: (message: string) => void,
   ) {
@@ -134,12 +117,13 @@ export class Server implements vscode.Disposable {
 
   private async start(): Promise<void> {
     const configuration = vscode.workspace.getConfiguration("draftline");
-    const [program = "", ...args] = configuration.get<string[]>("server.command", []);
-    if (!canStart(program)) {
-      const message = `no program "${program}"`;
+    const [name = "", ...args] = configuration.get<string[]>("server.command", []);
+    const program = this.find(name);
+    if (program === undefined) {
+      const message = `no program "${name}"`;
       this.output.error(`${message}: see the setting draftline.server.command`);
       this.onFailure(message);
-      void reportMissing(program);
+      void reportMissing(name);
       return;
     }
     const client = new LanguageClient(

@@ -1,7 +1,9 @@
-/** The status bar item and its menu. */
+/** The status bar item: the server's state, and what is switched off in the active editor. */
 
 import * as vscode from "vscode";
+import { switchOf, type Feature } from "./menu";
 import type { Status } from "./protocol";
+import { isOn } from "./switches";
 
 const ICONS: Record<Status["state"], string> = {
   loading: "$(loading~spin)",
@@ -11,10 +13,22 @@ const ICONS: Record<Status["state"], string> = {
   off: "$(circle-slash)",
 };
 
-/** The item's text: state, speed, and the share of answers that was drafted. */
+const FEATURES: Record<Feature, string> = { ghostText: "ghost text", nextEdit: "next edits" };
+
+/** The features that are switched off in the active editor's language. */
+function switchedOff(): string[] {
+  const language = vscode.window.activeTextEditor?.document.languageId;
+  if (language === undefined) return [];
+  const features: Feature[] = ["ghostText", "nextEdit"];
+  return features.filter((each) => !isOn(switchOf(each), language)).map((each) => FEATURES[each]);
+}
+
+/** The item's text: state, what is off here, speed, and the share of answers that was drafted. */
 function line(status: Status): string {
   const parts = [`${ICONS[status.state]} Draftline`];
   if (status.state === "loading" || status.state === "off") parts.push(status.state);
+  const off = switchedOff();
+  if (off.length > 0 && status.state !== "off") parts.push(`no ${off.join(", no ")}`);
   if (status.tokensPerSecond !== null) parts.push(`${status.tokensPerSecond.toFixed(0)} tok/s`);
   if (status.acceptedShare !== null) parts.push(`${(100 * status.acceptedShare).toFixed(0)}% drafted`);
   return parts.join(" · ");
@@ -30,6 +44,7 @@ function tooltip(status: Status): vscode.MarkdownString {
   row("Message", status.message);
   row("Model", status.model);
   row("Device", status.device);
+  row("Off in this file", switchedOff().join(", "));
   if (status.files !== null) row("Indexed files", status.files.toLocaleString());
   if (status.tokens !== null) row("Indexed tokens", status.tokens.toLocaleString());
   if (status.acceptedShare !== null) {
@@ -38,8 +53,24 @@ function tooltip(status: Status): vscode.MarkdownString {
   return text;
 }
 
+const EMPTY = {
+  model: "",
+  device: "",
+  tokensPerSecond: null,
+  acceptedShare: null,
+  files: null,
+  tokens: null,
+};
+
 export class StatusItem implements vscode.Disposable {
+  latest: Status = { ...EMPTY, state: "loading", message: "the server is starting" };
   private readonly item = vscode.window.createStatusBarItem("draftline", vscode.StatusBarAlignment.Right, 100);
+  private readonly changes = vscode.Disposable.from(
+    vscode.window.onDidChangeActiveTextEditor(() => { this.show(this.latest); }),
+    vscode.workspace.onDidChangeConfiguration((event) => {
+      if (event.affectsConfiguration("draftline")) this.show(this.latest);
+    }),
+  );
 
   constructor() {
     this.item.name = "Draftline";
@@ -49,6 +80,7 @@ export class StatusItem implements vscode.Disposable {
   }
 
   show(status: Status): void {
+    this.latest = status;
     this.item.text = line(status);
     this.item.tooltip = tooltip(status);
     const failed = status.state === "error";
@@ -64,30 +96,7 @@ export class StatusItem implements vscode.Disposable {
   }
 
   dispose(): void {
+    this.changes.dispose();
     this.item.dispose();
   }
-}
-
-const EMPTY = {
-  model: "",
-  device: "",
-  tokensPerSecond: null,
-  acceptedShare: null,
-  files: null,
-  tokens: null,
-};
-
-const MENU: (vscode.QuickPickItem & { command: string })[] = [
-  { label: "$(circle-slash) Turn on or off", command: "draftline.toggleSuggestions" },
-  { label: "$(question) Why was nothing offered?", command: "draftline.whyNothing" },
-  { label: "$(graph) Statistics", command: "draftline.showStats" },
-  { label: "$(database) Index the workspace again", command: "draftline.rebuildIndex" },
-  { label: "$(stop-circle) Cancel all requests", command: "draftline.stopAll" },
-  { label: "$(refresh) Restart the server", command: "draftline.restartServer" },
-  { label: "$(output) Show the output", command: "draftline.showOutput" },
-];
-
-export async function showMenu(): Promise<void> {
-  const choice = await vscode.window.showQuickPick(MENU, { title: "Draftline" });
-  if (choice) await vscode.commands.executeCommand(choice.command);
 }

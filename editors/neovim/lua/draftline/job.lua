@@ -93,7 +93,9 @@ vim.api.nvim_create_autocmd('LspDetach', {
   callback = function(event)
     for _, job in pairs(running) do
       if job.client.id == event.data.client_id and job.client:is_stopped() then
-        finish(job, { code = 0, message = 'the server ended' })
+        vim.schedule(function() -- an error here would be the autocommand's, with a prompt for Enter
+          finish(job, { code = 0, message = 'the server ended' })
+        end)
       end
     end
   end,

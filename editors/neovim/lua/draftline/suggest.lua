@@ -117,11 +117,24 @@ end
 ---@type table<integer, boolean> buffers with mapped keys
 local mapped = {}
 
+---@return boolean
+local function is_inline()
+  return vim.lsp.inline_completion ~= nil and option('inline', true)
+end
+
+--- Neovim 0.11 waits for the answers of clients that have ended, too, unless they are disabled.
+---@param client vim.lsp.Client
+---@param bufnr integer
+function M.detach(client, bufnr)
+  if not is_inline() then
+    vim.lsp.completion.enable(false, client.id, bufnr)
+  end
+end
+
 ---@param client vim.lsp.Client
 ---@param bufnr integer
 function M.attach(client, bufnr)
-  local inline = vim.lsp.inline_completion and option('inline', true)
-  if not inline then
+  if not is_inline() then
     vim.lsp.completion.enable(
       true,
       client.id,
@@ -130,7 +143,8 @@ function M.attach(client, bufnr)
     )
     return
   end
-  vim.lsp.inline_completion.enable(true, { client_id = client.id })
+  -- By buffer: enabled by client, Neovim 0.12 keeps on asking a client that has ended.
+  vim.lsp.inline_completion.enable(true, { bufnr = bufnr })
   if not mapped[bufnr] then
     mapped[bufnr] = true
     map_keys(bufnr)

@@ -1,0 +1,206 @@
+"""The models that there are for this machine: built-in ones, those of the cache, those that other
+programs have downloaded, and larger ones to name by hub id; with the memory they take and whether
+that fits. Loads and fetches nothing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine.config import DEFAULT_MODEL
+from engine.weights.builtins import BUILTINS, LARGER
+from engine.weights.errors import WeightsError, one_line
+from engine.weights.local_models import LocalModel, Program, details_of, local_models
+from engine.weights.memory import folder_memory, gguf_memory
+from engine.weights.resolve import Model, installed
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The hardware that decides which models fit."""
+
+    available_bytes: int  # of memory, without swapping
+    memory_bytes: int
+    gpu_bytes: int  # of the largest NVIDIA GPU; 0 without one
+    native_bf16: bool  # the CPU computes in bf16; else models of 16 bits run there in f32
+
+    @classmethod
+    def this(cls) -> Machine:
+        import psutil  # type: ignore[import-untyped]
+
+        memory = psutil.virtual_memory()
+        return cls(memory.available, memory.total, _gpu_bytes(), _has_native_bf16())
+
+    def fits(self, needed_bytes: int, gpu_bytes: int = 0) -> tuple[bool, bool]:
+        """Whether a model that takes so much memory on a CPU, or `gpu_bytes` on a GPU (0: not
+        known), fits now, and whether it would if no other program used memory."""
+        on_gpu = 0 < gpu_bytes <= self.gpu_bytes
+        return (
+            on_gpu or needed_bytes <= self.available_bytes,
+            on_gpu or needed_bytes <= self.memory_bytes,
+        )
+
+
+def _gpu_bytes() -> int:
+    """Memory of the largest NVIDIA GPU, 0 without one; nvidia-smi spares importing torch."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    sizes = [int(line) for line in answer.stdout.split() if line.isdigit()]
+    return max(sizes, default=0) << 20
+
+
+def _has_native_bf16() -> bool:
+    """As torch decides it, without importing torch; False where there is no /proc/cpuinfo."""
+    try:
+        return bool(re.search(r"\bavx512_bf16\b", Path("/proc/cpuinfo").read_text("utf-8")))
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One model of the list."""
+
+    name: str
+    default: bool
+    where: str  # Draftline, another program, or how to get it
+    state: str  # ready | not ready | not fetched | by hub id | in place
+    folder: str | None
+    folder_bytes: int
+    gguf: str | None
+    gguf_bytes: int
+    download_bytes: int
+    quantization: str
+    parameters: str  # as the model's file states them: 7B
+    memory_bytes: int  # estimate, on a CPU
+    fits: bool  # into the memory that is available on this machine now
+    fits_alone: bool  # would, if no other program used memory
+    licence: str
+
+    @property
+    def bytes(self) -> int:
+        """On disk, or to download."""
+        return self.download_bytes or self.folder_bytes + self.gguf_bytes
+
+    @property
+    def fits_in_words(self) -> str:
+        return "yes" if self.fits else "not now" if self.fits_alone else "no"
+
+
+def rows(machine: Machine) -> list[Row]:
+    """Built-in models, others in the cache, and larger ones on the hub."""
+    cached = {model.name: model for model in installed()}
+    found = []
+    for name, builtin in BUILTINS.items():
+        model = cached.pop(name, None) or Model(name, None, None)
+        needed = gguf_memory(builtin.size)
+        fits = machine.fits(needed, folder_memory(builtin.bf16_bytes))
+        row = _row(model, builtin.size, needed, fits, builtin.licence)
+        found.append(replace(row, quantization=builtin.quantization))
+    for model in cached.values():
+        if model.gguf:
+            needed = gguf_memory(model.gguf_bytes)
+            fits = machine.fits(needed)
+        else:
+            needed = folder_memory(model.folder_bytes, widened=not machine.native_bf16)
+            fits = machine.fits(needed, folder_memory(model.folder_bytes))
+        found.append(_row(model, 0, needed, fits, ""))
+    for name, (size, licence) in LARGER.items():
+        if name not in cached:
+            model = Model(name, None, None)
+            needed = folder_memory(size, widened=not machine.native_bf16)
+            fits = machine.fits(needed, folder_memory(size))
+            found.append(_row(model, size, needed, fits, licence, "by hub id"))
+    return found
+
+
+def _row(
+    model: Model,
+    download_bytes: int,
+    memory_bytes: int,
+    fits: tuple[bool, bool],
+    licence: str,
+    state: str = "",
+) -> Row:
+    cached = "ready" if model.folder else "not ready" if model.gguf else "not fetched"
+    here = model.folder or model.gguf
+    return Row(
+        name=model.name,
+        default=model.name == DEFAULT_MODEL,
+        where="Draftline" if here else "hub id" if state else "to fetch",
+        state=state or cached,
+        folder=str(model.folder) if model.folder else None,
+        folder_bytes=model.folder_bytes,
+        gguf=str(model.gguf) if model.gguf else None,
+        gguf_bytes=model.gguf_bytes,
+        download_bytes=0 if here else download_bytes,
+        quantization="",
+        parameters="",
+        memory_bytes=memory_bytes,
+        fits=fits[0],
+        fits_alone=fits[1],
+        licence=licence,
+    )
+
+
+def local_rows(machine: Machine) -> tuple[list[Row], list[str]]:
+    """The models of other programs, and a line for each entry of theirs that cannot be run."""
+    found, problems = [], []
+    for program, model in local_models():
+        try:
+            row = None if model.problem else _local_row(program, model, machine)
+        except WeightsError as error:
+            problems.append(one_line(f"{model.name}: {error}"))
+            continue
+        if row is not None:
+            found.append(row)
+        elif model.problem:
+            problems.append(one_line(f"{model.name}: {model.problem}"))
+    return found, problems
+
+
+def _local_row(program: Program, model: LocalModel, machine: Machine) -> Row | None:
+    """The row of another program's model; None if it is no language model."""
+    facts = details_of(model.path)
+    if facts is None:
+        return None
+    folder = model.path.is_dir()
+    if folder:
+        needed = folder_memory(facts.bytes, widened=not machine.native_bf16)
+        fits = machine.fits(needed, folder_memory(facts.bytes))
+    else:
+        needed = gguf_memory(facts.bytes, facts.token_bytes, facts.context)
+        fits = machine.fits(needed)
+    return Row(
+        name=one_line(model.name),
+        default=False,
+        where=program.label,
+        state="in place",
+        folder=str(model.path) if folder else None,
+        folder_bytes=facts.bytes if folder else 0,
+        gguf=None if folder else str(model.path),
+        gguf_bytes=0 if folder else facts.bytes,
+        download_bytes=0,
+        quantization=one_line(facts.quantization),
+        parameters=one_line(facts.parameters),
+        memory_bytes=needed,
+        fits=fits[0],
+        fits_alone=fits[1],
+        licence="",
+    )
+
+
+def all_rows(machine: Machine) -> tuple[list[Row], list[str]]:
+    """The rows of the whole list, each model once, and a line for each entry of another program
+    that cannot be run."""
+    local, problems = local_rows(machine)
+    there = {row.name.removeprefix("hub:") for row in local}
+    theirs = {Path(row.gguf).resolve() for row in local if row.gguf}
+    own = [row for row in rows(machine) if not (row.gguf and Path(row.gguf).resolve() in theirs)]
+    hub_ids = [row for row in own if row.state == "by hub id" and row.name not in there]
+    return [row for row in own if row.state != "by hub id"] + local + hub_ids, problems
