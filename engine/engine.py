@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.config import Config
 from engine.drafting import Drafter, NullDrafter
@@ -25,7 +25,7 @@ from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import marks
 from engine.prompts.prompt_encoder import Cancelled
 from engine.prompts.tokenizer import Tokenizer
-from engine.records import Done, Event, Message, Request, Step
+from engine.records import Done, Event, Info, Message, Request, Step
 from engine.weights import Progress, home, locate
 from engine.worker import Job, Worker, ended_job
 from index.workspace.workspace import Workspace
@@ -47,17 +47,6 @@ def prefill_chunk(seconds_per_token: float) -> int:
     return max(32, min(MAX_CHUNK_TOKENS, fitting))
 
 
-class Info(NamedTuple):
-    """The model and the machine it runs on."""
-
-    model: str  # as the configuration names it
-    device: str  # as a person would name it
-    dtype: str
-    context: int  # tokens
-    fills_middle: bool  # the tokenizer has fill-in-the-middle marks
-    prefill_tokens_per_s: float
-
-
 class Engine:
     """A loaded model and the thread that owns it. A context manager."""
 
@@ -77,6 +66,7 @@ class Engine:
             target = TorchTarget(folder, self.config, on_read=report)
             tokenizer = reading.result()
         give_back_memory()  # both read in small blocks, and took twice what they keep
+        self.folder = folder  # of the model
         self._machine = machine_key(folder, target, self.config)
         cost = remembered(home() / "costs.json", self._machine) or guess(target)
         self.library = StdlibNgram(home(), tokenizer)

@@ -1,4 +1,4 @@
-"""The engine's data types: Request, Draft, Scores, Step, Done. No torch, no tokenizer.
+"""The engine's data types: Info, Request, Draft, Scores, Step, Done. No torch, no tokenizer.
 
 Token ids stay inside `engine`; what leaves it is text (`Step`, `Done`). A `Request` holds
 everything that an answer depends on, so it can be replayed. How the answer is drafted is not part
@@ -23,6 +23,17 @@ MAX_PREDICTION_CHARS = 512 << 10  # of a request that are used: some 150,000 tok
 
 class RequestError(ValueError):
     """A request that cannot be answered. The message is one line with the problem and a remedy."""
+
+
+class Info(NamedTuple):
+    """The model and the machine it runs on."""
+
+    model: str  # as the configuration names it
+    device: str  # as a person would name it
+    dtype: str
+    context: int  # tokens
+    fills_middle: bool  # the tokenizer has fill-in-the-middle marks
+    prefill_tokens_per_s: float
 
 
 class Passage(NamedTuple):

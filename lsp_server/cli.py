@@ -10,10 +10,14 @@ import contextlib
 import logging
 import os
 import re
+import socket
 import sys
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NoReturn
+
+from engine.remote.address import OWN, SERVER_VARIABLE, AddressError, parse, remove_if_idle
 
 OK, FAILED, USAGE, NO_MODEL = 0, 1, 2, 3
 EXIT_CODES = """exit codes:
@@ -23,7 +27,11 @@ EXIT_CODES = """exit codes:
   3    --check: the model is not available
   130, 143  ended by SIGINT, SIGTERM
 """
+log = logging.getLogger(__name__)
+
 LEVELS = ("debug", "info", "warning", "error")
+IDLE_MINUTES = 5
+MAX_IDLE_MINUTES = 7 * 24 * 60
 ENGINE_CLOSE_TIMEOUT_S = 0.3
 CHECK_TOKENS = 64
 CHECK_TEXT = "def fibonacci(n):\n"
@@ -75,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         _set_up_logging(args.log_file, args.log_level)
         if args.check:
-            return _check(args.model)
+            return _check(args.model, args.yes)
         code = _serve(args)
     except _Failure as failure:
         _say(str(failure))
@@ -85,26 +93,31 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _serve(args: argparse.Namespace) -> int:
+    if args.transport == "stdio" and args.listen_fd is None and args.server != OWN:
+        code = _relay(args)
+        if code is not None:
+            return code
     from lsp_server.protocol import transport
-
-    try:
-        transport.check(args.host)
-    except transport.NotLoopback as error:
-        raise _Failure(USAGE, f"--host {error}") from error
     from lsp_server.protocol.protocol import Server
     from lsp_server.server import create
     from lsp_server.shared_engine import SharedEngine
 
-    shared_engine = SharedEngine(args.model)
+    shared_engine = SharedEngine(args.model, args.yes)
 
     def make() -> Server:
         return create(shared_engine)
 
     try:
+        if args.listen_fd is not None:
+            listener = socket.socket(fileno=args.listen_fd)
+            release = partial(remove_if_idle, listener)
+            return transport.serve_socket(make, listener, args.idle_minutes * 60, release)
         if args.transport == "stdio":
             return transport.serve_stdio(make, args.client)
         serve = transport.serve_tcp if args.transport == "tcp" else transport.serve_ws
         return serve(make, args.host, args.port)
+    except AddressError as error:
+        raise _Failure(USAGE, f"--host {error}") from error
     except OSError as error:
         where = f"{args.host}:{args.port}: {error.strerror or error}"
         raise _Failure(USAGE, f"{where}: choose another --port, or 0 for any") from error
@@ -112,14 +125,44 @@ def _serve(args: argparse.Namespace) -> int:
         shared_engine.close(ENGINE_CLOSE_TIMEOUT_S)
 
 
-def _check(model: str | None) -> int:
-    """Load the model, generate some tokens, and print the speed."""
-    from engine import DEFAULT_MODEL, Config, Engine, Request, RequestError
+def _relay(args: argparse.Namespace) -> int | None:
+    """Relay to a server that others use, too. None if this process must serve itself."""
+    from lsp_server.sharing import relay
+
+    options = ["--idle-minutes", f"{args.idle_minutes:g}", "--log-level", args.log_level]
+    options += ["--yes"] if args.yes else []
+    try:
+        address = parse(args.server) if args.server else None
+        if address is not None and args.model:
+            raise AddressError(f"{address}: has its own model: leave --model out")
+        connection = relay.join(address, relay.Start(options, args.model))
+    except (AddressError, OSError) as error:
+        _say(str(error))
+        relay.refuse(f"Draftline: {error}")
+        return USAGE
+    if connection is None:
+        return None
+    if address is None:
+        process, file = connection.server.process, relay.log_file(connection.address)
+        log.log(
+            logging.WARNING if args.log_file else logging.INFO,
+            *("the shared server, process %d, logs to %s", process, file),
+        )
+    return relay.relay(connection, args.client)
+
+
+def _check(model: str | None, fetch: bool) -> int:
+    """Load the model, generate some tokens, and print the speed. `fetch`: it may be downloaded."""
+    from engine import Config, Engine, Request, RequestError
     from engine.model.hf_model import UnsupportedModel
     from engine.weights import WeightsError
+    from engine.weights.download import downloads, usual_model
 
-    name = model or DEFAULT_MODEL
     try:
+        name = model or usual_model()
+        if (missing := downloads(name)) and not fetch:
+            why = f"{name} is not on this machine ({missing[0].described})"
+            raise _Failure(NO_MODEL, f"{why}: fetch it with --yes, or choose another --model")
         engine = Engine(Config(model=name))
     except (WeightsError, UnsupportedModel, OSError) as error:
         raise _Failure(NO_MODEL, str(error)) from error
@@ -175,6 +218,21 @@ class _Parser(argparse.ArgumentParser):
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    add(
+        "--server",
+        default=os.environ.get(SERVER_VARIABLE, ""),
+        metavar="S",
+        help="of stdio: the engine that all windows share (default), HOST:PORT or the path of a "
+        "socket where a server of this machine runs, or `own`: an engine for this window alone",
+    )
+    add(
+        "--idle-minutes",
+        type=_minutes,
+        default=IDLE_MINUTES,
+        metavar="M",
+        help=f"the shared engine ends so long after its last client; default: {IDLE_MINUTES}",
+    )
+    add("--listen-fd", type=int, help=argparse.SUPPRESS)
     transport = parser.add_mutually_exclusive_group()
     for name, text in {
         "stdio": "one client over stdin and stdout (default)",
@@ -200,6 +258,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--model", metavar="M", help="a built-in name or a folder; overrides what clients configure"
     )
+    add("--yes", action="store_true", help="fetch a missing model without asking")
     add("--check", action="store_true", help="load the model, print its speed, and exit")
     add("--version", action="store_true", help="show the version and exit")
     add("--log-file", type=Path, metavar="FILE", help="log to a file instead of stderr")
@@ -214,6 +273,14 @@ def _port(text: str) -> int:
     return number
 
 
+def _minutes(text: str) -> float:
+    number = float(text)
+    if not 0 <= number <= MAX_IDLE_MINUTES:
+        raise argparse.ArgumentTypeError(f"{text} is not 0 to {MAX_IDLE_MINUTES}")
+    return number
+
+
+_minutes.__name__ = "number of minutes"
 _port.__name__ = "whole number"  # argparse's messages use it
 
 

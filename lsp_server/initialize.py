@@ -13,6 +13,7 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from lsp_server.settings import SECTION
+from lsp_server.sharing.consent import ask_to_download
 
 if TYPE_CHECKING:
     from lsp_server.protocol.protocol import Server
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 SETTINGS_TIMEOUT_S = 10.0  # for the client's response to workspace/configuration
 REPORT_INTERVAL_S = 0.25
+AGREEMENT_S = 1.0  # for all windows to send a setting that was changed for all of them
 ALL_FILES = types.FileSystemWatcher(glob_pattern="**/*")
 
 
@@ -31,6 +33,7 @@ def start(server: Server, session: Session) -> None:
     options: list[Any] = []  # initializationOptions, until they are applied under newer settings
     loading = LoadingProgress(server, session)
     pulling, is_pull_due = asyncio.Lock(), False
+    warned_of = [""]  # models that are not used here
 
     def configure(*values: Any) -> None:
         layers = [*options, *values]
@@ -40,11 +43,31 @@ def start(server: Server, session: Session) -> None:
             server.window_show_message(shown)
         if session.shared_engine.loaded is not None:  # by another client
             session.index.open_soon()
+        on_engine_changed()
+        if session.other_model:
+            session.spawn(warn_of_other_model())
+
+    def on_engine_changed() -> None:
         loading.show()
+        if session.shared_engine.state == "asking":
+            session.spawn(ask_to_download(server, session))
+
+    async def warn_of_other_model() -> None:
+        await asyncio.sleep(AGREEMENT_S)
+        if (wanted := session.other_model) and wanted != warned_of[-1]:
+            warned_of.append(wanted)
+            message = (
+                f"Draftline answers with {session.shared_engine.model} here, too, since other "
+                f"windows use it: {wanted} replaces it once all of them name that; the setting "
+                f'draftline.server, "own", gives this window an engine of its own'
+            )
+            shown = types.ShowMessageParams(type=types.MessageType.Warning, message=message)
+            server.window_show_message(shown)
 
     @feature(types.INITIALIZE)
     def initialize(params: types.InitializeParams) -> None:
         session.begin()
+        session.on_engine_changed = on_engine_changed
         options.append(params.initialization_options)
         supported = _experimental(params.capabilities)
         session.wants_status = supported.get("status") is True
@@ -166,30 +189,39 @@ class LoadingProgress:
         can_show = window is not None and window.work_done_progress
         if can_show and not self._is_shown and self._session.is_starting():
             self._is_shown = True
-            self._session.spawn(self._show(f"draftline-{uuid4()}"))
+            self._session.spawn(self._show())
 
-    async def _show(self, token: str) -> None:
+    async def _show(self) -> None:
         try:
-            await self._report(token)
+            while await self._report(f"draftline-{uuid4()}") and self._session.is_starting():
+                pass  # a download has begun or ended, which can be cancelled
         finally:
             self._is_shown = False
 
-    async def _report(self, token: str) -> None:
+    async def _report(self, token: str) -> bool:
+        """Report until all is there, or a download begins or ends. False if the client refuses."""
         progress = self._server.work_done_progress
         try:
             await progress.create_async(token)
         except JsonRpcException as error:
             log.warning("the client shows no progress: %s", error)
-            return
-        progress.begin(token, types.WorkDoneProgressBegin(title="Draftline"))
+            return False
+        engine = self._session.shared_engine
+        is_fetching = engine.is_fetching
+        begin = types.WorkDoneProgressBegin(title="Draftline", cancellable=is_fetching or None)
+        progress.begin(token, begin)
+        progress.tokens[token].add_done_callback(
+            lambda future: engine.cancel_fetch() if future.cancelled() else None
+        )
         shown = None
-        while shown is None or self._session.is_starting():
+        while shown is None or (self._session.is_starting() and is_fetching == engine.is_fetching):
             if self._latest != shown:
                 shown = what, done, total = self._latest
                 percent = int(100 * done / total) if total else None
                 report = types.WorkDoneProgressReport(message=what, percentage=percent)
                 progress.report(token, report)
             await asyncio.sleep(REPORT_INTERVAL_S)
-        message = self._session.shared_engine.message or None
+        message = engine.message or None
         progress.end(token, types.WorkDoneProgressEnd(message=message))
         progress.tokens.pop(token, None)
+        return True

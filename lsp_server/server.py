@@ -29,6 +29,7 @@ from lsp_server.protocol.protocol import Server
 from lsp_server.protocol.text_sync import Document, path_of
 from lsp_server.session import Session
 from lsp_server.shared_engine import NotReady, SharedEngine
+from lsp_server.sharing.engine_methods import add_engine_methods
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ def create(shared_engine: SharedEngine) -> Server:
     )
     server.on_close.append(session.close)
     start(server, session)
+    add_engine_methods(server, shared_engine, session.name)
     _documents(server, session)
     _completions(server, session)
     _edits(server, session)

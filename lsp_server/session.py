@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lsprotocol import types
 
 from engine.aio import Cancellation, follow
+from engine.config import DEFAULT_MODEL
 from engine.records import Done, Request, Step
 from lsp_server.completion.completion_cache import CompletionCache
 from lsp_server.completion.in_flight import CompletionInFlight
@@ -68,6 +69,7 @@ class Session:
         self.next_edits = NextEditPredictor()
         self.reason = "nothing was asked for yet"  # why the last completion was offered, or not
         self.wants_status = self.has_instruction_box = self.shows_next_inline = False
+        self.on_engine_changed: Callable[[], None] = lambda: None  # on the event loop
         self._recent_speed = (0.0, 0.0)  # tokens and seconds, decaying with each pass
         # Counts of cancelled answers, tokens, accepted tokens and passes; seconds of prefill
         # ("reading"), of decoding ("writing"), and of either for cancelled answers ("wasted").
@@ -87,7 +89,6 @@ class Session:
         if self._loop is not None:
             return
         self._loop = asyncio.get_running_loop()
-        self.shared_engine.clients += 1
         self.shared_engine.listeners.append(self._on_engine_changed)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -104,19 +105,23 @@ class Session:
     # -- settings and model --------------------------------------------------------------------
 
     def configure(self, *layers: Any) -> list[str]:
-        """Apply settings, later layers over earlier ones. Returns new warnings: invalid keys or
-        values, and a model that cannot be loaded."""
+        """Apply settings, later layers over earlier ones. Returns new warnings about invalid keys
+        or values."""
         warnings: list[str] = []
         for values in layers:
             self.settings, more = parse(values, self.settings)
             warnings += more
-        if refused := self.shared_engine.load(self.settings.model, self.settings.device):
-            warnings.append(refused)
+        self.shared_engine.configure(self.name, self.settings.model, self.settings.device)
         self.index.configure(gitignore=self.settings.respectGitignore)
         self._configured.set()
         new = [one for one in dict.fromkeys(warnings) if one not in self._warnings]
         self._warnings = warnings
         return new
+
+    @property
+    def other_model(self) -> str | None:
+        """The model of this client's settings, if other clients keep the engine from loading it."""
+        return self.shared_engine.other_model_for(self.name)
 
     async def configured(self) -> None:
         """Wait until the client's settings are known."""
@@ -171,6 +176,7 @@ class Session:
 
         def changed() -> None:
             self.send_status()
+            self.on_engine_changed()
             if self.shared_engine.state == "error":
                 self._show_error()
             if self.shared_engine.engine is not None:
@@ -342,9 +348,9 @@ class Session:
         engine, tokens = self.shared_engine.engine, self.totals["tokens"]
         recent_tokens, recent_seconds = self._recent_speed
         return {
-            "state": "loading" if state == "idle" else state,
+            "state": "loading" if state in ("idle", "asking") else state,
             "message": message,
-            "model": self.shared_engine.model or self.settings.model,
+            "model": self.shared_engine.model or self.settings.model or DEFAULT_MODEL,
             "device": engine.info.device if engine else self.settings.device,
             "tokensPerSecond": round(recent_tokens / recent_seconds, 1) if recent_seconds else None,
             "acceptedShare": round(self.totals["accepted"] / tokens, 3) if tokens else None,
@@ -377,8 +383,8 @@ class Session:
             return
         self._closed = True
         if self._loop:
-            self.shared_engine.clients -= 1
             self.shared_engine.listeners.remove(self._on_engine_changed)
+            self.shared_engine.leave(self.name)
         self.cancel()
         for task in self._tasks:
             task.cancel()

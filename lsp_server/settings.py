@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from engine.config import DEFAULT_MODEL, devices
+from engine.config import devices
 
 SECTION = "draftline"
 MAX_QUOTED_CHARS = 40  # of a key or value in a warning
@@ -25,7 +25,7 @@ Switch = bool | dict[str, bool]  # on or off, for all languages or by language i
 class Settings:
     """Settings, named as in the protocol. An empty `languages` means all languages."""
 
-    model: str = DEFAULT_MODEL
+    model: str = ""  # the usual one
     device: str = "auto"
     maxTokens: int = 64  # of one completion
     maxTimeMs: int = 3000  # for one completion, including prefill
@@ -79,7 +79,7 @@ def parse(values: Any, base: Settings | None = None) -> tuple[Settings, list[str
         elif value is None:
             continue
         elif (key, value) == ("model", ""):
-            valid[key] = DEFAULT_MODEL
+            valid[key] = ""
         elif expected := CHECKS[key](value):
             warnings.append(
                 f"{SECTION}.{key}: {_quoted(value)} does not fit; it must be {expected}"

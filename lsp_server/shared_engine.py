@@ -1,5 +1,7 @@
 """The engine that all clients of this process share: loaded in the background, and replaced when
-another model is configured. Independent of the protocol.
+its clients agree on another model. Independent of the protocol.
+
+A model that is not on this machine is fetched only after a client's user has agreed to it.
 """
 
 from __future__ import annotations
@@ -9,14 +11,18 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from engine.config import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from engine.engine import Engine
+    from engine.weights.download import Download
 
 log = logging.getLogger(__name__)
 
-State = Literal["idle", "loading", "ready", "error"]  # idle: no client has configured a model yet
+# idle: no client has configured a model yet; asking: a user must agree to the download first
+State = Literal["idle", "asking", "loading", "ready", "error"]
 Listener = Callable[[], None]  # the state changed; called from any thread
 OnProgress = Callable[[str, int, int], None]  # (what, done, total)
 
@@ -29,48 +35,150 @@ class Superseded(NotReady):
     """A request was cancelled while it waited for the model."""
 
 
+class Wish(NamedTuple):
+    """What a client has configured. Without a model: the usual one."""
+
+    model: str
+    device: str
+
+
+class _FetchCancelled(Exception):
+    """A user has cancelled the download."""
+
+
 class SharedEngine:
     """Its `state`, and a `message` for the user about it."""
 
-    def __init__(self, model: str | None = None) -> None:
-        """`model` overrides what clients configure."""
+    def __init__(self, model: str | None = None, fetch: bool = False) -> None:
+        """`model` overrides what clients configure. `fetch`: a missing one is fetched without
+        asking."""
         self.state: State = "idle"
         self.message = ""
         self.engine: Engine | None = None
-        self.clients = 0
         self.loads = 0  # that were started
+        self.is_fetching = False  # the model is being downloaded
         self.listeners: list[Listener] = []
         self.progress: list[OnProgress] = []
-        self._model = model
-        self._wanted: tuple[str, str] | None = None  # model and device
+        self._model, self._fetch = model, fetch
+        self._usual = ""  # the model of clients that name none; "" before it is known
+        self._wishes: dict[str, Wish] = {}  # by client
+        self._wanted: Wish | None = None  # that is loaded, or being loaded
+        self._offers: list[Download] = []  # while `asking`
+        self._asked = ""  # the client whose user is being asked
+        self._cancel_fetch = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
 
     @property
     def model(self) -> str:
-        """The configured model, loaded or not."""
-        return self._wanted[0] if self._wanted else ""
+        """The model in use, loaded or not."""
+        return self._wanted.model if self._wanted else ""
 
-    def load(self, model: str, device: str) -> str | None:
-        """Start loading a model unless it is in use already. Returns the reason if other clients
-        use another model."""
-        wanted = (self._model or model, device)
+    @property
+    def device(self) -> str:
+        """The device in use, as it is configured."""
+        return self._wanted.device if self._wanted else ""
+
+    @property
+    def clients(self) -> int:
+        """The clients that have configured a model."""
+        return len(self._wishes)
+
+    # -- what clients want -------------------------------------------------------------------------
+
+    def configure(self, client: str, model: str, device: str) -> None:
+        """A client wants this model, or with "" the usual one. It is loaded unless others use
+        another, in which case they share that one until they agree."""
+        usual = self._usual or (_usual_model() if not (self._model or model) else "")
         with self._lock:
-            if self._closed or (wanted == self._wanted and self.state != "error"):
+            self._usual = usual
+            self._wishes.pop(client, None)
+            self._wishes[client] = Wish(model, device)
+            started = self._decide(retry=True)
+        if started:
+            self._notify()
+
+    def leave(self, client: str) -> None:
+        """A client is gone. Those that remain may now agree on another model."""
+        with self._lock:
+            self._wishes.pop(client, None)
+            started = self._decide(retry=False)
+            was_asked, self._asked = self._asked == client, ""
+        if started or was_asked:
+            self._notify()
+
+    def other_model_for(self, client: str) -> str | None:
+        """The model that a client wants and does not get, because others use this one."""
+        with self._lock:
+            wish = self._wishes.get(client)
+            wanted = self._resolved(wish) if wish else None
+            if wanted is None or self._wanted in (None, wanted):
                 return None
-            if self._wanted and self.clients > 1 and self.state != "error":
-                return f"this server runs {self.model} for others, too: start one for {wanted[0]}"
-            self._wanted = wanted
-            self.loads += 1
-            self.state, self.message = "loading", f"loading {wanted[0]}"
-            previous = self._thread
-            self._thread = threading.Thread(
-                target=self._load, args=(wanted, previous), name="loading", daemon=True
-            )
-            self._thread.start()
+            other = wanted.model != self.model
+            return wanted.model if other else f"{wanted.model} on {wanted.device}"
+
+    def _resolved(self, wish: Wish) -> Wish:
+        return Wish(self._model or wish.model or self._usual, wish.device)
+
+    def _decide(self, retry: bool) -> bool:
+        """Start loading if no client wants the model in use, or with `retry` if it failed. The
+        lock is held."""
+        wishes = [self._resolved(wish) for wish in self._wishes.values()]
+        if self._closed or not wishes:
+            return False
+        if self._wanted in wishes and not (retry and self.state == "error"):
+            return False
+        self._start(wishes[-1], fetch=self._fetch)
+        return True
+
+    def _start(self, wanted: Wish, fetch: bool) -> None:
+        self._wanted = wanted
+        self.loads += 1
+        self.state, self.message = "loading", f"loading {wanted.model}"
+        self.is_fetching = fetch and bool(self._offers)
+        self._offers, self._asked = [], ""
+        self._cancel_fetch.clear()
+        previous = self._thread
+        self._thread = threading.Thread(
+            target=self._load, args=(wanted, fetch, previous), name="loading", daemon=True
+        )
+        self._thread.start()
+
+    # -- consent to a download ---------------------------------------------------------------------
+
+    def take_question(self, client: str) -> list[Download]:
+        """The downloads to offer to the user of this client; none if nothing is to be asked, or if
+        a client's user is being asked already."""
+        with self._lock:
+            if self.state != "asking" or self._asked:
+                return []
+            self._asked = client
+            return self._offers
+
+    def answer(self, model: str | None) -> None:
+        """The user has chosen one of the downloads, or none of them."""
+        with self._lock:
+            if self.state != "asking" or self._wanted is None or self._closed:
+                return
+            if model is None:
+                name = self._wanted.model
+                self.state = "error"
+                self.message = (
+                    f"{name} is not on this machine, and was not fetched: restart the server to be "
+                    f"asked again, or run `draftline models pull {name}`"
+                )
+            else:
+                if self._wanted.model == self._usual:
+                    self._usual = model
+                self._start(Wish(model, self._wanted.device), fetch=True)
         self._notify()
-        return None
+
+    def cancel_fetch(self) -> None:
+        """End a running download."""
+        self._cancel_fetch.set()
+
+    # -- the engine --------------------------------------------------------------------------------
 
     @property
     def loaded(self) -> Engine | None:
@@ -80,7 +188,7 @@ class SharedEngine:
     @property
     def is_pending(self) -> bool:
         """Whether the model is yet to be loaded or to fail."""
-        return self.state in ("idle", "loading")
+        return self.state in ("idle", "asking", "loading")
 
     async def ready(self) -> Engine:
         """The engine, once it is loaded. Raises NotReady if that failed, and after `close`."""
@@ -107,6 +215,7 @@ class SharedEngine:
 
     def close(self, timeout: float) -> None:
         """Cancel all jobs and wait up to `timeout` seconds for the model's thread."""
+        self.cancel_fetch()
         with self._lock:
             self._closed = True
             engine, self.engine = self.engine, None
@@ -121,7 +230,7 @@ class SharedEngine:
         for listener in list(self.progress):
             listener(what, done, total)
 
-    def _load(self, wanted: tuple[str, str], previous: threading.Thread | None) -> None:
+    def _load(self, wanted: Wish, fetch: bool, previous: threading.Thread | None) -> None:
         if previous:
             previous.join()
         with self._lock:
@@ -129,23 +238,59 @@ class SharedEngine:
         if old:
             old.close()
         engine: Engine | None = None
+        offers: list[Download] = []
         state: State = "ready"
         message = ""
         try:
-            from engine import Config, Engine
-
-            engine = Engine(Config(model=wanted[0], device=wanted[1]), self.report)
+            offers = self._downloads(wanted.model)
+            if offers and not fetch:
+                state, message = "asking", f"may {wanted.model} be downloaded?"
+            else:
+                self.is_fetching = bool(offers)
+                engine = self._engine(wanted)
+        except _FetchCancelled:
+            state = "error"
+            message = f"{wanted.model}: the download was cancelled: restart the server to resume it"
         except Exception as error:  # the server keeps running, and reports it
             log.debug("the model was not loaded", exc_info=error)
-            state, message = "error", " ".join(f"{wanted[0]}: {error}".split())
+            state, message = "error", " ".join(f"{wanted.model}: {error}".split())
+        self.is_fetching = False
         with self._lock:
             is_current = wanted == self._wanted and not self._closed
             if is_current:
                 self.engine, self.state, self.message = engine, state, message
+                self._offers = offers if state == "asking" else []
         if engine and not is_current:
             engine.close()
         self._notify()
 
+    def _downloads(self, model: str) -> list[Download]:
+        """What must be fetched to load a model: it, or the usual ones, any of which will do."""
+        from engine.weights.download import downloads
+
+        return downloads(None if model == self._usual and not self._model else model)
+
+    def _engine(self, wanted: Wish) -> Engine:
+        from engine import Config, Engine
+
+        def progress(what: str, done: int, total: int) -> None:
+            if self._cancel_fetch.is_set():
+                raise _FetchCancelled
+            self.report(what, done, total)
+
+        return Engine(Config(model=wanted.model, device=wanted.device), progress)
+
     def _notify(self) -> None:
         for listener in list(self.listeners):
             listener()
+
+
+def _usual_model() -> str:
+    """The model of clients that name none."""
+    from engine.weights.download import usual_model
+    from engine.weights.errors import WeightsError
+
+    try:
+        return usual_model()
+    except WeightsError:  # of a name that can be nothing, which loading reports
+        return DEFAULT_MODEL

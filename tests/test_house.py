@@ -51,7 +51,7 @@ WALLS = {
     "model2vec": ["index/documents/"],
     "numpy": ["index/", "engine/", "lsp_server/protocol/"],
     "pathspec": ["index/workspace/"],
-    "platformdirs": ["engine/weights/"],
+    "platformdirs": ["engine/remote/", "engine/weights/"],
     "prometheus_client": ["ui/api/"],
     "psutil": ["engine/", "lsp_server/protocol/", "ui/"],
     "pydantic": ["ui/"],
@@ -95,7 +95,8 @@ HEAVY = (
     "pydantic", "uvicorn", "gradio",
 )  # fmt: skip
 LIGHT = (
-    "index", "engine", "engine.config", "engine.records", "ui", "ui.cli.main", "lsp_server.cli",
+    "index", "engine", "engine.config", "engine.records", "engine.remote.remote_engine", "ui",
+    "ui.cli.main", "lsp_server.cli", "lsp_server.sharing.relay",
 )  # fmt: skip
 
 # Folder -> how many entries it may show at most.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.config import SMALL_MODEL
+from ui.cli.consent import agreed
 from ui.cli.loading import open_engine, progress_bars
 from ui.errors import FAILED, OK, say
 from ui.terminal import ratio
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     text = SAMPLE.read_text("utf-8")
     selection = line_span(text, *LINES)
     request = Request("edit", text, path=SAMPLE.name, selection=selection, instruction=INSTRUCTION)
+    agreed(args.model, yes=True)  # says what it fetches
     with progress_bars() as progress:
         engine = open_engine(args, progress)
     with engine:

@@ -31,6 +31,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from bench.common import report
 from bench.common.cli import argument_parser, complain
 from bench.common.environment import ROOT, environment, results_path
@@ -81,6 +83,7 @@ def measure(options: argparse.Namespace, amounts: Amounts, record: Figures) -> N
         with closing(ServerProcess(options.model)) as served:
             client = served.client()
             client.start(options.workspace)
+            served.usage = psutil.Process(client.ask("draftline/info")["process"])
             figures["start_s"] = round(time.perf_counter() - began, 2)
             stats = client.command("draftline.stats")
             record["device"], figures["index_tokens"] = stats["device"], stats["tokens"]

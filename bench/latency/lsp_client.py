@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from bench.common.environment import ROOT
-from lsp_server.protocol.framing import Frames, framed
+from engine.remote.framing import Frames, framed
 
 TIMEOUT_S = 300.0  # for any response
 REQUEST_CANCELLED = -32800
@@ -194,6 +194,7 @@ class ServerProcess:
             stdout=pipe,
             stderr=pipe if ws else None,
             cwd=ROOT,
+            env={"DRAFTLINE_SERVER": "own"} | os.environ,  # set to "": through the shared server
         )
         self.usage = psutil.Process(self.process.pid)
         self._port = 0

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from engine.atomic_write import write_atomically
 from engine.records import Request
-from engine.weights import home, locate
+from engine.weights import home
 from index.cache_folder import check_cache_folder, make_cache_folder
 
 if TYPE_CHECKING:
     from engine.engine import Engine
+    from engine.remote.remote_engine import RemoteEngine
 
 MAX_FILES = 4096
 VERSION = 2  # change it whenever a response is processed differently before it is stored
@@ -71,11 +72,10 @@ class ResponseCache:
                 file.unlink(missing_ok=True)
 
 
-def response_cache(engine: Engine) -> ResponseCache:
+def response_cache(engine: Engine | RemoteEngine) -> ResponseCache:
     """The responses of an engine's model in the cache folder."""
-    folder = locate(engine.config.model)
     dtype = f"{engine.info.dtype} {engine.info.device}"
-    key = model_key(engine.config.model, dtype, engine.encoder.fingerprint, folder)
+    key = model_key(engine.config.model, dtype, engine.encoder.fingerprint, engine.folder)
     return ResponseCache(home() / "finished", key)
 
 

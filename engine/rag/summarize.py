@@ -19,6 +19,7 @@ from engine.records import Done, Piece, Step
 if TYPE_CHECKING:
     from engine.engine import Engine
     from engine.rag.response_cache import ResponseCache
+    from engine.remote.remote_engine import RemoteEngine, RemoteJob
     from engine.worker import Job
     from index.documents.documents import Document
 
@@ -84,14 +85,14 @@ SummaryEvent = SummaryTask | Step | TaskResult | SummaryDelta | Summary
 
 
 def summarize(
-    engine: Engine,
+    engine: Engine | RemoteEngine,
     document: Document,
     options: SummaryOptions | None = None,
     cache: ResponseCache | None = None,
     stopped: Callable[[], bool] = lambda: False,
     speculation: bool = True,
     client: str = "",
-    attach: Callable[[Job], None] = lambda job: None,
+    attach: Callable[[Job | RemoteJob], None] = lambda job: None,
 ) -> Iterator[SummaryEvent]:
     """Summarize a document: tasks, each followed by its steps and its result, then one Summary.
 
@@ -160,7 +161,7 @@ def summarize(
 
 
 def collect_sentences(
-    job: Job, prompt: SummaryPrompt, stopped: Callable[[], bool]
+    job: Job | RemoteJob, prompt: SummaryPrompt, stopped: Callable[[], bool]
 ) -> Generator[Step, None, tuple[tuple[Piece, ...], ...] | None]:
     """The steps of a job, then the sentences that it was asked for; None if it was stopped. The
     job is cancelled once it has written them all or repeats itself."""

@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
-
+from lsp_server.protocol.client_process import WATCH_INTERVAL_S, find_process, is_alive
 from lsp_server.protocol.protocol import Server
-
-log = logging.getLogger(__name__)
 
 EXIT_TIMEOUT_S = 0.8  # from the end of a server to the end of its process
 CLIENTS_TIMEOUT_S = 0.4  # of it, to close the connections of clients
-WATCH_INTERVAL_S = 1.0  # between two checks of the client's process
 EXIT_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 
@@ -69,19 +64,8 @@ async def client_gone(server: Server, pid: int | None) -> None:
             pid = server.process_id or 0
         else:
             await asyncio.sleep(WATCH_INTERVAL_S / 10)
-    try:
-        process = psutil.Process(pid) if pid else None  # notices when the pid is reused
-    except (psutil.Error, ValueError, OverflowError):
-        log.warning("the client's process %d is not visible from here: not watching it", pid)
-        process = None
+    process = find_process(pid)
     if process is None:
         await asyncio.Event().wait()  # forever
-    while process and _alive(process):
+    while process and is_alive(process):
         await asyncio.sleep(WATCH_INTERVAL_S)
-
-
-def _alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running()) and bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False

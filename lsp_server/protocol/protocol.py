@@ -25,9 +25,10 @@ from pygls import exceptions as errors
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, lsp_method
 
+from engine.remote.framing import Unreadable
+from engine.remote.messages import INFO, SUBMIT
 from engine.worker import one_line
 from lsp_server.protocol.converter import converter, parse, structure, unstructure
-from lsp_server.protocol.framing import Unreadable
 from lsp_server.protocol.text_sync import Documents
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,8 @@ class Protocol(LanguageServerProtocol):
         self.stage: Stage = "new"
         self.exit_code: int | None = None  # set by `exit`
         self._running: dict[int | str, str] = {}  # request id -> key in pygls's _request_futures
+        # Requests that `$/cancelRequest` only asks to end: they still respond with a result.
+        self.stoppable: dict[int | str | None, Callable[[], None]] = {}
         self._is_initialized = False  # by the notification `initialized`
         super().__init__(server, converter)
 
@@ -170,14 +173,14 @@ class Protocol(LanguageServerProtocol):
             if method == types.INITIALIZE and self.stage != "new":
                 reason = "initialize: already sent: start another server for another client"
                 raise errors.JsonRpcInvalidRequest(reason)
-            if method != types.INITIALIZE and self.stage == "new":
+            if method not in (types.INITIALIZE, INFO, SUBMIT) and self.stage == "new":
                 raise errors.JsonRpcServerNotInitialized(f"{name}: send initialize first")
             if len(self._request_futures) >= MAX_RUNNING_REQUESTS and method != types.SHUTDOWN:
                 reason = f"{name}: {MAX_RUNNING_REQUESTS} requests are running: wait for some"
                 raise errors.JsonRpcException(reason, types.LSPErrorCodes.RequestFailed.value)
             if known and known[1] is None:
                 raise errors.JsonRpcInvalidRequest(f"{name}: a notification: send it without an id")
-        elif self.stage != "running" and method != types.EXIT:
+        elif self.stage != "running" and method not in (types.EXIT, types.CANCEL_REQUEST):
             raise errors.JsonRpcInvalidRequest("not between initialize and shutdown")
         elif method == types.INITIALIZED and self._is_initialized:
             raise errors.JsonRpcInvalidRequest("already sent")
@@ -235,7 +238,9 @@ class Protocol(LanguageServerProtocol):
         """Respond to a running request at once, then stop its handler. (pygls responds once the
         handler has stopped.)"""
         identity = params.id
-        if (key := self._running.pop(identity, None)) is not None:
+        if (stop := self.stoppable.get(identity)) is not None:
+            stop()
+        elif (key := self._running.pop(identity, None)) is not None:
             self._fail(identity, "request", errors.JsonRpcRequestCancelled("cancelled"))
             if (future := self._request_futures.get(key)) is not None:
                 future.cancel()

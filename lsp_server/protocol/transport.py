@@ -1,4 +1,4 @@
-"""Serves clients over stdin and stdout, TCP or WebSockets.
+"""Serves clients over stdin and stdout, Unix-domain sockets, TCP or WebSockets.
 
 Each client has a `Server` of its own, where pygls has one for all. Outgoing messages are queued, so
 that a client that does not read blocks nobody. Message contents are not looked at.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
+import socket
 import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -18,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from engine.memory import give_back_memory
-from lsp_server.protocol.framing import MAX_BODY_BYTES, Frames, NotLsp, Unreadable, framed
+from engine.remote.address import AddressError, check_loopback, check_peer
+from engine.remote.framing import MAX_BODY_BYTES, Frames, NotLsp, Unreadable, framed
 from lsp_server.protocol.process import client_gone, exit_soon, run
 from lsp_server.protocol.protocol import Server, read_message
 
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 16  # of one read
 MAX_UNHANDLED_CHUNKS = 16
+MIN_IDLE_S = 0.05  # without clients; one that is about to connect is seen
 MAX_INLINE_BODY_BYTES = 1 << 18  # larger ones are read in a thread
 MAX_UNSENT_BYTES = 64 << 20  # a client that leaves more unread is disconnected
 FLUSH_TIMEOUT_S = 0.25  # for the last messages, and again for cancelled handlers
@@ -37,10 +39,6 @@ FLUSH_TIMEOUT_S = 0.25  # for the last messages, and again for cancelled handler
 MakeServer = Callable[[], Server]
 Incoming = AsyncGenerator[bytes | Unreadable, None]
 Send = Callable[[bytes], Awaitable[None]]
-
-
-class NotLoopback(ValueError):
-    """A host that other machines could reach."""
 
 
 def serve_stdio(make: MakeServer, client: int | None = None) -> int:
@@ -53,7 +51,7 @@ def serve_stdio(make: MakeServer, client: int | None = None) -> int:
 def serve_tcp(make: MakeServer, host: str, port: int) -> int:
     """Serve clients over TCP until a signal; returns the exit code. Port 0 means any free port,
     which is printed on stderr."""
-    check(host)
+    check_loopback(host)
 
     async def listen() -> int:
         listener = await listen_tcp(make, host, port)
@@ -64,7 +62,7 @@ def serve_tcp(make: MakeServer, host: str, port: int) -> int:
 
 def serve_ws(make: MakeServer, host: str, port: int) -> int:
     """Serve clients over WebSockets, as `serve_tcp` does."""
-    check(host)
+    check_loopback(host)
 
     async def listen() -> int:
         listener = await listen_ws(make, host, port)
@@ -73,30 +71,95 @@ def serve_ws(make: MakeServer, host: str, port: int) -> int:
     return run(listen(), lambda: 1)
 
 
+def serve_socket(
+    make: MakeServer, listener: socket.socket, idle_s: float, release: Callable[[], bool]
+) -> int:
+    """Serve clients of a Unix-domain socket until a signal, or until none has been connected for
+    `idle_s` seconds and `release` has removed the socket. Returns the exit code."""
+
+    async def listen() -> int:
+        server = SocketServer(make, listener)
+        accepting = await server.start()
+        while True:
+            await server.no_client_for(idle_s)
+            if release():
+                accepting.close()
+                return 0
+
+    return run(listen(), lambda: 1)
+
+
 async def listen_tcp(make: MakeServer, host: str, port: int) -> asyncio.Server:
     """Accept clients over TCP on the running event loop."""
 
     async def tcp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async def incoming() -> Incoming:
-            frames = Frames()
-            while data := await reader.read(CHUNK_BYTES):
-                for each in frames.feed(data):
-                    yield each
-                await asyncio.sleep(0)  # reading what is buffered does not yield to other clients
-
-        async def send(body: bytes) -> None:
-            writer.write(framed(body))
-            await writer.drain()
-
-        try:
-            await _converse(make(), incoming(), send)
-        finally:
-            writer.close()
-            if writer.transport.get_write_buffer_size():
-                writer.transport.abort()  # the client does not read
-            await asyncio.to_thread(give_back_memory)
+        await _serve_stream(make, reader, writer)
 
     return await asyncio.start_server(tcp, host, port)
+
+
+async def _serve_stream(
+    make: MakeServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Serve one client of a socket."""
+
+    async def incoming() -> Incoming:
+        frames = Frames()
+        while data := await reader.read(CHUNK_BYTES):
+            for each in frames.feed(data):
+                yield each
+            await asyncio.sleep(0)  # reading what is buffered does not yield to other clients
+
+    async def send(body: bytes) -> None:
+        writer.write(framed(body))
+        await writer.drain()
+
+    try:
+        await _converse(make(), incoming(), send)
+    finally:
+        writer.close()
+        if writer.transport.get_write_buffer_size():
+            writer.transport.abort()  # the client does not read
+        await asyncio.to_thread(give_back_memory)
+
+
+class SocketServer:
+    """Accepts clients of a Unix-domain socket, all of them this user's, and knows when there are
+    none."""
+
+    def __init__(self, make: MakeServer, listener: socket.socket) -> None:
+        self._make, self._listener = make, listener
+        self._count = 0
+        self._changed = asyncio.Event()
+
+    async def start(self) -> asyncio.Server:
+        """Accept clients on the running event loop."""
+        return await asyncio.start_unix_server(self._serve, sock=self._listener)
+
+    async def no_client_for(self, seconds: float) -> None:
+        """Return once no client has been connected for so long."""
+        while True:
+            self._changed.clear()
+            if self._count:
+                await self._changed.wait()
+                continue
+            try:
+                await asyncio.wait_for(self._changed.wait(), max(seconds, MIN_IDLE_S))
+            except TimeoutError:
+                return
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._count += 1
+        self._changed.set()
+        try:
+            check_peer(writer.get_extra_info("socket"), "a client")
+            await _serve_stream(self._make, reader, writer)
+        except AddressError as error:
+            log.warning("refused a client: %s", error)
+            writer.close()
+        finally:
+            self._count -= 1
+            self._changed.set()
 
 
 async def listen_ws(make: MakeServer, host: str, port: int) -> WebSocketServer:
@@ -302,11 +365,3 @@ async def _announce(kind: str, name: tuple[Any, ...]) -> int:
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
     print(f"draftline: listening on {kind}://{host}:{name[1]}", file=sys.stderr, flush=True)
     return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
-
-
-def check(host: str) -> None:
-    """Raise NotLoopback unless only this machine can reach the host."""
-    with contextlib.suppress(ValueError):
-        if host == "localhost" or ipaddress.ip_address(host).is_loopback:
-            return
-    raise NotLoopback(f"{host}: not a loopback address, and clients need no key: use 127.0.0.1")

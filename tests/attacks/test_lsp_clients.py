@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
+from engine.remote.framing import MAX_BODY_BYTES, framed
 from index.workspace.segment_set import SegmentSet
 from index.workspace.segment_store import SegmentStore
 from index.workspace.workspace import Workspace
@@ -26,7 +27,6 @@ from lsp_server.completion import brackets
 from lsp_server.completion.inline import CONTEXT_CHARS
 from lsp_server.next_edit.edit_history import EditHistory
 from lsp_server.next_edit.rules import MAX_DOCUMENT_CHARS, find_candidates
-from lsp_server.protocol.framing import MAX_BODY_BYTES, framed
 from lsp_server.protocol.protocol import CHANGE_BATCH_CHARS, MAX_RUNNING_REQUESTS, read_message
 from lsp_server.protocol.text_sync import MAX_OPEN_CHARS
 from tests.support.command import FENCE, chain_model, environment

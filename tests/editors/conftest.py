@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SERVER = [sys.executable, "-m", "lsp_server"]
+SERVER = [sys.executable, "-m", "lsp_server", "--server", "own"]
 ARTEFACTS = ROOT / "build" / "editors" / "artefacts"
 
 

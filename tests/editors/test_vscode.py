@@ -163,7 +163,7 @@ def scenarios(
     own.parent.mkdir(parents=True)
     own.write_text("#!/bin/sh\nexit 1\n")
     own.chmod(0o755)
-    settings = SETTINGS | {"draftline.server.command": server_command}
+    settings = SETTINGS | {"draftline.command": server_command}
     # The server's own settings are those of the machine, all others those of the user.
     for kind in ("User", "Machine"):
         (root / "data" / kind).mkdir(parents=True)

@@ -362,7 +362,7 @@ const SCENARIOS = {
   },
 
   async "a missing program"() {
-    const command = { "draftline.server.command": [missing] };
+    const command = { "draftline.command": [missing] };
     writeFileSync(settings, JSON.stringify({ ...JSON.parse(place.defaults), ...command }));
     await until("the missing program to be told", async () => { // once the editor knows the new setting
       await editor.command("Draftline: Restart Server");

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lsp_server.protocol.framing import framed
+from engine.remote.framing import framed
 from tests.support.lsp import HELLO, STATES, TIMEOUT_S, Client, Direct, started
 
 MESSAGES = 12_000  # of each seed

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from engine.remote.framing import MAX_BODY_BYTES, Frames, framed
 from lsp_server.cli import main
-from lsp_server.protocol.framing import MAX_BODY_BYTES, Frames, framed
 from tests.support.lsp import (
     COMPUTING,
     HELLO,

@@ -201,7 +201,7 @@ async def test_requests_that_wait_fail_if_the_model_cannot_be_loaded(
 
 async def test_closing_the_engine_ends_every_wait(may_load: threading.Event) -> None:
     shared = SharedEngine("no-such")
-    shared.load("", "auto")
+    shared.configure("client", "", "auto")
     waiting = asyncio.ensure_future(shared.ready())
     await asyncio.sleep(0)
     shared.close(TIMEOUT_S)
@@ -345,8 +345,10 @@ async def test_clients_of_one_server_are_independent(
             await first.ready()
             await second.hello(encoding="utf-8", settings={"model": other, "languages": ["rust"]})
             await second.ready()
+            await second.until(lambda: second.messages)
             (warning,) = texts(second.messages)
-            assert warning.startswith(f"this server runs {chain} for others")
+            assert warning.startswith(f"Draftline answers with {chain} here, too")
+            assert other in warning and "draftline.server" in warning
             first.open(URI, "x=1 # 😋\n")
             second.open(URI, "# 😋 x=1\n")
             asked = []

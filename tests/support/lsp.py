@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Any
 
-from lsp_server.protocol.framing import Frames, framed
+from engine.remote.framing import Frames, framed
 from lsp_server.protocol.protocol import Server, read_message
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -399,7 +399,8 @@ async def connected(port: int) -> AsyncIterator[Editor]:
 async def started(folder: Path, *arguments: str) -> AsyncIterator[Editor]:
     """An editor, before `initialize`, and its own server process over pipes."""
     editor = Editor()
-    command = [sys.executable, "-m", "lsp_server", "--log-file", str(folder / "log"), *arguments]
+    command = [sys.executable, "-m", "lsp_server", "--log-file", str(folder / "log")]
+    command += ["--server", "own", *arguments]
     await editor.start_io(*command, cwd=ROOT, env=environment(folder))
     try:
         yield editor

@@ -23,6 +23,7 @@ from ui.terminal import one_line, ratio, visible
 if TYPE_CHECKING:
     from engine.rag.citations import Citation
     from engine.records import Done, Piece, Step
+    from engine.remote.remote_engine import RemoteJob
     from engine.worker import Job
     from index.documents.documents import Document
     from ui.cli.interrupt import AnswerInterrupt
@@ -154,7 +155,7 @@ class AnswerView:
             for piece in step.pieces:
                 self.write(piece.text, self.colour_of(step, piece))
 
-    def follow(self, job: Job, interrupt: AnswerInterrupt | None = None) -> Done:
+    def follow(self, job: Job | RemoteJob, interrupt: AnswerInterrupt | None = None) -> Done:
         """Show a whole answer, which the interrupt cancels."""
         from engine import Done
 

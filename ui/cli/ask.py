@@ -10,8 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ui.cli.consent import choose_model
 from ui.cli.interrupt import AnswerInterrupt
-from ui.cli.loading import open_engine
+from ui.cli.loading import join_or_open
 from ui.cli.options import (
     add_command,
     add_embed,
@@ -80,8 +81,10 @@ def run(args: argparse.Namespace) -> int:
         found = read(documents, [*args.files, *args.whole], view)
         ids = [document.id for document in found.values()]
         whole = {found[path].id for path in args.whole if path in found}
+        view.end_line()
+        choose_model(args)
         view.phase("loading")
-        with open_engine(args, view.progress) as engine:
+        with join_or_open(args, view.progress) as engine:
             view.phase("searching")
             try:
                 prepared = prepare(

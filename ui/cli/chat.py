@@ -13,16 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ui.cli.consent import choose_model
 from ui.cli.conversation import Conversation, ConversationError
 from ui.cli.interrupt import AnswerInterrupt
-from ui.cli.loading import open_engine
+from ui.cli.loading import join_or_open
 from ui.cli.options import add_command, add_max_tokens, add_options, checked_text, sampling
 from ui.errors import FAILED, OK, Failure, say
 from ui.terminal import write_json
 
 if TYPE_CHECKING:
-    from engine import Done, Engine, Piece, Request, Step
+    from engine import Done, Piece, Request, Step
     from ui.cli.answer_view import AnswerView, Tally
+    from ui.cli.loading import AnyEngine
 
 COMMANDS = """\
 !!exit         leave; so does an empty message
@@ -60,12 +62,13 @@ def run(args: argparse.Namespace) -> int:
     choices = sampling(args)
     if args.system:
         checked_text(args.system, "--system")
+    choose_model(args)
     from ui.cli.answer_view import AnswerView, no_colour
 
     colour_of = colour_of_verdict if args.verbose else no_colour
     with AnswerView(colour_of, args.json) as view:
         view.phase("loading")
-        with open_engine(args, view.progress) as engine:
+        with join_or_open(args, view.progress) as engine:
             view.end_line()
             _talk(Chat(args, engine, view, choices), args.multiline)
     return OK
@@ -123,7 +126,7 @@ class Chat:
     """A conversation with an engine, and the view that shows it."""
 
     def __init__(
-        self, args: argparse.Namespace, engine: Engine, view: AnswerView, choices: dict[str, Any]
+        self, args: argparse.Namespace, engine: AnyEngine, view: AnswerView, choices: dict[str, Any]
     ) -> None:
         self.args, self.engine, self.view, self.choices = args, engine, view, choices
         self.conversation = Conversation(args.system)

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ui.cli.loading import open_engine
+from ui.cli.consent import choose_model
+from ui.cli.loading import join_or_open
 from ui.cli.options import (
     add_command,
     add_max_tokens,
@@ -187,9 +188,10 @@ def _answer(
             return Done("stop"), made, ""
     except EditRefused as error:
         return Done("stop"), Outcome(request.text), str(error)
+    choose_model(args)
     _check_length(args, request)
     view.phase("loading")
-    with open_engine(args, view.progress) as engine:
+    with join_or_open(args, view.progress) as engine:
         if args.verbose and sys.stderr.isatty():
             view.legend()
 

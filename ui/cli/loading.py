@@ -8,18 +8,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ui.errors import NO_MODEL, USAGE, Failure, say
+from engine.config import DEFAULT_MODEL
+from ui.cli.consent import agreed
+from ui.errors import NO_MODEL, USAGE, Failure, reason, say
 from ui.terminal import format_bytes, plural
 
 if TYPE_CHECKING:
     from engine import Engine
     from engine.model.torch_target import TorchTarget
     from engine.prompts.tokenizer import Tokenizer
+    from engine.remote.address import Address
+    from engine.remote.messages import ServerInfo
+    from engine.remote.remote_engine import RemoteEngine
+
+    AnyEngine = Engine | RemoteEngine
 
 Progress = Callable[[str, int, int], None]  # (stage, done, total)
 CONFIG_OPTIONS = (
     "model", "device", "dtype", "drafter", "corpus", "verification", "workspace", "exact",
 )  # fmt: skip
+OWN_OPTIONS = CONFIG_OPTIONS[2:]  # that a server's engine cannot follow
 
 
 def open_engine(args: argparse.Namespace, progress: Progress) -> Engine:
@@ -38,13 +46,80 @@ def open_engine(args: argparse.Namespace, progress: Progress) -> Engine:
         raise Failure(USAGE, str(error)) from error
 
 
+def join_or_open(args: argparse.Namespace, progress: Progress) -> AnyEngine:
+    """The engine of a server that runs on this machine with the same model, or one of our own.
+    Raises Failure."""
+    return _joined(args, progress) or open_engine(args, progress)
+
+
+def _joined(args: argparse.Namespace, progress: Progress) -> RemoteEngine | None:
+    """The engine of the server that `--server` names, or of this user's shared one if it has the
+    same model and device. Raises Failure."""
+    from engine.remote.address import OWN, AddressError
+    from engine.remote.remote_engine import RemoteEngine, open_connection
+
+    own = [name for name in OWN_OPTIONS if getattr(args, name, None)]
+    if args.server == OWN or (own and not args.server):
+        return None
+    if own:
+        why = f"--{own[0]}: not with --server {args.server}"
+        raise Failure(USAGE, f"{why}: leave one of them out")
+    try:
+        for address in _addresses(args):
+            try:
+                connection = open_connection(address)
+            except OSError as error:  # none runs
+                if not args.server:
+                    continue
+                why = f"{address}: no draftline server answers there ({reason(error)})"
+                raise Failure(USAGE, f"{why}: start it, or leave --server out") from error
+            problem = _unfit(args, connection.server)
+            if problem is None:
+                progress("waiting for the server's model", 0, 0)
+                return RemoteEngine(connection)
+            connection.close()
+            if args.server:
+                raise Failure(USAGE, f"{address}: {problem}")
+    except (AddressError, OSError) as error:
+        if args.server:
+            raise Failure(USAGE, str(error)) from error
+        say(f"{error}: this command loads a model of its own")
+    return None
+
+
+def _addresses(args: argparse.Namespace) -> list[Address]:
+    """Where to look for a server: the address that is named, or the sockets of this user's."""
+    from engine.remote.address import parse, shared_address
+
+    if args.server:
+        return [parse(args.server)]
+    sockets = dict.fromkeys((shared_address(), shared_address(args.model)))
+    return [address for address in sockets if address is not None]
+
+
+def _unfit(args: argparse.Namespace, server: ServerInfo) -> str | None:
+    """Why a server does not do what the options ask; None if it does."""
+    from engine.weights import find
+
+    if server.state not in ("loading", "ready"):
+        return f"it has no model: {server.message or 'connect an editor first'}"
+    model = args.model or ("" if args.server else DEFAULT_MODEL)
+    if model and server.folder != str(find(model)):
+        return f"it runs {server.model}: leave --model out, or use --server own"
+    device = args.device or ("" if args.server else "auto")
+    if device and server.device != device:
+        return f"its device is {server.device}: leave --device out, or use --server own"
+    return None
+
+
 def load_target(model: str) -> TorchTarget:
-    """A model without an engine, fetched first if necessary. Raises Failure."""
+    """A model without an engine, fetched first if the user agrees. Raises Failure."""
     from engine.config import Config
     from engine.model.hf_model import UnsupportedModel
     from engine.model.torch_target import TorchTarget
     from engine.weights import WeightsError, locate
 
+    agreed(model)
     try:
         with progress_bars() as progress:
             folder = locate(model, progress=progress)
@@ -56,13 +131,15 @@ def load_target(model: str) -> TorchTarget:
 
 
 def load_tokenizer(model: str, fetch: bool = True) -> Tokenizer:
-    """A model's tokenizer; `fetch` allows to fetch the model first. Raises Failure."""
+    """A model's tokenizer; `fetch` allows to fetch the model first, if the user agrees. Raises
+    Failure."""
     from engine import weights
     from engine.prompts.tokenizer import Tokenizer
 
     try:
         folder = weights.find(model)
         if folder is None and fetch:
+            agreed(model)
             with progress_bars() as progress:
                 folder = weights.locate(model, progress=progress)
     except (weights.WeightsError, OSError) as error:

@@ -56,7 +56,7 @@ def _main(argv: list[str], interrupt: Interrupt) -> int:
 
 def _run(argv: list[str], interrupt: Interrupt) -> int:
     try:
-        args = _parser().parse_args(argv)
+        args = _parser(argv).parse_args(argv)
         args.interrupt, args.argv = interrupt, argv
         with nullcontext() if args.command in SERVERS else warnings_on_stderr():
             code: int = args.run(args)
@@ -72,10 +72,24 @@ class Parser(argparse.ArgumentParser):
         raise Failure(USAGE, f"{message}: see `{self.prog} --help`")
 
 
-def _parser() -> Parser:
+def _parser(argv: list[str]) -> Parser:
     """The command line. Each command sets `run`, which takes the parsed arguments and returns the
-    exit code."""
+    exit code. `draftline lsp`, a small process beside every window, imports no other command."""
     from lsp_server import cli as lsp
+
+    parser = Parser(
+        prog="draftline",
+        description="A local code-editing assistant: text that already exists is the draft, "
+        "the model verifies it, and the answer never changes.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    commands: Any = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    if argv[:1] == ["lsp"]:
+        lsp.add_parser(commands)
+        return parser
     from ui import demo
     from ui.cli import (
         ask,
@@ -90,16 +104,6 @@ def _parser() -> Parser:
         two_models,
     )
 
-    parser = Parser(
-        prog="draftline",
-        description="A local code-editing assistant: text that already exists is the draft, "
-        "the model verifies it, and the answer never changes.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    commands: Any = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in (
         edit, ask, summarize, chat, serve, lsp, index, models, drafters, train, two_models, demo
     ):  # fmt: skip

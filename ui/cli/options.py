@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.config import devices
+from engine.remote.address import OWN, SERVER_VARIABLE
 from ui.errors import USAGE, Failure
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def add_options(
     add("--top-p", type=finite, default=1.0, metavar="P", help="nucleus sampling; 1 (default): all")
     add("--seed", type=int, default=0, metavar="S", help="the same seed gives the same text")
     add("--no-speculation", action="store_true", help="decode plainly: the same text, slower")
+    add_server(parser)
+    add_yes(parser)
     add("--stats", action="store_true", help="print figures on stderr")
     add("-v", "--verbose", action="store_true", help=verbose)
 
@@ -104,6 +107,21 @@ def add_drafting(parser: argparse.ArgumentParser) -> None:
         help="how drafts of sampled text are verified; match (default): the same text with any "
         "drafter; rejection: rejection sampling, the same distribution of texts",
     )
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--server",
+        default=os.environ.get(SERVER_VARIABLE, ""),
+        metavar="S",
+        help="the server that answers: one that runs for this user with the same model, else an "
+        "engine of this command's own (default); HOST:PORT or the path of a socket of this "
+        f"machine; `{OWN}`: always an engine of its own",
+    )
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="fetch a missing model without asking")
 
 
 def add_max_tokens(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ui.api.addresses import is_loopback
+from ui.cli.consent import choose_model
 from ui.cli.loading import open_engine, progress_bars
 from ui.cli.options import (
     add_command,
@@ -26,6 +27,7 @@ from ui.cli.options import (
     add_embed,
     add_model,
     add_workspace,
+    add_yes,
     check_workspace,
     embedding,
 )
@@ -106,6 +108,7 @@ def add_parser(commands: Any) -> None:
         help=f"running and waiting requests; more are refused (429); default: {DEFAULT_QUEUE}",
     )
     add_model(parser)
+    add_yes(parser)
     add_workspace(parser)
     add_embed(parser)
     add_drafting(parser)
@@ -141,6 +144,7 @@ def _load_and_serve(
     logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if access.page:  # imported while the model loads: both take seconds
         threading.Thread(target=import_module, args=("ui.web.app",), daemon=True).start()
+    choose_model(args)
     with progress_bars() as progress:
         engine = open_engine(args, progress)
     with engine:

@@ -11,20 +11,21 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ui.cli.consent import choose_model
 from ui.cli.interrupt import AnswerInterrupt
-from ui.cli.loading import open_engine
+from ui.cli.loading import join_or_open
 from ui.cli.options import add_command, add_options, sampling
 from ui.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say
 from ui.terminal import write_json
 
 if TYPE_CHECKING:
-    from engine import Engine
     from engine.rag.response_cache import ResponseCache
     from engine.rag.summarize import Summary
     from engine.rag.summary_plan import SummaryOptions, SummaryStyle
     from engine.records import Piece
     from index.documents.documents import Document
     from ui.cli.answer_view import AnswerView
+    from ui.cli.loading import AnyEngine
 
 
 def add_parser(commands: Any) -> None:
@@ -69,8 +70,10 @@ def run(args: argparse.Namespace) -> int:
             document = documents.add(args.file, args.file.resolve().name)
         except DocumentError as error:
             raise Failure(USAGE, str(error)) from error
+        view.end_line()
+        choose_model(args)
         view.phase("loading")
-        with open_engine(args, view.progress) as engine, AnswerInterrupt() as interrupt:
+        with join_or_open(args, view.progress) as engine, AnswerInterrupt() as interrupt:
             known = None if args.fresh else response_cache(engine)
             try:
                 summary, pieces = _follow(args, engine, document, choices, known, interrupt, view)
@@ -87,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _follow(
     args: argparse.Namespace,
-    engine: Engine,
+    engine: AnyEngine,
     document: Document,
     choices: SummaryOptions,
     known: ResponseCache | None,

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ui.cli.consent import agreed
 from ui.cli.options import add_command, checked_text, finite, positive, sampling, text_argument
 from ui.cli.train_heads import DRAFT_MODEL, TARGET_MODEL
 from ui.errors import FAILED, NO_MODEL, OK, USAGE, Failure, reason, say
@@ -254,6 +255,7 @@ def _load(args: argparse.Namespace, device: str = "") -> ModelPair:
     """Both models. Raises Failure."""
     from engine.research.model_pair import load
 
+    _agree(args)
     with _errors_as_failure():
         return load(
             args.draft_model,
@@ -266,11 +268,18 @@ def _load(args: argparse.Namespace, device: str = "") -> ModelPair:
 
 
 def _locate(args: argparse.Namespace) -> None:
-    """Fetch both models if necessary. Raises Failure."""
+    """Fetch both models if necessary and if the user agrees. Raises Failure."""
     from engine.research.model_pair import locate_pair
 
+    _agree(args)
     with _errors_as_failure():
         locate_pair(args.draft_model, args.model)
+
+
+def _agree(args: argparse.Namespace) -> None:
+    """Ask before either model is fetched. Raises Failure."""
+    for model in (args.draft_model, args.model):
+        agreed(model)
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 -- The server's configuration, which `vim.lsp.enable('draftline')` reads from 'runtimepath'. The
 -- user's `vim.lsp.config('draftline', {...})` is merged over it.
 local restart = require('draftline.restart') -- here: where it is called, nothing can be loaded
+local server = (vim.g.draftline or {}).server
 
 ---@type vim.lsp.Config
 return {
-  cmd = { 'draftline', 'lsp' },
+  cmd = server and { 'draftline', 'lsp', '--server', server } or { 'draftline', 'lsp' },
   root_markers = { '.git', 'pyproject.toml', 'package.json', 'Cargo.toml', 'go.mod' },
   -- No `filetypes`, so every file; restrict it with the server's setting `languages`.
   settings = {}, -- { draftline = { model = ..., maxTokens = ... } }

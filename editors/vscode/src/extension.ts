@@ -4,6 +4,7 @@ import { homedir } from "node:os";
 import * as vscode from "vscode";
 import { ExecuteCommandRequest, State, type LanguageClient } from "vscode-languageclient/node";
 import { askAboutFile, explainSelection } from "./ask";
+import { AskAgain } from "./askAgain";
 import { edit } from "./edit";
 import { programs, type Machine } from "./find";
 import { flip, showMenu } from "./menu";
@@ -24,7 +25,8 @@ export function activate(context: vscode.ExtensionContext): void {
   const status = new StatusItem();
   const preview = new Preview();
   const pages = new Pages();
-  const onClient = (client: LanguageClient): void => { follow(client, status); };
+  const askAgain = new AskAgain();
+  const onClient = (client: LanguageClient): void => { follow(client, status, askAgain); };
   const machine: Machine = {
     env: process.env,
     home: homedir(),
@@ -35,7 +37,7 @@ export function activate(context: vscode.ExtensionContext): void {
   const running = new Server(context.extensionPath, find, onClient, (message) => { status.fail(message); });
   const nextEdits = new NextEdits(running);
   server = running;
-  context.subscriptions.push(status, preview, pages, nextEdits, running);
+  context.subscriptions.push(status, askAgain, preview, pages, nextEdits, running);
 
   const commands: Record<string, (...args: never[]) => unknown> = {
     "draftline.editSelection": () => edit(running, preview, context.globalState),
@@ -87,8 +89,11 @@ export function deactivate(): Promise<void> | undefined {
 }
 
 /** Shows a server's status, and when it stops. */
-function follow(client: LanguageClient, status: StatusItem): void {
-  client.onNotification(STATUS, (news: Status) => { status.show(news); });
+function follow(client: LanguageClient, status: StatusItem, askAgain: AskAgain): void {
+  client.onNotification(STATUS, (news: Status) => {
+    status.show(news);
+    askAgain.follow(news);
+  });
   client.onDidChangeState(({ newState }) => {
     void vscode.commands.executeCommand("setContext", "draftline.running", newState === State.Running);
     if (newState === State.Starting) status.start();

@@ -31,17 +31,17 @@ class Experimental implements StaticFeature {
   }
 }
 
-/** The settings that are sent to the server: all but its command. */
+/** The settings that are sent to the server: all but how it is started. */
 function serverSettings(): Record<string, unknown> {
   const all = vscode.workspace.getConfiguration().get<Record<string, unknown>>("draftline", {});
-  return Object.fromEntries(Object.entries(all).filter(([key]) => key !== "server"));
+  return Object.fromEntries(Object.entries(all).filter(([key]) => key !== "server" && key !== "command"));
 }
 
 /** Reports that the server's program is missing, and what to do. */
 async function reportMissing(program: string): Promise<void> {
   const message =
     `Draftline cannot start: there is no program "${program}". Install Draftline (in its source ` +
-    `folder: pipx install .) or name the program in the setting draftline.server.command.`;
+    `folder: pipx install .) or name the program in the setting draftline.command.`;
   const setUp = "Find or Install…";
   const settings = "Open Setting";
   const again = "Try Again";
@@ -49,7 +49,7 @@ async function reportMissing(program: string): Promise<void> {
   if (choice === setUp) await vscode.commands.executeCommand("draftline.setUpServer");
   if (choice === again) await vscode.commands.executeCommand("draftline.restartServer");
   if (choice === settings) {
-    await vscode.commands.executeCommand("workbench.action.openSettings", "draftline.server.command");
+    await vscode.commands.executeCommand("workbench.action.openSettings", "draftline.command");
   }
 }
 
@@ -117,11 +117,13 @@ export class Server implements vscode.Disposable {
 
   private async start(): Promise<void> {
     const configuration = vscode.workspace.getConfiguration("draftline");
-    const [name = "", ...args] = configuration.get<string[]>("server.command", []);
+    const [name = "", ...args] = configuration.get<string[]>("command", []);
     const program = this.find(name);
+    const server = configuration.get<string>("server", "");
+    if (server) args.push("--server", server);
     if (program === undefined) {
       const message = `no program "${name}"`;
-      this.output.error(`${message}: see the setting draftline.server.command`);
+      this.output.error(`${message}: see the setting draftline.command`);
       this.onFailure(message);
       void reportMissing(name);
       return;
@@ -155,7 +157,7 @@ export class Server implements vscode.Disposable {
           (await next(document, range, context, token))?.map(previewed),
         workspace: {
           configuration: (parameters) => parameters.items.map(() => serverSettings()),
-          didChangeConfiguration: () => Promise.resolve(), // sent by this class, without `server`
+          didChangeConfiguration: () => Promise.resolve(), // sent by this class
         },
       },
     };

@@ -37,7 +37,7 @@ export async function setUpServer(server: Server, machine: Machine): Promise<voi
 
 async function useProgram(server: Server, program: string): Promise<void> {
   const configuration = vscode.workspace.getConfiguration("draftline");
-  await configuration.update("server.command", [program, "lsp"], vscode.ConfigurationTarget.Global);
+  await configuration.update("command", [program, "lsp"], vscode.ConfigurationTarget.Global);
   await server.restart();
 }
 

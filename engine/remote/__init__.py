@@ -1,0 +1,6 @@
+"""An engine in another process of this machine: how to find it, and how to ask it.
+
+`address` finds and checks sockets, `messages` maps requests and events to JSON, `remote_engine` is
+an engine whose work another process does. The server's side is in `lsp_server`. Nothing here
+imports torch.
+"""

@@ -1,0 +1,223 @@
+"""Where a server of this machine is found: a socket of this user, or an address that is named.
+
+The shared server's socket is in a folder that only this user can open; the user of the process at
+its other end is checked as well where the system tells it. Nothing leaves the machine: an address
+is a loopback host and a port, or the path of a Unix-domain socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import ipaddress
+import os
+import select
+import socket
+import stat
+import struct
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import platformdirs
+
+from engine.config import MODEL_VARIABLE
+from index.cache_folder import make_cache_folder
+
+MAX_PATH_BYTES = 100  # of a socket; the smallest limit of a system is 104
+BACKLOG = 64  # clients that wait for a server that is still starting
+OWN = "own"  # the value of --server that shares nothing
+SERVER_VARIABLE = "DRAFTLINE_SERVER"  # the default of --server
+SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES = 0, 1, 76  # of macOS and the BSDs
+
+
+class AddressError(ValueError):
+    """An address that cannot be used. The message is one line with the problem and a remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A Unix-domain socket, or a loopback host and a port."""
+
+    path: Path | None = None
+    host: str = ""
+    port: int = 0
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return str(self.path)
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse(text: str) -> Address:
+    """`HOST:PORT` of this machine, or the path of a socket. Raises AddressError."""
+    if "/" in text:
+        if not hasattr(socket, "AF_UNIX"):
+            raise AddressError(f"{text}: no Unix-domain sockets here: name HOST:PORT")
+        return Address(path=Path(text).expanduser().absolute())
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or not 0 < int(port) <= 65535:
+        raise AddressError(
+            f"{text}: not an address: write HOST:PORT, the path of a socket, or {OWN}"
+        )
+    host = host.strip("[]") or "127.0.0.1"
+    check_loopback(host)
+    return Address(host=host, port=int(port))
+
+
+def check_loopback(host: str) -> None:
+    """Raise AddressError unless only this machine can reach the host."""
+    with contextlib.suppress(ValueError):
+        if host == "localhost" or ipaddress.ip_address(host).is_loopback:
+            return
+    raise AddressError(f"{host}: not a loopback address, and clients need no key: use 127.0.0.1")
+
+
+# -- the shared server's socket ----------------------------------------------------------------
+
+
+def shared_address(model: str | None = None) -> Address | None:
+    """The socket of this user's shared server. Servers of another version, installation, cache
+    folder or model (as the command line names it) have others. None where the system has no such
+    sockets; OSError if there is no private folder for it."""
+    if not hasattr(socket, "AF_UNIX"):
+        return None
+    home = os.environ.get("DRAFTLINE_HOME", "")
+    parts = (
+        own_version(),
+        sys.prefix,
+        str(Path(home).expanduser().absolute()) if home else "",
+        os.environ.get(MODEL_VARIABLE, ""),
+        model or "",
+    )
+    name = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return Address(path=_private_folder() / f"{name}.sock")
+
+
+def _private_folder() -> Path:
+    """The folder of this user's sockets, created with mode 0700. OSError if it is not private."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about an unsuitable XDG_RUNTIME_DIR: there is another
+        folder = Path(platformdirs.user_runtime_dir("draftline", appauthor=False))
+    if len(os.fsencode(folder)) > MAX_PATH_BYTES - len("/0123456789abcdef.sock"):
+        folder = Path(tempfile.gettempdir()) / f"draftline-{os.getuid()}"
+    make_cache_folder(folder)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        why = "other users may open it: delete it, or take their permissions away (chmod 700)"
+        raise PermissionError(1, why, str(folder))
+    return folder
+
+
+def listen(address: Address) -> socket.socket:
+    """A listening socket at a path, for this user only. It replaces that of a dead server; an
+    AddressError says that a server listens there, or that the path is another thing."""
+    assert address.path is not None
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(address.path.lstat().st_mode):
+            raise AddressError(f"{address}: a file that is no socket: name another path")
+        try:
+            connect(address).close()
+        except ConnectionRefusedError:
+            address.path.unlink(missing_ok=True)  # of a dead server
+        else:
+            raise AddressError(f"{address}: a server listens there already: name another path")
+    listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)  # the socket is created with mode 0600
+    try:
+        listener.bind(str(address.path))
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or "the path is too long"
+        raise AddressError(f"{address}: {reason}: name another path") from error
+    finally:
+        os.umask(before)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def remove_if_idle(listener: socket.socket) -> bool:
+    """Remove the path of a listening socket before its server ends. False if a client is about to
+    connect, or another process starts a server."""
+    address = Address(path=Path(listener.getsockname()))
+    with start_lock(address, wait=False) as held:
+        if not held or select.select([listener], [], [], 0)[0]:
+            return False
+        assert address.path is not None
+        address.path.unlink(missing_ok=True)
+        return True
+
+
+@contextmanager
+def start_lock(address: Address, wait: bool = True) -> Iterator[bool]:
+    """Held while a server is started or ends, so that two windows start one server. Without `wait`,
+    yields False if another process holds it."""
+    assert address.path is not None
+    file = os.open(address.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(file)  # and releases the lock
+
+
+# -- connecting --------------------------------------------------------------------------------
+
+
+def connect(address: Address) -> socket.socket:
+    """A connection to an address. OSError if nothing listens there; AddressError if the process at
+    the other end of a socket is another user's."""
+    if address.path is None:
+        made = socket.create_connection((address.host, address.port))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        try:
+            made.connect(str(address.path))
+        except OSError as error:
+            if error.errno is None:  # Python's own: the path is too long for a socket
+                raise AddressError(f"{address}: the path is too long for a socket") from error
+            raise
+        check_peer(made, str(address))
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def check_peer(connection: socket.socket, name: str) -> None:
+    """Raise AddressError if the process at the other end runs as another user, other than root.
+    Does nothing where the system does not tell."""
+    user = _peer_user(connection)
+    if user is not None and user not in (os.getuid(), 0):
+        raise AddressError(f"{name}: belongs to user {user}: name a server of your own")
+
+
+def _peer_user(connection: socket.socket) -> int | None:
+    if hasattr(socket, "SO_PEERCRED"):
+        size = struct.calcsize("3i")
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        return int(struct.unpack("3i", credentials)[1])
+    if sys.platform == "darwin":  # struct xucred: version, user, groups
+        credentials = connection.getsockopt(SOL_LOCAL, LOCAL_PEERCRED, XUCRED_BYTES)
+        return int(struct.unpack_from("II", credentials)[1])
+    return None
+
+
+def own_version() -> str:
+    """The version of this installation; "0" of a source tree."""
+    try:
+        return version("draftline")
+    except PackageNotFoundError:  # run from a source tree
+        return "0"

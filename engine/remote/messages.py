@@ -1,0 +1,285 @@
+"""Requests and events as JSON, both ways, for an engine in another process.
+
+`to_json` writes plain objects whose keys are the fields of `engine.records`. Reading trusts
+nothing: a value of the wrong type or an unknown key is a BadMessage, which names the field and
+never quotes its value, the user's text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar, get_args
+
+from engine.records import (
+    Done,
+    Event,
+    Info,
+    Kind,
+    Message,
+    Passage,
+    Piece,
+    Reason,
+    Request,
+    Step,
+    Usage,
+)
+from index.records import Span
+
+INFO = "draftline/info"  # params: {wait}; result: ServerInfo, with `wait` of a loaded model
+SUBMIT = "draftline/submit"  # params: Submission; result: the Done
+ACCEPTED = "draftline/accepted"  # notification {id}: the request with this id is queued
+EVENT = "draftline/event"  # notification {id, event}: a Step of the request with this id
+CANCEL = "$/cancelRequest"  # {id}: the request ends with a Done, which has the text so far
+SERVER = "draftline"  # `ServerInfo.server`
+
+T = TypeVar("T")
+Read = Callable[[Any, str], Any]  # (value, name) -> the value, checked and converted
+
+
+class BadMessage(ValueError):
+    """A message that is not what its method expects. One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """Who answers at an address, and what it runs."""
+
+    server: str  # SERVER
+    version: str
+    process: int
+    state: str  # of lsp_server's SharedEngine: idle, loading, asking, ready, error
+    message: str = ""  # about the state, for the user
+    model: str = ""  # as it is configured
+    folder: str = ""  # of the model
+    device: str = ""  # as it is configured
+    engine: Info | None = None  # once a model is loaded
+
+
+class Submission(NamedTuple):
+    """The parameters of SUBMIT, as `Engine.submit` takes them."""
+
+    request: Request
+    speculation: bool = True
+    client: str = ""
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+def to_json(value: Request | Event | ServerInfo | Submission) -> dict[str, Any]:
+    """A JSON object of what is not a default."""
+    if isinstance(value, Submission):
+        return value._asdict() | {"request": to_json(value.request)}
+    defaults = {field.name: field.default for field in dataclasses.fields(value)}
+    return {
+        name: _plain(field)
+        for name, default in defaults.items()
+        if (field := getattr(value, name)) != default or default is dataclasses.MISSING
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Info):
+        return value._asdict()
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return dataclasses.asdict(value) if isinstance(value, Span | Usage) else value
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def submission_from_json(value: Any) -> Submission:
+    """Raises BadMessage, and RequestError for numbers out of range."""
+    read = {"request": _request, "speculation": _flag, "client": _text}
+    return Submission(**_fields(value, "params", read, {"request"}))
+
+
+def request_from_json(value: Any) -> Request:
+    """Raises BadMessage, and RequestError for numbers out of range."""
+    return _request(value, "request")
+
+
+def event_from_json(value: Any) -> Step:
+    """Raises BadMessage."""
+    return Step(**_fields(value, "event", STEP))
+
+
+def done_from_json(value: Any) -> Done:
+    """Raises BadMessage."""
+    return Done(**_fields(value, "result", DONE, {"reason"}))
+
+
+def info_from_json(value: Any) -> ServerInfo:
+    """Raises BadMessage."""
+    required = {"server", "version", "process", "state"}
+    info = ServerInfo(**_fields(value, "result", SERVER_INFO, required))
+    if info.server != SERVER:
+        raise BadMessage("result.server: another program")
+    return info
+
+
+def _request(value: Any, name: str) -> Request:
+    return Request(**_fields(value, name, REQUEST, {"kind"}))
+
+
+def _fields(
+    value: Any, name: str, readers: Mapping[str, Read], required: Set[str] = frozenset()
+) -> dict[str, Any]:
+    """An object's values by key, each read by its reader."""
+    if not isinstance(value, dict):
+        raise BadMessage(f"{name}: not an object")
+    for key in value:
+        if key not in readers:
+            raise BadMessage(f"{name}: {ascii(key)[:40]} is no field")
+    for key in required - value.keys():
+        raise BadMessage(f"{name}.{key}: missing")
+    return {key: readers[key](one, f"{name}.{key}") for key, one in value.items()}
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise BadMessage(f"{name}: not a string")
+    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+        raise BadMessage(f"{name}: not text (lone surrogates)")
+    return value
+
+
+def _flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise BadMessage(f"{name}: not true or false")
+    return value
+
+
+def _count(value: Any, name: str) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 53:
+        raise BadMessage(f"{name}: not a whole number of 0 or more")
+    return value
+
+
+def _integer(value: Any, name: str) -> int:
+    if type(value) is not int or abs(value) >= 1 << 63:
+        raise BadMessage(f"{name}: not an integer")
+    return value
+
+
+def _number(value: Any, name: str) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise BadMessage(f"{name}: not a number")
+    return float(value)
+
+
+def _one_of(names: tuple[str, ...]) -> Read:
+    def read(value: Any, name: str) -> str:
+        if value not in names or not isinstance(value, str):
+            raise BadMessage(f"{name}: not one of {', '.join(names)}")
+        return value
+
+    return read
+
+
+def _or_none(read: Read) -> Read:
+    return lambda value, name: None if value is None else read(value, name)
+
+
+def _list(read: Read) -> Read:
+    def read_all(value: Any, name: str) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise BadMessage(f"{name}: not a list")
+        return tuple(read(one, f"{name}[{number}]") for number, one in enumerate(value))
+
+    return read_all
+
+
+def _tuple(kind: Callable[..., T], *readers: Read) -> Callable[[Any, str], T]:
+    """A list of as many values as there are readers."""
+
+    def read(value: Any, name: str) -> T:
+        if not isinstance(value, list) or len(value) != len(readers):
+            raise BadMessage(f"{name}: not a list of {len(readers)}")
+        parts = zip(readers, value, strict=True)
+        return kind(*(each(one, f"{name}[{number}]") for number, (each, one) in enumerate(parts)))
+
+    return read
+
+
+def _pair(*values: Any) -> tuple[Any, ...]:
+    return values
+
+
+def _message(value: Any, name: str) -> Message:
+    readers = {"role": _one_of(("system", "user", "assistant")), "content": _text}
+    return _fields(value, name, readers, {"role", "content"})
+
+
+def _span(value: Any, name: str) -> Span:
+    readers: dict[str, Read] = {"path": _text, "start": _count, "stop": _count, "version": _integer}
+    return Span(**_fields(value, name, readers, {"path", "start", "stop"}))
+
+
+def _usage(value: Any, name: str) -> Usage:
+    return Usage(**_fields(value, name, USAGE))
+
+
+REQUEST: dict[str, Read] = {
+    "kind": _one_of(get_args(Kind)),
+    "text": _text,
+    "path": _text,
+    "version": _integer,
+    "selection": _or_none(_tuple(_pair, _count, _count)),
+    "instruction": _text,
+    "suffix": _or_none(_text),
+    "suffix_first": _flag,
+    "snippets": _list(_tuple(_pair, _text, _text)),
+    "messages": _list(_message),
+    "documents": _list(_tuple(Passage, _text, _count, _text)),
+    "predictions": _list(_text),
+    "max_tokens": _or_none(_integer),
+    "temperature": _number,
+    "top_k": _integer,
+    "top_p": _number,
+    "seed": _integer,
+    "stop": _list(_text),
+    "thinking": _flag,
+}
+STEP: dict[str, Read] = {
+    "pieces": _list(_tuple(Piece, _text, _text, _or_none(_span))),
+    "drafted": _count,
+    "accepted": _count,
+    "seconds": _number,
+    "prefill": _or_none(_tuple(_pair, _count, _count)),
+    "reasoning": _text,
+}
+USAGE: dict[str, Read] = {
+    field.name: _count if field.type == "int" else _number for field in dataclasses.fields(Usage)
+}
+DONE: dict[str, Read] = {
+    "reason": _one_of(get_args(Reason)),
+    "text": _text,
+    "matched": _or_none(_text),
+    "usage": _usage,
+    "error": _or_none(_text),
+    "reasoning": _text,
+}
+ENGINE: dict[str, Read] = {
+    "model": _text,
+    "device": _text,
+    "dtype": _text,
+    "context": _count,
+    "fills_middle": _flag,
+    "prefill_tokens_per_s": _number,
+}
+SERVER_INFO: dict[str, Read] = {
+    "server": _text,
+    "version": _text,
+    "process": _count,
+    "state": _text,
+    "message": _text,
+    "model": _text,
+    "folder": _text,
+    "device": _text,
+    "engine": lambda value, name: Info(**_fields(value, name, ENGINE, ENGINE.keys())),
+}

@@ -1,0 +1,305 @@
+"""An engine whose work another process of this machine does.
+
+It has what the faces use of `engine.engine.Engine`. Prompts are made and answered over there; only
+the tokenizer, for those who count tokens, is loaded here. One thread may use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import socket
+from collections import deque
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from engine.config import Config
+from engine.records import Done, Event, Info, Message, Request, RequestError
+from engine.remote.address import Address, AddressError, connect, own_version
+from engine.remote.framing import MAX_BODY_BYTES, Frames, NotLsp, framed
+from engine.remote.messages import (
+    ACCEPTED,
+    CANCEL,
+    EVENT,
+    INFO,
+    SUBMIT,
+    BadMessage,
+    ServerInfo,
+    Submission,
+    done_from_json,
+    event_from_json,
+    info_from_json,
+    to_json,
+)
+
+if TYPE_CHECKING:
+    from engine.prompts.tokenizer import Tokenizer
+
+HELLO_TIMEOUT_S = 10.0  # for the first answer of a server that runs
+INVALID_PARAMS = -32602
+CHUNK_BYTES = 1 << 16
+MAX_REQUEST_CHARS = MAX_BODY_BYTES - 1024  # of ASCII JSON
+ENDED = "the shared server has ended: run it again"
+
+
+class ServerError(Exception):
+    """A request that the server refused. One line."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Connection:
+    """JSON-RPC over a socket: one message at a time, in order."""
+
+    server: ServerInfo  # at the other end, as it was when `open_connection` asked
+
+    def __init__(self, wire: socket.socket, address: Address) -> None:
+        self.wire, self.address = wire, address
+        self._frames, self._bodies = Frames(), deque[bytes]()
+        self._numbers = itertools.count(1)
+
+    def send(self, method: str, params: Any) -> int:
+        """Send a request; returns its id. OSError if the server has ended."""
+        number = next(self._numbers)
+        self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+        return number
+
+    def notify(self, method: str, params: Any) -> None:
+        """Send a notification. OSError if the server has ended."""
+        self._send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def receive(self) -> dict[str, Any]:
+        """The next message. OSError at the end of the connection, BadMessage if it is none."""
+        while not self._bodies:
+            data = self.wire.recv(CHUNK_BYTES)
+            if not data:
+                raise ConnectionError("the connection has ended")
+            for body in self._frames.feed(data):
+                if not isinstance(body, bytes):
+                    raise BadMessage(str(body))
+                self._bodies.append(body)
+        try:
+            message = json.loads(self._bodies.popleft(), parse_constant=_reject)
+        except (ValueError, RecursionError) as error:
+            raise BadMessage("not JSON") from error
+        if not isinstance(message, dict):
+            raise BadMessage("not a JSON object")
+        return message
+
+    def ask(self, method: str, params: Any) -> Any:
+        """The result of a request while no other one runs. ServerError, BadMessage, OSError."""
+        number = self.send(method, params)
+        while True:
+            message = self.receive()
+            if message.get("id") == number and "method" not in message:
+                return result_of(message)
+
+    def info(self, wait: bool = False) -> ServerInfo:
+        """Who answers. With `wait`, once its model is loaded. AddressError if it is another
+        program, if the connection ends or the server refuses."""
+        try:
+            return info_from_json(self.ask(INFO, {"wait": wait}))
+        except (BadMessage, NotLsp) as error:
+            raise AddressError(
+                f"{self.address}: another program answers there, not a draftline server: name the "
+                "address that `draftline lsp --tcp` prints"
+            ) from error
+        except ServerError as error:
+            raise AddressError(f"{self.address}: {error}") from error
+        except TimeoutError as error:
+            raise AddressError(
+                f"{self.address}: what listens there does not answer: end it, or name another"
+            ) from error
+
+    def close(self) -> None:
+        self.wire.close()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self.wire.sendall(framed(json.dumps(message, separators=(",", ":")).encode()))
+
+
+def result_of(message: dict[str, Any]) -> Any:
+    """The result of a response. Raises ServerError."""
+    error = message.get("error")
+    if error is None:
+        return message.get("result")
+    fields = error if isinstance(error, dict) else {}
+    code, text = fields.get("code"), fields.get("message")
+    raise ServerError(code if type(code) is int else 0, text if isinstance(text, str) else "failed")
+
+
+def open_connection(address: Address, timeout_s: float = HELLO_TIMEOUT_S) -> Connection:
+    """A connection to a draftline server. OSError if nothing listens there, or if the server ends
+    at that moment; AddressError if it is another program or does not answer in time."""
+    wire = connect(address)
+    connection = Connection(wire, address)
+    try:
+        wire.settimeout(timeout_s)
+        connection.server = connection.info()
+        wire.settimeout(None)
+    except BaseException:
+        wire.close()
+        raise
+    return connection
+
+
+class RemoteJob:
+    """A submitted request: iterate it for its events, the last of which is a Done."""
+
+    def __init__(self, request: Request, engine: RemoteEngine) -> None:
+        self.request = request
+        self.number = 0  # of the request that submits it
+        self.accepted = False  # the server has queued it, or it has ended
+        self._engine = engine
+        self._events: deque[Event] = deque()
+        self._done: Done | None = None
+
+    def __iter__(self) -> Iterator[Event]:
+        while self._done is None:
+            if not self._events:
+                self._engine.receive()
+                continue
+            event = self._events.popleft()
+            if isinstance(event, Done):
+                self._done = event
+            yield event
+
+    def result(self) -> Done:
+        """Wait for the end."""
+        for _ in self:
+            pass
+        assert self._done is not None
+        return self._done
+
+    def cancel(self) -> None:
+        """Stop after the current forward pass. The Done has the text written so far."""
+        self._engine.cancel(self)
+
+    def put(self, event: Event) -> None:
+        self.accepted = True
+        self._events.append(event)
+
+
+class RemoteEngine:
+    """The loaded model of a server, with the methods of an `Engine`. A context manager."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Wait until the server has loaded its model. AddressError, OSError."""
+        self._connection = connection
+        self.server = connection.info(wait=True)
+        if self.server.version != own_version():
+            raise AddressError(
+                f"{connection.address}: runs draftline {self.server.version}, and this is "
+                f"{own_version()}: start a server of this version"
+            )
+        if self.server.engine is None:
+            raise AddressError(f"{connection.address}: no model is loaded: use another server")
+        self.info: Info = self.server.engine
+        self.config = Config(model=self.info.model, device=self.server.device)
+        self._jobs: dict[int, RemoteJob] = {}  # that run
+
+    @property
+    def context(self) -> int:
+        """Tokens that a prompt and its answer may have together."""
+        return self.info.context
+
+    @property
+    def folder(self) -> Path:
+        """The model's folder."""
+        return Path(self.server.folder)
+
+    @cached_property
+    def encoder(self) -> Tokenizer:
+        """The model's tokenizer."""
+        from engine.prompts.tokenizer import Tokenizer
+
+        return Tokenizer(self.folder)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of plain text: nothing in it becomes a control token."""
+        return self.encoder.encode(text)
+
+    def chat(self, messages: tuple[Message, ...]) -> list[int]:
+        """Token ids of a conversation in the model's chat template."""
+        return self.encoder.chat(messages)
+
+    def submit(self, request: Request, speculation: bool = True, client: str = "") -> RemoteJob:
+        """Queue a request. RequestError where it cannot be answered."""
+        params = to_json(Submission(request, speculation, client))
+        if len(json.dumps(params)) > MAX_REQUEST_CHARS:
+            raise RequestError(f"over {MAX_REQUEST_CHARS >> 20} MiB: shorten it")
+        job = RemoteJob(request, self)
+        try:
+            job.number = self._connection.send(SUBMIT, params)
+        except OSError:
+            job.put(Done("failed", error=ENDED))
+            return job
+        self._jobs[job.number] = job
+        while not job.accepted:
+            self.receive()
+        return job
+
+    def receive(self) -> None:
+        """Wait for the next message and pass it to its job. RequestError if the server refuses the
+        request of a job."""
+        try:
+            self._route(self._connection.receive())
+        except (OSError, BadMessage, NotLsp) as error:
+            why = ENDED if isinstance(error, OSError) else f"the server's answer: {error}"
+            jobs, self._jobs = self._jobs, {}
+            for job in jobs.values():
+                job.put(Done("failed", error=why))
+
+    def _route(self, message: dict[str, Any]) -> None:
+        method, params = message.get("method"), message.get("params")
+        if method is None:
+            if (job := self._jobs.pop(_id(message), None)) is not None:
+                job.put(_done(message))
+            return
+        fields = params if isinstance(params, dict) else {}
+        if (job := self._jobs.get(_id(fields))) is None:
+            return
+        if method == EVENT:
+            job.put(event_from_json(fields.get("event")))
+        elif method == ACCEPTED:
+            job.accepted = True
+
+    def cancel(self, job: RemoteJob) -> None:
+        """Ask the server to end a job."""
+        if job.number in self._jobs:
+            with contextlib.suppress(OSError):  # which `receive` reports
+                self._connection.notify(CANCEL, {"id": job.number})
+
+    def close(self) -> None:
+        """Leave the server, which cancels what runs."""
+        self._connection.close()
+
+    def __enter__(self) -> RemoteEngine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _done(message: dict[str, Any]) -> Done:
+    """The end of a job, from the response to its request."""
+    try:
+        return done_from_json(result_of(message))
+    except ServerError as error:
+        if error.code == INVALID_PARAMS:
+            raise RequestError(str(error)) from error
+        return Done("failed", error=str(error))
+
+
+def _id(message: dict[str, Any]) -> int:
+    number = message.get("id")
+    return number if type(number) is int else 0  # no request of ours
+
+
+def _reject(name: str) -> NoReturn:
+    raise ValueError(name)

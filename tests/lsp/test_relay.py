@@ -1,0 +1,239 @@
+"""`draftline lsp` over stdin and stdout: one server for all windows, and what ends with what."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.remote.address import connect, shared_address
+from engine.remote.framing import framed
+from tests.support.command import FENCE, chain_model
+from tests.support.lsp import HELLO, ROOT, TIMEOUT_S, Client, exit_code, listening
+from tests.support.shared_server import private_runtime
+
+URI = "file:///project/app.py"
+
+
+class Windows:
+    """Starts `draftline lsp` processes of one user."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self.servers: set[int] = set()  # process numbers
+
+    def open(self, *options: str, **process: Any) -> subprocess.Popen[bytes]:
+        """A process that has just started."""
+        command = [sys.executable, "-m", "lsp_server", "--idle-minutes", "0", *options]
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        made = subprocess.Popen(command, cwd=ROOT, **pipes | process)
+        self._stack.enter_context(made)
+        self._stack.callback(made.kill)
+        return made
+
+    def hello(self, *options: str, **also: Any) -> tuple[subprocess.Popen[bytes], Client]:
+        """A process, and its client after `initialize`."""
+        process = self.open(*options)
+        client = Client.of(process)
+        client.hello(**also)
+        return process, client
+
+    def server(self, client: Client) -> int:
+        """The process that serves a client."""
+        found: int = client.ask("draftline/info", {})["process"]
+        self.servers.add(found)
+        return found
+
+
+@pytest.fixture
+def windows(tmp_path: Path) -> Iterator[Windows]:
+    with private_runtime(tmp_path / "home"), ExitStack() as stack:
+        made = Windows(stack)
+        yield made
+        stack.close()
+        for pid in made.servers:
+            until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
+        address = shared_address()
+        assert address and address.path
+        until(lambda: not os.path.lexists(str(address.path)))
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def leave(process: subprocess.Popen[bytes], client: Client) -> int:
+    """End a session as the protocol wants it; the exit code."""
+    client.ask("shutdown")
+    client.notify("exit")
+    return exit_code(process)
+
+
+def test_windows_share_one_server_that_ends_after_the_last_of_them(windows: Windows) -> None:
+    """Each has its own documents; two that start at once start one server."""
+    processes = [windows.open() for _ in range(3)]
+    clients = [Client.of(process) for process in processes]
+    for number, client in enumerate(clients):
+        client.hello(capabilities={"general": {"positionEncodings": ["utf-16"]}})
+        client.open(URI, f"text {number}\n")
+    assert len({windows.server(client) for client in clients}) == 1
+    assert windows.servers.isdisjoint(process.pid for process in processes)
+    assert leave(processes[0], clients[0]) == 0
+    _, later = windows.hello()
+    assert {windows.server(later)} == windows.servers
+
+
+@pytest.mark.parametrize(
+    ("how", "shutdown", "code"),
+    [
+        ("eof", False, 1),
+        ("eof", True, 0),
+        ("exit", False, 1),
+        ("exit", True, 0),
+        ("SIGTERM", False, 143),
+        ("SIGINT", True, 130),
+    ],
+)
+def test_the_end_of_a_window_ends_its_session_only(
+    windows: Windows, how: str, shutdown: bool, code: int
+) -> None:
+    _, other = windows.hello()
+    process, client = windows.hello()
+    if shutdown:
+        assert client.ask("shutdown") is None
+    if how == "eof":
+        client.write.close()
+    elif how == "exit":
+        client.notify("exit")
+    else:
+        process.send_signal(getattr(signal, how))
+    assert exit_code(process) == code
+    assert process.stderr and process.stderr.read() == b""
+    windows.server(other)
+
+
+def test_a_window_ends_with_its_client_even_if_the_pipe_is_open(windows: Windows) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
+        process, client = windows.hello(processId=parent.pid)
+        windows.server(client)
+        assert process.poll() is None
+        parent.kill()
+        assert exit_code(process) == 1
+
+
+def test_a_client_that_reads_nothing_does_not_block_the_exit(windows: Windows) -> None:
+    process = windows.open()
+    assert process.stdin
+    body = b'{"jsonrpc":"2.0","id":%d,"method":"draftline/info"}'
+    for number in range(2000):
+        process.stdin.write(framed(body % number))
+    process.stdin.write(framed(b'{"jsonrpc":"2.0","method":"exit"}'))
+    process.stdin.flush()
+    assert exit_code(process) == 1
+
+
+def test_a_killed_server_ends_its_windows_and_the_next_starts_another(windows: Windows) -> None:
+    """The editors' own restart then brings everything back."""
+    processes, clients = zip(*(windows.hello() for _ in range(2)), strict=True)
+    before = {windows.server(client) for client in clients}
+    os.kill(*before, signal.SIGKILL)
+    for process in processes:
+        assert exit_code(process) == 1
+        assert process.stderr and b"the shared server has ended" in process.stderr.read()
+    _, client = windows.hello()
+    assert windows.server(client) not in before
+
+
+def test_a_server_of_another_model_is_not_joined(windows: Windows) -> None:
+    _, one = windows.hello()
+    _, other = windows.hello("--model", "/no/model")
+    _, same = windows.hello("--model", "/no/model")
+    assert windows.server(one) != windows.server(other) == windows.server(same)
+
+
+def test_own_starts_no_server(windows: Windows) -> None:
+    process, client = windows.hello("--server", "own")
+    assert client.ask("draftline/info", {})["process"] == process.pid
+    assert leave(process, client) == 0
+
+
+def test_a_model_answers_through_the_relay(windows: Windows, tmp_path: Path) -> None:
+    chain = str(chain_model(tmp_path / "model", "x=9", FENCE))
+    _, client = windows.hello(initializationOptions={"model": chain})
+    windows.server(client)
+    client.open(URI, "x=1\n")
+    document = {"textDocument": {"uri": URI, "version": 1}}
+    edit = client.ask("draftline/edit", document | {"instruction": "do"})["edit"]
+    (change,) = edit["changes"][URI]
+    assert change["newText"] == "9"
+
+
+# -- servers that are named ----------------------------------------------------------------------
+
+
+def test_a_server_that_is_named_is_joined(windows: Windows) -> None:
+    server, port = listening("/no/model")
+    with server:
+        process, client = windows.hello("--server", f"127.0.0.1:{port}")
+        assert client.ask("draftline/info", {})["process"] == server.pid
+        assert leave(process, client) == 0
+        server.kill()
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("localhost", "not an address"),
+        ("192.0.2.1:80", "not a loopback address"),
+        ("/no/such.sock", "no draftline server answers there"),
+        ("127.0.0.1:9", "no draftline server answers there"),
+    ],
+)
+def test_an_address_without_a_server_is_one_message_in_the_editor(
+    windows: Windows, address: str, reason: str
+) -> None:
+    process = windows.open("--server", address)
+    client = Client.of(process)
+    error = client.error("initialize", HELLO)
+    assert reason in error["message"] and "\n" not in error["message"]
+    assert exit_code(process) == 2
+    assert process.stderr and process.stderr.read().count(b"\n") == 1
+
+
+def test_a_path_of_a_dead_server_is_one_message_in_the_editor(windows: Windows) -> None:
+    _, client = windows.hello()
+    os.kill(windows.server(client), signal.SIGKILL)
+    address = shared_address()
+    assert address is not None
+    until(lambda: not alive(*windows.servers) or not answers(address))
+    process = windows.open("--server", str(address))
+    assert "no draftline server" in Client.of(process).error("initialize", HELLO)["message"]
+    _, client = windows.hello()  # replaces the socket
+    windows.server(client)
+
+
+def answers(address: Any) -> bool:
+    try:
+        with closing(connect(address)):
+            return True
+    except OSError:
+        return False
