@@ -125,8 +125,8 @@ class Client:
     def configure(self, **settings: Any) -> None:
         self.notify("workspace/didChangeConfiguration", {"settings": {"draftline": settings}})
 
-    def open(self, uri: str, text: str, version: int = 1) -> None:
-        item = {"uri": uri, "languageId": "python", "version": version, "text": text}
+    def open(self, uri: str, text: str, version: int = 1, language: str = "python") -> None:
+        item = {"uri": uri, "languageId": language, "version": version, "text": text}
         self.notify("textDocument/didOpen", {"textDocument": item})
 
     def change(self, uri: str, version: int, change: dict[str, Any]) -> None:

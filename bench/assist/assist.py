@@ -1,0 +1,208 @@
+"""Measure what a user of an editor is shown: instructions and completions, scored by rules.
+
+    python -m bench assist [--model NAME ...] [--only edits,completions] [--checks on|off]
+
+A real server process with a real model gets sample files in Python, TypeScript, Go, Rust and
+Markdown (bench/assist/samples), as an editor sends them, with the default settings: 55 instructions
+for 10 to 60 lines each, and 123 places to complete. What it answers is applied and scored right,
+partly, wrong, harmful or none (bench/assist/score.py says by which rules); programs that decide
+about Python run in a sandbox (bench/quality/run.py).
+
+Completions are made within the time that the settings allow, so a slower or busy machine gets
+shorter ones. --checks off switches the checks and rules of edits and completions off, where the
+engine has them. Each answer is saved as it is scored; --resume continues a stopped run; --answers
+appends them to a file, for reading. --quick takes every eighth task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from bench.assist.editor import Editor, write_samples
+from bench.assist.score import Score, score_completion, score_edit
+from bench.assist.tables import PARTS, Row, show, summary
+from bench.assist.task import SAMPLES, CompletionTask, EditTask
+from bench.assist.tasks import go, markdown, python, rust, typescript
+from bench.assist.tokens import language_of
+from bench.common import report
+from bench.common.cli import argument_parser, complain
+from bench.common.environment import environment, results_path
+from bench.latency.lsp_client import ServerError, ServerProcess
+from bench.quality import run as sandbox
+from bench.quality.quality import resumed
+from engine.config import DEFAULT_MODEL
+from lsp_server.settings import CHECKS as SETTINGS
+
+PACKAGES = ("torch", "transformers", "tree-sitter")
+QUICK_STEP = 8
+CHECKS_SETTING = "checks"  # of the server, once it has checks to switch
+LANGUAGES = (python, typescript, go, rust, markdown)
+EDITS = [task for language in LANGUAGES for task in language.EDITS]
+COMPLETIONS = [task for language in LANGUAGES for task in language.COMPLETIONS]
+Task = EditTask | CompletionTask
+
+
+def tasks(only: list[str], quick: bool) -> list[tuple[str, Task]]:
+    """The tasks to do, each with its part."""
+    sets: dict[str, list[Task]] = {"edits": [*EDITS], "completions": [*COMPLETIONS]}
+    step = QUICK_STEP if quick else 1
+    return [(part, task) for part in PARTS if part in only for task in sets[part][::step]]
+
+
+def identity(task: Task) -> str:
+    """A task's name, which no other task has."""
+    return f"{task.file}:{task.name}" if isinstance(task, EditTask) else task.name
+
+
+def perform(editor: Editor, part: str, task: Task) -> tuple[Row, str | None]:
+    """Do one task: its row, and the answer."""
+    if isinstance(task, EditTask):
+        answer = editor.edit(task)
+        score, kind = score_edit(task, answer.text), task.kind
+    else:
+        answer = editor.complete(task)
+        score, kind = score_completion(task, answer.text), "completion"
+    row = {
+        "part": part,
+        "task": identity(task),
+        "kind": kind,
+        "language": language_of(task.file),
+        "outcome": score.outcome,
+        "why": reason(score, answer.reason),
+        "warned": bool(answer.warnings),
+        "by_rule": answer.by_rule,
+        "seconds": round(answer.seconds, 2),
+    }
+    return row, answer.text
+
+
+def reason(score: Score, refusal: str) -> str:
+    return f"{score.why}: {refusal}" if refusal else score.why
+
+
+def measure(model: str, options: argparse.Namespace, done: list[Row]) -> Iterator[tuple[Row, Any]]:
+    """Do every task that is not in `done`."""
+    known = {row["task"] for row in done}
+    left = [(part, task) for part, task in options.tasks if identity(task) not in known]
+    if not left:
+        return
+    with tempfile.TemporaryDirectory(prefix="assist-") as place:
+        folder = Path(place).resolve()
+        write_samples(folder)
+        with closing(ServerProcess(model)) as served:
+            client = served.client()
+            client.start(folder, server_settings(options.checks))
+            editor = Editor(client, folder)
+            for part, task in left:
+                yield perform(editor, part, task)
+
+
+def server_settings(checks: str) -> Row | None:
+    """The settings that the server starts with."""
+    return {CHECKS_SETTING: False} if checks == "off" else None
+
+
+def has_checks() -> bool:
+    """Whether this engine's checks can be switched off."""
+    return CHECKS_SETTING in SETTINGS
+
+
+def run(model: str, options: argparse.Namespace) -> Row:
+    """The record of one model, also written to its file; a stopped run leaves its rows there."""
+    began = time.perf_counter()
+    names = ["assist", Path(model).name]
+    if options.checks == "off":
+        names.insert(1, "unchecked")
+    out: Path = options.out or results_path(*names)
+    part_file = out.with_suffix(".part.jsonl")
+    head: Row = {"model": Path(model).name, "checks": options.checks, "quick": options.quick}
+    head["tasks"] = tasks_digest()
+    rows = resumed(part_file, head) if options.resume else []
+    spent = sum(row["seconds"] for row in rows)
+    part_file.parent.mkdir(parents=True, exist_ok=True)
+    if not rows:
+        part_file.write_text(json.dumps(head) + "\n", "utf-8")
+    with part_file.open("a", encoding="utf-8") as partial:
+        for row, answer in measure(model, options, rows):
+            rows.append(row)
+            partial.write(json.dumps(row) + "\n")
+            partial.flush()
+            note(options, row, answer)
+            why = f", {row['why']}" if row["why"] else ""
+            report.say(f"{len(rows)}/{len(options.tasks)} {row['task']}: {row['outcome']}{why}")
+    record = head | {
+        **environment(packages=PACKAGES),
+        "seconds": round(spent + time.perf_counter() - began),
+        "resumed": options.resume,
+        "no_network": bool(sandbox.namespaces()),
+        "results": summary(rows),
+        "rows": rows,
+    }
+    report.write_json(out, record)
+    with suppress(FileNotFoundError):
+        part_file.unlink()
+    return record
+
+
+def tasks_digest() -> str:
+    """A digest of tasks, samples and rules: results with the same one are comparable."""
+    paths = [*Path(__file__).parent.glob("*.py"), *SAMPLES.iterdir()]
+    files = sorted(path for path in paths if path.is_file())
+    return sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
+def note(options: argparse.Namespace, row: Row, answer: str | None) -> None:
+    """Append the answer to the file of --answers."""
+    if options.answers:
+        with options.answers.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row | {"answer": answer}, ensure_ascii=False) + "\n")
+
+
+def read_options(argv: list[str] | None) -> argparse.Namespace:
+    parser = argument_parser("assist", __doc__)
+    add = parser.add_argument
+    add("--model", action="append", help="a built-in name or a folder; repeatable")
+    add("--only", default=",".join(PARTS), help=f"of {','.join(PARTS)}")
+    add("--checks", choices=("on", "off"), default="on", help="off: the model's own answers")
+    add("--quick", action="store_true", help="every eighth task")
+    add("--resume", action="store_true", help="continue a stopped run")
+    add("--answers", type=Path, help="a JSONL file to append the answers to")
+    add("--out", type=Path, help="results of a single model; bench/results/assist-...json")
+    options = parser.parse_args(argv)
+    options.model = options.model or [DEFAULT_MODEL]
+    options.only = options.only.split(",")
+    if wrong := [part for part in options.only if part not in PARTS]:
+        parser.error(f"--only {wrong[0]}: choose from {','.join(PARTS)}")
+    if options.checks == "off" and not has_checks():
+        parser.error("--checks off: this engine has no checks; leave the option out")
+    if options.out and len(options.model) > 1:
+        parser.error("--out: takes a single model; without it each model gets its own file")
+    if not has_checks():
+        options.checks = "none"
+    options.tasks = tasks(options.only, options.quick)
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = read_options(argv)
+    records = []
+    for model in dict.fromkeys(options.model):
+        try:
+            records.append(run(model, options))
+        except (ServerError, ValueError, OSError) as error:
+            complain("assist", f"{model}: {error}")
+            return 2
+        except KeyboardInterrupt:
+            complain("assist", "stopped: continue with --resume")
+            return 130
+        show(records[-1])
+    report.print_json_line({"bench": "assist", "models": records})
+    return 0
