@@ -13,10 +13,11 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from engine.weights.model_list import Machine, Row, all_rows
-from lsp_server import code_actions, explain
+from lsp_server.chat import explain
 from lsp_server.completion.completion_cache import Completion
 from lsp_server.completion.inline import PromptLayout, complete
-from lsp_server.edit import EditResult, current_document, edit, workspace_edit
+from lsp_server.editing import code_actions
+from lsp_server.editing.edit import EditResult, current_document, edit, workspace_edit
 from lsp_server.initialize import start
 from lsp_server.protocol.messages import (
     AskParams,

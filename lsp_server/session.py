@@ -1,7 +1,7 @@
 """The state of one client: settings, index, edit history, running requests and figures.
 
 Everything here runs on the event loop. `lsp_server.server` maps messages to it; the features are in
-`lsp_server.completion`, `lsp_server.edit`, `lsp_server.explain` and `lsp_server.next_edit`.
+`lsp_server.completion`, `lsp_server.editing`, `lsp_server.next_edit` and `lsp_server.chat`.
 """
 
 from __future__ import annotations

@@ -19,11 +19,11 @@ from typing import Any
 import psutil
 import pytest
 
+from engine.editing import brackets
 from engine.remote.framing import MAX_BODY_BYTES, framed
 from index.workspace.segment_set import SegmentSet
 from index.workspace.segment_store import SegmentStore
 from index.workspace.workspace import Workspace
-from lsp_server.completion import brackets
 from lsp_server.completion.inline import CONTEXT_CHARS
 from lsp_server.next_edit.edit_history import EditHistory
 from lsp_server.next_edit.rules import MAX_DOCUMENT_CHARS, find_candidates

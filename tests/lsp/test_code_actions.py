@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.code_actions import block_around
+from lsp_server.editing.code_actions import block_around
 from lsp_server.protocol.positions import Text
 
 PYTHON = """import math

@@ -13,7 +13,7 @@ from pygls.exceptions import JsonRpcException
 
 from engine.editing import edits, outcome
 from engine.records import Done, Request
-from lsp_server import edit as editing
+from lsp_server.editing import edit as editing
 from lsp_server.protocol.messages import EditParams, Identifier
 from lsp_server.protocol.protocol import Server
 from lsp_server.protocol.text_sync import Documents

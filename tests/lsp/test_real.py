@@ -90,7 +90,7 @@ async def test_speculation_does_not_change_an_answer(
 async def test_sources_hold_the_quoted_text(
     port: int, newline: str, encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lsp_server.explain.MAX_ANSWER_TOKENS", 96)
+    monkeypatch.setattr("lsp_server.chat.explain.MAX_ANSWER_TOKENS", 96)
     async with editor(port, encoding=encoding) as one:
         text = ("# 😋\n" + TEXT).replace("\n", newline)
         uri = one.open("untitled:sample.py", text)
@@ -104,6 +104,6 @@ async def test_sources_hold_the_quoted_text(
         for source in answer["sources"]:
             assert source["uri"] == uri and source["text"] == quoted(one, source, text)
             assert plain(source["text"]) in answer["answer"]
-        monkeypatch.setattr("lsp_server.explain.MAX_ANSWER_TOKENS", 8)
+        monkeypatch.setattr("lsp_server.chat.explain.MAX_ANSWER_TOKENS", 8)
         explained = await one.ask("draftline/explain", params)
         assert explained["answer"].strip()

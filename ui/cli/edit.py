@@ -188,6 +188,7 @@ def _answer(
             return Done("stop"), made, ""
     except EditRefused as error:
         return Done("stop"), Outcome(request.text), str(error)
+    _check_length(args, request)  # before anything is fetched
     choose_model(args)
     _check_length(args, request)
     view.phase("loading")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from lsp_server.edit import EditResult, edit, workspace_edit
+from lsp_server.editing.edit import EditResult, edit, workspace_edit
 from lsp_server.protocol.messages import EditParams, failed
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document

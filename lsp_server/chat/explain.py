@@ -16,7 +16,7 @@ from engine.prompts.fim import window
 from engine.records import Piece, Request, RequestError, Step
 from index.records import Span
 from index.workspace import file_filter
-from lsp_server.edit import current_document, display_name
+from lsp_server.editing.edit import current_document, display_name
 from lsp_server.protocol.messages import AskParams, Progress, cancelled, failed
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document

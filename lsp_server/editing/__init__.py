@@ -1,0 +1,1 @@
+"""Edits by instruction: requests, code actions, workspace edits."""
