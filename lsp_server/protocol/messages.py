@@ -32,6 +32,7 @@ class EditParams:
     instruction: str
     range: types.Range | None = None
     keepDefinitions: bool = False  # refuse an answer that loses a definition
+    ownsRange: bool = False  # the client changes the range itself, and moves the answer
     workDoneToken: Any = None
     partialResultToken: Any = None
 
@@ -74,9 +75,16 @@ def cancelled(reason: str) -> JsonRpcException:
     return JsonRpcRequestCancelled(reason)
 
 
-def moved_on(name: str) -> JsonRpcException:
-    """The error of a request whose document has changed since."""
-    return JsonRpcContentModified(f"{name}: the text changed meanwhile: ask again")
+def moved_on(name: str, where: str = "") -> JsonRpcException:
+    """The error of a request whose document has changed since, in words also where."""
+    return JsonRpcContentModified(f"{name}: the text changed meanwhile{where}: ask again")
+
+
+def closed(name: str) -> JsonRpcException:
+    """The error of a request whose document is no longer open."""
+    return JsonRpcContentModified(
+        f"{name}: closed, renamed or deleted meanwhile, so nothing was changed: open it, ask again"
+    )
 
 
 def _token(value: Any) -> str | int | None:
