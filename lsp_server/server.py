@@ -18,10 +18,14 @@ from lsp_server.completion.completion_cache import Completion
 from lsp_server.completion.inline import PromptLayout, complete
 from lsp_server.editing import code_actions
 from lsp_server.editing.edit import EditResult, current_document, edit, workspace_edit
+from lsp_server.editing.edit_files import edit_files
+from lsp_server.editing.find_files import find_files
 from lsp_server.initialize import start
 from lsp_server.protocol.messages import (
     AskParams,
+    EditFilesParams,
     EditParams,
+    FindFilesParams,
     NextEditParams,
     ShownParams,
     failed,
@@ -199,6 +203,14 @@ def _edits(server: Server, session: Session) -> None:
     def changed(result: EditResult, params: EditParams) -> types.WorkspaceEdit | None:
         label = result.label(params.instruction[:80])
         return workspace_edit(server, result.document, result.changes, label)
+
+    @feature("draftline/findFiles")
+    async def found_files(params: FindFilesParams) -> dict[str, Any]:
+        return await find_files(session, params)
+
+    @feature("draftline/editFiles")
+    async def several(params: EditFilesParams) -> dict[str, Any]:
+        return await edit_files(server, session, params)
 
     @server.command("draftline.edit")
     async def command(params: EditParams) -> dict[str, Any]:
