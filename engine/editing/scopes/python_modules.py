@@ -134,7 +134,7 @@ def is_module(path: str, module: str, home: str) -> bool:
     if not f"/{stem.lstrip('/')}".endswith(f"/{tail}") or not tail:
         return False
     above = set(PurePosixPath(stem).parents)
-    around = max((len(each.parts) for each in PurePosixPath(path).parents if each in above))
+    around = max(len(each.parts) for each in PurePosixPath(path).parents if each in above)
     found = {
         str(folder / tail)
         for folder in PurePosixPath(path).parents
