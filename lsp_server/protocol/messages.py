@@ -57,6 +57,24 @@ class NextEditParams:
 
 
 @dataclass
+class FindFilesParams:
+    """Of draftline/findFiles."""
+
+    instruction: str
+    textDocument: types.TextDocumentIdentifier | None = None
+
+
+@dataclass
+class EditFilesParams:
+    """Of draftline/editFiles."""
+
+    instruction: str
+    files: list[str]  # URIs
+    workDoneToken: Any = None
+    partialResultToken: Any = None
+
+
+@dataclass
 class ShownParams:
     """Of textDocument/didShowCompletion and didPartiallyAcceptCompletion."""
 
@@ -131,6 +149,14 @@ class Progress:
         """Send a further part of the answer."""
         if self._partial is not None and text:
             part = types.ProgressParams(token=self._partial, value={"text": text})
+            self._protocol.notify(types.PROGRESS, part)
+
+    def file(self, uri: str, index: int, of: int) -> None:
+        """The answer for a file begins, the `index`-th of `of`."""
+        if self._partial is not None:
+            part = types.ProgressParams(
+                token=self._partial, value={"file": uri, "index": index, "of": of}
+            )
             self._protocol.notify(types.PROGRESS, part)
 
     def end(self, message: str | None = None) -> None:
