@@ -14,6 +14,8 @@ from pygls.exceptions import JsonRpcException
 
 from engine.weights.model_list import Machine, Row, all_rows
 from lsp_server.chat import explain
+from lsp_server.chat.chat import chat
+from lsp_server.chat.commit_message import commit_message
 from lsp_server.completion.completion_cache import Completion
 from lsp_server.completion.inline import PromptLayout, complete
 from lsp_server.editing import code_actions
@@ -24,6 +26,8 @@ from lsp_server.initialize import start
 from lsp_server.next_edit.candidate import Candidate
 from lsp_server.protocol.messages import (
     AskParams,
+    ChatParams,
+    CommitMessageParams,
     EditFilesParams,
     EditParams,
     FindFilesParams,
@@ -264,7 +268,7 @@ def _edits(server: Server, session: Session) -> None:
             if isinstance(one, types.TextDocumentEdit):
                 one.text_document.version = None
 
-    kinds = [code_actions.REWRITE, code_actions.FIX]
+    kinds = [code_actions.REWRITE, code_actions.FIX, code_actions.EXPLAIN]
 
     @feature(
         types.TEXT_DOCUMENT_CODE_ACTION,
@@ -289,6 +293,14 @@ def _questions(server: Server, session: Session) -> None:
     @server.feature("draftline/explain")
     async def explained(params: AskParams) -> dict[str, Any]:
         return await explain.ask(server, session, params, "Explaining")
+
+    @server.feature("draftline/chat")
+    async def chatted(params: ChatParams) -> dict[str, Any]:
+        return await chat(server, session, params)
+
+    @server.feature("draftline/commitMessage")
+    async def message(params: CommitMessageParams) -> dict[str, Any]:
+        return await commit_message(server, session, params)
 
 
 def _model(row: Row) -> dict[str, Any]:

@@ -70,6 +70,7 @@ class Session:
         self.next_edits = NextEditPredictor()
         self.reason = "nothing was asked for yet"  # why the last completion was offered, or not
         self.wants_status = self.has_instruction_box = self.shows_next_inline = False
+        self.has_chat = False  # the client knows the command draftline.explain
         self.on_engine_changed: Callable[[], None] = lambda: None  # on the event loop
         self._recent_speed = (0.0, 0.0)  # tokens and seconds, decaying with each pass
         # Counts of cancelled answers, tokens, accepted tokens and passes; seconds of prefill

@@ -6,9 +6,9 @@ checked and converted before the handler runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lsprotocol import types
 from pygls.exceptions import (
@@ -44,6 +44,51 @@ class AskParams:
     textDocument: Identifier
     question: str = ""
     range: types.Range | None = None
+    workDoneToken: Any = None
+    partialResultToken: Any = None
+
+
+@dataclass
+class ChatMessage:
+    """One message of a conversation."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
+@dataclass
+class ContextItem:
+    """A file or an open document, or a part of it, that a conversation is about."""
+
+    uri: str
+    range: types.Range | None = None
+
+
+@dataclass
+class Diagnostic:
+    """A problem that the client shows."""
+
+    uri: str
+    range: types.Range
+    message: str
+
+
+@dataclass
+class ChatParams:
+    """Of draftline/chat."""
+
+    messages: Sequence[ChatMessage]  # the whole conversation; the last one is the question
+    context: Sequence[ContextItem] = ()
+    diagnostics: Sequence[Diagnostic] = ()
+    workDoneToken: Any = None
+    partialResultToken: Any = None
+
+
+@dataclass
+class CommitMessageParams:
+    """Of draftline/commitMessage."""
+
+    diff: str
     workDoneToken: Any = None
     partialResultToken: Any = None
 
