@@ -19,7 +19,7 @@ from pathlib import PurePath
 from engine.editing.brackets import TOKEN, scan
 from engine.editing.checks import PROSE
 from engine.editing.syntax import parse
-from lsp_server.completion.flow import hides_code_below
+from engine.editing.unreached import hides_code_below
 from lsp_server.completion.indentation import line_after, line_before, lines_above, lines_below
 from lsp_server.completion.postprocess import fit_to_context
 

@@ -17,7 +17,7 @@ from lsprotocol import types
 
 from engine.editing import rename
 from engine.editing.by_rule import by_rule
-from engine.editing.edits import EditRefused, changes, line_count, too_long
+from engine.editing.edits import BOM, EditRefused, changes, line_count, too_long
 from engine.editing.instruction import code_names, wanted_names
 from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
 from engine.editing.parts import MAX_PARTS, named_parts
@@ -147,7 +147,7 @@ def _open_uri(documents: Documents, file: FileEdit) -> str:
 
 def _read_file(file: FileEdit) -> None:
     try:
-        file.old = read_text(Path(file.path))
+        file.old = read_text(Path(file.path)).removeprefix(BOM)  # as editors have it
     except FileError as error:
         file.error = str(error)
 

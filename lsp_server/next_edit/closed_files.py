@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from engine.editing.edits import BOM
 from index.workspace import file_filter
 from lsp_server.next_edit.rules import Changed
 from lsp_server.protocol.positions import Text
@@ -45,7 +46,7 @@ def closed_documents(
                 return found
             read += 1
             with suppress(file_filter.Skipped):
-                text = file_filter.read(path)
+                text = file_filter.read(path).removeprefix(BOM)  # as editors have it
                 if len(text) <= left and (_shares_folder(path, home) or related.search(text)):
                     left -= len(text)
                     found[uri] = Document(uri, path, "", -1, Text.of(text))
@@ -55,7 +56,7 @@ def closed_documents(
 def is_unchanged(document: Document) -> bool:
     """Whether the file still has the document's text."""
     try:
-        return file_filter.read(document.path or "") == document.text.text
+        return file_filter.read(document.path or "").removeprefix(BOM) == document.text.text
     except file_filter.Skipped:
         return False
 

@@ -17,7 +17,15 @@ import pytest
 from lsp_server.editing.edit_files import MAX_FILES
 from tests.support.command import FENCE, chain_model
 from tests.support.held_model import held
-from tests.support.lsp_editor import Editor, LocalServer, connected, local_server, parts, refused
+from tests.support.lsp_editor import (
+    Editor,
+    LocalServer,
+    connected,
+    edited,
+    local_server,
+    parts,
+    refused,
+)
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -109,6 +117,7 @@ async def test_an_open_file_is_found_by_its_text_in_the_editor(editor: Open, fol
 
 async def test_files_are_edited_whether_they_are_open_or_not(editor: Open, folder: Path) -> None:
     async with editor() as one:
+        (folder / "d.md").write_text("\ufeffx=1")  # editors have no BOM in the text
         opened, closed = uris(folder, "c.py", "d.md")
         one.open(opened, "x=1 # 😋\n")
         tokens = {"workDoneToken": "w", "partialResultToken": "p"}
@@ -132,7 +141,8 @@ async def test_files_are_edited_whether_they_are_open_or_not(editor: Open, folde
         ]
         percents = [step["percentage"] for step in one.progress["w"][:-1]]
         assert percents == sorted(percents) and one.progress["w"][0]["cancellable"]
-        assert (folder / "d.md").read_text() == FILES["d.md"], "the server applies nothing"
+        assert edited("x=1", parts(answer["edit"])[closed], one.encoding) == "x=9"
+        assert (folder / "d.md").read_text() == "\ufeffx=1", "the server applies nothing"
 
 
 async def test_a_client_without_document_changes_gets_plain_changes(

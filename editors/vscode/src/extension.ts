@@ -6,6 +6,7 @@ import { ExecuteCommandRequest, State, type LanguageClient } from "vscode-langua
 import { askAboutFile, explainSelection } from "./ask";
 import { AskAgain } from "./askAgain";
 import { edit } from "./edit";
+import { editFiles } from "./editFiles";
 import { programs, type Machine } from "./find";
 import { flip, showMenu } from "./menu";
 import { chooseModel } from "./models";
@@ -42,11 +43,13 @@ export function activate(context: vscode.ExtensionContext): void {
   const commands: Record<string, (...args: never[]) => unknown> = {
     "draftline.editSelection": () => edit(running, preview, context.globalState),
     "draftline.editWithInstruction": (target: Target) => edit(running, preview, context.globalState, target),
+    "draftline.editFiles": () => editFiles(running, context.globalState),
     "draftline.acceptAll": () => preview.decideAll(true),
     "draftline.rejectAll": () => preview.decideAll(false),
     "draftline.acceptHunk": () => preview.decideHunk(true),
     "draftline.rejectHunk": () => preview.decideHunk(false),
     "draftline.nextEditTab": () => nextEdits.tab(),
+    "draftline.showNextEdits": () => nextEdits.list(),
     "draftline.nextEditDismiss": () => { nextEdits.dismiss(); },
     "draftline.askAboutFile": () => askAboutFile(running, pages),
     "draftline.explainSelection": () => explainSelection(running, pages),

@@ -49,6 +49,33 @@ export interface NextEditResult {
   edit: WorkspaceEdit | null;
   location: Location | null;
   reason: string;
+  others: NextEditPlace[];
+}
+
+/** A further place that may have to change, which the model has not been asked about. */
+export interface NextEditPlace {
+  uri: string;
+  range: Range;
+  label: string;
+}
+
+export interface FoundFile {
+  uri: string;
+  reason: string;
+}
+
+export interface EditedFile {
+  uri: string;
+  changed: boolean;
+  rule: string | null; // what a rule did without the model
+  warnings: string[]; // what to check before accepting
+  note: string | null;
+  error: string | null; // why it was not edited
+}
+
+export interface EditFilesResult {
+  edit: WorkspaceEdit | null;
+  files: EditedFile[];
 }
 
 export interface Source {
@@ -64,6 +91,8 @@ export interface AnswerResult {
 
 export const EDIT = "draftline/edit";
 export const NEXT_EDIT = "draftline/nextEdit";
+export const FIND_FILES = "draftline/findFiles";
+export const EDIT_FILES = "draftline/editFiles";
 export const ASK = "draftline/ask";
 export const EXPLAIN = "draftline/explain";
 export const STATUS = "draftline/status";

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from engine.editing.scopes.javascript import JavaScriptNames
-from engine.editing.scopes.modules import Module, Uses, exists
+from engine.editing.scopes.modules import Module, Uses, exists, read
 from engine.editing.scopes.names import Binding, Place, Unsure
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".ts", ".tsx", ".d.ts", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs")
 LOADED = re.compile(r"\b(?:require|import|mock)\s*\(\s*['\"`]([^'\"`]+)")
+STAR = re.compile(r"\bexport\s*\*")
 COMMON_JS = re.compile(r"\bmodule\.exports\b|\bexports\.\w|\bexport\s*=")
 
 
@@ -69,7 +70,10 @@ class JavaScriptModule(Module):
                 raise Unsure(f"`{loaded[0]}` loads it in another way")
         for node in self.nodes("import_statement", "export_statement"):
             source = node.child_by_field_name("source")
-            if source is None or not self._is_home(self.tree.text_of(source)[1:-1], homes):
+            if source is None:
+                continue
+            if not self._is_home(self.tree.text_of(source)[1:-1], homes):
+                self._refuse_star(node, source, name)
                 continue
             is_import = node.type == "import_statement"
             if not is_import and any(each.type == "*" for each in node.children):
@@ -103,6 +107,19 @@ class JavaScriptModule(Module):
             places += binding.places
             exports = exports or self._exports(name, binding)
         return Uses(tuple(places), exports)
+
+    def _refuse_star(self, node: Node, source: Node, name: str) -> None:
+        """Unsure if another module, which does not write the name, may have it by `export *`."""
+        if not re.search(
+            rf"(?<![\w$]){re.escape(name)}(?![\w$])", self.tree.text_of(node)
+        ) and not (self._below(node, "namespace_import")):
+            return
+        target = self.tree.text_of(source)[1:-1]
+        if target.startswith("."):
+            for path in _files(_stem(_joined(self.path, target))):
+                text = read(path)
+                if STAR.search(text) and name not in text:
+                    raise Unsure(f"'{target}' may have `{name}` by `export *`")
 
     def _members(self, name: str, spaces: set[Binding]) -> list[Place]:
         """`a.name` of modules that are imported as a whole."""
@@ -146,13 +163,23 @@ def is_module(path: str, source: str, home: str) -> bool:
         if last == PurePosixPath(folder).name or last == PurePosixPath(stem).name:
             raise Unsure(f"it is not certain that '{source}' is {PurePosixPath(home).name}")
         return False
-    target = _stem(posixpath.normpath(posixpath.join(posixpath.dirname(path), source)))
+    target = _stem(_joined(path, source))
     if target not in (stem, folder):
         return False
-    files = {f"{target}{end}" for end in ENDINGS} | {f"{target}/index{end}" for end in ENDINGS}
-    if {each for each in files if exists(each)} - {home}:
+    if _files(target) - {home}:
         raise Unsure(f"'{source}' may be one of several files")
     return True
+
+
+def _joined(path: str, source: str) -> str:
+    """What a relative source means in a file."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(path), source))
+
+
+def _files(target: str) -> set[str]:
+    """The files that a path without an ending may mean."""
+    named = {f"{target}{end}" for end in ENDINGS} | {f"{target}/index{end}" for end in ENDINGS}
+    return {each for each in named if exists(each)}
 
 
 def _stem(path: str) -> str:

@@ -55,6 +55,14 @@ class Module(ABC):
         return next((found for use, found in self.names.resolved if use.place.start == start), None)
 
 
+def read(path: str) -> str:
+    """The text of a file, as far as it can be read."""
+    try:
+        return Path(path).read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def exists(path: str) -> bool:
     """Whether there is a file."""
     return Path(path).is_file()

@@ -9,13 +9,16 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from engine.editing.scopes.modules import Module, Uses, exists
+from engine.editing.scopes.modules import Module, Uses, exists, read
 from engine.editing.scopes.names import Binding, Place, Unsure, fields
 from engine.editing.scopes.python_renames import PythonRenames
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+LOADS = re.compile(r"\bsys\.modules\b|\bimport_module\b|\b__import__\b")
+STAR = re.compile(r"\bimport\s*\(?\s*\*")
+IMPORTING = {"dotted_name", "aliased_import"}
 PATCHES = re.compile(r"\b(?:patch|setattr|getattr|delattr|hasattr|attrgetter|import_module)\b")
 
 
@@ -50,6 +53,8 @@ class PythonModule(Module):
                         places.append(Place(*self.tree.span(original)))
                 elif is_home(f"{module}{'' if module.endswith('.') else '.'}{word}"):
                     self._bound(modules, alias or original, "")
+                elif word == name and has_star(self.path, module, name, homes):
+                    raise Unsure(f"`{module}` may have `{name}` by `import *`")
         for node in self.nodes("import_statement"):
             for each in fields(node, "name"):
                 alias = each.child_by_field_name("alias")
@@ -58,7 +63,8 @@ class PythonModule(Module):
                 if is_home(module):
                     first = alias or original.named_children[0]
                     self._bound(modules, first, "" if alias else module)
-        places += self._members(name, modules)
+        places += self._members(name, modules, homes)
+        self._refuse_whole(modules)
         bindings = {found for node in own.values() if (found := self.binding_at(node))}
         for binding in bindings:
             places += self._of_binding(binding, own)
@@ -69,8 +75,11 @@ class PythonModule(Module):
         if found := self.binding_at(node):
             modules.setdefault(found, set()).add(dotted)
 
-    def _members(self, name: str, modules: dict[Binding, set[str]]) -> list[Place]:
-        """`a.name` and `a.b.name` of modules."""
+    def _members(
+        self, name: str, modules: dict[Binding, set[str]], homes: Collection[str]
+    ) -> list[Place]:
+        """`a.name` and `a.b.name` of modules. Unsure of other members that may be one's."""
+        stems = {PurePosixPath(_stem(home)).name for home in homes}
         found = []
         for member in self.names.members:
             node = member.receiver
@@ -80,14 +89,66 @@ class PythonModule(Module):
             while node.type == "attribute":
                 node = node.child_by_field_name("object") or node.children[0]
             binding = self.binding_at(node) if node.type == "identifier" else None
-            if binding is None or binding not in modules:
-                continue
-            dotted = modules[binding]
-            if written in dotted or ("" in dotted and written == binding.name):
+            dotted = modules.get(binding, set()) if binding else set()
+            if binding and (written in dotted or ("" in dotted and written == binding.name)):
                 if binding.kinds - {"import", "alias"}:
                     raise Unsure(f"`{binding.name}` is not only a module")
                 found.append(member.place)
+                continue
+            original = self._original(written, binding)
+            if binding and binding.kinds & {"import", "alias"}:
+                module = self._module_of(binding) + written.removeprefix(binding.name)
+                if has_star(self.path, module, name, homes):
+                    raise Unsure(f"`{written[:60]}` may have `{name}` by `import *`")
+            if original in stems or LOADS.search(self.tree.text):
+                raise Unsure(f"what `{written[:60]}.{name}` refers to is not certain")
         return found
+
+    def _original(self, written: str, binding: Binding | None) -> str:
+        """The last name of `a.b`, before `as` if it is imported; "" of a variable."""
+        if "." in written:
+            return written.rsplit(".", 1)[-1]
+        if binding is None or binding.kinds <= {"import"}:
+            return written
+        if binding.kinds != {"alias"}:
+            return ""
+        starts = {place.start for place in binding.places}
+        for node in self.nodes("aliased_import"):
+            alias, original = node.child_by_field_name("alias"), node.named_children[0]
+            if alias is not None and self.tree.span(alias)[0] in starts:
+                return self.tree.text_of(original).rsplit(".", 1)[-1]
+        return written
+
+    def _module_of(self, binding: Binding) -> str:
+        """The module that an import binds, as far as it is one."""
+        starts = {place.start for place in binding.places}
+        for node in self.nodes("aliased_import", "dotted_name"):
+            alias = node.child_by_field_name("alias")
+            original = node.named_children[0]
+            if self.tree.span(alias or original)[0] in starts:
+                around = node.parent
+                inside = fields(around, "module_name") if around else []
+                prefix = self.tree.text_of(inside[0]) if inside and inside[0] != node else ""
+                dot = "." if prefix and not prefix.endswith(".") else ""
+                word = self.tree.text_of(original)
+                return re.sub(r"\s", "", f"{prefix}{dot}{word}")
+        return binding.name
+
+    def _refuse_whole(self, modules: dict[Binding, set[str]]) -> None:
+        """Unsure if a module is used in any other way than for its members, so that others may
+        use these; `setattr(module, "name", ...)` and the like are understood."""
+        for node in self.nodes("identifier") if modules else ():
+            found = self.binding_at(node)
+            around = node.parent
+            if found not in modules or around is None or around.type in IMPORTING:
+                continue
+            if around.type == "attribute" and around.child_by_field_name("object") == node:
+                continue
+            if around.type == "argument_list" and around.named_children[0] == node:
+                second = around.named_children[1:2]
+                if second and second[0].type == "string":
+                    continue
+            raise Unsure(f"`{self.tree.text_of(node)}` is used as a whole")
 
     def _of_binding(self, binding: Binding, own: dict[int, Node]) -> list[Place]:
         """All places of an imported name."""
@@ -133,7 +194,8 @@ def is_module(path: str, module: str, home: str) -> bool:
         return str(base / tail if tail else base) == stem
     if not f"/{stem.lstrip('/')}".endswith(f"/{tail}") or not tail:
         return False
-    above = set(PurePosixPath(stem).parents)
+    root = PurePosixPath(stem.removesuffix(tail).rstrip("/") or "/")
+    above = {root, *root.parents}
     around = max(len(each.parts) for each in PurePosixPath(path).parents if each in above)
     found = {
         str(folder / tail)
@@ -146,6 +208,24 @@ def is_module(path: str, module: str, home: str) -> bool:
     if not found and _dotted(stem) == module and "." in module:
         return True
     raise Unsure(f"it is not certain that `{module}` is {PurePosixPath(home).name}")
+
+
+def has_star(path: str, module: str, name: str, homes: Collection[str]) -> bool:
+    """Whether a module that does not write a name may have it by `import *`."""
+    dots = len(module) - len(module.lstrip("."))
+    tail = module[dots:].replace(".", "/")
+    here = PurePosixPath(path).parents
+    folders = [here[dots - 1]] if 0 < dots <= len(here) else list(here) if not dots else []
+    stems = {str(folder / tail) for folder in folders}
+    around = (str(each) for home in homes for each in PurePosixPath(home).parents)
+    stems |= {each for each in around if tail and each.endswith(f"/{tail}") and not dots}
+    for stem in stems:
+        for end in (".py", "/__init__.py"):
+            if exists(f"{stem}{end}") and not exists(f"{stem}/{name}.py"):
+                text = read(f"{stem}{end}")
+                if STAR.search(text) and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
+                    return True
+    return False
 
 
 def _dotted(stem: str) -> str:

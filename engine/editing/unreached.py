@@ -1,4 +1,4 @@
-"""Whether a completion leaves its block before code that follows in it."""
+"""Whether new code leaves its block before code that follows in it."""
 
 from __future__ import annotations
 
