@@ -92,9 +92,10 @@ async def test_sources_hold_the_quoted_text(
 ) -> None:
     monkeypatch.setattr("lsp_server.chat.explain.MAX_ANSWER_TOKENS", 96)
     async with editor(port, encoding=encoding) as one:
-        text = ("# 😋\n" + TEXT).replace("\n", newline)
+        whole = "# 😋\n" + TEXT
+        text = whole.replace("\n", newline)
         uri = one.open("untitled:sample.py", text)
-        part = text[: text.index(newline, 400)]
+        part = whole[: whole.index("\n", 400)].replace("\n", newline)
         params = {"textDocument": one.doc(uri), "range": one.span(uri, part)}
         asked = params | {"question": QUOTE, "partialResultToken": "q", "workDoneToken": "w"}
         answer = await one.ask("draftline/ask", asked)
