@@ -106,7 +106,7 @@ async def edit_files(server: Server, session: Session, params: EditFilesParams) 
     progress.begin(f"Editing {len(files)} files", lambda: session.cancel(SLOT))
     message = None
     try:
-        await _edit_all(session, params.instruction, files, progress)
+        together = await _edit_all(session, params.instruction, files, progress)
     except Superseded as reason:
         raise cancelled(str(reason)) from None
     except (NotReady, EditRefused) as reason:
@@ -115,6 +115,8 @@ async def edit_files(server: Server, session: Session, params: EditFilesParams) 
     finally:
         progress.end(message)
     versions = await _unchanged(session.documents, files)
+    if together and (errors := [file.error for file in files if file.error]):
+        raise failed(errors[0])
     edit = _workspace_edit(server, files, versions, params.instruction)
     return {"edit": edit, "files": [file.answer() for file in files]}
 
@@ -175,15 +177,16 @@ async def _unchanged(documents: Documents, files: list[FileEdit]) -> dict[str, i
 
 async def _edit_all(
     session: Session, instruction: str, files: list[FileEdit], progress: Progress
-) -> None:
-    """Edit the files that could be read. Raises EditRefused where only all or none may change."""
+) -> bool:
+    """Edit the files that could be read. Returns whether all of them must change or none, as those
+    of a rename. Raises EditRefused if none may."""
     readable = [file for file in files if not file.error]
     if session.settings.checks and (wishes := rename.read(instruction)):
         began = perf_counter()
         if await _renamed(session, wishes, readable):
             for file in readable:
                 file.seconds = perf_counter() - began
-            return
+            return True
     for number, file in enumerate(readable):
         progress.file(file.uri, number + 1, len(readable))
         began = perf_counter()
@@ -192,6 +195,7 @@ async def _edit_all(
         except (EditRefused, RequestError, FileError) as reason:
             file.error = f"{file.name}: {reason}"
         file.seconds = perf_counter() - began
+    return False
 
 
 async def _renamed(session: Session, wishes: list[rename.Wish], files: list[FileEdit]) -> bool:
@@ -199,7 +203,10 @@ async def _renamed(session: Session, wishes: list[rename.Wish], files: list[File
     old = [wish.old for wish in wishes]
     chosen = {file.path or file.uri for file in files}
     documents = [*session.documents]
-    texts = await asyncio.to_thread(files_with, documents, indexed_paths(session), old)
+    if session.shared_engine.loaded is not None:
+        await session.index.open()
+    texts, complete = await asyncio.to_thread(files_with, documents, indexed_paths(session), old)
+    complete = complete and session.workspace is not None
     others = {one.path or one.uri: one.text for one in texts if (one.path or one.uri) not in chosen}
     given = {file.path or file.uri: file.old for file in files}
     made = await asyncio.to_thread(rename_files, given, others, wishes)
@@ -210,6 +217,9 @@ async def _renamed(session: Session, wishes: list[rename.Wish], files: list[File
         file.take(Outcome(done.text, rule=done.title, notes=done.notes))
         if not file.changed:
             file.note = file.note or f"`{old[0]}` is not in this file"
+        elif not complete:
+            unknown = f"not all files of the workspace were searched for `{old[0]}`"
+            file.note = f"{file.note}; {unknown}" if file.note else unknown
     return True
 
 

@@ -46,7 +46,7 @@ async def find_files(session: Session, params: FindFilesParams) -> dict[str, Any
         await session.engine(("find", ""))
         await session.index.open()
     names, words = _names(params.instruction)
-    texts = await asyncio.to_thread(
+    texts, _ = await asyncio.to_thread(
         files_with, [*session.documents], indexed_paths(session), [*names, *words]
     )
     own = params.textDocument.uri if params.textDocument else ""
@@ -73,18 +73,20 @@ def indexed_paths(session: Session) -> list[str]:
 
 def files_with(
     documents: Iterable[Document], paths: Collection[str], words: Collection[str]
-) -> list[TextFile]:
+) -> tuple[list[TextFile], bool]:
     """The open documents, and the files at these paths, that have one of some words: of open files
-    what the editor has. Stops at MAX_SEARCHED_FILES files and MAX_SEARCHED_BYTES bytes."""
+    what the editor has. And whether all were searched: at most MAX_SEARCHED_FILES files with
+    MAX_SEARCHED_BYTES bytes are."""
     if not words:
-        return []
+        return [], True
     texts = [TextFile(one.uri, one.path or "", one.text.text) for one in documents]
     pattern = re.compile(rf"(?<![\w$])(?:{'|'.join(map(re.escape, words))})(?![\w$])")
     found = [one for one in texts if pattern.search(one.text)]
     known = {one.path for one in texts} | {str(Path(one.path).resolve()) for one in texts}
     parts = [word.encode() for word in words]
     left = MAX_SEARCHED_BYTES
-    for path in [each for each in paths if each not in known][:MAX_SEARCHED_FILES]:
+    closed = [each for each in paths if each not in known]
+    for path in closed[:MAX_SEARCHED_FILES]:
         try:
             with Path(path).open("rb") as file:
                 data = file.read(file_filter.MAX_FILE_BYTES + 1)
@@ -92,13 +94,13 @@ def files_with(
             continue
         left -= len(data)
         if left < 0:
-            break
+            return found, False
         if any(part in data for part in parts):
             with suppress(file_filter.Skipped):
                 text = file_filter.decode(data)
                 if pattern.search(text):
                     found.append(TextFile(Path(path).as_uri(), path, text))
-    return found
+    return found, len(closed) <= MAX_SEARCHED_FILES
 
 
 def _ranked(

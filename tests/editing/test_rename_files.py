@@ -100,6 +100,15 @@ def programs(draw: Any) -> dict[str, str]:
     }  # fmt: skip
 
 
+FUNCTION = "Rename the function area to surface"
+
+
+def with_another(files: dict[str, str]) -> tuple[str, ...]:
+    """The files that have a variable or function of this name themselves: they are not chosen."""
+    other = [name for name, text in files.items() if "\narea = " in text]
+    return ("other.py", *other)
+
+
 def outcome(folder: Path, files: dict[str, str]) -> dict[str, Any]:
     """What each module has found, or the kind of error that it ends with."""
     for name, text in files.items():
@@ -128,7 +137,7 @@ def outcome(folder: Path, files: dict[str, str]) -> dict[str, Any]:
 def test_python_programs_do_what_they_did(files: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(EditRefused):
         before = outcome(Path(folder) / "before", files)
-        changed = renamed(Path(folder) / "at", files, "Rename the function area to surface")
+        changed = renamed(Path(folder) / "at", files, FUNCTION, with_another(files))
         assert changed and "surface" in changed["home.py"]
         after = outcome(Path(folder) / "after", files | changed)
         assert after == before

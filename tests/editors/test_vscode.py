@@ -40,6 +40,8 @@ SCENARIOS = [
     "code action",
     "quick fix",
     "an instruction from the menu",
+    "edit in files",
+    "next edit in a closed file",
     "next edit elsewhere",
     "next edit",
     "explain",
@@ -91,6 +93,18 @@ BILL = """from tax import net
 def pay(amount):
     return net(amount, 0.2)
 """
+CIRCLE = """def circumference(radius):
+    return 2 * 3.14159 * radius
+
+
+print(circumference(1))
+"""
+RING = """from circle import circumference
+
+
+def ring(inner, outer):
+    return circumference(outer) - circumference(inner)
+"""
 PAGE = """body {
   colour: red;
 }
@@ -105,6 +119,8 @@ FILES = {
     "long.py": LONG,
     "tax.py": TAX,
     "bill.py": BILL,
+    "circle.py": CIRCLE,
+    "ring.py": RING,
     "page.css": PAGE,
 }
 SETTINGS = {

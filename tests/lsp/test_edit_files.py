@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from lsp_server.editing import edit_files, find_files
 from lsp_server.editing.edit_files import MAX_FILES
 from tests.support.command import FENCE, chain_model
 from tests.support.held_model import held
@@ -174,6 +175,19 @@ async def test_a_rename_changes_every_file_that_uses_the_name_or_none(
             assert code == FAILED and other in message
 
 
+async def test_a_rename_says_if_not_all_files_were_searched(
+    editor: Open, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "b.py").unlink()
+    for limit, name in ((0, "MAX_SEARCHED_FILES"), (10, "MAX_SEARCHED_BYTES"), (9999, "MAX_FOUND")):
+        with monkeypatch.context() as patch:
+            patch.setattr(find_files, name, limit)
+            async with editor() as one:
+                asked = asking("Rename area to surface", uris(folder, "a.py"))
+                (file,) = (await one.ask("draftline/editFiles", asked))["files"]
+                assert ("not all files" in file["note"]) == (limit < 9999)
+
+
 async def test_a_bad_file_has_an_error_and_the_others_are_edited(
     editor: Open, folder: Path
 ) -> None:
@@ -213,7 +227,7 @@ async def test_a_bad_file_has_an_error_and_the_others_are_edited(
         (asking(" ", ["file:///a.py"]), "the instruction is empty"),
         (asking("nine", []), "choose some"),
         (asking("nine", [f"file:///{n}.py" for n in range(1000)]), f"at most {MAX_FILES}"),
-        (asking("Rename nowhere_there to x", ["file:///none.py"]), "in none of these files"),
+        (asking("Rename area to x", ["file:///none.py"]), "in none of these files"),
     ],
 )
 async def test_a_request_that_cannot_be_made_has_one_error(
@@ -282,6 +296,26 @@ async def test_a_file_that_is_opened_meanwhile_has_its_version(
             await one.command("status")
         one.apply(one.json(await asked)["edit"])
         assert one.texts[uri] == "x=9\n"
+
+
+async def test_a_rename_of_which_a_file_changes_meanwhile_is_refused(
+    editor: Open, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a rename would break the code."""
+    made = edit_files.rename_files
+
+    def rename_and_change(*args: Any) -> Any:
+        (folder / "b.py").write_text("from a import area  # new\n")
+        return made(*args)
+
+    monkeypatch.setattr(edit_files, "rename_files", rename_and_change)
+    async with editor() as one:
+        asked = asking("Rename area to surface", uris(folder, "a.py", "b.py"))
+        code, message = await one.fails("draftline/editFiles", asked)
+        assert code == FAILED and "b.py: the text changed" in message
+        asked = asking("Rename area to surface", uris(folder, "a.py", "b.py", "gone.py"))
+        code, message = await one.fails("draftline/editFiles", asked)
+        assert code == FAILED and "gone.py: no such file" in message
 
 
 @pytest.mark.parametrize("how", ["request", "command", "newer"])

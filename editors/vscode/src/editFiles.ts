@@ -53,21 +53,25 @@ function chooseFiles(
   pick.matchOnDescription = true;
   pick.busy = true;
   const stop = new vscode.CancellationTokenSource();
+  const show = (found: readonly FileItem[], listed: readonly vscode.Uri[]): void => {
+    const known = new Set(found.map(keyOf));
+    const picked = new Set([...pick.selectedItems.map(keyOf), ...known]);
+    const rest = listed.map((uri) => item(uri)).filter((each) => !known.has(keyOf(each)));
+    pick.items = [separator("found"), ...found, separator("others of the workspace"), ...sorted(rest)];
+    pick.selectedItems = pick.items.filter((each) => each.uri && picked.has(keyOf(each)));
+  };
   const fill = async (): Promise<void> => {
     const textDocument = own && client.code2ProtocolConverter.asTextDocumentIdentifier(own);
     const asked = client.sendRequest<{ files: FoundFile[] }>(FIND_FILES, { instruction, textDocument }, stop.token);
-    const listed = vscode.workspace.findFiles("**/*", undefined, MAX_LISTED, stop.token);
-    const found = await asked.then(({ files }) => files, (error: unknown) => {
+    const answer = asked.then(({ files }) => files, (error: unknown) => {
       if (!stop.token.isCancellationRequested) void vscode.window.showWarningMessage(`Draftline: ${explained(error) ?? "stopped"}`);
       return [];
     });
-    const first = found.map(({ uri, reason }) => item(client.protocol2CodeConverter.asUri(uri), reason));
-    const known = new Set(first.map(({ uri }) => uri?.toString()));
-    const rest = (await listed).filter((uri) => !known.has(uri.toString())).map((uri) => item(uri));
+    const listed = await vscode.workspace.findFiles("**/*", undefined, MAX_LISTED, stop.token);
+    if (!stop.token.isCancellationRequested) show([], listed);
+    const found = await answer;
     if (stop.token.isCancellationRequested) return;
-    const chosen = pick.selectedItems;
-    pick.items = [separator("found"), ...first, separator("others of the workspace"), ...sorted(rest)];
-    pick.selectedItems = chosen.length > 0 ? chosen : first;
+    show(found.map(({ uri, reason }) => item(client.protocol2CodeConverter.asUri(uri), reason)), listed);
     pick.busy = false;
   };
   return new Promise((resolve) => {
@@ -79,6 +83,10 @@ function chooseFiles(
     pick.show();
     void fill();
   });
+}
+
+function keyOf({ uri }: FileItem): string {
+  return uri?.toString() ?? "";
 }
 
 function separator(label: string): FileItem {
