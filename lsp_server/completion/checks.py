@@ -80,15 +80,16 @@ def _problem(answer: str, place: _Place, complete: bool) -> str:
         return "" if _fits_table(answer, place) else "the table's rows have other numbers of cells"
     if _begins_again(answer, place.before):
         return "the model would repeat the beginning of the line"
-    if _opens_string(answer, place.before, place.after):
-        return "the answer ends inside a string"
     text = place.before + answer + place.after
-    tree = parse(place.path, text)
+    tree = parse(place.path, text) if place.errors is not None else None
+    is_sound = tree is not None and not tree.errors
+    if not is_sound and _opens_string(answer, place.before, place.after):
+        return "the answer ends inside a string"
     if tree and place.errors is not None and tree.errors > place.errors:
         return "the answer would break the syntax"
     opening, closing = _unmatched(text)
     worse = opening + closing > sum(place.unmatched) or closing > place.unmatched[1]
-    if worse and (not tree or tree.errors):
+    if worse and not is_sound:
         return "the answer would leave brackets unbalanced"
     start = len(place.before)
     if tree and hides_code_below(tree, start, start + len(answer)):

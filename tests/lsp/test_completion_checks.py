@@ -32,6 +32,7 @@ def offered(text: str, answer: str, path: str = "a.py", complete: bool = True) -
         ("print(|)\n", 'f"{name}"', "a.py"),
         ('print("|")\n', "hello", "a.py"),
         ("x = |\n", "[1, 2]", "a.py"),
+        ("x = |\n", 'f"{y // 100}.{y % 100}"', "a.py"),  # no comment
         ("f(|\n", "a)", "a.py"),
         ("if (a) {\n  |\n}\n", "b();", "a.ts"),
         ("if (a) {|\n", "\n  b();\n}", "a.ts"),
