@@ -51,20 +51,26 @@ export interface NextEditResult {
   reason: string;
 }
 
-export interface Source {
-  uri: string;
-  range: Range;
+export interface ChatResult {
+  text: string;
+  citations: { start: number; end: number; uri: string; range: Range }[]; // offsets in `text`
+  notes: string[]; // what was left out
+}
+
+export interface CommitMessageResult {
   text: string;
 }
 
-export interface AnswerResult {
-  answer: string;
-  sources: Source[];
+/** What to explain in the chat, and the problems there; the argument of the command `draftline.explain`. */
+export interface Explanation {
+  textDocument: DocumentId;
+  range: Range;
+  diagnostics: { uri: string; range: Range; message: string }[];
 }
 
 export const EDIT = "draftline/edit";
 export const NEXT_EDIT = "draftline/nextEdit";
-export const ASK = "draftline/ask";
-export const EXPLAIN = "draftline/explain";
+export const CHAT = "draftline/chat";
+export const COMMIT_MESSAGE = "draftline/commitMessage";
 export const STATUS = "draftline/status";
 export const MODELS = "draftline/models";
