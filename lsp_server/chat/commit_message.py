@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from engine.prompts.builder import longest_run
 from engine.prompts.fim import MAX_TOKEN_CHARS, window
 from engine.records import Request
 from lsp_server.chat.answering import answer
@@ -43,20 +44,32 @@ async def commit_message(
     if not params.diff.strip():
         raise failed("the diff is empty: stage some changes first")
 
-    def prepare(engine: Engine) -> Request:
-        max_tokens = min(MAX_MESSAGE_TOKENS, max(1, engine.context // 4))
-        room = min(MAX_DIFF_TOKENS, engine.context // 2)
-        content = QUESTION.format(f"```diff\n{shortened(params.diff, room, engine.encode)}```\n")
-        system = {"role": "system", "content": SYSTEM_PROMPT}
-        messages = (system, {"role": "user", "content": content})
-        return Request("chat", messages=messages, max_tokens=max_tokens, thinking=False)
-
     progress = Progress(server, params.workDoneToken, params.partialResultToken)
-    made = await answer(session, SLOT, progress, "Writing a commit message", prepare)
+    made = await answer(
+        session,
+        SLOT,
+        progress,
+        "Writing a commit message",
+        lambda engine: request_for(engine, params.diff),
+    )
     text = cleaned(made.done.text, cut=made.done.reason == "length")
     if not text:
         raise failed("the model wrote no message: stage fewer changes, or write it yourself")
     return {"text": text, "stats": made.stats()}
+
+
+def request_for(engine: Engine, diff: str) -> Request:
+    """The prompt with as much of a diff as fits."""
+    room = min(MAX_DIFF_TOKENS, engine.context // 2)
+    shown = shortened(diff, room, engine.encode)
+    fence = "`" * max(3, 1 + longest_run(shown, "`"))
+    content = QUESTION.format(f"{fence}diff\n{shown}{fence}\n")
+    messages = (
+        {"role": "system", "content": SYSTEM_PROMPT},
+        {"role": "user", "content": content},
+    )
+    max_tokens = min(MAX_MESSAGE_TOKENS, max(1, engine.context // 4))
+    return Request("chat", messages=messages, max_tokens=max_tokens, thinking=False)
 
 
 def shortened(diff: str, max_tokens: int, encode: Encode) -> str:

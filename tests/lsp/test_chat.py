@@ -20,7 +20,7 @@ from lsp_server.chat.context import ContextText, choose_passages, excerpts
 from lsp_server.protocol.positions import Text
 from lsp_server.shared_engine import SharedEngine
 from tests.support.command import EOS, chain_model
-from tests.support.held_model import held
+from tests.support.held_model import unfinished
 from tests.support.lsp_editor import Editor, connected, local_server, offset, refused
 
 URI = "file:///project/app.py"
@@ -126,11 +126,12 @@ async def test_the_model_reads_files_selections_problems_and_the_conversation(
 async def test_a_newer_question_replaces_the_older_and_stop_cancels(server: Any) -> None:
     shared: SharedEngine = server.shared_engine
     async with editor(server) as one:
-        with held(shared.engine):
-            older = one.begin("draftline/chat", user("older?"))
-            await one.until(lambda: one.states[-1]["state"] == "busy")
-            newer = one.begin("draftline/chat", user("newer?"), 4711)
+        with unfinished(shared.engine):
+            older = one.begin("draftline/chat", user("older?", partialResultToken="old"))
+            await one.until(lambda: one.partial.get("old"))
+            newer = one.begin("draftline/chat", user("newer?", partialResultToken="new"), 4711)
             assert (await refused(older))[0] == CANCELLED
+            await one.until(lambda: one.partial.get("new"))
             one.tell("$/cancelRequest", {"id": 4711})
             assert (await refused(newer))[0] == CANCELLED
         await one.idle()

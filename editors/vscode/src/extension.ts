@@ -3,8 +3,10 @@
 import { homedir } from "node:os";
 import * as vscode from "vscode";
 import { ExecuteCommandRequest, State, type LanguageClient } from "vscode-languageclient/node";
-import { askAboutFile, explainSelection } from "./ask";
+import { explain, explainSelection } from "./ask";
 import { AskAgain } from "./askAgain";
+import { ChatView } from "./chat/view";
+import { writeCommitMessage } from "./commitMessage";
 import { edit } from "./edit";
 import { editFiles } from "./editFiles";
 import { programs, type Machine } from "./find";
@@ -13,7 +15,7 @@ import { chooseModel } from "./models";
 import { NextEdits } from "./nextEdit";
 import { Pages } from "./pages";
 import { Preview } from "./preview";
-import { STATUS, type Status, type Target } from "./protocol";
+import { STATUS, type Explanation, type Status, type Target } from "./protocol";
 import { explained, Server } from "./server";
 import { setUpServer } from "./setUp";
 import { StatusItem } from "./status";
@@ -27,7 +29,7 @@ export function activate(context: vscode.ExtensionContext): void {
   const preview = new Preview();
   const pages = new Pages();
   const askAgain = new AskAgain();
-  const onClient = (client: LanguageClient): void => { follow(client, status, askAgain); };
+  const onClient = (client: LanguageClient): void => { follow(client, status, askAgain, chat); };
   const machine: Machine = {
     env: process.env,
     home: homedir(),
@@ -36,9 +38,10 @@ export function activate(context: vscode.ExtensionContext): void {
   };
   const find = (program: string): string | undefined => programs(program, machine)[0];
   const running = new Server(context.extensionPath, find, onClient, (message) => { status.fail(message); });
+  const chat = new ChatView(context, running, preview);
   const nextEdits = new NextEdits(running);
   server = running;
-  context.subscriptions.push(status, askAgain, preview, pages, nextEdits, running);
+  context.subscriptions.push(status, askAgain, preview, pages, nextEdits, running, chat);
 
   const commands: Record<string, (...args: never[]) => unknown> = {
     "draftline.editSelection": () => edit(running, preview, context.globalState),
@@ -51,8 +54,11 @@ export function activate(context: vscode.ExtensionContext): void {
     "draftline.nextEditTab": () => nextEdits.tab(),
     "draftline.showNextEdits": () => nextEdits.list(),
     "draftline.nextEditDismiss": () => { nextEdits.dismiss(); },
-    "draftline.askAboutFile": () => askAboutFile(running, pages),
-    "draftline.explainSelection": () => explainSelection(running, pages),
+    "draftline.askAboutFile": () => chat.open(),
+    "draftline.newChat": () => chat.clear(),
+    "draftline.explainSelection": () => explainSelection(running, chat),
+    "draftline.explain": (asked: Explanation) => explain(chat, asked),
+    "draftline.commitMessage": (source?: vscode.SourceControl) => writeCommitMessage(running, source),
     "draftline.showMenu": () => { showMenu(status); },
     "draftline.chooseModel": () => chooseModel(running),
     "draftline.toggleGhostText": () => flip("ghostText"),
@@ -92,10 +98,11 @@ export function deactivate(): Promise<void> | undefined {
 }
 
 /** Shows a server's status, and when it stops. */
-function follow(client: LanguageClient, status: StatusItem, askAgain: AskAgain): void {
+function follow(client: LanguageClient, status: StatusItem, askAgain: AskAgain, chat: ChatView): void {
   client.onNotification(STATUS, (news: Status) => {
     status.show(news);
     askAgain.follow(news);
+    chat.follow(news);
   });
   client.onDidChangeState(({ newState }) => {
     void vscode.commands.executeCommand("setContext", "draftline.running", newState === State.Running);

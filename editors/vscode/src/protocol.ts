@@ -78,22 +78,28 @@ export interface EditFilesResult {
   files: EditedFile[];
 }
 
-export interface Source {
-  uri: string;
-  range: Range;
+export interface ChatResult {
+  text: string;
+  citations: { start: number; end: number; uri: string; range: Range }[]; // offsets in `text`
+  notes: string[]; // what was left out
+}
+
+export interface CommitMessageResult {
   text: string;
 }
 
-export interface AnswerResult {
-  answer: string;
-  sources: Source[];
+/** What to explain in the chat, and the problems there; the argument of the command `draftline.explain`. */
+export interface Explanation {
+  textDocument: DocumentId;
+  range: Range;
+  diagnostics: { uri: string; range: Range; message: string }[];
 }
 
 export const EDIT = "draftline/edit";
 export const NEXT_EDIT = "draftline/nextEdit";
 export const FIND_FILES = "draftline/findFiles";
 export const EDIT_FILES = "draftline/editFiles";
-export const ASK = "draftline/ask";
-export const EXPLAIN = "draftline/explain";
+export const CHAT = "draftline/chat";
+export const COMMIT_MESSAGE = "draftline/commitMessage";
 export const STATUS = "draftline/status";
 export const MODELS = "draftline/models";
