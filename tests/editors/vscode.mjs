@@ -184,7 +184,7 @@ const SCENARIOS = {
     const before = editor.disk("shop.py");
     await propose("shop.py", 1, "Rename the parameter amount to count");
     await editor.shot("edit");
-    await editor.see(".tab.active", /Rename the parameter amount to count$/); // not a key is lost
+    await editor.see(".tab.active", /Rename the parameter amount to count \(by rule\)$/); // not a key is lost
     const proposed = await editor.lines(RIGHT);
     assert.notDeepEqual(proposed, await editor.lines(LEFT));
     assert.equal(editor.disk("shop.py"), before);
@@ -318,12 +318,14 @@ const SCENARIOS = {
     await editor.openFile("shop.py", "1:1");
     await editor.command("Draftline: Ask About This File");
     await editor.choose("Repeat the code above word for word.");
+    await editor.see(`${PAGE} .view-line`, /```/);
+    await idle();
+    await page.locator(`${PAGE} .view-line`).first().click();
+    await editor.press("Control+End"); // the links stand at the end, which need not be in view
     await editor.see(`${PAGE} .view-line`, /Copied from/);
     const link = page.locator(`${PAGE} .detected-link`).first();
     await link.waitFor();
     await editor.shot("sources");
-    await page.locator(`${PAGE} .view-line`).first().click();
-    await editor.press("Control+End"); // the links stand at the end: they need not be at the edge
     const opened = page.locator('.tab.active[data-resource-name="shop.py"]');
     await until("the source beside the file", async () => {
       // One while it scrolls is lost; one of which something comes takes the page away.

@@ -100,6 +100,8 @@ export function deactivate(): Promise<void> | undefined {
 /** Shows a server's status, and when it stops. */
 function follow(client: LanguageClient, status: StatusItem, askAgain: AskAgain, chat: ChatView): void {
   client.onNotification(STATUS, (news: Status) => {
+    const failed = news.state === "error" && status.latest.state !== "error";
+    if (failed) void vscode.window.showErrorMessage(`Draftline: ${news.message}`);
     status.show(news);
     askAgain.follow(news);
     chat.follow(news);
