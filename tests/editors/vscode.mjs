@@ -18,6 +18,7 @@ const RIGHT = ".editor.modified";
 const WALKTHROUGH = ".gettingStartedContainer";
 const ROW = ".quick-input-list .monaco-list-row";
 const ACTION = ".action-widget .monaco-list-row.action";
+const REFACTORING = ".bulk-edit-panel .monaco-list-row";
 const HINT = /✓ Alt\+Y/;
 
 const editor = await Editor.open(place);
@@ -261,6 +262,61 @@ const SCENARIOS = {
     assert.deepEqual(await told(), []);
     await click("Reject All");
     await editor.gone(".monaco-diff-editor");
+  },
+
+  async "edit in files"() {
+    const names = ["circle.py", "ring.py"];
+    const before = names.map((name) => editor.disk(name));
+    const wanted = before.map((text) => text.replaceAll("circumference", "perimeter"));
+    await editor.openFile("circle.py", "1:1");
+    await editor.command("Draftline: Edit in Files…");
+    await editor.choose("Rename circumference to perimeter");
+    await editor.see(ROW, /circle\.py.*defines/s);
+    await editor.see(ROW, /ring\.py.*uses/s);
+    await editor.settle();
+    await editor.shot("files-chosen");
+    await editor.press("Enter");
+    await editor.see(REFACTORING, /^ring\.py/);
+    await editor.settle();
+    await editor.shot("files-preview");
+    assert.deepEqual(names.map((name) => editor.disk(name)), before); // nothing happens before it is accepted
+    for (const name of names) {
+      await page.locator(REFACTORING, { hasText: new RegExp(`^\\s*${name}`) }).locator("[role=checkbox]").click();
+    }
+    await editor.shot("files-ticked");
+    await page.locator(".bulk-edit-panel .monaco-button", { hasText: "Apply" }).click();
+    await until("both files to change", () => names.every((name, at) => editor.disk(name) === wanted[at]));
+    await editor.settle();
+    await editor.shot("files-edited");
+  },
+
+  async "next edit in a closed file"() {
+    const before = editor.disk("ring.py");
+    const [, name] = /def (\w+)/.exec(editor.disk("circle.py"));
+    await editor.openFile("circle.py", "1:5");
+    for (const line of [1, 5]) { // everywhere in the file itself
+      await editor.pick("Control+p", `circle.py:${line}:${line === 1 ? 5 : 7}`, "circle.py");
+      await editor.typesInto("circle.py");
+      for (let left = name.length; left > 0; left -= 1) await page.keyboard.press("Delete");
+      await editor.type("round", 300);
+    }
+    await editor.press("Control+End");
+    await editor.seeDecoration(/Tab: go to next edit, ring.py line \d/);
+    await editor.command("Draftline: Show Next Edits…");
+    await editor.see(ROW, /ring\.py:\d/);
+    await editor.settle();
+    await editor.shot("next-edits");
+    await editor.press("Enter");
+    await editor.typesInto("ring.py");
+    await editor.seeDecoration(/Tab: accept/);
+    await editor.shot("next-edit-closed");
+    await noGhost();
+    await editor.press("Tab");
+    const made = await until("the change", async () => {
+      const text = await editor.saved("ring.py");
+      return text !== before && text;
+    });
+    assert.match(made, /round/);
   },
 
   async "next edit elsewhere"() {

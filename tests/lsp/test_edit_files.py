@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from engine.editing.rename_files import rename_files
 from lsp_server.editing import edit_files, find_files
 from lsp_server.editing.edit_files import MAX_FILES
 from tests.support.command import FENCE, chain_model
@@ -249,6 +250,26 @@ async def test_an_answer_that_fails_a_check_has_a_warning_in_its_line(
         assert fine["warnings"] == [] and fine["error"] is None
 
 
+async def test_of_a_file_that_is_too_long_the_named_functions_are_edited(
+    editor: Open, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edit_files, "too_long", lambda model, lines: f"{lines} lines are too many")
+    text = "".join(f"def f_{number}():\n    return 1\n\n\n" for number in range(20))
+    (folder / "long.py").write_text(text, newline="")
+    async with editor(settings={"checks": False}) as one:
+        files = uris(folder, "long.py", "d.md")
+        answer = await one.ask("draftline/editFiles", asking("Make f_3() and f_5() nine", files))
+        done, prose = answer["files"]
+        new = edited(text, parts(answer["edit"])[files[0]], one.encoding)
+        body = "def f_{}():\n    return 1\n"
+        assert new == text.replace(body.format(3), "x=9\n").replace(body.format(5), "x=9\n")
+        assert "only the functions" in done["note"] and done["stats"]["requests"] == 2
+        assert "name the functions" in prose["error"]
+        many = "Make " + ", ".join(f"f_{number}()" for number in range(20)) + " nine"
+        answer = await one.ask("draftline/editFiles", asking(many, files[:1]))
+        assert answer["edit"] is None and "be more specific" in answer["files"][0]["error"]
+
+
 # -- meanwhile ---------------------------------------------------------------------------------
 
 
@@ -302,11 +323,10 @@ async def test_a_rename_of_which_a_file_changes_meanwhile_is_refused(
     editor: Open, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half a rename would break the code."""
-    made = edit_files.rename_files
 
     def rename_and_change(*args: Any) -> Any:
         (folder / "b.py").write_text("from a import area  # new\n")
-        return made(*args)
+        return rename_files(*args)
 
     monkeypatch.setattr(edit_files, "rename_files", rename_and_change)
     async with editor() as one:
