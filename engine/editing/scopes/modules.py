@@ -7,8 +7,9 @@ what is on the module search path, is Unsure.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,19 +41,27 @@ class Module(ABC):
     def uses(self, name: str, homes: Collection[str]) -> Uses:
         """Where this module uses the name of the modules at some paths. Raises Unsure."""
 
-    def nodes(self, *types: str) -> Iterator[Node]:
-        """All nodes of some types."""
+    def nodes(self, *types: str) -> list[Node]:
+        """All nodes of some types, each type in order."""
+        return [node for each in types for node in self._nodes.get(each, [])]
+
+    @cached_property
+    def _nodes(self) -> dict[str, list[Node]]:
+        found: dict[str, list[Node]] = {}
         todo = [self.tree.root]
         while todo:
             node = todo.pop()
-            if node.type in types:
-                yield node
-            todo += reversed(node.children)
+            found.setdefault(node.type, []).append(node)
+            todo += reversed(node.named_children)
+        return found
 
     def binding_at(self, node: Node) -> Binding | None:
         """What the name that a node writes is bound to."""
-        start = self.tree.span(node)[0]
-        return next((found for use, found in self.names.resolved if use.place.start == start), None)
+        return self._bindings.get(self.tree.span(node)[0])
+
+    @cached_property
+    def _bindings(self) -> dict[int, Binding | None]:
+        return {use.place.start: found for use, found in reversed(self.names.resolved)}
 
 
 def read(path: str) -> str:
