@@ -113,6 +113,7 @@ def test_windows_share_one_server_that_ends_after_the_last_of_them(windows: Wind
         ("exit", True, 0),
         ("SIGTERM", False, 143),
         ("SIGINT", True, 130),
+        ("SIGKILL", False, -9),
     ],
 )
 def test_the_end_of_a_window_ends_its_session_only(
@@ -178,15 +179,53 @@ def test_own_starts_no_server(windows: Windows) -> None:
     assert leave(process, client) == 0
 
 
-def test_a_model_answers_through_the_relay(windows: Windows, tmp_path: Path) -> None:
+def asking(uri: str, version: int = 1) -> dict[str, Any]:
+    """Parameters of an edit."""
+    return {"textDocument": {"uri": uri, "version": version}, "instruction": "do"}
+
+
+@pytest.mark.parametrize("name", ["app.py", "app.no-known-language", "app"])
+def test_a_model_answers_through_the_relay(windows: Windows, tmp_path: Path, name: str) -> None:
+    """Also for a language without a grammar."""
     chain = str(chain_model(tmp_path / "model", "x=9", FENCE))
     _, client = windows.hello(initializationOptions={"model": chain})
     windows.server(client)
-    client.open(URI, "x=1\n")
-    document = {"textDocument": {"uri": URI, "version": 1}}
-    edit = client.ask("draftline/edit", document | {"instruction": "do"})["edit"]
-    (change,) = edit["changes"][URI]
+    uri = f"file:///project/{name}"
+    client.open(uri, "x=1\n")
+    (change,) = client.ask("draftline/edit", asking(uri))["edit"]["changes"][uri]
     assert change["newText"] == "9"
+
+
+def test_two_windows_that_edit_one_file_keep_their_own_texts(
+    windows: Windows, tmp_path: Path
+) -> None:
+    chain = str(chain_model(tmp_path / "model", "x=9", FENCE))
+    clients = [windows.hello(initializationOptions={"model": chain})[1] for _ in range(2)]
+    assert len({windows.server(client) for client in clients}) == 1
+    for client in clients:
+        client.open(URI, "x=1\n")
+    one, other = clients
+    identity = one.begin("draftline/edit", asking(URI))
+    whole = {"textDocument": {"uri": URI, "version": 2}, "contentChanges": [{"text": "x=777\n"}]}
+    other.notify("textDocument/didChange", whole)
+    edits = [one.answer(identity)["result"], other.ask("draftline/edit", asking(URI, 2))]
+    ranges = [edit["edit"]["changes"][URI][0]["range"]["end"]["character"] for edit in edits]
+    assert ranges == [len("x=1"), len("x=777")]
+    assert "changed meanwhile" in other.error("draftline/edit", asking(URI, 1))["message"]
+
+
+def test_a_server_that_is_killed_while_it_edits_ends_its_windows(windows: Windows) -> None:
+    process, client = windows.hello()
+    server = windows.server(client)
+    client.open(URI, "x=1\n")
+    os.kill(server, signal.SIGSTOP)  # it has the request, and does not answer
+    identity = client.begin("draftline/edit", asking(URI))
+    os.kill(server, signal.SIGKILL)
+    assert exit_code(process) == 1
+    assert process.stderr and b"the shared server has ended" in process.stderr.read()
+    assert identity not in client.answers
+    _, client = windows.hello()
+    assert windows.server(client) != server
 
 
 # -- servers that are named ----------------------------------------------------------------------
