@@ -134,7 +134,10 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
     } catch (error) {
       turn.error = error instanceof Error && error.message === NOT_RUNNING ? NOT_RUNNING : (explained(error) ?? "Stopped.");
     } finally {
-      if (this.running === own) this.running = undefined;
+      if (this.running === own) {
+        this.running = undefined;
+        this.reading = "";
+      }
       own.dispose();
     }
     await this.keep();
@@ -152,6 +155,7 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
     const subscriptions = vscode.Disposable.from(
       client.onProgress(new ProgressType<{ text: string }>(), partialResultToken ?? "", ({ text }) => {
         turn.answer += text;
+        this.reading = "";
         if (turn === this.turns.at(-1)) this.post({ type: "part", text });
       }),
       client.onProgress(WorkDoneProgress.type, workDoneToken ?? "", (value) => {
