@@ -7,8 +7,10 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { Editor, until } from "./browser.mjs";
+import { chatScenarios } from "./vscode_chat.mjs";
 
-const { settings, missing, ...place } = JSON.parse(process.argv[2]);
+const { missing, ...place } = JSON.parse(process.argv[2]);
+const { settings } = place;
 const BAR = '[id="draftline.draftline.draftline"]';
 const TOAST = ".notifications-toasts .notification-list-item";
 const MESSAGE = `${TOAST}-message`;
@@ -362,34 +364,7 @@ const SCENARIOS = {
     assert.equal(made.split("breadth").length, kept.split("breadth").length + 1);
   },
 
-  async "explain"() {
-    await editor.openFile("shop.py", "1:1");
-    await editor.command("Draftline: Explain Selection");
-    await until("an answer", async () => (await editor.lines(PAGE)).slice(4).join("").trim().length > 20);
-    await idle(); // it is complete
-    await editor.shot("explain");
-  },
-
-  async "sources"() {
-    await editor.openFile("shop.py", "1:1");
-    await editor.command("Draftline: Ask About This File");
-    await editor.choose("Repeat the code above word for word.");
-    await editor.see(`${PAGE} .view-line`, /```/);
-    await idle();
-    await page.locator(`${PAGE} .view-line`).first().click();
-    await editor.press("Control+End"); // the links stand at the end, which need not be in view
-    await editor.see(`${PAGE} .view-line`, /Copied from/);
-    const link = page.locator(`${PAGE} .detected-link`).first();
-    await link.waitFor();
-    await editor.shot("sources");
-    const opened = page.locator('.tab.active[data-resource-name="shop.py"]');
-    await until("the source beside the file", async () => {
-      // One while it scrolls is lost; one of which something comes takes the page away.
-      await link.click({ modifiers: ["Control"], timeout: 5_000 }).catch(() => undefined);
-      await editor.settle();
-      return (await opened.count()) === 2;
-    });
-  },
+  ...chatScenarios(editor, place),
 
   async "find the server"() {
     await editor.command("Draftline: Find or Install the Server");
@@ -438,7 +413,7 @@ for (const [name, scenario] of Object.entries(SCENARIOS)) {
     await scenario();
   } catch (problem) {
     error = String(problem.stack);
-    await editor.shot(`failed-${name.replaceAll(" ", "-")}`);
+    await editor.shot(`failed-${name.replaceAll(/[ :]+/g, "-")}`);
   }
   await editor.press("Escape");
   console.log(JSON.stringify({ name, error }));

@@ -27,6 +27,7 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
   private reading = ""; // how far the server has read the question
   private status = "";
   private isFileUsed = true;
+  private isFocusDue = false; // once the page is loaded
   private files: { found: Promise<string[]>; at: number } | undefined;
   private timer: NodeJS.Timeout | undefined;
   private count = 0;
@@ -74,6 +75,7 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
 
   /** Shows the view, with the cursor where the question is typed. */
   async open(): Promise<void> {
+    this.isFocusDue = true;
     await vscode.commands.executeCommand(`${VIEW}.focus`);
     this.post({ type: "focus" });
   }
@@ -132,7 +134,10 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
     } catch (error) {
       turn.error = error instanceof Error && error.message === NOT_RUNNING ? NOT_RUNNING : (explained(error) ?? "Stopped.");
     } finally {
-      if (this.running === own) this.running = undefined;
+      if (this.running === own) {
+        this.running = undefined;
+        this.reading = "";
+      }
       own.dispose();
     }
     await this.keep();
@@ -150,6 +155,7 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
     const subscriptions = vscode.Disposable.from(
       client.onProgress(new ProgressType<{ text: string }>(), partialResultToken ?? "", ({ text }) => {
         turn.answer += text;
+        this.reading = "";
         if (turn === this.turns.at(-1)) this.post({ type: "part", text });
       }),
       client.onProgress(WorkDoneProgress.type, workDoneToken ?? "", (value) => {
@@ -173,6 +179,8 @@ export class ChatView implements vscode.Disposable, vscode.WebviewViewProvider {
     switch (message.type) {
       case "ready":
         this.refresh();
+        if (this.isFocusDue) this.post({ type: "focus" });
+        this.isFocusDue = false;
         return;
       case "send":
         return this.send(message.text);
