@@ -16,7 +16,7 @@ const REPEAT = "Repeat this code word for word in one block of code.";
 /** The scenarios in the window of `editor`; `place` is what vscode.mjs was called with. */
 export function chatScenarios(editor, place) {
   const { page } = editor;
-  const chat = page.frameLocator('iframe.webview[src*="purpose=webviewView"]').frameLocator("#active-frame");
+  const chat = page.frameLocator("iframe.webview:visible").frameLocator("#active-frame");
   const answers = chat.locator(".answer");
 
   async function open() {
