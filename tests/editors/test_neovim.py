@@ -135,11 +135,14 @@ def test_completion_is_offered_and_taken(opened: Neovim) -> None:
 
 
 def test_inline_completion_by_a_raw_request(opened: Neovim) -> None:
+    line = '    smile = "😋"; return '
+    opened.keys(f"Go<CR>def half(left):<CR>{line.strip()} <Esc>")
+    opened.until_lua("return vim.lsp.util.buf_versions[vim.fn.bufnr()] > 1")
     answer = opened.request(
         "textDocument/inlineCompletion",
         {
             "textDocument": document(opened),
-            "position": {"line": 4, "character": len('    smile = "😋"; return '.encode())},
+            "position": {"line": 10, "character": len(line.encode())},
             "context": {"triggerKind": 1},
         },
     )

@@ -262,7 +262,7 @@ def test_checkhealth_finds_nothing_wrong(nvim: Neovim, artefacts: Path) -> None:
     report = health(nvim, artefacts)
     (artefacts / "neovim-health.txt").write_text(report, "utf-8")
     assert "ERROR" not in report and "WARNING" not in report, report
-    for part in ("The server is enabled", "lsp_server: draftline ", "ready ·"):
+    for part in ("The server is enabled", "lsp_server --server own: draftline ", "ready ·"):
         assert part in report, report
 
 
