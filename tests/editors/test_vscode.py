@@ -96,6 +96,7 @@ PAGE = """body {
 }
 """
 LONG = "".join(SHOP.replace("total", f"total_{number}") + "\n\n" for number in range(8))
+STREAM = "".join(SHOP.replace("total", f"total_{number}") + "\n\n" for number in range(4))
 FILES = {
     "numbers.py": NUMBERS,
     "shop.py": SHOP,
@@ -103,6 +104,9 @@ FILES = {
     "moved.py": SHOP,
     "room.py": ROOM,
     "long.py": LONG,
+    "stream.py": STREAM,
+    "parting.py": STREAM,
+    "shelf.py": SHOP,
     "tax.py": TAX,
     "bill.py": BILL,
     "page.css": PAGE,
@@ -192,6 +196,7 @@ def scenarios(
             "settings": str(root / "data" / "Machine" / "settings.json"),
             "defaults": json.dumps(settings),
             "missing": "no-such-draftline",
+            "codeServer": running.pid,
         }
         with Scenarios(cache, HERE / "vscode.mjs", place, environment) as scenarios:
             yield scenarios
