@@ -128,6 +128,7 @@ def _serve(args: argparse.Namespace) -> int:
 def _relay(args: argparse.Namespace) -> int | None:
     """Relay to a server that others use, too. None if this process must serve itself."""
     from lsp_server.sharing import relay
+    from lsp_server.sharing.refusal import refuse
 
     options = ["--idle-minutes", f"{args.idle_minutes:g}", "--log-level", args.log_level]
     options += ["--yes"] if args.yes else []
@@ -138,7 +139,8 @@ def _relay(args: argparse.Namespace) -> int | None:
         connection = relay.join(address, relay.Start(options, args.model))
     except (AddressError, OSError) as error:
         _say(str(error))
-        relay.refuse(f"Draftline: {error}")
+        with contextlib.suppress(OSError):  # the client is gone
+            refuse(str(error))
         return USAGE
     if connection is None:
         return None

@@ -72,6 +72,7 @@ def start(server: Server, session: Session) -> None:
         supported = _experimental(params.capabilities)
         session.wants_status = supported.get("status") is True
         session.has_instruction_box = supported.get("instructionBox") is True
+        session.has_chat = supported.get("chat") is True
         name = params.client_info.name if params.client_info else ""
         session.shows_next_inline = name == "Neovim" and supported.get("nextEdit") is not True
         session.index.set_roots(_roots(params))

@@ -14,14 +14,23 @@ from pygls.exceptions import JsonRpcException
 
 from engine.weights.model_list import Machine, Row, all_rows
 from lsp_server.chat import explain
+from lsp_server.chat.chat import chat
+from lsp_server.chat.commit_message import commit_message
 from lsp_server.completion.completion_cache import Completion
 from lsp_server.completion.inline import PromptLayout, complete
 from lsp_server.editing import code_actions
 from lsp_server.editing.edit import EditResult, current_document, edit, workspace_edit
+from lsp_server.editing.edit_files import edit_files
+from lsp_server.editing.find_files import find_files
 from lsp_server.initialize import start
+from lsp_server.next_edit.candidate import Candidate
 from lsp_server.protocol.messages import (
     AskParams,
+    ChatParams,
+    CommitMessageParams,
+    EditFilesParams,
     EditParams,
+    FindFilesParams,
     NextEditParams,
     ShownParams,
     failed,
@@ -200,6 +209,14 @@ def _edits(server: Server, session: Session) -> None:
         label = result.label(params.instruction[:80])
         return workspace_edit(server, result.document, result.changes, label)
 
+    @feature("draftline/findFiles")
+    async def found_files(params: FindFilesParams) -> dict[str, Any]:
+        return await find_files(session, params)
+
+    @feature("draftline/editFiles")
+    async def several(params: EditFilesParams) -> dict[str, Any]:
+        return await edit_files(server, session, params)
+
     @server.command("draftline.edit")
     async def command(params: EditParams) -> dict[str, Any]:
         result = await run(params)
@@ -218,18 +235,40 @@ def _edits(server: Server, session: Session) -> None:
         offset = server.documents.offset(document, params.position)
         await session.configured()
         if why := session.disabled_reason(document, "nextEdit"):
-            return {"edit": None, "location": None, "reason": why}
-        candidates = session.next_edits.candidates(session, document.uri, offset)
-        found = await session.next_edits.predict(session, candidates)
+            return {"edit": None, "location": None, "reason": why, "others": []}
+        next_edits, closed = session.next_edits, dict[str, Document]()
+        candidates = next_edits.candidates(session, document.uri, offset)
+        places = [(one, documents.get(one.uri)) for one in candidates]
+        if session.workspace and all(one.uri != document.uri for one in candidates):
+            more, closed = await next_edits.elsewhere(
+                session, session.workspace, document.uri, offset
+            )
+            places = [(one, where) for one, where in places if session.is_current(where)]
+            places += [(one, closed[one.uri]) for one in more]
+        found = await next_edits.predict(session, [one for one, _ in places], closed)
+        listed = [other(one, where) for one, where in places if one is not found.candidate]
         if found.document is None or found.candidate is None:
-            return {"edit": None, "location": None, "reason": found.reason}
+            return {"edit": None, "location": None, "reason": found.reason, "others": []}
         start, stop = found.candidate.start, found.candidate.stop
         where = documents.range(found.document, start, stop)
         made = workspace_edit(server, found.document, found.changes(), found.reason)
+        if found.document.uri in closed:
+            without_version(made)
         location = {"uri": found.document.uri, "range": where}
-        return {"edit": made, "location": location, "reason": found.reason}
+        return {"edit": made, "location": location, "reason": found.reason, "others": listed}
 
-    kinds = [code_actions.REWRITE, code_actions.FIX]
+    def other(candidate: Candidate, document: Document) -> dict[str, Any]:
+        """A further place of a next edit, for a list."""
+        where = documents.range(document, candidate.start, candidate.stop)
+        return {"uri": document.uri, "range": where, "label": candidate.reason}
+
+    def without_version(made: types.WorkspaceEdit | None) -> None:
+        """Of a file that is not open, in the edit of one document."""
+        for one in (made and made.document_changes) or ():
+            if isinstance(one, types.TextDocumentEdit):
+                one.text_document.version = None
+
+    kinds = [code_actions.REWRITE, code_actions.FIX, code_actions.EXPLAIN]
 
     @feature(
         types.TEXT_DOCUMENT_CODE_ACTION,
@@ -254,6 +293,14 @@ def _questions(server: Server, session: Session) -> None:
     @server.feature("draftline/explain")
     async def explained(params: AskParams) -> dict[str, Any]:
         return await explain.ask(server, session, params, "Explaining")
+
+    @server.feature("draftline/chat")
+    async def chatted(params: ChatParams) -> dict[str, Any]:
+        return await chat(server, session, params)
+
+    @server.feature("draftline/commitMessage")
+    async def message(params: CommitMessageParams) -> dict[str, Any]:
+        return await commit_message(server, session, params)
 
 
 def _model(row: Row) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import asdict
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +22,7 @@ from engine.config import DEFAULT_MODEL
 from engine.records import Done, Request, Step
 from lsp_server.completion.completion_cache import CompletionCache
 from lsp_server.completion.in_flight import CompletionInFlight
+from lsp_server.editing.rebase import Rebase
 from lsp_server.next_edit.edit_history import EditHistory
 from lsp_server.next_edit.predict import NextEditPredictor
 from lsp_server.protocol.positions import Text
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SPEED_DECAY = 0.97  # per pass, of the average of tokens per second
-UNDO_GRACE_S = 0.5  # an edit survives a change of its text that is undone within this time
+UNDO_GRACE_S = 0.5  # an edit survives a change of its range that is undone within this time
 Notify = Callable[[str, Any], None]  # send a notification: method, params
 Change = types.TextDocumentContentChangeEvent
 Slot = tuple[str, str]  # (feature, URI): a newer request replaces the older one
@@ -69,12 +70,14 @@ class Session:
         self.next_edits = NextEditPredictor()
         self.reason = "nothing was asked for yet"  # why the last completion was offered, or not
         self.wants_status = self.has_instruction_box = self.shows_next_inline = False
+        self.has_chat = False  # the client knows the command draftline.explain
         self.on_engine_changed: Callable[[], None] = lambda: None  # on the event loop
         self._recent_speed = (0.0, 0.0)  # tokens and seconds, decaying with each pass
         # Counts of cancelled answers, tokens, accepted tokens and passes; seconds of prefill
         # ("reading"), of decoding ("writing"), and of either for cancelled answers ("wasted").
         self.totals: defaultdict[str, float] = defaultdict(float)
         self._running: set[_Running] = set()
+        self._rebases: dict[Rebase, str] = {}  # of running edits, with their URIs
         self._waiting: dict[asyncio.Task[Engine], Slot] = {}  # requests that wait for the model
         self._configured = asyncio.Event()
         self._seen: dict[str, Text] = {}  # by URI, the text up to which edits are in the history
@@ -205,6 +208,8 @@ class Session:
 
     def on_open(self, document: Document) -> None:
         """A document was opened."""
+        for rebase in self._rebases_of(document.uri):  # a client that opens it once more
+            rebase.record(0, len(rebase.latest), document.text.text)
         self._seen[document.uri] = document.text
         self.index.on_change(document)
 
@@ -217,24 +222,44 @@ class Session:
             else:
                 start, stop = 0, len(before.text)
             self.edit_history.record(document.uri, before.text, start, stop, change.text, now)
-            before = before.change(start, stop, change.text) if len(changes) > 1 else before
+            several = len(changes) > 1
+            after = before.change(start, stop, change.text) if several else document.text
+            for rebase in self._rebases_of(document.uri):
+                rebase.record(start, stop, after.text)
+            before = after
         if completion := self.in_flight.get(document.uri):
             completion.on_document_change(document.text.text)
-        if any(running.slot == ("edit", document.uri) for running in self._running):
-            loop = asyncio.get_running_loop()
-            loop.call_later(UNDO_GRACE_S, self._cancel_outdated_edits, document.uri)
+        for rebase in self._rebases_of(document.uri):
+            if rebase.has_conflict:
+                asyncio.get_running_loop().call_later(UNDO_GRACE_S, self._cancel_conflict, rebase)
         self._seen[document.uri] = document.text
         self.index.on_change(document)
 
-    def _cancel_outdated_edits(self, uri: str) -> None:
-        """Cancel the edits of a text that has changed: their answers would be refused."""
-        now = self.documents.get(uri).text.text if uri in self.documents else None
-        for running in self._running:
-            if running.slot == ("edit", uri) and running.request.text != now:
-                running.cancel()
+    @contextmanager
+    def rebasing(self, document: Document, span: tuple[int, int] | None) -> Iterator[Rebase]:
+        """Follow a document's changes during an edit of a span; None is the whole text."""
+        rebase = Rebase(document.text.text, span)
+        self._rebases[rebase] = document.uri
+        try:
+            yield rebase
+        finally:
+            del self._rebases[rebase]
+
+    def _rebases_of(self, uri: str) -> list[Rebase]:
+        return [rebase for rebase, own in self._rebases.items() if own == uri]
+
+    def _cancel_conflict(self, rebase: Rebase) -> None:
+        """Cancel an edit whose range has changed: its answer would be refused."""
+        if rebase in self._rebases and rebase.has_conflict:
+            rebase.is_lost = True
+            for running in self._running:
+                if running.slot[0] == "edit" and running.request.text is rebase.text:
+                    running.cancel()
 
     def on_close(self, uri: str) -> None:
         """A document was closed."""
+        for rebase in self._rebases_of(uri):
+            rebase.is_lost = True
         self._seen.pop(uri, None)
         self.edit_history.forget(uri)
         for feature in ("edit", "complete", "ask"):

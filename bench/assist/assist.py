@@ -3,15 +3,14 @@
     python -m bench assist [--model NAME ...] [--only edits,completions] [--checks on|off]
 
 A real server process with a real model gets sample files in Python, TypeScript, Go, Rust and
-Markdown (bench/assist/samples), as an editor sends them, with the default settings: 55 instructions
-for 10 to 60 lines each, and 123 places to complete. What it answers is applied and scored right,
-partly, wrong, harmful or none (bench/assist/score.py says by which rules); programs that decide
-about Python run in a sandbox (bench/quality/run.py).
+Markdown (bench/assist/samples), as an editor sends them, with the default settings, except that no
+completion is cut off by time: 55 instructions for 10 to 60 lines each, and 123 places to complete.
+What it answers is applied and scored right, partly, wrong, harmful or none (bench/assist/score.py
+says by which rules); programs that decide about Python run in a sandbox (bench/quality/run.py).
 
-Completions are made within the time that the settings allow, so a slower or busy machine gets
-shorter ones. --checks off switches the checks and rules of edits and completions off, where the
-engine has them. Each answer is saved as it is scored; --resume continues a stopped run; --answers
-appends them to a file, for reading. --quick takes every eighth task.
+--checks off switches the checks and rules of edits and completions off, where the engine has them.
+Each answer is saved as it is scored; --resume continues a stopped run; --answers appends them to a
+file, for reading. --quick takes every eighth task.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ from lsp_server.settings import CHECKS as SETTINGS
 
 PACKAGES = ("torch", "transformers", "tree-sitter")
 QUICK_STEP = 8
+MAX_TIME_MS = 60_000  # for a completion: its quality must not depend on the machine's speed
 CHECKS_SETTING = "checks"  # of the server, once it has checks to switch
 LANGUAGES = (python, typescript, go, rust, markdown)
 EDITS = [task for language in LANGUAGES for task in language.EDITS]
@@ -105,9 +105,10 @@ def measure(model: str, options: argparse.Namespace, done: list[Row]) -> Iterato
                 yield perform(editor, part, task)
 
 
-def server_settings(checks: str) -> Row | None:
+def server_settings(checks: str) -> Row:
     """The settings that the server starts with."""
-    return {CHECKS_SETTING: False} if checks == "off" else None
+    settings: Row = {"maxTimeMs": MAX_TIME_MS}
+    return settings | ({CHECKS_SETTING: False} if checks == "off" else {})
 
 
 def has_checks() -> bool:

@@ -166,7 +166,8 @@ def percentile(values: list[float], rank: float) -> float:
 CLIENTS = 8
 FLOOD_DOCUMENTS = 7  # requested by the first client before the others ask
 SHOPS = ("apple", "brick", "cedar", "denim", "ember", "flint", "grape", "honey")
-CLIENT_SETTINGS = {"maxTimeMs": 120_000, "maxTokens": 16, "debounceMs": 0}  # no request times out
+# No request times out, and every answer shows, whatever it is.
+CLIENT_SETTINGS = {"maxTimeMs": 120_000, "maxTokens": 16, "debounceMs": 0, "checks": False}
 
 
 def document(shop: str, number: int) -> str:

@@ -1,9 +1,9 @@
 """Checks of an edit before it is shown: pure functions of the request and the new text.
 
 They find what an instruction did not ask for: broken syntax, lost definitions, comments and texts,
-code changed where only comments were to be. Whether an edit does what was asked is not judged,
-except that names which the instruction writes as code should occur in it. A check that fails is a
-warning for the user and a hint for the model, which is asked once more (`engine.editing.outcome`).
+code changed where only comments or another definition were to be. Whether an edit does what was
+asked is judged only as far as words tell (`engine.editing.undone`). A check that fails is a warning
+for the user and a hint for the model, which is asked once more (`engine.editing.outcome`).
 """
 
 from __future__ import annotations
@@ -11,96 +11,46 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 
+from engine.editing import undone
 from engine.editing.brackets import scan
 from engine.editing.code_parts import (
-    Definition,
-    Kind,
-    Span,
     Token,
     broken_rows,
     definitions,
+    idle_rows,
     imported_names,
     loose_statements,
-    tokens,
     undefined_names,
-    variables,
 )
 from engine.editing.edits import line_count
 from engine.editing.instruction import (
-    Addition,
     asks_change,
     asks_example,
     asks_removal,
     asks_rewriting,
     only_asked,
-    renames,
     speaks_of_comments,
     speaks_of_docstrings,
+    speaks_of_imports,
     speaks_of_texts,
     wanted_names,
     words,
 )
-from engine.editing.syntax import parse
+from engine.editing.side import CODE, FailedCheck, Side, kinds_of, listed, quoted
 from engine.records import Request
 
 # Of languages without a grammar.
 DEFINITION = re.compile(
     r"^[ \t]*(?:[\w.]+[ \t]+)*(?:def|class|function|func|fn)[ \t]+(?:\([^)]*\)[ \t]*)?(\w+)", re.M
 )
+HEADING = re.compile(r"^#{1,6}[ \t]+(.+)$", re.M)
 TASK = re.compile(r"\b(?:todo|fixme|xxx|implement\w*)\b", re.I)  # in a comment that goes when done
-PROSE = frozenset((".md", ".markdown", ".rst", ".txt", ".adoc", ".tex", ""))  # have no brackets
-CODE: tuple[Kind, ...] = ("code", "string", "import", "annotation")  # kinds of tokens
+MARKDOWN = (".md", ".markdown")
+PROSE = frozenset((*MARKDOWN, ".rst", ".txt", ".adoc", ".tex", ""))  # have no brackets
 MIN_LINES = 4  # of a text of which more than half may be missed
 MIN_LETTERS = 8  # of a string literal that may be missed
-MAX_QUOTED_CHARS = 40
-MAX_NAMED = 3  # names or quotations in one message
-
-
-@dataclass(frozen=True, slots=True)
-class FailedCheck:
-    """What is wrong with an edit: `warning` for the user, `hint` for the model; one line each."""
-
-    kind: str
-    warning: str
-    hint: str
-
-
-class _Side:
-    """The edited part, a span, of the old or the new text of a file. Without a grammar it has no
-    tokens and no definitions, so that checks of them pass."""
-
-    def __init__(self, path: str, text: str, span: Span) -> None:
-        self.text, self.span = text, span
-        self.part = text[slice(*span)]
-        self.outside = text[: span[0]] + "\n" + text[span[1] :]
-        self.tree = parse(path, text)
-
-    @cached_property
-    def tokens(self) -> list[Token]:
-        return tokens(self.tree, self.span) if self.tree else []
-
-    @cached_property
-    def definitions(self) -> list[Definition]:
-        """Of the part."""
-        return definitions(self.tree, self.span) if self.tree else []
-
-    @cached_property
-    def imported(self) -> dict[str, str]:
-        """Names that the part imports -> what they stand for."""
-        return imported_names(self.tree, self.span) if self.tree else {}
-
-    @cached_property
-    def names(self) -> set[str]:
-        """The words of its code; without a grammar, all of its words."""
-        return words(" ".join(self.of_kind(*CODE)) if self.tree else self.part)
-
-    def of_kind(self, *kinds: Kind) -> list[str]:
-        """The texts of its tokens of some kinds."""
-        return [token.text for token in self.tokens if token.kind in kinds]
 
 
 def failed_checks(request: Request, new: str) -> list[FailedCheck]:
@@ -108,9 +58,9 @@ def failed_checks(request: Request, new: str) -> list[FailedCheck]:
     if new == request.text:
         return []
     start, stop = request.selection or (0, len(request.text))
-    before = _Side(request.path, request.text, (start, stop))
-    after = _Side(request.path, new, (start, len(new) - (len(request.text) - stop)))
-    broken = [*_brackets(request.path, before, after), *_syntax(before, after)]
+    before = Side(request.path, request.text, (start, stop))
+    after = Side(request.path, new, (start, len(new) - (len(request.text) - stop)))
+    broken = [*_brackets(before, after), *_syntax(before, after)]
     checks = CHECKS[: FORM_INDEPENDENT if broken else None]
     return broken + [one for check in checks for one in check(request.instruction, before, after)]
 
@@ -118,11 +68,10 @@ def failed_checks(request: Request, new: str) -> list[FailedCheck]:
 # -- form --------------------------------------------------------------------------------------
 
 
-def _brackets(path: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
+def _brackets(before: Side, after: Side) -> Iterator[FailedCheck]:
     """The part has the same unmatched brackets as before. Only without a grammar: a scanner does
     not know comments."""
-    suffix = re.search(r"\.[^./\\]*$|$", path)
-    if before.tree or after.tree or (suffix and suffix[0].lower() in PROSE):
+    if before.tree or after.tree or before.suffix in PROSE:
         return
     old, new = (scan(side.part) for side in (before, after))
     if len(old.open) + len(old.unmatched_closers) == 0 < len(new.open) + len(new.unmatched_closers):
@@ -135,7 +84,7 @@ def _brackets(path: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
         )
 
 
-def _syntax(before: _Side, after: _Side) -> Iterator[FailedCheck]:
+def _syntax(before: Side, after: Side) -> Iterator[FailedCheck]:
     """The file has no more syntax errors than before."""
     if not before.tree or not after.tree:
         return
@@ -154,7 +103,7 @@ def _syntax(before: _Side, after: _Side) -> Iterator[FailedCheck]:
 # -- what is lost ------------------------------------------------------------------------------
 
 
-def _deleted(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
+def _deleted(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Not more than half of the text is gone, unless asked."""
     old, new = (sum(not char.isspace() for char in side.part) for side in (before, after))
     if 2 * new < old and line_count(before.part) >= MIN_LINES and not asks_rewriting(instruction):
@@ -165,23 +114,25 @@ def _deleted(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCh
         )
 
 
-def _definitions(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
+def _definitions(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """No definition is lost whose name the instruction does not mention, or that is still used."""
     named, lost = words(instruction), _lost_definitions(before, after)
+    own = {each.name for each in before.definitions}
+    one_may_go = asks_removal(instruction) and not named & own
     missed = [name for name in lost if name not in named]
-    added = {each.name for each in after.definitions} - {each.name for each in before.definitions}
+    added = {each.name for each in after.definitions} - own
     has_successor = added and (asks_change(instruction) or added & {*wanted_names(instruction)})
-    if missed and not (len(missed) == 1 and (has_successor or asks_removal(instruction))):
-        names = _list(missed)
+    if missed and not (len(missed) == 1 and (has_successor or one_may_go)):
+        names = listed(missed)
         yield FailedCheck("definitions", f"{names} would be lost", f"Keep {names}.")
         return
     outer = {each.name for each in before.definitions if each.unique and not each.inside}
     if used := [name for name in lost if name in outer & words(before.outside)]:
-        warning = f"{_list(used)} is still used elsewhere in the file"
-        yield FailedCheck("uses", warning, f"Keep {_list(used)}.")
+        warning = f"{listed(used)} is still used elsewhere in the file"
+        yield FailedCheck("uses", warning, f"Keep {listed(used)}.")
 
 
-def _lost_definitions(before: _Side, after: _Side) -> list[str]:
+def _lost_definitions(before: Side, after: Side) -> list[str]:
     """Names that the old part defines and the new one does not, without those inside them."""
     if before.tree and after.tree and after.tree.errors <= before.tree.errors:
         own = before.definitions
@@ -191,7 +142,7 @@ def _lost_definitions(before: _Side, after: _Side) -> list[str]:
     return [name for name in dict.fromkeys(DEFINITION.findall(before.part)) if name not in kept]
 
 
-def _comments(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
+def _comments(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """No comment is lost beside code that stays."""
     if speaks_of_comments(instruction):
         return
@@ -209,12 +160,12 @@ def _comments(instruction: str, before: _Side, after: _Side) -> Iterator[FailedC
     if lost:
         yield FailedCheck(
             "comments",
-            f"the comment {_quoted(lost[0])} would be lost",
+            f"the comment {quoted(lost[0])} would be lost",
             "Keep every comment as it is.",
         )
 
 
-def _docstrings(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
+def _docstrings(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """No definition loses its docstring."""
     if speaks_of_docstrings(instruction):
         return
@@ -223,12 +174,12 @@ def _docstrings(instruction: str, before: _Side, after: _Side) -> Iterator[Faile
     if lost := [name for name in had if has.get(name) is False]:
         yield FailedCheck(
             "docstrings",
-            f"the docstring of {_list(sorted(lost))} would be lost",
+            f"the docstring of {listed(sorted(lost))} would be lost",
             "Keep every docstring as it is.",
         )
 
 
-def _texts(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
+def _texts(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """No text in a string literal is changed or lost."""
     if speaks_of_texts(instruction) or asks_rewriting(instruction):
         return
@@ -244,7 +195,7 @@ def _texts(instruction: str, before: _Side, after: _Side) -> Iterator[FailedChec
     if lost:
         yield FailedCheck(
             "strings",
-            f"the text {_quoted(lost[0])} would be lost",
+            f"the text {quoted(lost[0])} would be lost",
             "Keep every string as it is.",
         )
 
@@ -252,12 +203,12 @@ def _texts(instruction: str, before: _Side, after: _Side) -> Iterator[FailedChec
 # -- what nobody asked for ---------------------------------------------------------------------
 
 
-def _only_asked(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
+def _only_asked(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Where only comments or annotations are to be changed, the code stays."""
     asked = only_asked(instruction)
     if not asked:
         return
-    skipped = {kind for each in asked for kind in _kinds(each)}
+    skipped = {kind for each in asked for kind in kinds_of(each)}
     old, new = ([one for one in side.tokens if one.kind not in skipped] for side in (before, after))
     at = _first_difference(old, new)
     if at is None:
@@ -268,16 +219,9 @@ def _only_asked(instruction: str, before: _Side, after: _Side) -> Iterator[Faile
     line = re.split(r"\r\n|\r|\n", text)[row]
     yield FailedCheck(
         "code",
-        f"other code was changed than {what}: {_quoted(line)}",
+        f"other code was changed than {what}: {quoted(line)}",
         f"Change {what} only, and repeat all code exactly as it is.",
     )
-
-
-def _kinds(asked: Addition) -> tuple[Kind, ...]:
-    """The kinds of tokens that may differ where only this is asked for."""
-    if asked == "annotation":
-        return ("annotation", "import")
-    return ("comment", "docstring")
 
 
 def _first_difference(old: list[Token], new: list[Token]) -> int | None:
@@ -302,17 +246,17 @@ def _without_noise(side: list[Token]) -> list[tuple[int, str]]:
     ]
 
 
-def _loose(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
+def _loose(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """No statement is added outside of definitions where there was none."""
     if asks_example(instruction) or not before.tree or not after.tree or not before.definitions:
         return
     if not loose_statements(before.tree, before.span):
         for text in loose_statements(after.tree, after.span)[:1]:
-            warning = f"{_quoted(text)} was added, which nobody asked for"
+            warning = f"{quoted(text)} was added, which nobody asked for"
             yield FailedCheck("statements", warning, "Add nothing else.")
 
 
-def _duplicates(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
+def _duplicates(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """Nothing is defined twice side by side that was defined once."""
     old, new = (
         Counter(
@@ -325,11 +269,11 @@ def _duplicates(instruction: str, before: _Side, after: _Side) -> Iterator[Faile
     known = {name for (_, name), count in old.items() if count > 1}
     twice = [name for (_, name), count in new.items() if count > 1 and name not in known]
     if twice:
-        names = _list(twice)
+        names = listed(twice)
         yield FailedCheck("duplicates", f"{names} would be defined twice", f"Define {names} once.")
 
 
-def _undefined(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
+def _undefined(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """No name is used that nothing defines, or no longer."""
     if not before.tree or not after.tree:
         return
@@ -340,12 +284,70 @@ def _undefined(instruction: str, before: _Side, after: _Side) -> Iterator[Failed
     names += [name for name in before.imported if name in used and name not in (*known, *names)]
     if names:
         warning = (
-            f"{_list(names)} {'is' if len(names) == 1 else 'are'} neither defined nor imported"
+            f"{listed(names)} {'is' if len(names) == 1 else 'are'} neither defined nor imported"
         )
-        yield FailedCheck("undefined", warning, f"Import or define {_list(names)}.")
+        yield FailedCheck("undefined", warning, f"Import or define {listed(names)}.")
 
 
-def _hidden(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
+def _unused_imports(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Nothing is imported that the file does not use."""
+    if speaks_of_imports(instruction):
+        return
+    known = before.imported.keys() | words(after.outside) | words(instruction)
+    known |= words(" ".join(after.of_kind("code", "string", "annotation")))
+    unused = [name for name in after.imported if name not in known]
+    unused = [name for name in unused if not after.imported[name].startswith("__future__.")]
+    if unused:
+        warning = f"{listed(unused)} would be imported and not used"
+        yield FailedCheck("imports", warning, f"Do not import {listed(unused)}.")
+
+
+def _idle(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """No loop or condition is left that does nothing."""
+    if before.tree and after.tree:
+        rows = idle_rows(after.tree, after.span)
+        if len(rows) > len(idle_rows(before.tree, before.span)):
+            line = re.split(r"\r\n|\r|\n", after.text)[rows[0]]
+            hint = "Leave out what does nothing."
+            yield FailedCheck("idle", f"{quoted(line)} would do nothing", hint)
+
+
+def _elsewhere(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """If the instruction names definitions of the part, no other one has changed that has nothing
+    to do with them."""
+    old, new = before.bodies, after.bodies
+    named = words(instruction) & old.keys()
+    if not named:
+        return
+    used = {name for each in named for name in (each, *old[each].inside)}
+    used = {
+        word for name in used for side in (old, new) if name in side for word in side[name].code
+    }
+    others = []
+    for name in sorted(old.keys() & new.keys()):
+        body, now = old[name], new[name]
+        near = {name, *body.inside, *body.around, *body.code, *now.code}
+        if body.code != now.code and not named & near and not used & {name, *body.around}:
+            others.append(name)
+    if others:
+        warning = f"{listed(others)} was changed, too"
+        yield FailedCheck("elsewhere", warning, f"Do not change {listed(others)}.")
+
+
+def _headings(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """No heading of a text is lost."""
+    if before.suffix not in MARKDOWN or asks_rewriting(instruction) or speaks_of_texts(instruction):
+        return
+    kept = [words(line) for line in HEADING.findall(after.part)]
+    for line in HEADING.findall(before.part):
+        own = words(line)
+        if own and not any(2 * len(own & each) >= len(own) for each in kept):
+            warning = f"the heading {quoted(line)} would be lost"
+            yield FailedCheck("headings", warning, "Keep every heading.")
+            return
+
+
+def _hidden(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
     """No new import hides another name of the file."""
     added = {name: text for name, text in after.imported.items() if name not in before.imported}
     if not added or not before.tree:
@@ -359,39 +361,13 @@ def _hidden(instruction: str, before: _Side, after: _Side) -> Iterator[FailedChe
             yield FailedCheck("hidden", warning, f"Use `{name}` as the file has it.")
 
 
-def _additions(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
-    """Of comments, docstrings and annotations, all that were asked for have changed."""
-    for kind in sorted(only_asked(instruction)) if before.tree else ():
-        if before.of_kind(*_kinds(kind)) == after.of_kind(*_kinds(kind)):
-            yield FailedCheck(
-                "additions", f"the {kind}s did not change", f"Change the {kind}s, too."
-            )
-
-
-def _renamed(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
-    """A variable that is to be replaced is gone from the functions that have the new one."""
-    for old, new in renames(instruction):
-        if after.tree and any({old, new} <= each for each in variables(after.tree, after.span)):
-            warning = f"`{old}` still occurs beside `{new}`"
-            yield FailedCheck("rename", warning, f"Replace every `{old}`.")
-
-
-def _missing_names(instruction: str, before: _Side, after: _Side) -> Iterator[FailedCheck]:
-    """Names that the instruction writes as code are in the file."""
-    known = words(before.outside) | before.names | after.names
-    if missing := [name for name in wanted_names(instruction) if name not in known]:
-        names = _list(missing)
-        warning = f"{names} {'does' if len(missing) == 1 else 'do'} not occur in the new text"
-        yield FailedCheck("missing", warning, f"The new code must contain {names}.")
-
-
-Check = Callable[[str, _Side, _Side], Iterator[FailedCheck]]
+Check = Callable[[str, Side, Side], Iterator[FailedCheck]]
 CHECKS: tuple[Check, ...] = (
-    _deleted, _definitions, _missing_names,
-    _only_asked, _comments, _docstrings, _texts, _undefined, _hidden, _duplicates, _loose,
-    _additions, _renamed,
+    _deleted, _definitions, undone.missing_names, undone.blank, undone.remaining,
+    _only_asked, _comments, _docstrings, _texts, _headings, _elsewhere, _undefined, _hidden,
+    _unused_imports, _duplicates, _loose, _idle, undone.additions, undone.renamed,
 )  # fmt: skip
-FORM_INDEPENDENT = 3  # of CHECKS, the first ones: run even where the syntax is broken
+FORM_INDEPENDENT = 5  # of CHECKS, the first ones: run even where the syntax is broken
 
 
 # -- parts -------------------------------------------------------------------------------------
@@ -399,18 +375,18 @@ FORM_INDEPENDENT = 3  # of CHECKS, the first ones: run even where the syntax is 
 _Row = tuple[str, ...]
 
 
-def _by_row(side: _Side) -> Iterator[tuple[int, list[Token]]]:
+def _by_row(side: Side) -> Iterator[tuple[int, list[Token]]]:
     for row, group in groupby(side.tokens, key=lambda token: token.row):
         yield row, [*group]
 
 
-def _rows(side: _Side) -> list[_Row]:
+def _rows(side: Side) -> list[_Row]:
     """The code of each line."""
     rows = (tuple(each.text for each in group if each.kind in CODE) for _, group in _by_row(side))
     return [row for row in rows if row]
 
 
-def _commented(side: _Side) -> list[tuple[_Row, str]]:
+def _commented(side: Side) -> list[tuple[_Row, str]]:
     """Comments with the code that they belong to: that of their line, else the line below."""
     found: list[tuple[_Row, str]] = []
     waiting: list[str] = []
@@ -439,13 +415,3 @@ def _inner(literal: str) -> str:
 def _is_message(text: str) -> bool:
     """Whether a text is for people: several words."""
     return sum(map(str.isalpha, text)) >= MIN_LETTERS and len(text.split()) > 1
-
-
-def _quoted(text: str) -> str:
-    line = " ".join(text.split())
-    return f"“{line if len(line) <= MAX_QUOTED_CHARS else line[:MAX_QUOTED_CHARS] + '…'}”"
-
-
-def _list(names: list[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:MAX_NAMED])
-    return shown if len(names) <= MAX_NAMED else f"{shown} and {len(names) - MAX_NAMED} more"

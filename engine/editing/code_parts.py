@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -37,7 +38,7 @@ DEFINITIONS = frozenset((
     "static_item", "const_item", "struct_specifier", "class_specifier", "enum_specifier",
 ))  # fmt: skip
 FUNCTIONS = frozenset(("arrow_function", "function_expression", "class", "generator_function"))
-WRAPPERS = ("decorated_definition", "export_statement")
+WRAPPERS = ("decorated_definition", "export_statement", "type_declaration")
 LOOSE = frozenset(
     ("expression_statement", "if_statement", "for_statement", "while_statement", "for_in_statement")
 )
@@ -81,6 +82,15 @@ class Definition:
     documented: bool  # has a docstring
 
 
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The code of a definition without that of those inside it."""
+
+    code: tuple[str, ...]
+    inside: frozenset[str]  # names of the definitions inside it
+    around: frozenset[str]  # and of those around it
+
+
 def tokens(tree: Tree, span: Span) -> list[Token]:
     """The tokens of a part of the text, in order."""
     found: list[Token] = []
@@ -121,6 +131,40 @@ def definitions(tree: Tree, span: Span, beside: bool = False) -> list[Definition
         unique = node.type in DEFINITIONS and wrapper != "decorated_definition" and text != "_"
         inside = frozenset(_names_around(tree, node))
         found.append(Definition(text, inside, scope, unique, _is_documented(node)))
+    return found
+
+
+def bodies(tree: Tree, span: Span) -> dict[str, Body]:
+    """The definitions in a part of the text by name, without those that share a name."""
+    code: dict[int, list[str]] = {}
+    names: dict[int, str] = {}
+    inside: dict[int, set[str]] = {}
+    around: dict[int, tuple[int, ...]] = {}
+    todo: list[tuple[Node, tuple[int, ...]]] = [(tree.root, ())]
+    while todo:
+        node, owners = todo.pop()
+        start, stop = tree.span(node)
+        if start >= span[1] or stop <= span[0] or _kind(node) in ("comment", "docstring"):
+            continue
+        defined = node
+        if node.type in WRAPPERS:  # decorators belong to what they decorate
+            defined = next((one for one in node.named_children if _name_of(one)), node)
+        name = _name_of(defined)
+        if name is not None and (not owners or owners[-1] != defined.id):
+            for owner in owners:
+                inside[owner].add(tree.text_of(name))
+            around[defined.id] = owners
+            names[defined.id], inside[defined.id] = tree.text_of(name), set()
+            owners = (*owners, defined.id)
+        if not node.child_count and owners:
+            code.setdefault(owners[-1], []).append(tree.text_of(node))
+        todo += [(child, owners) for child in reversed(node.children)]
+    found = {}
+    counts = Counter(names.values())
+    for key, text in names.items():
+        if counts[text] == 1:
+            outer = frozenset(names[owner] for owner in around[key])
+            found[text] = Body(tuple(code.get(key, ())), frozenset(inside[key]), outer)
     return found
 
 
@@ -180,6 +224,20 @@ def broken_rows(tree: Tree, span: Span) -> list[int]:
         outside = (node for node in tree.root.children if node.type == "return_statement")
         rows += [node.start_point[0] for node in outside]
     return rows
+
+
+def idle_rows(tree: Tree, span: Span) -> list[int]:
+    """The rows, from 0, of Python's loops and conditions that do nothing."""
+    if tree.language != "python":
+        return []
+    return [
+        node.start_point[0]
+        for node in _nodes(tree, span)
+        if node.type in ("for_statement", "while_statement", "if_statement")
+        and (body := node.child_by_field_name("body") or node.child_by_field_name("consequence"))
+        and [child.type for child in body.named_children if child.type != "comment"]
+        == ["pass_statement"]
+    ]
 
 
 def variables(tree: Tree, span: Span) -> list[set[str]]:

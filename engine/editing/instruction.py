@@ -77,11 +77,21 @@ TEXTS = _any(
 )
 EXAMPLE = _any(r"examples? usage main demo\w* scripts? run call\w* print\w* tests? invoke")
 
+# What else may change by white space alone.
+LAYOUT = re.compile(
+    r"format|indent|spac|blank|empty|lines?\b|wrap|\btabs?\b|align|flow|layout|style|\bpep|\bblack\b"
+    r"|width|column|readab|clean|import",
+    re.I,
+)
+
 # -- names ------------------------------------------------------------------------------------
 
+# Words of programming languages that English does not have.
+KEYWORDS = frozenset(("async", "await", "elif", "enumerate", "isinstance", "lambda"))
 # A name that is written as code: in quotes, with "()", an underscore or an inner capital.
 CODE_NAME = re.compile(
     r"[`'\"](?P<quoted>[^\W\d]\w{2,})(?:\(\))?[`'\"]|\b(?P<called>[^\W\d]\w*)\(\)"
+    rf"|\b(?P<keyword>{'|'.join(sorted(KEYWORDS))})\b"
     r"|\b(?P<snake>[^\W\d_]\w*_\w*[^\W_])\b|\b(?P<camel>[a-z]+[a-z0-9]*[A-Z]\w*)\b"
 )
 # Before such a name: the edited code should contain it, or need not.
@@ -93,8 +103,21 @@ WANTED = re.compile(
 NOT_WANTED = re.compile(
     r"(?:\b(?:not|never|without|instead|than|like|as in|from|avoid)\b|n't)[^.;]*$", re.I
 )
+# What is to go: "remove all calls of a.b", "instead of calling a".
+_THINGS = (
+    "variable parameter argument function method class field attribute statement call use usage"
+    " keyword operator property constant"
+)
+GONE = re.compile(
+    r"\b(?:remov(?:e|es|ing)|delet(?:e|es|ing)|drop|get rid of|eliminate|instead of(?: \w+ing)?)"
+    rf"\s+(?P<every>(?:(?:all|any|every|each|the|of|{'|'.join(_THINGS.split())})s?\s+)*)"
+    r"[`'\"]?(?P<name>[^\W\d]\w*(?:(?:\.|::)\w+)*)",
+    re.I,
+)
+VALUES = frozenset(("nil", "null", "None", "none", "true", "True", "false", "False", "undefined"))
 RENAME = re.compile(
-    r"\b(?:rename|replace)\b[^.;\n]*?(?<![\w.])[`'\"]?(?P<old>[^\W\d]\w*)[`'\"]?(?:\(\))? "
+    r"\b(?:rename|replace)\b[^.;\n]*?(?<![\w.])[`'\"]?(?P<old>[^\W\d]\w*)[`'\"]?(?:\(\))?"
+    r"(?: (?:of|in) (?:the )?(?:\w+ )?[`'\"]?\w+[`'\"]?(?:\(\))?)? "
     r"(?:to|with|by|into) [`'\"]?(?P<new>[^\W\d]\w*)[`'\"]?",
     re.I,
 )
@@ -160,6 +183,16 @@ def speaks_of_texts(instruction: str) -> bool:
     return TEXTS.search(instruction) is not None
 
 
+def speaks_of_imports(instruction: str) -> bool:
+    """Whether imports are a part of what is asked."""
+    return re.search(r"import", instruction, re.I) is not None
+
+
+def speaks_of_layout(instruction: str) -> bool:
+    """Whether white space is what is to change."""
+    return LAYOUT.search(instruction) is not None
+
+
 def code_names(instruction: str) -> list[str]:
     """Names that the instruction writes as code."""
     found = (next(filter(None, match.groups())) for match in CODE_NAME.finditer(instruction))
@@ -174,6 +207,16 @@ def wanted_names(instruction: str) -> list[str]:
         if WANTED.search(before) and not NOT_WANTED.search(before):
             found.append(next(filter(None, match.groups())))
     return list(dict.fromkeys(found))
+
+
+def gone_names(instruction: str) -> list[tuple[str, bool]]:
+    """Names that are to go, each with whether all of its uses are."""
+    found = []
+    for match in GONE.finditer(instruction):
+        every = re.search(r"\b(?:all|any|every|each|(?:calls|uses|usages) of)\b", match["every"])
+        if len(match["name"]) > 2 and match["name"] not in VALUES:
+            found.append((match["name"], every is not None))
+    return found
 
 
 def renames(instruction: str) -> list[tuple[str, str]]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from engine.editing.checks import FailedCheck, failed_checks
+from engine.editing.checks import failed_checks
 from engine.editing.edits import EditRefused, apply
 from engine.editing.instruction import code_names, wanted_names, words
 from engine.editing.moved_imports import move_imports
+from engine.editing.side import FailedCheck
 from engine.records import Done, Request
 
 BROKEN, LOST = ("syntax", "brackets"), ("definitions", "deleted")  # kinds of checks

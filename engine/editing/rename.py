@@ -96,6 +96,7 @@ class Renamed:
     text: str
     title: str
     notes: tuple[str, ...]
+    is_wide: bool = False  # other files may use the name
 
 
 def read(instruction: str) -> list[Wish]:
@@ -132,32 +133,43 @@ def _wish(text: str) -> Wish | None:
     return None
 
 
-def rename(path: str, text: str, selection: tuple[int, int] | None, wishes: list[Wish]) -> Renamed:
-    """The text after all renames. Raises EditRefused for what cannot be renamed so, and Unsure for
-    what a rule cannot be certain of."""
+def rename(
+    path: str,
+    text: str,
+    selection: tuple[int, int] | None,
+    wishes: list[Wish],
+    alone: bool = True,
+) -> Renamed:
+    """The text after all renames; `alone`: other files stay as they are, which a note says. Raises
+    EditRefused for what cannot be renamed so, and Unsure for what a rule cannot be certain of."""
     start, stop = selection or (0, len(text))
     titles: list[str] = []
     notes: list[str] = []
+    is_wide = False
     for wish in wishes:
-        places, own = _places(path, text, (start, stop), wish, selection is not None)
-        text, start, stop = _rewritten(text, places, wish.new, start, stop)
+        places, own, wide = _places(path, text, (start, stop), wish, selection is not None)
+        text, start, stop = rewritten(text, places, wish.new, start, stop)
         count = f"{len(places)} place{'s' * (len(places) != 1)}"
         titles.append(f"`{wish.old}` renamed to `{wish.new}` in {count}")
         notes += own
-    return Renamed(text, "; ".join(titles), tuple(dict.fromkeys(notes)))
+        is_wide = is_wide or wide
+        if wide and alone:
+            notes.append(f"other files that use `{wish.old}` are unchanged")
+    return Renamed(text, "; ".join(titles), tuple(dict.fromkeys(notes)), is_wide)
 
 
 def _places(
     path: str, text: str, selection: tuple[int, int], wish: Wish, is_part: bool
-) -> tuple[list[Place], list[str]]:
-    """Where a text is to be rewritten, and what the user should know."""
+) -> tuple[list[Place], list[str], bool]:
+    """Where a text is to be rewritten, what the user should know, and whether other files may use
+    the name."""
     language = language_of(path)
     if language is None:
         raise Unsure("the language is not known")
     if wish.in_part and not is_part:
         raise Unsure("it is not known which part of the file is meant")
     where = "the selection" if is_part else "the file"
-    if not re.search(_word(wish.old), text[slice(*selection)]):
+    if not re.search(word(wish.old), text[slice(*selection)]):
         if not wish.certain or not re.fullmatch(r"[\w$]+", wish.old):
             raise Unsure(f"`{wish.old}` may not be meant as a name")
         raise EditRefused(f"`{wish.old}` is not in {where}: check the name, or select other lines")
@@ -178,11 +190,13 @@ def _places(
     places = {place for binding in bindings for place in names.places(binding, wish.new)}
     for scope in scopes:
         places |= set(names.member_places(wish.old, scope, wish.new))
-    _check(path, names, bindings, places, wish)
+    check(path, names, bindings, places, wish)
     regions = [binding.scope for binding in bindings] + scopes
     texts = _texts(tree, regions, wish)
     wanted = {place for kind, place in texts if place not in places and _asked(kind, wish)}
-    return sorted(places | wanted), _notes(bindings, scopes, len(set(texts)) - len(wanted), wish)
+    is_wide = any(binding.scope.kind in {"module", "class"} for binding in bindings)
+    notes = _notes(len(set(texts)) - len(wanted), wish)
+    return sorted(places | wanted), notes, is_wide or bool(scopes)
 
 
 def _targets(
@@ -234,11 +248,11 @@ def _classes(names: Walker, wish: Wish) -> list[Scope]:
     return scopes
 
 
-def _check(
+def check(
     path: str, names: Walker, bindings: list[Binding], places: set[Place], wish: Wish
 ) -> None:
     """Read the new text again, and refuse it if any name refers to something else than before."""
-    text, _, _ = _rewritten(names.tree.text, sorted(places), wish.new, 0, 0)
+    text, _, _ = rewritten(names.tree.text, sorted(places), wish.new, 0, 0)
     tree = parse(path, text)
     taken = EditRefused(
         f"`{wish.new}` is used already, where it would mean something else: choose another name"
@@ -265,7 +279,7 @@ def _check(
         raise Unsure(f"`{wish.new}` is a special name")
 
 
-def _rewritten(
+def rewritten(
     text: str, places: Iterable[Place], new: str, start: int, stop: int
 ) -> tuple[str, int, int]:
     """The text with a new name at some places, and where a selection is then."""
@@ -281,7 +295,8 @@ def _rewritten(
     return "".join([*pieces, text[done:]]), start + moved_start, stop + moved_stop
 
 
-def _word(name: str) -> str:
+def word(name: str) -> str:
+    """The pattern of a whole name."""
     return rf"(?<![\w$]){re.escape(name)}(?![\w$])"
 
 
@@ -298,17 +313,13 @@ def _texts(tree: Tree, scopes: list[Scope], wish: Wish) -> list[tuple[str, Place
         todo += node.children
         if node.type in COMMENTS | STRINGS:
             start, stop = tree.span(node)
-            for word in re.finditer(_word(wish.old), tree.text[start:stop]):
-                found.append((node.type, Place(start + word.start(), start + word.end())))
+            for each in re.finditer(word(wish.old), tree.text[start:stop]):
+                found.append((node.type, Place(start + each.start(), start + each.end())))
     return found
 
 
-def _notes(bindings: list[Binding], scopes: list[Scope], left: int, wish: Wish) -> list[str]:
-    notes = []
-    if left > 0:
-        notes.append(
-            f"`{wish.old}` is still in {left} place{'s' * (left != 1)} of comments or strings"
-        )
-    if scopes or any(binding.scope.kind in {"module", "class"} for binding in bindings):
-        notes.append(f"other files that use `{wish.old}` are unchanged")
-    return notes
+def _notes(left: int, wish: Wish) -> list[str]:
+    """What the user should know of the old name's `left` places in comments and strings."""
+    if left <= 0:
+        return []
+    return [f"`{wish.old}` is still in {left} place{'s' * (left != 1)} of comments or strings"]

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 HELLO_TIMEOUT_S = 10.0  # for the first answer of a server that runs
 INVALID_PARAMS = -32602
+OTHER_SERVERS = (-32601, -32002)  # MethodNotFound, ServerNotInitialized: of another language
 CHUNK_BYTES = 1 << 16
 MAX_REQUEST_CHARS = MAX_BODY_BYTES - 1024  # of ASCII JSON
 ENDED = "the shared server has ended: run it again"
@@ -105,11 +106,10 @@ class Connection:
         try:
             return info_from_json(self.ask(INFO, {"wait": wait}))
         except (BadMessage, NotLsp) as error:
-            raise AddressError(
-                f"{self.address}: another program answers there, not a draftline server: name the "
-                "address that `draftline lsp --tcp` prints"
-            ) from error
+            raise self._other_program() from error
         except ServerError as error:
+            if error.code in OTHER_SERVERS:
+                raise self._other_program() from error
             raise AddressError(f"{self.address}: {error}") from error
         except TimeoutError as error:
             raise AddressError(
@@ -118,6 +118,12 @@ class Connection:
 
     def close(self) -> None:
         self.wire.close()
+
+    def _other_program(self) -> AddressError:
+        return AddressError(
+            f"{self.address}: another program answers there, not a draftline server: name the "
+            "address that `draftline lsp --tcp` prints"
+        )
 
     def _send(self, message: dict[str, Any]) -> None:
         self.wire.sendall(framed(json.dumps(message, separators=(",", ":")).encode()))

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
-from engine.prompts.builder import LANGUAGES, longest_run
 from engine.prompts.fim import window
-from engine.records import Piece, Request, RequestError, Step
+from engine.records import Piece, Request
 from index.records import Span
 from index.workspace import file_filter
+from lsp_server.chat.answering import answer
+from lsp_server.chat.context import quoted
 from lsp_server.editing.edit import current_document, display_name
-from lsp_server.protocol.messages import AskParams, Progress, cancelled, failed
+from lsp_server.protocol.messages import AskParams, Progress
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document
-from lsp_server.shared_engine import NotReady, Superseded
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -41,40 +41,20 @@ MAX_SOURCES = 8
 async def ask(server: Server, session: Session, params: AskParams, title: str) -> dict[str, Any]:
     """Answer a question about a document or a part of it, streaming the answer as it is written."""
     document = current_document(server, params.textDocument)
-    slot = ("ask", document.uri)
-    pieces: list[Piece] = []
-    progress = Progress(server, params.workDoneToken, params.partialResultToken)
-
-    def on_step(step: Step) -> None:
-        pieces.extend(step.pieces)
-        progress.text(step.text)
-        if step.prefill:
-            progress.report("reading", step.prefill[0] / step.prefill[1])
-
-    try:
-        progress.begin(f"{title} {display_name(document)}", lambda: session.cancel(slot))
-        if session.shared_engine.loaded is None:
-            progress.report("loading the model", 0.0)
-        engine = await session.engine(slot)
-        part = server.documents.span(document, params.range) if params.range else None
-        question = params.question or EXPLAIN_QUESTION
-        request = await asyncio.to_thread(request_for, engine, document, part, question)
-        done = await session.ask(request, slot, on_step)
-    except Superseded as reason:
-        raise cancelled(str(reason)) from None
-    except (NotReady, RequestError) as reason:
-        raise failed(reason) from None
-    finally:
-        progress.end()
-    if done.reason == "failed":
-        raise failed(done.error)
-    if done.reason == "cancelled":
-        raise cancelled("the question was cancelled, or a newer one took its place")
+    part = server.documents.span(document, params.range) if params.range else None
+    question = params.question or EXPLAIN_QUESTION
+    made = await answer(
+        session,
+        ("ask", document.uri),
+        Progress(server, params.workDoneToken, params.partialResultToken),
+        f"{title} {display_name(document)}",
+        lambda engine: request_for(engine, document, part, question),
+    )
     sources = await asyncio.to_thread(
-        _find_sources, (document, *session.documents), session.workspace, pieces
+        _find_sources, (document, *session.documents), session.workspace, made.pieces
     )
     encoding = session.documents.encoding
-    return {"answer": done.text, "sources": [source.encode(encoding) for source in sources]}
+    return {"answer": made.done.text, "sources": [source.encode(encoding) for source in sources]}
 
 
 def request_for(
@@ -87,9 +67,7 @@ def request_for(
     room = min(MAX_DOCUMENT_TOKENS, engine.context // 2)
     stop = min(stop, window(text, start, 0, room, engine.encode)[1])
     name = display_name(document)
-    language = LANGUAGES.get(f".{name.rsplit('.', 1)[-1].lower()}", "")
-    fence = "`" * max(3, 1 + longest_run(text[start:stop], "`"))
-    content = f"{name}:\n{fence}{language}\n{text[start:stop]}\n{fence}\n\n{question}"
+    content = quoted(name, name, text[start:stop]) + question
     messages = ({"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": content})
     return Request(
         "chat",
@@ -118,7 +96,7 @@ class _Source:
 
 
 def _find_sources(
-    documents: tuple[Document, ...], workspace: Workspace | None, pieces: list[Piece]
+    documents: tuple[Document, ...], workspace: Workspace | None, pieces: Sequence[Piece]
 ) -> list[_Source]:
     """The sources of the accepted drafts, longest first: where the index says, or where the asked
     document, the first of `documents`, has the same text. Text that is gone is left out."""
@@ -135,7 +113,7 @@ def _find_sources(
     return [*found.values()]
 
 
-def _copied_runs(pieces: list[Piece], text: str) -> Iterator[Piece]:
+def _copied_runs(pieces: Sequence[Piece], text: str) -> Iterator[Piece]:
     """The drafted pieces, joined across the token of its own with which the model ends each pass
     wherever the source has that token as well."""
     run: Piece | None = None

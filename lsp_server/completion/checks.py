@@ -1,9 +1,10 @@
 """What of a fitted completion is offered: nothing that would have to be undone.
 
-A completion must not leave brackets, quotes or syntax worse than they are without it, end inside a
-string or be a lone keyword because it was cut off, repeat a line that is nearby, or be put before
-code that continues the line. Of one that fails, the longest part that passes is offered: without
-closing characters at its end, then without its last lines. Pure functions of text.
+A completion must not leave brackets, quotes or syntax worse than they are without it or with a name
+in its place, end inside a string or be a lone keyword because it was cut off, repeat a line that is
+nearby or the beginning of its own, leave the block before the code below, or be put before code
+that continues the line. Of one that fails, the longest part that passes is offered: without closing
+characters at its end, then without its last lines. Pure functions of text.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from pathlib import PurePath
 from engine.editing.brackets import TOKEN, scan
 from engine.editing.checks import PROSE
 from engine.editing.syntax import parse
+from engine.editing.unreached import hides_code_below
 from lsp_server.completion.indentation import line_after, line_before, lines_above, lines_below
 from lsp_server.completion.postprocess import fit_to_context
 
 NEARBY_LINES = 3  # above and below the cursor, searched for lines that an answer repeats
 MIN_REPEATED_CHARS = 6  # of a line that counts as repeated
+NAME = "x"  # stands for a completion
 CLOSERS = ")]}>\"'`;,:"
 LINE_COMMENT = re.compile(r"(?:^|\s)(?:#|//|--\s).*$")
 # What may follow the cursor on its line: white space, or a character that ends what is inserted.
@@ -43,7 +46,7 @@ class _Place:
     after: str
     path: str
     errors: int | None  # None: no grammar
-    unmatched: int
+    unmatched: tuple[int, int]  # opening and closing brackets
 
 
 def checked(
@@ -54,7 +57,7 @@ def checked(
     if not ENDS.match(line_after(after)):
         return "", "the text behind the cursor continues the word or expression before it"
     text = before + after
-    place = _Place(before, after, path, _errors(path, text), _unmatched(text))
+    place = _Place(before, after, path, _fewest_errors(path, before, after), _unmatched(text))
     why = ""
     for each in _parts(answer):
         part = each if each == answer else fit_to_context(each, before, after, multiline)
@@ -74,15 +77,23 @@ def _problem(answer: str, place: _Place, complete: bool) -> str:
     if _repeats(answer, place.before, place.after):
         return "the model would repeat a line that is nearby"
     if PurePath(place.path).suffix.lower() in PROSE:
-        return ""
-    if _opens_string(answer, place.before, place.after):
-        return "the answer ends inside a string"
+        return "" if _fits_table(answer, place) else "the table's rows have other numbers of cells"
+    if _begins_again(answer, place.before):
+        return "the model would repeat the beginning of the line"
     text = place.before + answer + place.after
-    errors = _errors(place.path, text)
-    if errors is not None and place.errors is not None and (not errors or errors != place.errors):
-        return "the answer would break the syntax" if errors > place.errors else ""
-    if _unmatched(text) > place.unmatched:
+    tree = parse(place.path, text) if place.errors is not None else None
+    is_sound = tree is not None and not tree.errors
+    if not is_sound and _opens_string(answer, place.before, place.after):
+        return "the answer ends inside a string"
+    if tree and place.errors is not None and tree.errors > place.errors:
+        return "the answer would break the syntax"
+    opening, closing = _unmatched(text)
+    worse = opening + closing > sum(place.unmatched) or closing > place.unmatched[1]
+    if worse and not is_sound:
         return "the answer would leave brackets unbalanced"
+    start = len(place.before)
+    if tree and hides_code_below(tree, start, start + len(answer)):
+        return "the code below would not be reached"
     return ""
 
 
@@ -111,6 +122,26 @@ def _repeats(answer: str, before: str, after: str) -> bool:
     return any(len(one.strip()) >= MIN_REPEATED_CHARS and one.strip() in near for one in lines)
 
 
+def _begins_again(answer: str, before: str) -> bool:
+    """Whether the answer starts with what its line has before the cursor."""
+    line = line_before(before).strip()
+    return len(line) >= MIN_REPEATED_CHARS and answer.lstrip().startswith(line)
+
+
+def _fits_table(answer: str, place: _Place) -> bool:
+    """Whether the row of a table in prose has as many cells as the one above or below it, and
+    something in the new ones."""
+    head, rest = line_before(place.before), line_after(place.after)
+    if not head.lstrip().startswith("|"):
+        return True
+    near = [*islice(lines_above(place.before), 1)]
+    near += [text for _, text in islice(lines_below(place.after), 1)]
+    rows = [line.count("|") for line in near if line.strip().startswith("|")]
+    first = answer.split("\n")[0]
+    whole = f"{head}{first}" + (rest if first == answer else "")
+    return bool(re.search(r"[\w-]", answer)) and (not rows or whole.count("|") in rows)
+
+
 def _opens_string(answer: str, before: str, after: str) -> bool:
     """Whether a string that starts in the answer is still open at the end of the line."""
     if '"""' in answer or "'''" in answer:
@@ -127,12 +158,14 @@ def _quote(line: str) -> bool:
     return any(token[-1] in "\"'`" and len(token.lstrip("rbfuRBFU")) == 1 for token in tokens)
 
 
-def _unmatched(text: str) -> int:
-    """The number of brackets without a counterpart."""
+def _unmatched(text: str) -> tuple[int, int]:
+    """The numbers of opening and closing brackets without a counterpart."""
     found = scan(text)
-    return len(found.open) + len(found.unmatched_closers)
+    return len(found.open), len(found.unmatched_closers)
 
 
-def _errors(path: str, text: str) -> int | None:
-    tree = parse(path, text)
-    return tree.errors if tree else None
+def _fewest_errors(path: str, before: str, after: str) -> int | None:
+    """The number of syntax errors without a completion, or with a name for one if they are fewer;
+    None without a grammar."""
+    trees = [parse(path, before + middle + after) for middle in ("", NAME)]
+    return min((tree.errors for tree in trees if tree), default=None)

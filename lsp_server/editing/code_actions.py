@@ -1,5 +1,5 @@
-"""Code actions: rewrites of a selection and fixes of diagnostics. Listing them is cheap; the model
-is asked when one is resolved."""
+"""Code actions: rewrites and explanations of a selection, fixes and explanations of diagnostics.
+Listing them is cheap; the model is asked when one is resolved, or by the client's chat."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 REWRITE = f"{types.CodeActionKind.RefactorRewrite.value}.draftline"
 FIX = f"{types.CodeActionKind.QuickFix.value}.draftline"
+EXPLAIN = f"{types.CodeActionKind.Refactor.value}.draftline.explain"
 # For each, the wording of three or four that worked most often with the default model.
 REWRITES = {
     "docstring": (
@@ -48,7 +49,14 @@ def actions(
         title = f"Fix with Draftline: {message[:MAX_TITLE_CHARS]}"
         found.append(_action(server, document, FIX, title, around, f"Fix this problem: {message}"))
         found[-1].diagnostics = [diagnostic]
+        if session.has_chat:
+            title = f"Explain with Draftline: {message[:MAX_TITLE_CHARS]}"
+            problem = {"uri": document.uri, "range": diagnostic.range, "message": message}
+            found.append(_explanation(document, f"{FIX}.explain", title, around, [problem]))
+            found[-1].diagnostics = [diagnostic]
     if document.text.text[start:stop].strip():
+        if session.has_chat:
+            found.append(_explanation(document, EXPLAIN, "Explain with Draftline", target, []))
         if session.has_instruction_box:
             found.append(_instruction_action(document, target))
         for name, (title, instruction) in REWRITES.items():
@@ -167,6 +175,20 @@ def _instruction_action(document: Document, target: types.Range) -> types.CodeAc
         arguments=[{"textDocument": name, "range": target}],
     )
     return types.CodeAction(title=title, kind=f"{REWRITE}.edit", command=command)
+
+
+def _explanation(
+    document: Document,
+    kind: str,
+    title: str,
+    target: types.Range,
+    problems: list[dict[str, Any]],
+) -> types.CodeAction:
+    """An action that asks about a range, and the problems in it, in the client's chat."""
+    name = types.OptionalVersionedTextDocumentIdentifier(document.uri, document.version)
+    asked = {"textDocument": name, "range": target, "diagnostics": problems}
+    command = types.Command(title=title, command="draftline.explain", arguments=[asked])
+    return types.CodeAction(title=title, kind=kind, command=command)
 
 
 def _resolves_edits(server: Server) -> bool:

@@ -1,16 +1,18 @@
 """Edits by instruction: from a client's request to the smallest versioned WorkspaceEdit.
 
-An edit is made of the document as it is when the request comes. If it changes meanwhile, or the
-answer is refused, the request fails with the reason and nothing is changed.
+An edit is made of the document as it is when the request comes. Changes outside its range move it
+meanwhile (`rebase`); if its range changes or the answer is refused, the request fails with the
+reason and nothing is changed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
@@ -18,30 +20,35 @@ from engine.editing.by_rule import by_rule
 from engine.editing.edits import Change, EditRefused, changes, line_count, too_long
 from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
 from engine.records import Done, Request, RequestError, Step
+from lsp_server.editing.rebase import Conflict, Rebase
 from lsp_server.protocol.messages import (
     EditParams,
     Identifier,
     Progress,
     cancelled,
+    closed,
     failed,
     moved_on,
 )
 from lsp_server.protocol.protocol import Server
 from lsp_server.protocol.text_sync import Document
-from lsp_server.session import Session
 from lsp_server.shared_engine import NotReady, Superseded
+
+if TYPE_CHECKING:
+    from lsp_server.session import Session
 
 log = logging.getLogger(__name__)
 ANNOTATION_ID = "draftline"
+CONFLICT = " where it is edited"
 PREFILL_SHARE = 0.3  # of an edit's progress bar
 
 
 @dataclass(frozen=True, slots=True)
 class EditResult:
-    """The new text of a whole document, the changes that lead to it, and figures for the client."""
+    """An edit's outcome, the changes of a document that lead to it, and figures for the client."""
 
-    document: Document  # has the text that was edited
-    outcome: Outcome
+    document: Document  # to change: its latest version, or the request's if the client moves them
+    outcome: Outcome  # of the version of the request
     changes: list[Change]
     stats: dict[str, Any]
     note: str = ""  # why nothing changed
@@ -88,8 +95,10 @@ async def edit(server: Server, session: Session, params: EditParams, title: str 
     slot = ("edit", document.uri)
     progress.begin(f"{title or 'Editing'} {display_name(document)}", lambda: session.cancel(slot))
     message = None
+    follow = nullcontext() if params.ownsRange else session.rebasing(document, request.selection)
     try:
-        return await _run(session, document, request, progress)
+        with follow as rebase:
+            return await _run(session, document, request, progress, rebase)
     except Superseded as reason:
         raise cancelled(str(reason)) from None
     except (NotReady, RequestError, EditRefused) as reason:
@@ -100,16 +109,25 @@ async def edit(server: Server, session: Session, params: EditParams, title: str 
 
 
 async def _run(
-    session: Session, document: Document, request: Request, progress: Progress
+    session: Session,
+    document: Document,
+    request: Request,
+    progress: Progress,
+    rebase: Rebase | None,
 ) -> EditResult:
-    """Run the request and align its answer with the document's text."""
+    """Run the request and align its answer with the document's text, and that with the latest text
+    unless the client does (`rebase` is None)."""
     start, stop = request.selection or (0, len(request.text))
     expected_chars = max(1, stop - start)
     written_chars = 0
     began = perf_counter()
     checks = session.settings.checks
     if checks and (made := await asyncio.to_thread(by_rule, request)):
-        return _made_by_rule(_latest(session, document), made, perf_counter() - began)
+        stats = _stats(Done("stop"), perf_counter() - began)
+        stats |= {"rule": made.rule, "notes": made.notes}
+        found = await asyncio.to_thread(changes, request.text, made.text)
+        latest, moved = _latest(session, document, rebase, found)
+        return EditResult(latest, made, moved, stats, "" if moved else made.rule)
 
     def on_step(step: Step) -> None:
         nonlocal written_chars
@@ -132,7 +150,7 @@ async def _run(
 
     async def ask(one: Request) -> Done:
         done = await session.ask(one, slot, on_step)
-        _latest(session, document)
+        _refuse_if_lost(session, document, rebase)
         if done.reason == "cancelled":
             raise cancelled("the edit was cancelled, or a newer one took its place")
         return done
@@ -148,24 +166,31 @@ async def _run(
     text_changes = await asyncio.to_thread(changes, request.text, outcome.text)
     stats = _stats(done, perf_counter() - began) | {"requests": 2 if again else 1}
     note = "" if text_changes else why_unchanged(request)
-    return EditResult(_latest(session, document), outcome, text_changes, stats, note)
+    latest, moved = _latest(session, document, rebase, text_changes)
+    return EditResult(latest, outcome, moved, stats, note)
 
 
-def _made_by_rule(document: Document, made: Outcome, seconds: float) -> EditResult:
-    """The result of an edit for which the model was not asked."""
-    stats = _stats(Done("stop"), seconds) | {"rule": made.rule, "notes": made.notes}
-    made_changes = changes(document.text.text, made.text)
-    return EditResult(document, made, made_changes, stats, "" if made_changes else made.rule)
+def _refuse_if_lost(session: Session, document: Document, rebase: Rebase | None) -> None:
+    """Raise ContentModified if the document was closed, or its edited range changed for good."""
+    is_open, is_lost = document.uri in session.documents, rebase is not None and rebase.is_lost
+    if rebase and is_open and is_lost and rebase.has_conflict:
+        raise moved_on(display_name(document), CONFLICT)
+    if is_lost or not is_open:
+        raise closed(display_name(document))
 
 
-def _latest(session: Session, document: Document) -> Document:
-    """The latest version of a document, whose text may have changed and been changed back. Raises
-    ContentModified if the text is another or the document was closed."""
-    if document.uri in session.documents:
-        latest = session.documents.get(document.uri)
-        if latest.text.text == document.text.text:
-            return latest
-    raise moved_on(display_name(document))
+def _latest(
+    session: Session, document: Document, rebase: Rebase | None, found: list[Change]
+) -> tuple[Document, list[Change]]:
+    """The latest version of a document, and changes of the given one moved to it. Raises
+    ContentModified if the user changed the same place or closed the document."""
+    _refuse_if_lost(session, document, rebase)
+    if rebase is None:
+        return document, found
+    try:
+        return session.documents.get(document.uri), rebase.moved(found)
+    except Conflict:
+        raise moved_on(display_name(document), CONFLICT) from None
 
 
 def _stats(done: Done, seconds: float) -> dict[str, Any]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from engine.editing.edits import Change, EditRefused, apply, changes
 from engine.records import RequestError
 from lsp_server.next_edit.candidate import Candidate, rejection_reason
-from lsp_server.next_edit.rules import find_candidates
+from lsp_server.next_edit.closed_files import closed_documents, is_unchanged
+from lsp_server.next_edit.rules import changed_names, find_candidates
 from lsp_server.shared_engine import NotReady
 
 if TYPE_CHECKING:
     from engine.records import Done, Request
+    from index.workspace.workspace import Workspace
     from lsp_server.next_edit.edit_history import EditHistory
     from lsp_server.protocol.text_sync import Document, Documents
 
@@ -63,17 +66,51 @@ class NextEditPredictor:
         texts = {document.uri: document.text.text for document in client.documents}
         return find_candidates(client.edit_history.edits(), texts, uri, offset)
 
-    async def predict(self, client: Client, candidates: list[Candidate]) -> NextEdit:
-        """The first of these candidates for which the model has an acceptable text.
+    async def elsewhere(
+        self, client: Client, workspace: Workspace, uri: str, offset: int
+    ) -> tuple[list[Candidate], dict[str, Document]]:
+        """Candidates in indexed files that are not open, and these files by URI. Reads and compares
+        in a thread: the event loop never waits for it."""
+        edits, documents = client.edit_history.edits(), [*client.documents]
+
+        def find() -> tuple[list[Candidate], dict[str, Document]]:
+            texts = {document.uri: document.text.text for document in documents}
+            changed = changed_names(edits, texts, uri, offset)
+            closed = closed_documents(changed, workspace, documents) if changed else {}
+            if not closed:
+                return [], {}
+            homes = {home: texts[home] for _, home in changed}
+            of_closed = {uri: document.text.text for uri, document in closed.items()}
+            found = find_candidates(edits, homes | of_closed, uri, offset)
+            return [one for one in found if one.uri in closed], closed
+
+        return await asyncio.to_thread(find)
+
+    async def predict(
+        self,
+        client: Client,
+        candidates: list[Candidate],
+        closed: Mapping[str, Document] | None = None,
+    ) -> NextEdit:
+        """The first of these candidates for which the model has an acceptable text. `closed`: the
+        files that are not open, by URI.
 
         Candidates hold offsets in the documents as they are when this is called; those of a
         document that changes while the model is asked are dropped.
         """
         reason = "no next edit: nothing that was changed lately asks for another change"
         asked = candidates[:MAX_ASKED]
-        documents = [client.documents.get(candidate.uri) for candidate in asked]
+        files = closed or {}
+        documents = [files.get(one.uri) or client.documents.get(one.uri) for one in asked]
+
+        async def is_current(document: Document) -> bool:
+            if document.uri not in files:
+                return client.is_current(document)
+            is_open = any(one.path == document.path for one in client.documents)
+            return not is_open and await asyncio.to_thread(is_unchanged, document)
+
         for candidate, document in zip(asked, documents, strict=True):
-            if not client.is_current(document):
+            if not await is_current(document):
                 continue
             key = (candidate.instruction, document.text.text[candidate.start : candidate.stop])
             if key not in self._answers:
@@ -86,7 +123,7 @@ class NextEditPredictor:
                 self._remember(key, None if rejected else new)
                 reason = f"{candidate.reason}: {rejected}" if rejected else reason
             answer = self._answers.get(key)
-            if answer is not None and client.is_current(document):
+            if answer is not None and await is_current(document):
                 return NextEdit(candidate.reason, document, candidate, answer)
         return NextEdit(reason)
 

@@ -55,6 +55,7 @@ SIGNATURE_SEARCH_CHARS = 1500  # around an edit, searched for signatures
 PARAMETER_FIELDS = ("positional", "required", "keyword_only", "variadic", "variadic_keywords")
 REPLACE_INSTRUCTION = "Replace `{old}` by `{new}`."
 SIGNATURE_INSTRUCTION = "Change the call of `{name}` to match its new signature `{new}`."
+Changed = tuple[str, str]  # a name that other files may use, and the URI where it was changed
 Found = tuple[tuple[bool, bool, int, bool, int], Candidate]  # (rank, candidate)
 
 
@@ -92,6 +93,34 @@ def find_candidates(
         if is_short and not in_progress and not is_taken:
             chosen.append(candidate)
     return chosen[:MAX_CANDIDATES]
+
+
+def changed_names(
+    edits: list[RecentEdit], documents: Mapping[str, str], uri: str, cursor: int
+) -> list[Changed]:
+    """The names that were renamed, and those of functions whose parameters changed, which other
+    files may use; that changed last first. `edits` ends with the most recent one."""
+    active = _being_typed(edits, uri, cursor)
+    found: dict[Changed, None] = {}
+    for edit in reversed(edits):
+        text = documents.get(edit.uri, "")
+        if len(text) > MAX_DOCUMENT_CHARS or text[edit.start : edit.stop] != edit.after:
+            continue
+        if edit.uri == uri and (edit.start, edit.stop) == active:
+            continue
+        home = SourceText(edit.uri, text)
+        for old, new, at in _words(edit):
+            if (
+                is_identifier(old, new)
+                and len(old) > 1
+                and not is_builtin(home, old)
+                and not home.in_string_or_comment(at)
+                and rename_scope(home, old, new, at)[0] in {"member", "module"}
+            ):
+                found[old, edit.uri] = None
+        for _, signature in _changed_signatures(home, edit):
+            found[signature.name, edit.uri] = None
+    return list(found)
 
 
 def _being_typed(edits: list[RecentEdit], uri: str, cursor: int) -> tuple[int, int] | None:

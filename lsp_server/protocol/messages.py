@@ -6,9 +6,9 @@ checked and converted before the handler runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lsprotocol import types
 from pygls.exceptions import (
@@ -32,6 +32,7 @@ class EditParams:
     instruction: str
     range: types.Range | None = None
     keepDefinitions: bool = False  # refuse an answer that loses a definition
+    ownsRange: bool = False  # the client changes the range itself, and moves the answer
     workDoneToken: Any = None
     partialResultToken: Any = None
 
@@ -48,11 +49,74 @@ class AskParams:
 
 
 @dataclass
+class ChatMessage:
+    """One message of a conversation."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+
+@dataclass
+class ContextItem:
+    """A file or an open document, or a part of it, that a conversation is about."""
+
+    uri: str
+    range: types.Range | None = None
+
+
+@dataclass
+class Diagnostic:
+    """A problem that the client shows."""
+
+    uri: str
+    range: types.Range
+    message: str
+
+
+@dataclass
+class ChatParams:
+    """Of draftline/chat."""
+
+    messages: Sequence[ChatMessage]  # the whole conversation; the last one is the question
+    context: Sequence[ContextItem] = ()
+    diagnostics: Sequence[Diagnostic] = ()
+    workDoneToken: Any = None
+    partialResultToken: Any = None
+
+
+@dataclass
+class CommitMessageParams:
+    """Of draftline/commitMessage."""
+
+    diff: str
+    workDoneToken: Any = None
+    partialResultToken: Any = None
+
+
+@dataclass
 class NextEditParams:
     """Of draftline/nextEdit."""
 
     textDocument: Identifier
     position: types.Position
+
+
+@dataclass
+class FindFilesParams:
+    """Of draftline/findFiles."""
+
+    instruction: str
+    textDocument: types.TextDocumentIdentifier | None = None
+
+
+@dataclass
+class EditFilesParams:
+    """Of draftline/editFiles."""
+
+    instruction: str
+    files: list[str]  # URIs
+    workDoneToken: Any = None
+    partialResultToken: Any = None
 
 
 @dataclass
@@ -74,9 +138,16 @@ def cancelled(reason: str) -> JsonRpcException:
     return JsonRpcRequestCancelled(reason)
 
 
-def moved_on(name: str) -> JsonRpcException:
-    """The error of a request whose document has changed since."""
-    return JsonRpcContentModified(f"{name}: the text changed meanwhile: ask again")
+def moved_on(name: str, where: str = "") -> JsonRpcException:
+    """The error of a request whose document has changed since, in words also where."""
+    return JsonRpcContentModified(f"{name}: the text changed meanwhile{where}: ask again")
+
+
+def closed(name: str) -> JsonRpcException:
+    """The error of a request whose document is no longer open."""
+    return JsonRpcContentModified(
+        f"{name}: closed, renamed or deleted meanwhile, so nothing was changed: open it, ask again"
+    )
 
 
 def _token(value: Any) -> str | int | None:
@@ -123,6 +194,14 @@ class Progress:
         """Send a further part of the answer."""
         if self._partial is not None and text:
             part = types.ProgressParams(token=self._partial, value={"text": text})
+            self._protocol.notify(types.PROGRESS, part)
+
+    def file(self, uri: str, index: int, of: int) -> None:
+        """The answer for a file begins, the `index`-th of `of`."""
+        if self._partial is not None:
+            part = types.ProgressParams(
+                token=self._partial, value={"file": uri, "index": index, "of": of}
+            )
             self._protocol.notify(types.PROGRESS, part)
 
     def end(self, message: str | None = None) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
+from engine.remote.framing import MAX_BODY_BYTES
 from lsp_server.protocol.positions import Text
 
 MAX_SHOWN_URI_CHARS = 200
@@ -24,7 +25,10 @@ class NotOpen(JsonRpcInvalidParams):
     """The URI of a document that is not open; a request is answered with "invalid params"."""
 
     def __init__(self, uri: str) -> None:
-        super().__init__(f"{_shown(uri)}: not an open document: send textDocument/didOpen first")
+        super().__init__(
+            f"{_shown(uri)}: not an open document: open it again, or split it if it has more than "
+            f"{MAX_BODY_BYTES >> 20} MB"
+        )
 
 
 class TooLarge(JsonRpcInvalidParams):

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.remote.address import Address, AddressError, listen, shared_address, start_lock
-from engine.remote.framing import Frames, NotLsp, framed
+from engine.remote.framing import Frames, NotLsp
 from engine.remote.remote_engine import Connection, open_connection
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,6 @@ MAX_WATCHED_BYTES = 1 << 18  # of a message that may be one of these
 WATCHED = re.compile(rb'"(initialize|shutdown|exit)"')
 OK, ENDED = 0, 1  # exit codes
 EXIT_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
-FAILED = -32803  # LSP's RequestFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +120,11 @@ def relay(connection: Connection, client: int | None = None) -> int:
     for number, code in EXIT_CODES.items():
         signal.signal(number, lambda *_, code=code: os._exit(code))
     if client is not None:
-        session.watch_process(client)
+        watch_process(client)
     threading.Thread(target=session.send, name="send", daemon=True).start()
     try:
         while data := connection.wire.recv(CHUNK_BYTES):
-            _write(data)
+            write(data)
     except OSError:  # the server or the client is gone
         log.debug("copying has ended", exc_info=True)
     if not session.is_ending:
@@ -158,19 +157,6 @@ class _Session:
         except OSError:
             log.debug("the client or the server is gone", exc_info=True)
 
-    def watch_process(self, pid: int) -> None:
-        """End this process when the client's is dead, even if its pipes are open."""
-
-        def watch() -> None:
-            from lsp_server.protocol.client_process import find_process, is_alive
-
-            if (process := find_process(pid)) is not None:
-                while is_alive(process):
-                    time.sleep(WATCH_INTERVAL_S)
-                os._exit(ENDED)
-
-        threading.Thread(target=watch, name="watch", daemon=True).start()
-
     def _watch(self, data: bytes) -> None:
         """Look at what the client sent for what concerns its end."""
         if self._frames is None:
@@ -199,7 +185,7 @@ class _Session:
             params = message.get("params")
             pid = params.get("processId") if isinstance(params, dict) else None
             if type(pid) is int:
-                self.watch_process(pid)
+                watch_process(pid)
 
     def _end(self) -> None:
         """The client leaves: the process ends soon, whatever the server does."""
@@ -209,26 +195,21 @@ class _Session:
         timer.start()
 
 
-def _write(data: bytes) -> None:
+def watch_process(pid: int) -> None:
+    """End this process when the client's is dead, even if its pipes are open."""
+
+    def watch() -> None:
+        from lsp_server.protocol.client_process import find_process, is_alive
+
+        if (process := find_process(pid)) is not None:
+            while is_alive(process):
+                time.sleep(WATCH_INTERVAL_S)
+            os._exit(ENDED)
+
+    threading.Thread(target=watch, name="watch", daemon=True).start()
+
+
+def write(data: bytes) -> None:
+    """Write all of it to the client."""
     while data:
         data = data[os.write(1, data) :]
-
-
-# -- no server ---------------------------------------------------------------------------------
-
-
-def refuse(message: str) -> None:
-    """Answer the client's first request, which is `initialize`, with an error, so that the editor
-    shows it."""
-    frames = Frames()
-    while data := os.read(0, CHUNK_BYTES):
-        for body in frames.feed(data):
-            try:
-                asked = json.loads(body) if isinstance(body, bytes) else None
-            except (ValueError, RecursionError):
-                return
-            if isinstance(asked, dict) and "id" in asked:
-                error = {"code": FAILED, "message": message}
-                answer = {"jsonrpc": "2.0", "id": asked["id"], "error": error}
-                _write(framed(json.dumps(answer).encode()))
-            return

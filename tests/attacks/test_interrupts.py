@@ -93,7 +93,7 @@ EDIT = ("edit", "my file.py", "-i", "nine", "--lines", "2", "--apply")
     "engine.editing.edits:apply",
     full=(
         "ui.cli.edit:_request",
-        "ui.cli.edit:open_engine",
+        "ui.cli.edit:join_or_open",
         "ui.cli.answer_view:AnswerView.follow",
         "engine.model.torch_target:TorchTarget.forward",
     ),
@@ -124,7 +124,7 @@ def test_edit_while_the_file_is_written_is_finished(
     "index.documents.documents:Documents.add",
     full=(
         "ui.cli.ask:read",
-        "ui.cli.ask:open_engine",
+        "ui.cli.ask:join_or_open",
         "engine.rag.answer:prepare",
         "ui.cli.ask:_show",
     ),

@@ -301,6 +301,17 @@ def test_clients_that_never_read_are_disconnected(count: int) -> None:
 # -- huge and deep messages --------------------------------------------------------------------
 
 
+def test_a_document_that_is_too_large_to_send_is_named_with_the_remedy() -> None:
+    """A file of 20 MB: nothing is answered for it, and everything else is."""
+    with shared() as (_, client, _, _):
+        large = "file:///project/large.py"
+        client.open(large, "x = 1\n" * (20_000_000 // 6))
+        error = client.error(STATES, {"uri": large})
+        assert error["message"] == (
+            f"{large}: not an open document: open it again, or split it if it has more than 16 MB"
+        )
+
+
 @pytest.mark.full
 def test_huge_bodies_are_bounded_and_leave_nothing() -> None:
     def open_body(size: int) -> bytes:

@@ -4,6 +4,7 @@ its own parser."""
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 from hypothesis import example, given
@@ -84,6 +85,14 @@ GOOD = [
     ("Add a method `skip`.", PYTHON + "\n    def skip(self):\n        return None\n"),
     ("Return early.", change("lines = []", "if not count:\n        return []\n    lines = []")),
     ("Handle a missing file.", change("lines = []", "lines: list[bytes] = []")),
+    ("Wrap the long lines.", change("lines.append(line)", "lines.append(\n            line\n)")),
+    ("Remove all calls of len.", change("len(lines) == count", "lines[count - 1 :]")),
+    ("Return None instead of raising ValueError.", change(
+        '    raise ValueError("the file has no lines")', "    return None")),
+    ("Import json, it is used soon.", change("import os\n", "import os\nimport json\n")),
+    ("Reader.read: skip the first line.", change("LIMIT)", "LIMIT)[1:]")),
+    ("Let `read` return more lines than LIMIT.", change("LIMIT = 10", "LIMIT = 20").replace(
+        "LIMIT)", "2 * LIMIT)")),
 ]  # fmt: skip
 BAD = [
     ("Sort the lines.", change("return lines", "return sorted(lines"), "syntax"),
@@ -112,6 +121,15 @@ BAD = [
     ("Rename path to source.", change("path, count", "source, count"), "rename"),
     ("Add a parameter `encoding`.", change("path, count", "path, count, coding"), "missing"),
     ("Add a function strip_end().", change("return lines", "return lines[:]"), "missing"),
+    ("Write read with async and await.", change("    def read", "    async def read"), "missing"),
+    ("Sort the numbers.", change("\n\n\ndef", "\n\ndef").replace("[]", "[ ]"), "blank"),
+    ("Remove all calls of len.", change("= 10", "= 20"), "remaining"),
+    ("Use an index instead of calling len.", change("lines = []", "lines = [0]"), "remaining"),
+    ("Remove the class Reader and the rest.", PYTHON.replace("LIMIT = 10\n", ""), "definitions"),
+    ("Delete the method read.", change("class Reader:\n", "class Reader:\n    name = 1\n").replace(
+        '    path = "x"\n', ""), "definitions"),
+    ("Log the count.", change("import os\n", "import os\nfrom logging import logs\n"), "imports"),
+    ("Read on.", change("                break\n", "                pass\n"), "idle"),
 ]  # fmt: skip
 
 
@@ -136,6 +154,8 @@ def test_what_nobody_asked_for_is_found(instruction: str, new: str, kind: str) -
         ("a.ts", TYPESCRIPT, TYPESCRIPT + TYPESCRIPT[TYPESCRIPT.index("export") :], "duplicates"),
         ("a.go", "func (s *S) Sum() int { return 1 }\n", "func (s *S) Add() int { return 1 }\n",
          "definitions"),
+        ("a.go", "type A struct{}\n", "type A struct{}\n\ntype A struct{}\n", "duplicates"),
+        ("a.md", "# Usage of a\n\nb\n", "# Other\n\nb\n", "headings"),
         ("a.rs", "pub fn a() { b(); }\n", "pub fn c() { b(); }\n", "definitions"),
         ("a.lua", "function a() end\n", "function b() end\n", "definitions"),  # no grammar
         ("a.lua", "x = f(1)\n", "x = f((1)\n", "brackets"),
@@ -147,6 +167,59 @@ def test_what_nobody_asked_for_is_found(instruction: str, new: str, kind: str) -
 def test_other_languages(path: str, old: str, new: str, kind: str) -> None:
     assert kind in kinds("Sort the lines.", new, old, path)
     assert kinds("Sort the lines.", old + "\n", old, path) == set()
+
+
+@pytest.mark.parametrize(
+    ("asked", "old", "new", "passes"),
+    [
+        ("Remove the calls of console.log.", 'f(); console.log("a");', "f();", True),
+        ("Remove the calls of console.log.", "console.log(1); console.log(2);", "console.log(2);",
+         False),
+        ("Remove the call of console.log.", "console.log(1); console.log(2);", "console.log(2);",
+         True),
+        ("Remove all calls of console.log.", "console.log(1); a.log(2);", "a.log(2);", True),
+        ("Return [] instead of null.", "f = null; g = null;", "f = []; g = null;", True),
+        ("Use let instead of var.", "var a = 1; var b = a;", "let a = 1; let b = a;", True),
+        ("Use let instead of var.", "var a = 1; var b = a;", "var a = 2; var b = a;", False),
+    ],
+)  # fmt: skip
+def test_what_is_to_go_goes(asked: str, old: str, new: str, passes: bool) -> None:
+    assert ("remaining" not in kinds(asked, new, old, "a.ts")) == passes
+
+
+TWO = """@dataclass
+class Item:
+    name: str
+
+
+@dataclass
+class Booking:
+    day: int
+
+
+def late(limit):
+    return Booking(limit + 1)
+
+
+def early(limit):
+    return limit - 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "old", "new", "passes"),
+    [
+        ("Make Booking frozen.", "dataclass\nclass B", "dataclass(frozen=True)\nclass B", True),
+        ("Make Booking frozen.", "@dataclass\n", "@dataclass(frozen=True)\n", False),
+        ("Make them frozen.", "@dataclass\n", "@dataclass(frozen=True)\n", True),
+        ("Let Booking begin at 2.", "limit + 1", "limit + 2", True),  # it speaks of Booking
+        ("Let late add 2.", "day: int", "day: float", True),  # late speaks of it
+        ("Let Booking begin at 2.", "limit - 1", "limit - 2", False),
+        ("Let late add 2.", "limit - 1", "late(limit - 2)", True),
+    ],
+)
+def test_what_is_not_named_stays(asked: str, old: str, new: str, passes: bool) -> None:
+    assert ("elsewhere" not in kinds(asked, TWO.replace(old, new), TWO)) == passes
 
 
 def test_prose_has_no_brackets() -> None:
@@ -260,6 +333,25 @@ def test_names_that_are_all_defined_are_not_reported(text: str, new: str) -> Non
     assert "undefined" not in kinds("Do what is right.", new, text)
     broken = new.replace("return first", "return unheard_of(first)")
     assert "undefined" in kinds("Do what is right.", broken, text)
+
+
+@given(programs(), st.sampled_from([
+    "Sort the lines.", "Make alpha faster.", "Use sum() instead of the loop.", "Rename value.",
+    "Remove the call of ValueError.", "Log what beta gets.",
+]))  # fmt: skip
+def test_a_text_without_a_change_passes_and_one_of_white_space_alone_is_named(
+    text: str, asked: str
+) -> None:
+    assert kinds(asked, text, text) == set()
+    blank = kinds(asked, text.replace("\n\n", "\n\n\n"), text)
+    assert blank == set() if "\n\n" not in text or "lines" in asked else "blank" in blank
+
+
+@given(programs(), NAMES, st.sampled_from(["first", "second", "third"]))
+def test_a_name_that_is_replaced_everywhere_is_no_damage(text: str, name: str, old: str) -> None:
+    new = re.sub(rf"\b{old}\b", "renamed", text)
+    assert kinds(f"Rename {old} to renamed.", new, text) == set()
+    assert kinds(f"Rename {old} of {name} to renamed.", new, text) <= {"elsewhere"}
 
 
 PIECES = [

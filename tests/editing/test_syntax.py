@@ -82,6 +82,28 @@ def test_a_text_that_is_too_long_has_no_tree() -> None:
     assert parse("a.py", "#" * (MAX_PARSE_CHARS + 1)) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [("a.sh", "a|"), ("a.sh", "a|\n"), ("a.cpp", "a<"), ("a.go", "a["), ("a.py", "lambda "),
+     ("a.sh", "<<a\n"), ("a.rs", "\u00e9|")],
+)  # fmt: skip
+def test_a_text_that_repeats_itself_without_end_has_no_tree(name: str, unit: str) -> None:
+    """tree-sitter would need memory that grows with the square of such a text's length."""
+    for head in ("", "b = 1\n" * 3):
+        assert parse(name, head + unit * 100_000) is None
+    assert parse(name, unit * 20) is not None
+
+
+@pytest.mark.parametrize("unit", ["#", "-", " ", "\n", "(", "["])
+def test_a_run_of_one_character_has_a_tree(unit: str) -> None:
+    assert parse("a.py", f"a = 1\n{unit * 9000}\na = 1\n") is not None
+
+
+def test_code_has_a_tree_however_alike_its_lines_are() -> None:
+    lines = [f"    {n}: '{n:04x}',  # {n}" for n in range(5000)]
+    assert parse("a.py", "\n".join(["names = {", *lines, "}"])) is not None
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_any_line_end_ends_a_line(end: str) -> None:
     tree = parse("a.py", f"# é{end}a = 1{end}if a:{end}    b = '😀'{end}")

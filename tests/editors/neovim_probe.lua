@@ -50,7 +50,7 @@ end
 vim.api.nvim_create_autocmd('LspProgress', {
   callback = function(event)
     local params = event.data.params
-    if type(params.value) == 'table' then
+    if type(params.value) == 'table' and params.value.kind then -- not a part of the answer
       table.insert(Probe.progress, { token = params.token, kind = params.value.kind })
     end
   end,

@@ -83,18 +83,32 @@ def answer_of(nvim: Neovim, instruction: str, **more: Any) -> str:
 
 
 def preview(nvim: Neovim) -> None:
+    """Wait for the proposal in the buffer."""
+    nvim.until_lua("return require('draftline.hunks').is_open(vim.fn.bufnr())")
+
+
+def preview_beside(nvim: Neovim) -> None:
     """Wait for the proposal's window."""
     nvim.until_lua("return vim.wo.diff and vim.bo.buftype == 'nofile'")
 
 
 def closed(nvim: Neovim) -> bool:
-    """Whether the preview is gone without a trace."""
+    """Whether the proposal is gone without a trace."""
     return bool(
         nvim.lua(
             "return #vim.api.nvim_list_wins() == 1 and not vim.wo.diff"
-            " and vim.fn.maparg('do', 'n') == ''"
+            " and vim.fn.maparg('do', 'n') == '' and vim.fn.maparg('<Esc>', 'n') == ''"
+            " and not require('draftline.hunks').is_open(vim.fn.bufnr())"
         )
     )
+
+
+@pytest.fixture
+def beside(nvim: Neovim) -> Iterator[None]:
+    """Proposals are shown as a diff."""
+    nvim.lua("vim.g.draftline = { preview = 'diff' }")
+    yield
+    nvim.lua("vim.g.draftline = nil")
 
 
 def test_attaches_in_utf_8(opened: Neovim) -> None:
@@ -166,7 +180,7 @@ def test_an_edit_is_shown_and_taken(
     nvim.keys(f":DraftlineEdit {INSTRUCTION}<CR>")
     preview(nvim)
     screen = "\n".join(nvim.screen())
-    assert "ga takes it" in screen and "def plus" in screen
+    assert "ga accept all" in screen and "def plus" in screen and "def add" in screen
     (artefacts / "neovim-preview.txt").write_text(screen, "utf-8")
     nvim.keys("ga")
     nvim.until(lambda: closed(nvim), "the preview closes")
@@ -185,10 +199,21 @@ def test_an_edit_of_a_range_with_a_question_for_the_instruction(opened: Neovim) 
     opened.until_lua("return vim.api.nvim_get_mode().mode == 'c'")
     opened.keys(f"{INSTRUCTION}<CR>")
     preview(opened)
-    opened.keys("<CR>")
+    opened.keys("ga")
     opened.until(lambda: closed(opened), "the preview closes")
     assert opened.text() == expected
     assert opened.text().split("\n")[5:] == SOURCE.split("\n")[5:]
+
+
+@pytest.mark.usefixtures("beside")
+def test_an_edit_is_shown_beside_the_buffer(opened: Neovim) -> None:
+    expected = answer_of(opened, INSTRUCTION)
+    opened.keys(f":DraftlineEdit {INSTRUCTION}<CR>")
+    preview_beside(opened)
+    assert "ga takes it" in "\n".join(opened.screen())
+    opened.keys("<CR>")
+    opened.until(lambda: closed(opened), "the preview closes")
+    assert opened.text() == expected
 
 
 def test_a_rejected_edit_changes_nothing(opened: Neovim) -> None:
@@ -227,12 +252,12 @@ def test_progress_is_told_and_ends(opened: Neovim) -> None:
     opened.until_lua("return next(Probe.client().progress.pending) == nil")  # the index's, too
 
 
-def test_an_edit_is_refused_where_the_buffer_changed(nvim: Neovim, tmp_path: Path) -> None:
+def test_an_edit_is_refused_where_its_lines_changed(nvim: Neovim, tmp_path: Path) -> None:
     text = long_file(nvim, tmp_path)
     running(nvim)
-    nvim.keys("ggOmine 😋<Esc>")
-    nvim.until(lambda: re.search("Draftline: .*(changed|moved)", nvim.messages()), "refused")
-    assert nvim.text() == "mine 😋\n" + text
+    nvim.keys("4GAmine 😋<Esc>")
+    nvim.until(lambda: re.search("Draftline: .*changed", nvim.messages()), "refused")
+    assert nvim.text() == text.replace("right):", "right):mine 😋", 1)
     assert closed(nvim)
 
 
@@ -272,6 +297,7 @@ def test_a_question_is_answered_in_a_split(opened: Neovim) -> None:
     opened.until_lua("return #vim.api.nvim_list_wins() == 1")
 
 
+@pytest.mark.usefixtures("beside")
 def test_a_proposal_waits_until_the_user_is_back(opened: Neovim) -> None:
     """It opens no window in front of somebody who types elsewhere."""
     # All at once: an answer that is known from before may come sooner than the next keys.
@@ -282,7 +308,7 @@ def test_a_proposal_waits_until_the_user_is_back(opened: Neovim) -> None:
         1,
     ]
     opened.keys("<Esc>:buffer sums.py<CR>")
-    preview(opened)
+    preview_beside(opened)
     opened.keys("q")
     opened.until(lambda: closed(opened), "the preview closes")
 

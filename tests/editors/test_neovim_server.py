@@ -19,10 +19,11 @@ import pytest
 from lsp_server.settings import Settings, parse
 from tests.editors.test_neovim_inline import FETCHED, ghost
 from tests.support.command import EOS, chain_model
+from tests.support.listeners import answering
 from tests.support.neovim import PLUGIN, WITH_PLUGIN, Neovim, Terminal, lua_string, pinned
 
 pytestmark = pytest.mark.editors
-WRITTEN = "xyz=1,abc de"  # by the model, on an empty line
+WRITTEN = "xyz=1,abc"  # by the model, on an empty line
 SECONDS = [1, 2, 4, 8]  # of delay, until the server is not started again
 STATUSLINE = "vim.o.statusline = '%{v:lua.require(\"draftline\").statusline()}'"
 NO_DELAY = """
@@ -194,6 +195,28 @@ def test_a_server_that_always_dies_stays_down(
         nvim.keys(":DraftlineRestart<CR>")
         nvim.until_lua("return #vim.lsp.get_clients({ name = 'draftline' }) == 1")
         assert "Press ENTER" not in terminal.shown()
+
+
+def test_an_address_of_another_program_is_one_message(
+    tmp_path: Path, program: Path, server_command: list[str], server_environment: dict[str, str]
+) -> None:
+    """No traceback, no hit-enter prompt, no restarts."""
+    folder = tmp_path / "nvim"
+    (tmp_path / "a.py").write_text("a = 1\n", "utf-8")
+    with answering(b"HTTP/1.0 400 Bad Request\r\n\r\n") as address:
+        command = [*server_command, "--server", address]
+        with (
+            Neovim(program, folder, command, server_environment) as nvim,
+            Terminal(nvim) as terminal,
+        ):
+            nvim.lua("vim.cmd.edit({ args = { ... } })", str(tmp_path / "a.py"))
+            nvim.said(f"Draftline: {address}: another program answers there")
+            assert "Draftline: " + address in "\n".join(nvim.screen())
+            (server,) = servers(nvim)
+            assert nvim.lua("return require('draftline').status()") == "error"
+            assert server.is_running() and nvim.text() == "a = 1\n"
+            assert "Press ENTER" not in terminal.shown()
+            assert "traceback" not in nvim.messages()
 
 
 def test_restart_brings_another_server(nvim: Neovim) -> None:

@@ -40,10 +40,18 @@ SCENARIOS = [
     "code action",
     "quick fix",
     "an instruction from the menu",
+    "edit in files",
+    "next edit in a closed file",
     "next edit elsewhere",
     "next edit",
+    "chat",
+    "chat: places",
+    "chat: apply",
+    "chat: files are named",
+    "chat: stop and begin anew",
     "explain",
-    "sources",
+    "chat in a light theme",
+    "commit message",
     "find the server",
     "choose a model",
     "a missing program",
@@ -91,6 +99,18 @@ BILL = """from tax import net
 def pay(amount):
     return net(amount, 0.2)
 """
+CIRCLE = """def circumference(radius):
+    return 2 * 3.14159 * radius
+
+
+print(circumference(1))
+"""
+RING = """from circle import circumference
+
+
+def ring(inner, outer):
+    return circumference(outer) - circumference(inner)
+"""
 PAGE = """body {
   colour: red;
 }
@@ -109,6 +129,8 @@ FILES = {
     "shelf.py": SHOP,
     "tax.py": TAX,
     "bill.py": BILL,
+    "circle.py": CIRCLE,
+    "ring.py": RING,
     "page.css": PAGE,
 }
 SETTINGS = {

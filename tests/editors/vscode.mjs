@@ -7,8 +7,10 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { Editor, until } from "./browser.mjs";
+import { chatScenarios } from "./vscode_chat.mjs";
 
-const { settings, missing, ...place } = JSON.parse(process.argv[2]);
+const { missing, ...place } = JSON.parse(process.argv[2]);
+const { settings } = place;
 const BAR = '[id="draftline.draftline.draftline"]';
 const TOAST = ".notifications-toasts .notification-list-item";
 const MESSAGE = `${TOAST}-message`;
@@ -18,6 +20,7 @@ const RIGHT = ".editor.modified";
 const WALKTHROUGH = ".gettingStartedContainer";
 const ROW = ".quick-input-list .monaco-list-row";
 const ACTION = ".action-widget .monaco-list-row.action";
+const REFACTORING = ".bulk-edit-panel .monaco-list-row";
 const HINT = /✓ Alt\+Y/;
 
 const editor = await Editor.open(place);
@@ -184,7 +187,7 @@ const SCENARIOS = {
     const before = editor.disk("shop.py");
     await propose("shop.py", 1, "Rename the parameter amount to count");
     await editor.shot("edit");
-    await editor.see(".tab.active", /Rename the parameter amount to count$/); // not a key is lost
+    await editor.see(".tab.active", /Rename the parameter amount to count \(by rule\)$/); // not a key is lost
     const proposed = await editor.lines(RIGHT);
     assert.notDeepEqual(proposed, await editor.lines(LEFT));
     assert.equal(editor.disk("shop.py"), before);
@@ -263,6 +266,61 @@ const SCENARIOS = {
     await editor.gone(".monaco-diff-editor");
   },
 
+  async "edit in files"() {
+    const names = ["circle.py", "ring.py"];
+    const before = names.map((name) => editor.disk(name));
+    const wanted = before.map((text) => text.replaceAll("circumference", "perimeter"));
+    await editor.openFile("circle.py", "1:1");
+    await editor.command("Draftline: Edit in Files…");
+    await editor.choose("Rename circumference to perimeter");
+    await editor.see(ROW, /circle\.py.*defines/s);
+    await editor.see(ROW, /ring\.py.*uses/s);
+    await editor.settle();
+    await editor.shot("files-chosen");
+    await editor.press("Enter");
+    await editor.see(REFACTORING, /^ring\.py/);
+    await editor.settle();
+    await editor.shot("files-preview");
+    assert.deepEqual(names.map((name) => editor.disk(name)), before); // nothing happens before it is accepted
+    for (const name of names) {
+      await page.locator(REFACTORING, { hasText: new RegExp(`^\\s*${name}`) }).locator("[role=checkbox]").click();
+    }
+    await editor.shot("files-ticked");
+    await page.locator(".bulk-edit-panel .monaco-button", { hasText: "Apply" }).click();
+    await until("both files to change", () => names.every((name, at) => editor.disk(name) === wanted[at]));
+    await editor.settle();
+    await editor.shot("files-edited");
+  },
+
+  async "next edit in a closed file"() {
+    const before = editor.disk("ring.py");
+    const [, name] = /def (\w+)/.exec(editor.disk("circle.py"));
+    await editor.openFile("circle.py", "1:5");
+    for (const line of [1, 5]) { // everywhere in the file itself
+      await editor.pick("Control+p", `circle.py:${line}:${line === 1 ? 5 : 7}`, "circle.py");
+      await editor.typesInto("circle.py");
+      for (let left = name.length; left > 0; left -= 1) await page.keyboard.press("Delete");
+      await editor.type("round", 300);
+    }
+    await editor.press("Control+End");
+    await editor.seeDecoration(/Tab: go to next edit, ring.py line \d/);
+    await editor.command("Draftline: Show Next Edits…");
+    await editor.see(ROW, /ring\.py:\d/);
+    await editor.settle();
+    await editor.shot("next-edits");
+    await editor.press("Enter");
+    await editor.typesInto("ring.py");
+    await editor.seeDecoration(/Tab: accept/);
+    await editor.shot("next-edit-closed");
+    await noGhost();
+    await editor.press("Tab");
+    const made = await until("the change", async () => {
+      const text = await editor.saved("ring.py");
+      return text !== before && text;
+    });
+    assert.match(made, /round/);
+  },
+
   async "next edit elsewhere"() {
     const before = editor.disk("bill.py");
     await editor.openFile("bill.py", "1:1");
@@ -306,32 +364,7 @@ const SCENARIOS = {
     assert.equal(made.split("breadth").length, kept.split("breadth").length + 1);
   },
 
-  async "explain"() {
-    await editor.openFile("shop.py", "1:1");
-    await editor.command("Draftline: Explain Selection");
-    await until("an answer", async () => (await editor.lines(PAGE)).slice(4).join("").trim().length > 20);
-    await idle(); // it is complete
-    await editor.shot("explain");
-  },
-
-  async "sources"() {
-    await editor.openFile("shop.py", "1:1");
-    await editor.command("Draftline: Ask About This File");
-    await editor.choose("Repeat the code above word for word.");
-    await editor.see(`${PAGE} .view-line`, /Copied from/);
-    const link = page.locator(`${PAGE} .detected-link`).first();
-    await link.waitFor();
-    await editor.shot("sources");
-    await page.locator(`${PAGE} .view-line`).first().click();
-    await editor.press("Control+End"); // the links stand at the end: they need not be at the edge
-    const opened = page.locator('.tab.active[data-resource-name="shop.py"]');
-    await until("the source beside the file", async () => {
-      // One while it scrolls is lost; one of which something comes takes the page away.
-      await link.click({ modifiers: ["Control"], timeout: 5_000 }).catch(() => undefined);
-      await editor.settle();
-      return (await opened.count()) === 2;
-    });
-  },
+  ...chatScenarios(editor, place),
 
   async "find the server"() {
     await editor.command("Draftline: Find or Install the Server");
@@ -380,7 +413,7 @@ for (const [name, scenario] of Object.entries(SCENARIOS)) {
     await scenario();
   } catch (problem) {
     error = String(problem.stack);
-    await editor.shot(`failed-${name.replaceAll(" ", "-")}`);
+    await editor.shot(`failed-${name.replaceAll(/[ :]+/g, "-")}`);
   }
   await editor.press("Escape");
   console.log(JSON.stringify({ name, error }));

@@ -32,6 +32,7 @@ def offered(text: str, answer: str, path: str = "a.py", complete: bool = True) -
         ("print(|)\n", 'f"{name}"', "a.py"),
         ('print("|")\n', "hello", "a.py"),
         ("x = |\n", "[1, 2]", "a.py"),
+        ("x = |\n", 'f"{y // 100}.{y % 100}"', "a.py"),  # no comment
         ("f(|\n", "a)", "a.py"),
         ("if (a) {\n  |\n}\n", "b();", "a.ts"),
         ("if (a) {|\n", "\n  b();\n}", "a.ts"),
@@ -49,7 +50,7 @@ def test_a_good_completion_is_offered_whole(text: str, answer: str, path: str) -
 @pytest.mark.parametrize(
     ("text", "answer", "left", "why"),
     [
-        ("x = |\n", "f(a", "", "brackets"),
+        ("x = |\n", "f(a", "", "syntax"),
         ("x = |\n", '"abc', "", "string"),
         ("print(|)\n", '"abc', "", "string"),
         (BODY, "name = g(name)\n    other = g(", "name = g(name)", "syntax"),
@@ -63,6 +64,12 @@ def test_a_good_completion_is_offered_whole(text: str, answer: str, path: str) -
         (BODY, "name = = 2", "", "syntax"),
         (BODY, "x = 1\n    name = = 2", "x = 1", "syntax"),
         ("local a = |\n", "f(1", "", "brackets"),
+        ("a = [b for b in c if |]\n", "b > 1:", "b > 1", "syntax"),
+        ('a = "%s %s" % (|\n', "b, c))", "b, c)", "unbalanced"),
+        ("elapsed = |\n", "elapsed = 1", "", "the beginning of the line"),
+        (BODY, "return 1", "", "not be reached"),
+        (BODY, "a = 1\n    return a", "a = 1", "not be reached"),
+        ("for a in b:\n    |\n    print(a)\n", "continue", "", "not be reached"),
     ],
 )
 def test_what_would_have_to_be_undone_is_not_offered(
@@ -72,6 +79,36 @@ def test_what_would_have_to_be_undone_is_not_offered(
     before, after = text.split("|")
     found, reason = checked(answer, before, after, path, "\n" in answer)
     assert (found, why in reason) == (left, True), (found, reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "path", "reached"),
+    [
+        ("if (a) {\n  |\n}\nb();\n", "return;", "a.ts", True),
+        ("if (a) {\n  |\n  b();\n}\n", "return;", "a.ts", False),
+        ("if (a) {\n  |\n  b();\n}\n", "if (c) {\n    return;\n  }", "a.ts", True),
+        ("if (a) {\n  |\n  function b() {}\n}\n", "throw c;", "a.ts", True),  # hoisted
+        ("switch (a) {\n  case 1:\n    |\n  case 2:\n    b();\n}\n", "break;", "a.ts", True),
+        ("func f() int {\n\t|\n\treturn 2\n}\n", "return 1", "a.go", False),
+        ("func f() int {\n\treturn |\n\tg()\n}\n", "1", "a.go", True),  # the user's `return`
+        ("fn f() -> u8 {\n    |\n    2\n}\n", "return 1;", "a.rs", False),
+        ("fn f() -> u8 {\n    |\n    // done\n}\n", "return 1;", "a.rs", True),
+        ("int f() {\n  |\n  g();\n}\n", "return 1;", "a.c", False),
+        ("class A { int f() {\n  |\n  g();\n} }\n", "throw e;", "A.java", False),
+    ],
+)
+def test_code_below_stays_reachable(text: str, answer: str, path: str, reached: bool) -> None:
+    found, why = offered(text, answer, path)
+    assert (found, bool(why)) == ((answer, False) if reached else ("", True))
+
+
+@pytest.mark.parametrize(
+    ("answer", "left"), [("b | c |", "b | c |"), ("| | |", ""), ("b |", ""), ("b | c | d |", "")]
+)
+def test_a_row_of_a_table_has_the_cells_of_the_others(answer: str, left: str) -> None:
+    before = "| x | y | z |\n|---|---|---|\n| a | "
+    assert checked(answer, before, "\n", "a.md", False)[0] == left
+    assert checked(answer, "A | ", "\n", "a.md", False)[0] == answer  # no table
 
 
 @pytest.mark.parametrize("word", ["if", "return", "for ", " const"])
@@ -116,7 +153,7 @@ def test_what_is_offered_is_a_part_and_breaks_nothing(
         assert checked(found, before, after, "a.py", multiline, complete) == (found, "")
 
 
-@given(st.sampled_from(["a = b", "call(a)", 'a = "text"', "a = [b, (a)]", "return [a]"]), st.data())
+@given(st.sampled_from(["a = b", "call(a)", 'a = "text"', "a = [b, (a)]", "del [a]"]), st.data())
 def test_a_true_line_is_offered_and_no_broken_part_of_it(line: str, data: st.DataObject) -> None:
     before, after = "def f(a, b):\n    ", "\n    assert a\n"
     ast.parse(before + line + after)

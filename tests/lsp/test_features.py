@@ -19,7 +19,7 @@ from engine.editing.edits import apply
 from engine.records import Done, Request
 from lsp_server.shared_engine import SharedEngine
 from tests.support.command import FENCE, chain_model
-from tests.support.held_model import held, unfinished
+from tests.support.held_model import unfinished
 from tests.support.lsp_editor import (
     Editor,
     LocalServer,
@@ -249,17 +249,6 @@ async def test_speculation_does_not_change_an_edit(editor: Open) -> None:
     assert answers[0] == answers[1]
 
 
-# -- documents that change meanwhile -----------------------------------------------------------
-
-
-async def begun(one: Editor, text: str) -> asyncio.Future[Any]:
-    """An edit whose answer has begun to stream."""
-    one.open(URI, text)
-    asked = one.begin("draftline/edit", asking(one, partialResultToken="p", workDoneToken="w"), 7)
-    await one.until(lambda: one.partial.get("p"))
-    return asked
-
-
 async def test_an_edit_of_another_version_is_refused(editor: Open) -> None:
     async with editor() as one:
         one.open(URI, "x=1\n")
@@ -270,56 +259,15 @@ async def test_an_edit_of_another_version_is_refused(editor: Open) -> None:
             assert code == MODIFIED and message.startswith("app.py: the text changed")
 
 
-@pytest.mark.parametrize("how", ["changed", "closed"])
-async def test_an_edit_is_refused_if_its_document_was_changed_or_closed_meanwhile(
-    editor: Open, engines: Engines, how: str
-) -> None:
-    async with editor() as one:
-        one.open(URI, "x=1\n")
-        with held(engines["short"].engine):
-            asked = one.begin("draftline/edit", asking(one))
-            await one.command("status")  # the server has received it
-            if how == "changed":
-                one.type(URI, 0, "# ")
-            else:
-                one.close(URI)
-            await one.command("status")  # and this
-        assert (await refused(asked))[0] == MODIFIED
-        await one.idle()
-
-
-async def test_an_edit_whose_text_changed_stops_before_its_answer_is_complete(
-    editor: Open, engines: Engines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lsp_server.session.UNDO_GRACE_S", 0.0)
-    async with editor("endless", settings={"speculation": False}) as one:
-        with unfinished(engines["endless"].engine):
-            asked = await begun(one, long_text())
-            one.type(URI, 0, "# ")
-            assert (await refused(asked))[0] == MODIFIED
-        await one.idle()
-        stats = await one.command("stats")
-        assert stats["answers"]["cancelled"] == 1
-        assert one.progress["w"][-1]["kind"] == "end"
-
-
-async def test_an_edit_survives_a_change_that_is_undone(
-    editor: Open, engines: Engines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lsp_server.session.UNDO_GRACE_S", 600.0)
-    async with editor() as one:
-        one.open(URI, "x=1\n")
-        with held(engines["short"].engine):
-            asked = one.begin("draftline/edit", asking(one))
-            await one.command("status")  # the server has received it
-            one.type(URI, 0, "#")
-            one.type(URI, 0, "", "#")
-            await one.command("status")  # and the changes
-        one.apply(one.json(await asked)["edit"])  # it names the current version
-        assert one.texts[URI] == "x=9\n"
-
-
 # -- cancelling --------------------------------------------------------------------------------
+
+
+async def begun(one: Editor, text: str) -> asyncio.Future[Any]:
+    """An edit whose answer has begun to stream."""
+    one.open(URI, text)
+    asked = one.begin("draftline/edit", asking(one, partialResultToken="p", workDoneToken="w"), 7)
+    await one.until(lambda: one.partial.get("p"))
+    return asked
 
 
 @pytest.mark.parametrize("how", ["request", "progress", "command", "newer"])

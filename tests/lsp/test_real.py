@@ -92,9 +92,10 @@ async def test_sources_hold_the_quoted_text(
 ) -> None:
     monkeypatch.setattr("lsp_server.chat.explain.MAX_ANSWER_TOKENS", 96)
     async with editor(port, encoding=encoding) as one:
-        text = ("# 😋\n" + TEXT).replace("\n", newline)
+        whole = "# 😋\n" + TEXT
+        text = whole.replace("\n", newline)
         uri = one.open("untitled:sample.py", text)
-        part = text[: text.index(newline, 400)]
+        part = whole[: whole.index("\n", 400)].replace("\n", newline)
         params = {"textDocument": one.doc(uri), "range": one.span(uri, part)}
         asked = params | {"question": QUOTE, "partialResultToken": "q", "workDoneToken": "w"}
         answer = await one.ask("draftline/ask", asked)
@@ -107,3 +108,35 @@ async def test_sources_hold_the_quoted_text(
         monkeypatch.setattr("lsp_server.chat.explain.MAX_ANSWER_TOKENS", 8)
         explained = await one.ask("draftline/explain", params)
         assert explained["answer"].strip()
+
+
+async def test_speculation_does_not_change_a_conversation(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor the places that its answers are copied from, nor a commit message."""
+    monkeypatch.setattr("lsp_server.chat.chat.MAX_ANSWER_TOKENS", 64)
+    monkeypatch.setattr("lsp_server.chat.commit_message.MAX_MESSAGE_TOKENS", 24)
+    part = "".join(TEXT.splitlines(keepends=True)[:8])
+    diff = "--- a/app.py\n+++ b/app.py\n@@ -1 +1 @@\n-retries = 3\n+retries = 5\n"
+    found = []
+    for speculation in (True, False):
+        async with editor(port, settings={"speculation": speculation}) as one:
+            uri = one.open("untitled:sample.py", TEXT)
+            context = [{"uri": uri, "range": one.span(uri, part)}]
+            messages = [{"role": "user", "content": QUOTE}]
+            made = []
+            for number in range(2):
+                asked = {"messages": messages, "context": context, "partialResultToken": number}
+                answer = await one.ask("draftline/chat", asked)
+                assert one.partial[number] == answer["text"] != ""
+                for each in answer["citations"]:
+                    assert each["uri"] == uri and quoted(one, each, TEXT).strip()
+                made.append((answer["text"], answer["citations"]))
+                messages.append({"role": "assistant", "content": answer["text"]})
+                messages.append({"role": "user", "content": SHORT})
+            asked = {"diff": diff, "partialResultToken": "d"}
+            await one.ask("draftline/commitMessage", asked)
+            made.append(one.partial["d"])
+            found.append(made)
+            assert bool((await one.command("stats"))["acceptedShare"]) == speculation
+    assert found[0] == found[1]

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from engine.remote.address import connect, shared_address
+from engine.remote.address import AddressError, connect, parse, shared_address
 from engine.remote.framing import framed
+from engine.remote.remote_engine import open_connection
 from tests.support.command import FENCE, chain_model
-from tests.support.lsp import HELLO, ROOT, TIMEOUT_S, Client, exit_code, listening
+from tests.support.listeners import answering
+from tests.support.lsp import ROOT, TIMEOUT_S, Client, exit_code, listening
 from tests.support.shared_server import private_runtime
 
 URI = "file:///project/app.py"
@@ -111,6 +113,7 @@ def test_windows_share_one_server_that_ends_after_the_last_of_them(windows: Wind
         ("exit", True, 0),
         ("SIGTERM", False, 143),
         ("SIGINT", True, 130),
+        ("SIGKILL", False, -9),
     ],
 )
 def test_the_end_of_a_window_ends_its_session_only(
@@ -176,15 +179,53 @@ def test_own_starts_no_server(windows: Windows) -> None:
     assert leave(process, client) == 0
 
 
-def test_a_model_answers_through_the_relay(windows: Windows, tmp_path: Path) -> None:
+def asking(uri: str, version: int = 1) -> dict[str, Any]:
+    """Parameters of an edit."""
+    return {"textDocument": {"uri": uri, "version": version}, "instruction": "do"}
+
+
+@pytest.mark.parametrize("name", ["app.py", "app.no-known-language", "app"])
+def test_a_model_answers_through_the_relay(windows: Windows, tmp_path: Path, name: str) -> None:
+    """Also for a language without a grammar."""
     chain = str(chain_model(tmp_path / "model", "x=9", FENCE))
     _, client = windows.hello(initializationOptions={"model": chain})
     windows.server(client)
-    client.open(URI, "x=1\n")
-    document = {"textDocument": {"uri": URI, "version": 1}}
-    edit = client.ask("draftline/edit", document | {"instruction": "do"})["edit"]
-    (change,) = edit["changes"][URI]
+    uri = f"file:///project/{name}"
+    client.open(uri, "x=1\n")
+    (change,) = client.ask("draftline/edit", asking(uri))["edit"]["changes"][uri]
     assert change["newText"] == "9"
+
+
+def test_two_windows_that_edit_one_file_keep_their_own_texts(
+    windows: Windows, tmp_path: Path
+) -> None:
+    chain = str(chain_model(tmp_path / "model", "x=9", FENCE))
+    clients = [windows.hello(initializationOptions={"model": chain})[1] for _ in range(2)]
+    assert len({windows.server(client) for client in clients}) == 1
+    for client in clients:
+        client.open(URI, "x=1\n")
+    one, other = clients
+    identity = one.begin("draftline/edit", asking(URI))
+    whole = {"textDocument": {"uri": URI, "version": 2}, "contentChanges": [{"text": "x=777\n"}]}
+    other.notify("textDocument/didChange", whole)
+    edits = [one.answer(identity)["result"], other.ask("draftline/edit", asking(URI, 2))]
+    ranges = [edit["edit"]["changes"][URI][0]["range"]["end"]["character"] for edit in edits]
+    assert ranges == [len("x=1"), len("x=777")]
+    assert "changed meanwhile" in other.error("draftline/edit", asking(URI, 1))["message"]
+
+
+def test_a_server_that_is_killed_while_it_edits_ends_its_windows(windows: Windows) -> None:
+    process, client = windows.hello()
+    server = windows.server(client)
+    client.open(URI, "x=1\n")
+    os.kill(server, signal.SIGSTOP)  # it has the request, and does not answer
+    identity = client.begin("draftline/edit", asking(URI))
+    os.kill(server, signal.SIGKILL)
+    assert exit_code(process) == 1
+    assert process.stderr and b"the shared server has ended" in process.stderr.read()
+    assert identity not in client.answers
+    _, client = windows.hello()
+    assert windows.server(client) != server
 
 
 # -- servers that are named ----------------------------------------------------------------------
@@ -199,24 +240,97 @@ def test_a_server_that_is_named_is_joined(windows: Windows) -> None:
         server.kill()
 
 
+MISSING = "no draftline server answers there"
+OTHER = "another program answers there"
+FAILED = -32803
+STATUS = {"experimental": {"draftline": {"status": True}}}
+
+
+def refused(process: subprocess.Popen[bytes]) -> str:
+    """The one message of a session without a server, whose requests fail with it, and which ends
+    like any other."""
+    client = Client.of(process)
+    assert client.hello()["capabilities"] == {}
+    message: str = client.wait_for("window/showMessage")["params"]["message"]
+    assert "\n" not in message
+    error = client.error("draftline/edit", {"textDocument": {"uri": URI}, "instruction": "do"})
+    assert error["code"] == FAILED and message == "Draftline: " + error["message"]
+    assert client.ask("shutdown") is None and process.poll() is None
+    client.notify("exit")
+    assert exit_code(process) == 2
+    assert client.notifications.empty()
+    assert process.stderr
+    assert process.stderr.read().decode().split() == ("draftline: " + error["message"]).split()
+    return message
+
+
 @pytest.mark.parametrize(
     ("address", "reason"),
     [
         ("localhost", "not an address"),
         ("192.0.2.1:80", "not a loopback address"),
-        ("/no/such.sock", "no draftline server answers there"),
-        ("127.0.0.1:9", "no draftline server answers there"),
+        ("/no/such.sock", MISSING),
+        ("127.0.0.1:9", MISSING),
     ],
 )
 def test_an_address_without_a_server_is_one_message_in_the_editor(
     windows: Windows, address: str, reason: str
 ) -> None:
-    process = windows.open("--server", address)
+    assert reason in refused(windows.open("--server", address))
+
+
+@pytest.mark.parametrize("at", ["port", "socket"])
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"HTTP/1.0 400 Bad Request\r\nContent-Length: 2\r\n\r\nno", OTHER),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", OTHER),
+        (bytes(range(256)) * 100, OTHER),
+        (framed(b"{"), OTHER),
+        (framed(b'{"jsonrpc":"2.0","id":1,"result":{}}'), OTHER),
+        (framed(b'{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}'), OTHER),
+        (framed(b'{"jsonrpc":"2.0","id":1,"error":{"code":-32002,"message":"no"}}'), OTHER),
+        (b"", MISSING),
+    ],
+    ids=["http", "ssh", "garbage", "not JSON", "no info", "no method", "not begun", "hangs up"],
+)
+def test_another_program_is_one_message_in_the_editor(
+    windows: Windows, tmp_path: Path, at: str, answer: bytes, reason: str
+) -> None:
+    with answering(answer, tmp_path / "s" if at == "socket" else None) as address:
+        message = refused(windows.open("--server", address))
+    assert address in message and reason in message
+
+
+@pytest.mark.parametrize("at", ["port", "socket"])
+def test_a_program_that_keeps_silent_is_given_up(tmp_path: Path, at: str) -> None:
+    with (
+        answering(None, tmp_path / "s" if at == "socket" else None) as address,
+        pytest.raises(AddressError, match="does not answer: end it, or name another"),
+    ):
+        open_connection(parse(address), timeout_s=0.05)
+
+
+def test_an_editor_with_a_status_shows_the_reason_there(windows: Windows) -> None:
+    process = windows.open("--server", "127.0.0.1:9")
     client = Client.of(process)
-    error = client.error("initialize", HELLO)
-    assert reason in error["message"] and "\n" not in error["message"]
+    client.hello(capabilities=STATUS)
+    status = client.wait_for("draftline/status")["params"]
+    assert status["state"] == "error" and MISSING in status["message"]
+    client.write.close()
     assert exit_code(process) == 2
-    assert process.stderr and process.stderr.read().count(b"\n") == 1
+    assert client.notifications.empty()
+
+
+def test_a_session_without_a_server_ends_with_its_client(windows: Windows) -> None:
+    """Also if its pipes stay open."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
+        process = windows.open("--server", "127.0.0.1:9")
+        client = Client.of(process)
+        client.hello(processId=parent.pid)
+        assert client.wait_for("window/showMessage") and process.poll() is None
+        parent.kill()
+        assert exit_code(process) == 1
 
 
 def test_a_path_of_a_dead_server_is_one_message_in_the_editor(windows: Windows) -> None:
@@ -225,8 +339,7 @@ def test_a_path_of_a_dead_server_is_one_message_in_the_editor(windows: Windows) 
     address = shared_address()
     assert address is not None
     until(lambda: not alive(*windows.servers) or not answers(address))
-    process = windows.open("--server", str(address))
-    assert "no draftline server" in Client.of(process).error("initialize", HELLO)["message"]
+    assert MISSING in refused(windows.open("--server", str(address)))
     _, client = windows.hello()  # replaces the socket
     windows.server(client)
 

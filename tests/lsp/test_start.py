@@ -177,7 +177,7 @@ async def test_requests_that_wait_for_the_model_can_be_cancelled(
             older = one.begin("textDocument/inlineCompletion", where)
             stale = one.begin("textDocument/inlineCompletion", where)
             assert one.json(await older)["items"] == []
-            one.type(URI, 0, "\n")
+            one.type(URI, 1, "\n")
             await one.command("status")  # the server has received it
             may_load.set()
             assert (await refused(newer))[0] == MODIFIED

@@ -294,6 +294,10 @@ class Editor(LanguageClient):  # type: ignore[misc]
         where = {"start": self.at(uri, start), "end": self.at(uri, stop)}
         self._changed(uri, text[:start] + new + text[stop:], [{"range": where, "text": new}])
 
+    def replace(self, uri: str, text: str) -> None:
+        """Send the whole new text."""
+        self._changed(uri, text, [{"text": text}])
+
     def _changed(self, uri: str, text: str, changes: list[dict[str, Any]]) -> None:
         self.versions[uri] += 1
         self.texts[uri] = text
@@ -308,8 +312,7 @@ class Editor(LanguageClient):  # type: ignore[misc]
         for one in edit.get("documentChanges", []):
             assert one["textDocument"] == self.doc(one["textDocument"]["uri"])
         for uri, edits in parts(edit).items():
-            text = edited(self.texts[uri], edits, self.encoding)
-            self._changed(uri, text, [{"text": text}])
+            self.replace(uri, edited(self.texts[uri], edits, self.encoding))
 
 
 def parts(edit: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:

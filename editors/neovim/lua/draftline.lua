@@ -32,8 +32,12 @@ function M.note(text, level)
     M.tell(text, level)
     return
   end
+  local shortmess = vim.o.shortmess
   vim.cmd.redraw()
-  vim.cmd.echomsg({ args = { vim.fn.string('Draftline: ' .. text) }, mods = { silent = true } })
+  vim.opt.shortmess:append('T')
+  vim.cmd.echomsg({ args = { vim.fn.string('Draftline: ' .. text) } }) -- with silent: not kept
+  vim.o.shortmess = shortmess
+  vim.cmd.redraw()
   M.say(text)
 end
 

@@ -48,6 +48,16 @@ command('DraftlineToggle', function()
   require('draftline').toggle()
 end, { desc = 'Turn completions on or off' })
 
+for name, link in pairs({
+  DraftlineDim = 'Comment', -- lines that are being rewritten
+  DraftlineOld = 'DiffDelete',
+  DraftlineNew = 'DiffAdd',
+  DraftlineHint = 'Comment', -- keys and notes
+  DraftlineWarning = 'DiagnosticWarn',
+}) do
+  vim.api.nvim_set_hl(0, name, { link = link, default = true })
+end
+
 local group = vim.api.nvim_create_augroup('draftline', {})
 for event, method in pairs({ LspAttach = 'attach', LspDetach = 'detach' }) do
   vim.api.nvim_create_autocmd(event, {

@@ -1,83 +1,38 @@
-/** Questions about a file, and explanations of a selection: streamed into a page beside the editor. */
+/** Questions from commands and code actions, asked in the chat. */
 
 import * as vscode from "vscode";
-import { ProgressType } from "vscode-languageclient/node";
+import type { ChatView } from "./chat/view";
 import { targetOf } from "./edit";
-import { ASK, EXPLAIN, type AnswerResult, type Source } from "./protocol";
-import { explained, type Server } from "./server";
-import type { Pages } from "./pages";
+import type { Explanation } from "./protocol";
+import type { Server } from "./server";
 
-export async function askAboutFile(server: Server, pages: Pages): Promise<void> {
-  const editor = vscode.window.activeTextEditor;
-  if (!editor) return;
-  const question = await vscode.window.showInputBox({
-    title: "Draftline: Ask About This File",
-    placeHolder: "What do you want to know?",
-  });
-  const range = editor.selection.isEmpty ? undefined : editor.selection;
-  if (question?.trim()) await answer(server, pages, editor, ASK, question.trim(), range);
-}
+const EXPLAIN = "Explain briefly what this code does and how.";
 
-export async function explainSelection(server: Server, pages: Pages): Promise<void> {
+/** Explains the selection or, without one, the function around the cursor. */
+export async function explainSelection(server: Server, chat: ChatView): Promise<void> {
   const editor = vscode.window.activeTextEditor;
+  const client = server.running;
   if (!editor) return;
   const range = await targetOf(editor);
-  const title = `Lines ${range.start.line + 1} to ${range.end.line + 1}`;
-  await answer(server, pages, editor, EXPLAIN, title, range);
-}
-
-async function answer(
-  server: Server,
-  pages: Pages,
-  { document }: vscode.TextEditor,
-  method: typeof ASK | typeof EXPLAIN,
-  title: string,
-  range: vscode.Range | undefined,
-): Promise<void> {
-  const client = server.running;
+  const { document } = editor;
   if (!client) {
-    void vscode.window.showWarningMessage("Draftline is not running: see its status bar item.");
+    await chat.ask(EXPLAIN, []); // which says what to do
     return;
   }
-  const name = document.uri.path.split("/").at(-1) ?? "";
-  const heading = `# ${title}\n\n${vscode.workspace.asRelativePath(document.uri)}\n\n`;
-  const page = await pages.open(`Draftline: ${name}`, heading);
-  const partialResultToken = `draftline-ask-${Date.now()}`;
-  const parameters = {
-    textDocument: client.code2ProtocolConverter.asVersionedTextDocumentIdentifier(document),
-    range: range && client.code2ProtocolConverter.asRange(range),
-    partialResultToken,
-    ...(method === ASK ? { question: title } : {}),
-  };
-  let streamed = "";
-  const partial = client.onProgress(new ProgressType<{ text: string }>(), partialResultToken, ({ text }) => {
-    streamed += text;
-    pages.add(page, text);
-  });
-  const ask = (_: unknown, token: vscode.CancellationToken): Thenable<AnswerResult> =>
-    client.sendRequest<AnswerResult>(method, parameters, token);
-  const location = vscode.ProgressLocation.Notification;
-  try {
-    const options = { location, title: "Draftline answers", cancellable: true };
-    const result = await vscode.window.withProgress(options, ask);
-    if (!streamed) pages.add(page, result.answer);
-    pages.add(page, "\n");
-    addSources(pages, page, result.sources);
-  } catch (error) {
-    pages.add(page, `\n\n(${explained(error) ?? "stopped"})\n`);
-  } finally {
-    partial.dispose();
-  }
+  const converter = client.code2ProtocolConverter;
+  const question = `${EXPLAIN} (${lines(range.start.line, range.end.line)})`;
+  await chat.ask(question, [{ uri: converter.asUri(document.uri), range: converter.asRange(range) }]);
 }
 
-/** Lists the places that the answer was copied from, as links. */
-function addSources(pages: Pages, page: vscode.Uri, sources: readonly Source[]): void {
-  if (sources.length === 0) return;
-  pages.add(page, "\n## Copied from\n\n");
-  for (const { uri, range } of sources) {
-    const place = vscode.Uri.parse(uri, true);
-    const fragment = `L${range.start.line + 1},${range.start.character + 1}`;
-    const label = `- ${vscode.workspace.asRelativePath(place)}:${range.start.line + 1}`;
-    pages.addLink(page, label, place.with({ fragment }));
-  }
+/** Explains what a code action is about: lines, or problems in them. */
+export async function explain(chat: ChatView, { textDocument, range, diagnostics }: Explanation): Promise<void> {
+  const messages = diagnostics.map(({ message }) => message).join("; ");
+  const question = messages
+    ? `Explain this problem, and how to fix it: ${messages}`
+    : `${EXPLAIN} (${lines(range.start.line, range.end.line)})`;
+  await chat.ask(question, [{ uri: textDocument.uri, range }], diagnostics);
+}
+
+function lines(first: number, last: number): string {
+  return first === last ? `line ${first + 1}` : `lines ${first + 1} to ${last + 1}`;
 }

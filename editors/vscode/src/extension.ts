@@ -3,9 +3,12 @@
 import { homedir } from "node:os";
 import * as vscode from "vscode";
 import { ExecuteCommandRequest, State, type LanguageClient } from "vscode-languageclient/node";
-import { askAboutFile, explainSelection } from "./ask";
+import { explain, explainSelection } from "./ask";
 import { AskAgain } from "./askAgain";
+import { ChatView } from "./chat/view";
+import { writeCommitMessage } from "./commitMessage";
 import { edit } from "./edit";
+import { editFiles } from "./editFiles";
 import { programs, type Machine } from "./find";
 import { LiveEdits } from "./liveEdits";
 import { flip, showMenu } from "./menu";
@@ -13,7 +16,7 @@ import { chooseModel } from "./models";
 import { NextEdits } from "./nextEdit";
 import { Pages } from "./pages";
 import { Preview } from "./preview";
-import { STATUS, type Status, type Target } from "./protocol";
+import { STATUS, type Explanation, type Status, type Target } from "./protocol";
 import { Review } from "./review";
 import { explained, Server } from "./server";
 import { setUpServer } from "./setUp";
@@ -31,7 +34,7 @@ export function activate(context: vscode.ExtensionContext): void {
   const views = { live, review, preview };
   const pages = new Pages();
   const askAgain = new AskAgain();
-  const onClient = (client: LanguageClient): void => { follow(client, status, askAgain); };
+  const onClient = (client: LanguageClient): void => { follow(client, status, askAgain, chat); };
   const machine: Machine = {
     env: process.env,
     home: homedir(),
@@ -40,13 +43,15 @@ export function activate(context: vscode.ExtensionContext): void {
   };
   const find = (program: string): string | undefined => programs(program, machine)[0];
   const running = new Server(context.extensionPath, find, onClient, (message) => { status.fail(message); });
+  const chat = new ChatView(context, running, preview);
   const nextEdits = new NextEdits(running, live);
   server = running;
-  context.subscriptions.push(status, askAgain, preview, review, live, pages, nextEdits, running);
+  context.subscriptions.push(status, askAgain, preview, review, live, pages, nextEdits, running, chat);
 
   const commands: Record<string, (...args: never[]) => unknown> = {
     "draftline.editSelection": () => edit(running, views, context.globalState),
     "draftline.editWithInstruction": (target: Target) => edit(running, views, context.globalState, target),
+    "draftline.editFiles": () => editFiles(running, context.globalState),
     "draftline.acceptAll": () => (review.isActive ? review : preview).decideAll(true),
     "draftline.rejectAll": () => (review.isActive ? review : preview).decideAll(false),
     "draftline.acceptHunk": (id?: number) => (review.isActive ? review : preview).decideHunk(true, id),
@@ -54,9 +59,13 @@ export function activate(context: vscode.ExtensionContext): void {
     "draftline.compareEdit": () => review.compare(),
     "draftline.stopEdit": () => { live.stopActive(); },
     "draftline.nextEditTab": () => nextEdits.tab(),
+    "draftline.showNextEdits": () => nextEdits.list(),
     "draftline.nextEditDismiss": () => { nextEdits.dismiss(); },
-    "draftline.askAboutFile": () => askAboutFile(running, pages),
-    "draftline.explainSelection": () => explainSelection(running, pages),
+    "draftline.askAboutFile": () => chat.open(),
+    "draftline.newChat": () => chat.clear(),
+    "draftline.explainSelection": () => explainSelection(running, chat),
+    "draftline.explain": (asked: Explanation) => explain(chat, asked),
+    "draftline.commitMessage": (source?: vscode.SourceControl) => writeCommitMessage(running, source),
     "draftline.showMenu": () => { showMenu(status); },
     "draftline.chooseModel": () => chooseModel(running),
     "draftline.toggleGhostText": () => flip("ghostText"),
@@ -96,10 +105,13 @@ export function deactivate(): Promise<void> | undefined {
 }
 
 /** Shows a server's status, and when it stops. */
-function follow(client: LanguageClient, status: StatusItem, askAgain: AskAgain): void {
+function follow(client: LanguageClient, status: StatusItem, askAgain: AskAgain, chat: ChatView): void {
   client.onNotification(STATUS, (news: Status) => {
+    const failed = news.state === "error" && status.latest.state !== "error";
+    if (failed) void vscode.window.showErrorMessage(`Draftline: ${news.message}`);
     status.show(news);
     askAgain.follow(news);
+    chat.follow(news);
   });
   client.onDidChangeState(({ newState }) => {
     void vscode.commands.executeCommand("setContext", "draftline.running", newState === State.Running);

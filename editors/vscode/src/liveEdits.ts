@@ -2,7 +2,7 @@
 
 import * as vscode from "vscode";
 import type { Region } from "./region";
-import { Writing } from "./writing";
+import { editorOf, Writing } from "./writing";
 
 const STREAMING = "draftline.streaming"; // context key: Escape stops the edit in the active editor
 
@@ -51,6 +51,11 @@ export class LiveEdits implements vscode.Disposable {
     await this.stop(document);
     const start = range ? document.offsetAt(range.start) : 0;
     const end = range ? document.offsetAt(range.end) : document.getText().length;
+    const editor = streams ? editorOf(document) : undefined;
+    if (editor) { // a selection would hide what is new and what is old
+      const at = document.positionAt(start);
+      editor.selection = new vscode.Selection(at, at);
+    }
     const writing = new Writing(document, { start, end }, streams, (each) => { this.draw(each); });
     this.live.set(document, writing);
     this.tell();

@@ -10,7 +10,7 @@ import type { LanguageClient } from "vscode-languageclient/node";
 import { editsOf } from "./edit";
 import { toChanges, wholeWords, type Change } from "./hunks";
 import type { LiveEdits } from "./liveEdits";
-import { NEXT_EDIT, type NextEditResult } from "./protocol";
+import { NEXT_EDIT, type NextEditPlace, type NextEditResult } from "./protocol";
 import { DOCUMENTS, type Server } from "./server";
 
 const DEBOUNCE_MS = 300; // after the last change
@@ -21,7 +21,12 @@ interface NextEdit {
   base: string; // its text, which the changes fit
   changes: Change[];
   reason: string;
+  others: NextEditPlace[];
   shown: boolean; // whether the change itself is shown: after the first Tab
+}
+
+interface PlaceItem extends vscode.QuickPickItem {
+  place?: NextEditPlace; // none: what is offered
 }
 
 export class NextEdits implements vscode.Disposable {
@@ -100,6 +105,36 @@ export class NextEdits implements vscode.Disposable {
     }
   }
 
+  /** Lists the next edit and further places; asks for them if none is offered. */
+  async list(): Promise<void> {
+    const editor = vscode.window.activeTextEditor;
+    const client = this.server.running;
+    if (!client || !editor) return;
+    if (!this.offered) await this.ask(client, editor);
+    const next = this.offered;
+    if (!next) {
+      void vscode.window.showInformationMessage("Draftline: nothing that was changed lately asks for another change.");
+      return;
+    }
+    const first: PlaceItem = item(next.document.uri, next.document.positionAt(next.changes[0]?.start ?? 0).line, next.reason);
+    const asUri = (uri: string): vscode.Uri => client.protocol2CodeConverter.asUri(uri);
+    const others = next.others.map((place): PlaceItem => ({ ...item(asUri(place.uri), place.range.start.line, place.label), place }));
+    const title = "Draftline: next edits";
+    const chosen = await vscode.window.showQuickPick([first, ...others], { title, matchOnDescription: true });
+    if (!chosen) return;
+    if (chosen.place) await this.goTo(client, chosen.place);
+    else if (this.offered === next && !next.shown) await this.tab();
+  }
+
+  /** Goes to a place and asks for the change there. */
+  private async goTo(client: LanguageClient, place: NextEditPlace): Promise<void> {
+    this.dismiss();
+    const range = client.protocol2CodeConverter.asRange(place.range);
+    const at = new vscode.Range(range.start, range.start);
+    const editor = await vscode.window.showTextDocument(client.protocol2CodeConverter.asUri(place.uri), { selection: at });
+    await this.ask(client, editor);
+  }
+
   private async make({ document, changes }: NextEdit): Promise<void> {
     const edit = new vscode.WorkspaceEdit();
     for (const each of changes) edit.replace(document.uri, rangeOf(document, each), each.text);
@@ -161,7 +196,7 @@ export class NextEdits implements vscode.Disposable {
     if (token.isCancellationRequested) return;
     const base = document.getText();
     const changes = wholeWords(base, toChanges(base, editsOf(result.edit, uri)));
-    if (changes.length > 0) this.offer({ asked, document, base, changes, reason: result.reason, shown: false });
+    if (changes.length > 0) this.offer({ asked, document, base, changes, reason: result.reason, others: result.others, shown: false });
   }
 
   private offer(next: NextEdit | undefined): void {
@@ -198,6 +233,10 @@ export class NextEdits implements vscode.Disposable {
     });
     editor.setDecorations(this.added, added);
   }
+}
+
+function item(uri: vscode.Uri, line: number, reason: string): PlaceItem {
+  return { label: `${uri.path.split("/").at(-1) ?? ""}:${line + 1}`, description: reason, detail: vscode.workspace.asRelativePath(uri) };
 }
 
 function rangeOf(document: vscode.TextDocument, { start, end }: Change): vscode.Range {

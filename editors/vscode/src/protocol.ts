@@ -49,22 +49,57 @@ export interface NextEditResult {
   edit: WorkspaceEdit | null;
   location: Location | null;
   reason: string;
+  others: NextEditPlace[];
 }
 
-export interface Source {
+/** A further place that may have to change, which the model has not been asked about. */
+export interface NextEditPlace {
   uri: string;
   range: Range;
+  label: string;
+}
+
+export interface FoundFile {
+  uri: string;
+  reason: string;
+}
+
+export interface EditedFile {
+  uri: string;
+  changed: boolean;
+  rule: string | null; // what a rule did without the model
+  warnings: string[]; // what to check before accepting
+  note: string | null;
+  error: string | null; // why it was not edited
+}
+
+export interface EditFilesResult {
+  edit: WorkspaceEdit | null;
+  files: EditedFile[];
+}
+
+export interface ChatResult {
+  text: string;
+  citations: { start: number; end: number; uri: string; range: Range }[]; // offsets in `text`
+  notes: string[]; // what was left out
+}
+
+export interface CommitMessageResult {
   text: string;
 }
 
-export interface AnswerResult {
-  answer: string;
-  sources: Source[];
+/** What to explain in the chat, and the problems there; the argument of the command `draftline.explain`. */
+export interface Explanation {
+  textDocument: DocumentId;
+  range: Range;
+  diagnostics: { uri: string; range: Range; message: string }[];
 }
 
 export const EDIT = "draftline/edit";
 export const NEXT_EDIT = "draftline/nextEdit";
-export const ASK = "draftline/ask";
-export const EXPLAIN = "draftline/explain";
+export const FIND_FILES = "draftline/findFiles";
+export const EDIT_FILES = "draftline/editFiles";
+export const CHAT = "draftline/chat";
+export const COMMIT_MESSAGE = "draftline/commitMessage";
 export const STATUS = "draftline/status";
 export const MODELS = "draftline/models";

@@ -18,7 +18,7 @@ export const DOCUMENTS = [{ scheme: "file" }, { scheme: "untitled" }];
 /** Announces the experimental capabilities of this extension. */
 class Experimental implements StaticFeature {
   fillClientCapabilities(capabilities: ClientCapabilities): void {
-    const draftline = { status: true, instructionBox: true, nextEdit: true };
+    const draftline = { status: true, instructionBox: true, nextEdit: true, chat: true };
     capabilities.experimental = { ...(capabilities.experimental as object | undefined), draftline };
   }
   initialize(): void {

@@ -1,22 +1,29 @@
--- Edits by instruction, and the next edit: send the request, check that the buffer has not changed,
--- and open the proposal in the preview. Nothing here changes the buffer.
+-- Edits by instruction, and the next edit: send the request, show the answer while it is written,
+-- and propose its hunks in the buffer or beside it. Nothing here changes the buffer.
+local changes = require('draftline.changes')
 local draftline = require('draftline')
+local hunk_list = require('draftline.hunks')
 local job = require('draftline.job')
 local preview = require('draftline.preview')
+local stream = require('draftline.stream')
 local text = require('draftline.text')
 
 local M = {}
 
 local CHANGED = 'the buffer changed while the answer was made, so nothing was applied; ask again'
 
---- Call `show` once the buffer is current and in normal mode.
+--- Whether the buffer is current and in normal mode.
+---@param bufnr integer
+---@return boolean
+local function is_idle(bufnr)
+  return vim.api.nvim_get_current_buf() == bufnr and vim.api.nvim_get_mode().mode == 'n'
+end
+
+--- Call `show` once that is so.
 ---@param bufnr integer
 ---@param show fun()
 local function when_idle(bufnr, show)
-  local function idle()
-    return vim.api.nvim_get_current_buf() == bufnr and vim.api.nvim_get_mode().mode == 'n'
-  end
-  if idle() then
+  if is_idle(bufnr) then
     show()
     return
   end
@@ -29,7 +36,7 @@ local function when_idle(bufnr, show)
     callback = function()
       if not vim.api.nvim_buf_is_valid(bufnr) then
         return true -- deletes the autocommand
-      elseif idle() then
+      elseif is_idle(bufnr) then
         vim.schedule(show)
         return true
       end
@@ -37,20 +44,76 @@ local function when_idle(bufnr, show)
   })
 end
 
---- Preview edits of a buffer whose lines were `before` at the time of the request.
+---@class draftline.Answer
+---@field edits lsp.TextEdit[]
+---@field version? integer of the buffer that they are for
+---@field warning? string what to check before accepting
+---@field notes string[] what a rule did, and what the user should know
+
+---@param result { warnings?: string[], stats?: table, edit: lsp.WorkspaceEdit }
+---@return draftline.Answer
+local function answer_of(result)
+  local _, edits, version = text.only_document(result.edit)
+  local warning = table.concat(result.warnings or {}, '; ')
+  local stats, notes = result.stats or {}, {}
+  if type(stats.rule) == 'string' then
+    notes[1] = 'By rule: ' .. stats.rule
+    vim.list_extend(notes, stats.notes or {})
+  end
+  return { edits = edits, version = version, warning = warning ~= '' and warning or nil, notes = notes }
+end
+
+--- Show an answer in its buffer, or beside it, moved to the lines as they are then.
 ---@param bufnr integer
----@param before string[]
----@param edits lsp.TextEdit[]
+---@param log draftline.Log followed since the request
+---@param answer draftline.Answer
 ---@param client vim.lsp.Client
----@param warning? string what to check before accepting
-local function propose(bufnr, before, edits, client, warning)
-  when_idle(bufnr, function()
-    if not vim.deep_equal(text.lines(bufnr), before) then
+---@param go boolean whether to go to the first hunk
+local function propose(bufnr, log, answer, client, go)
+  local version = answer.version or vim.lsp.util.buf_versions[bufnr]
+  local before = vim.api.nvim_buf_is_loaded(bufnr) and changes.lines_at(log, version)
+  if not before then
+    log.stop()
+    draftline.fail(CHANGED)
+    return
+  end
+  local after = text.edited(before, bufnr, answer.edits, client.offset_encoding)
+  local function show()
+    log.stop()
+    local hunks = changes.moved(log, version, changes.hunks(before, after))
+    if not hunks or log.is_lost then
       draftline.fail(CHANGED)
-      return
+    elseif (vim.g.draftline or {}).preview == 'diff' then
+      local lines = text.lines(bufnr)
+      for index = #hunks, 1, -1 do
+        lines = changes.replaced(lines, hunks[index].row, #hunks[index].old, hunks[index].new)
+      end
+      preview.open(bufnr, lines, answer.warning)
+      for _, note in ipairs(answer.notes) do
+        draftline.tell(note)
+      end
+    else
+      hunk_list.open(bufnr, hunks, answer.notes, answer.warning, go and is_idle(bufnr))
     end
-    preview.open(bufnr, text.edited(before, bufnr, edits, client.offset_encoding), warning)
-  end)
+  end
+  if (vim.g.draftline or {}).preview == 'diff' then
+    when_idle(bufnr, show) -- a window that opens would take the keys
+  else
+    show()
+  end
+end
+
+--- The lines of a range, from 0 and without the one at whose start it ends; without a range all.
+---@param bufnr integer
+---@param range? lsp.Range
+---@return integer first
+---@return integer stop the line after the last one
+local function rows(bufnr, range)
+  if not range then
+    return 0, vim.api.nvim_buf_line_count(bufnr)
+  end
+  local first, stop = range.start.line, range['end'].line
+  return first, (range['end'].character > 0 or stop == first) and stop + 1 or stop
 end
 
 ---@param client vim.lsp.Client
@@ -63,18 +126,32 @@ local function send(client, bufnr, before, instruction, range)
     draftline.fail('the buffer changed while the instruction was typed; ask again')
     return
   end
+  local log, version = changes.follow(bufnr), vim.lsp.util.buf_versions[bufnr]
   local params = { textDocument = text.document(bufnr), range = range, instruction = instruction }
-  job.start(client, bufnr, 'draftline/edit', params, {
+  local running
+  local first, stop = rows(bufnr, range)
+  stream.open(bufnr, first, stop, function()
+    job.cancel(running)
+  end)
+  running = job.start(client, bufnr, 'draftline/edit', params, {
     label = 'editing',
+    on_text = function(part, restart)
+      stream.append(bufnr, part, restart)
+    end,
+    on_fail = function()
+      log.stop()
+      stream.close(bufnr)
+    end,
     on_done = function(result)
+      stream.close(bufnr)
       if not result or not result.edit or result.edit == vim.NIL then
+        log.stop()
         local why = result and result.note
         draftline.tell('nothing changed' .. (type(why) == 'string' and ': ' .. why or ''))
         return
       end
-      local _, edits = text.only_document(result.edit)
-      local warning = table.concat(result.warnings or {}, '; ')
-      propose(bufnr, before, edits, client, warning ~= '' and warning or nil)
+      local untouched = version == vim.lsp.util.buf_versions[bufnr]
+      propose(bufnr, log, answer_of(result), client, untouched)
     end,
   })
 end
@@ -87,8 +164,8 @@ function M.start(bufnr, instruction, range)
   local client = draftline.client(bufnr)
   if not client then
     return
-  elseif preview.is_open(bufnr) then
-    draftline.fail('a proposal for this buffer is open: take it (ga) or leave it (q) first')
+  elseif preview.is_open(bufnr) or hunk_list.is_open(bufnr) then
+    draftline.fail('a proposal for this buffer is open: accept it (ga) or reject it (q) first')
     return
   elseif not vim.bo[bufnr].modifiable then
     draftline.fail("the buffer is not modifiable; ':set modifiable' makes it so")
@@ -128,7 +205,6 @@ function M.next_edit()
   end
   local params = vim.lsp.util.make_position_params(0, client.offset_encoding)
   params.textDocument = text.document(bufnr)
-  local versions = vim.tbl_extend('force', {}, vim.lsp.util.buf_versions)
   job.start(client, bufnr, 'draftline/nextEdit', params, {
     label = 'looking for the next edit',
     on_done = function(result)
@@ -136,10 +212,13 @@ function M.next_edit()
         draftline.tell(result.reason)
         return
       end
-      local uri, edits = text.only_document(result.edit)
-      local target = vim.uri_to_bufnr(uri)
-      if versions[target] and versions[target] ~= vim.lsp.util.buf_versions[target] then
+      local answer = answer_of(result)
+      local target = vim.uri_to_bufnr((text.only_document(result.edit)))
+      if answer.version and answer.version ~= vim.lsp.util.buf_versions[target] then
         draftline.fail(CHANGED)
+        return
+      elseif preview.is_open(target) or hunk_list.is_open(target) then
+        draftline.fail('a proposal for that buffer is open: accept it (ga) or reject it (q) first')
         return
       end
       vim.fn.bufload(target)
@@ -147,7 +226,7 @@ function M.next_edit()
         vim.bo[target].buflisted = true
         vim.cmd.buffer({ args = { target } })
       end
-      propose(target, text.lines(target), edits, client)
+      propose(target, changes.follow(target), answer, client, true)
     end,
   })
 end

@@ -6,7 +6,8 @@ local restart = require('draftline.restart')
 local M = {}
 
 local VERSION_TIMEOUT_MS = 20000
-local OPTIONS = { inline = true, keys = true, autotrigger = true } -- of vim.g.draftline
+-- of vim.g.draftline
+local OPTIONS = { inline = true, keys = true, autotrigger = true, preview = true, server = true }
 local INSTALL = {
   "Install it: in Draftline's source folder, `pipx install .` or `uv tool install .`",
   "If it is not on your PATH: vim.lsp.config('draftline', { cmd = { '/path/to/draftline', 'lsp' } })",

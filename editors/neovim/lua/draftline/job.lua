@@ -11,7 +11,7 @@ local CANCELLED = -32800 -- LSP's RequestCancelled
 ---@field token string of its $/progress; partial results use token .. '/text'
 ---@field label string
 ---@field id? integer of the request
----@field on_text? fun(text: string)
+---@field on_text? fun(text: string, restart?: boolean) `restart`: the parts so far are void
 ---@field on_done fun(result: any) not called if the job failed or was cancelled
 ---@field on_fail? fun(message: string)
 
@@ -66,7 +66,7 @@ vim.api.nvim_create_autocmd('LspProgress', {
     elseif token == job.token then
       show(job, value)
     elseif job.on_text then
-      job.on_text(value.text)
+      job.on_text(value.text, value.restart)
     end
   end,
 })

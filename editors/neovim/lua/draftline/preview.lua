@@ -1,6 +1,8 @@
 -- A proposal beside its buffer, as a diff. `do` and `dp` move single hunks, as in any diff; `ga`
 -- accepts all that remain. Text that the user wrote meanwhile is never overwritten.
+local changes = require('draftline.changes')
 local draftline = require('draftline')
+local keys = require('draftline.keys')
 local text = require('draftline.text')
 
 local M = {}
@@ -27,17 +29,10 @@ end
 ---@param bufnr integer
 ---@param lines string[]
 local function put(bufnr, lines)
-  local diff = vim.text and vim.text.diff or vim.diff
-  local function joined(each)
-    return table.concat(each, '\n') .. '\n'
-  end
-  local hunks = diff(joined(text.lines(bufnr)), joined(lines), { result_type = 'indices' })
-  ---@cast hunks integer[][]
+  local hunks = changes.hunks(text.lines(bufnr), lines)
   for index = #hunks, 1, -1 do
-    local from, removed, other, added = unpack(hunks[index])
-    local start = removed == 0 and from or from - 1
-    local new = vim.list_slice(lines, other, other + added - 1)
-    vim.api.nvim_buf_set_lines(bufnr, start, start + removed, true, new)
+    local hunk = hunks[index]
+    vim.api.nvim_buf_set_lines(bufnr, hunk.row, hunk.row + #hunk.old, true, hunk.new)
   end
 end
 
@@ -68,33 +63,14 @@ end
 
 --- Neovim's own keys for one hunk; their change does not count as the user's.
 ---@param proposal draftline.Proposal
----@param keys 'do'|'dp'
+---@param key 'do'|'dp'
 ---@return fun()
-local function taking(proposal, keys)
+local function taking(proposal, key)
   return function()
     local clean = unchanged(proposal)
-    vim.cmd.normal({ args = { keys }, bang = true })
+    vim.cmd.normal({ args = { key }, bang = true })
     if clean then
       proposal.known = text.lines(proposal.bufnr)
-    end
-  end
-end
-
---- Map `do` in the buffer to change; returns a function that restores its mapping.
----@param proposal draftline.Proposal
----@return fun()
-local function map_do(proposal)
-  local bufnr = proposal.bufnr
-  local before = vim.api.nvim_buf_call(bufnr, function()
-    return vim.fn.maparg('do', 'n', false, true)
-  end)
-  vim.keymap.set('n', 'do', taking(proposal, 'do'), { buffer = bufnr, desc = 'Take this hunk' })
-  return function()
-    pcall(vim.keymap.del, 'n', 'do', { buffer = bufnr }) -- the user may have unmapped it
-    if before.buffer == 1 then
-      vim.api.nvim_buf_call(bufnr, function()
-        vim.fn.mapset('n', false, before)
-      end)
     end
   end
 end
@@ -108,9 +84,7 @@ local function on_close(proposal, unmap)
     once = true,
     callback = function()
       proposals[proposal.bufnr] = nil
-      if vim.api.nvim_buf_is_valid(proposal.bufnr) then
-        unmap()
-      end
+      unmap()
       if vim.api.nvim_win_is_valid(proposal.window) and not proposal.was_diff then
         vim.api.nvim_win_call(proposal.window, vim.cmd.diffoff)
       end
@@ -131,8 +105,8 @@ local function fill(proposal, lines)
   vim.api.nvim_buf_set_name(scratch, ('draftline://%d/proposal'):format(proposal.bufnr))
   vim.bo[scratch].bufhidden = 'wipe'
   vim.bo[scratch].filetype = vim.bo[proposal.bufnr].filetype
-  local function map(keys, run, desc)
-    vim.keymap.set('n', keys, run, { buffer = scratch, nowait = true, desc = desc })
+  local function map(key, run, desc)
+    vim.keymap.set('n', key, run, { buffer = scratch, nowait = true, desc = desc })
   end
   map('ga', function()
     accept(proposal)
@@ -166,7 +140,10 @@ function M.open(bufnr, lines, warning)
   }
   proposals[bufnr] = proposal
   fill(proposal, lines)
-  on_close(proposal, map_do(proposal))
+  on_close(
+    proposal,
+    keys.map(bufnr, { ['do'] = { run = taking(proposal, 'do'), desc = 'Take this hunk' } })
+  )
   local beside = vim.api.nvim_open_win(proposal.scratch, true, { split = 'right', win = window })
   local check = warning and ('⚠ check: %s '):format(warning) or ''
   vim.wo[beside][0].statusline = HINT .. check:gsub('%%', '%%%%') -- a winbar would shift its lines

@@ -49,6 +49,43 @@ local function mark(buffers, state)
   draftline.changed({ state = state or 'starting' })
 end
 
+--- A client that never starts, so that Neovim 0.11 stays attached to these buffers while there is no
+--- server: it detaches at the first change, and does not report changes to the next server.
+---@param buffers integer[]
+---@return fun() ends it
+local function stay_attached(buffers)
+  local closing, id = false, nil
+  local function cmd(dispatchers)
+    local function terminate()
+      closing = true
+      dispatchers.on_exit(0, 0)
+    end
+    return {
+      request = function()
+        return true, 1
+      end,
+      notify = function()
+        return true
+      end,
+      is_closing = function()
+        return closing
+      end,
+      terminate = terminate,
+    }
+  end
+  for _, bufnr in ipairs(buffers) do
+    if vim.api.nvim_buf_is_loaded(bufnr) then
+      id = vim.lsp.start({ name = 'draftline-restart', cmd = cmd }, { bufnr = bufnr })
+    end
+  end
+  return function()
+    local client = id and vim.lsp.get_client_by_id(id)
+    if client then
+      client:stop(true)
+    end
+  end
+end
+
 ---@param config vim.lsp.ClientConfig of the client that ended
 ---@param buffers integer[]
 local function start(config, buffers)
@@ -104,8 +141,12 @@ local function on_crash(client, buffers, how)
   mark(buffers, 'starting')
   local text = 'the server ended (%s); it starts again in %d s'
   draftline.note(text:format(how, delay / 1000), vim.log.levels.WARN)
+  local let_go = vim.fn.has('nvim-0.12') == 0 and stay_attached(buffers)
   vim.defer_fn(function()
     start(client.config, buffers)
+    if let_go then
+      let_go()
+    end
   end, delay)
 end
 

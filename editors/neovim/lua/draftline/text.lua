@@ -36,11 +36,13 @@ end
 ---@param edit lsp.WorkspaceEdit
 ---@return string uri
 ---@return lsp.TextEdit[]
+---@return integer? version that the edits are for
 function M.only_document(edit)
   local changes = edit.documentChanges
   if changes then
     assert(#changes == 1 and changes[1].edits, 'Draftline: the edit is not of one document')
-    return changes[1].textDocument.uri, changes[1].edits
+    local name = changes[1].textDocument
+    return name.uri, changes[1].edits, name.version ~= vim.NIL and name.version or nil
   end
   local uri, edits = next(edit.changes)
   assert(uri and not next(edit.changes, uri), 'Draftline: the edit is not of one document')

@@ -1,0 +1,306 @@
+"""Renames by rule across files: in the file that defines a name and in all that import it.
+
+A module's function, class or variable is renamed where it is defined, in the imports of it, and
+where the importing files use it; re-exports are followed. All of that must be certain and among the
+files that were chosen, or nothing is renamed: half a rename breaks the code. Names of another kind
+are renamed file by file, and refused where another file may use them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import PurePath
+
+from engine.editing.edits import EditRefused
+from engine.editing.rename import WALKERS, Renamed, Wish, check, rename, rewritten, word
+from engine.editing.scopes.javascript import JavaScriptNames
+from engine.editing.scopes.javascript_modules import COMMON_JS, JavaScriptModule
+from engine.editing.scopes.modules import Module, Uses
+from engine.editing.scopes.names import Unsure, Walker
+from engine.editing.scopes.python_modules import PythonModule
+from engine.editing.scopes.python_renames import PythonRenames
+from engine.editing.syntax import language_of, parse
+
+MAX_SHOWN_FILES = 3  # in a message
+REPAIR = "rename it by hand"
+FAMILIES = {**dict.fromkeys(("javascript", "typescript", "tsx"), "javascript")}
+
+
+def rename_files(
+    files: Mapping[str, str], others: Mapping[str, str], wishes: list[Wish]
+) -> dict[str, Renamed] | None:
+    """Each of `files`, by path, after all renames; None leaves them to the model. `others`: files
+    of the workspace that were not chosen and have the names. Raises EditRefused."""
+    done = {path: Renamed(text, "", ()) for path, text in files.items()}
+    for wish in wishes:
+        now = {path: each.text for path, each in done.items()}
+        made = _renamed(now, others, wish)
+        if made is None:
+            return None
+        for path, each in made.items():
+            title = "; ".join(filter(None, (done[path].title, each.title)))
+            notes = tuple(dict.fromkeys((*done[path].notes, *each.notes)))
+            done[path] = Renamed(each.text, title, notes)
+    return done
+
+
+def _renamed(
+    files: dict[str, str], others: Mapping[str, str], wish: Wish
+) -> dict[str, Renamed] | None:
+    """The files that one rename changes."""
+    chosen = {path: text for path, text in files.items() if _has(text, wish)}
+    if not chosen:
+        if not wish.certain:
+            return None
+        raise EditRefused(f"`{wish.old}` is in none of these files: check the name")
+    code = [path for path in chosen if language_of(path) in WALKERS]
+    if not code or wish.in_part:
+        return None
+    rest = {path: text for path, text in others.items() if _has(text, wish)}
+    modules: dict[str, Module] = {}
+    doubts: dict[str, str] = {}  # file -> why its names are not known
+    for path, text in (rest | chosen).items():
+        try:
+            if module := _module(path, text):
+                modules[path] = module
+        except Unsure as reason:
+            doubts[path] = str(reason)
+    homes = [path for path, each in modules.items() if path in chosen and _defines(each, wish)]
+    if len(homes) > 1:
+        raise EditRefused(
+            f"`{wish.old}` is defined in {_shown(homes)}: choose only one of these at a time"
+        )
+    if homes:
+        made = _from_home(homes[0], chosen, modules, doubts, wish)
+    else:
+        _refuse_users(chosen, rest, modules, wish)
+        found = _each_alone(code, chosen, rest, wish)
+        if found is None:
+            return None
+        made = found
+    left = [
+        path
+        for path, text in (rest | chosen).items()
+        if _has(made[path].text if path in made else text, wish)
+    ]
+    return _with_note(made, left, wish)
+
+
+def _has(text: str, wish: Wish) -> bool:
+    return re.search(word(wish.old), text) is not None
+
+
+def _module(path: str, text: str) -> Module | None:
+    """A file of a language whose imports are understood; None for others. Raises Unsure."""
+    language = language_of(path)
+    if language not in ("python", *FAMILIES):
+        return None
+    tree = parse(path, text)
+    if tree is None:
+        raise Unsure("it is too large")
+    if tree.errors:
+        raise Unsure("it has syntax errors")
+    names: Walker = PythonRenames(tree) if language == "python" else JavaScriptNames(tree)
+    names.read()
+    return (PythonModule if language == "python" else JavaScriptModule)(path, names)
+
+
+def _defines(module: Module, wish: Wish) -> bool:
+    """Whether a module defines what is meant, for others to import."""
+    found = module.definition(wish.old)
+    return found is not None and (not wish.kinds or not found.kinds.isdisjoint(wish.kinds))
+
+
+# -- a name that others import -----------------------------------------------------------------
+
+
+def _from_home(
+    home: str,
+    chosen: Mapping[str, str],
+    modules: Mapping[str, Module],
+    doubts: Mapping[str, str],
+    wish: Wish,
+) -> dict[str, Renamed]:
+    """The file that defines a name, and the chosen files that use it. Raises EditRefused."""
+    own = modules[home]
+    family = _family(home)
+    for path in doubts:
+        if _family(path) == family:
+            raise EditRefused(f"{_shown([path])} has `{wish.old}`, and {doubts[path]}: {REPAIR}")
+    found = own.definition(wish.old)
+    assert found is not None
+    place = found.places[0]
+    try:
+        if family == "javascript" and COMMON_JS.search(own.tree.text):
+            raise Unsure("it exports names in several ways")
+        own.uses(wish.old, [home])  # as a string, or imported into itself
+        made = {home: rename(home, own.tree.text, (place.start, place.stop), [wish], alone=False)}
+    except Unsure as reason:
+        raise EditRefused(f"{_shown([home])}: {reason}: {REPAIR}") from None
+    users = _users(home, [each for each in modules.values() if _family(each.path) == family], wish)
+    if missing := sorted(set(users) - set(chosen)):
+        raise EditRefused(
+            f"{_shown(missing)} {_uses(missing)} `{wish.old}`: choose {_them(missing)}, too"
+        )
+    for path, uses in users.items():
+        made[path] = _rewritten(modules[path], uses, wish)
+    return made
+
+
+def _users(home: str, modules: list[Module], wish: Wish) -> dict[str, Uses]:
+    """The modules that use the name of `home`, directly or by a re-export. Raises EditRefused."""
+    homes, users = [home], {}
+    while True:
+        found = {}
+        for module in modules:
+            if module.path == home:
+                continue
+            try:
+                uses = module.uses(wish.old, homes)
+            except Unsure as reason:
+                raise EditRefused(f"{_shown([module.path])}: {reason}: {REPAIR}") from None
+            if uses.places or uses.exports:
+                found[module.path] = uses
+        more = [path for path, uses in found.items() if uses.exports and path not in homes]
+        users = {path: uses for path, uses in found.items() if uses.places}
+        if not more:
+            return users
+        homes += more
+
+
+def _rewritten(module: Module, uses: Uses, wish: Wish) -> Renamed:
+    """A file that uses the name, which is read again. Raises EditRefused."""
+    places = sorted(set(uses.places))
+    try:
+        check(module.path, module.names, [], set(places), wish)
+    except (Unsure, EditRefused) as reason:
+        raise EditRefused(f"{_shown([module.path])}: {reason}") from None
+    text, _, _ = rewritten(module.tree.text, places, wish.new, 0, 0)
+    count = f"{len(places)} place{'s' * (len(places) != 1)}"
+    return Renamed(text, f"`{wish.old}` renamed to `{wish.new}` in {count}", ())
+
+
+# -- names of one file -------------------------------------------------------------------------
+
+
+def _refuse_users(
+    chosen: Mapping[str, str], rest: Mapping[str, str], modules: Mapping[str, Module], wish: Wish
+) -> None:
+    """Refuse what is defined in a file that was not chosen."""
+    defined = [path for path in rest if path in modules and modules[path].definition(wish.old)]
+    for path in chosen:
+        for home in defined if path in modules else ():
+            if _family(home) != _family(path):
+                continue
+            try:
+                used = modules[path].uses(wish.old, [home]).places
+            except Unsure:
+                continue  # refused below, if it matters
+            if used:
+                where = f"{_shown([path])} is defined in {_shown([home])}"
+                raise EditRefused(f"`{wish.old}` of {where}: choose it, too")
+
+
+def _each_alone(
+    code: list[str], chosen: Mapping[str, str], rest: Mapping[str, str], wish: Wish
+) -> dict[str, Renamed] | None:
+    """Each file after a rename of its own names; None leaves the only file to the model."""
+    made = {}
+    for path in code:
+        try:
+            made[path] = rename(path, chosen[path], None, [wish], alone=False)
+        except Unsure as reason:
+            if len(chosen) + len(rest) == 1:
+                return None
+            raise EditRefused(f"{_shown([path])}: {reason}: {REPAIR}") from None
+        except EditRefused as reason:
+            raise EditRefused(f"{_shown([path])}: {reason}") from None
+    takers = {name for path in code for name in _takers(path, chosen[path], wish.old)}
+    for path, text in {**rest, **{path: each.text for path, each in made.items()}}.items():
+        alike = [one for one in made if one != path and _family(one) == _family(path)]
+        if not alike or not _has(text, wish):
+            continue
+        wide = any(made[one].is_wide for one in alike)
+        if (wide and _may_use(path, text, wish.old)) or _gives(path, text, wish.old, takers):
+            raise EditRefused(f"{_shown([path])} may use `{wish.old}` of {_shown(alike)}: {REPAIR}")
+    return made
+
+
+def _may_use(path: str, text: str, name: str) -> bool:
+    """Whether a file may use another one's name: as a member, or as a name that is not its own."""
+    try:
+        module = _module(path, text)
+    except Unsure:
+        return True
+    if module is None:
+        return language_of(path) in WALKERS
+    free = any(use.name == name and found is None for use, found in module.names.resolved)
+    return free or any(member == name for member, _ in module.names.member_uses())
+
+
+def _takers(path: str, text: str, name: str) -> set[str]:
+    """The names of Python functions with such a parameter, and of classes with it in `__init__`."""
+    found: set[str] = set()
+    if language_of(path) == "python" and (module := _module(path, text)):
+        for binding in module.names.bindings():
+            if binding.name == name and "parameter" in binding.kinds and binding.scope.node:
+                node = binding.scope.node
+                named = node.child_by_field_name("name")
+                function = module.tree.text_of(named) if named else ""
+                around = binding.scope.parent.node if binding.scope.parent else None
+                owner = around.child_by_field_name("name") if around else None
+                found.add(
+                    module.tree.text_of(owner) if owner and function == "__init__" else function
+                )
+    return found
+
+
+def _gives(path: str, text: str, name: str, takers: set[str]) -> bool:
+    """Whether a call of one of these functions gives an argument by this name."""
+    if not takers or language_of(path) != "python":
+        return False
+    try:
+        module = _module(path, text)
+    except Unsure:
+        return True
+    assert isinstance(module, PythonModule)
+    return any(
+        name in call.keywords and re.split(r"[.\s]", module.tree.text_of(call.callee))[-1] in takers
+        for call in module.names.calls
+    )
+
+
+# -- texts -------------------------------------------------------------------------------------
+
+
+def _with_note(made: dict[str, Renamed], left: list[str], wish: Wish) -> dict[str, Renamed]:
+    """The files, of which the first says where the old name still is."""
+    elsewhere = [path for path in left if path not in made]
+    if made and elsewhere:
+        first, each = next(iter(made.items()))
+        note = f"`{wish.old}` is also in {_shown(elsewhere)}, for something else or in a text"
+        made[first] = replace(each, notes=(*each.notes, note))
+    return made
+
+
+def _family(path: str) -> str:
+    language = language_of(path) or ""
+    return FAMILIES.get(language, language)
+
+
+def _shown(paths: Iterable[str]) -> str:
+    """The names of some files, for a message."""
+    names = [PurePath(path).name for path in paths]
+    more = [f"{len(names) - MAX_SHOWN_FILES} more"] if len(names) > MAX_SHOWN_FILES else []
+    listed = [*names[:MAX_SHOWN_FILES], *more]
+    return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} and {listed[-1]}"
+
+
+def _uses(paths: list[str]) -> str:
+    return "use" if len(paths) > 1 else "uses"
+
+
+def _them(paths: list[str]) -> str:
+    return "them" if len(paths) > 1 else "it"

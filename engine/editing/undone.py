@@ -1,0 +1,77 @@
+"""Checks of an edit for what the instruction asks for and the new text does not have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from engine.editing.code_parts import variables
+from engine.editing.instruction import (
+    KEYWORDS,
+    gone_names,
+    only_asked,
+    renames,
+    speaks_of_layout,
+    wanted_names,
+    words,
+)
+from engine.editing.side import FailedCheck, Side, kinds_of, listed
+
+
+def blank(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """More than white space has changed."""
+    if before.tree and after.tree:
+        old, new = ([(one.kind, one.text) for one in side.tokens] for side in (before, after))
+        same = old == new
+    else:
+        same = before.part.split() == after.part.split()
+    if same and not speaks_of_layout(instruction):
+        warning = "nothing but white space would change"
+        yield FailedCheck("blank", warning, "The code must change; do not repeat it as it is.")
+
+
+def remaining(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Code that is to go, or to be replaced, has become less; all of it, if all is to go."""
+    for name, every in gone_names(instruction):
+        old, new = (_count(name, side) for side in (before, after))
+        if old and new and (every or new >= old):
+            yield FailedCheck("remaining", f"`{name}` still occurs", f"There must be no `{name}`.")
+
+
+def _count(name: str, side: Side) -> int:
+    """How often a name occurs in the code, as in "a" or "a.b"."""
+    found = side.of_kind("code", "import", "annotation")
+    parts = re.findall(r"\w+", name)
+    width = 2 * len(parts) - 1
+    return sum(found[at : at + width : 2] == parts for at in range(len(found)))
+
+
+def additions(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Of comments, docstrings and annotations, all that were asked for have changed."""
+    for kind in sorted(only_asked(instruction)) if before.tree else ():
+        if before.of_kind(*kinds_of(kind)) == after.of_kind(*kinds_of(kind)):
+            yield FailedCheck(
+                "additions", f"the {kind}s did not change", f"Change the {kind}s, too."
+            )
+
+
+def renamed(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """A variable that is to be replaced is gone from the functions that have the new one."""
+    for old, new in renames(instruction):
+        if after.tree and any({old, new} <= each for each in variables(after.tree, after.span)):
+            warning = f"`{old}` still occurs beside `{new}`"
+            yield FailedCheck("rename", warning, f"Replace every `{old}`.")
+
+
+def missing_names(instruction: str, before: Side, after: Side) -> Iterator[FailedCheck]:
+    """Names that the instruction writes as code are in the file, and keywords in the part."""
+    known = words(before.outside) | before.names | after.names
+    missing = [
+        name
+        for name in wanted_names(instruction)
+        if name not in (after.names if name in KEYWORDS else known)
+    ]
+    if missing:
+        names = listed(missing)
+        warning = f"{names} {'does' if len(missing) == 1 else 'do'} not occur in the new text"
+        yield FailedCheck("missing", warning, f"The new code must contain {names}.")

@@ -1,0 +1,201 @@
+"""A conversation about files, selections and problems that the editor reports.
+
+The client sends the whole conversation each time; nothing of it is kept here. What it is about
+comes first in the prompt, so that a follow-up reuses the KV cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types
+
+from engine.prompts.fim import MAX_TOKEN_CHARS
+from engine.rag.citations import Source, cite
+from engine.records import Message, Request, RequestError
+from lsp_server.chat.answering import Answer, answer
+from lsp_server.chat.context import (
+    Encode,
+    Passage,
+    choose_passages,
+    open_texts,
+    read_context,
+)
+from lsp_server.protocol.messages import ChatMessage, ChatParams, Diagnostic, Progress, failed
+from lsp_server.protocol.positions import Text, units
+from lsp_server.protocol.text_sync import path_of
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
+    from lsp_server.protocol.protocol import Server
+    from lsp_server.session import Session
+
+SYSTEM_PROMPT = (
+    "You help a programmer in a code editor. Answer briefly and exactly. Put code into fenced "
+    "blocks that name the language, and quote the lines that you mean."
+)
+SLOT = ("chat", "")
+MAX_ANSWER_TOKENS = 1024
+MAX_CONTEXT_TOKENS = 4096  # of files and selections in the prompt
+MESSAGE_TOKENS = 8  # of the marks around a message
+TEMPLATE_TOKENS = 64  # of the chat template besides
+MAX_DIAGNOSTICS, MAX_DIAGNOSTIC_CHARS = 20, 400
+FORGOTTEN = "the conversation is longer than this model can read: its first messages were left out"
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A question with what it shows to the model."""
+
+    request: Request
+    passages: list[Passage]
+    notes: list[str]  # for the user
+
+
+async def chat(server: Server, session: Session, params: ChatParams) -> dict[str, Any]:
+    """Answer the last message of a conversation. Raises a protocol error if there is no answer."""
+    if not params.messages or params.messages[-1].role != "user":
+        raise failed("no question: the last message must be the user's")
+    if not params.messages[-1].content.strip():
+        raise failed("the question is empty: say what you want to know")
+    open_, encoding = open_texts(session.documents), session.documents.encoding
+    prepared: list[_Prepared] = []
+
+    def prepare(engine: Engine) -> Request:
+        prepared.append(_prepare(engine, params, open_, encoding))
+        return prepared[-1].request
+
+    progress = Progress(server, params.workDoneToken, params.partialResultToken)
+    made = await answer(session, SLOT, progress, "Answering", prepare)
+    question, passages = params.messages[-1].content, prepared[-1].passages
+    citations = await asyncio.to_thread(_citations, made, passages, question, encoding)
+    return {
+        "text": made.done.text,
+        "citations": citations,
+        "notes": prepared[-1].notes,
+        "stats": made.stats(),
+    }
+
+
+def _prepare(
+    engine: Engine, params: ChatParams, open_: dict[str, Text], encoding: str
+) -> _Prepared:
+    """The prompt: what the conversation is about, then as much of it as fits."""
+    max_tokens = min(MAX_ANSWER_TOKENS, max(1, engine.context // 4))
+    room = engine.context - max_tokens - TEMPLATE_TOKENS - len(engine.encode(SYSTEM_PROMPT))
+    texts = read_context(params.context, open_, encoding)
+    problems = _problems(params.diagnostics, open_)
+    room -= len(engine.encode(problems))
+    messages = _merged(params.messages)
+    question = messages[-1]["content"]
+    least = _message_tokens(question, room, engine.encode)
+    if least > room:
+        raise RequestError(
+            f"the question is too long, there is room for {max(0, room)} tokens: ask in fewer "
+            "words, name a file with @ instead of pasting it, or choose a model with a longer "
+            "context"
+        )
+    budget = min(MAX_CONTEXT_TOKENS, engine.context // 2, room - least)
+    passages, notes = choose_passages(texts, question, budget, engine.encode)
+    shown = "".join(passage.shown() for passage in passages)
+    first = shorten(messages, room - len(engine.encode(shown)), engine.encode)
+    if first:
+        notes.append(FORGOTTEN)
+    head, *rest = messages[first:]
+    request = Request(
+        "chat",
+        messages=(
+            {"role": "system", "content": SYSTEM_PROMPT},
+            head | {"content": shown + problems + head["content"]},
+            *rest,
+        ),
+        predictions=tuple(passage.text for passage in passages),
+        max_tokens=max_tokens,
+        thinking=False,  # it would use up the tokens
+    )
+    return _Prepared(request, passages, notes)
+
+
+def _merged(messages: Sequence[ChatMessage]) -> list[Message]:
+    """The conversation with alternating roles, as chat templates demand: a question that got no
+    answer and the next one are one message."""
+    found: list[Message] = []
+    for one in messages:
+        if found and found[-1]["role"] == one.role:
+            found[-1] = {"role": one.role, "content": f"{found[-1]['content']}\n\n{one.content}"}
+        elif found or one.role == "user":
+            found.append({"role": one.role, "content": one.content})
+    return found
+
+
+def shorten(messages: Sequence[Message], max_tokens: int, encode: Encode) -> int:
+    """The number of the first message to keep, so that the rest has at most `max_tokens`; always
+    the user's, and at most the last one's.
+
+    More than necessary is left out, in steps of half the room: the prompts of the next questions
+    then begin with the same message, which keeps the KV cache valid."""
+    sizes = [_message_tokens(one["content"], max_tokens, encode) for one in messages]
+    excess = sum(sizes) - max_tokens
+    if excess <= 0:
+        return 0
+    step = max(1, max_tokens // 2)
+    target, dropped = -(-excess // step) * step, 0
+    for number, size in enumerate(sizes):
+        if messages[number]["role"] == "user" and dropped >= target:
+            return number
+        dropped += size
+    return len(messages) - 1
+
+
+def _message_tokens(text: str, max_tokens: int, encode: Encode) -> int:
+    """The tokens of a message; of one that is far too long, a number that is too large as well."""
+    if len(text) > MAX_TOKEN_CHARS * max(1, max_tokens):
+        return len(text) // MAX_TOKEN_CHARS + MESSAGE_TOKENS
+    return len(encode(text)) + MESSAGE_TOKENS
+
+
+def _problems(diagnostics: Sequence[Diagnostic], open_: dict[str, Text]) -> str:
+    """What the editor reports, with the lines that it reports it of."""
+    lines = []
+    for one in diagnostics[:MAX_DIAGNOSTICS]:
+        path, number = path_of(one.uri), one.range.start.line
+        name = (path or one.uri).rsplit("/", 1)[-1]
+        message = " ".join(one.message.split())[:MAX_DIAGNOSTIC_CHARS]
+        text = open_.get(one.uri) or open_.get(path or "")
+        if text is not None and number >= text.line_count:
+            raise RequestError(
+                f"{name}: no line {number + 1}, it has {text.line_count}: ask again with the "
+                "problems of now"
+            )
+        code = text.text[slice(*text.line(number))].strip() if text else ""
+        where = f"{name}, line {number + 1}" + (f" (`{code}`)" if code else "")
+        lines.append(f"- {where}: {message}\n")
+    return f"Problems that the editor reports:\n{''.join(lines)}\n" if lines else ""
+
+
+def _citations(
+    made: Answer, passages: Sequence[Passage], question: str, encoding: str
+) -> list[dict[str, Any]]:
+    """The parts of an answer that are copied from the passages, and where those are."""
+    text = made.done.text
+    sources = [
+        Source(str(number), one.source.name, one.text, one.start)
+        for number, one in enumerate(passages)
+    ]
+    found = []
+    for one in cite(text, sources, question):
+        origin = passages[int(one.document)].source
+        ends = (origin.text.position(at, encoding) for at in (one.source_start, one.source_stop))
+        start, stop = (types.Position(*end) for end in ends)
+        found.append(
+            {
+                "start": units(text[: one.start], "utf-16"),
+                "end": units(text[: one.stop], "utf-16"),
+                "uri": origin.uri,
+                "range": types.Range(start, stop),
+            }
+        )
+    return found

@@ -1,0 +1,350 @@
+"""One instruction for several files: each is edited and checked by itself, and all edits together
+are one WorkspaceEdit with a change annotation a file.
+
+Nothing is applied here. What cannot be edited has an error in its line of the answer, and the other
+files go on; a cancelled request has no answer at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types
+
+from engine.editing import rename
+from engine.editing.by_rule import by_rule
+from engine.editing.edits import BOM, EditRefused, changes, line_count, too_long
+from engine.editing.instruction import code_names, wanted_names
+from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
+from engine.editing.parts import MAX_PARTS, named_parts
+from engine.editing.rename_files import rename_files
+from engine.editing.text_file import FileError, read_text
+from engine.records import Done, Request, RequestError, Step
+from lsp_server.editing.find_files import files_with, indexed_paths
+from lsp_server.protocol.messages import EditFilesParams, Progress, cancelled, failed
+from lsp_server.protocol.positions import Text
+from lsp_server.protocol.text_sync import path_of
+from lsp_server.shared_engine import NotReady, Superseded
+
+if TYPE_CHECKING:
+    from lsp_server.protocol.protocol import Server
+    from lsp_server.protocol.text_sync import Documents
+    from lsp_server.session import Session
+
+MAX_FILES = 100
+SLOT = ("files", "")  # a newer request replaces the older one
+PREFILL_SHARE = 0.3  # of a file's part of the progress bar
+
+
+@dataclass(slots=True)
+class FileEdit:
+    """A file of the request, its text before and after, and what the client is told of it."""
+
+    uri: str
+    path: str = ""
+    old: str = ""
+    new: str | None = None
+    rule: str = ""
+    warnings: list[str] = field(default_factory=list)
+    note: str = ""
+    error: str = ""
+    tokens: int = 0
+    requests: int = 0
+    seconds: float = 0.0
+
+    @property
+    def changed(self) -> bool:
+        return not self.error and self.new is not None and self.new != self.old
+
+    @property
+    def name(self) -> str:
+        return (self.path or self.uri).rsplit("/", 1)[-1]
+
+    def take(self, outcome: Outcome) -> None:
+        """Keep an outcome for the whole file."""
+        self.new, self.rule = outcome.text, outcome.rule
+        self.warnings, self.note = [*outcome.warnings], "; ".join(outcome.notes)
+
+    def label(self, instruction: str) -> str:
+        """The name of the file's change in the client's preview."""
+        if self.rule:
+            return f"{self.name} \N{EM DASH} by rule: {self.rule}"
+        warning = f" \N{EM DASH} check: {'; '.join(self.warnings)}" if self.warnings else ""
+        return f"{self.name} \N{EM DASH} {instruction[:80]}{warning}"
+
+    def answer(self) -> dict[str, Any]:
+        """The file's line of the answer."""
+        figures = {"tokens": self.tokens, "requests": self.requests}
+        return {
+            "uri": self.uri,
+            "changed": self.changed,
+            "rule": self.rule or None,
+            "warnings": self.warnings,
+            "note": self.note or None,
+            "error": self.error or None,
+            "stats": figures | {"seconds": round(self.seconds, 3)},
+        }
+
+
+async def edit_files(server: Server, session: Session, params: EditFilesParams) -> dict[str, Any]:
+    """The result of draftline/editFiles. Raises a protocol error if nothing can be edited, and
+    RequestCancelled if the request is cancelled or a newer one takes its place."""
+    if not params.instruction.strip():
+        raise failed("the instruction is empty: say what should change")
+    if not params.files:
+        raise failed("no files: choose some")
+    uris = dict.fromkeys(params.files)
+    if len(uris) > MAX_FILES:
+        raise failed(f"{len(uris)} files: choose at most {MAX_FILES} at a time")
+    await session.configured()
+    files = await _read(session.documents, [*uris])
+    progress = Progress(server, params.workDoneToken, params.partialResultToken)
+    progress.begin(f"Editing {len(files)} files", lambda: session.cancel(SLOT))
+    message = None
+    try:
+        together = await _edit_all(session, params.instruction, files, progress)
+    except Superseded as reason:
+        raise cancelled(str(reason)) from None
+    except (NotReady, EditRefused) as reason:
+        message = str(reason)
+        raise failed(reason) from None
+    finally:
+        progress.end(message)
+    versions = await _unchanged(session.documents, files)
+    if together and (errors := [file.error for file in files if file.error]):
+        raise failed(errors[0])
+    edit = _workspace_edit(server, files, versions, params.instruction)
+    return {"edit": edit, "files": [file.answer() for file in files]}
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+async def _read(documents: Documents, uris: list[str]) -> list[FileEdit]:
+    """The files with their texts, each once, or why they cannot be edited."""
+    files: dict[str, FileEdit] = {}
+    for uri in uris:
+        file = FileEdit(uri, path_of(uri) or "")
+        file.uri = _open_uri(documents, file)
+        if file.path and file.uri not in documents:
+            await asyncio.to_thread(_read_file, file)
+        elif file.uri in documents:
+            file.old = documents.get(file.uri).text.text
+        else:
+            file.error = f"{uri}: neither open nor a file on this machine: open it first"
+        files.setdefault(file.path or uri, file)
+    return [*files.values()]
+
+
+def _open_uri(documents: Documents, file: FileEdit) -> str:
+    """The URI under which a file is open, which clients may write in several ways."""
+    if file.uri in documents or not file.path:
+        return file.uri
+    return next((one.uri for one in documents if one.path == file.path), file.uri)
+
+
+def _read_file(file: FileEdit) -> None:
+    try:
+        file.old = read_text(Path(file.path)).removeprefix(BOM)  # as editors have it
+    except FileError as error:
+        file.error = str(error)
+
+
+async def _unchanged(documents: Documents, files: list[FileEdit]) -> dict[str, int | None]:
+    """The version of each file whose text is still that which was edited, None for those that are
+    not open; the others get an error."""
+    versions: dict[str, int | None] = {}
+    for file in [one for one in files if one.changed]:
+        file.uri = _open_uri(documents, file)
+        now = FileEdit(file.uri, file.path)
+        if file.uri in documents:
+            document = documents.get(file.uri)
+            now.old, versions[file.uri] = document.text.text, document.version
+        else:
+            await asyncio.to_thread(_read_file, now)
+            versions[file.uri] = None
+        if now.error or now.old != file.old:
+            file.error = now.error or f"{file.name}: the text changed meanwhile: ask again"
+    return versions
+
+
+# -- editing -----------------------------------------------------------------------------------
+
+
+async def _edit_all(
+    session: Session, instruction: str, files: list[FileEdit], progress: Progress
+) -> bool:
+    """Edit the files that could be read. Returns whether all of them must change or none, as those
+    of a rename. Raises EditRefused if none may."""
+    readable = [file for file in files if not file.error]
+    if session.settings.checks and (wishes := rename.read(instruction)):
+        began = perf_counter()
+        if await _renamed(session, wishes, readable):
+            for file in readable:
+                file.seconds = perf_counter() - began
+            return True
+    for number, file in enumerate(readable):
+        progress.file(file.uri, number + 1, len(readable))
+        began = perf_counter()
+        try:
+            await _edit(session, instruction, file, _Share(progress, file, number, len(readable)))
+        except (EditRefused, RequestError, FileError) as reason:
+            file.error = f"{file.name}: {reason}"
+        file.seconds = perf_counter() - began
+    return False
+
+
+async def _renamed(session: Session, wishes: list[rename.Wish], files: list[FileEdit]) -> bool:
+    """Whether the renames were made by rule, where the names are used. Raises EditRefused."""
+    old = [wish.old for wish in wishes]
+    chosen = {file.path or file.uri for file in files}
+    documents = [*session.documents]
+    if session.shared_engine.loaded is not None:
+        await session.index.open()
+    texts, complete = await asyncio.to_thread(files_with, documents, indexed_paths(session), old)
+    complete = complete and session.workspace is not None
+    others = {one.path or one.uri: one.text for one in texts if (one.path or one.uri) not in chosen}
+    given = {file.path or file.uri: file.old for file in files}
+    made = await asyncio.to_thread(rename_files, given, others, wishes)
+    if made is None:
+        return False
+    for file in files:
+        done = made[file.path or file.uri]
+        file.take(Outcome(done.text, rule=done.title, notes=done.notes))
+        if not file.changed:
+            file.note = file.note or f"`{old[0]}` is not in this file"
+        elif not complete:
+            unknown = f"not all files of the workspace were searched for `{old[0]}`"
+            file.note = f"{file.note}; {unknown}" if file.note else unknown
+    return True
+
+
+async def _edit(session: Session, instruction: str, file: FileEdit, share: _Share) -> None:
+    """Edit one file, or the parts of it that the instruction names. Raises EditRefused."""
+    request = Request("edit", file.old, file.path or file.name, instruction=instruction)
+    if session.settings.checks and (made := await asyncio.to_thread(by_rule, request)):
+        file.take(made)
+        return
+    await session.engine(SLOT)
+    why = too_long(session.shared_engine.model, line_count(file.old))
+    if not why:
+        file.take(await _answer(session, request, file, share))
+        file.note = file.note or ("" if file.changed else why_unchanged(request))
+        return
+    wanted = wanted_names(instruction)
+    names = [name for name in code_names(instruction) if name not in wanted]
+    parts = await asyncio.to_thread(named_parts, request.path, file.old, names)
+    if not parts:
+        raise EditRefused(f"{why}: name the functions to change as code, such as `main()`")
+    if len(parts) > MAX_PARTS:
+        raise EditRefused(f"{why}, and {len(parts)} functions have the names: be more specific")
+    text = file.old
+    warnings: list[str] = []
+    for part in reversed(parts):  # from the end, so that the places of the others stay
+        one = replace(request, text=text, selection=part)
+        outcome = await _answer(session, one, file, share)
+        text, warnings = outcome.text, [*outcome.warnings, *warnings]
+    file.new, file.warnings = text, warnings
+    file.note = "only the functions that have the names were edited" if file.changed else (
+        why_unchanged(request)
+    )  # fmt: skip
+
+
+async def _answer(session: Session, request: Request, file: FileEdit, share: _Share) -> Outcome:
+    """The model's edit, checked, and asked for again if it fails a check. Raises EditRefused."""
+    checks = session.settings.checks
+    done = await _ask(session, request, file, share)
+    outcome = await asyncio.to_thread(judge, request, done, checks)
+    if again := second_request(request, outcome):
+        share.restart()
+        done = await _ask(session, again, file, share)
+        outcome = await asyncio.to_thread(better, request, outcome, done)
+    return outcome
+
+
+async def _ask(session: Session, request: Request, file: FileEdit, share: _Share) -> Done:
+    done = await session.ask(request, SLOT, share.step)
+    if done.reason == "cancelled":
+        raise cancelled("the edits were cancelled, or newer ones took their place")
+    file.tokens += done.usage.completion_tokens
+    file.requests += 1
+    return done
+
+
+class _Share:
+    """One file's part of the progress."""
+
+    def __init__(self, progress: Progress, file: FileEdit, number: int, of: int) -> None:
+        self._progress, self._name = progress, file.name
+        self._start, self._size = number / of, 1 / of
+        self._chars, self._expected = 0, max(1, len(file.old))
+        self._report(0.0)
+
+    def step(self, step: Step) -> None:
+        """The model has read or written more."""
+        self._chars += len(step.text)
+        self._progress.text(step.text)
+        if step.prefill:
+            self._report(PREFILL_SHARE * step.prefill[0] / step.prefill[1])
+        else:
+            written = min(1.0, self._chars / self._expected)
+            self._report(PREFILL_SHARE + (1 - PREFILL_SHARE) * written)
+
+    def restart(self) -> None:
+        """The file's answer is written anew."""
+        self._chars = 0
+        self._progress.restart(f"{self._name}: asking again")
+
+    def _report(self, share: float) -> None:
+        self._progress.report(self._name, self._start + self._size * share)
+
+
+# -- the answer --------------------------------------------------------------------------------
+
+
+def _workspace_edit(
+    server: Server, files: list[FileEdit], versions: dict[str, int | None], instruction: str
+) -> types.WorkspaceEdit | None:
+    """All changes, as far as the client supports; None without any."""
+    workspace = server.client_capabilities.workspace
+    able = workspace.workspace_edit if workspace else None
+    annotated = able is not None and able.change_annotation_support is not None
+    plain: dict[str, list[types.TextEdit]] = {}
+    edits: list[types.TextDocumentEdit] = []
+    notes: dict[str, types.ChangeAnnotation] = {}
+    for number, file in enumerate(one for one in files if one.changed):
+        parts, name = _text_edits(server, file), f"draftline-{number}"
+        plain[file.uri] = parts
+        notes[name] = types.ChangeAnnotation(file.label(instruction), needs_confirmation=True)
+        identifier = types.OptionalVersionedTextDocumentIdentifier(file.uri, versions[file.uri])
+        marked = [
+            types.AnnotatedTextEdit(annotation_id=name, range=each.range, new_text=each.new_text)
+            if annotated
+            else each
+            for each in parts
+        ]
+        edits.append(types.TextDocumentEdit(text_document=identifier, edits=[*marked]))
+    if not plain:
+        return None
+    if not able or not able.document_changes:
+        return types.WorkspaceEdit(changes=plain)
+    return types.WorkspaceEdit(
+        document_changes=[*edits], change_annotations=notes if annotated else None
+    )
+
+
+def _text_edits(server: Server, file: FileEdit) -> list[types.TextEdit]:
+    """A file's smallest changes."""
+    text, encoding = Text.of(file.old), server.documents.encoding
+
+    def at(offset: int) -> types.Position:
+        return types.Position(*text.position(offset, encoding))
+
+    return [
+        types.TextEdit(types.Range(at(one.start), at(one.stop)), one.text)
+        for one in changes(file.old, file.new or "")
+    ]

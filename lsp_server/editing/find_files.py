@@ -1,0 +1,132 @@
+"""Files that an instruction probably concerns: those that define the names in it, then those that
+use them. Reads the indexed files, within limits, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.editing import rename
+from engine.editing.instruction import code_names
+from index.workspace import file_filter
+from lsp_server.protocol.text_sync import Document
+from lsp_server.shared_engine import NotReady
+
+if TYPE_CHECKING:
+    from lsp_server.protocol.messages import FindFilesParams
+    from lsp_server.session import Session
+
+MAX_FOUND = 20
+MAX_SEARCHED_FILES = 5000
+MAX_SEARCHED_BYTES = 64 << 20
+MIN_PLAIN_WORD_CHARS = 4  # of a word that is not written as code but may be a name
+DEFINED = (
+    r"\b(?:def|class|function\*?|func|fn|struct|enum|interface|trait|type|const|let|var|static|mod)"
+    r"\s+(?:\([^()]*\)\s*)?(?:mut\s+)?{name}(?![\w$])|^{name}[ \t]*(?::[^=\n]+)?=(?!=)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """The text of an open document, or of a file on disk; `path` is "" if it has none."""
+
+    uri: str
+    path: str
+    text: str
+
+
+async def find_files(session: Session, params: FindFilesParams) -> dict[str, Any]:
+    """The result of draftline/findFiles."""
+    with suppress(NotReady):
+        await session.engine(("find", ""))
+        await session.index.open()
+    names, words = _names(params.instruction)
+    texts, _ = await asyncio.to_thread(
+        files_with, [*session.documents], indexed_paths(session), [*names, *words]
+    )
+    own = params.textDocument.uri if params.textDocument else ""
+    found = await asyncio.to_thread(_ranked, texts, names, words, own)
+    return {"files": found[:MAX_FOUND]}
+
+
+def _names(instruction: str) -> tuple[list[str], list[str]]:
+    """The names that an instruction writes as code, and its other words, which may be names."""
+    wishes = rename.read(instruction)
+    new = {wish.new for wish in wishes}
+    names = dict.fromkeys([*(wish.old for wish in wishes), *code_names(instruction)])
+    words = dict.fromkeys(re.findall(r"[^\W\d]\w*", instruction))
+    plain = [word for word in words if len(word) >= MIN_PLAIN_WORD_CHARS and word not in names]
+    return [name for name in names if name not in new], [] if wishes else plain
+
+
+def indexed_paths(session: Session) -> list[str]:
+    """The indexed files, the most recently changed ones first."""
+    documents = session.workspace.documents if session.workspace else []
+    ordered = sorted(documents, key=lambda one: one.changed, reverse=True)
+    return [one.path for one in ordered if one.path.startswith("/")]
+
+
+def files_with(
+    documents: Iterable[Document], paths: Collection[str], words: Collection[str]
+) -> tuple[list[TextFile], bool]:
+    """The open documents, and the files at these paths, that have one of some words: of open files
+    what the editor has. And whether all were searched: at most MAX_SEARCHED_FILES files with
+    MAX_SEARCHED_BYTES bytes are."""
+    if not words:
+        return [], True
+    texts = [TextFile(one.uri, one.path or "", one.text.text) for one in documents]
+    pattern = re.compile(rf"(?<![\w$])(?:{'|'.join(map(re.escape, words))})(?![\w$])")
+    found = [one for one in texts if pattern.search(one.text)]
+    known = {one.path for one in texts} | {str(Path(one.path).resolve()) for one in texts}
+    parts = [word.encode() for word in words]
+    left = MAX_SEARCHED_BYTES
+    closed = [each for each in paths if each not in known]
+    for path in closed[:MAX_SEARCHED_FILES]:
+        try:
+            with Path(path).open("rb") as file:
+                data = file.read(file_filter.MAX_FILE_BYTES + 1)
+        except OSError:  # deleted meanwhile, or not readable: it cannot be edited
+            continue
+        left -= len(data)
+        if left < 0:
+            return found, False
+        if any(part in data for part in parts):
+            with suppress(file_filter.Skipped):
+                text = file_filter.decode(data)
+                if pattern.search(text):
+                    found.append(TextFile(Path(path).as_uri(), path, text))
+    return found, len(closed) <= MAX_SEARCHED_FILES
+
+
+def _ranked(
+    texts: list[TextFile], names: list[str], words: list[str], own: str
+) -> list[dict[str, str]]:
+    """URI and reason of each file, best first: `own`, if it has a name, then those that define most
+    names, then those that use them most."""
+    ranked = []
+    for one in texts:
+        defined = [name for name in [*names, *words] if _defines(one.text, name)]
+        used = {name: len(re.findall(_word(name), one.text)) for name in names}
+        used = {name: count for name, count in used.items() if count and name not in defined}
+        if defined or used:
+            shown = f"defines {_listed(defined)}" if defined else f"uses {_listed(used)}"
+            rank = (one.uri != own, -len(defined), -sum(used.values()), one.path, one.uri)
+            ranked.append((rank, {"uri": one.uri, "reason": shown}))
+    return [file for _, file in sorted(ranked, key=lambda each: each[0])]
+
+
+def _defines(text: str, name: str) -> bool:
+    return re.search(DEFINED.replace("{name}", re.escape(name)), text, re.M) is not None
+
+
+def _word(name: str) -> str:
+    return rf"(?<![\w$]){re.escape(name)}(?![\w$])"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
