@@ -116,6 +116,7 @@ PAGE = """body {
 }
 """
 LONG = "".join(SHOP.replace("total", f"total_{number}") + "\n\n" for number in range(8))
+STREAM = "".join(SHOP.replace("total", f"total_{number}") + "\n\n" for number in range(4))
 FILES = {
     "numbers.py": NUMBERS,
     "shop.py": SHOP,
@@ -123,6 +124,9 @@ FILES = {
     "moved.py": SHOP,
     "room.py": ROOM,
     "long.py": LONG,
+    "stream.py": STREAM,
+    "parting.py": STREAM,
+    "shelf.py": SHOP,
     "tax.py": TAX,
     "bill.py": BILL,
     "circle.py": CIRCLE,
@@ -214,6 +218,7 @@ def scenarios(
             "settings": str(root / "data" / "Machine" / "settings.json"),
             "defaults": json.dumps(settings),
             "missing": "no-such-draftline",
+            "codeServer": running.pid,
         }
         with Scenarios(cache, HERE / "vscode.mjs", place, environment) as scenarios:
             yield scenarios

@@ -1,12 +1,15 @@
 /** Edits by instruction: prompts for it, asks the server and opens the preview. */
 
 import * as vscode from "vscode";
-import { ProgressType, type WorkspaceEdit } from "vscode-languageclient/node";
+import { ProgressType, type LanguageClient, type WorkspaceEdit } from "vscode-languageclient/node";
 import { blockAround } from "./block";
-import { toChanges, toHunks, type TextEdit } from "./hunks";
+import { toChanges, type TextEdit } from "./hunks";
+import type { LiveEdits } from "./liveEdits";
 import type { Preview } from "./preview";
 import { EDIT, type EditResult, type Target } from "./protocol";
+import type { Review } from "./review";
 import { explained, type Server } from "./server";
+import type { Made, Writing } from "./writing";
 
 const HISTORY = "draftline.instructions";
 const REMEMBERED = 30;
@@ -78,8 +81,56 @@ async function functionAround(document: vscode.TextDocument, at: vscode.Position
   return inside(found ?? []);
 }
 
+/** Asks the server, and has what it writes shown; Escape or the message's button cancel. */
+async function ask(client: LanguageClient, writing: Writing, title: string, parameters: object): Promise<EditResult> {
+  const location = vscode.ProgressLocation.Notification;
+  const options = { location, title: `Draftline: ${title}`, cancellable: true };
+  return vscode.window.withProgress(options, async (progress, button) => {
+    const partialResultToken = `draftline-edit-${Date.now()}`;
+    const parts = new ProgressType<{ text: string; restart?: boolean }>();
+    let line = "";
+    const subscriptions = vscode.Disposable.from(
+      button.onCancellationRequested(() => { writing.stop(); }),
+      client.onProgress(parts, partialResultToken, ({ text, restart }) => {
+        writing.add(text, restart ?? false);
+        line = `${restart ? "" : line}${text}`.trimEnd().split("\n").at(-1) ?? "";
+        progress.report({ message: line.trim().slice(0, 60) });
+      }),
+    );
+    try {
+      // The document has what is written: the server is not to take that for changes by the user.
+      const owned = { ...parameters, ownsRange: true, partialResultToken };
+      return await client.sendRequest<EditResult>(EDIT, owned, writing.token);
+    } finally {
+      subscriptions.dispose();
+    }
+  });
+}
+
+/** Shows an edit that is made, or with `draftline.editView` as a diff that is to be made. */
+async function show(views: Views, { document, streams }: Writing, made: Made, title: string, result: EditResult): Promise<void> {
+  const warning = result.warnings.join("; ");
+  const { rule } = result.stats;
+  if (streams) {
+    const mark = warning ? `\u26a0 check: ${warning}` : rule ? `by rule: ${rule}` : "";
+    views.review.show(document, made, title, mark);
+  } else {
+    const hunks = made.changes.map((change) => [change]);
+    const label = `${warning ? "\u26a0 " : ""}${title}${rule ? " (by rule)" : ""}`;
+    await views.preview.show(document.uri, made.before, hunks, label);
+  }
+  if (warning) void vscode.window.showWarningMessage(`Draftline: check this edit: ${warning}.`);
+}
+
+/** What an edit needs: the places where it is written and shown. */
+export interface Views {
+  live: LiveEdits;
+  review: Review;
+  preview: Preview;
+}
+
 /** Requests an edit of `target`, or of the active editor's selection, and shows it as a proposal. */
-export async function edit(server: Server, preview: Preview, memory: vscode.Memento, target?: Target): Promise<void> {
+export async function edit(server: Server, views: Views, memory: vscode.Memento, target?: Target): Promise<void> {
   const client = server.running;
   if (!client) {
     void vscode.window.showWarningMessage("Draftline is not running: see its status bar item.");
@@ -89,49 +140,38 @@ export async function edit(server: Server, preview: Preview, memory: vscode.Meme
     ? await vscode.workspace.openTextDocument(client.protocol2CodeConverter.asUri(target.textDocument.uri))
     : vscode.window.activeTextEditor?.document;
   if (!document) return;
+  await views.live.stop(document); // the place may be in what is written there
   const editor = vscode.window.visibleTextEditors.find((each) => each.document === document);
-  const range = target?.range ?? (editor && client.code2ProtocolConverter.asRange(await targetOf(editor)));
+  const asked = target?.range ? client.protocol2CodeConverter.asRange(target.range) : editor && (await targetOf(editor));
   const instruction = target?.instruction ?? (await askInstruction(memory));
   if (!instruction) return;
   const title = target?.title ?? instruction;
+  const name = document.uri.path.split("/").at(-1) ?? "";
 
-  const base = document.getText();
+  const isInline = vscode.workspace.getConfiguration("draftline", document).get<string>("editView") !== "diff";
+  views.review.end(document); // what is left of an earlier edit stays
+  const writing = await views.live.begin(document, asked, isInline);
   const textDocument = target?.textDocument ?? client.code2ProtocolConverter.asVersionedTextDocumentIdentifier(document);
-  const partialResultToken = `draftline-edit-${Date.now()}`;
-  const keepDefinitions = target?.keepDefinitions ?? false;
-  const parameters = { textDocument, range, instruction, keepDefinitions, partialResultToken };
-  const ask = async (progress: vscode.Progress<{ message: string }>, token: vscode.CancellationToken): Promise<EditResult> => {
-    let written = "";
-    const parts = new ProgressType<{ text: string; restart?: boolean }>();
-    const partial = client.onProgress(parts, partialResultToken, ({ text, restart }) => {
-      written = restart ? text : written + text;
-      progress.report({ message: written.trimEnd().split("\n").at(-1)?.trim().slice(0, 60) ?? "" });
-    });
-    try {
-      return await client.sendRequest<EditResult>(EDIT, parameters, token);
-    } finally {
-      partial.dispose();
-    }
-  };
-  const location = vscode.ProgressLocation.Notification;
+  const range = asked && client.code2ProtocolConverter.asRange(asked);
+  const parameters = { textDocument, range, instruction, keepDefinitions: target?.keepDefinitions ?? false };
   try {
-    const result = await vscode.window.withProgress({ location, title: `Draftline: ${title}`, cancellable: true }, ask);
+    const base = document.getText();
+    const result = await ask(client, writing, title, parameters);
     const changes = result.edit ? toChanges(base, editsOf(result.edit, textDocument.uri)) : [];
     if (changes.length === 0) {
+      await writing.restore();
       const why = result.note ? `: ${result.note}` : "";
       void vscode.window.showInformationMessage(`Draftline changed nothing for "${title}"${why}.`);
       return;
     }
-    const name = document.uri.path.split("/").at(-1) ?? "";
-    const warning = result.warnings.join("; ");
-    const mark = warning ? "\u26a0 " : "";
-    const rule = result.stats.rule ? " (by rule)" : "";
-    await preview.show(document.uri, base, toHunks(base, changes), `${mark}${name}: ${title}${rule}`);
-    if (warning) {
-      void vscode.window.showWarningMessage(`Draftline: check this edit: ${warning}.`);
-    }
+    const made = await writing.finish(changes);
+    if (!made) throw new vscode.CancellationError();
+    await show(views, writing, made, `${name}: ${title}`, result);
   } catch (error) {
-    const message = explained(error);
+    await writing.restore();
+    const message = writing.why ? `${name}: ${writing.why}.` : explained(error);
     if (message !== undefined) void vscode.window.showErrorMessage(`Draftline: ${message}`);
+  } finally {
+    views.live.end(writing);
   }
 }

@@ -10,12 +10,14 @@ import { writeCommitMessage } from "./commitMessage";
 import { edit } from "./edit";
 import { editFiles } from "./editFiles";
 import { programs, type Machine } from "./find";
+import { LiveEdits } from "./liveEdits";
 import { flip, showMenu } from "./menu";
 import { chooseModel } from "./models";
 import { NextEdits } from "./nextEdit";
 import { Pages } from "./pages";
 import { Preview } from "./preview";
 import { STATUS, type Explanation, type Status, type Target } from "./protocol";
+import { Review } from "./review";
 import { explained, Server } from "./server";
 import { setUpServer } from "./setUp";
 import { StatusItem } from "./status";
@@ -27,6 +29,9 @@ let server: Server | undefined;
 export function activate(context: vscode.ExtensionContext): void {
   const status = new StatusItem();
   const preview = new Preview();
+  const review = new Review();
+  const live = new LiveEdits();
+  const views = { live, review, preview };
   const pages = new Pages();
   const askAgain = new AskAgain();
   const onClient = (client: LanguageClient): void => { follow(client, status, askAgain, chat); };
@@ -39,18 +44,20 @@ export function activate(context: vscode.ExtensionContext): void {
   const find = (program: string): string | undefined => programs(program, machine)[0];
   const running = new Server(context.extensionPath, find, onClient, (message) => { status.fail(message); });
   const chat = new ChatView(context, running, preview);
-  const nextEdits = new NextEdits(running);
+  const nextEdits = new NextEdits(running, live);
   server = running;
-  context.subscriptions.push(status, askAgain, preview, pages, nextEdits, running, chat);
+  context.subscriptions.push(status, askAgain, preview, review, live, pages, nextEdits, running, chat);
 
   const commands: Record<string, (...args: never[]) => unknown> = {
-    "draftline.editSelection": () => edit(running, preview, context.globalState),
-    "draftline.editWithInstruction": (target: Target) => edit(running, preview, context.globalState, target),
+    "draftline.editSelection": () => edit(running, views, context.globalState),
+    "draftline.editWithInstruction": (target: Target) => edit(running, views, context.globalState, target),
     "draftline.editFiles": () => editFiles(running, context.globalState),
-    "draftline.acceptAll": () => preview.decideAll(true),
-    "draftline.rejectAll": () => preview.decideAll(false),
-    "draftline.acceptHunk": () => preview.decideHunk(true),
-    "draftline.rejectHunk": () => preview.decideHunk(false),
+    "draftline.acceptAll": () => (review.isActive ? review : preview).decideAll(true),
+    "draftline.rejectAll": () => (review.isActive ? review : preview).decideAll(false),
+    "draftline.acceptHunk": (id?: number) => (review.isActive ? review : preview).decideHunk(true, id),
+    "draftline.rejectHunk": (id?: number) => (review.isActive ? review : preview).decideHunk(false, id),
+    "draftline.compareEdit": () => review.compare(),
+    "draftline.stopEdit": () => { live.stopActive(); },
     "draftline.nextEditTab": () => nextEdits.tab(),
     "draftline.showNextEdits": () => nextEdits.list(),
     "draftline.nextEditDismiss": () => { nextEdits.dismiss(); },

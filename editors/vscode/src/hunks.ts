@@ -31,6 +31,11 @@ export function lineStarts(text: string): number[] {
   return starts;
 }
 
+/** The lines of a text with their ends. */
+export function splitLines(text: string): string[] {
+  return text.match(/[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+/g) ?? [];
+}
+
 /** The line of `offset`, from 0. */
 export function lineOf(starts: number[], offset: number): number {
   let low = 0;
@@ -111,6 +116,27 @@ export function applied(text: string, hunks: readonly Hunk[]): string {
     from = change.end;
   }
   return result + text.slice(from);
+}
+
+/** Each hunk as one change of whole lines, without those at its start and end that stay as they are. */
+export function wholeLines(text: string, hunks: readonly Hunk[]): Change[] {
+  const starts = lineStarts(text);
+  return hunks.flatMap((hunk) => {
+    let start = starts[lineOf(starts, hunk[0]?.start ?? 0)] ?? 0;
+    let end = starts[lineOf(starts, hunk.at(-1)?.end ?? 0) + 1] ?? text.length;
+    const inside = hunk.map((each) => ({ ...each, start: each.start - start, end: each.end - start }));
+    const before = splitLines(text.slice(start, end));
+    const after = splitLines(applied(text.slice(start, end), [inside]));
+    while (before.length > 0 && before[0] === after[0]) {
+      start += before.shift()?.length ?? 0;
+      after.shift();
+    }
+    while (before.length > 0 && before.at(-1) === after.at(-1)) {
+      end -= before.pop()?.length ?? 0;
+      after.pop();
+    }
+    return start === end && after.length === 0 ? [] : [{ start, end, text: after.join("") }];
+  });
 }
 
 /** The hunks that remain after `index` was applied to the text: those behind it have moved. */

@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 import {
+  ErrorCodes,
   LanguageClient,
   LSPErrorCodes,
   ResponseError,
@@ -176,10 +177,16 @@ function previewed(action: vscode.Command | vscode.CodeAction): vscode.Command |
   return shown;
 }
 
+const ENDED: number[] = [ErrorCodes.PendingResponseRejected, ErrorCodes.ConnectionInactive];
+
 /** The message for the user about a failed request; undefined if it was cancelled. */
 export function explained(error: unknown): string | undefined {
+  if (error instanceof vscode.CancellationError) return undefined;
   if (!(error instanceof ResponseError)) return String(error);
   if (error.code === LSPErrorCodes.RequestCancelled) return undefined;
+  if (ENDED.includes(error.code)) {
+    return "the server ended before it answered. Ask again; if that fails, run Draftline: Restart Server.";
+  }
   if (error.code === LSPErrorCodes.ContentModified) {
     return "The file changed while the answer was written, so nothing was proposed. Try again.";
   }

@@ -1,0 +1,228 @@
+/**
+ * An edit that is made in a document, accepted or rejected change by change.
+ *
+ * The document has the new text. Accepting a change leaves it there, rejecting it puts its old text back.
+ * Above each change a CodeLens has both and says what was there; where these are off, a hint does.
+ */
+
+import * as vscode from "vscode";
+import { applied, lineOf, lineStarts } from "./hunks";
+import { described, followed, shortened, takenBack, type Pending } from "./pending";
+import { DOCUMENTS } from "./server";
+import { editorOf, replaceIn, type Made } from "./writing";
+
+const REVIEWING = "draftline.reviewing"; // context key: the active editor has changes to decide
+const SCHEME = "draftline-before";
+const ATTEMPTS = 20; // to change a document that changes at the same time
+
+interface Proposal {
+  document: vscode.TextDocument;
+  title: string;
+  mark: string; // what to know of the whole edit; "" for nothing
+  before: string; // the text without the edit
+  pending: Pending[];
+}
+
+export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscode.TextDocumentContentProvider {
+  private readonly proposals = new Map<vscode.TextDocument, Proposal>();
+  private readonly lenses = new vscode.EventEmitter<void>();
+  readonly onDidChangeCodeLenses = this.lenses.event;
+  private readonly olds = new vscode.EventEmitter<vscode.Uri>();
+  readonly onDidChange = this.olds.event;
+  private readonly added = vscode.window.createTextEditorDecorationType({
+    isWholeLine: true,
+    backgroundColor: new vscode.ThemeColor("diffEditor.insertedLineBackground"),
+    overviewRulerColor: new vscode.ThemeColor("editorOverviewRuler.addedForeground"),
+  });
+  private readonly removed = vscode.window.createTextEditorDecorationType({
+    isWholeLine: true,
+    borderWidth: "1px 0 0 0",
+    borderStyle: "solid",
+    borderColor: new vscode.ThemeColor("editorOverviewRuler.deletedForeground"),
+    overviewRulerColor: new vscode.ThemeColor("editorOverviewRuler.deletedForeground"),
+  });
+  private readonly hint = vscode.window.createTextEditorDecorationType({
+    after: { color: new vscode.ThemeColor("editorCodeLens.foreground"), margin: "0 0 0 1em" },
+  });
+  private readonly disposables = vscode.Disposable.from(
+    vscode.languages.registerCodeLensProvider(DOCUMENTS, this),
+    vscode.workspace.registerTextDocumentContentProvider(SCHEME, this),
+    vscode.workspace.onDidChangeTextDocument((event) => { this.follow(event); }),
+    vscode.workspace.onDidCloseTextDocument((document) => { this.end(document); }),
+    vscode.workspace.onDidChangeConfiguration(() => { this.draw(); }),
+    vscode.window.onDidChangeVisibleTextEditors(() => { this.draw(); }),
+    vscode.window.onDidChangeActiveTextEditor(() => { this.draw(); }),
+    this.lenses,
+    this.olds,
+    this.added,
+    this.removed,
+    this.hint,
+  );
+
+  dispose(): void {
+    this.disposables.dispose();
+  }
+
+  /** Whether the active editor has changes to decide. */
+  get isActive(): boolean {
+    return this.active() !== undefined;
+  }
+
+  /** Shows an edit that was made in `document`. */
+  show(document: vscode.TextDocument, { before, pending }: Made, title: string, mark: string): void {
+    this.proposals.set(document, { document, title, mark, before, pending });
+    this.draw();
+    this.goTo(document, pending[0]?.start);
+  }
+
+  /** Accepts what is left to decide in `document`. */
+  end(document: vscode.TextDocument): void {
+    if (this.proposals.delete(document)) this.draw();
+  }
+
+  /** Accepts or rejects the change `id`, or the one at the cursor or the next one below it. */
+  async decideHunk(accept: boolean, id?: number): Promise<void> {
+    const proposal = this.active();
+    if (!proposal) return;
+    const chosen = id === undefined ? atCursor(proposal) : proposal.pending.find((each) => each.id === id);
+    if (!chosen) return; // decided meanwhile
+    const { document } = proposal;
+    if (!(await this.decide(proposal, accept, [chosen.id]))) return;
+    const next = proposal.pending.find((each) => each.start >= chosen.start) ?? proposal.pending.at(-1);
+    this.goTo(document, next?.start);
+  }
+
+  /** Accepts or rejects all changes that remain. */
+  async decideAll(accept: boolean): Promise<void> {
+    const proposal = this.active();
+    if (proposal) await this.decide(proposal, accept, proposal.pending.map(({ id }) => id));
+  }
+
+  /** Shows the text without what is left to decide beside the document. */
+  async compare(): Promise<void> {
+    const proposal = this.active();
+    if (!proposal) return;
+    const { uri } = proposal.document;
+    const before = vscode.Uri.from({ scheme: SCHEME, path: uri.path, query: uri.toString() });
+    this.olds.fire(before);
+    await vscode.commands.executeCommand("vscode.diff", before, uri, proposal.title);
+  }
+
+  provideTextDocumentContent({ query }: vscode.Uri): string {
+    for (const { document, pending } of this.proposals.values()) {
+      if (document.uri.toString() === query) return applied(document.getText(), [pending.map(takenBack)]);
+    }
+    return vscode.workspace.textDocuments.find(({ uri }) => uri.toString() === query)?.getText() ?? "";
+  }
+
+  provideCodeLenses(document: vscode.TextDocument): vscode.CodeLens[] {
+    const proposal = this.proposals.get(document);
+    if (!proposal) return [];
+    const { pending, mark } = proposal;
+    return pending.flatMap((each, index) => {
+      const text = document.getText().slice(each.start, each.end);
+      const lenses: [string, string][] = [
+        ["$(check) Accept", "draftline.acceptHunk"],
+        ["$(close) Reject", "draftline.rejectHunk"],
+      ];
+      if (index === 0 && pending.length > 1) {
+        lenses.push(["$(check-all) Accept All", "draftline.acceptAll"], ["$(close-all) Reject All", "draftline.rejectAll"]);
+      }
+      if (index === 0 && mark) lenses.push([shortened(mark, 70), "draftline.compareEdit"]);
+      lenses.push([described(each.old, text), "draftline.compareEdit"]);
+      const at = document.positionAt(each.start);
+      const range = new vscode.Range(at, at);
+      return lenses.map(([title, command]) => {
+        const isOne = command.endsWith("Hunk");
+        const tooltip = TOOLTIPS[command];
+        const lens = { title, command, ...(tooltip && { tooltip }), ...(isOne && { arguments: [each.id] }) };
+        return new vscode.CodeLens(range, lens);
+      });
+    });
+  }
+
+  private async decide(proposal: Proposal, accept: boolean, ids: readonly number[]): Promise<boolean> {
+    const { document } = proposal;
+    for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
+      const chosen = proposal.pending.filter(({ id }) => ids.includes(id));
+      const others = proposal.pending.filter(({ id }) => !ids.includes(id));
+      const stops = { undoStopBefore: true, undoStopAfter: true };
+      if (accept) {
+        proposal.pending = others;
+      } else if (!(await replaceIn(document, editorOf(document), chosen.map(takenBack), stops))) {
+        continue;
+      } else {
+        proposal.pending = proposal.pending.filter(({ id }) => !ids.includes(id)); // those followed the change
+      }
+      if (proposal.pending.length === 0) this.proposals.delete(document);
+      this.draw();
+      return true;
+    }
+    void vscode.window.showErrorMessage(`VS Code refused to change ${document.uri.fsPath}; is it read-only?`);
+    return false;
+  }
+
+  /** The proposal in the active editor. */
+  private active(): Proposal | undefined {
+    const document = vscode.window.activeTextEditor?.document;
+    return document && this.proposals.get(document);
+  }
+
+  private follow({ document, contentChanges, reason }: vscode.TextDocumentChangeEvent): void {
+    const proposal = this.proposals.get(document);
+    if (!proposal || contentChanges.length === 0) return;
+    for (const { rangeOffset, rangeLength, text } of contentChanges) {
+      proposal.pending = followed(proposal.pending, { start: rangeOffset, end: rangeOffset + rangeLength, text });
+    }
+    const isUndone = reason !== undefined && document.getText() === proposal.before;
+    if (isUndone || proposal.pending.length === 0) this.proposals.delete(document);
+    this.draw();
+  }
+
+  private goTo(document: vscode.TextDocument, offset: number | undefined): void {
+    const editor = editorOf(document);
+    if (!editor || offset === undefined) return;
+    const at = document.positionAt(offset);
+    editor.selection = new vscode.Selection(at, at);
+    editor.revealRange(editor.selection, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
+  }
+
+  private draw(): void {
+    void vscode.commands.executeCommand("setContext", REVIEWING, this.isActive);
+    this.lenses.fire();
+    for (const editor of vscode.window.visibleTextEditors) {
+      const { document } = editor;
+      const pending = this.proposals.get(document)?.pending ?? [];
+      const range = (from: number, to: number): vscode.Range =>
+        new vscode.Range(document.positionAt(from), document.positionAt(to));
+      const text = document.getText();
+      const hasLenses = vscode.workspace.getConfiguration("editor", document).get<boolean>("codeLens", true);
+      const mac = process.platform === "darwin" ? "Cmd+Alt" : "Alt"; // Ctrl+Alt is AltGr
+      const hints = hasLenses ? [] : pending.map((each) => {
+        const what = described(each.old, text.slice(each.start, each.end));
+        const contentText = `✓ ${mac}+Y  ✗ ${mac}+N  ${shortened(what, 24)}`;
+        const line = document.lineAt(document.positionAt(each.start).line).range;
+        return { range: line, renderOptions: { after: { contentText } } };
+      });
+      // A line end belongs to its line.
+      const added = pending.filter((each) => each.start < each.end).map((each) => range(each.start, each.end - 1));
+      const removed = pending.filter((each) => each.start === each.end).map((each) => range(each.start, each.start));
+      editor.setDecorations(this.added, added);
+      editor.setDecorations(this.removed, removed);
+      editor.setDecorations(this.hint, hints);
+    }
+  }
+}
+
+const TOOLTIPS: Record<string, string> = {
+  "draftline.acceptHunk": "Accept this change",
+  "draftline.rejectHunk": "Put the old text back",
+  "draftline.compareEdit": "Compare with the old text",
+};
+
+/** The change at the cursor, else the next one below it, else the last. */
+function atCursor({ document, pending }: Proposal): Pending | undefined {
+  const starts = lineStarts(document.getText());
+  const line = editorOf(document)?.selection.active.line ?? 0;
+  return pending.find(({ start, end }) => lineOf(starts, Math.max(start, end - 1)) >= line) ?? pending.at(-1);
+}
