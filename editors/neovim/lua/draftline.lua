@@ -187,6 +187,10 @@ function M.on_status(client_id, status)
   if status.state == 'error' and not (before and before.state == 'error') then
     M.note(status.message, vim.log.levels.ERROR)
   end
+  local waited = not before or before.state == 'loading' or before.state == 'error'
+  if waited and status.state == 'ready' then
+    require('draftline.suggest').ask_again(client_id)
+  end
   M.changed(status)
 end
 

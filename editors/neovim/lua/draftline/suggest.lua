@@ -122,6 +122,16 @@ local function is_inline()
   return vim.lsp.inline_completion ~= nil and option('inline', true)
 end
 
+--- Ask for ghost text, as after a key in insert mode: while the model was loaded, none came.
+---@param client_id integer
+function M.ask_again(client_id)
+  local bufnr = vim.api.nvim_get_current_buf()
+  local inserting = vim.startswith(vim.api.nvim_get_mode().mode, 'i')
+  if is_inline() and inserting and vim.lsp.buf_is_attached(bufnr, client_id) then
+    vim.api.nvim_exec_autocmds('CursorMovedI', { buffer = bufnr, modeline = false })
+  end
+end
+
 --- Neovim 0.11 waits for the answers of clients that have ended, too, unless they are disabled.
 ---@param client vim.lsp.Client
 ---@param bufnr integer
