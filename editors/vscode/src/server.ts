@@ -32,10 +32,13 @@ class Experimental implements StaticFeature {
   }
 }
 
-/** The settings that are sent to the server: all but how it is started. */
+/** Settings that the server does not hear of. */
+const EXTENSION_ONLY = ["command", "editView", "server"];
+
+/** The settings that are sent to the server. */
 function serverSettings(): Record<string, unknown> {
   const all = vscode.workspace.getConfiguration().get<Record<string, unknown>>("draftline", {});
-  return Object.fromEntries(Object.entries(all).filter(([key]) => key !== "server" && key !== "command"));
+  return Object.fromEntries(Object.entries(all).filter(([key]) => !EXTENSION_ONLY.includes(key)));
 }
 
 /** Reports that the server's program is missing, and what to do. */
