@@ -52,6 +52,16 @@ SCENARIOS = [
     "explain",
     "chat in a light theme",
     "commit message",
+    "edit: written into the file",
+    "edit: Escape puts the old text back",
+    "edit: typing above it",
+    "edit: typing into it",
+    "edit: saving what is half-written",
+    "edit: change by change",
+    "edit: a hint where CodeLens is off",
+    "edit: a code action in the file",
+    "edit: a file that is renamed meanwhile",
+    "edit: a server that ends meanwhile",
     "find the server",
     "choose a model",
     "a missing program",
@@ -145,6 +155,7 @@ SETTINGS = {
     "extensions.ignoreRecommendations": True,
     "extensions.autoCheckUpdates": False,
     "git.enabled": False,
+    "draftline.editView": "diff",  # the scenarios of edits in the file say so
     "draftline.maxTimeMs": 60_000,  # the machine may be busy
 }
 

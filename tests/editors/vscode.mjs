@@ -8,6 +8,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { Editor, until } from "./browser.mjs";
 import { chatScenarios } from "./vscode_chat.mjs";
+import { editScenarios } from "./vscode_edit.mjs";
 
 const { missing, ...place } = JSON.parse(process.argv[2]);
 const { settings } = place;
@@ -365,6 +366,7 @@ const SCENARIOS = {
   },
 
   ...chatScenarios(editor, place),
+  ...editScenarios(editor, place),
 
   async "find the server"() {
     await editor.command("Draftline: Find or Install the Server");

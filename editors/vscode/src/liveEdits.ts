@@ -10,7 +10,7 @@ export class LiveEdits implements vscode.Disposable {
   private readonly live = new Map<vscode.TextDocument, Writing>();
   private readonly written = vscode.window.createTextEditorDecorationType({
     backgroundColor: new vscode.ThemeColor("diffEditor.insertedTextBackground"),
-    rangeBehavior: vscode.DecorationRangeBehavior.ClosedClosed,
+    rangeBehavior: vscode.DecorationRangeBehavior.ClosedOpen, // what is written next belongs to it at once
   });
   private readonly rest = vscode.window.createTextEditorDecorationType({
     opacity: "0.4",

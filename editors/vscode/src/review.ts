@@ -71,8 +71,7 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
   /** Shows an edit that was made in `document`. */
   show(document: vscode.TextDocument, { before, pending }: Made, title: string, mark: string): void {
     this.proposals.set(document, { document, title, mark, before, pending });
-    this.draw();
-    this.goTo(document, pending[0]?.start);
+    this.draw(); // the cursor stays: the user may be typing elsewhere
   }
 
   /** Accepts what is left to decide in `document`. */
