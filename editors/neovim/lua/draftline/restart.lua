@@ -49,7 +49,7 @@ local function mark(buffers, state)
   draftline.changed({ state = state or 'starting' })
 end
 
---- A client that never starts, so that Neovim 0.11 stays attached to these buffers while there is no
+--- A client that never starts, so that Neovim stays attached to these buffers while there is no
 --- server: it detaches at the first change, and does not report changes to the next server.
 ---@param buffers integer[]
 ---@return fun() ends it
@@ -141,7 +141,7 @@ local function on_crash(client, buffers, how)
   mark(buffers, 'starting')
   local text = 'the server ended (%s); it starts again in %d s'
   draftline.note(text:format(how, delay / 1000), vim.log.levels.WARN)
-  local let_go = vim.fn.has('nvim-0.12') == 0 and stay_attached(buffers)
+  local let_go = stay_attached(buffers)
   vim.defer_fn(function()
     start(client.config, buffers)
     if let_go then
