@@ -10,7 +10,7 @@ return {
   -- No `filetypes`, so every file; restrict it with the server's setting `languages`.
   settings = {}, -- { draftline = { model = ..., maxTokens = ... } }
   capabilities = {
-    experimental = { draftline = { status = true, instructionBox = true } },
+    experimental = { draftline = { status = true, instructionBox = true, chat = true } },
   },
   on_exit = restart.on_exit,
   handlers = {
@@ -22,6 +22,11 @@ return {
     -- The code action "Edit with instruction..." prompts in the editor.
     ['draftline.editWithInstruction'] = function(command, context)
       require('draftline.edit').start(context.bufnr, nil, command.arguments[1].range)
+    end,
+    -- The code actions "Explain" ask in the chat.
+    ['draftline.explain'] = function(command, context)
+      local asked = command.arguments[1]
+      require('draftline.chat').explain(context.bufnr, asked.range, asked.diagnostics)
     end,
   },
 }

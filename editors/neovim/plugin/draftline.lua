@@ -20,6 +20,18 @@ command('DraftlineEdit', function(arguments)
   require('draftline.edit').command(arguments)
 end, { nargs = '*', range = true, desc = 'Rewrite the lines, or the buffer, by instruction' })
 
+command('DraftlineEditFiles', function(arguments)
+  require('draftline.edit_files').command(arguments)
+end, { nargs = '*', desc = 'Edit several files by instruction' })
+
+command('DraftlineAccept', function()
+  require('draftline.review').accept()
+end, { desc = 'Accept the proposals for all files' })
+
+command('DraftlineReject', function()
+  require('draftline.review').reject()
+end, { desc = 'Reject the proposals for all files' })
+
 command('DraftlineNextEdit', function()
   require('draftline.edit').next_edit()
 end, { desc = 'Show what should change next after the recent edits' })
@@ -27,6 +39,14 @@ end, { desc = 'Show what should change next after the recent edits' })
 command('DraftlineAsk', function(arguments)
   require('draftline.ask').command(arguments)
 end, { nargs = '*', range = true, desc = 'Ask about the lines, or the buffer' })
+
+command('DraftlineChat', function(arguments)
+  require('draftline.chat').command(arguments)
+end, { nargs = '*', range = true, bang = true, desc = 'Open the chat, or a new one' })
+
+command('DraftlineCommit', function()
+  require('draftline.commit').command()
+end, { desc = 'Write a message for the staged changes' })
 
 command('DraftlineCancel', function()
   require('draftline').cancel()
@@ -59,6 +79,15 @@ for name, link in pairs({
 end
 
 local group = vim.api.nvim_create_augroup('draftline', {})
+vim.api.nvim_create_autocmd('LspAttach', {
+  group = group,
+  callback = function(args)
+    local client = vim.lsp.get_client_by_id(args.data.client_id)
+    if client and client.name == 'draftline' and vim.tbl_count(client.attached_buffers) == 1 then
+      require('draftline.problems').share(client) -- once: for its first buffer
+    end
+  end,
+})
 for event, method in pairs({ LspAttach = 'attach', LspDetach = 'detach' }) do
   vim.api.nvim_create_autocmd(event, {
     group = group,

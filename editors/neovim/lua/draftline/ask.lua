@@ -1,6 +1,7 @@
 -- Questions: the answer streams into a markdown split, followed by its sources.
 local draftline = require('draftline')
 local job = require('draftline.job')
+local sources = require('draftline.sources')
 local text = require('draftline.text')
 
 local M = {}
@@ -24,21 +25,6 @@ local function split()
   vim.wo[window][0].linebreak = true
   vim.keymap.set('n', 'q', '<Cmd>close<CR>', { buffer = bufnr, nowait = true, desc = 'Close' })
   return bufnr
-end
-
----@param sources { uri: string, range: lsp.Range, text: string }[]
----@return string
-local function listed(sources)
-  local seen, lines = {}, {}
-  for _, source in ipairs(sources) do
-    local path = vim.fn.fnamemodify(vim.uri_to_fname(source.uri), ':.')
-    local line = ('- %s:%d'):format(path, source.range.start.line + 1)
-    if not seen[line] then
-      seen[line] = true
-      lines[#lines + 1] = line
-    end
-  end
-  return #lines > 0 and '\n\nSources:\n\n' .. table.concat(lines, '\n') .. '\n' or '\n'
 end
 
 --- `:[range]DraftlineAsk [question]`; without a question, the text is explained.
@@ -67,7 +53,7 @@ function M.command(arguments)
       on_done = function(result)
         if vim.api.nvim_buf_is_valid(answer) then -- the complete answer replaces the streamed parts
           vim.api.nvim_buf_set_lines(answer, 0, -1, false, {})
-          append(answer, head .. result.answer .. listed(result.sources))
+          append(answer, head .. result.answer .. sources.listed(result.sources))
         end
       end,
       on_fail = function(message)

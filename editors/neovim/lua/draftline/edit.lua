@@ -186,6 +186,23 @@ function M.start(bufnr, instruction, range)
   end)
 end
 
+--- Propose lines in place of others, as an answer of the server is proposed.
+---@param bufnr integer of the current window
+---@param first integer
+---@param last integer
+---@param lines string[]
+function M.replace(bufnr, first, last, lines)
+  local before = text.lines(bufnr)
+  local hunks = changes.hunks(before, changes.replaced(before, first - 1, last - first + 1, lines))
+  if preview.is_open(bufnr) or hunk_list.is_open(bufnr) then
+    draftline.fail('a proposal for this buffer is open: accept it (ga) or reject it (q) first')
+  elseif #hunks == 0 then
+    draftline.say('the buffer has these lines already')
+  else
+    hunk_list.open(bufnr, hunks, {}, nil, true)
+  end
+end
+
 --- `:[range]DraftlineEdit [instruction]`; without a range, the whole buffer.
 ---@param arguments vim.api.keyset.create_user_command.command_args
 function M.command(arguments)
@@ -196,7 +213,37 @@ function M.command(arguments)
   end
 end
 
---- `:DraftlineNextEdit`: go to the next change and show it.
+--- Go to the next edit and show it.
+---@param bufnr integer that it was asked for
+---@param result table of draftline/nextEdit
+---@param client vim.lsp.Client
+local function show_next_edit(bufnr, result, client)
+  local answer = answer_of(result)
+  local target = vim.uri_to_bufnr((text.only_document(result.edit)))
+  if answer.version and answer.version ~= vim.lsp.util.buf_versions[target] then
+    draftline.fail(CHANGED)
+    return
+  elseif preview.is_open(target) or hunk_list.is_open(target) then
+    draftline.fail('a proposal for that buffer is open: accept it (ga) or reject it (q) first')
+    return
+  end
+  vim.fn.bufload(target)
+  if vim.api.nvim_get_current_buf() == bufnr and target ~= bufnr then
+    vim.bo[target].buflisted = true
+    vim.cmd.buffer({ args = { target } })
+  end
+  propose(target, changes.follow(target), answer, client, true)
+end
+
+---@param place { uri: string, range: lsp.Range, label: string }
+---@return string
+local function place_name(place)
+  local path = vim.fn.fnamemodify(vim.uri_to_fname(place.uri), ':.')
+  return ('%s:%d: %s'):format(path, place.range.start.line + 1, place.label)
+end
+
+--- `:DraftlineNextEdit`: go to the next change and show it. If it is in another file, a list offers
+--- it with the other places.
 function M.next_edit()
   local bufnr = vim.api.nvim_get_current_buf()
   local client = draftline.client(bufnr)
@@ -211,22 +258,21 @@ function M.next_edit()
       if not result.edit or result.edit == vim.NIL then
         draftline.tell(result.reason)
         return
-      end
-      local answer = answer_of(result)
-      local target = vim.uri_to_bufnr((text.only_document(result.edit)))
-      if answer.version and answer.version ~= vim.lsp.util.buf_versions[target] then
-        draftline.fail(CHANGED)
-        return
-      elseif preview.is_open(target) or hunk_list.is_open(target) then
-        draftline.fail('a proposal for that buffer is open: accept it (ga) or reject it (q) first')
+      elseif vim.uri_to_bufnr(result.location.uri) == bufnr then
+        show_next_edit(bufnr, result, client)
         return
       end
-      vim.fn.bufload(target)
-      if vim.api.nvim_get_current_buf() == bufnr and target ~= bufnr then
-        vim.bo[target].buflisted = true
-        vim.cmd.buffer({ args = { target } })
-      end
-      propose(target, changes.follow(target), answer, client, true)
+      local best = vim.tbl_extend('error', { label = result.reason }, result.location)
+      local places = vim.list_extend({ best }, result.others)
+      local options = { prompt = 'Draftline, next edits:', format_item = place_name }
+      vim.ui.select(places, options, function(place, index)
+        if index == 1 then
+          show_next_edit(bufnr, result, client)
+        elseif place then
+          vim.lsp.util.show_document(place, client.offset_encoding, { focus = true })
+          M.next_edit()
+        end
+      end)
     end,
   })
 end

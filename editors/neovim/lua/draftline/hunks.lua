@@ -150,12 +150,9 @@ end
 --- Apply hunks in one undo step; those whose lines were changed stay in the list.
 ---@param list draftline.HunkList
 ---@param hunks draftline.ShownHunk[]
-local function accept(list, hunks)
+---@return integer changed how many stay
+local function apply(list, hunks)
   local bufnr, gone, changed = list.bufnr, {}, 0
-  if not vim.bo[bufnr].modifiable then
-    draftline.fail("the buffer is not modifiable; ':set modifiable' makes it so")
-    return
-  end
   for index = #hunks, 1, -1 do
     local hunk = hunks[index]
     local row, is_current = place(bufnr, hunk)
@@ -167,6 +164,17 @@ local function accept(list, hunks)
     end
   end
   remove(list, gone)
+  return changed
+end
+
+---@param list draftline.HunkList
+---@param hunks draftline.ShownHunk[]
+local function accept(list, hunks)
+  if not vim.bo[list.bufnr].modifiable then
+    draftline.fail("the buffer is not modifiable; ':set modifiable' makes it so")
+    return
+  end
+  local changed = apply(list, hunks)
   if changed > 0 then
     local what = changed == 1 and 'a hunk' or changed .. ' hunks'
     draftline.fail(('the lines of %s changed: reject it (dr), or undo that'):format(what))
@@ -244,7 +252,8 @@ end
 ---@param notes string[] about the whole proposal
 ---@param warning? string what to check before accepting
 ---@param go boolean whether to move the cursor of the current window to the first one
-function M.open(bufnr, hunks, notes, warning, go)
+---@param quiet? boolean whether to say nothing
+function M.open(bufnr, hunks, notes, warning, go, quiet)
   ---@type draftline.HunkList
   local list = { bufnr = bufnr, hunks = {}, notes = notes, warning = warning }
   local count = vim.api.nvim_buf_line_count(bufnr)
@@ -286,11 +295,24 @@ function M.open(bufnr, hunks, notes, warning, go)
   if hunks[1].row == 0 and #hunks[1].old == 0 then
     show_top(bufnr, #notes + (warning and 2 or 1) + #hunks[1].new)
   end
-  if warning then
+  if warning and not quiet then
     draftline.tell('check this edit: ' .. warning, vim.log.levels.WARN)
-  else
+  elseif not quiet then
     draftline.say(KEYS)
   end
+end
+
+--- Accept all hunks of a buffer in one undo step; false if some stay, as their lines changed.
+---@param bufnr integer
+---@return boolean
+function M.accept(bufnr)
+  return vim.bo[bufnr].modifiable and apply(lists[bufnr], lists[bufnr].hunks) == 0
+end
+
+--- Reject all hunks of a buffer.
+---@param bufnr integer
+function M.reject(bufnr)
+  close(lists[bufnr])
 end
 
 return M

@@ -49,6 +49,20 @@ function M.only_document(edit)
   return uri, edits
 end
 
+--- The edits of all documents that a WorkspaceEdit changes, by path.
+---@param edit? lsp.WorkspaceEdit
+---@return table<string, lsp.TextEdit[]>
+function M.by_path(edit)
+  local found = {}
+  for _, change in ipairs(edit and edit.documentChanges or {}) do
+    found[vim.uri_to_fname(change.textDocument.uri)] = change.edits
+  end
+  for uri, edits in pairs(edit and edit.changes or {}) do
+    found[vim.uri_to_fname(uri)] = edits
+  end
+  return found
+end
+
 --- A buffer's lines after edits. vim.lsp.util.apply_text_edits would drop carriage returns.
 ---@param lines string[] of the buffer at the time of the request
 ---@param bufnr integer whose options apply
