@@ -11,6 +11,7 @@ import { until } from "./browser.mjs";
 
 const MESSAGE = ".notifications-toasts .notification-list-item-message";
 const ACTION = ".action-widget .monaco-list-row.action";
+const PROBLEM = "body {\n  colr: red;\n}\n";
 const REPEAT = "Repeat this code word for word in one block of code.";
 
 /** The scenarios in the window of `editor`; `place` is what vscode.mjs was called with. */
@@ -115,6 +116,7 @@ export function chatScenarios(editor, place) {
       await editor.command("Draftline: Explain Selection");
       await chat.locator(".question", { hasText: "Explain briefly" }).waitFor();
       await ended();
+      writeFileSync(path.join(place.workspace, "page.css"), PROBLEM); // mended by a scenario before
       await editor.openFile("page.css", "2:4");
       await page.waitForSelector(".squiggly-warning");
       await editor.press("Control+.");
