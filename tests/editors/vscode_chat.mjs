@@ -142,6 +142,7 @@ export function chatScenarios(editor, place) {
       git("add", "shop.py");
       const enabled = { ...JSON.parse(place.defaults), "git.enabled": true };
       writeFileSync(place.settings, JSON.stringify(enabled));
+      await page.locator(".statusbar-item", { hasText: /master|main/ }).first().waitFor(); // git's
       await editor.command("View: Show Source Control");
       const input = page.locator(".scm-view .scm-editor .view-lines");
       await input.waitFor();
