@@ -143,7 +143,7 @@ export function chatScenarios(editor, place) {
       const enabled = { ...JSON.parse(place.defaults), "git.enabled": true };
       writeFileSync(place.settings, JSON.stringify(enabled));
       await page.locator(".statusbar-item", { hasText: /master|main/ }).first().waitFor(); // git's
-      await editor.command("View: Show Source Control");
+      await editor.command("Source Control: Focus on Changes View");
       const input = page.locator(".scm-view .scm-editor .view-lines");
       await input.waitFor();
       await page.locator('.pane-header [aria-label^="Write a Commit Message"], .scm-view [aria-label^="Write a Commit Message"]').first().click();
