@@ -150,8 +150,8 @@ class _Session:
         """Copy stdin to the server. At its end the session ends."""
         try:
             while data := os.read(0, CHUNK_BYTES):
+                self._watch(data)  # first: the server may answer an `exit` at once
                 self._wire.sendall(data)
-                self._watch(data)
             self._end()
             self._wire.shutdown(socket.SHUT_WR)
         except OSError:
