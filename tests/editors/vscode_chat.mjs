@@ -11,6 +11,7 @@ import { until } from "./browser.mjs";
 
 const MESSAGE = ".notifications-toasts .notification-list-item-message";
 const ACTION = ".action-widget .monaco-list-row.action";
+const PROBLEM = "body {\n  colr: red;\n}\n";
 const REPEAT = "Repeat this code word for word in one block of code.";
 
 /** The scenarios in the window of `editor`; `place` is what vscode.mjs was called with. */
@@ -115,6 +116,7 @@ export function chatScenarios(editor, place) {
       await editor.command("Draftline: Explain Selection");
       await chat.locator(".question", { hasText: "Explain briefly" }).waitFor();
       await ended();
+      writeFileSync(path.join(place.workspace, "page.css"), PROBLEM); // mended by a scenario before
       await editor.openFile("page.css", "2:4");
       await page.waitForSelector(".squiggly-warning");
       await editor.press("Control+.");
@@ -140,7 +142,8 @@ export function chatScenarios(editor, place) {
       git("add", "shop.py");
       const enabled = { ...JSON.parse(place.defaults), "git.enabled": true };
       writeFileSync(place.settings, JSON.stringify(enabled));
-      await editor.command("View: Show Source Control");
+      await page.locator(".statusbar-item", { hasText: /master|main/ }).first().waitFor(); // git's
+      await editor.command("Source Control: Focus on Changes View");
       const input = page.locator(".scm-view .scm-editor .view-lines");
       await input.waitFor();
       await page.locator('.pane-header [aria-label^="Write a Commit Message"], .scm-view [aria-label^="Write a Commit Message"]').first().click();

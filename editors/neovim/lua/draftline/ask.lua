@@ -1,6 +1,7 @@
 -- Questions: the answer streams into a markdown split, followed by its sources.
 local draftline = require('draftline')
 local job = require('draftline.job')
+local markdown = require('draftline.markdown')
 local sources = require('draftline.sources')
 local text = require('draftline.text')
 
@@ -18,7 +19,7 @@ end
 ---@return integer
 local function split()
   local bufnr = vim.api.nvim_create_buf(false, true)
-  vim.bo[bufnr].filetype = 'markdown'
+  markdown.set_filetype(bufnr)
   vim.bo[bufnr].bufhidden = 'wipe'
   local window = vim.api.nvim_open_win(bufnr, true, { split = 'below', win = 0 })
   vim.wo[window][0].wrap = true

@@ -1,8 +1,8 @@
 -- The chat: a markdown split whose last section is the question. `<CR>` sends it with all that was
 -- said before; the answer streams into a section of its own, followed by its sources.
-local code_block = require('draftline.code_block')
 local draftline = require('draftline')
 local job = require('draftline.job')
+local markdown = require('draftline.markdown')
 local mentions = require('draftline.mentions')
 local sources = require('draftline.sources')
 local text = require('draftline.text')
@@ -188,7 +188,7 @@ end
 ---@param this draftline.Chat
 ---@return string[]?
 local function block_here(this)
-  local lines = code_block.around(text.lines(this.bufnr), vim.api.nvim_win_get_cursor(0)[1])
+  local lines = markdown.around(text.lines(this.bufnr), vim.api.nvim_win_get_cursor(0)[1])
   if not lines then
     draftline.say('no code block under the cursor')
   end
@@ -226,9 +226,10 @@ local function apply(this)
   if lines and leave_to(this, bufnr) then
     local edit = require('draftline.edit')
     if first then
-      edit.replace(bufnr, first, last, code_block.indented_as(lines, vim.api.nvim_buf_get_lines(bufnr, first - 1, last, false)))
+      local old = vim.api.nvim_buf_get_lines(bufnr, first - 1, last, false)
+      edit.replace(bufnr, first, last, markdown.indented_as(lines, old))
     else
-      edit.start(bufnr, code_block.instruction(lines))
+      edit.start(bufnr, markdown.instruction(lines))
     end
   end
 end
@@ -254,7 +255,7 @@ end
 local function create()
   local bufnr = vim.api.nvim_create_buf(false, true)
   vim.api.nvim_buf_set_name(bufnr, 'draftline://chat')
-  vim.bo[bufnr].filetype = 'markdown'
+  markdown.set_filetype(bufnr)
   ---@type draftline.Chat
   local this = {
     bufnr = bufnr,
@@ -376,7 +377,8 @@ function M.command(arguments)
   if begun:find(vim.trim(mention), 1, true) or arguments.args:find('[@#]') then
     mention = ''
   end
-  append(chat, (begun ~= '' and mention .. arguments.args ~= '' and ' ' or '') .. mention .. arguments.args)
+  local more = mention .. arguments.args
+  append(chat, (begun ~= '' and more ~= '' and ' ' or '') .. more)
   vim.api.nvim_win_set_cursor(0, { vim.api.nvim_buf_line_count(chat.bufnr), 0 })
   if arguments.args ~= '' then
     send(chat)

@@ -77,7 +77,7 @@ function M.accept()
     draftline.say('no proposals for several files are open')
   elseif #left > 0 then
     local names = table.concat(left, ', ')
-    draftline.fail('lines changed since in ' .. names .. ': their hunks are left; the rest is accepted')
+    draftline.fail(('lines changed in %s: their hunks are left, the rest is accepted'):format(names))
   else
     draftline.say(('%d files accepted; :wa writes them'):format(#buffers))
   end

@@ -1,5 +1,15 @@
--- Fenced code blocks of a markdown buffer.
+-- Markdown buffers and their fenced code blocks.
 local M = {}
+
+--- Make a buffer a markdown one. Neovim's own plugin for these fails, with a prompt for Enter, where
+--- the parser is missing; then the buffer has no highlighting.
+---@param bufnr integer
+function M.set_filetype(bufnr)
+  vim.api.nvim_buf_call(bufnr, function()
+    local mods = { silent = true, emsg_silent = true }
+    vim.cmd.setlocal({ args = { 'filetype=markdown' }, mods = mods })
+  end)
+end
 
 --- The lines of the code block around a line, without its fences; nil outside of one.
 ---@param lines string[]
