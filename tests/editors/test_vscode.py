@@ -137,6 +137,8 @@ FILES = {
     "stream.py": STREAM,
     "parting.py": STREAM,
     "shelf.py": SHOP,
+    "rack.py": SHOP,
+    "toll.py": TAX,
     "tax.py": TAX,
     "bill.py": BILL,
     "circle.py": CIRCLE,

@@ -192,22 +192,22 @@ export function editScenarios(editor, place) {
 
     async "edit: a hint where CodeLens is off"() {
       await set({ "editor.codeLens": false });
-      const before = editor.disk("stock.py");
-      await ask("stock.py", RENAME, 1);
+      const before = editor.disk("rack.py");
+      await ask("rack.py", RENAME, 1);
       await editor.seeDecoration(/✓ Alt\+Y {2}✗ Alt\+N/);
       await editor.settle();
       await editor.shot("edit-hints");
       await editor.press("Control+Enter");
       await until("all to be accepted", async () => !(await editor.decorations()).some((each) => /Alt/.test(each)));
-      assert.notEqual(await editor.saved("stock.py"), before);
+      assert.notEqual(await editor.saved("rack.py"), before);
       await editor.press("Control+z");
-      await editor.savesAs("stock.py", before);
+      await editor.savesAs("rack.py", before);
       await set({});
     },
 
     async "edit: a code action in the file"() {
-      const before = editor.disk("tax.py");
-      await editor.openFile("tax.py", "2:5");
+      const before = editor.disk("toll.py");
+      await editor.openFile("toll.py", "2:5");
       await editor.press("Control+.");
       await page.locator(".action-widget .monaco-list-row.action", { hasText: "Add a docstring" }).click();
       await complete();
@@ -215,7 +215,7 @@ export function editScenarios(editor, place) {
       await editor.see(LENS, /added \d+ line|was:|replaced/);
       await editor.command("Draftline: Reject All");
       await editor.gone(LENS);
-      await editor.savesAs("tax.py", before);
+      await editor.savesAs("toll.py", before);
     },
 
     async "edit: a file that is renamed meanwhile"() {

@@ -44,7 +44,7 @@ export function activate(context: vscode.ExtensionContext): void {
   const find = (program: string): string | undefined => programs(program, machine)[0];
   const running = new Server(context.extensionPath, find, onClient, (message) => { status.fail(message); });
   const chat = new ChatView(context, running, preview);
-  const nextEdits = new NextEdits(running, live);
+  const nextEdits = new NextEdits(running, (document) => live.has(document) || review.has(document));
   server = running;
   context.subscriptions.push(status, askAgain, preview, review, live, pages, nextEdits, running, chat);
 

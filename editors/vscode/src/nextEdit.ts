@@ -9,7 +9,6 @@ import * as vscode from "vscode";
 import type { LanguageClient } from "vscode-languageclient/node";
 import { editsOf } from "./edit";
 import { toChanges, wholeWords, type Change } from "./hunks";
-import type { LiveEdits } from "./liveEdits";
 import { NEXT_EDIT, type NextEditPlace, type NextEditResult } from "./protocol";
 import { DOCUMENTS, type Server } from "./server";
 
@@ -59,7 +58,7 @@ export class NextEdits implements vscode.Disposable {
   });
   private readonly disposables: vscode.Disposable;
 
-  constructor(private readonly server: Server, private readonly live: LiveEdits) {
+  constructor(private readonly server: Server, private readonly isEdited: (document: vscode.TextDocument) => boolean) {
     this.disposables = vscode.Disposable.from(
       vscode.workspace.onDidChangeTextDocument((event) => { this.onChange(event); }),
       vscode.window.onDidChangeActiveTextEditor((editor) => { this.onLeave(editor); }),
@@ -149,7 +148,7 @@ export class NextEdits implements vscode.Disposable {
     this.dismiss();
     const editor = vscode.window.activeTextEditor;
     if (reason !== undefined || editor?.document !== document) return; // not after an undo or redo
-    if (this.live.has(document)) return; // nor while an edit is written
+    if (this.isEdited(document)) return; // nor while an edit is written or reviewed
     this.timer = setTimeout(() => {
       if (this.server.running) void this.ask(this.server.running, editor);
     }, DEBOUNCE_MS);

@@ -25,6 +25,7 @@ interface Proposal {
 
 export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscode.TextDocumentContentProvider {
   private readonly proposals = new Map<vscode.TextDocument, Proposal>();
+  private restoring: vscode.TextDocument | undefined;
   private readonly lenses = new vscode.EventEmitter<void>();
   readonly onDidChangeCodeLenses = this.lenses.event;
   private readonly olds = new vscode.EventEmitter<vscode.Uri>();
@@ -61,6 +62,11 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
 
   dispose(): void {
     this.disposables.dispose();
+  }
+
+  /** Whether `document` has changes to decide, or one of them is being taken back. */
+  has(document: vscode.TextDocument): boolean {
+    return this.proposals.has(document) || this.restoring === document;
   }
 
   /** Whether the active editor has changes to decide. */
@@ -145,10 +151,9 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
     for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
       const chosen = proposal.pending.filter(({ id }) => ids.includes(id));
       const others = proposal.pending.filter(({ id }) => !ids.includes(id));
-      const stops = { undoStopBefore: true, undoStopAfter: true };
       if (accept) {
         proposal.pending = others;
-      } else if (!(await replaceIn(document, editorOf(document), chosen.map(takenBack), stops))) {
+      } else if (!(await this.restore(document, chosen))) {
         continue;
       } else {
         proposal.pending = proposal.pending.filter(({ id }) => !ids.includes(id)); // those followed the change
@@ -159,6 +164,16 @@ export class Review implements vscode.Disposable, vscode.CodeLensProvider, vscod
     }
     void vscode.window.showErrorMessage(`VS Code refused to change ${document.uri.fsPath}; is it read-only?`);
     return false;
+  }
+
+  private async restore(document: vscode.TextDocument, chosen: readonly Pending[]): Promise<boolean> {
+    const stops = { undoStopBefore: true, undoStopAfter: true };
+    this.restoring = document;
+    try {
+      return await replaceIn(document, editorOf(document), chosen.map(takenBack), stops);
+    } finally {
+      this.restoring = undefined;
+    }
   }
 
   /** The proposal in the active editor. */
