@@ -63,7 +63,8 @@ class EditResult:
 
     def answer(self, edit: types.WorkspaceEdit | None) -> dict[str, Any]:
         """The result of draftline/edit."""
-        told = {"warnings": self.outcome.warnings, "note": self.note or None}
+        version = self.document.version  # some clients get edits without one
+        told = {"warnings": self.outcome.warnings, "note": self.note or None, "version": version}
         return {"edit": edit, "stats": self.stats, **told}
 
 
@@ -187,8 +188,11 @@ def _latest(
     _refuse_if_lost(session, document, rebase)
     if rebase is None:
         return document, found
+    latest = session.documents.get(document.uri)
+    if latest.text.text != rebase.latest:  # the session is about to hear of the change
+        rebase.record(0, len(rebase.latest), latest.text.text)
     try:
-        return session.documents.get(document.uri), rebase.moved(found)
+        return latest, rebase.moved(found)
     except Conflict:
         raise moved_on(display_name(document), CONFLICT) from None
 

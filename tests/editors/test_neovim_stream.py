@@ -79,10 +79,15 @@ def shown(nvim: Neovim) -> list[str]:
 
 HOLD = """
 local pids, line = ...
+local written = ''
 Held = false
 vim.api.nvim_create_autocmd('LspProgress', {
   callback = function(event)
-    if tostring(event.data.params.token):match('/text$') then
+    if not tostring(event.data.params.token):match('/text$') then
+      return
+    end
+    written = written .. event.data.params.value.text
+    if written:find('x=9') then -- the first parts of it may be shorter
       for _, pid in ipairs(pids) do vim.uv.kill(pid, 'sigstop') end
       Held = true
       return true

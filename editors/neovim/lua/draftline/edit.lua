@@ -60,6 +60,7 @@ local function answer_of(result)
     notes[1] = 'By rule: ' .. stats.rule
     vim.list_extend(notes, stats.notes or {})
   end
+  version = version or result.version -- Neovim 0.11 gets edits without a version
   return { edits = edits, version = version, warning = warning ~= '' and warning or nil, notes = notes }
 end
 
