@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lsp_server.session import Session
 
 SLOT = ("commit message", "")
-# Of three wordings the one whose subjects named most often what a change of this repository does;
-# the 0.5B model copies examples.
+# Chosen by eye among three wordings, on a few changes of this repository. There is no example in it,
+# because the 0.5B model copies examples.
 SYSTEM_PROMPT = "You write git commit messages."
 QUESTION = (
     "Here is a diff:\n\n{}\nSummarize it as a commit message: a subject in the imperative mood, "

@@ -42,7 +42,7 @@ PREFILL_SHARE = 0.3  # of a file's part of the progress bar
 
 @dataclass(slots=True)
 class FileEdit:
-    """A file of the request, its text before and after, and what the client is told of it."""
+    """A file of the request, its text before and after, and what the answer says about it."""
 
     uri: str
     path: str = ""

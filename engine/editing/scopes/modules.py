@@ -1,6 +1,6 @@
 """What the modules of a program use of each other, for renames across files.
 
-Modules are told apart by their paths. What cannot be known without running the program, such as
+A module is identified by its path. What cannot be known without running the program, such as
 what is on the module search path, is Unsure.
 """
 
