@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lsp_server.session import Session
 
 SLOT = ("commit message", "")
-# Chosen by eye among three wordings, on a few changes of this repository. There is no example in it,
+# Chosen by eye among three wordings, on a few changes of this repository. It has no example,
 # because the 0.5B model copies examples.
 SYSTEM_PROMPT = "You write git commit messages."
 QUESTION = (
