@@ -22,7 +22,7 @@ from engine.generate import Generation, generate, max_new_tokens
 from engine.memory import give_back_memory
 from engine.model.cost_model import guess, measure, processor, remember, remembered
 from engine.prompts.builder import Prompt, prompt_of
-from engine.prompts.fim import marks
+from engine.prompts.fim import fim_format
 from engine.prompts.prompt_encoder import Cancelled
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Event, Info, Message, Request, Step
@@ -95,7 +95,7 @@ class Engine:
             device=target.device_name,
             dtype=target.dtype_name,
             context=target.context,
-            fills_middle=marks(tokenizer) is not None,
+            fills_middle=fim_format(tokenizer) is not None,
             prefill_tokens_per_s=1 / self.parts.cost.reading,
         )
 

@@ -49,7 +49,8 @@ class Request:
     """Everything that an answer depends on.
 
     `edit`: rewrite `text` (or `text[selection]`, in code points) of `path` by `instruction`.
-    `complete`: continue `text`; with a `suffix`, fill in the middle where the model can.
+    `complete`: continue `text`; with a `suffix`, fill in the middle where the model can. With
+    `parse_special`, `text` is a whole prompt whose fill-in-the-middle, file and region marks count.
     `chat`: answer `messages`.
     """
 
@@ -62,6 +63,7 @@ class Request:
     suffix: str | None = None
     suffix_first: bool = False  # suffix before prefix (SPM); models know PSM best
     snippets: tuple[tuple[str, str], ...] = ()  # (path, text) of other files to show
+    parse_special: bool = False
     messages: tuple[Message, ...] = ()
     documents: tuple[Passage, ...] = ()  # quoted by the messages, in order; for citations only
     # Texts expected to recur, beside what `kind` implies; of all, MAX_PREDICTION_CHARS are used.

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.editing.edits import plain, strip_blank_lines
+from engine.prompts.control_marks import check_format, marked_ids, rewritten_region
 from engine.prompts.fim import ends, infill_ids
 from engine.prompts.prompt_encoder import PromptEncoder
 from engine.prompts.prompt_spans import places
@@ -66,12 +67,7 @@ def unpredicted(request: Request, encoder: PromptEncoder) -> Prompt:
     """The Prompt of a Request without the request's own predictions."""
     tokenizer = encoder.tokenizer
     if request.kind == "complete":
-        room = COMPLETE_TOKENS if request.max_tokens is None else request.max_tokens
-        if request.suffix is None:
-            ids = [*tokenizer.begin, *encoder.encode(plain(request.text))]
-            return Prompt(ids, [], request.stop, room)
-        ids = [*tokenizer.begin, *infill_ids(request, tokenizer, encoder.encode)]
-        return Prompt(ids, [], request.stop, room, ends(tokenizer))
+        return completion_prompt(request, encoder)
     if request.kind == "chat":
         if not request.messages:
             raise RequestError("no messages: a chat needs at least one")
@@ -85,6 +81,26 @@ def unpredicted(request: Request, encoder: PromptEncoder) -> Prompt:
         thinks = tokenizer.ends_in_reasoning(ids)
         return Prompt(ids, [], request.stop, room, thinks=thinks, documents=told)
     return edit_prompt(request, encoder)
+
+
+def completion_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
+    """The Prompt of a `complete` request. Where marks in it say which text the answer rewrites,
+    that is predicted first, then the whole prompt."""
+    tokenizer = encoder.tokenizer
+    room = COMPLETE_TOKENS if request.max_tokens is None else request.max_tokens
+    if request.suffix is not None:
+        ids = [*tokenizer.begin, *infill_ids(request, encoder)]
+        return Prompt(ids, [], request.stop, room, ends(tokenizer))
+    if not request.parse_special:
+        ids = [*tokenizer.begin, *encoder.encode(plain(request.text))]
+        return Prompt(ids, [], request.stop, room)
+    check_format(request.text, tokenizer)
+    ids = [*tokenizer.begin, *marked_ids(request.text, encoder)]
+    region = "" if request.predictions else rewritten_region(plain(request.text))
+    predictions = [marked_ids(region, PromptEncoder(tokenizer)), ids] if region else []
+    stops = ends(tokenizer)
+    marked = not stops.isdisjoint(ids)
+    return Prompt(ids, predictions, request.stop, room, stops if marked else frozenset())
 
 
 def kept(texts: Sequence[str]) -> list[str]:

@@ -40,6 +40,7 @@ from engine.records import Message
 SPEC_PARTS = ("normalizer", "pre_tokenizer", "model", "decoder")
 SHORT_CHARS = 1 << 12  # tokenized in some two milliseconds, in which no other thread runs
 BEFORE = "\ue000"  # no token of any vocabulary has this character with others
+SOURCE_FOLDERS = 3  # of a model's path that name it: models--OWNER--NAME/snapshots/REVISION
 PROMPT_END_TOKENS = 16  # in which a template that begins to reason says so
 PIECES_AT_ONCE = 8  # of a long text, tokenized on all cores
 Encode = Callable[[str], list[int]]
@@ -47,11 +48,13 @@ Encode = Callable[[str], list[int]]
 
 class Tokenizer:
     """A model folder's tokenizer, chat template and end tokens. `control` has the control tokens by
-    name; texts never produce one. `begin` are the ids before a text that no template writes."""
+    name; texts never produce one. `begin` are the ids before a text that no template writes.
+    `source` is where the model comes from, in lower case, as far as its folder tells."""
 
     def __init__(self, folder: Path) -> None:
         file = folder / "tokenizer.json"
         spec = read_tokenizer(file)
+        self.source = "/".join(folder.parts[-SOURCE_FOLDERS:]).lower()
         self.fingerprint = sha256(file.read_bytes()).hexdigest()
         self.control = {token["content"]: token["id"] for token in spec["added_tokens"]}
         vocabulary = spec["model"]["vocab"]
@@ -74,13 +77,19 @@ class Tokenizer:
         """Ids of plain text. Other threads run meanwhile."""
         return list(chain.from_iterable(self.encode_in_pieces(text)))
 
-    def encode_inside(self, text: str) -> list[int]:
+    def encode_inside(self, text: str, encode: Encode | None = None) -> list[int]:
         """Ids of a text that follows another one: without the blank that SentencePiece puts before
-        a text."""
+        a text. `encode` replaces the tokenizer's own, to bound the text."""
+        encode = encode or self.encode
         if not self._puts_blank:
-            return self.encode(text)
-        before, ids = self.encode(BEFORE), self.encode(BEFORE + text)
+            return encode(text)
+        before, ids = self.before, encode(BEFORE + text)
         return ids[len(before) :] if ids[: len(before)] == before else self.encode(text)
+
+    @cached_property
+    def before(self) -> list[int]:
+        """Ids that `encode_inside` puts before a text and drops again; [] where it need not."""
+        return self.encode(BEFORE) if self._puts_blank else []
 
     @cached_property
     def lead(self) -> list[int]:

@@ -13,28 +13,30 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.generation.modes import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from tests.support.server import LocalServer, reciter, serve_model
+from tests.support.server import LocalServer, reciter, serve_model, with_infill
 
 OPERATIONS = [
     ("POST", "/v1/chat/completions"),
     ("POST", "/v1/completions"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{model}"),
+    ("POST", "/infill"),
     ("POST", "/predict"),
     ("GET", "/health"),
     ("GET", "/metrics"),
 ]
 # Errors for requests that are valid by the schema, which cannot express the limits of a model.
-MODEL_ERRORS = ("the prompt has", "prompt: empty", "suffix: this model")
+MODEL_ERRORS = ("the prompt has", "prompt: empty")
 SLOW_GENERATION = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
-    """A server with short answers that accepts any model name."""
+    """A server with short answers that accepts any model name. It can fill in the middle."""
     patch = pytest.MonkeyPatch()
     patch.setenv("DRAFTLINE_HOME", str(tmp_path_factory.mktemp("home")))
-    model = reciter(tmp_path_factory.mktemp("models") / "reciter")
+    models = tmp_path_factory.mktemp("models")
+    model = with_infill(reciter(models / "plain"), models / "reciter")
     with serve_model(model, aliases=["*"]) as served:
         yield served
     patch.undo()

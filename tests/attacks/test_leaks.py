@@ -77,6 +77,10 @@ def use_api(served: LocalServer, authorization: str) -> None:
     bodies = {
         "/v1/chat/completions": [chat, chat | {"stream": True}, chat | {"n": 7}],
         "/v1/completions": [{"prompt": planted["completion"]}, {"prompt": [planted["invalid"]]}],
+        "/infill": [
+            {"input_prefix": planted["completion"], "input_suffix": ""},
+            {"input_prefix": planted["invalid"]},
+        ],
         "/predict": [{"prompt": planted["completion"]}, {"prompt": 7, "x": planted["invalid"]}],
         "/health": [{}],
     }

@@ -1,8 +1,9 @@
 """The HTTP API, OpenAI's protocol: `app(engine)` is the whole application.
 
-requests.py translates bodies to engine requests, responses.py translates events to answers, and
-security.py decides who gets in. The web page is mounted on the application that `app` returns, so
-security.py covers it as well (`AccessRules.pages`).
+requests.py translates bodies to engine requests, responses.py translates events to answers,
+infill.py does both for llama.cpp's protocol, and security.py decides who gets in. The web page is
+mounted on the application that `app` returns, so security.py covers it as well
+(`AccessRules.pages`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from engine.records import RequestError
 from ui.api import requests, responses
 from ui.api import schemas as types
 from ui.api.errors import ApiError, add_handlers
+from ui.api.infill import Infill
 from ui.api.jobs import Jobs, JobStream, QueueFull
 from ui.api.json_body import JsonRoute
 from ui.api.large_bodies import LargeBodies
@@ -107,7 +109,7 @@ class ApiState:
         """The response to one of OpenAI's requests."""
         if body.stream:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
-            return EventStreamResponse(stream, builder, include_usage)
+            return EventStreamResponse(stream, responses.chunks(stream, builder, include_usage))
         async with cancel_on_disconnect(stream, http.receive):
             await wait_until_accepted(stream)
             return JSONResponse((await responses.whole(stream, builder)).model_dump())
@@ -146,19 +148,17 @@ class EventStreamResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self, stream: JobStream, builder: responses.ResponseBuilder, include_usage: bool
-    ) -> None:
+    def __init__(self, stream: JobStream, chunks: AsyncIterator[bytes]) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self.stream, self.builder, self.include_usage = stream, builder, include_usage
+        self.stream, self.chunks = stream, chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with cancel_on_disconnect(self.stream, receive):
             await wait_until_accepted(self.stream)  # or the error is the response
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
-            async for event in responses.chunks(self.stream, self.builder, self.include_usage):
+            async for event in self.chunks:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -251,6 +251,21 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
 
 def add_other_routes(application: FastAPI, state: ApiState) -> None:
     """The routes that OpenAI does not have."""
+
+    @application.post("/infill", response_model=types.InfillAnswer, responses={200: STREAM})
+    async def infill(body: types.InfillRequest, http: Request) -> Response:
+        """Fill in the middle, as llama.cpp's server does."""
+        model = state.resolve_model(body.model or None)
+        if not state.engine.info.fills_middle:
+            message = "this model cannot fill in the middle: serve one that can, or use "
+            raise ApiError(400, f"{message}/v1/completions", "input_suffix")
+        asked = Infill(body, state.engine, model)
+        stream = state.submit(asked.request, http)
+        if body.stream:
+            return EventStreamResponse(stream, asked.chunks(stream))
+        async with cancel_on_disconnect(stream, http.receive):
+            await wait_until_accepted(stream)
+            return JSONResponse(await asked.whole(stream))
 
     @application.post("/predict", response_model=str, responses={504: {"model": types.Error}})
     async def predict(body: types.PredictRequest, http: Request) -> Response:

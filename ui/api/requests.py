@@ -1,7 +1,7 @@
 """Translates the bodies of HTTP requests to engine requests. Pure functions.
 
 Without a `prediction`, the newest code block of the prompt is predicted to be repeated, then the
-rest of the prompt. Predictions never change the answer.
+rest of the prompt; what a template repeats, the engine knows. Predictions never change the answer.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import secrets
 from collections.abc import Sequence
 
+from engine.prompts.control_marks import is_template
 from engine.records import MAX_PREDICTION_CHARS, MIN_TEMPERATURE, Request
 from ui.api.schemas import (
     ChatRequest,
@@ -50,13 +51,17 @@ def chat_request(body: ChatRequest) -> Request:
 
 
 def completion_request(body: CompletionRequest) -> Request:
-    """The request of /v1/completions. An empty `suffix` counts as none."""
+    """The request of /v1/completions. An empty `suffix` counts as none. With one, the prompt is the
+    user's text, and marks in it are text too."""
     prompt = prompt_of(body)
+    parse_special = body.parse_special is not False and not body.suffix
+    texts = () if parse_special and is_template(prompt) else (prompt,)
     return Request(
         "complete",
         prompt,
         suffix=body.suffix or None,
-        predictions=predictions(body, [prompt]),
+        parse_special=parse_special,
+        predictions=predictions(body, texts),
         max_tokens=DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
         temperature=temperature_of(body.temperature),
         top_k=body.top_k or 0,

@@ -181,6 +181,39 @@ class CompletionRequest(GenerationRequest):
     max_tokens: Count | None = None
     best_of: AlwaysOne | None = None
     logprobs: None = None
+    # An extension: marks for fill in the middle, files and regions in a prompt without a suffix
+    # count as such; false makes them text.
+    parse_special: bool | None = True
+
+
+class InfillChunk(RequestModel):
+    """A part of another file."""
+
+    text: Text
+    filename: Text | None = None
+
+
+class InfillRequest(RequestModel):
+    """The body of /infill: the part of llama.cpp's schema that Draftline supports."""
+
+    input_prefix: Text
+    input_suffix: Text
+    input_extra: Annotated[
+        list[InfillChunk], Field(max_length=MAX_MESSAGES, fail_fast=True), NotTooMany
+    ] = []
+    prompt: Text = ""  # after `input_prefix`: the current line up to the cursor
+    model: Text | None = None
+    n_predict: Annotated[int, Field(ge=-1, le=MAX_INT), Integer] | None = None  # -1: the default
+    stop: Text | StopList | None = None
+    stream: bool | None = False
+    seed: Seed | None = None  # negative: random
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # 0: greedy
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Field(le=MAX_INT), Integer] | None = None
+    t_max_predict_ms: Annotated[float, Field(le=MAX_INT)] | None = None  # 0 and less: no limit
+    response_fields: (
+        Annotated[list[Text], Field(max_length=MAX_MESSAGES, fail_fast=True), NotTooMany] | None
+    ) = None
 
 
 class PredictRequest(RequestModel):
@@ -272,6 +305,40 @@ class TextAnswer(BaseModel):
     choices: list[TextChoice]
     usage: Usage
     timings: Timings
+
+
+class InfillTimings(BaseModel):
+    """Tokens, and times in milliseconds. `prompt_n` does not include `cache_n`."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+    draft_n: int
+    draft_n_accepted: int
+
+
+class InfillAnswer(BaseModel):
+    """The answer to /infill. With `response_fields` it has these fields only."""
+
+    index: int = 0
+    content: str = ""
+    stop: bool = True
+    model: str = ""
+    tokens_predicted: int = 0
+    tokens_evaluated: int = 0  # of the prompt
+    tokens_cached: int = 0  # of these, found in the KV cache
+    truncated: bool = False
+    stop_type: Literal["eos", "word", "limit"] = "eos"
+    stopping_word: str = ""
+    has_new_line: bool = False
+    generation_settings: dict[str, int] = {}
+    timings: InfillTimings | None = None
 
 
 class Model(BaseModel):
