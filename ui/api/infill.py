@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.editing.edits import plain
 from engine.prompts.builder import COMPLETE_TOKENS
-from engine.prompts.fim import window
+from engine.prompts.fim import MAX_TOKEN_CHARS, window
 from engine.records import Done, Event, Reason, Request, Step, Usage
 from ui.api.errors import ApiError
 from ui.api.jobs import JobStream
@@ -82,8 +82,8 @@ class Infill:
         chunks: list[tuple[str, str]] = []
         for chunk in reversed(body.input_extra):
             name = chunk.filename or UNNAMED
-            room -= len(encode(f"{name}\n{plain(chunk.text).rstrip()}\n")) + 1
-            if room < 0:
+            shown = f"{name}\n{plain(chunk.text).rstrip()}\n"
+            if len(shown) > MAX_TOKEN_CHARS * room or (room := room - len(encode(shown)) - 1) < 0:
                 break
             chunks.insert(0, (name, chunk.text))
         return prefix, suffix, tuple(chunks)
