@@ -142,9 +142,11 @@ class Engine:
         clients take turns. `cancelled` is asked while the prompt is tokenized; where it says so,
         the job has ended at once."""
         try:
-            prompt = prompt_of(request, self.parts.tokenizer, self.context, cancelled)
+            prompt = prompt_of(
+                request, self.parts.tokenizer, self.context, cancelled, self.config.model
+            )
         except Cancelled:
-            return ended_job(request, client)
+            return ended_job(request, client, Done("cancelled"))
         max_new_tokens(prompt, self.context)
         name = (drafter or self.config.drafter) if speculation else None
         if name is not None and name not in self.drafters:

@@ -48,7 +48,8 @@ class Passage(NamedTuple):
 class Request:
     """Everything that an answer depends on.
 
-    `edit`: rewrite `text` (or `text[selection]`, in code points) of `path` by `instruction`.
+    `edit`: rewrite `text` (or `text[selection]`, in code points) of `path` by `instruction`; with
+    an `update`, merge that snippet into `text` (engine/editing/apply_snippet.py).
     `complete`: continue `text`; with a `suffix`, fill in the middle where the model can. With
     `parse_special`, `text` is a whole prompt whose fill-in-the-middle, file and region marks count.
     `chat`: answer `messages`.
@@ -60,6 +61,7 @@ class Request:
     version: int = 0
     selection: tuple[int, int] | None = None
     instruction: str = ""
+    update: str = ""  # of an `edit`: changed lines, with marks for the others
     suffix: str | None = None
     suffix_first: bool = False  # suffix before prefix (SPM); models know PSM best
     snippets: tuple[tuple[str, str], ...] = ()  # (path, text) of other files to show

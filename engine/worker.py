@@ -60,10 +60,10 @@ class Job:
         self._events.put(event)
 
 
-def ended_job(request: Request, client: str) -> Job:
-    """A job that was cancelled before it ran."""
+def ended_job(request: Request, client: str, done: Done) -> Job:
+    """A job that ended without the model."""
     job = Job(request, lambda cancelled: iter(()), client)
-    job.put(Done("cancelled"))
+    job.put(done)
     return job
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -9,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.editing.apply_snippet import snippet
 from engine.editing.edits import plain, strip_blank_lines
 from engine.prompts.control_marks import check_format, marked_ids, rewritten_region
 from engine.prompts.fim import ends, infill_ids
 from engine.prompts.prompt_encoder import PromptEncoder
 from engine.prompts.prompt_spans import places
 from engine.prompts.tokenizer import Tokenizer
-from engine.records import MAX_PREDICTION_CHARS, Request, RequestError
+from engine.records import MAX_PREDICTION_CHARS, Message, Request, RequestError
 from index.records import Span
 
 # Default max_tokens.
@@ -25,6 +27,27 @@ EDIT_SPARE_TOKENS = 256  # beyond one and a half times the edited text
 MAX_SURROUNDINGS_CHARS = 32_000  # before and after a selection, to draft from
 EDIT_REQUEST = "Rewrite this code: {}\nAnswer with the whole rewritten code only."
 EDIT_REPLY = 'The code after the change "{}":\n\n'  # unchanged code comes less often after it
+APPLY_REQUEST = (
+    "Merge this update into the code. `... existing code ...` stands for lines that stay as they "
+    "are: write all of them out.\n\n{}\n\n{}Answer with the whole merged code only."
+)
+APPLY_REPLY = "The whole code with the update merged into it:\n\n"
+FAST_APPLY = re.compile(r"fast-?_?apply", re.IGNORECASE)  # names of models for FAST_APPLY_*
+FAST_APPLY_SYSTEM = (
+    "You are a coding assistant that helps merge code updates, ensuring every modification is "
+    "fully integrated."
+)
+FAST_APPLY_USER = """{}Merge all changes from the <update> snippet into the <code> below.
+- Preserve the code's structure, order, comments, and indentation exactly.
+- Output only the updated code, enclosed within <updated-code> and </updated-code> tags.
+- Do not include any additional text, explanations, placeholders, ellipses, or code fences.
+
+<code>{}</code>
+
+<update>{}</update>
+
+Provide the complete updated code."""
+FAST_APPLY_TAGS = ("<updated-code>", "</updated-code>")
 LANGUAGES = {
     ".py": "python", ".js": "javascript", ".ts": "typescript", ".go": "go", ".rs": "rust",
     ".c": "c", ".h": "c", ".cpp": "cpp", ".hpp": "cpp", ".java": "java", ".md": "markdown",
@@ -53,17 +76,18 @@ def prompt_of(
     tokenizer: Tokenizer,
     context: int | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    model: str = "",
 ) -> Prompt:
     """The Prompt of a Request. RequestError where it is empty or has more than `context` tokens,
     found without tokenizing all of it. `cancelled` is asked again and again, and ends it with
-    Cancelled."""
+    Cancelled. `model`: its name, for models that are made to merge updates."""
     encoder = PromptEncoder(tokenizer, context, cancelled)
-    prompt = unpredicted(request, encoder)
+    prompt = unpredicted(request, encoder, model)
     prompt.predictions[1:1] = [tokenizer.encode(text) for text in kept(request.predictions)]
     return prompt
 
 
-def unpredicted(request: Request, encoder: PromptEncoder) -> Prompt:
+def unpredicted(request: Request, encoder: PromptEncoder, model: str = "") -> Prompt:
     """The Prompt of a Request without the request's own predictions."""
     tokenizer = encoder.tokenizer
     if request.kind == "complete":
@@ -80,6 +104,8 @@ def unpredicted(request: Request, encoder: PromptEncoder) -> Prompt:
         told = places(request.documents, turns, tokenizer)
         thinks = tokenizer.ends_in_reasoning(ids)
         return Prompt(ids, [], request.stop, room, thinks=thinks, documents=told)
+    if request.update:
+        return apply_prompt(request, encoder, model)
     return edit_prompt(request, encoder)
 
 
@@ -150,6 +176,61 @@ def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
         whole=not around,
         span=spans(request, first, last, expected, tokenizer),
     )
+
+
+def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> Prompt:
+    """The Prompt of an edit that merges an update into a file, which predicts the file first, then
+    the update. The reply is started up to the code, as in `edit_prompt`."""
+    first, last = strip_blank_lines(request.text, 0, len(request.text))
+    code, update = plain(request.text[first:last]), snippet(request.update)
+    if not update.strip():
+        raise RequestError("the update is empty: write the changed lines")
+    if FAST_APPLY.search(model):
+        messages, reply, end = fast_apply_messages(code, update, request.instruction.strip())
+    else:
+        messages, reply, end = apply_messages(code, update, request)
+    tokenizer = encoder.tokenizer
+    turns = tokenizer.turns(messages, reply, encoder.encode, thinking=False)
+    expected = tokenizer.encode_inside(code + end)
+    changed = tokenizer.encode(update)
+    room = request.max_tokens
+    if room is None:
+        room = EDIT_SPARE_TOKENS + len(expected) + len(changed)
+    return Prompt(
+        [one for _, part in turns for one in part],
+        [expected, changed],
+        (end, *request.stop),
+        room,
+        whole=True,
+        span=spans(request, first, last, expected, tokenizer),
+    )
+
+
+Messages = tuple[list[Message], str, str]  # with the start of the reply and the code's end
+
+
+def apply_messages(code: str, update: str, request: Request) -> Messages:
+    """The prompt of a model that has no format of its own."""
+    fence = "`" * max(3, 1 + longest_run(f"{code}\n{update}", "`"))
+    language = LANGUAGES.get(Path(request.path).suffix.lower(), "")
+    shown = [f"{fence}{language}\n{text}\n{fence}" for text in (code, update)]
+    instruction = request.instruction.strip()
+    asked = APPLY_REQUEST.format(shown[1], f"{instruction}\n" if instruction else "")
+    messages = [{"role": "user", "content": f"{shown[0]}\n\n{asked}"}]
+    return messages, f"{APPLY_REPLY}{fence}{language}\n", f"\n{fence}"
+
+
+def fast_apply_messages(code: str, update: str, instruction: str) -> Messages:
+    """The prompt of FastApply models, as their cards have it, with the instruction before it."""
+    start, end = FAST_APPLY_TAGS
+    if end in code + update:
+        raise RequestError(f"the file or the update contains {end}: use a model of another kind")
+    lead = f"{instruction}\n\n" if instruction else ""
+    messages = [
+        {"role": "system", "content": FAST_APPLY_SYSTEM},
+        {"role": "user", "content": FAST_APPLY_USER.format(lead, code, update)},
+    ]
+    return messages, start, end
 
 
 def surroundings(text: str, first: int, last: int) -> list[str]:

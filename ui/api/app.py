@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 
+from engine.editing.edits import EditRefused
 from engine.records import Request as EngineRequest
 from engine.records import RequestError
-from ui.api import requests, responses
+from ui.api import apply, requests, responses
 from ui.api import schemas as types
-from ui.api.errors import ApiError, add_handlers
+from ui.api.errors import ApiError, add_handlers, refused
 from ui.api.infill import Infill
 from ui.api.jobs import Jobs, JobStream, QueueFull
 from ui.api.json_body import JsonRoute
@@ -77,12 +79,17 @@ class ApiState:
     def response_builder(
         self, chat: bool, body: types.GenerationRequest, echo: str = ""
     ) -> responses.ResponseBuilder:
+        return self.builder(chat, body.model, requests.predicted_text(body), echo)
+
+    def builder(
+        self, chat: bool, model: str | None, prediction: str = "", echo: str = ""
+    ) -> responses.ResponseBuilder:
         return responses.ResponseBuilder(
             chat,
-            self.resolve_model(body.model),
+            self.resolve_model(model),
             f"draftline-{self.engine.info.dtype}",
             self.engine.encode,
-            requests.predicted_text(body),
+            prediction,
             echo,
         )
 
@@ -110,9 +117,21 @@ class ApiState:
         if body.stream:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
             return EventStreamResponse(stream, responses.chunks(stream, builder, include_usage))
-        async with cancel_on_disconnect(stream, http.receive):
+        return await json_response(stream, responses.whole(stream, builder), http)
+
+
+async def json_response(
+    stream: JobStream, answer: Coroutine[Any, Any, BaseModel], http: Request
+) -> Response:
+    """The `answer`, made of the events of `stream`."""
+    async with cancel_on_disconnect(stream, http.receive):
+        try:
             await wait_until_accepted(stream)
-            return JSONResponse((await responses.whole(stream, builder)).model_dump())
+            return JSONResponse((await answer).model_dump())
+        except EditRefused as error:
+            raise refused(error) from error
+        finally:
+            answer.close()
 
 
 async def wait_until_accepted(stream: JobStream) -> None:
@@ -122,6 +141,8 @@ async def wait_until_accepted(stream: JobStream) -> None:
     except RequestError as error:
         code = "context_length_exceeded" if CONTEXT_ERROR in str(error) else None
         raise ApiError(400, str(error), code=code) from error
+    except EditRefused as error:
+        raise refused(error) from error
     except RuntimeError as error:
         raise ApiError(503, str(error)) from error
 
@@ -220,8 +241,14 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
     )
     async def chat(body: types.ChatRequest, http: Request) -> Response:
         """Answer a conversation."""
-        builder = state.response_builder(True, body)
-        stream = state.submit(partial(requests.chat_request, body), http, user_of(body))
+        update = apply.apply_in_chat(body)
+        if update is None:
+            builder = state.response_builder(True, body)
+            make = partial(requests.chat_request, body)
+        else:
+            builder = state.builder(True, body.model)
+            make = partial(apply.apply_request, update)
+        stream = state.submit(make, http, user_of(body))
         return await state.respond(stream, builder, body, http)
 
     @application.post("/v1/completions", response_model=types.TextAnswer, responses={200: STREAM})
@@ -266,6 +293,13 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
         async with cancel_on_disconnect(stream, http.receive):
             await wait_until_accepted(stream)
             return JSONResponse(await asked.whole(stream))
+
+    @application.post("/v1/apply", response_model=types.ApplyAnswer)
+    async def apply_update(body: types.ApplyRequest, http: Request) -> Response:
+        """Merge an update into a file: changed lines, with `... existing code ...` for others."""
+        builder = state.builder(False, body.model)
+        stream = state.submit(partial(apply.apply_request, body), http, body.user)
+        return await json_response(stream, apply.apply_answer(stream, builder), http)
 
     @application.post("/predict", response_model=str, responses={504: {"model": types.Error}})
     async def predict(body: types.PredictRequest, http: Request) -> Response:

@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from engine.editing.edits import EditRefused
 from ui.api.schemas import REMEDIES, TOO_MANY
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,11 @@ class ApiError(Exception):
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body(), self.status, self.headers)
+
+
+def refused(error: EditRefused) -> ApiError:
+    """The error of an update that cannot be merged, or whose answer must not be used."""
+    return ApiError(400, str(error), "update", "edit_refused")
 
 
 def add_handlers(app: FastAPI) -> None:

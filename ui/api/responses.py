@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from engine.records import Done, Step, Usage
+from engine.editing.edits import EditRefused
+from engine.records import Done, Event, Step, Usage
 from ui.api import schemas as types
-from ui.api.errors import ApiError
+from ui.api.errors import ApiError, refused
 from ui.api.jobs import JobStream
 
 DONE_EVENT = b"data: [DONE]\n\n"
@@ -133,7 +134,10 @@ async def chunks(
     no_usage = {"usage": None} if include_usage else {}
     if builder.chat or builder.echo:
         yield event_of(builder.chunk(builder.echo, first=True) | no_usage)
-    async for event in stream:
+    async for event in until_refused(stream):
+        if isinstance(event, ApiError):
+            yield event_of(event.body())
+            return
         if isinstance(event, Done):
             try:
                 last = builder.chunk(None, finish_reason(event)) | no_usage
@@ -152,6 +156,15 @@ async def chunks(
             yield event_of(reasoning | no_usage)
         if event.text:
             yield event_of(builder.chunk(event.text) | no_usage)
+
+
+async def until_refused(stream: JobStream) -> AsyncIterator[Event | ApiError]:
+    """The events; where the answer to an update is refused, the error ends them."""
+    try:
+        async for event in stream:
+            yield event
+    except EditRefused as error:
+        yield refused(error)
 
 
 def finish_reason(done: Done) -> Any:

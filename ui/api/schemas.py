@@ -228,6 +228,22 @@ class PredictRequest(RequestModel):
     timeout: Annotated[float, Field(ge=1, le=3600)] = 60.0  # seconds
 
 
+class ApplyRequest(RequestModel):
+    """The body of /v1/apply."""
+
+    code: Text  # the whole file
+    update: Text  # changed lines, with `... existing code ...` for the others
+    path: Text = ""
+    instruction: Text = ""
+    model: Text | None = None  # None: the served one
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # 0: greedy
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Count | None = None
+    seed: Seed | None = None
+    user: Text | None = None
+
+
 # -- responses ---------------------------------------------------------------------------------
 
 
@@ -339,6 +355,16 @@ class InfillAnswer(BaseModel):
     has_new_line: bool = False
     generation_settings: dict[str, int] = {}
     timings: InfillTimings | None = None
+
+
+class ApplyAnswer(BaseModel):
+    object: Literal["apply"] = "apply"
+    created: int
+    model: str
+    code: str  # the whole new file
+    method: Literal["merge", "model"]  # merge: without the model
+    usage: Usage
+    timings: Timings
 
 
 class Model(BaseModel):

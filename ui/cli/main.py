@@ -92,6 +92,7 @@ def _parser(argv: list[str]) -> Parser:
         return parser
     from ui import demo
     from ui.cli import (
+        apply,
         ask,
         chat,
         drafters,
@@ -105,7 +106,8 @@ def _parser(argv: list[str]) -> Parser:
     )
 
     for command in (
-        edit, ask, summarize, chat, serve, lsp, index, models, drafters, train, two_models, demo
+        edit, apply, ask, summarize, chat, serve, lsp, index, models, drafters, train, two_models,
+        demo,
     ):  # fmt: skip
         command.add_parser(commands)
     return parser
