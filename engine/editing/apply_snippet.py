@@ -92,6 +92,21 @@ class Fit:
     tail: int  # lines of the anchor at the end
     apart: int  # how far the last line is behind the first one, at least
 
+    def shows_no_change(self, part: Chunk) -> bool:
+        """Whether the chunk is in the file as it is, and more than a line that says where the next
+        one is: lines may have been deleted beside blank ones, or between equal ones."""
+        return self.head == len(part.lines) and (self.head > 1 or part.before + part.after > 0)
+
+    def sure(self, part: Chunk, known: Counter[str]) -> bool:
+        """Whether both anchors have a line that the file (`known`) has once, or several lines:
+        one like `)` may be another that happens to be near."""
+        anchors = part.lines[: self.head], part.lines[len(part.lines) - self.tail :]
+        return all(
+            sum(map(bool, map(str.strip, anchor))) > 1
+            or any(line in (START, END) or known[line.strip()] == 1 for line in anchor)
+            for anchor in anchors
+        )
+
 
 # -- the update --------------------------------------------------------------------------------
 
@@ -222,6 +237,10 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
         by_end = (part.lines[0] == START and fit.head == 1) or (
             part.lines[-1] == END and fit.tail == 1
         )
+        if fit.shows_no_change(part):
+            return Merge(None, f"{part.name} shows no change: it may stand for a deletion")
+        if not fit.sure(part, known):
+            return Merge(None, f"{part.name} begins or ends with lines that the file has repeatedly")
         if by_end and first + fit.head < last + 1 - fit.tail:
             return Merge(None, f"{part.name} may replace lines at an end of the file, or add some")
     return Merge(_joined(file, parts, leftmost))
@@ -340,7 +359,7 @@ def apply_answer(request: Request, done: Done) -> str:
 def _check(text: str, update: str, new: str) -> None:
     """Raise EditRefused where `new` has lines of neither the file nor the update, or lacks lines of
     the file where the update shows no change. Indentation is not compared."""
-    old, lines = ([line.strip() for line in plain(one).split("\n")] for one in (text, new))
+    old, lines = (list(map(str.strip, plain(one).split("\n"))) for one in (text, new))
     shown = {line.strip() for line in snippet(update).split("\n")}
     known = shown | {*old}
     for number, line in enumerate(lines, 1):
@@ -354,24 +373,24 @@ def _check(text: str, update: str, new: str) -> None:
                 f"the model wrote line {number}, which is neither in the file nor in the update: "
                 "repeat more lines of the file around each change, or try a larger model"
             )
+    numbers = [number for number, line in enumerate(old, 1) if line]
+    old, lines = [*filter(None, old)], [*filter(None, lines)]
     for same, i, j, k, m in align(old, lines):
-        if not same and k == m and any(old[i:j]) and not _is_shown(old, i, j, shown):
+        if not same and k == m and i < j and not _is_shown(old, i, j, shown):
             raise EditRefused(
-                f"the model left out the lines {i + 1} to {j} of the file, which the update does "
-                "not ask for: repeat more lines of the file around each change, or try a larger "
-                "model"
+                f"the model left out the lines {numbers[i]} to {numbers[j - 1]} of the file, which "
+                "the update does not ask for: repeat more lines of the file around each change, or "
+                "try a larger model"
             )
 
 
 def _is_shown(old: list[str], start: int, stop: int, shown: set[str]) -> bool:
-    """Whether the update has the lines around a deletion. Where equal lines make it one of several
-    equal deletions, any of them counts."""
+    """Whether the update has the lines around a deletion, of a file without blank lines. Where equal
+    lines make it one of several equal deletions, any of them counts."""
     while start and old[start - 1] == old[stop - 1]:
         start, stop = start - 1, stop - 1
     while True:
-        before = next((line for line in reversed(old[:start]) if line), None)
-        after = next((line for line in old[stop:] if line), None)
-        if (before is None or before in shown) and (after is None or after in shown):
+        if {*old[max(0, start - 1) : start], *old[stop : stop + 1]} <= shown:
             return True
         if stop == len(old) or old[start] != old[stop]:
             return False

@@ -1,0 +1,187 @@
+"""Measure how updates with marks are merged into files: exactness and speed.
+
+    python -m bench apply FILE... [--model NAME] [--sample 12] [--lines 100:400,200:2000]
+
+FILE is JSONL of recorded edits (`python -m bench replay-collect`): an update shows each change with
+--context lines around it, and `... existing code ...` for the others. First each update is merged
+without a model, where there is one place for every change. Then the model writes every file, those
+that need no model too, with and without speculation. Plain decoding stops after --plain tokens: its
+speed hardly depends on the text; as far as it goes, both texts must be equal.
+
+Exit code 1: a text differed with speculation, or a merge without a model was wrong; the results are
+written all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from bench.apply import tasks
+from bench.apply.tasks import Task
+from bench.common import report
+from bench.common.cli import argument_parser, complain
+from bench.common.engine_thread import in_engine_thread
+from bench.common.environment import environment, results_path
+from bench.common.stats import bootstrap
+from engine import DEFAULT_MODEL, Config, Engine, Request, RequestError
+from engine.editing.apply_snippet import apply_answer, merge, merged
+from engine.editing.edits import EditRefused
+from engine.weights import WeightsError
+
+PLAIN_TOKENS = 192
+Row = dict[str, Any]
+
+
+def without_model(task: Task) -> str:
+    """"exact", "wrong", "model" (it takes one) or "refused"."""
+    try:
+        found = merge(task.before, task.update)
+        if found.text is None:
+            return "model"
+        new = apply_answer(Request("edit", task.before, update=task.update), merged(found.text))
+    except EditRefused:
+        return "refused"
+    return "exact" if task.passes(new) else "wrong"
+
+
+def with_model(engine: Engine, task: Task, plain_tokens: int) -> Row:
+    """The model's answer: whether it is exact, its speed, and that of plain decoding."""
+    request = Request("edit", task.before, path=task.path, update=task.update)
+    in_engine_thread(engine, engine.forget)  # else the last answer would be copied
+    try:
+        fast = engine.submit(request).result()
+    except RequestError as error:
+        return {"outcome": "too long", "why": str(error).split(":")[0]}
+    slow = engine.submit(replace(request, max_tokens=plain_tokens), False).result()
+    row: Row = {
+        "tokens": fast.usage.completion_tokens,
+        "forwards": fast.usage.forwards,
+        "tokens_per_s": fast.usage.completion_tokens / fast.usage.decode_seconds,
+        "plain_tokens_per_s": slow.usage.completion_tokens / slow.usage.decode_seconds,
+        "prefill_s": fast.usage.prefill_seconds,
+        "equal": fast.text.startswith(slow.text),
+    }
+    try:
+        new = apply_answer(request, fast)
+    except EditRefused as error:
+        return row | {"outcome": "refused", "why": str(error).split(":")[0]}
+    return row | {"outcome": "exact" if task.passes(new) else "wrong"}
+
+
+def summary(lines: str, rows: list[Row]) -> Row:
+    """The figures of files of so many lines."""
+    first, outcome = (Counter(row[key] for row in rows) for key in ("merge", "outcome"))
+    timed = [row for row in rows if "tokens_per_s" in row]
+    speeds = [[row["tokens_per_s"] / row["plain_tokens_per_s"]] for row in timed]
+    tokens = sum(row["tokens"] for row in timed)
+    seconds = sum(row["tokens"] / row["tokens_per_s"] for row in timed)
+    times = bootstrap(speeds, sampled=True)._asdict() if speeds else dict.fromkeys(
+        ("value", "low", "high")
+    )  # fmt: skip
+    return {
+        "lines": lines,
+        "tasks": len(rows),
+        "merged": first["exact"] + first["wrong"],
+        "merged_wrong": first["wrong"],
+        "exact": outcome["exact"],
+        "wrong": outcome["wrong"],
+        "refused": outcome["refused"],
+        "too_long": outcome["too long"],
+        "tokens_per_s": tokens / seconds if seconds else None,
+        "times_plain": times["value"],
+        "low": times["low"],
+        "high": times["high"],
+        "tokens_per_forward": tokens / sum(row["forwards"] for row in timed) if timed else None,
+        "different": sum(not row["equal"] for row in timed),
+    }
+
+
+def show(record: Row) -> None:
+    """Print the table."""
+    out = report.console_with_header(record, 110, "paired runs, prompts not counted")
+    heads = "lines tasks merged exact wrong refused too_long tokens/s times_plain"
+    lines = [
+        [
+            group["lines"],
+            *(str(group[key]) for key in ("tasks", "merged", "exact", "wrong", "refused")),
+            str(group["too_long"]),
+            f"{group['tokens_per_s'] or 0:.0f}",
+            report.interval(group, "times_plain", ""),
+        ]
+        for group in record["groups"]
+    ]
+    out.print(report.table("updates merged without a model, and by the model", heads, lines))
+
+
+def read_options(argv: list[str] | None) -> argparse.Namespace:
+    parser = argument_parser("apply", __doc__)
+    add = parser.add_argument
+    add("files", type=Path, nargs="+", metavar="FILE", help="JSONL of recorded edits")
+    add("--model", default=DEFAULT_MODEL, help="a built-in name, a folder or a GGUF file")
+    add("--lines", default="100:400,200:2000", help="sizes of files, groups with commas between")
+    add("--sample", type=int, default=12, help="edits of each group")
+    add("--context", type=int, default=3, help="lines around each change in an update")
+    add("--plain", type=int, default=PLAIN_TOKENS, help="tokens that plain decoding is timed for")
+    add("--threads", type=int, default=0, help="0: one per core")
+    add("--out", type=Path, help="results file; default: bench/results/apply-...json")
+    options = parser.parse_args(argv)
+    for name in ("sample", "context", "plain"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} {getattr(options, name)}: must be 1 or more")
+    try:
+        options.groups = {
+            group: tasks.load(options.files, span(group), options.sample, options.context)
+            for group in options.lines.split(",")
+        }
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    if empty := [group for group, found in options.groups.items() if not found]:
+        parser.error(f"--lines {empty[0]}: no recorded edit of a file of that size")
+    return options
+
+
+def span(group: str) -> tuple[int, int]:
+    """`100:400` as numbers. ValueError."""
+    first, _, last = group.partition(":")
+    if not (first.isdecimal() and last.isdecimal()):
+        raise ValueError(f"--lines {group}: write 100:400")
+    return int(first), int(last)
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = read_options(argv)
+    began = perf_counter()
+    groups, rows = [], []
+    try:
+        with Engine(Config(model=options.model, threads=options.threads)) as engine:
+            for group, found in options.groups.items():
+                own = []
+                for place, task in enumerate(found):
+                    report.progress(f"{group} lines", place, len(found), task.name, "apply")
+                    row = {"lines": group, "name": task.name, "merge": without_model(task)}
+                    own.append(row | with_model(engine, task, options.plain))
+                groups.append(summary(group, own))
+                rows += own
+    except (ValueError, OSError, RuntimeError, WeightsError) as error:
+        complain("apply", error)
+        return 2
+    record = {
+        **environment("cpu"),
+        "bench": "apply",
+        "model": Path(options.model).name,
+        "threads": options.threads,
+        "context": options.context,
+        "seconds": round(perf_counter() - began),
+        "groups": groups,
+        "rows": rows,
+    }
+    show(record)
+    report.write_json(options.out or results_path("apply", Path(options.model).name), record)
+    report.print_json_line(record)
+    bad = sum(group["different"] + group["merged_wrong"] for group in groups)
+    return 1 if bad else 0
