@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 def without_model(task: Task) -> str:
-    """"exact", "wrong", "model" (it takes one) or "refused"."""
+    """How it ends: exact, wrong, model (it takes one) or refused."""
     try:
         found = merge(task.before, task.update)
         if found.text is None:

@@ -45,9 +45,7 @@ def update_of(old: Sequence[str], new: Sequence[str], context: int, mark: str) -
     return "\n".join(out) + "\n"
 
 
-def load(
-    files: Sequence[Path], lines: tuple[int, int], sample: int, context: int
-) -> list[Task]:
+def load(files: Sequence[Path], lines: tuple[int, int], sample: int, context: int) -> list[Task]:
     """A fixed sample of the recorded edits of files with so many lines. ValueError where a record
     lacks a field, OSError where a file cannot be read."""
     found = []

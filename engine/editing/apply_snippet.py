@@ -240,7 +240,7 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
         if fit.shows_no_change(part):
             return Merge(None, f"{part.name} shows no change: it may stand for a deletion")
         if not fit.sure(part, known):
-            return Merge(None, f"{part.name} begins or ends with lines that the file has repeatedly")
+            return Merge(None, f"{part.name} begins or ends with a line that the file has often")
         if by_end and first + fit.head < last + 1 - fit.tail:
             return Merge(None, f"{part.name} may replace lines at an end of the file, or add some")
     return Merge(_joined(file, parts, leftmost))
@@ -385,7 +385,7 @@ def _check(text: str, update: str, new: str) -> None:
 
 
 def _is_shown(old: list[str], start: int, stop: int, shown: set[str]) -> bool:
-    """Whether the update has the lines around a deletion, of a file without blank lines. Where equal
+    """Whether the update has the lines around a deletion; there are no blank lines. Where equal
     lines make it one of several equal deletions, any of them counts."""
     while start and old[start - 1] == old[stop - 1]:
         start, stop = start - 1, stop - 1

@@ -1,5 +1,5 @@
-"""`draftline apply`: merge an update into a file, changed lines with `... existing code ...` for the
-others. How they are merged lives in `engine.editing.apply_snippet`."""
+"""`draftline apply`: merge an update, changed lines with `... existing code ...` for the others,
+into a file. How they are merged lives in `engine.editing.apply_snippet`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def add_parser(commands: Any) -> None:
         "apply",
         run,
         "merge changed lines, as an agent or a chat wrote them, into a file",
-        "Merge an update into FILE: the changed lines, a line of FILE before and after each change, "
-        "and `... existing code ...` in a comment for the lines that stay as they are. Without "
+        "Merge an update into FILE: the changed lines, a line of FILE before and after each, and "
+        "`... existing code ...` in a comment for the lines that stay as they are. Without "
         "--apply nothing is written. Where every change has one place, no model is needed.",
         EXIT_CODES,
     )
