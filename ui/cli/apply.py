@@ -67,9 +67,11 @@ def run(args: argparse.Namespace) -> int:
         if args.verbose:
             say(f"{args.file}: the model merges: {merge.doubt}")
         choose_model(args)
-        with AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view:
-            with model(args, view) as ask:
-                done, tally = ask(request), view.tally
+        with (
+            AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view,
+            model(args, view) as ask,
+        ):
+            done, tally = ask(request), view.tally
     method = {"method": "model" if merge.text is None else "merge", "doubt": merge.doubt or None}
     outcome, refusal = Outcome(request.text), ""
     try:
