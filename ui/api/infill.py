@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from engine.editing.edits import plain
 from engine.prompts.builder import COMPLETE_TOKENS
@@ -132,6 +132,7 @@ class Infill:
         incomplete."""
         finish_reason(done)
         usage = done.usage
+        ended: Literal["eos", "word", "limit"]
         ended = "limit" if done.reason == "length" else "word" if done.matched else "eos"
         return InfillAnswer(
             model=self.model,

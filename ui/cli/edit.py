@@ -7,7 +7,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,7 +98,7 @@ def finish(
     outcome: Outcome,
     refusal: str,
     tally: Tally,
-    more: Mapping[str, Any] | None = None,
+    more: dict[str, Any] | None = None,
 ) -> int:
     """Show or write the file's new text, as the options say, or raise Failure with the refusal.
     `more`: further fields of --json."""
