@@ -99,7 +99,10 @@ class Fit:
 
     def sure(self, part: Chunk, known: Counter[str]) -> bool:
         """Whether both anchors have a line that the file (`known`) has once, or several lines:
-        one like `)` may be another that happens to be near."""
+        one like `)` may be another that happens to be near. New lines at an end of the file have
+        no anchors but that end."""
+        if part.is_new(known):
+            return True
         anchors = part.lines[: self.head], part.lines[len(part.lines) - self.tail :]
         return all(
             sum(map(bool, map(str.strip, anchor))) > 1

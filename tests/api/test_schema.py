@@ -21,6 +21,7 @@ OPERATIONS = [
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{model}"),
     ("POST", "/infill"),
+    ("POST", "/v1/apply"),
     ("POST", "/predict"),
     ("GET", "/health"),
     ("GET", "/metrics"),
