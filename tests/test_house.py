@@ -48,6 +48,7 @@ WALLS = {
     "jinja2": ["engine/prompts/"],
     "lsprotocol": ["lsp_server/"],
     "markdown_it": ["index/documents/formats/"],
+    "mcp": ["ui/mcp/"],
     "model2vec": ["index/documents/"],
     "numpy": ["index/", "engine/", "lsp_server/protocol/"],
     "pathspec": ["index/workspace/"],
@@ -84,7 +85,7 @@ WALLS = {
 }  # fmt: skip
 
 # Installed through an extra, imported where it is used.
-OPTIONAL = {"accelerate", "model2vec"}
+OPTIONAL = {"accelerate", "mcp", "model2vec"}
 
 # Imported, and installed as a part of another dependency.
 BUNDLED = {"pydantic-core", "triton"}

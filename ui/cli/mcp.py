@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,8 +47,7 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until the client closes stdin."""
     try:
-        import anyio
-        from mcp.server import mcpserver  # noqa: F401
+        from ui.mcp.server import make_server
     except ImportError as error:
         why = f"draftline mcp needs the package mcp ({error})"
         raise Failure(USAGE, f"{why}: pip install 'draftline[mcp]', or pip install mcp") from error
@@ -57,7 +57,6 @@ def run(args: argparse.Namespace) -> int:
     if sys.stdin is None or sys.stdin.isatty():
         say("an agent starts this and speaks to it; Ctrl-C ends it")
     from index.documents.documents import Documents
-    from ui.mcp.server import make_server
     from ui.mcp.tools import Tools
 
     def open_engine() -> AnyEngine:
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
     tools = Tools(open_engine, open_workspace, Documents())
     try:
-        anyio.run(make_server(tools, args.folders).run_stdio_async)
+        asyncio.run(make_server(tools, args.folders).run_stdio_async())
     finally:
         tools.close()
     return OK

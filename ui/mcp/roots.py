@@ -46,6 +46,11 @@ class Roots:
             raise OutsideRoots(f"{path}: not in {where}: name a file in there")
         return target
 
+    def relative(self, file: Path) -> Path:
+        """A file of the roots, relative to the one that it is in."""
+        folder = next(one for one in self.folders if file.is_relative_to(one))
+        return file.relative_to(folder)
+
 
 def folders_of(uris: Sequence[str]) -> list[Path]:
     """The folders of `file:` URIs of this machine; others are left out."""

@@ -77,7 +77,7 @@ def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
         check in it."""
         lines = None
         if first_line is not None or last_line is not None:
-            first = first_line or 1
+            first = 1 if first_line is None else first_line
             lines = (first, first if last_line is None else last_line)
         return await _told(tools.edit(roots_of(client), path, instruction, lines))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.aio import follow
-from engine.editing.apply_snippet import apply_answer, merge
+from engine.editing.apply_snippet import apply_answer, merge, merged
 from engine.editing.by_rule import by_rule
 from engine.editing.edits import EditRefused, line_count, line_span, too_long
 from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
@@ -68,15 +68,15 @@ class Tools:
         file, text = _read(roots, path)
         try:
             request = Request("edit", text, str(file), instruction=instruction, update=update)
-            merged = merge(text, update)
-            if merged.text is not None:
-                new, how = apply_answer(request, Done("stop", merged.text)), "merged exactly"
+            place = merge(text, update)
+            if place.text is not None:
+                new, how = apply_answer(request, merged(place.text)), "merged exactly"
             else:
                 done = await self._ask(request)
-                new, how = apply_answer(request, done), f"merged by the model: {merged.doubt}"
+                new, how = apply_answer(request, done), f"merged by the model: {place.doubt}"
         except (EditRefused, RequestError) as error:
             raise ToolFailure(f"{path}: {error}") from error
-        return _write(file, text, Outcome(new), how)
+        return _write(roots, file, text, new, how)
 
     async def edit(
         self, roots: Roots, path: str, instruction: str, lines: tuple[int, int] | None
@@ -97,7 +97,7 @@ class Tools:
         notes = [f"By rule: {outcome.rule}"] if outcome.rule else []
         notes += outcome.notes
         notes += [f"Check this: {one}" for one in outcome.warnings]
-        return _write(file, text, outcome, "; ".join(notes))
+        return _write(roots, file, text, outcome.text, "; ".join(notes))
 
     async def _edited(self, request: Request) -> Outcome:
         """The outcome of the model's answer, asked for again if it fails checks."""
@@ -207,16 +207,16 @@ def _read(roots: Roots, path: str) -> tuple[Path, str]:
         raise ToolFailure(str(error)) from error
 
 
-def _write(file: Path, old: str, outcome: Outcome, note: str) -> str:
+def _write(roots: Roots, file: Path, old: str, new: str, note: str) -> str:
     """Replace the file's text, if it is still `old`. Returns the note and the diff."""
-    if outcome.text == old:
+    if new == old:
         return "Nothing changed: the file has the update already."
     try:
-        replace_text(file, outcome.text, old)
+        replace_text(file, new, old)
     except FileError as error:
         raise ToolFailure(str(error)) from error
     head = f"{note}\n\n" if note else ""
-    return head + diff(old, outcome.text, file)
+    return head + diff(old, new, roots.relative(file))
 
 
 def _selection(text: str, lines: tuple[int, int]) -> tuple[int, int]:
