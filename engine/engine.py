@@ -26,6 +26,7 @@ from engine.prompts.fim import fim_format
 from engine.prompts.prompt_encoder import Cancelled
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Event, Info, Message, Request, Step
+from engine.sampling.grammar import Grammars, GrammarState
 from engine.weights import Progress, home, locate
 from engine.worker import Job, Worker, ended_job
 from index.workspace.workspace import Workspace
@@ -74,6 +75,7 @@ class Engine:
         self.parts = EngineParts(
             self.config, target, tokenizer, cost, model, AnswerHistory(target.vocab)
         )
+        self._grammars = Grammars(tokenizer)
         self.drafters = {self.config.drafter: drafter.load(self.parts)}
         self.workspace: Workspace | None = None
         if self.config.workspace is not None:
@@ -148,11 +150,20 @@ class Engine:
         except Cancelled:
             return ended_job(request, client, Done("cancelled"))
         max_new_tokens(prompt, self.context)
+        grammar = self._grammar(request, prompt)
         name = (drafter or self.config.drafter) if speculation else None
         if name is not None and name not in self.drafters:
             parse_choice(name)  # an unknown name or option fails here
-        run = partial(self._run, request, prompt, name, workspace or self.workspace, client)
+        run = partial(
+            self._run, request, prompt, grammar, name, workspace or self.workspace, client
+        )
         return self.worker.submit(Job(request, run, client))
+
+    def _grammar(self, request: Request, prompt: Prompt) -> GrammarState | None:
+        """The grammar of an answer before its first token. RequestError if it cannot be used."""
+        if not request.grammar:
+            return None
+        return self._grammars.start(request.grammar, self.parts.tokenizer.eos | prompt.ends)
 
     def forget(self, client: str | None = None) -> None:
         """Drop the answers remembered for a client. Without one, drop everything this session
@@ -182,6 +193,7 @@ class Engine:
         self,
         request: Request,
         prompt: Prompt,
+        grammar: GrammarState | None,
         drafter: str | None,
         workspace: Workspace | None,
         client: str,
@@ -199,6 +211,7 @@ class Engine:
             target.context,
             history.of(client),
             self.config.verification,
+            grammar,
         )
         drafting = NullDrafter() if drafter is None else self._drafter(drafter, workspace, client)
         for event in generate(answer, target, drafting, cancelled):

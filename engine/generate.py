@@ -29,6 +29,7 @@ from engine.records import (
     Step,
     Usage,
 )
+from engine.sampling.grammar import GrammarState, following
 from engine.sampling.rejection_sampling import rejecting
 from engine.sampling.verify import Verdict, agreed, cut, matching
 from engine.text_stream import Origin, TextStream
@@ -55,6 +56,7 @@ def generate(
         answer.resume(target)
         with answer.usage.drafting:
             draft = drafter.propose(answer.context, target).first(answer.context.room)
+            draft = answer.allowed(draft)
         scores = target.forward(answer.context.last, draft)
         draft = draft.first(len(scores.logits) - 1)  # a short memory runs fewer nodes
         path, token = answer.verify(draft, scores)
@@ -143,9 +145,11 @@ class Generation:
         context_tokens: int,
         history: Sequence[list[int]] = (),
         verification: Verification = "match",
+        grammar: GrammarState | None = None,
     ) -> None:
         """`context_tokens`: the model's context. `history`: earlier answers that may be copied
-        from. RequestError where the prompt leaves no room for an answer."""
+        from. With a `grammar`, drafts are always verified by matching. RequestError where the
+        prompt leaves no room for an answer."""
         self.request, self.prompt = request, prompt
         self.limit = max_new_tokens(prompt, context_tokens)
         self.context = DraftContext(
@@ -170,6 +174,7 @@ class Generation:
         self.reason: Reason | None = "length" if self.limit == 0 else None
         self.turn = -1  # the target's, when this answer last used it
         self.chunk_tokens = 0  # that the last prefill step read
+        self._grammar = grammar
         self._verdict = verdict(verification, request)
         self._pieces: list[Piece] = []
         self._accepted = 0
@@ -193,9 +198,15 @@ class Generation:
             self.turn = target.turn
         self.context.room = min(left - 1, target.room())
 
+    def allowed(self, draft: Draft) -> Draft:
+        """The draft without what the answer's grammar forbids."""
+        return self._grammar.pruned(draft) if self._grammar else draft
+
     def verify(self, draft: Draft, scores: Scores) -> tuple[list[int], int]:
         """The accepted path of `draft`, as node indices, and the model's own token after it."""
         position = len(self.prompt.ids) + len(self.output)
+        if self._grammar:
+            return following(draft, scores.logits, position, self.request, self._grammar)
         if self._takes_choices and scores.chosen is not None:
             return agreed(draft, scores.chosen(self.request, position))
         return self._verdict(draft, scores.logits, position)

@@ -76,6 +76,7 @@ class Request:
     top_p: float = 1.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    grammar: str = ""  # that the answer follows (engine.sampling.grammar); "": none
     thinking: bool = True  # a model that reasons before it answers a `chat` may do so
 
     def __post_init__(self) -> None:
@@ -124,6 +125,19 @@ class Draft:
         n = max(count, 0)
         lists = (self.tokens[:n], self.parents[:n], self.probs[:n], self.sources[:n])
         return Draft(*lists, self.span, self.drawn, self.passes)
+
+    def only(self, nodes: list[int]) -> Draft:
+        """The tree of some nodes, in order; with each its parent."""
+        new = {node: number for number, node in enumerate(nodes)} | {-1: -1}
+        return Draft(
+            [self.tokens[node] for node in nodes],
+            [new[self.parents[node]] for node in nodes],
+            [self.probs[node] for node in nodes],
+            [self.sources[node] for node in nodes],
+            lambda node: self.span(nodes[node]),
+            {new[node]: drawn for node, drawn in self.drawn.items() if node in new},
+            self.passes,
+        )
 
 
 @dataclass(slots=True)

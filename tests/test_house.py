@@ -46,6 +46,7 @@ WALLS = {
     "gradio": ["ui/web/"],
     "huggingface_hub": ["engine/weights/"],
     "jinja2": ["engine/prompts/"],
+    "llguidance": ["engine/sampling/"],
     "lsprotocol": ["lsp_server/"],
     "markdown_it": ["index/documents/formats/"],
     "mcp": ["ui/mcp/"],

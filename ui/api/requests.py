@@ -12,11 +12,15 @@ from collections.abc import Sequence
 
 from engine.prompts.control_marks import is_template
 from engine.records import MAX_PREDICTION_CHARS, MIN_TEMPERATURE, Request
+from engine.sampling.grammar import json_grammar
 from ui.api.schemas import (
     ChatRequest,
     CompletionRequest,
     GenerationRequest,
+    JsonObjectFormat,
+    JsonSchemaFormat,
     PredictRequest,
+    ResponseFormat,
     TextPart,
 )
 
@@ -46,8 +50,19 @@ def chat_request(body: ChatRequest) -> Request:
         top_p=top_p_of(body.top_p),
         seed=seed_of(body.seed, body.temperature),
         stop=stop_strings(body.stop),
+        grammar=grammar_of(body.response_format),
         thinking=may_think(body),
     )
+
+
+def grammar_of(form: ResponseFormat | None) -> str:
+    """The grammar of an answer's format; "" for text. RequestError for a schema that cannot be
+    enforced."""
+    if isinstance(form, JsonObjectFormat):
+        return json_grammar({"type": "object"})
+    if isinstance(form, JsonSchemaFormat):
+        return json_grammar(form.json_schema.schema_)
+    return ""
 
 
 def completion_request(body: CompletionRequest) -> Request:
@@ -86,6 +101,8 @@ def predict_request(body: PredictRequest) -> Request:
 
 def may_think(body: ChatRequest) -> bool:
     """Whether a model that reasons before it answers may do so."""
+    if body.response_format is not None and body.response_format.type != "text":
+        return False  # the format is that of the whole answer
     options = body.chat_template_kwargs
     off = options is not None and False in (options.enable_thinking, options.thinking)
     return not off and body.reasoning_effort not in ("none", "minimal")

@@ -76,7 +76,6 @@ REMEDIES = {
             "logprobs",
             "modalities",
             "presence_penalty",
-            "response_format",
             "tool_choice",
             "tools",
             "top_logprobs",
@@ -123,6 +122,33 @@ class TextFormat(RequestModel):
     type: Literal["text"]
 
 
+class JsonObjectFormat(RequestModel):
+    """The answer is a JSON object."""
+
+    type: Literal["json_object"]
+
+
+class JsonSchema(RequestModel):
+    """A schema that the answer fits, always: `strict` changes nothing."""
+
+    name: Text
+    description: Text | None = None
+    schema_: Annotated[dict[Text, Any], Field(alias="schema")] = {}
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(RequestModel):
+    """The answer is JSON that fits a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
+]
+
+
 class GenerationRequest(RequestModel):
     """What chats and completions have in common."""
 
@@ -167,7 +193,7 @@ class ChatRequest(GenerationRequest):
     tool_choice: Literal["none", "auto"] | None = None
     functions: EmptyList | None = None
     function_call: Literal["none", "auto"] | None = None
-    response_format: TextFormat | None = None
+    response_format: ResponseFormat | None = None
     modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = None
     audio: None = None
 
