@@ -78,7 +78,7 @@ def test_what_is_pruned_is_what_the_grammar_forbids(
     tokenizer: Tokenizer, tokens: list[int], data: st.DataObject
 ) -> None:
     """The oracle asks for the mask after every path of the tree, from the root each time."""
-    chars = st.sampled_from(tokenizer.encode('{"a": 12}') + [*tokenizer.eos])
+    chars = st.sampled_from([*tokenizer.encode('{"a": 12}'), *tokenizer.eos])
     draft = Draft()
     for token in tokens:
         one = data.draw(chars | st.just(token))
