@@ -169,6 +169,7 @@ class Generation:
             prompt.stop,
             reasoning_filter(request, prompt, tokenizer),
             continues=request.kind != "chat",
+            marks=tokenizer.call_marks if request.tools else None,
         )
         self.usage = UsageCounter()
         self.reason: Reason | None = "length" if self.limit == 0 else None

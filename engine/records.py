@@ -16,7 +16,9 @@ from index.records import Span
 
 Kind = Literal["edit", "complete", "chat"]
 Reason = Literal["stop", "length", "cancelled", "failed"]
-Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
+# {"role": "system" | "user" | "assistant" | "tool", "content": text}. An assistant's may have
+# "tool_calls", JSON of a list of {"id", "name", "arguments": {...}}; a tool's "tool_call_id", "name"
+Message = dict[str, str]
 MIN_TEMPERATURE = 1e-6  # of sampling; smaller ones would overflow
 MAX_PREDICTION_CHARS = 512 << 10  # of a request that are used: some 150,000 tokens
 
@@ -76,6 +78,9 @@ class Request:
     top_p: float = 1.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    # Of a `chat`: functions that the model may call, each a JSON object with its name, description
+    # and parameters, a JSON schema
+    tools: tuple[str, ...] = ()
     grammar: str = ""  # that the answer follows (engine.sampling.grammar); "": none
     thinking: bool = True  # a model that reasons before it answers a `chat` may do so
 

@@ -17,6 +17,7 @@ from engine.prompts.fim import ends, infill_ids
 from engine.prompts.prompt_encoder import PromptEncoder
 from engine.prompts.prompt_spans import places
 from engine.prompts.tokenizer import Tokenizer
+from engine.prompts.tools import Tool
 from engine.records import MAX_PREDICTION_CHARS, Message, Request, RequestError
 from index.records import Span
 
@@ -96,7 +97,8 @@ def unpredicted(request: Request, encoder: PromptEncoder, model: str = "") -> Pr
         if not request.messages:
             raise RequestError("no messages: a chat needs at least one")
         encoder.expect(len(request.messages))  # each takes one token at least
-        turns = tokenizer.turns(request.messages, "", encoder.encode, request.thinking)
+        tools = [Tool.of(text) for text in request.tools]
+        turns = tokenizer.turns(request.messages, "", encoder.encode, request.thinking, tools)
         ids = [one for _, part in turns for one in part]
         reasons = request.thinking and tokenizer.reasoning is not None
         usual = CHAT_TOKENS + REASONING_TOKENS * reasons
