@@ -25,6 +25,7 @@ from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import fim_format
 from engine.prompts.prompt_encoder import Cancelled
 from engine.prompts.tokenizer import Tokenizer
+from engine.prompts.tools import grammar_of_calls
 from engine.records import Done, Event, Info, Message, Request, Step
 from engine.sampling.grammar import Grammars, GrammarState
 from engine.weights import Progress, home, locate
@@ -161,9 +162,13 @@ class Engine:
 
     def _grammar(self, request: Request, prompt: Prompt) -> GrammarState | None:
         """The grammar of an answer before its first token. RequestError if it cannot be used."""
-        if not request.grammar:
+        tokenizer = self.parts.tokenizer
+        grammar = request.grammar
+        if request.tools and not grammar:
+            grammar = grammar_of_calls(request, tokenizer)
+        if not grammar:
             return None
-        return self._grammars.start(request.grammar, self.parts.tokenizer.eos | prompt.ends)
+        return self._grammars.start(grammar, tokenizer.eos | prompt.ends)
 
     def forget(self, client: str | None = None) -> None:
         """Drop the answers remembered for a client. Without one, drop everything this session

@@ -81,6 +81,7 @@ class Request:
     # Of a `chat`: functions that the model may call, each a JSON object with its name, description
     # and parameters, a JSON schema
     tools: tuple[str, ...] = ()
+    must_call: tuple[str, ...] = ()  # names of tools of which it must call one
     grammar: str = ""  # that the answer follows (engine.sampling.grammar); "": none
     thinking: bool = True  # a model that reasons before it answers a `chat` may do so
 

@@ -8,13 +8,20 @@ Models write calls in one of a few formats: Hermes's (Qwen and most others), Mis
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from engine.prompts.chat_template import SLOT, ToolUse
-from engine.records import Message, RequestError
+from engine.records import Message, Request, RequestError
+from engine.sampling.grammar import json_grammar
+
+if TYPE_CHECKING:
+    from engine.prompts.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 Format = Literal["hermes", "mistral", "llama"]
 Choice = Literal["auto", "required"]
@@ -204,6 +211,27 @@ def call_grammar(
         return ""  # nothing but a control token tells at once that a call begins
     text = "TEXT: /(.|\\n)*/"
     return "\n".join([rules[0], f"start: TEXT ({calls})?", text, *rules[1:]])
+
+
+def grammar_of_calls(request: Request, tokenizer: Tokenizer) -> str:
+    """The grammar of the answer to a request with tools; "" for text that may be anything. Where
+    the model need not call, a schema that cannot be enforced is any object; where it must,
+    RequestError."""
+    template = "" if tokenizer.template is None else tokenizer.template.text
+    tools = [Tool.of(text) for text in request.tools]
+    if request.must_call:
+        tools = [tool for tool in tools if tool.name in request.must_call]
+    for number, tool in enumerate(tools):
+        try:
+            json_grammar(tool.parameters or {"type": "object"})
+        except RequestError as error:
+            if request.must_call:
+                raise RequestError(f"tools: {tool.name}: {error}") from None
+            logger.info("tool %r: any arguments are allowed: %s", tool.name, error)
+            tools[number] = Tool(tool.name, tool.description, {"type": "object"})
+    choice: Choice = "required" if request.must_call else "auto"
+    form = format_of(template)
+    return call_grammar(tools, choice, form, tokenizer.control, many=choice == "auto")
 
 
 # -- the prompt --------------------------------------------------------------------------------

@@ -250,6 +250,7 @@ REQUEST: dict[str, Read] = {
     "seed": _integer,
     "stop": _list(_text),
     "tools": _list(_text),
+    "must_call": _list(_text),
     "grammar": _text,
     "thinking": _flag,
 }

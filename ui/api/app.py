@@ -33,6 +33,7 @@ from ui.api.json_body import JsonRoute
 from ui.api.large_bodies import LargeBodies
 from ui.api.metrics import CONTENT_TYPE, Metrics, MetricsMiddleware
 from ui.api.security import AccessGuard, AccessRules, Receive, Scope, Send
+from ui.api.tool_calls import CallReader, names_of
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -244,6 +245,7 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
         update = apply.apply_in_chat(body)
         if update is None:
             builder = state.response_builder(True, body)
+            builder.calls = CallReader(names_of(body), body.parallel_tool_calls is not False)
             make = partial(requests.chat_request, body)
         else:
             builder = state.builder(True, body.model)

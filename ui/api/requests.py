@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 
 from engine.prompts.control_marks import is_template
-from engine.records import MAX_PREDICTION_CHARS, MIN_TEMPERATURE, Request
+from engine.records import MAX_PREDICTION_CHARS, MIN_TEMPERATURE, Request, RequestError
 from engine.sampling.grammar import json_grammar
 from ui.api.schemas import (
     ChatRequest,
@@ -23,6 +23,7 @@ from ui.api.schemas import (
     ResponseFormat,
     TextPart,
 )
+from ui.api.tool_calls import must_call, tools_of, with_calls
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
 MIN_TOP_P = 1e-9  # stands in for `top_p` 0, which selects the likeliest token alone
@@ -32,12 +33,18 @@ FENCE = re.compile("```|~~~")
 def chat_request(body: ChatRequest) -> Request:
     """The request of /v1/chat/completions."""
     messages = tuple(
-        {
-            "role": "system" if message.role == "developer" else message.role,
-            "content": text_of(message.content, separator="\n"),
-        }
+        with_calls(
+            message,
+            {
+                "role": "system" if message.role == "developer" else message.role,
+                "content": text_of(message.content, separator="\n"),
+            },
+        )
         for message in body.messages
     )
+    tools, grammar = tools_of(body), grammar_of(body.response_format)
+    if tools and grammar:
+        raise RequestError("response_format: not together with tools: leave one of them out")
     max_tokens = body.max_completion_tokens  # which supersedes max_tokens
     texts = [message["content"] for message in reversed(messages)]
     return Request(
@@ -50,7 +57,9 @@ def chat_request(body: ChatRequest) -> Request:
         top_p=top_p_of(body.top_p),
         seed=seed_of(body.seed, body.temperature),
         stop=stop_strings(body.stop),
-        grammar=grammar_of(body.response_format),
+        tools=tools,
+        must_call=must_call(body) if tools else (),
+        grammar=grammar,
         thinking=may_think(body),
     )
 

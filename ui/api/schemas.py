@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 MAX_STOP_STRINGS = 4
 MAX_MESSAGES = 1 << 15  # of a chat, and parts of a message
+MAX_TOOLS = 1024
 TOO_MANY = "context_length_exceeded"  # the error of more messages, and its code
 MAX_INT = 2**53 - 1  # the largest that every JSON parser reads exactly
 
@@ -76,8 +77,6 @@ REMEDIES = {
             "logprobs",
             "modalities",
             "presence_penalty",
-            "tool_choice",
-            "tools",
             "top_logprobs",
         ),
         "not supported: leave it out",
@@ -102,9 +101,49 @@ Content = (
 )
 
 
+class CalledFunction(RequestModel):
+    name: Text
+    arguments: Text  # a JSON object
+
+
+class ToolCall(RequestModel):
+    """A call that the model made in an earlier turn."""
+
+    id: Text = ""
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class Message(RequestModel):
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_call_id: Text | None = None
+    name: Text | None = None
+
+
+class FunctionName(RequestModel):
+    name: Text
+
+
+class Function(RequestModel):
+    """A function that the model may call. `strict` changes nothing: calls fit where they are
+    enforced."""
+
+    name: Annotated[Text, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
+    description: Text | None = None
+    parameters: dict[Text, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(RequestModel):
+    type: Literal["function"]
+    function: Function
+
+
+class NamedTool(RequestModel):
+    type: Literal["function"]
+    function: FunctionName
 
 
 class Prediction(RequestModel):
@@ -189,8 +228,9 @@ class ChatRequest(GenerationRequest):
     chat_template_kwargs: TemplateOptions | None = None  # an extension
     logprobs: AlwaysFalse | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=0), Integer] | None = None
-    tools: EmptyList | None = None
-    tool_choice: Literal["none", "auto"] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
     functions: EmptyList | None = None
     function_call: Literal["none", "auto"] | None = None
     response_format: ResponseFormat | None = None
@@ -306,9 +346,16 @@ class Timings(BaseModel):
     accepted: int
 
 
+class AnswerCall(BaseModel):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class ChatMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None  # None beside calls without a text
+    tool_calls: list[AnswerCall] | None = None
     reasoning_content: str | None = None  # an extension: what a model reasoned before it answered
     refusal: None = None
 
@@ -317,7 +364,7 @@ class ChatChoice(BaseModel):
     index: int = 0
     message: ChatMessage
     logprobs: None = None
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "tool_calls"]
 
 
 class TextChoice(BaseModel):
