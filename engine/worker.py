@@ -23,20 +23,18 @@ MAX_CLIENTS = 256  # whose last turns are remembered
 Run = Callable[[Callable[[], bool]], Iterator[Event]]  # called with `cancelled`
 
 
-class Job:
-    """One submitted request: iterate it for its events, the last of which is a Done."""
+class Submitted:
+    """A submitted request: iterate it for its events, the last of which is a Done."""
 
-    def __init__(self, request: Request, run: Run, client: str = "") -> None:
-        self.request, self.run, self.client = request, run, client
-        self.urgency = URGENCY.get(request.kind, max(URGENCY.values()))
-        self._events: SimpleQueue[Event] = SimpleQueue()
-        self._cancelled = threading.Event()
-        self._done: Done | None = None
-        self.late = 0  # steps that ended after `cancel`
+    _done: Done | None = None
+
+    def _next(self) -> Event:
+        """Wait for the next event."""
+        raise NotImplementedError
 
     def __iter__(self) -> Iterator[Event]:
         while self._done is None:
-            event = self._events.get()
+            event = self._next()
             if isinstance(event, Done):
                 self._done = event
             yield event
@@ -47,6 +45,20 @@ class Job:
             pass
         assert self._done is not None
         return self._done
+
+
+class Job(Submitted):
+    """A request that this process answers."""
+
+    def __init__(self, request: Request, run: Run, client: str = "") -> None:
+        self.request, self.run, self.client = request, run, client
+        self.urgency = URGENCY.get(request.kind, max(URGENCY.values()))
+        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._cancelled = threading.Event()
+        self.late = 0  # steps that ended after `cancel`
+
+    def _next(self) -> Event:
+        return self._events.get()
 
     def cancel(self) -> None:
         """Stop after the current forward pass. The Done has the text written so far."""

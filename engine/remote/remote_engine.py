@@ -11,7 +11,6 @@ import itertools
 import json
 import socket
 from collections import deque
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -34,6 +33,7 @@ from engine.remote.messages import (
     info_from_json,
     to_json,
 )
+from engine.worker import Submitted
 
 if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
@@ -154,8 +154,8 @@ def open_connection(address: Address, timeout_s: float = HELLO_TIMEOUT_S) -> Con
     return connection
 
 
-class RemoteJob:
-    """A submitted request: iterate it for its events, the last of which is a Done."""
+class RemoteJob(Submitted):
+    """A request that another process answers."""
 
     def __init__(self, request: Request, engine: RemoteEngine) -> None:
         self.request = request
@@ -163,24 +163,11 @@ class RemoteJob:
         self.accepted = False  # the server has queued it, or it has ended
         self._engine = engine
         self._events: deque[Event] = deque()
-        self._done: Done | None = None
 
-    def __iter__(self) -> Iterator[Event]:
-        while self._done is None:
-            if not self._events:
-                self._engine.receive()
-                continue
-            event = self._events.popleft()
-            if isinstance(event, Done):
-                self._done = event
-            yield event
-
-    def result(self) -> Done:
-        """Wait for the end."""
-        for _ in self:
-            pass
-        assert self._done is not None
-        return self._done
+    def _next(self) -> Event:
+        while not self._events:
+            self._engine.receive()
+        return self._events.popleft()
 
     def cancel(self) -> None:
         """Stop after the current forward pass. The Done has the text written so far."""

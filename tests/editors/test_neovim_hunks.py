@@ -11,11 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.editors.test_neovim_server import program
 from tests.support.neovim import Neovim
 
 pytestmark = pytest.mark.editors
-__all__ = ["program"]  # a fixture
 
 LINES = st.lists(st.sampled_from(["", "a", "b", "é 😋", "\tx\r"]), min_size=1, max_size=8)
 laws = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -6,17 +6,15 @@ DRAFTLINE_NEOVIM names. Without either these tests are skipped.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.neovim import WITH_PLUGIN, Neovim
+from tests.support.neovim import WITH_PLUGIN, Neovim, newest
 
 pytestmark = pytest.mark.editors
-FETCHED = Path(__file__).resolve().parent.parent.parent / "build/editors/neovim-sid/nvim"
 SOURCE = '''"""Sums 😋."""
 
 
@@ -46,12 +44,9 @@ def session(
     server_command: list[str],
     server_environment: dict[str, str],
 ) -> Iterator[Neovim]:
-    program = Path(os.environ.get("DRAFTLINE_NEOVIM", FETCHED))
-    if not program.is_file():
-        pytest.skip("Neovim 0.12 is not there; tests/editors/fetch_neovim.sh sid fetches it")
     folder = tmp_path_factory.mktemp("inline")
     init = WITH_PLUGIN + "\nvim.keymap.set('i', '<M-w>', 'before', {})"
-    with Neovim(program, folder / "nvim", server_command, server_environment, init) as nvim:
+    with Neovim(newest(), folder / "nvim", server_command, server_environment, init) as nvim:
         yield nvim
 
 

@@ -5,7 +5,6 @@ each token has one successor, so that it loads at once."""
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -17,10 +16,10 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from lsp_server.settings import Settings, parse
-from tests.editors.test_neovim_inline import FETCHED, ghost
+from tests.editors.test_neovim_inline import ghost
 from tests.support.command import EOS, chain_model
 from tests.support.listeners import answering
-from tests.support.neovim import PLUGIN, WITH_PLUGIN, Neovim, Terminal, lua_string, pinned
+from tests.support.neovim import PLUGIN, WITH_PLUGIN, Neovim, Terminal, lua_string
 
 pytestmark = pytest.mark.editors
 WRITTEN = "xyz=1,abc"  # by the model, on an empty line
@@ -31,16 +30,6 @@ local restart = require('draftline.restart')
 local delay_ms = restart.delay_ms
 restart.delay_ms = function(times) return delay_ms(times) and 1 end
 """
-
-
-@pytest.fixture(scope="module", params=["0.11", "0.12"])
-def program(request: pytest.FixtureRequest) -> Path:
-    if request.param == "0.11":
-        return pinned()
-    found = Path(os.environ.get("DRAFTLINE_NEOVIM", FETCHED))
-    if not found.is_file():
-        pytest.skip("Neovim 0.12 is not there; tests/editors/fetch_neovim.sh sid fetches it")
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.editors.test_neovim_server import program, servers, with_model
+from tests.editors.test_neovim_server import servers, with_model
 from tests.support.command import FENCE, chain_model
 from tests.support.neovim import Neovim
 
 pytestmark = pytest.mark.editors
-__all__ = ["program"]  # a fixture
 TEXT = "a = 1\n\nx=1\n\nb = 2\n"
 TRACES = """
 local found = 0

@@ -50,7 +50,7 @@ SCENARIOS = [
     "chat: files are named",
     "chat: stop and begin anew",
     "explain",
-    "chat in a light theme",
+    "chat in a dark and a light theme",
     "commit message",
     "edit: written into the file",
     "edit: Escape puts the old text back",

