@@ -72,7 +72,7 @@ AlwaysZero = Annotated[float, Field(ge=0, le=0)]
 AlwaysOne = Annotated[int, Field(ge=1, le=1), Integer]
 Count = Annotated[int, Field(ge=0, le=MAX_INT), Integer]
 Seed = Annotated[int, Integer]  # of any size
-FunctionNameText = Annotated[Text, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
+FunctionNameText = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
 StopList = Annotated[list[Text], Field(max_length=MAX_STOP_STRINGS)]
 
 # What to do about an invalid value, by field.

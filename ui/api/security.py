@@ -86,8 +86,11 @@ class AccessRules:
             return True
         scheme, _, key = (authorization or "").partition(" ")
         same = hmac.compare_digest(digest(key.strip()), digest(self.key))
-        same_api_key = hmac.compare_digest(digest((api_key or "").strip()), digest(self.key))
-        return (same and scheme.lower() == "bearer") or same_api_key
+        if same and scheme.lower() == "bearer":
+            return True
+        return api_key is not None and hmac.compare_digest(
+            digest(api_key.strip()), digest(self.key)
+        )
 
 
 def rules_for(
