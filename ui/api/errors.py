@@ -91,13 +91,13 @@ def add_handlers(app: FastAPI) -> None:
 
     async def on_api_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, ApiError)
-        return error.response(request.url.path)
+        return error.response(request.scope["path"])
 
     async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         message = FRAMEWORK_MESSAGES.get(error.status_code, error.detail)
         return ApiError(error.status_code, message, headers=error.headers).response(
-            request.url.path
+            request.scope["path"]
         )
 
     async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
@@ -105,11 +105,11 @@ def add_handlers(app: FastAPI) -> None:
         errors = error.errors()
         message, param = describe_validation_errors(errors)
         code = TOO_MANY if any(one["type"] == TOO_MANY for one in errors) else None
-        return ApiError(400, message, param, code).response(request.url.path)
+        return ApiError(400, message, param, code).response(request.scope["path"])
 
     async def on_bug(request: Request, error: Exception) -> JSONResponse:
         log.error("a request failed: %s", type(error).__name__)
-        return ApiError(500, "internal error: see the server's log").response(request.url.path)
+        return ApiError(500, "internal error: see the server's log").response(request.scope["path"])
 
     app.add_exception_handler(ApiError, on_api_error)
     app.add_exception_handler(HTTPException, on_http_exception)
