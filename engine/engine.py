@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -119,6 +120,18 @@ class Engine:
     def chat(self, messages: tuple[Message, ...]) -> list[int]:
         """Token ids of a conversation in the model's chat template."""
         return self.parts.tokenizer.chat(messages)
+
+    def prompt_tokens(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> int:
+        """How many tokens the prompt of a request has; 0 if `cancelled` says so meanwhile.
+        RequestError for one that exceeds the context."""
+        bare = replace(request, predictions=())
+        try:
+            prompt = prompt_of(
+                bare, self.parts.tokenizer, self.context, cancelled, self.config.model
+            )
+        except Cancelled:
+            return 0
+        return len(prompt.ids)
 
     def pass_seconds(self, rows: int) -> list[float]:
         """Expected seconds of forward passes over 1, 2, ... `rows` tokens."""

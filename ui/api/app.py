@@ -1,9 +1,10 @@
 """The HTTP API, OpenAI's protocol: `app(engine)` is the whole application.
 
 requests.py translates bodies to engine requests, responses.py translates events to answers,
-infill.py does both for llama.cpp's protocol, and security.py decides who gets in. The web page is
-mounted on the application that `app` returns, so security.py covers it as well
-(`AccessRules.pages`).
+infill.py does both for llama.cpp's protocol, and security.py decides who gets in. Conversations in
+Anthropic's protocol (anthropic_messages) and for /v1/responses (openai_responses) are translated to
+chats and answered as such. The web page is mounted on the application that `app` returns, so
+security.py covers it as well (`AccessRules.pages`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,17 +22,25 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from engine.aio import ThreadStream
 from engine.editing.edits import EditRefused
 from engine.records import Request as EngineRequest
 from engine.records import RequestError
 from ui.api import apply, requests, responses
 from ui.api import schemas as types
-from ui.api.errors import ApiError, add_handlers, refused
+from ui.api.anthropic_messages import requests as anthropic_requests
+from ui.api.anthropic_messages import schemas as anthropic_types
+from ui.api.anthropic_messages.answers import MessageWriter
+from ui.api.chat_parts import parts_of
+from ui.api.errors import CONTEXT_CODE, ApiError, add_handlers, refused
 from ui.api.infill import Infill
 from ui.api.jobs import Jobs, JobStream, QueueFull
 from ui.api.json_body import JsonRoute
 from ui.api.large_bodies import LargeBodies
 from ui.api.metrics import CONTENT_TYPE, Metrics, MetricsMiddleware
+from ui.api.openai_responses import requests as response_requests
+from ui.api.openai_responses import schemas as response_types
+from ui.api.openai_responses.answers import ResponseWriter, response_to
 from ui.api.security import AccessGuard, AccessRules, Receive, Scope, Send
 from ui.api.tool_calls import CallReader, names_of
 
@@ -41,18 +50,23 @@ if TYPE_CHECKING:
 QUEUE_SIZE = 32  # requests that are running or waiting
 ANY_MODEL = "*"  # an alias that matches every name
 CONTEXT_ERROR = "the model's context is"  # part of the engine's message for too long a prompt
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": types.Error, "description": text}
-    for status, text in {
-        400: "the request is invalid",
-        401: "the API key is missing or wrong",
-        403: "the request comes from a page of another server",
-        404: "no such model or path",
-        413: "the body is too large",
-        429: "too many requests are waiting: retry later",
-        500: "the model failed",
-        503: "the server is shutting down",
-    }.items()
+STATUSES = {
+    400: "the request is invalid",
+    401: "the API key is missing or wrong",
+    403: "the request comes from a page of another server",
+    404: "no such model or path",
+    413: "the body is too large",
+    429: "too many requests are waiting: retry later",
+    500: "the model failed",
+    503: "the server is shutting down",
+}
+Responses = dict[int | str, dict[str, Any]]
+ERRORS: Responses = {
+    status: {"model": types.Error, "description": text} for status, text in STATUSES.items()
+}
+ANTHROPIC_ERRORS: Responses = {
+    status: {"model": anthropic_types.Error, "description": text}
+    for status, text in STATUSES.items()
 }
 SSE_SCHEMA = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
 STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": SSE_SCHEMA}}}
@@ -98,10 +112,37 @@ class ApiState:
         self, make: Callable[[], EngineRequest], http: Request, user: str | None = None
     ) -> JobStream:
         """Submit the request that `make` returns. Raises ApiError if the queue is full."""
-        address = http.client.host if http.client else ""
-        client = "\n".join((address, http.headers.get("user-agent", ""), user or ""))
+        with self.queue_errors():
+            return self.jobs.submit(make, client_of(http, user))
+
+    def submit_chat(self, body: types.ChatRequest, http: Request) -> tuple[JobStream, CallReader]:
+        """Submit a conversation; returns the answer, and how to read it. Raises ApiError."""
+        update = apply.apply_in_chat(body)
+        if update is not None:
+            make = partial(apply.apply_request, update)
+            return self.submit(make, http, user_of(body)), CallReader(())
+        calls = CallReader(names_of(body), body.parallel_tool_calls is not False)
+        return self.submit(partial(requests.chat_request, body), http, user_of(body)), calls
+
+    async def prompt_tokens(self, body: types.ChatRequest, http: Request) -> int:
+        """How many tokens the prompt of a conversation has. It takes a slot of the queue meanwhile.
+        Raises ApiError."""
+
+        def count(stream: ThreadStream[int], _: str) -> Iterator[int]:
+            request = requests.chat_request(body)
+            yield self.engine.prompt_tokens(request, lambda: stream.cancelled)
+
+        with self.queue_errors():
+            stream = self.jobs.submit_batch(count, client_of(http, user_of(body)))
+        async with cancel_on_disconnect(stream, http.receive):
+            with request_errors():
+                return await anext(stream)
+
+    @contextlib.contextmanager
+    def queue_errors(self) -> Iterator[None]:
+        """Raise ApiError if the queue is full."""
         try:
-            return self.jobs.submit(make, client)
+            yield
         except QueueFull:
             message = f"{self.jobs.queue_size} requests are running or waiting: retry in a moment"
             headers = {"retry-after": "1"}
@@ -137,10 +178,17 @@ async def json_response(
 
 async def wait_until_accepted(stream: JobStream) -> None:
     """Wait until the engine has the request. Raises ApiError if it rejects it."""
-    try:
+    with request_errors():
         await stream.accepted()
+
+
+@contextlib.contextmanager
+def request_errors() -> Iterator[None]:
+    """Raise ApiError where the engine rejects a request."""
+    try:
+        yield
     except RequestError as error:
-        code = "context_length_exceeded" if CONTEXT_ERROR in str(error) else None
+        code = CONTEXT_CODE if CONTEXT_ERROR in str(error) else None
         raise ApiError(400, str(error), code=code) from error
     except EditRefused as error:
         raise refused(error) from error
@@ -149,7 +197,7 @@ async def wait_until_accepted(stream: JobStream) -> None:
 
 
 @contextlib.asynccontextmanager
-async def cancel_on_disconnect(stream: JobStream, receive: Receive) -> AsyncIterator[None]:
+async def cancel_on_disconnect(stream: ThreadStream[Any], receive: Receive) -> AsyncIterator[None]:
     """Cancel the job when its client disconnects, or at the end of the block."""
 
     async def watch() -> None:
@@ -217,6 +265,7 @@ def app(
     application.router.route_class = JsonRoute
     add_handlers(application)
     add_openai_routes(application, state)
+    add_agent_routes(application, state)
     add_other_routes(application, state)
     build_schema(application)
     application.add_middleware(AccessGuard, rules=rules or AccessRules())
@@ -242,15 +291,8 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
     )
     async def chat(body: types.ChatRequest, http: Request) -> Response:
         """Answer a conversation."""
-        update = apply.apply_in_chat(body)
-        if update is None:
-            builder = state.response_builder(True, body)
-            builder.calls = CallReader(names_of(body), body.parallel_tool_calls is not False)
-            make = partial(requests.chat_request, body)
-        else:
-            builder = state.builder(True, body.model)
-            make = partial(apply.apply_request, update)
-        stream = state.submit(make, http, user_of(body))
+        builder = state.response_builder(True, body)
+        stream, builder.calls = state.submit_chat(body, http)
         return await state.respond(stream, builder, body, http)
 
     @application.post("/v1/completions", response_model=types.TextAnswer, responses={200: STREAM})
@@ -276,6 +318,50 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
     async def model(model: str) -> types.Model:
         """One name of the model."""
         return types.Model(id=state.resolve_model(model), created=state.started)
+
+
+def add_agent_routes(application: FastAPI, state: ApiState) -> None:
+    """The routes of other protocols for conversations."""
+
+    @application.post(
+        "/v1/messages",
+        response_model=anthropic_types.MessageAnswer,
+        responses=ANTHROPIC_ERRORS | {200: STREAM},
+    )
+    async def messages(body: anthropic_types.MessagesRequest, http: Request) -> Response:
+        """Answer a conversation, in Anthropic's protocol."""
+        writer = MessageWriter.of(state.resolve_model(body.model))
+        stream, calls = state.submit_chat(anthropic_requests.chat_of(body), http)
+        parts = parts_of(stream, calls)
+        if body.stream:
+            return EventStreamResponse(stream, writer.chunks(parts))
+        return await json_response(stream, writer.whole(parts), http)
+
+    @application.post(
+        "/v1/messages/count_tokens",
+        response_model=anthropic_types.TokenCount,
+        responses=ANTHROPIC_ERRORS,
+    )
+    async def count_tokens(
+        body: anthropic_types.MessagesRequest, http: Request
+    ) -> anthropic_types.TokenCount:
+        """Count the tokens of a conversation as the model reads it."""
+        state.resolve_model(body.model)
+        tokens = await state.prompt_tokens(anthropic_requests.chat_of(body), http)
+        return anthropic_types.TokenCount(input_tokens=tokens)
+
+    @application.post(
+        "/v1/responses", response_model=response_types.ResponseAnswer, responses={200: STREAM}
+    )
+    async def respond(body: response_types.ResponsesRequest, http: Request) -> Response:
+        """Answer a conversation, as OpenAI's responses. Nothing is stored."""
+        response = response_to(body, state.resolve_model(body.model))
+        writer = ResponseWriter(response, state.engine.encode)
+        stream, calls = state.submit_chat(response_requests.chat_of(body), http)
+        parts = parts_of(stream, calls)
+        if body.stream:
+            return EventStreamResponse(stream, writer.chunks(parts))
+        return await json_response(stream, writer.whole(parts), http)
 
 
 def add_other_routes(application: FastAPI, state: ApiState) -> None:
@@ -328,6 +414,12 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
     async def metrics() -> Response:
         """Metrics for Prometheus."""
         return Response(state.metrics.render(), media_type=CONTENT_TYPE)
+
+
+def client_of(http: Request, user: str | None) -> str:
+    """Whose turn a request is."""
+    address = http.client.host if http.client else ""
+    return "\n".join((address, http.headers.get("user-agent", ""), user or ""))
 
 
 def user_of(body: types.GenerationRequest) -> str | None:

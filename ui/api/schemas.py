@@ -6,6 +6,7 @@ rejected, unless its value has no effect (`tools: []`, `presence_penalty: 0`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -15,6 +16,7 @@ MAX_STOP_STRINGS = 4
 MAX_MESSAGES = 1 << 15  # of a chat, and parts of a message
 MAX_TOOLS = 1024
 TOO_MANY = "context_length_exceeded"  # the error of more messages, and its code
+UNSUPPORTED = "unsupported"  # the error whose message has a remedy of its own
 MAX_INT = 2**53 - 1  # the largest that every JSON parser reads exactly
 
 
@@ -39,6 +41,19 @@ def to_integer(number: Any) -> Any:
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
+def only_types(types: Collection[str], message: str) -> Callable[[Any], Any]:
+    """A validator that rejects objects whose `type` is another one. `message`: what is wrong with
+    them, and the remedy."""
+
+    def check(item: Any) -> Any:
+        kind = item.get("type") if isinstance(item, dict) else None
+        if isinstance(kind, str) and kind not in types:
+            raise PydanticCustomError(UNSUPPORTED, message)
+        return item
+
+    return check
+
+
 def check_false(value: bool) -> bool:
     """`Literal[False]` would also accept 0."""
     if value:
@@ -57,6 +72,7 @@ AlwaysZero = Annotated[float, Field(ge=0, le=0)]
 AlwaysOne = Annotated[int, Field(ge=1, le=1), Integer]
 Count = Annotated[int, Field(ge=0, le=MAX_INT), Integer]
 Seed = Annotated[int, Integer]  # of any size
+FunctionNameText = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
 StopList = Annotated[list[Text], Field(max_length=MAX_STOP_STRINGS)]
 
 # What to do about an invalid value, by field.
@@ -130,7 +146,7 @@ class Function(RequestModel):
     """A function that the model may call. `strict` changes nothing: calls fit where they are
     enforced."""
 
-    name: Annotated[Text, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
+    name: FunctionNameText
     description: Text | None = None
     parameters: dict[Text, Any] | None = None
     strict: bool | None = None
@@ -144,6 +160,11 @@ class Tool(RequestModel):
 class NamedTool(RequestModel):
     type: Literal["function"]
     function: FunctionName
+
+
+def named_tool(name: str) -> NamedTool:
+    """The choice of one function."""
+    return NamedTool(type="function", function=FunctionName(name=name))
 
 
 class Prediction(RequestModel):
@@ -186,6 +207,13 @@ class JsonSchemaFormat(RequestModel):
 ResponseFormat = Annotated[
     TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
 ]
+
+
+def json_format(schema: dict[str, Any]) -> JsonSchemaFormat:
+    """The format of JSON that fits a schema."""
+    return JsonSchemaFormat(
+        type="json_schema", json_schema=JsonSchema.model_construct(name="", schema_=schema)
+    )
 
 
 class GenerationRequest(RequestModel):
