@@ -70,7 +70,10 @@ def grammar_of(form: ResponseFormat | None) -> str:
     if isinstance(form, JsonObjectFormat):
         return json_grammar({"type": "object"})
     if isinstance(form, JsonSchemaFormat):
-        return json_grammar(form.json_schema.schema_)
+        try:
+            return json_grammar(form.json_schema.schema_)
+        except RequestError as error:
+            raise RequestError(f"response_format: {error}") from None
     return ""
 
 
