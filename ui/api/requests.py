@@ -58,7 +58,7 @@ def chat_request(body: ChatRequest) -> Request:
         seed=seed_of(body.seed, body.temperature),
         stop=stop_strings(body.stop),
         tools=tools,
-        must_call=must_call(body) if tools else (),
+        must_call=must_call(body),
         grammar=grammar,
         thinking=may_think(body),
     )

@@ -37,9 +37,11 @@ def names_of(body: types.ChatRequest) -> tuple[str, ...]:
 
 def must_call(body: types.ChatRequest) -> tuple[str, ...]:
     """The functions of which the model must call one; none if it is free. RequestError for a choice
-    of what is not there."""
+    of what is not there, or between two of one name."""
     names = tuple(tool.function.name for tool in body.tools or ())
     choice = body.tool_choice
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise RequestError(f"tools: two are named {twice}: give each a name of its own")
     if isinstance(choice, types.NamedTool):
         if choice.function.name not in names:
             raise RequestError(f"tool_choice: no tool is named {choice.function.name!r}")
