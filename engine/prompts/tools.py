@@ -72,9 +72,15 @@ class Tool:
 
     @classmethod
     def of(cls, text: str) -> Tool:
-        """A tool from its JSON text, as requests have it."""
-        fields = json.loads(text)
-        return cls(fields["name"], fields.get("description", ""), fields.get("parameters"))
+        """A tool from its JSON text, as requests have it. RequestError."""
+        fields = _object(text)
+        name, description = fields.get("name"), fields.get("description") or ""
+        parameters = fields.get("parameters")
+        if not (isinstance(name, str) and isinstance(description, str)):
+            raise RequestError("tools: one has no name, or a description that is no text")
+        if not isinstance(parameters, dict | None):
+            raise RequestError(f"tools: {name}: the parameters are no JSON schema: send an object")
+        return cls(name, description, parameters)
 
     def definition(self) -> dict[str, Any]:
         """As chat templates expect it."""
@@ -83,6 +89,28 @@ class Tool:
             function["description"] = self.description
         function["parameters"] = self.parameters or ANY_ARGUMENTS
         return {"type": "function", "function": function}
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise RequestError("tools: one is no JSON object: send its name and its parameters")
+    return value
+
+
+def made_calls(message: Message) -> list[dict[str, Any]]:
+    """The calls in an earlier answer. RequestError."""
+    calls = _object(f'{{"calls": {message.get("tool_calls", "[]")}}}').get("calls")
+    types = {"id": str, "name": str, "arguments": dict}
+    if not isinstance(calls, list) or not all(
+        isinstance(call, dict) and all(isinstance(call.get(key), types[key]) for key in types)
+        for call in calls
+    ):
+        raise RequestError("tool_calls: send a list of objects with id, name and arguments")
+    return calls
 
 
 def format_of(template: str) -> Format:
@@ -336,7 +364,7 @@ def tool_use(
                     "type": "function",
                     "function": shown({key: call[key] for key in ("name", "arguments")}),
                 }
-                for call in json.loads(message["tool_calls"])
+                for call in made_calls(message)
             ]
             if not message["content"]:
                 more["content"] = ""
@@ -351,7 +379,7 @@ def told_of_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Me
     found: list[Message] = []
     for message in messages:
         role, content = message["role"], message["content"]
-        for call in json.loads(message.get("tool_calls", "[]")):
+        for call in made_calls(message):
             body = json.dumps({"name": call["name"], "arguments": call["arguments"]})
             content += f"\n{OPEN}\n{body}\n{CLOSE}"
         if role == "tool":
