@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import tiny_model
 from tests.support.command import EOS, chain_model
-from tests.support.server import HELLO, LocalServer, parse_events, serve_model
+from tests.support.server import HELLO, LocalServer, parse_events, renamed, serve_model
 from ui.api.requests import chat_request
 from ui.api.schemas import ChatRequest
 
@@ -341,3 +341,65 @@ def test_reasoning_before_calls(models: Path, opened: bool) -> None:
     thoughts = [getattr(one, "reasoning_content", None) for one in deltas]
     first_text = next(n for n, one in enumerate(deltas) if one.content)
     assert not any(thoughts[first_text:])
+
+
+# -- prefixes ----------------------------------------------------------------------------------
+
+TURNS = 20
+# As that of Qwen 2.5, which most models of Hermes's format resemble.
+TEMPLATE = (
+    "{% for t in tools or [] %}{{ t | tojson }}{{ '\\n' }}{% endfor %}"
+    "{% for m in messages %}{% if m.role == 'tool' %}"
+    "{{ '<|start|>user\\n<tool_response>\\n' + m.content + '\\n</tool_response><|end|>\\n' }}"
+    "{% else %}{{ '<|start|>' + m.role }}{% if m.content %}{{ '\\n' + m.content }}{% endif %}"
+    "{% for c in m.tool_calls or [] %}"
+    '{{ \'\\n<tool_call>\\n{"name": "\' + c.function.name + \'", "arguments": \' }}'
+    "{{ c.function.arguments | tojson }}{{ '}\\n</tool_call>' }}{% endfor %}"
+    "{{ '<|end|>\\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start|>assistant\\n' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("choice", ["required", "auto"])
+def test_a_turn_of_an_agent_reads_only_what_is_new(models: Path, choice: str) -> None:
+    """A call that is enforced is written as the template writes it, so that not even the answer is
+    read again. Text of the model's own is, where its tokens are not those of the text."""
+    folder = models / f"agent-{choice}"
+    model = tiny_model(models / f"written-{choice}", context=16384)
+    renamed(model, folder, dict(zip("\u00c0\u00c1", ("<tool_call>", "</tool_call>"), strict=True)))
+    (folder / "chat_template.jinja").write_text(TEMPLATE, "utf-8")
+    read = {
+        "path": {"enum": ["a.py", "b \u00e9.py"]},
+        "lines": {"type": "array", "items": {"enum": [1, 20]}, "maxItems": 2},
+        "all": {"type": "boolean"},
+    }
+    schema = {
+        "type": "object",
+        "properties": read,
+        "required": [*read],
+        "additionalProperties": False,
+    }
+    messages: list[Any] = [{"role": "user", "content": "Read all files."}]
+    before = made = 0  # tokens of the last prompt, and of the last answer
+    with serve_model(folder) as served, served.http() as http:
+        for turn in range(TURNS):
+            body = {"messages": messages, "tools": [tool("read", schema), *TOOLS[1:]], "seed": turn}
+            body |= {"tool_choice": choice, "max_tokens": 200 if choice == "required" else 20}
+            if choice == "required":
+                body["tool_choice"] = {"type": "function", "function": {"name": "read"}}
+            answer = http.post(CHAT, json=body).raise_for_status().json()
+            usage, message = answer["usage"], answer["choices"][0]["message"]
+            if turn and choice == "required":
+                # The last token's state is not kept, nor is that of the end token.
+                assert usage["prompt_tokens_details"]["cached_tokens"] >= before + made - 1
+                assert message["tool_calls"]
+            elif turn:
+                assert usage["prompt_tokens_details"]["cached_tokens"] >= before - 1
+            before, made = usage["prompt_tokens"], usage["completion_tokens"]
+            messages.append({key: message[key] for key in ("role", "content", "tool_calls")})
+            if message["tool_calls"]:
+                (call,) = message["tool_calls"]
+                result = {"role": "tool", "tool_call_id": call["id"], "content": f"{turn} \u00e9\n"}
+                messages.append(result)
+            else:
+                messages.append({"role": "user", "content": f"And number {turn}?"})
