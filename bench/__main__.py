@@ -17,6 +17,7 @@ BENCHES = {  # name: (module, what it measures)
     "specbench": ("bench.specbench.specbench", "all drafting methods on Spec-Bench's questions"),
     "quality": ("bench.quality.quality", "how often edits are right: EditEval, CanItEdit"),
     "assist": ("bench.assist.assist", "what the editor shows: edits and completions, scored"),
+    "tools": ("bench.tools.tools", "calls of tools, and answers that a schema enforces"),
     "qa": ("bench.qa.qa", "questions about documents: retrieval, answers, speed"),
     "serving": ("bench.serving.serving", "the HTTP server under load"),
     "gpu": ("bench.gpu.gpu", "steps and edits on a CUDA device"),

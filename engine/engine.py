@@ -176,12 +176,14 @@ class Engine:
     def _grammar(self, request: Request, prompt: Prompt) -> GrammarState | None:
         """The grammar of an answer before its first token. RequestError if it cannot be used."""
         tokenizer = self.parts.tokenizer
-        grammar = request.grammar
+        grammar, trigger = request.grammar, None
         if request.tools and not grammar:
-            grammar = grammar_of_calls(request, tokenizer)
+            grammar, trigger = grammar_of_calls(request, tokenizer)
         if not grammar:
             return None
-        return self._grammars.start(grammar, tokenizer.eos | prompt.ends)
+        if trigger is not None:
+            trigger = replace(trigger, in_reasoning=prompt.thinks)
+        return self._grammars.start(grammar, tokenizer.eos | prompt.ends, trigger)
 
     def forget(self, client: str | None = None) -> None:
         """Drop the answers remembered for a client. Without one, drop everything this session

@@ -17,7 +17,8 @@ from index.records import Span
 Kind = Literal["edit", "complete", "chat"]
 Reason = Literal["stop", "length", "cancelled", "failed"]
 # {"role": "system" | "user" | "assistant" | "tool", "content": text}. An assistant's may have
-# "tool_calls", JSON of a list of {"id", "name", "arguments": {...}}; a tool: "tool_call_id"
+# "tool_calls", JSON of a list of {"id", "name", "arguments": {...}}, and "reasoning_content"; a
+# tool: "tool_call_id"
 Message = dict[str, str]
 MIN_TEMPERATURE = 1e-6  # of sampling; smaller ones would overflow
 MAX_PREDICTION_CHARS = 512 << 10  # of a request that are used: some 150,000 tokens

@@ -98,9 +98,11 @@ def unpredicted(request: Request, encoder: PromptEncoder, model: str = "") -> Pr
             raise RequestError("no messages: a chat needs at least one")
         encoder.expect(len(request.messages))  # each takes one token at least
         tools = [Tool.of(text) for text in request.tools]
-        turns = tokenizer.turns(request.messages, "", encoder.encode, request.thinking, tools)
+        # A grammar that holds from the start is that of the whole answer.
+        thinking = request.thinking and not (request.grammar or request.must_call)
+        turns = tokenizer.turns(request.messages, "", encoder.encode, thinking, tools)
         ids = [one for _, part in turns for one in part]
-        reasons = request.thinking and tokenizer.reasoning is not None
+        reasons = thinking and tokenizer.reasoning is not None
         usual = CHAT_TOKENS + REASONING_TOKENS * reasons
         room = usual if request.max_tokens is None else request.max_tokens
         told = places(request.documents, turns, tokenizer)

@@ -10,29 +10,42 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from engine.prompts.chat_template import SLOT, ToolUse
+from engine.prompts.reasoning import CLOSING, OPENING
 from engine.records import Message, Request, RequestError
-from engine.sampling.grammar import json_grammar
+from engine.sampling.grammar import Trigger, json_grammar
 
 if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
-Format = Literal["hermes", "mistral", "llama"]
-Choice = Literal["auto", "required"]
+Format = Literal["hermes", "mistral", "mistral-args", "llama"]
 
 # Marks of calls. Where they are control tokens they are text in an answer of a request with tools.
 MARKS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>")
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 BEGINNINGS = (OPEN, "[TOOL_CALLS]", "<|python_tag|>")
-FENCED = re.compile(r"\s*```(?:json|xml)?\s*(\{.*\})\s*```\s*", re.DOTALL)
+BEGINNING = re.compile("|".join(map(re.escape, BEGINNINGS)))
+FENCED = re.compile(r"\s*```(?:json|xml)?\s*([{\[].*)```\s*", re.DOTALL)
+MAY_BE_BARE = re.compile(  # calls without marks, or their beginning
+    r"\s*(?:`{1,2}|(?:```(?:json|jso|js|j|xml|xm|x)?\s*)?(?:\[\s*)?(?:\{\s*(?:\".*)?)?)", re.DOTALL
+)
+HALF_BARE = re.compile(  # the beginning of a call without marks, and of its name
+    r"[^{]*(?:\{\s*(?:\"(?:n|na|nam|name|name\"\s*:?\s*|name\"\s*:\s*\"([^\"]*)(?:\".*)?)?)?)?",
+    re.DOTALL,
+)
+STRING = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)', re.DOTALL)  # in JSON; the last may not end
+NAME_OF_MISTRAL = re.compile(r"[\w.-]{0,128}(?:\[[A-Z_]+\]?\w*){0,2}")
 PRIVATE = re.compile("[\ue000\ue001]")  # what slots are made of
 CALL_OF_MISTRAL = re.compile(r"\s*([\w.-]{1,128})(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*(?=\{)")
+# Arguments are written as Python's json does, so that a template writes them in the same way again.
+AS_JSON_DUMPS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+ANY_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 
 # What a model is told whose template knows no tools.
 INSTRUCTIONS = (
@@ -59,23 +72,51 @@ class Tool:
 
     @classmethod
     def of(cls, text: str) -> Tool:
-        """A tool from its JSON text, as requests have it."""
-        fields = json.loads(text)
-        return cls(fields["name"], fields.get("description", ""), fields.get("parameters"))
+        """A tool from its JSON text, as requests have it. RequestError."""
+        fields = _object(text)
+        name, description = fields.get("name"), fields.get("description") or ""
+        parameters = fields.get("parameters")
+        if not (isinstance(name, str) and isinstance(description, str)):
+            raise RequestError("tools: one has no name, or a description that is no text")
+        if not isinstance(parameters, dict | None):
+            raise RequestError(f"tools: {name}: the parameters are no JSON schema: send an object")
+        return cls(name, description, parameters)
 
     def definition(self) -> dict[str, Any]:
         """As chat templates expect it."""
         function: dict[str, Any] = {"name": self.name}
         if self.description:
             function["description"] = self.description
-        function["parameters"] = self.parameters or {"type": "object", "properties": {}}
+        function["parameters"] = self.parameters or ANY_ARGUMENTS
         return {"type": "function", "function": function}
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise RequestError("tools: one is no JSON object: send its name and its parameters")
+    return value
+
+
+def made_calls(message: Message) -> list[dict[str, Any]]:
+    """The calls in an earlier answer. RequestError."""
+    calls = _object(f'{{"calls": {message.get("tool_calls", "[]")}}}').get("calls")
+    types = {"id": str, "name": str, "arguments": dict}
+    if not isinstance(calls, list) or not all(
+        isinstance(call, dict) and all(isinstance(call.get(key), types[key]) for key in types)
+        for call in calls
+    ):
+        raise RequestError("tool_calls: send a list of objects with id, name and arguments")
+    return calls
 
 
 def format_of(template: str) -> Format:
     """The format of calls that a chat template speaks of."""
     if "[TOOL_CALLS]" in template:
-        return "mistral"
+        return "mistral-args" if "[ARGS]" in template else "mistral"
     if OPEN not in template and "<|python_tag|>" in template:
         return "llama"
     return "hermes"
@@ -84,79 +125,109 @@ def format_of(template: str) -> Format:
 # -- the calls in an answer --------------------------------------------------------------------
 
 
-def read_calls(text: str, names: Collection[str]) -> tuple[str, list[Call]]:
-    """An answer's text before the first call, and its calls. A call that is cut off, or of a
-    function that is not among `names`, is none; what stands between calls is dropped."""
-    starts = [at for at in (text.find(mark) for mark in BEGINNINGS) if at >= 0]
-    if starts:
-        content, rest = text[: min(starts)], text[min(starts) :]
-        calls = [call for call in _marked(rest) if call.name in names]
-        return (content.rstrip(), calls) if calls else (text, [])
+def read_calls(text: str, names: Collection[str], cut: bool = False) -> tuple[str, list[Call]]:
+    """An answer's text around its calls, and its calls. What is no call of a function among `names`
+    is text, but for half a call at the end of an answer that was `cut` off. Without marks the whole
+    answer must be calls."""
+
+    def known(calls: list[Call]) -> bool:
+        return bool(calls) and all(call.name in names for call in calls)
+
     bare = FENCED.fullmatch(text)
-    calls = [*_objects(bare[1] if bare else text.strip(), whole=True)]
-    return ("", calls) if calls and all(one.name in names for one in calls) else (text, [])
+    body = bare[1] if bare else text
+    calls, end = _objects(body, 0)
+    if known(calls) and (not body[end:].strip() or (cut and _is_half(body[end:].lstrip("\n;, ")))):
+        return "", calls
+    half = HALF_BARE.fullmatch(text) if cut and MAY_BE_BARE.fullmatch(text) else None
+    if half and (half[1] is None or any(name.startswith(half[1]) for name in names)):
+        return "", []
+    content, calls, at = "", [], 0  # the text up to `at` has been read
+    while mark := BEGINNING.search(text, at):
+        found, end = _marked(text, mark)
+        if known(found):
+            content += text[at : mark.start()].removesuffix("\n")
+            calls += found
+            at = end
+        elif cut and _is_half(text[mark.end() :]):
+            content += text[at : mark.start()].removesuffix("\n")
+            at = len(text)
+        else:
+            content += text[at : mark.end()]
+            at = mark.end()
+    rest = text[at:]
+    if cut and (half_mark := _half_mark(rest)):
+        rest = rest[:-half_mark].removesuffix("\n")
+    content += rest if rest.strip() or not calls else ""
+    return content if content.strip() or not calls else "", calls
+
+
+def _is_half(text: str) -> bool:
+    """Whether a text is the beginning of a call behind its mark: a name, if the format has it
+    there, and JSON that does not end."""
+    text = STRING.sub("", NAME_OF_MISTRAL.sub("", text.lstrip(), count=1).lstrip())
+    return not text or (text[0] in "{[" and sum(map(text.count, "{[")) > sum(map(text.count, "}]")))
 
 
 def held_back(text: str) -> int:
-    """How many characters at the end of an unfinished answer may belong to a call."""
-    starts = [at for at in (text.find(mark) for mark in BEGINNINGS) if at >= 0]
-    if starts:
-        return len(text) - min(starts)
-    if text.lstrip()[:1] in ("", "{", "`", "["):
+    """How many characters at the end of an unfinished answer may belong to a call, or go when a
+    call follows."""
+    mark = BEGINNING.search(text)
+    before = text[: mark.start()] if mark else text[: len(text) - _half_mark(text)]
+    if not before.strip() or MAY_BE_BARE.fullmatch(text):
         return len(text)
-    longest = max(map(len, BEGINNINGS)) - 1
-    for count in range(min(len(text), longest), 0, -1):
+    return len(text) - len(before.removesuffix("\n"))
+
+
+def _half_mark(text: str) -> int:
+    """The length of the beginning of a mark at the end of a text."""
+    for count in range(min(len(text), max(map(len, BEGINNINGS)) - 1), 0, -1):
         if any(mark.startswith(text[-count:]) for mark in BEGINNINGS):
             return count
     return 0
 
 
-def _marked(text: str) -> Iterator[Call]:
-    """The calls of a text that begins with a mark."""
-    if text.startswith("[TOOL_CALLS]"):
-        for part in text.split("[TOOL_CALLS]")[1:]:
-            yield from _mistral(part)
-    elif text.startswith("<|python_tag|>"):
-        yield from _objects(text.removeprefix("<|python_tag|>"))
-    else:
-        for part in text.split(OPEN)[1:]:
-            yield from _objects(part)
+def _marked(text: str, mark: re.Match[str]) -> tuple[list[Call], int]:
+    """The calls behind a mark, and their end."""
+    if mark[0] == "[TOOL_CALLS]" and (named := CALL_OF_MISTRAL.match(text, mark.end())):
+        value, end = _decoded(text, named.end())
+        return ([Call(named[1], _text(value))] if isinstance(value, dict) else []), end
+    calls, end = _objects(text, mark.end())
+    if mark[0] == OPEN:
+        close = _skip(text, end)
+        if text.startswith(CLOSE, close) or CLOSE.startswith(text[close:]):  # cut off
+            end = close + len(CLOSE)
+    return calls, end
 
 
-def _mistral(text: str) -> Iterator[Call]:
-    """`[{"name": ..., "arguments": {...}}, ...]`, or `name[ARGS]{...}` of the newer models."""
-    named = CALL_OF_MISTRAL.match(text)
-    if not named:
-        yield from _objects(text)
-    elif (found := _decoded(text, named.end())) and isinstance(found[0], dict):
-        yield Call(named[1], _text(found[0]))
-
-
-def _objects(text: str, whole: bool = False) -> Iterator[Call]:
-    """The calls in JSON objects, or lists of them, at the start of a text. `whole`: nothing else
-    may stand there."""
+def _objects(text: str, at: int) -> tuple[list[Call], int]:
+    """The calls in JSON objects, or lists of them, at a place in a text, and their end."""
     calls: list[Call] = []
-    at = 0
-    while found := _decoded(text, at):
-        value, at = found
-        for one in value if isinstance(value, list) else [value]:
-            if (call := _call(one)) is None:
-                return
-            calls.append(call)
-        at += len(text[at:]) - len(text[at:].lstrip(" \n\t;,"))
-    if not whole or at == len(text):
-        yield from calls
+    end = at
+    while True:
+        value, stop = _decoded(text, _skip(text, end, " \n\t\r;,") if calls else end)
+        found = [_call(one) for one in (value if isinstance(value, list) else [value])]
+        if not found or None in found:
+            return calls, end
+        calls += [call for call in found if call]
+        end = stop
 
 
-def _decoded(text: str, at: int) -> tuple[Any, int] | None:
-    """The JSON value at a place, and its end."""
-    at += len(text[at:]) - len(text[at:].lstrip())
+def _skip(text: str, at: int, chars: str = " \n\t\r") -> int:
+    """The place of the first other character."""
+    while at < len(text) and text[at] in chars:
+        at += 1
+    return at
+
+
+def _decoded(text: str, at: int) -> tuple[Any, int]:
+    """The JSON object or list at a place, and its end; None where there is none."""
+    at = _skip(text, at)
     if text[at : at + 1] not in ("{", "["):
-        return None
+        return None, at
     try:
         return json.JSONDecoder().raw_decode(text, at)
     except (ValueError, RecursionError):
-        return None
+        return None, at
 
 
 def _call(value: Any) -> Call | None:
@@ -164,8 +235,7 @@ def _call(value: Any) -> Call | None:
         return None
     arguments = value.get("arguments", value.get("parameters"))
     if isinstance(arguments, str):  # JSON in JSON
-        found = _decoded(arguments, 0)
-        arguments = found[0] if found else None
+        arguments, _ = _decoded(arguments, 0)
     return Call(value["name"], _text(arguments)) if isinstance(arguments, dict) else None
 
 
@@ -177,61 +247,85 @@ def _text(arguments: dict[str, Any]) -> str:
 
 
 def call_grammar(
-    tools: Sequence[Tool], choice: Choice, form: Format, control: Collection[str], many: bool
+    tools: Sequence[Tool], form: Format, control: Mapping[str, int], many: bool
 ) -> str:
-    """The grammar, for llguidance, of an answer that calls tools: at least once if they are
-    `required`, else where it begins a call. `control`: the model's control tokens; `many`: more
-    than one call is allowed."""
-    rules = ["%llguidance {}"]
-    names = []
+    """The grammar, for llguidance, of an answer that calls tools, more than once if there may be
+    `many` calls. `control`: the ids of the model's control tokens."""
+    rules = []
     for number, tool in enumerate(tools):
-        schema = json.dumps(tool.parameters or {"type": "object"})
-        key = "parameters" if form == "llama" else "arguments"
-        head = json.dumps(f'{{"name": {json.dumps(tool.name)}, "{key}": ')
-        rules.append(f'call_{number}: {head} args_{number} "}}"\nargs_{number}: %json {schema}')
-        names.append(f"call_{number}")
-    if not names:
-        raise RequestError("tools: there is none to call")
-    rules.append(f"one: {' | '.join(names)}")
-
-    def mark(text: str) -> str:
-        """A control token by its name, which grammars have in angle brackets only, else text."""
-        return text if text in control and text.startswith("<") else json.dumps(text)
-
-    if form == "hermes":
-        rules.append(f'call: {mark(OPEN)} "\\n" one "\\n" {mark(CLOSE)}')
-        calls = 'call ("\\n" call)*' if many else "call"
-    elif form == "mistral":
-        calls = f'{mark("[TOOL_CALLS]")} "[" one' + (' (", " one)*' if many else "") + ' "]"'
-    else:
-        calls = "one"
-    if choice == "required":
-        return "\n".join([rules[0], f"start: {calls}", *rules[1:]])
-    if form != "hermes" or OPEN not in control:
-        return ""  # nothing but a control token tells at once that a call begins
-    text = "TEXT: /(.|\\n)*/"
-    return "\n".join([rules[0], f"start: TEXT ({calls})?", text, *rules[1:]])
+        schema = json.dumps((tool.parameters or ANY_ARGUMENTS) | {"x-guidance": AS_JSON_DUMPS})
+        if form == "mistral-args":
+            call = f"{json.dumps(tool.name)} {_mark('[ARGS]', control)} args_{number}"
+        else:
+            key = "parameters" if form == "llama" else "arguments"
+            head = json.dumps(f'{{"name": {json.dumps(tool.name)}, "{key}": ')
+            call = f'{head} args_{number} "}}"'
+        rules.append(f"call_{number}: {call}\nargs_{number}: %json {schema}")
+    one = f"one: {' | '.join(f'call_{number}' for number in range(len(tools)))}"
+    newline, mark = json.dumps("\n"), _mark("[TOOL_CALLS]", control)
+    first, last = f"{_mark(OPEN, control)} {newline}", f"{newline} {_mark(CLOSE, control)}"
+    first, between, last = {
+        "hermes": (first, f"{last} {newline} {first}", last),
+        "mistral": (f'{mark} "["', '", "', '"]"'),
+        "mistral-args": (mark, mark, ""),
+        "llama": ("", '"; "', ""),
+    }[form]
+    more = f"({between} one)*" if many else ""
+    return "\n".join(["%llguidance {}", f"start: {first} one {more} {last}", one, *rules])
 
 
-def grammar_of_calls(request: Request, tokenizer: Tokenizer) -> str:
-    """The grammar of the answer to a request with tools; "" for text that may be anything. Where
-    the model need not call, a schema that cannot be enforced is any object; where it must,
-    RequestError."""
-    template = "" if tokenizer.template is None else tokenizer.template.text
+def _mark(text: str, control: Mapping[str, int]) -> str:
+    """A mark in a grammar: a token where the model has one, else text."""
+    return f"<[{control[text]}]>" if text in control else json.dumps(text)
+
+
+def grammar_of_calls(request: Request, tokenizer: Tokenizer) -> tuple[str, Trigger | None]:
+    """The grammar of the answer to a request with tools. Where the model must call one it holds
+    from the start, and a schema that cannot be enforced is a RequestError. Else it holds where the
+    model begins a call with a control token, for which such a schema is any object; ("", None)
+    where nothing tells at once that a call begins."""
+    form = format_of("" if tokenizer.template is None else tokenizer.template.text)
+    must = bool(request.must_call)
+    trigger = None if must else trigger_of(form, tokenizer)
+    if not must and trigger is None:
+        return "", None
     tools = [Tool.of(text) for text in request.tools]
-    if request.must_call:
+    if must:
         tools = [tool for tool in tools if tool.name in request.must_call]
-    for number, tool in enumerate(tools):
-        try:
-            json_grammar(tool.parameters or {"type": "object"})
-        except RequestError as error:
-            if request.must_call:
-                raise RequestError(f"tools: {tool.name}: {error}") from None
-            logger.info("tool %r: any arguments are allowed: %s", tool.name, error)
-            tools[number] = Tool(tool.name, tool.description, {"type": "object"})
-    choice: Choice = "required" if request.must_call else "auto"
-    form = format_of(template)
-    return call_grammar(tools, choice, form, tokenizer.control, many=choice == "auto")
+    if not tools:
+        raise RequestError("tools: there is none to call")
+    known = [_enforceable(tool, must) for tool in tools]
+    return call_grammar(known, form, tokenizer.control, many=not must), trigger
+
+
+def trigger_of(form: Format, tokenizer: Tokenizer) -> Trigger | None:
+    """The token that begins a call, outside of reasoning; None where no single token does."""
+    mark = {"hermes": OPEN, "mistral": "[TOOL_CALLS]", "mistral-args": "[TOOL_CALLS]"}.get(form)
+    marks = tokenizer.reasoning
+    if mark not in tokenizer.control or (marks is not None and marks.texts):
+        return None
+    tokens = {} if marks is None else marks.tokens
+    return Trigger(
+        tokenizer.control[mark],
+        frozenset(token for token, name in tokens.items() if name in OPENING),
+        frozenset(token for token, name in tokens.items() if name in CLOSING),
+    )
+
+
+def _enforceable(tool: Tool, must: bool) -> Tool:
+    """The tool. Where its schema cannot be enforced, with any arguments, or RequestError if it
+    `must` be."""
+    schema = {"type": "object"} | (tool.parameters or ANY_ARGUMENTS)
+    try:
+        if schema["type"] != "object":
+            raise RequestError("the schema is of no object: arguments have names")
+        json_grammar(schema)
+    except RequestError as error:
+        if must:
+            raise RequestError(f"tools: {tool.name}: {error}") from None
+        logger.info("tool %r: any arguments are allowed: %s", tool.name, error)
+        schema = ANY_ARGUMENTS
+    return Tool(tool.name, tool.description, schema)
 
 
 # -- the prompt --------------------------------------------------------------------------------
@@ -259,7 +353,9 @@ def tool_use(
     fields: dict[int, dict[str, Any]] = {}
     for number, message in enumerate(messages):
         more: dict[str, Any] = {
-            key: shown(message[key]) for key in ("name", "tool_call_id") if key in message
+            key: shown(message[key])
+            for key in ("name", "tool_call_id", "reasoning_content")
+            if key in message
         }
         if "tool_calls" in message:
             more["tool_calls"] = [
@@ -268,7 +364,7 @@ def tool_use(
                     "type": "function",
                     "function": shown({key: call[key] for key in ("name", "arguments")}),
                 }
-                for call in json.loads(message["tool_calls"])
+                for call in made_calls(message)
             ]
             if not message["content"]:
                 more["content"] = ""
@@ -283,7 +379,7 @@ def told_of_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Me
     found: list[Message] = []
     for message in messages:
         role, content = message["role"], message["content"]
-        for call in json.loads(message.get("tool_calls", "[]")):
+        for call in made_calls(message):
             body = json.dumps({"name": call["name"], "arguments": call["arguments"]})
             content += f"\n{OPEN}\n{body}\n{CLOSE}"
         if role == "tool":

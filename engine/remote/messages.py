@@ -215,7 +215,7 @@ def _pair(*values: Any) -> tuple[Any, ...]:
 
 def _message(value: Any, name: str) -> Message:
     readers: dict[str, Read] = {"role": _one_of(ROLES), "content": _text, "name": _text}
-    readers |= {"tool_calls": _text, "tool_call_id": _text}
+    readers |= dict.fromkeys(("tool_calls", "tool_call_id", "reasoning_content"), _text)
     return _fields(value, name, readers, {"role", "content"})
 
 

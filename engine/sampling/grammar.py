@@ -7,9 +7,10 @@ same with any draft or none. Drafts lose the nodes that it forbids before they a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,20 +24,82 @@ if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
 
 MAX_SCHEMA_CHARS = 100_000
+MAX_TRIALS = 200  # compilations to find the part of a schema that cannot be enforced
+
+Phase = Literal["text", "reasoning", "grammar"]
 
 
 def json_grammar(schema: dict[str, Any]) -> str:
-    """The grammar of JSON values that fit a JSON schema. RequestError where it says something that
-    cannot be enforced."""
+    """The grammar of JSON values that fit a JSON schema. RequestError, with the part's path, where
+    it says something that cannot be enforced."""
     from llguidance import LLMatcher
 
     text = json.dumps(schema)
     if len(text) > MAX_SCHEMA_CHARS:
         raise RequestError(f"the schema has {len(text):,} characters, over {MAX_SCHEMA_CHARS:,}")
+    if problem := _problem(schema):
+        part = ".".join(_faulty_part(schema, problem))
+        where = f"the schema's {part}" if part else "the schema"
+        raise RequestError(f"{where} cannot be enforced: {problem}")
     grammar: str = LLMatcher.grammar_from_json_schema(schema)
-    if problem := LLMatcher.validate_grammar(grammar):
-        raise RequestError(f"the schema cannot be enforced: {' '.join(problem.split())}")
     return grammar
+
+
+def _problem(schema: Any) -> str:
+    """Why a schema cannot be enforced, in one line; "" where it can."""
+    from llguidance import LLMatcher
+
+    grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema))
+    return " ".join(LLMatcher.validate_grammar(grammar).split())
+
+
+def _faulty_part(schema: Any, problem: str) -> list[str]:
+    """The path of the innermost part without which the schema has no such problem."""
+    trials = MAX_TRIALS
+    schema = json.loads(json.dumps(schema))
+    path: list[str] = []
+    part = schema
+    while True:
+        for key, inner in _parts(part):
+            part[key], trials = {}, trials - 1
+            found = trials < 0 or _problem(schema) != problem
+            part[key] = inner
+            if found:
+                break
+        else:
+            return path
+        if trials < 0:
+            return path
+        path.append(str(key))
+        part = inner
+
+
+def _parts(part: Any) -> Iterator[tuple[Any, Any]]:
+    """The objects and lists in a part of a schema, by key or index."""
+    items = enumerate(part) if isinstance(part, list) else [*part.items()]
+    yield from ((key, inner) for key, inner in items if isinstance(inner, dict | list))
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """How a grammar begins that does not hold from the start: with `token`, which the model may
+    write or not. Text before it is free. In reasoning, between `opening` and `closing` tokens, it
+    is a token as any other."""
+
+    token: int
+    opening: frozenset[int] = frozenset()
+    closing: frozenset[int] = frozenset()
+    in_reasoning: bool = False  # from the start
+
+    def phase(self, phase: Phase, token: int) -> Phase:
+        """The phase after a token."""
+        if phase == "text":
+            if token == self.token:
+                return "grammar"
+            return "reasoning" if token in self.opening else "text"
+        if phase == "reasoning" and token in self.closing:
+            return "text"
+        return phase
 
 
 def following(
@@ -65,9 +128,12 @@ class Grammars:
 
         return LLTokenizer(TokenizerWrapper(_Vocabulary(self._tokenizer)))
 
-    def start(self, grammar: str, ends: frozenset[int]) -> GrammarState:
-        """The state before the first token of an answer that `ends` end. RequestError for a grammar
-        that cannot be used."""
+    def start(
+        self, grammar: str, ends: frozenset[int], trigger: Trigger | None = None
+    ) -> GrammarState:
+        """The state before the first token of an answer that `ends` end. With a `trigger` the
+        grammar, whose first token that is, holds from there on. RequestError for a grammar that
+        cannot be used."""
         from llguidance import LLMatcher
 
         matcher = LLMatcher(self._tokens, grammar, log_level=0)
@@ -75,7 +141,7 @@ class Grammars:
             raise RequestError(
                 f"the grammar cannot be used: {' '.join(matcher.get_error().split())}"
             )
-        return GrammarState(matcher, ends)
+        return GrammarState(matcher, ends, trigger)
 
 
 class _Vocabulary:
@@ -102,21 +168,30 @@ class _Vocabulary:
 class GrammarState:
     """How far an answer has come in its grammar."""
 
-    def __init__(self, matcher: LLMatcher, ends: frozenset[int]) -> None:
-        self._matcher, self._ends = matcher, [*ends]
+    def __init__(
+        self, matcher: LLMatcher, ends: frozenset[int], trigger: Trigger | None = None
+    ) -> None:
+        self._matcher, self._ends, self._trigger = matcher, [*ends], trigger
+        self._phase: Phase = "grammar"
+        if trigger is not None:
+            self._phase = "reasoning" if trigger.in_reasoning else "text"
 
     def masked(self, logits: Tensor) -> Tensor:
         """A row of logits [vocabulary] with -inf where the grammar forbids the token."""
         import torch
 
+        if self._phase != "grammar":
+            return logits
         forbidden = ~torch.from_numpy(self._allowed(len(logits)))
         return logits.masked_fill(forbidden.to(logits.device), float("-inf"))
 
     def _allowed(self, size: int) -> np.ndarray[Any, Any]:
-        """Whether each id may come next: bool [size]."""
+        """Whether each id may come next in the grammar: bool [size]."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        if self._matcher.is_error():  # it is too complex
+            raise RequestError(f"the grammar: {' '.join(self._matcher.get_error().split())}")
         allowed = np.zeros(size, bool)
-        known = np.unpackbits(bits, bitorder="little")[:size].astype(bool)
+        known = np.unpackbits(bits, count=min(size, 8 * len(bits)), bitorder="little")
         allowed[: len(known)] = known
         ends = [one for one in self._ends if one < size]
         allowed[ends] = self._matcher.is_accepting()
@@ -124,8 +199,12 @@ class GrammarState:
 
     def advance(self, token: int) -> None:
         """Take the answer's next token, which the grammar allows."""
-        if token not in self._ends:
+        self._phase = self._after(self._phase, token)
+        if self._phase == "grammar" and token not in self._ends:
             self._matcher.consume_token(token)
+
+    def _after(self, phase: Phase, token: int) -> Phase:
+        return phase if self._trigger is None else self._trigger.phase(phase, token)
 
     def pruned(self, draft: Draft) -> Draft:
         """The draft without the nodes that the grammar forbids, and those below them. An end token
@@ -134,22 +213,23 @@ class GrammarState:
         for node, parent in enumerate(draft.parents):
             children.setdefault(parent, []).append(node)
         kept: list[int] = []
-        self._keep(draft.tokens, children, -1, kept)
-        return draft.only(sorted(kept)) if len(kept) < len(draft) else draft
-
-    def _keep(
-        self, tokens: Sequence[int], children: dict[int, list[int]], at: int, kept: list[int]
-    ) -> None:
-        """Add the nodes below `at` that the grammar allows to `kept`. Depth first, with a stack:
-        a draft may be deeper than Python's recursion."""
-        stack = [(node, False) for node in reversed(children.get(at, []))]
+        # Depth first, with a stack: a draft may be deeper than Python's recursion. None stands for
+        # the way back from a node in the grammar.
+        stack: list[tuple[int, Phase] | None] = [
+            (node, self._phase) for node in reversed(children.get(-1, []))
+        ]
         while stack:
-            node, leave = stack.pop()
-            if leave:
+            if (entry := stack.pop()) is None:
                 self._matcher.rollback(1)
-            elif tokens[node] in self._ends:
-                kept.append(node)
-            elif self._matcher.try_consume_tokens([tokens[node]]) == 1:
-                kept.append(node)
-                stack.append((node, True))
-                stack += [(child, False) for child in reversed(children.get(node, []))]
+                continue
+            node, phase = entry
+            token = draft.tokens[node]
+            if token not in self._ends:
+                phase = self._after(phase, token)
+                if phase == "grammar":
+                    if self._matcher.try_consume_tokens([token]) != 1:
+                        continue
+                    stack.append(None)
+                stack += [(child, phase) for child in reversed(children.get(node, []))]
+            kept.append(node)
+        return draft.only(sorted(kept)) if len(kept) < len(draft) else draft

@@ -58,7 +58,7 @@ def chat_request(body: ChatRequest) -> Request:
         seed=seed_of(body.seed, body.temperature),
         stop=stop_strings(body.stop),
         tools=tools,
-        must_call=must_call(body) if tools else (),
+        must_call=must_call(body),
         grammar=grammar,
         thinking=may_think(body),
     )
@@ -70,7 +70,10 @@ def grammar_of(form: ResponseFormat | None) -> str:
     if isinstance(form, JsonObjectFormat):
         return json_grammar({"type": "object"})
     if isinstance(form, JsonSchemaFormat):
-        return json_grammar(form.json_schema.schema_)
+        try:
+            return json_grammar(form.json_schema.schema_)
+        except RequestError as error:
+            raise RequestError(f"response_format: {error}") from None
     return ""
 
 

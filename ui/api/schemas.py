@@ -136,6 +136,7 @@ class Message(RequestModel):
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_call_id: Text | None = None
     name: Text | None = None
+    reasoning_content: Text | None = None  # an extension: of an earlier answer, for the template
 
 
 class FunctionName(RequestModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from engine.prompts.tools import Call, held_back, read_calls
@@ -37,9 +37,11 @@ def names_of(body: types.ChatRequest) -> tuple[str, ...]:
 
 def must_call(body: types.ChatRequest) -> tuple[str, ...]:
     """The functions of which the model must call one; none if it is free. RequestError for a choice
-    of what is not there."""
+    of what is not there, or between two of one name."""
     names = tuple(tool.function.name for tool in body.tools or ())
     choice = body.tool_choice
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise RequestError(f"tools: two are named {twice}: give each a name of its own")
     if isinstance(choice, types.NamedTool):
         if choice.function.name not in names:
             raise RequestError(f"tool_choice: no tool is named {choice.function.name!r}")
@@ -50,8 +52,10 @@ def must_call(body: types.ChatRequest) -> tuple[str, ...]:
 
 
 def with_calls(message: types.Message, found: Message) -> Message:
-    """A message with its calls, or as the result of one. RequestError for arguments that are no
-    JSON object."""
+    """A message with its reasoning and calls, or as the result of one. RequestError for arguments
+    that are no JSON object."""
+    if message.role == "assistant" and message.reasoning_content:
+        found["reasoning_content"] = message.reasoning_content
     if message.tool_calls:
         calls = []
         for one in message.tool_calls:
@@ -99,22 +103,22 @@ class CallReader:
     names: tuple[str, ...]
     many: bool = True
     _text: str = ""
-    _passed: int = field(default=0)
+    _passed: int = 0  # characters
 
     def push(self, text: str) -> str:
         """The text that may be passed on."""
         if not self.names:
             return text
         self._text += text
-        end = len(self._text) - held_back(self._text)
-        passed, self._passed = self._text[self._passed : end], max(self._passed, end)
-        return passed
+        passed = max(self._passed, len(self._text) - held_back(self._text))
+        text, self._passed = self._text[self._passed : passed], passed
+        return text
 
     def finish(self, done: Done) -> tuple[str, list[Call]]:
-        """The rest of the text, and the calls; of an answer that was cut off, no half call."""
+        """The rest of the text, and the calls; no half call of an answer that was cut off, by the
+        limit or a stop string."""
         if not self.names:
             return "", []
-        content, calls = read_calls(self._text, self.names)
-        if not calls and done.reason == "length":
-            content = self._text[: len(self._text) - held_back(self._text)]
+        cut = done.reason == "length" or done.matched is not None
+        content, calls = read_calls(self._text, self.names, cut)
         return content[self._passed :], calls if self.many else calls[:1]
