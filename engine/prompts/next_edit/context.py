@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.editing.edits import Change
-
-CONTEXT_LINES = 3  # unchanged ones around a recent change
+from engine.records import Request
 
 Count = Callable[[str], int]  # tokens of a prompt, in which marks are one token each
 
@@ -19,7 +18,7 @@ class NoEdit(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RecentChange:
-    """Whole lines of a file before and after an edit, with CONTEXT_LINES around them."""
+    """Whole lines of a file before and after an edit, with some unchanged ones around them."""
 
     path: str
     original: str
@@ -52,6 +51,18 @@ class NextEditPrompt:
     @property
     def end(self) -> int:
         return self.start + len(self.region)
+
+    def request(self, path: str, version: int, max_tokens: int) -> Request:
+        """The request of an answer of at most so many tokens."""
+        return Request(
+            "complete",
+            self.text,
+            path,
+            version,
+            parse_special=True,
+            max_tokens=max_tokens,
+            stop=self.stop,
+        )
 
 
 def lines_around(text: str, cursor: int, above: int, below: int) -> tuple[int, int]:
