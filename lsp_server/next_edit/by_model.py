@@ -54,8 +54,8 @@ class ModelPredictor:
     """Predicts the next edits of one client, where it has configured a model for them."""
 
     def __init__(self) -> None:
-        self._answers: OrderedDict[str, str | None] = OrderedDict()  # prompt -> new region
-        self._why: dict[str, str] = {}  # prompt -> why there is none
+        # prompt -> the region's new text, or why there is none
+        self._answers: OrderedDict[str, str | NoEdit] = OrderedDict()
         self._settings: Settings | None = None  # when a model was last asked for
         self._warning = ""  # the last one
 
@@ -72,7 +72,8 @@ class ModelPredictor:
         if model is None:
             return None
         try:
-            prompt = await asyncio.to_thread(_prompt, session, model, document, offset)
+            context = _context(session, document, offset)
+            prompt = await asyncio.to_thread(_prompt, model, context)
             new = await self._answer(session, model, prompt, document)
         except (NoEdit, NotReady, RequestError) as reason:
             return NextEdit(f"no next edit: {reason}")
@@ -90,6 +91,8 @@ class ModelPredictor:
         if main.loaded is None:
             return None
         is_new, self._settings = settings is not self._settings, settings
+        if is_new:
+            self._answers.clear()
         if not name or name == main.model:
             main.for_next_edits.leave(session.name)
         if not name:
@@ -120,21 +123,18 @@ class ModelPredictor:
             room = min(region_tokens * 3 // 2 + SPARE_TOKENS, answer_tokens(model.engine.context))
             request = prompt.request(document.path or document.uri, document.version, room)
             done = await session.ask(request, MODEL_SLOT, engine=model.engine)
-            if done.reason == "cancelled":
-                raise NoEdit("cancelled, or the text has changed")
+            if done.reason in ("cancelled", "failed"):
+                raise NoEdit(done.error or "cancelled, or the text has changed")
             try:
-                self._remember(prompt.text, new_region(prompt, model.format, done), "")
+                self._answers[prompt.text] = new_region(prompt, model.format, done)
             except NoEdit as reason:
-                self._remember(prompt.text, None, str(reason))
-        new = self._answers[prompt.text]
-        if new is None:
-            raise NoEdit(self._why[prompt.text])
-        return new
-
-    def _remember(self, prompt: str, new: str | None, why: str) -> None:
-        self._answers[prompt], self._why[prompt] = new, why
-        while len(self._answers) > CACHED_ANSWERS:
-            del self._why[self._answers.popitem(last=False)[0]]
+                self._answers[prompt.text] = reason
+            while len(self._answers) > CACHED_ANSWERS:
+                self._answers.popitem(last=False)
+        answer = self._answers[prompt.text]
+        if isinstance(answer, NoEdit):
+            raise answer
+        return answer
 
 
 def answer_tokens(context: int) -> int:
@@ -142,16 +142,9 @@ def answer_tokens(context: int) -> int:
     return min(MAX_ANSWER_TOKENS, context // 4)
 
 
-def _prompt(
-    session: Session, model: NextEditModel, document: Document, offset: int
-) -> NextEditPrompt:
-    """The prompt for a cursor position. NoEdit if there is nothing to predict from."""
+def _prompt(model: NextEditModel, context: EditContext) -> NextEditPrompt:
+    """The prompt for a cursor position, as long as this machine can read it in time."""
     engine, known = model.engine, model.format
-    if len(document.text.text) > MAX_DOCUMENT_CHARS:
-        raise NoEdit("the document is too large")
-    context = _context(session, document, offset)
-    if not context.changes:
-        raise NoEdit("nothing was changed lately")
     longest = min(known.max_tokens, engine.context) - answer_tokens(engine.context)
     affordable = int(MAX_PREFILL_S * engine.info.prefill_tokens_per_s)
     limit = min(longest, max(affordable, MIN_PROMPT_TOKENS))
@@ -159,8 +152,13 @@ def _prompt(
 
 
 def _context(session: Session, document: Document, offset: int) -> EditContext:
+    """What is known of a cursor position. NoEdit if there is nothing to predict from."""
     text, workspace = document.text.text, session.workspace
+    if len(text) > MAX_DOCUMENT_CHARS:
+        raise NoEdit("the document is too large")
     edits = _valid_edits(session)
+    if not edits:
+        raise NoEdit("nothing was changed lately")
     own = next((one for one in reversed(edits) if one.uri == document.uri), None)
     related: tuple[tuple[str, str], ...] = ()
     main = session.shared_engine.loaded
@@ -201,9 +199,10 @@ def _change(session: Session, document: Document, edit: RecentEdit) -> RecentCha
     text = document.text.text
     low, high = edit.start, edit.stop
     for _ in range(CHANGE_CONTEXT_LINES):
-        low = whole_lines(text, *2 * (_before_line_end(text, low),))[0] if low else low
-        end = LINE_END.match(text, high)
-        high = whole_lines(text, *2 * (end.end(),))[1] if end else high
+        if low:
+            low, _ = whole_lines(text, above := low - _line_end_length(text, low), above)
+        if end := LINE_END.match(text, high):
+            _, high = whole_lines(text, end.end(), end.end())
     head, tail = text[low : edit.start], text[edit.stop : high]
     return RecentChange(
         _shown(session, document),
@@ -213,9 +212,9 @@ def _change(session: Session, document: Document, edit: RecentEdit) -> RecentCha
     )
 
 
-def _before_line_end(text: str, line: int) -> int:
-    """The end of the line above the one that starts at `line`."""
-    return line - (2 if text[line - 2 : line] == "\r\n" else 1)
+def _line_end_length(text: str, line: int) -> int:
+    """Of the line end before the line that starts at `line`."""
+    return 2 if text[line - 2 : line] == "\r\n" else 1
 
 
 def _shown(session: Session, document: Document) -> str:

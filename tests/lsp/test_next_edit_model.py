@@ -3,7 +3,9 @@ model that writes Sweep's format, through the protocol."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+import asyncio
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,18 +16,20 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engine.editing.edits import plain
+from engine.prompts.next_edit.context import NoEdit
+from engine.remote.address import shared_address
 from engine.weights.model_list import Machine
+from lsp_server import cli
 from lsp_server.next_edit import by_model
 from lsp_server.next_edit.edit_history import EditHistory
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document
 from tests.support.command import EOS, FENCE, chain_model
-from tests.support.lsp_editor import Editor, LocalServer, connected, local_server
+from tests.support.lsp_editor import Editor, LocalServer, connected, local_server, started
 from tests.support.server import occupied, renamed, wait_until
 
 pytestmark = pytest.mark.filterwarnings("error::pytest_lsp.checks.LspSpecificationWarning")
 URI = "file:///project/app.py"
-Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +178,32 @@ async def test_typing_goes_first(server: LocalServer, main: str, made_for_it: st
         assert one.json(await asked)["edit"] is not None
 
 
+@pytest.mark.asyncio
+async def test_the_command_line_overrides_what_clients_configure(
+    main: str, made_for_it: str, tmp_path: Path
+) -> None:
+    named = ["--next-edit-model", made_for_it, "--next-edit-format", "sweep"]
+    async with started(tmp_path, "--model", main, *named) as one:
+        await one.hello(settings={"nextEditModel": "no-such", "nextEditFormat": "zeta2.1"})
+        await one.ready()
+        typed(one)
+        while (found := await next_edit(one))["edit"] is None:
+            await asyncio.sleep(0.05)  # the model is loaded
+        assert found["reason"] == "next edit by sweep-next-edit-tiny" and messages(one) == []
+
+
+def test_other_options_are_other_shared_servers() -> None:
+    model, kind = ("--next-edit-model", "m"), ("--next-edit-format", "sweep")
+    found = {
+        cli._next_edit_options(Namespace(next_edit_model=a, next_edit_format=b))
+        for a in ("", "m")
+        for b in ("", "sweep")
+    }
+    assert found == {(), model, kind, (*model, *kind)}
+    assert len({shared_address("main", options) for options in found}) == 4
+    assert shared_address("main", ()) == shared_address("main")
+
+
 # -- models that cannot be used ----------------------------------------------------------------
 
 
@@ -308,12 +338,14 @@ def test_recent_edits_become_changes_with_their_context(
     ):
         assume((left[-1:], right[:1]) != ("\r", "\n"))  # no line end is split or made of two
     document, history = edited(text, start, stop, new)
-    context = by_model._context(session_of(document, history), document, 0)
+    session = session_of(document, history)
+    if not history.edits():
+        with pytest.raises(NoEdit, match="nothing was changed"):
+            by_model._context(session, document, 0)
+        return
+    context = by_model._context(session, document, 0)
     after, before = plain(document.text.text), plain(text)
     assert context.text == after and context.path == "app.py"
-    if not history.edits():
-        assert context.changes == () and context.undo is None
-        return
     (change,), undo = context.changes, context.undo
     assert undo is not None
     assert after[: undo.start] + undo.text + after[undo.stop :] == before
