@@ -68,17 +68,18 @@ def pair(found: dict[Callable[..., Any], tuple[float, int]]) -> tuple[float, flo
 
 
 def request(engine: Engine, text: str, number: int, typed: str) -> Request:
-    """The request after `typed` at the start of a function's body, with a related file that only
-    this number has."""
+    """The request after `typed` at the start of a function's body, with paths and a related file
+    that only this number has."""
     (stretch,) = sample_stretches(text, 1, 60)
     at = stretch.start
     now = text[:at] + typed + text[at:]
     line = text.rfind("\n", 0, at) + 1
     end = text.find("\n", at)
-    change = RecentChange("file.py", text[line:end], now[line : end + len(typed)], 1)
+    path = f"{number}.py"
+    change = RecentChange(path, text[line:end], now[line : end + len(typed)], 1)
     related = "".join(f"def f{number}_{n}(x):\n    return x + {n}\n" for n in range(RELATED_LINES))
     context = EditContext(
-        "file.py",
+        path,
         now,
         at + len(typed),
         (change,),
@@ -87,7 +88,7 @@ def request(engine: Engine, text: str, number: int, typed: str) -> Request:
     )
     limit = min(PROMPT_TOKENS, engine.context - 16)
     made = FORMAT.build(context, limit, counter(engine.encoder))
-    return made.request("file.py", number, max_tokens=1)
+    return made.request(path, number, max_tokens=1)
 
 
 def first_token(engine: Engine, request: Request) -> tuple[float, int]:

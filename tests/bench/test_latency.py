@@ -234,13 +234,13 @@ def test_the_first_token_of_a_next_edit_and_one_pass_read_the_same_tokens(
     for one in next_edit.next_edits(str(model), latency.TYPED, 2):
         for first, alone, tokens in (one.cold, one.typed):
             assert first > 0 and alone > 0 and tokens > 0
-        assert one.cold[2] > 300 > one.typed[2]  # the rest is cached
+        assert one.cold[2] > one.typed[2]  # the rest is cached
     with Engine(Config(model=str(model), library=False)) as engine:
         text = latency.TYPED.read_text("utf-8")
         first, again = (next_edit.request(engine, text, 7, typed) for typed in ("", "x"))
-        assert next_edit.first_token(engine, first)[1] > 300
+        whole = next_edit.first_token(engine, first)[1]
         chunk = engine.parts.target.chunk
-        assert next_edit.one_pass(engine, again)[1] < 300
+        assert 0 < next_edit.one_pass(engine, again)[1] < whole
         assert engine.parts.target.chunk == chunk
 
 

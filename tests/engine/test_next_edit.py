@@ -354,6 +354,7 @@ def test_an_answer_equal_to_the_region_is_no_edit(
         (FIXED + "<|fim_middle|>", "the mark <.fim_middle"),
         (FIXED.replace("LIMIT", "<|im_end|>"), "the mark|cut off"),
         (FIXED.replace("LIMIT", "\ufffd"), "the mark"),
+        (FIXED + "```\n", "a code fence"),
         (FIXED[: FIXED.index("print")], "cut off"),
         (FIXED[: FIXED.index("def volume")], "cut off"),
         (FILE, "take back"),

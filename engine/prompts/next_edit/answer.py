@@ -15,6 +15,7 @@ from engine.records import Done
 
 NO_EDITS = ("NO_EDITS", "KEEP_PREVIOUS")  # whole answers of models that would change nothing
 CURSOR = re.compile(r"<\|(?:user_)?cursor(?:_is_here)?\|>")
+FENCE = re.compile(r"^```", re.MULTILINE)  # which models write that are not made for this
 MARK = re.compile(r"<\|[a-z]\w*\|>|<\[[^\]\s]{1,40}\]>|</s>|\ufffd|\0")
 
 
@@ -33,6 +34,8 @@ def new_region(prompt: NextEditPrompt, known: NextEditFormat, done: Done) -> str
         raise NoEdit("the model would delete everything")
     if marks := {*MARK.findall(new)} - {*MARK.findall(region)}:
         raise NoEdit(f"the model's answer has the mark {min(marks)}")
+    if FENCE.search(new) and not FENCE.search(region):
+        raise NoEdit("the model's answer has a code fence")
     if _is_cut_off(region, new):
         raise NoEdit("the model's answer is cut off")
     if _takes_back(prompt, new):
