@@ -30,7 +30,7 @@ from engine.prompts.tools import grammar_of_calls
 from engine.records import Done, Event, Info, Message, Request, Step
 from engine.sampling.grammar import Grammars, GrammarState
 from engine.weights import Progress, home, locate
-from engine.worker import Job, Worker, ended_job
+from engine.worker import Job, Turns, Worker, ended_job
 from index.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -53,10 +53,16 @@ def prefill_chunk(seconds_per_token: float) -> int:
 class Engine:
     """A loaded model and the thread that owns it. A context manager."""
 
-    def __init__(self, config: Config | None = None, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        config: Config | None = None,
+        progress: Progress | None = None,
+        turns: Turns | None = None,
+    ) -> None:
         """Fetch the model if it is built in and missing, load and check it and what its drafter
-        needs, and index the workspace if one is configured. WeightsError, UnsupportedModel,
-        ValueError or OSError with one line."""
+        needs, and index the workspace if one is configured. Engines of one process that share
+        `turns` compute one at a time. WeightsError, UnsupportedModel, ValueError or OSError with
+        one line."""
         self.config = config or Config()
         drafter = choice_for(self.config)  # an unknown drafter fails before anything is loaded
         folder = locate(self.config.model, progress=progress)
@@ -88,7 +94,7 @@ class Engine:
             except BaseException:
                 self.workspace.close()
                 raise
-        self.worker = Worker(*self._background())
+        self.worker = Worker(*self._background(), turns=turns)
 
     @property
     def info(self) -> Info:
@@ -151,12 +157,14 @@ class Engine:
         client: str = "",
         drafter: str = "",
         cancelled: Callable[[], bool] = lambda: False,
+        urgency: int | None = None,
     ) -> Job:
         """Queue a request. RequestError where it cannot be answered, ValueError for an unknown
         drafter. `speculation=False` decodes plainly: the same text, later. `workspace` and
         `drafter` replace the engine's own for this request. Equally urgent requests of several
         clients take turns. `cancelled` is asked while the prompt is tokenized; where it says so,
-        the job has ended at once."""
+        the job has ended at once. `urgency`: smaller ones run first, by default that of its kind.
+        """
         try:
             prompt = prompt_of(
                 request, self.parts.tokenizer, self.context, cancelled, self.config.model
@@ -171,7 +179,7 @@ class Engine:
         run = partial(
             self._run, request, prompt, grammar, name, workspace or self.workspace, client
         )
-        return self.worker.submit(Job(request, run, client))
+        return self.worker.submit(Job(request, run, client, urgency))
 
     def _grammar(self, request: Request, prompt: Prompt) -> GrammarState | None:
         """The grammar of an answer before its first token. RequestError if it cannot be used."""

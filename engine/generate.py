@@ -6,7 +6,7 @@ It knows neither torch nor any drafter: a target (engine/model/target.py) runs t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from engine.config import Verification
 from engine.drafting import DraftContext, Drafter
 from engine.prompts.builder import Prompt
+from engine.prompts.control_marks import region_marks
 from engine.prompts.prompt_encoder import too_long
 from engine.prompts.reasoning import ReasoningFilter
 from engine.prompts.tokenizer import Tokenizer
@@ -169,7 +170,7 @@ class Generation:
             prompt.stop,
             reasoning_filter(request, prompt, tokenizer),
             continues=request.kind != "chat",
-            marks=tokenizer.call_marks if request.tools else None,
+            marks=marks_in_text(request, tokenizer),
         )
         self.usage = UsageCounter()
         self.reason: Reason | None = "length" if self.limit == 0 else None
@@ -253,6 +254,13 @@ def reasoning_filter(
     if tokenizer.reasoning is None:
         return None
     return ReasoningFilter(tokenizer.reasoning, prompt.thinks, as_text=request.kind == "chat")
+
+
+def marks_in_text(request: Request, tokenizer: Tokenizer) -> Mapping[int, str]:
+    """The control tokens that are text in an answer."""
+    if request.tools:
+        return tokenizer.call_marks
+    return region_marks(tokenizer) if request.parse_special else {}
 
 
 def max_new_tokens(prompt: Prompt, context_tokens: int) -> int:

@@ -86,6 +86,11 @@ def rewritten_region(text: str) -> str:
     return ""
 
 
+def region_marks(tokenizer: Tokenizer) -> dict[int, str]:
+    """The model's marks of regions, which are text in its answers."""
+    return {token: name for name, token in tokenizer.control.items() if REGION_MARK.fullmatch(name)}
+
+
 def _marks(tokenizer: Tokenizer) -> dict[str, int]:
     """Ids of the model's marks, by the names that clients write."""
     return {

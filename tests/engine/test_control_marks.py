@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 
 from engine import Config, Engine
+from engine.generate import marks_in_text
 from engine.prompts.builder import prompt_of
 from engine.prompts.control_marks import bare, is_template, marked_ids, rewritten_region
 from engine.prompts.fim import FORMATS, FimFormat, infill_ids
 from engine.prompts.prompt_encoder import PromptEncoder
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Request, RequestError
+from engine.text_stream import TextStream
 from tests.support.marked_tokenizer import with_marks
 from tests.support.server import ANSWER, reciter, renamed
 
@@ -276,3 +278,16 @@ def test_prefix_and_suffix_are_drafted_from(reciting: Engine) -> None:
     assert done.text == f" {ANSWER}"
     drafted = [piece for step in steps for piece in step.pieces if piece.source == "context"]
     assert sum(len(piece.text) for piece in drafted) > len(ANSWER) / 2
+
+
+def test_marks_of_regions_are_text_in_answers(tmp_path: Path) -> None:
+    """Where a model has tokens for them: without them, what it rewrites could not be told."""
+    tokenizer = with_marks(tmp_path, ["<|marker_1|>", "<|marker_12|>", "<|file_sep|>"])
+    names = ["<|marker_1|>", "<|marker_12|>", "<|file_sep|>"]
+    (a,), ids = tokenizer.encode("a"), [tokenizer.control[name] for name in names]
+    for parse_special, expected in ((True, "a<|marker_1|><|marker_12|>a"), (False, "aa")):
+        marks = marks_in_text(Request("complete", "x", parse_special=parse_special), tokenizer)
+        stream = TextStream(tokenizer, (), continues=True, marks=marks)
+        stream.push([a, *ids, a], [("model", None)] * 5)
+        stream.finish()
+        assert stream.text == expected
