@@ -81,6 +81,13 @@ class Chunk:
         new = not any(known[line.strip()] for line in inner if line.strip())
         return ends and new and not inner[0][0].isspace()
 
+    def is_common(self, file: Sequence[str], known: Counter[str]) -> bool:
+        """Whether nothing says which of several places it has: the file has none of its lines once,
+        and no line that begins like a new one of it."""
+        inner = [line for line in self.lines if line.strip() and line not in (START, END)]
+        new = {_head(line) for line in inner if not known[line.strip()]} - {""}
+        return all(known[line.strip()] != 1 for line in inner) and new.isdisjoint(map(_head, file))
+
     def resembles_end(self, file: Sequence[str]) -> bool:
         """Whether a new line begins with the same word as the file's first or last one, beside
         which it is added: it may replace that one. The file is within START and END."""
@@ -248,6 +255,8 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
     fits = [_fit(part, known, *both) for part in parts]
     for part, fit in zip(parts, fits, strict=True):
         if not fit.firsts or not fit.lasts:
+            if len(parts) == 1 and len(fit.firsts + fit.lasts) > 1 and part.is_common(file, known):
+                raise EditRefused(_ambiguous(part, fit, above))
             which = "ends" if fit.firsts else "begins"
             return Merge(None, f"{part.name} {which} with a line that is not in the file")
     leftmost, rightmost = _leftmost(fits), _rightmost(fits)
@@ -255,7 +264,7 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
         return Merge(None, "the update's chunks are not in the order of the file")
     for part, fit, one, other in zip(parts, fits, leftmost, rightmost, strict=True):
         if one != other:
-            if all(known[line.strip()] != 1 for line in part.lines if line not in (START, END)):
+            if part.is_common(file, known):
                 raise EditRefused(_ambiguous(part, fit, above))
             return Merge(None, f"{part.name} fits in several places")
     for part, fit, (first, last) in zip(parts, fits, leftmost, strict=True):

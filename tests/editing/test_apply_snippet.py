@@ -272,6 +272,9 @@ def test_an_update_that_fits_in_several_places_names_the_lines() -> None:
     text = "\n\nif a:\n    x = 1\n    y()\nif b:\n    x = 1\n    y()\nif c:\n    z()\n"
     with pytest.raises(EditRefused, match=r"lines 4, 7 of the file"):
         merge(text, f"{MARK}\n    x = 1\n    new()\n    y()\n{MARK}")
+    with pytest.raises(EditRefused, match=r"lines 4, 7 of the file"):
+        merge(text, f"{MARK}\n    x = 1\n    new()\n{MARK}")
+    assert merge(text, f"{MARK}\n    x = 1\n    z(2)\n{MARK}").text is None  # like z()
     found = merge(text, f"{MARK}\nif b:\n    x = 1\n    new()\n    y()\nif c:\n{MARK}").text
     assert found == text.strip().replace("if b:\n    x = 1", "if b:\n    x = 1\n    new()")
 
