@@ -1,9 +1,10 @@
 """Measure how updates with marks are merged into files: exactness and speed.
 
-    python -m bench apply FILE... [--model NAME] [--tasks 8] [--lines 100:400] [--package NAME ...]
+    python -m bench apply [FILE...] [--model NAME] [--tasks 8] [--lines 100:400] [--package NAME]
 
-FILE is JSONL of recorded edits (`python -m bench replay-collect`): an update shows each change with
---context lines around it, and `... existing code ...` for the others. First each update is merged
+FILE is JSONL of recorded edits (`python -m bench replay-collect`), by default those of this project
+that `replay` takes too. An update shows each change with --context lines around it, and
+`... existing code ...` for the others. First each update is merged
 without a model, where there is one place for every change. Then the model writes every file, those
 that need no model too, with and without speculation, each first by turns. Plain decoding stops
 after --plain tokens (0: never): it only gets slower from there, with every token that the model
@@ -40,6 +41,7 @@ from engine.editing.apply_snippet import apply_answer, merge, merged
 from engine.editing.edits import EditRefused
 from engine.weights import WeightsError
 
+SAMPLE = Path(__file__).parent.parent / "replay" / "sample_edits.jsonl"
 PLAIN_TOKENS = 256
 Row = dict[str, Any]
 
@@ -140,7 +142,7 @@ def show(record: Row) -> None:
 def read_options(argv: list[str] | None) -> argparse.Namespace:
     parser = argument_parser("apply", __doc__)
     add = parser.add_argument
-    add("files", type=Path, nargs="+", metavar="FILE", help="JSONL of recorded edits")
+    add("files", type=Path, nargs="*", metavar="FILE", help="JSONL of recorded edits")
     add("--model", default=DEFAULT_MODEL, help="a built-in name, a folder or a GGUF file")
     add("--lines", default="100:400,200:2000", help="sizes of files, groups with commas between")
     add("--tasks", type=int, default=8, help="edits of each group")
@@ -156,7 +158,11 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     try:
         options.groups = {
             group: tasks.load(
-                options.files, span(group), options.tasks, options.context, options.package
+                options.files or [SAMPLE],
+                span(group),
+                options.tasks,
+                options.context,
+                options.package,
             )
             for group in options.lines.split(",")
         }
