@@ -163,7 +163,7 @@ class Engine:
     def _grammar(self, request: Request, prompt: Prompt) -> GrammarState | None:
         """The grammar of an answer before its first token. RequestError if it cannot be used."""
         tokenizer = self.parts.tokenizer
-        grammar = request.grammar
+        grammar = request.grammar or prompt.grammar
         if request.tools and not grammar:
             grammar = grammar_of_calls(request, tokenizer)
         if not grammar:

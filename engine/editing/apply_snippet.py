@@ -26,6 +26,7 @@ MAX_PLACES = 1000  # in the file of a line that an anchor begins with
 MAX_ANCHOR_LINES = 50  # that are compared while an anchor is in several places
 OUTER_LINES = 2  # at each end of a chunk that must place it too, without the blank ones
 MAX_NAMED_LINES = 5  # in an error
+MAX_SHOWN_CHARS = 60  # of a line, in an error
 EXAMPLE = "`... existing code ...`"
 
 DOTS = r"(?:\.{3,}|\u2026)"
@@ -426,6 +427,11 @@ def _check(text: str, update: str, new: str) -> None:
     old, lines = [*filter(None, old)], [*filter(None, lines)]
     _check_chunks(lines, update)
     for same, i, j, k, m in align(old, lines):
+        if other := [line for line in lines[k:m] if not same and line not in shown]:
+            raise EditRefused(
+                f"the model repeated the line {other[0]!r:.{MAX_SHOWN_CHARS}} of the file: repeat "
+                "more lines of the file around each change, or try a larger model"
+            )
         if not same and k == m and i < j and not _is_shown(old, i, j, shown):
             raise EditRefused(
                 f"the model left out the lines {numbers[i]} to {numbers[j - 1]} of the file, which "
