@@ -40,7 +40,7 @@ def test_every_merge_of_an_update_is_allowed(
     assert accepts(tokenizer, grammar, "\n".join([*new, "```"]))
 
 
-@given(TEXTS, st.integers(0, 99))
+@given(TEXTS.filter(lambda lines: len(lines) > 1), st.integers(0, 99))
 @settings(max_examples=50)
 def test_no_other_line_is(tokenizer: Tokenizer, lines: list[str], seed: int) -> None:
     grammar = line_grammar("\n".join(lines), f"{MARK}\n  new\n{MARK}", "```")
