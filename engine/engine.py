@@ -184,7 +184,7 @@ class Engine:
     def _grammar(self, request: Request, prompt: Prompt) -> GrammarState | None:
         """The grammar of an answer before its first token. RequestError if it cannot be used."""
         tokenizer = self.parts.tokenizer
-        grammar, trigger = request.grammar, None
+        grammar, trigger = request.grammar or prompt.grammar, None
         if request.tools and not grammar:
             grammar, trigger = grammar_of_calls(request, tokenizer)
         if not grammar:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import difflib
-import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from engine.editing.edits import line_count, plain
+from engine.research.train.edit_records import Edit, read
 
 SEED = 20261123
-MARKS = {"python": "# {}", "html": "<!-- {} -->", "css": "/* {} */", "lua": "-- {}", "sql": "-- {}"}
 MARK = "... existing code ..."
+COMMENTS = {  # by the file's suffix; others have //
+    ".py": "# {}", ".sh": "# {}", ".rb": "# {}", ".toml": "# {}", ".yml": "# {}", ".yaml": "# {}",
+    ".html": "<!-- {} -->", ".md": "<!-- {} -->", ".css": "/* {} */", ".lua": "-- {}",
+    ".sql": "-- {}",
+}  # fmt: skip
 
 
 class Task(NamedTuple):
@@ -45,24 +49,31 @@ def update_of(old: Sequence[str], new: Sequence[str], context: int, mark: str) -
     return "\n".join(out) + "\n"
 
 
-def load(files: Sequence[Path], lines: tuple[int, int], sample: int, context: int) -> list[Task]:
-    """A fixed sample of the recorded edits of files with so many lines. ValueError where a record
-    lacks a field, OSError where a file cannot be read."""
-    found = []
-    for file in files:
-        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
-            try:
-                record = json.loads(line)
-                before, after = record["before"], record["after"]
-                name, path = record["id"], record.get("path", "")
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{file}:{number}: no recorded edit ({error!r})") from error
-            if not lines[0] <= line_count(before) <= lines[1]:
-                continue
-            old, new = (plain(text).strip("\n").split("\n") for text in (before, after))
-            mark = MARKS.get(record.get("language", "python"), "// {}").format(MARK)
-            if old != new and not any(MARK in one for one in old + new):
-                update = update_of(old, new, context, mark)
-                found.append(Task(name, path, before, update, after))
-    found.sort(key=lambda task: task.name)
-    return random.Random(SEED).sample(found, min(sample, len(found)))
+def load(
+    files: Sequence[Path],
+    lines: tuple[int, int],
+    count: int,
+    context: int,
+    packages: Sequence[str] = (),
+) -> list[Task]:
+    """A fixed sample of the recorded edits, of files with so many lines, of these packages or of
+    all. EditError where a file is no such data, OSError where it cannot be read."""
+    every = [edit for file in files for edit in read(file)]
+    chosen = [edit for edit in every if not packages or edit.package in packages]
+    found = [
+        task
+        for edit in sorted(chosen, key=lambda edit: edit.id)
+        if lines[0] <= line_count(edit.before) <= lines[1] and (task := task_of(edit, context))
+    ]
+    return random.Random(SEED).sample(found, min(count, len(found)))
+
+
+def task_of(edit: Edit, context: int) -> Task | None:
+    """The task of a recorded edit. None where the update would be the whole file or nothing, or the
+    file has such marks itself."""
+    old, new = (plain(text).strip("\n").split("\n") for text in (edit.before, edit.after))
+    mark = COMMENTS.get(Path(edit.path).suffix, "// {}").format(MARK)
+    update = update_of(old, new, context, mark)
+    if old == new or update.count(MARK) == 0 or any(MARK in line for line in old + new):
+        return None
+    return Task(edit.id, edit.path, edit.before, update, edit.after)

@@ -24,7 +24,9 @@ MAX_MARK_CHARS = 200  # of a line that is a mark
 MAX_CHUNKS = 1000  # of an update that is merged without a model
 MAX_PLACES = 1000  # in the file of a line that an anchor begins with
 MAX_ANCHOR_LINES = 50  # that are compared while an anchor is in several places
+OUTER_LINES = 2  # at each end of a chunk that must place it too, without the blank ones
 MAX_NAMED_LINES = 5  # in an error
+MAX_SHOWN_CHARS = 60  # of a line, in an error
 EXAMPLE = "`... existing code ...`"
 
 DOTS = r"(?:\.{3,}|\u2026)"
@@ -35,6 +37,7 @@ MARK = re.compile(
 )
 ONLY_DOTS = re.compile(rf"[^\w.\u2026]*{DOTS}[^\w.\u2026]*")
 COMMENTS = ("#", "//", "--", "/*", "*", "<!--", "{/*", "{#", ";", "%")
+HEAD = re.compile(r"[^(=:{]*\w")  # of a line: `def load`, `LIMIT`; what a change of it leaves
 ELIDED = re.compile(rf"{DOTS}|\b(?:rest of|unchanged|the same|omitted)\b", re.IGNORECASE)
 FOREIGN = {  # what another format's lines begin with: its name
     "search and replace blocks": ("<<<<<<< SEARCH", ">>>>>>> REPLACE", "------- SEARCH"),
@@ -78,6 +81,20 @@ class Chunk:
         ends = (self.lines[0] == START) != (self.lines[-1] == END)
         new = not any(known[line.strip()] for line in inner if line.strip())
         return ends and new and not inner[0][0].isspace()
+
+    def is_common(self, file: Sequence[str], known: Counter[str]) -> bool:
+        """Whether nothing says which of several places it has: the file has none of its lines once,
+        and no line that begins like a new one of it."""
+        inner = [line for line in self.lines if line.strip() and line not in (START, END)]
+        new = {_head(line) for line in inner if not known[line.strip()]} - {""}
+        return all(known[line.strip()] != 1 for line in inner) and new.isdisjoint(map(_head, file))
+
+    def resembles_end(self, file: Sequence[str]) -> bool:
+        """Whether a new line begins with the same word as the file's first or last one, beside
+        which it is added: it may replace that one. The file is within START and END."""
+        end = file[1] if self.lines[0] == START else file[-2]
+        words = [line.split(" ")[0] for line in (end, *self.lines)]
+        return words[0] != "" and end not in self.lines and words[0] in words[1:]
 
 
 @dataclass(frozen=True)
@@ -181,10 +198,10 @@ def merge(text: str, update: str) -> Merge:
     for number, line in enumerate(new, 1):
         if line.strip() not in known and not is_mark(line) and is_elision(line):
             return Merge(None, f"line {number} of the update may stand for other lines")
-    if all(not known[line.strip()] for line in new if line.strip()) and not _adds(parts, known):
+    if not _resembles(new, old, known) and not _adds(parts, known):
         raise EditRefused(
-            "the update fits nowhere: none of its lines is in the file: repeat a line of the file "
-            "before and after each change"
+            "the update fits nowhere: none of its lines is in the file or begins like one: repeat "
+            "a line of the file before and after each change"
         )
     if not marks:
         return Merge(None, f"the update has no {EXAMPLE}")
@@ -214,6 +231,19 @@ def _refuse_foreign(lines: Sequence[str], known: Counter[str]) -> None:
                 )
 
 
+def _resembles(new: Sequence[str], old: Sequence[str], known: Counter[str]) -> bool:
+    """Whether a line of the update is in the file, or begins like one: `def load(path, mode):`."""
+    if any(known[line.strip()] for line in new if line.strip()):
+        return True
+    heads = set(map(_head, old)) - {""}
+    return any(_head(line) in heads for line in new if not is_mark(line))
+
+
+def _head(line: str) -> str:
+    found = HEAD.match(line.strip())
+    return found[0] if found else ""
+
+
 def _adds(parts: Sequence[Chunk], known: Counter[str]) -> bool:
     return any(part.is_new(known) for part in parts)
 
@@ -222,10 +252,12 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
     """The file with every chunk in its place. `known`: its lines without blanks, counted. `above`:
     blank lines before those of `file`."""
     back = file[::-1]
-    starts, ends = _line_places(file), _line_places(back)
-    fits = [_fit(part, known, (file, starts), (back, ends)) for part in parts]
+    both = (file, _line_places(file)), (back, _line_places(back))
+    fits = [_fit(part, known, *both) for part in parts]
     for part, fit in zip(parts, fits, strict=True):
         if not fit.firsts or not fit.lasts:
+            if len(parts) == 1 and len(fit.firsts + fit.lasts) > 1 and part.is_common(file, known):
+                raise EditRefused(_ambiguous(part, fit, above))
             which = "ends" if fit.firsts else "begins"
             return Merge(None, f"{part.name} {which} with a line that is not in the file")
     leftmost, rightmost = _leftmost(fits), _rightmost(fits)
@@ -233,19 +265,24 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
         return Merge(None, "the update's chunks are not in the order of the file")
     for part, fit, one, other in zip(parts, fits, leftmost, rightmost, strict=True):
         if one != other:
-            if all(known[line.strip()] != 1 for line in part.lines if line not in (START, END)):
+            if part.is_common(file, known):
                 raise EditRefused(_ambiguous(part, fit, above))
             return Merge(None, f"{part.name} fits in several places")
     for part, fit, (first, last) in zip(parts, fits, leftmost, strict=True):
         by_end = (part.lines[0] == START and fit.head == 1) or (
             part.lines[-1] == END and fit.tail == 1
         )
+        by_end = by_end and (first + fit.head < last + 1 - fit.tail or part.resembles_end(file))
         if fit.shows_no_change(part):
             return Merge(None, f"{part.name} shows no change: it may stand for a deletion")
         if not fit.sure(part, known):
             return Merge(None, f"{part.name} begins or ends with a line that the file has often")
-        if by_end and first + fit.head < last + 1 - fit.tail:
+        if by_end:
             return Merge(None, f"{part.name} may replace lines at an end of the file, or add some")
+    outer = [_fit(part, known, *both, OUTER_LINES) for part in parts]
+    for part, one, other in zip(parts, _leftmost(outer), _rightmost(outer), strict=True):
+        if one != other:
+            return Merge(None, f"{part.name} may fit in several places")
     return Merge(_joined(file, parts, leftmost))
 
 
@@ -270,16 +307,25 @@ def _line_places(lines: list[str]) -> dict[str, list[int]]:
     return places
 
 
-def _fit(part: Chunk, known: Counter[str], file: Lines, back: Lines) -> Fit:
-    """Where a chunk fits. `back`: the file from its end."""
+def _fit(
+    part: Chunk, known: Counter[str], file: Lines, back: Lines, outer: int | None = None
+) -> Fit:
+    """Where a chunk fits. `back`: the file from its end. `outer`: lines of an anchor at most,
+    without the blank ones."""
     last = len(file[0]) - 1
     if part.is_new(known):
         end = 0 if part.lines[0] == START else last
         return Fit((end,), (end,), 1, 1, 0)
-    firsts, head = _anchor(file, part.lines)
-    behind, tail = _anchor(back, part.lines[::-1])
+    firsts, head = _anchor(file, _first_lines(part.lines, outer))
+    behind, tail = _anchor(back, _first_lines(part.lines[::-1], outer))
     lasts = tuple(last - place for place in reversed(behind))
     return Fit(firsts, lasts, head, tail, int(len(part.lines) > 1))
+
+
+def _first_lines(lines: Sequence[str], most: int | None) -> Sequence[str]:
+    """The first `most` lines that are not blank, with the blank ones among them."""
+    full = [at for at, line in enumerate(lines) if line.strip(" \t")]
+    return lines if most is None or len(full) <= most else lines[: full[most]]
 
 
 def _anchor(file: Lines, lines: Sequence[str]) -> tuple[tuple[int, ...], int]:
@@ -360,8 +406,9 @@ def apply_answer(request: Request, done: Done) -> str:
 
 
 def _check(text: str, update: str, new: str) -> None:
-    """Raise EditRefused where `new` has lines of neither the file nor the update, or lacks lines of
-    the file where the update shows no change. Indentation is not compared."""
+    """Raise EditRefused where `new` has lines of neither the file nor the update, lacks lines of
+    the update, or lacks lines of the file where the update shows no change. Indentation is not
+    compared."""
     old, lines = (list(map(str.strip, plain(one).split("\n"))) for one in (text, new))
     shown = {line.strip() for line in snippet(update).split("\n")}
     known = shown | {*old}
@@ -378,13 +425,46 @@ def _check(text: str, update: str, new: str) -> None:
             )
     numbers = [number for number, line in enumerate(old, 1) if line]
     old, lines = [*filter(None, old)], [*filter(None, lines)]
+    _check_chunks(lines, update)
     for same, i, j, k, m in align(old, lines):
+        if other := [line for line in lines[k:m] if not same and line not in shown]:
+            raise EditRefused(
+                f"the model repeated the line {other[0]!r:.{MAX_SHOWN_CHARS}} of the file: repeat "
+                "more lines of the file around each change, or try a larger model"
+            )
         if not same and k == m and i < j and not _is_shown(old, i, j, shown):
             raise EditRefused(
                 f"the model left out the lines {numbers[i]} to {numbers[j - 1]} of the file, which "
                 "the update does not ask for: repeat more lines of the file around each change, or "
                 "try a larger model"
             )
+
+
+def _check_chunks(lines: Sequence[str], update: str) -> None:
+    """Raise EditRefused unless the chunks of an update are in `lines`, whole and in their order.
+    Neither indentation nor blank lines are compared; lines that may be marks end a chunk too."""
+    at = 0
+    for part in _shown_chunks(snippet(update).split("\n")):
+        shown = [line for _, line in part]
+        places = (n for n in range(at, len(lines)) if lines[n] == shown[0])
+        found = next((n for n in places if lines[n : n + len(shown)] == shown), None)
+        if found is None:
+            raise EditRefused(
+                f"the model did not write the chunk at line {part[0][0]} of the update as it is: "
+                f"write {EXAMPLE} wherever lines stay, or try a larger model"
+            )
+        at = found + len(shown)
+
+
+def _shown_chunks(lines: Sequence[str]) -> list[list[tuple[int, str]]]:
+    """The chunks of an update, each as its numbered lines, stripped and without blank ones."""
+    found: list[list[tuple[int, str]]] = [[]]
+    for number, line in enumerate(lines, 1):
+        if is_mark(line) or is_elision(line):
+            found.append([])
+        elif line.strip():
+            found[-1].append((number, line.strip()))
+    return [part for part in found if part]
 
 
 def _is_shown(old: list[str], start: int, stop: int, shown: set[str]) -> bool:

@@ -14,6 +14,7 @@ from engine.editing.apply_snippet import snippet
 from engine.editing.edits import plain, strip_blank_lines
 from engine.prompts.control_marks import check_format, marked_ids, rewritten_region
 from engine.prompts.fim import ends, infill_ids
+from engine.prompts.line_grammar import line_grammar
 from engine.prompts.prompt_encoder import PromptEncoder
 from engine.prompts.prompt_spans import places
 from engine.prompts.tokenizer import Tokenizer
@@ -29,10 +30,11 @@ MAX_SURROUNDINGS_CHARS = 32_000  # before and after a selection, to draft from
 EDIT_REQUEST = "Rewrite this code: {}\nAnswer with the whole rewritten code only."
 EDIT_REPLY = 'The code after the change "{}":\n\n'  # unchanged code comes less often after it
 APPLY_REQUEST = (
-    "Merge this update into the code. `... existing code ...` stands for lines that stay as they "
-    "are: write all of them out.\n\n{}\n\n{}Answer with the whole merged code only."
+    "This is an update of the code:\n\n{}\n\n{}Apply it. In the update, `... existing code ...` "
+    "means that the code there stays as it is. Write the complete updated file, with nothing left "
+    "out."
 )
-APPLY_REPLY = "The whole code with the update merged into it:\n\n"
+APPLY_REPLY = "The complete updated file:\n\n"
 FAST_APPLY = re.compile(r"fast-?_?apply", re.IGNORECASE)  # names of models for FAST_APPLY_*
 FAST_APPLY_SYSTEM = (
     "You are a coding assistant that helps merge code updates, ensuring every modification is "
@@ -68,6 +70,7 @@ class Prompt:
     ends: frozenset[int] = frozenset()  # end tokens beside the model's own
     thinks: bool = False  # the answer begins with the rest of reasoning
     whole: bool = False  # predictions[0] is a whole file that the answer repeats
+    grammar: str = ""  # that the answer follows, unless the request has one
     span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its origin
     documents: Callable[[int], Span | None] | None = None  # token of ids -> its origin
 
@@ -184,7 +187,8 @@ def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
 
 def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> Prompt:
     """The Prompt of an edit that merges an update into a file, which predicts the file first, then
-    the update. The reply is started up to the code, as in `edit_prompt`."""
+    the update. The reply is started up to the code, as in `edit_prompt`, and limited to lines of
+    both, except for models that are made for it."""
     first, last = strip_blank_lines(request.text, 0, len(request.text))
     code, update = plain(request.text[first:last]), snippet(request.update)
     if not update.strip():
@@ -206,6 +210,7 @@ def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> P
         (end, *request.stop),
         room,
         whole=True,
+        grammar=line_grammar(code, update, end[1:]) if end.startswith("\n") else "",
         span=spans(request, first, last, expected, tokenizer),
     )
 

@@ -109,6 +109,10 @@ def following(
     the accepted tokens and the one after them."""
 
     def choice(row: int, depth: int) -> int:
+        if request.temperature == 0:  # what the mask would leave on top, most often
+            token = choose(logits[row], position + depth, request)
+            if state.takes(token):
+                return token
         token = choose(state.masked(logits[row]), position + depth, request)
         state.advance(token)
         return token
@@ -196,6 +200,12 @@ class GrammarState:
         ends = [one for one in self._ends if one < size]
         allowed[ends] = self._matcher.is_accepting()
         return allowed
+
+    def takes(self, token: int) -> bool:
+        """Take the answer's next token if the grammar allows it; whether it does."""
+        if token in self._ends:
+            return bool(self._matcher.is_accepting())
+        return bool(self._matcher.try_consume_tokens([token]) == 1)
 
     def advance(self, token: int) -> None:
         """Take the answer's next token, which the grammar allows."""

@@ -193,6 +193,10 @@ def test_most_edits_of_a_real_looking_file_are_merged() -> None:
         (f"{MARK}\nimport os\n{MARK}", ("", "")),
         ("import os\nimport io", None),  # the new file, or a part of it?
         ("# ...\nimport os\nimport io\nimport re\n# ...", None),
+        (f"{MARK}\nLIMIT = 20\n{MARK}", None),  # like LIMIT = 10
+        (f"{MARK}\n\ndef load(path, mode):\n    return 1\n\n{MARK}", None),
+        (f"from os import path\n{MARK}", ("import os", "from os import path\nimport os")),
+        (f"import io\n{MARK}", None),  # for `import os`, or before it?
         (f"{MARK}\nimport os\nx = 1  {MARK}\nimport re\n{MARK}", None),
         (f"{MARK}\ndef main():\n    pass\n{MARK}\nimport os\n{MARK}", None),
     ],
@@ -245,7 +249,7 @@ def test_line_ends_and_the_byte_order_mark_stay() -> None:
     [
         (f"{MARK}\n    nothing like it\n{MARK}", "fits nowhere"),
         ("x\ny\n", "fits nowhere"),
-        (f"{MARK}\nLIMIT = 20\n{MARK}", "fits nowhere"),  # it could be added anywhere
+        (f"{MARK}\nSIZE = 20\n{MARK}", "fits nowhere"),  # it could be added anywhere
         (f"{MARK}\n    more()", "fits nowhere"),  # to which function?
         ("", "would empty the file"),
         ("\n \n", "would empty the file"),
@@ -268,6 +272,9 @@ def test_an_update_that_fits_in_several_places_names_the_lines() -> None:
     text = "\n\nif a:\n    x = 1\n    y()\nif b:\n    x = 1\n    y()\nif c:\n    z()\n"
     with pytest.raises(EditRefused, match=r"lines 4, 7 of the file"):
         merge(text, f"{MARK}\n    x = 1\n    new()\n    y()\n{MARK}")
+    with pytest.raises(EditRefused, match=r"lines 4, 7 of the file"):
+        merge(text, f"{MARK}\n    x = 1\n    new()\n{MARK}")
+    assert merge(text, f"{MARK}\n    x = 1\n    z(2)\n{MARK}").text is None  # like z()
     found = merge(text, f"{MARK}\nif b:\n    x = 1\n    new()\n    y()\nif c:\n{MARK}").text
     assert found == text.strip().replace("if b:\n    x = 1", "if b:\n    x = 1\n    new()")
 
@@ -278,6 +285,16 @@ def test_an_order_decides_between_equal_places() -> None:
     assert found == "a\nv\nw\nx\ny\nb\nv\nw\nnew\nx\ny\nc"
     alone = merge(text, f"{MARK}\nb\n{MARK}\nw\nnew\nx\n{MARK}")
     assert alone.text is None  # single lines that the file has twice
+
+
+def test_a_longer_run_further_away_is_no_better_place() -> None:
+    """The change is that of `b`, or the lines up to the second `b` are deleted."""
+    text = "a\nu\nb 1\nc\nd\nx\ny\nz\nb\nc\nd\ne\n"
+    found = merge(text, f"{MARK}\na\nu\nb\nc\nd\n{MARK}")
+    assert (found.text, found.doubt) == (
+        None,
+        "the chunk at line 2 of the update may fit in several places",
+    )
 
 
 def test_a_file_with_a_mark_is_left_to_the_model() -> None:
@@ -313,11 +330,12 @@ UPDATE = (
     f"{MARK}\nimport re\nimport sys\n{MARK}\ndef save(path, text):\n{MARK}\ndef main():\n{MARK}"
 )
 
+ADDED = FILE.replace("import re\n", "import re\nimport sys\n")
+
 
 def test_an_answer_with_lines_of_the_file_and_the_update_is_accepted() -> None:
-    new = FILE.replace("import re\n", "import re\nimport sys\n")
-    assert answered(new, UPDATE) == new
-    lines = new.splitlines()
+    assert answered(ADDED, UPDATE) == ADDED
+    lines = ADDED.splitlines()
     start, stop = lines.index("def save(path, text):"), lines.index("def main():")
     shorter = "\n".join(lines[: start + 1] + lines[stop:]) + "\n"
     assert answered(shorter, UPDATE) == shorter  # the update shows the lines around
@@ -327,7 +345,9 @@ def test_an_answer_with_lines_of_the_file_and_the_update_is_accepted() -> None:
     ("new", "message"),
     [
         (FILE.replace("LIMIT = 10", "LIMIT = 11"), "line 4, which is neither"),
-        (FILE.replace("LIMIT = 10\n", ""), "left out the lines 4 to"),
+        (ADDED.replace("        return file.read()\n", ""), "left out the lines 9 to"),
+        (FILE, "did not write the chunk at line 2 of the update"),
+        (FILE.replace("LIMIT = 10\n", "LIMIT = 10\nimport sys\n"), "did not write the chunk"),
         (FILE.replace('    save("b", load("a"))\n', MARK), "left `... existing code ...` in line"),
         ("", "delete everything"),
     ],
