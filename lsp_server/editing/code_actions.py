@@ -38,7 +38,7 @@ def actions(
     if not session.enabled or session.settings.disabled_reason(document.language, document.path):
         return []
     start, stop = server.documents.span(document, params.range)
-    if start == stop:
+    if stop - start <= 1:  # a cursor; Helix and Kakoune show theirs as a selection of one character
         start, stop = block_around(document.text, start)
     target = server.documents.range(document, start, stop)
     found: list[types.CodeAction] = []

@@ -70,6 +70,16 @@ async def test_actions_are_listed_without_the_model_and_resolved_with_it(port: i
         assert code == INVALID and message.startswith("params.data")
 
 
+async def test_one_selected_character_is_a_cursor(port: int) -> None:
+    """As Helix and Kakoune show it."""
+    async with editor(port) as one:
+        one.open(URI, "a = 1\n\nx=1\n\nb = 2\n")
+        every = await actions(one, "x", only=[REWRITE])
+        (action,) = (found for found in every if found["title"] == "Add a docstring")
+        one.apply((await one.ask("codeAction/resolve", action))["edit"])
+        assert one.texts[URI] == "a = 1\n\nx=9\n\nb = 2\n"
+
+
 async def test_a_problem_is_fixed_where_it_is(port: int) -> None:
     """Not where the cursor is."""
     async with editor(port) as one:
