@@ -142,7 +142,7 @@ def version_of(program: str) -> str:
             stdin=subprocess.DEVNULL,
             env={"PATH": os.environ["PATH"], "HOME": home},
         )
-    found = re.findall(r"\d+\.\d+[\w.]*", ran.stdout)
+    found = re.findall(r"\d+\.\d+[\w.]*", ran.stdout or ran.stderr)
     return found[-1] if found else "unknown"
 
 

@@ -87,6 +87,21 @@ def cn(asked: Asked) -> Recipe:
     return Recipe(("cn", "-p", *options, asked.task), {path: json.dumps(config)})  # JSON is YAML
 
 
+def qwen(asked: Asked) -> Recipe:
+    server = {
+        "OPENAI_BASE_URL": f"{asked.url}/v1",
+        "OPENAI_API_KEY": "none",
+        "OPENAI_MODEL": asked.model,
+    }
+    settings = {"privacy": {"usageStatisticsEnabled": False}}
+    allowed = ("--approval-mode", "auto-edit", "--exclude-tools", "run_shell_command")
+    return Recipe(
+        ("qwen", "--auth-type", "openai", *allowed, "-p", asked.task),
+        {".qwen/settings.json": json.dumps(settings)},
+        server,
+    )
+
+
 def codex(asked: Asked) -> Recipe:
     config = (
         f'model = "{asked.model}"\nmodel_provider = "draftline"\n\n[model_providers.draftline]\n'
@@ -101,5 +116,6 @@ AGENTS: dict[str, Callable[[Asked], Recipe]] = {
     "opencode": opencode,
     "pi": pi,
     "cn": cn,
+    "qwen": qwen,
     "codex": codex,
 }
