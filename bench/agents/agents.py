@@ -7,9 +7,10 @@ home, with the recipe of docs/clients.md. Agents cannot run commands, as far as 
 for that; still, use a machine on which nothing is lost if a small model writes elsewhere. What the
 table says: whether the files were as the task wishes, which is the model's merit, and the requests
 that the server refused or failed, of which there should be none. --keep DIR keeps the folders and
-what the agents printed.
+what the agents printed. With `--model scripted` a model without weights makes the right calls for
+the task "rename": then every agent must get it done, and the run takes a minute.
 
-Exit code 1: a request was refused or failed.
+Exit code 1: a request was refused or failed, or the scripted model's edit was not made.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from bench.agents import scripted_model
 from bench.agents.recipes import AGENTS, Asked, Recipe
 from bench.agents.tasks import FILE, SOURCE, TASKS, Task
 from bench.common import report
@@ -38,6 +40,7 @@ from engine import DEFAULT_MODEL
 Row = dict[str, Any]
 REQUEST = re.compile(r'draftline_requests_total\{route="([^"]*)",status="([^"]*)"\}')
 FAILED_ANSWERS = 'draftline_answers_total{end="failed"}'
+SCRIPTED = "scripted"
 OUTPUT, FOLDER, HOME = "output.txt", "repository", "home"
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TERM")  # no keys of other services
 
@@ -172,7 +175,9 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--agents", default=",".join(AGENTS), help="default: those that are installed")
     add("--tasks", default=",".join(TASKS))
-    add("--model", default=DEFAULT_MODEL, help="a built-in name, a folder or a GGUF file")
+    add(
+        "--model", default=DEFAULT_MODEL, help="a built-in name, a folder, a GGUF file, or scripted"
+    )
     add("--limit", type=int, default=600, metavar="SECONDS", help="for each task")
     add("--keep", type=Path, metavar="DIR", help="an empty folder for what the agents leave")
     add("--out", type=Path, help="results file; default: bench/results/agents-...json")
@@ -189,6 +194,9 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     installed = [name for name in options.agents if shutil.which(name)]
     if not installed:
         parser.error(f"none of {', '.join(options.agents)} is installed")
+    if options.model == SCRIPTED:
+        options.tasks = ["rename"]
+        installed = [name for name in installed if name in scripted_model.answers({})]
     options.agents = installed
     options.queue = 32
     return options
@@ -212,11 +220,16 @@ def main(argv: list[str] | None = None) -> int:
     rows = []
     try:
         versions = {agent: version_of(agent) for agent in options.agents}
-        with workplace(options.keep) as place, server_of(options) as server:
-            for number, (agent, task) in enumerate(runs):
-                report.progress("agents", number, len(runs), task, agent)
-                at = place / f"{agent}-{task}"
-                rows.append(run_task(agent, task, server, model, at, options.limit))
+        with workplace(options.keep) as place:
+            places = {run: place / "-".join(run) for run in runs}
+            if options.model == SCRIPTED:
+                files = {run[0]: str(at / FOLDER / FILE) for run, at in places.items()}
+                scripted_model.save(place / SCRIPTED, files)
+                options.model = str(place / SCRIPTED)
+            with server_of(options) as server:
+                for number, ((agent, task), at) in enumerate(places.items()):
+                    report.progress("agents", number, len(runs), task, agent)
+                    rows.append(run_task(agent, task, server, model, at, options.limit))
     except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
         complain("agents", error)
         return 2
@@ -232,4 +245,5 @@ def main(argv: list[str] | None = None) -> int:
     show(record)
     report.write_json(options.out or results_path("agents", model), record)
     report.print_json_line(record)
-    return 1 if any(row["errors"] for row in rows) else 0
+    bad = [row for row in rows if row["errors"] or (model == SCRIPTED and not row["done"])]
+    return 1 if bad else 0

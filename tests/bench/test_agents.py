@@ -11,9 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
-from bench.agents import agents
+from bench.agents import agents, scripted_model
 from bench.agents.agents import changed_files, is_done, requests_between, run_agent, run_task
 from bench.agents.recipes import AGENTS, Asked, Recipe
+from bench.agents.scripted_model import NEW, OLD
 from bench.agents.tasks import FILE, SOURCE, TASKS
 from bench.serving.serving import Server
 from tests.bench.conftest import RunBench
@@ -25,6 +26,12 @@ DONE = {
     "rename": {FILE: SOURCE.replace("greet(", "welcome(")},
     "add": {FILE: SOURCE + FAREWELL},
     "create": {FILE: SOURCE, "NOTES.md": "Nothing to see here.\n"},
+}
+TOOLS = {  # a few of each agent's
+    "opencode": ("bash", "edit", "glob", "read", "write"),
+    "pi": ("read", "edit", "write"),
+    "cn": ("Read", "Write", "Edit"),
+    "qwen": ("edit", "glob", "read_file", "write_file"),
 }
 SENDS = """
 import json, sys, urllib.error, urllib.request
@@ -159,7 +166,36 @@ def test_bad_options_are_named(options: Any, named: str, run_bench: RunBench) ->
     assert result.code == 2 and named in result.err and not result.out
 
 
+def test_the_scripted_model_answers_every_agent_of_chats() -> None:
+    assert {*scripted_model.answers({})} == {*AGENTS} - {"codex"}
+    assert scripted_model.answers({})["aider"] == [scripted_model.WHOLE_FILE]
+
+
 def test_no_agent_is_installed(monkeypatch: pytest.MonkeyPatch, run_bench: RunBench) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     result = run_bench(agents.main, "--agents", "pi,cn")
     assert result.code == 2 and "none of pi, cn is installed" in result.err
+
+
+@pytest.mark.parametrize("agent", TOOLS)
+def test_the_scripted_model_reads_edits_and_ends(agent: str, tmp_path: Path, home: Any) -> None:
+    """As an agent with these tools sees it, over all turns."""
+    scripted_model.save(tmp_path / "model", {agent: "/project/hello.py"})
+    tools = [{"type": "function", "function": {"name": name}} for name in TOOLS[agent]]
+    with serve_model(tmp_path / "model") as served:
+        client = served.client()
+        messages: list[Any] = [{"role": "user", "content": "Rename the function."}]
+        made = []
+        while True:
+            asked: Any = {"model": "model", "messages": messages, "tools": tools}
+            message = client.chat.completions.create(**asked).choices[0].message
+            if not message.tool_calls:
+                break
+            messages.append(message.model_dump())
+            for call in message.tool_calls:
+                made.append(json.loads(call.function.arguments))
+                messages.append({"role": "tool", "tool_call_id": call.id, "content": "done"})
+        assert message.content == scripted_model.DONE
+    said = json.dumps(made)
+    assert all(json.dumps(part)[1:-1] in said for part in (*OLD, *NEW))
+    assert agent == "pi" or made[0] == {next(iter(made[0])): "/project/hello.py"}
