@@ -70,14 +70,15 @@ async def test_actions_are_listed_without_the_model_and_resolved_with_it(port: i
         assert code == INVALID and message.startswith("params.data")
 
 
-async def test_one_selected_character_is_a_cursor(port: int) -> None:
-    """As Helix and Kakoune show it."""
+@pytest.mark.parametrize(("line", "part"), [("x=1", "="), ("abc()", "abc")])
+async def test_one_selected_character_or_word_is_a_cursor(port: int, line: str, part: str) -> None:
+    """As Helix and eglot send it."""
     async with editor(port) as one:
-        one.open(URI, "a = 1\n\nx=1\n\nb = 2\n")
-        every = await actions(one, "x", only=[REWRITE])
+        one.open(URI, f"# one\n\n{line}\n\n# two\n")
+        every = await actions(one, part, only=[REWRITE])
         (action,) = (found for found in every if found["title"] == "Add a docstring")
         one.apply((await one.ask("codeAction/resolve", action))["edit"])
-        assert one.texts[URI] == "a = 1\n\nx=9\n\nb = 2\n"
+        assert one.texts[URI] == "# one\n\nx=9\n\n# two\n"
 
 
 async def test_a_problem_is_fixed_where_it_is(port: int) -> None:
