@@ -24,6 +24,7 @@ BENCHES = {  # name: (module, what it measures)
     "gpu-sample": ("bench.gpu.sample", "make the recorded edits that `gpu` replays"),
     "specdec": ("bench.research.specdec", "SpecDec++: schedules of draft lengths"),
     "sdsat": ("bench.research.sdsat", "SDSAT: how many adaptive tokens pay"),
+    "agents": ("bench.agents.agents", "coding agents edit files through the HTTP API"),
     "demo-picture": ("bench.picture", "draw docs/demo.svg from `draftline demo`"),
 }
 

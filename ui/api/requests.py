@@ -26,6 +26,7 @@ from ui.api.schemas import (
 from ui.api.tool_calls import must_call, tools_of, with_calls
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
+DEFAULT_CHAT_TOKENS = 8192  # agents name no limit, and have whole files written
 MIN_TOP_P = 1e-9  # stands in for `top_p` 0, which selects the likeliest token alone
 FENCE = re.compile("```|~~~")
 
@@ -45,13 +46,13 @@ def chat_request(body: ChatRequest) -> Request:
     tools, grammar = tools_of(body), grammar_of(body.response_format)
     if tools and grammar:
         raise RequestError("response_format: not together with tools: leave one of them out")
-    max_tokens = body.max_completion_tokens  # which supersedes max_tokens
     texts = [message["content"] for message in reversed(messages)]
+    limits = (body.max_completion_tokens, body.max_tokens, DEFAULT_CHAT_TOKENS)
     return Request(
         "chat",
         messages=messages,
         predictions=predictions(body, texts),
-        max_tokens=body.max_tokens if max_tokens is None else max_tokens,
+        max_tokens=next(one for one in limits if one is not None),
         temperature=temperature_of(body.temperature),
         top_k=body.top_k or 0,
         top_p=top_p_of(body.top_p),
