@@ -13,14 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import tiny_model
-from tests.support.command import EOS, chain_model
-from tests.support.server import HELLO, LocalServer, parse_events, renamed, serve_model
+from tests.support.server import (
+    HELLO,
+    LocalServer,
+    parse_events,
+    renamed,
+    serve_model,
+    speaker,
+)
 from ui.api.requests import chat_request
 from ui.api.schemas import ChatRequest
 
 CHAT = "/v1/chat/completions"
-# Bytes that no prompt has: what the model says is made of tokens of their own.
-UNUSED = "".join(map(chr, [*range(1, 9), *range(14, 32)]))
 CITY: dict[str, Any] = {
     "type": "object",
     "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2, 3]}},
@@ -42,29 +46,6 @@ PIECES = (
     "}</tool_call>",
 )  # fmt: skip
 SAID = [("weather", ARGUMENTS), ("time", "{}")]
-
-
-def speaker(folder: Path, *pieces: str, control: tuple[str, ...] = ()) -> Path:
-    """A model whose answer to everything are these tokens, some of which are control tokens."""
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    level = ByteLevel(add_prefix_space=False, use_regex=False)
-    letters = UNUSED[: len(pieces)]
-    model = chain_model(folder, f" {letters}", EOS)
-    file = folder / "tokenizer.json"
-    spec = json.loads(file.read_text("utf-8"))
-    vocabulary = spec["model"]["vocab"]
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    for letter, piece in zip(letters, pieces, strict=True):
-        token = vocabulary.pop(level.pre_tokenize_str(letter)[0][0])
-        if piece in control:
-            spec["added_tokens"].append({"id": token, "content": piece, "special": True} | flags)
-            vocabulary[piece] = token
-        else:
-            vocabulary[level.pre_tokenize_str(piece)[0][0]] = token
-    assert len(vocabulary) == len(set(vocabulary.values()))
-    file.write_text(json.dumps(spec), "utf-8")
-    return model
 
 
 @pytest.fixture(scope="module")
