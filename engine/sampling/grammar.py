@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
 
 MAX_SCHEMA_CHARS = 100_000
+NEVER = {"const": "\x00"}  # in place of one of several schemas: `{}` would stand for all of them
 MAX_TRIALS = 200  # compilations to find the part of a schema that cannot be enforced
 
 Phase = Literal["text", "reasoning", "grammar"]
@@ -53,31 +54,36 @@ def _problem(schema: Any) -> str:
     return " ".join(LLMatcher.validate_grammar(grammar).split())
 
 
-def _faulty_part(schema: Any, problem: str) -> list[str]:
+def _faulty_part(schema: dict[str, Any], problem: str) -> list[str]:
     """The path of the innermost part without which the schema has no such problem."""
-    trials = MAX_TRIALS
-    schema = json.loads(json.dumps(schema))
+    part = schema = json.loads(json.dumps(schema))
     path: list[str] = []
-    part = schema
-    while True:
-        for key, inner in _parts(part):
-            part[key], trials = {}, trials - 1
-            found = trials < 0 or _problem(schema) != problem
-            part[key] = inner
+    trials = iter(range(MAX_TRIALS))
+
+    def inner() -> tuple[dict[str, Any], list[str]] | None:
+        for (inside, key, names), _ in zip(_parts(part), trials, strict=False):
+            one, inside[key] = inside[key], {} if inside is part else NEVER
+            found = _problem(schema) != problem
+            inside[key] = one
             if found:
-                break
-        else:
-            return path
-        if trials < 0:
-            return path
-        path.append(str(key))
-        part = inner
+                return one, names
+        return None
+
+    while found := inner():
+        part = found[0]
+        path += found[1]
+    return path
 
 
-def _parts(part: Any) -> Iterator[tuple[Any, Any]]:
-    """The objects and lists in a part of a schema, by key or index."""
-    items = enumerate(part) if isinstance(part, list) else [*part.items()]
-    yield from ((key, inner) for key, inner in items if isinstance(inner, dict | list))
+def _parts(part: dict[str, Any]) -> Iterator[tuple[Any, Any, list[str]]]:
+    """The objects in a part of a schema: what each is in, its key there, and its path."""
+    for name, inner in part.items():
+        if isinstance(inner, dict):
+            yield part, name, [name]
+        elif isinstance(inner, list):
+            for number, one in enumerate(inner):
+                if isinstance(one, dict):
+                    yield inner, number, [name, str(number)]
 
 
 @dataclass(frozen=True, slots=True)
