@@ -27,8 +27,8 @@ OPERATIONS = [
     ("GET", "/metrics"),
 ]
 # Errors for requests that are valid by the schema, which cannot express the limits of a model, or
-# what fits into a file.
-MODEL_ERRORS = ("the prompt has", "prompt: empty")
+# what fits into a file, or together.
+MODEL_ERRORS = ("the prompt has", "prompt: empty", "tool", "response_format: ")
 REFUSALS = ("edit_refused",)
 SLOW_GENERATION = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
