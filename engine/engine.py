@@ -26,7 +26,7 @@ from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.fim import fim_format
 from engine.prompts.prompt_encoder import Cancelled
 from engine.prompts.tokenizer import Tokenizer
-from engine.prompts.tools import grammar_of_calls
+from engine.prompts.tool_grammar import grammar_of_calls
 from engine.records import Done, Event, Info, Message, Request, Step
 from engine.sampling.grammar import Grammars, GrammarState
 from engine.weights import Progress, home, locate

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from engine.prompts.tokenizer import Tokenizer
 
 MAX_SCHEMA_CHARS = 100_000
+NEVER = {"const": "\x00"}  # in place of one of several schemas: `{}` would stand for all of them
+MAX_ERROR_CHARS = 120  # of a schema that an error quotes
 MAX_TRIALS = 200  # compilations to find the part of a schema that cannot be enforced
 
 Phase = Literal["text", "reasoning", "grammar"]
@@ -38,46 +40,57 @@ def json_grammar(schema: dict[str, Any]) -> str:
     if len(text) > MAX_SCHEMA_CHARS:
         raise RequestError(f"the schema has {len(text):,} characters, over {MAX_SCHEMA_CHARS:,}")
     if problem := _problem(schema):
-        part = ".".join(_faulty_part(schema, problem))
+        part = shortened(".".join(_faulty_part(schema, problem)))
         where = f"the schema's {part}" if part else "the schema"
-        raise RequestError(f"{where} cannot be enforced: {problem}")
+        raise RequestError(f"{where} cannot be enforced: {shortened(problem)}")
     grammar: str = LLMatcher.grammar_from_json_schema(schema)
     return grammar
 
 
+def shortened(text: str) -> str:
+    """A text for an error, in one line."""
+    text = "".join(char if char.isprintable() else " " for char in text[: 2 * MAX_ERROR_CHARS])
+    return " ".join(text.split())[:MAX_ERROR_CHARS]
+
+
 def _problem(schema: Any) -> str:
-    """Why a schema cannot be enforced, in one line; "" where it can."""
+    """Why a schema cannot be enforced; "" where it can."""
     from llguidance import LLMatcher
 
     grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema))
-    return " ".join(LLMatcher.validate_grammar(grammar).split())
+    return LLMatcher.validate_grammar(grammar)
 
 
-def _faulty_part(schema: Any, problem: str) -> list[str]:
+def _faulty_part(schema: dict[str, Any], problem: str) -> list[str]:
     """The path of the innermost part without which the schema has no such problem."""
-    trials = MAX_TRIALS
-    schema = json.loads(json.dumps(schema))
+    part = schema = json.loads(json.dumps(schema))
     path: list[str] = []
-    part = schema
-    while True:
-        for key, inner in _parts(part):
-            part[key], trials = {}, trials - 1
-            found = trials < 0 or _problem(schema) != problem
-            part[key] = inner
+    trials = iter(range(MAX_TRIALS))
+
+    def inner() -> tuple[dict[str, Any], list[str]] | None:
+        for (inside, key, names), _ in zip(_parts(part), trials, strict=False):
+            one, inside[key] = inside[key], {} if inside is part else NEVER
+            found = _problem(schema) != problem
+            inside[key] = one
             if found:
-                break
-        else:
-            return path
-        if trials < 0:
-            return path
-        path.append(str(key))
-        part = inner
+                return one, names
+        return None
+
+    while found := inner():
+        part = found[0]
+        path += found[1]
+    return path
 
 
-def _parts(part: Any) -> Iterator[tuple[Any, Any]]:
-    """The objects and lists in a part of a schema, by key or index."""
-    items = enumerate(part) if isinstance(part, list) else [*part.items()]
-    yield from ((key, inner) for key, inner in items if isinstance(inner, dict | list))
+def _parts(part: dict[str, Any]) -> Iterator[tuple[Any, Any, list[str]]]:
+    """The objects in a part of a schema: what each is in, its key there, and its path."""
+    for name, inner in part.items():
+        if isinstance(inner, dict):
+            yield part, name, [name]
+        elif isinstance(inner, list):
+            for number, one in enumerate(inner):
+                if isinstance(one, dict):
+                    yield inner, number, [name, str(number)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +155,7 @@ class Grammars:
 
         matcher = LLMatcher(self._tokens, grammar, log_level=0)
         if matcher.is_error():
-            raise RequestError(
-                f"the grammar cannot be used: {' '.join(matcher.get_error().split())}"
-            )
+            raise RequestError(f"the grammar cannot be used: {shortened(matcher.get_error())}")
         return GrammarState(matcher, ends, trigger)
 
 
@@ -193,7 +204,7 @@ class GrammarState:
         """Whether each id may come next in the grammar: bool [size]."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         if self._matcher.is_error():  # it is too complex
-            raise RequestError(f"the grammar: {' '.join(self._matcher.get_error().split())}")
+            raise RequestError(f"the grammar: {shortened(self._matcher.get_error())}")
         allowed = np.zeros(size, bool)
         known = np.unpackbits(bits, count=min(size, 8 * len(bits)), bitorder="little")
         allowed[: len(known)] = known

@@ -30,14 +30,14 @@ OPERATIONS = [
     ("GET", "/metrics"),
 ]
 # Errors for requests that are valid by the schema, which cannot express the limits of a model, or
-# what fits into a file.
+# what fits into a file, or together.
 MODEL_ERRORS = (
     "the prompt has",
     "prompt: empty",
     "prompt is too long",
     "messages: the last one",
-    "tool_choice: ",
-    "tool_calls: ",
+    "tool",
+    "response_format: ",
     "input: there is no message",
 )
 REFUSALS = ("edit_refused",)

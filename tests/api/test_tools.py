@@ -13,14 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import tiny_model
-from tests.support.command import EOS, chain_model
-from tests.support.server import HELLO, LocalServer, parse_events, renamed, serve_model
+from tests.support.server import (
+    HELLO,
+    LocalServer,
+    parse_events,
+    renamed,
+    serve_model,
+    speaker,
+)
 from ui.api.requests import chat_request
 from ui.api.schemas import ChatRequest
 
 CHAT = "/v1/chat/completions"
-# Bytes that no prompt has: what the model says is made of tokens of their own.
-UNUSED = "".join(map(chr, [*range(1, 9), *range(14, 32)]))
 CITY: dict[str, Any] = {
     "type": "object",
     "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2, 3]}},
@@ -42,29 +46,6 @@ PIECES = (
     "}</tool_call>",
 )  # fmt: skip
 SAID = [("weather", ARGUMENTS), ("time", "{}")]
-
-
-def speaker(folder: Path, *pieces: str, control: tuple[str, ...] = ()) -> Path:
-    """A model whose answer to everything are these tokens, some of which are control tokens."""
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    level = ByteLevel(add_prefix_space=False, use_regex=False)
-    letters = UNUSED[: len(pieces)]
-    model = chain_model(folder, f" {letters}", EOS)
-    file = folder / "tokenizer.json"
-    spec = json.loads(file.read_text("utf-8"))
-    vocabulary = spec["model"]["vocab"]
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    for letter, piece in zip(letters, pieces, strict=True):
-        token = vocabulary.pop(level.pre_tokenize_str(letter)[0][0])
-        if piece in control:
-            spec["added_tokens"].append({"id": token, "content": piece, "special": True} | flags)
-            vocabulary[piece] = token
-        else:
-            vocabulary[level.pre_tokenize_str(piece)[0][0]] = token
-    assert len(vocabulary) == len(set(vocabulary.values()))
-    file.write_text(json.dumps(spec), "utf-8")
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -185,12 +166,12 @@ def test_a_call_that_the_model_begins_fits_its_tool(models: Path) -> None:
     marks = ("<tool_call>", "</tool_call>")
     pieces = ("Hm. {", marks[0], "nonsense", marks[1])
     with serve_model(speaker(models / "beginner", *pieces, control=marks)) as served:
-        content, _, calls, reason = plain(message := ask(served, tools=TOOLS, max_tokens=200))
-        assert plain(streamed(served, tools=TOOLS, max_tokens=200)) == plain(message)
+        content, _, calls, reason = plain(message := ask(served, tools=TOOLS[:1], max_tokens=200))
+        assert plain(streamed(served, tools=TOOLS[:1], max_tokens=200)) == plain(message)
     assert (content, reason) == ("Hm. {", "tool_calls")
-    for name, arguments in calls:
-        assert name in ("weather", "time")
-        jsonschema.validate(json.loads(arguments), CITY if name == "weather" else {})
+    ((name, arguments),) = calls
+    assert name == "weather"
+    jsonschema.validate(json.loads(arguments), CITY)
 
 
 # -- enforced calls and formats ----------------------------------------------------------------
@@ -275,7 +256,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
      "tools: a: the schema's properties.a.items cannot be enforced"),
     ({"tools": [tool("a", {"type": "string"})], "tool_choice": "required"},
      "tools: a: the schema is"),
-    ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}}, "'x'"),
+    ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}},
+     "tool_choice: no tool has this name"),
     ({"tool_choice": "required"}, "tool_choice: required, but there are no tools"),
     ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
     ({"tools": [tool("a b")]}, "tools.0.function.name"),
@@ -285,9 +267,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": FISH}}},
      "response_format: the schema's properties.a.items cannot be enforced"),
     ({"messages": [HISTORY[1] | {"tool_calls": [
-        {"function": {"name": "weather", "arguments": "{"}}]}]}, "tool_calls: the arguments of"),
+        {"function": {"name": "weather", "arguments": "{"}}]}]}, "tool_calls: arguments that are"),
     ({"messages": [HISTORY[1] | {"tool_calls": [
         {"function": {"name": "weather", "arguments": "[1]"}}]}]}, "no JSON object"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {
+        "properties": {"x\n" * 999: {"type": "fish\x07" * 999}}}}}}, "the schema's properties.x"),
 ]  # fmt: skip
 
 
@@ -299,7 +283,8 @@ def test_bad_tools_are_refused_in_one_line(
         with caller.http() as http:
             answer = http.post(CHAT, json={"messages": HELLO, "stream": stream} | body)
         message = answer.json()["error"]["message"]
-        assert answer.status_code == 400 and said in message and "\n" not in message
+        assert answer.status_code == 400 and said in message
+        assert message.isprintable() and len(message) < 400
     assert caller.open() == 0
 
 

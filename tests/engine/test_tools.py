@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 from engine.drafting import NullDrafter
 from engine.prompts.builder import Prompt, prompt_of
 from engine.prompts.tokenizer import Tokenizer
+from engine.prompts.tool_grammar import call_grammar, grammar_of_calls
 from engine.prompts.tools import (
     BEGINNINGS,
     MARKS,
     Call,
     Format,
     Tool,
-    call_grammar,
     format_of,
-    grammar_of_calls,
     held_back,
     read_calls,
 )

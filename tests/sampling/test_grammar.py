@@ -113,3 +113,24 @@ def test_schemas_that_cannot_be_enforced(tokenizer: Tokenizer) -> None:
         json_grammar({"enum": ["x" * 100_001]})
     with pytest.raises(RequestError, match="grammar"):
         Grammars(tokenizer).start("no grammar", ENDS)
+
+
+@pytest.mark.parametrize(
+    ("schema", "part"),
+    [
+        ({"type": "fish"}, "the schema cannot"),
+        ({"properties": {"a": {"type": "fish"}}}, "properties.a cannot"),
+        ({"anyOf": [{"type": "string"}, {"type": "string", "pattern": "("}]}, "anyOf.1 cannot"),
+        ({"$ref": "#/$defs/x", "$defs": {"x": {"type": "fish"}}}, "$defs.x cannot"),
+        ({"enum": [{}, 1], "required": ["a"], "allOf": [{}, {"type": "fish"}]}, "allOf.1 cannot"),
+        ({"properties": {key: {} for key in map(str, range(300))} | {"q": {"type": "fish"}}},
+         "properties cannot"),
+    ],
+)  # fmt: skip
+def test_the_part_that_cannot_be_enforced_is_named(schema: dict[str, Any], part: str) -> None:
+    """As far as it is found in bounded time; the schema is left as it was."""
+    before = json.dumps(schema)
+    with pytest.raises(RequestError) as caught:
+        json_grammar(schema)
+    assert part in str(caught.value)
+    assert json.dumps(schema) == before

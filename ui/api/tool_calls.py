@@ -44,7 +44,7 @@ def must_call(body: types.ChatRequest) -> tuple[str, ...]:
         raise RequestError(f"tools: two are named {twice}: give each a name of its own")
     if isinstance(choice, types.NamedTool):
         if choice.function.name not in names:
-            raise RequestError(f"tool_choice: no tool is named {choice.function.name!r}")
+            raise RequestError("tool_choice: no tool has this name: choose one of `tools`")
         return (choice.function.name,)
     if choice == "required" and not names:
         raise RequestError("tool_choice: required, but there are no tools")
@@ -77,10 +77,10 @@ def arguments_of(function: types.CalledFunction) -> dict[str, Any]:
     """The arguments of an earlier call."""
     try:
         found = json.loads(function.arguments or "{}")
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"tool_calls: the arguments of {function.name} are no JSON") from error
+    except (ValueError, RecursionError):
+        found = None
     if not isinstance(found, dict):
-        raise RequestError(f"tool_calls: the arguments of {function.name} are no JSON object")
+        raise RequestError("tool_calls: arguments that are no JSON object: send one, as a string")
     return found
 
 
