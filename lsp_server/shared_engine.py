@@ -12,8 +12,9 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from engine.config import DEFAULT_MODEL
 from engine.worker import Turns
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from engine.weights.download import Download
 
 log = logging.getLogger(__name__)
+
+# Of the engine beside the main one, whose prompts are short.
+BESIDE: dict[str, Any] = {"max_context": 8192, "cached_sequences": 2, "cache_bytes": 1 << 29}
 
 # idle: no client has configured a model yet; asking: a user must agree to the download first
 State = Literal["idle", "asking", "loading", "ready", "error"]
@@ -324,7 +328,10 @@ class SharedEngine:
                 raise _FetchCancelled
             self.report(what, done, total)
 
-        return Engine(Config(model=wanted.model, device=wanted.device), progress, self.turns)
+        config = Config(model=wanted.model, device=wanted.device)
+        if self._main:
+            config = replace(config, **BESIDE)
+        return Engine(config, progress, self.turns)
 
     def _notify(self) -> None:
         for listener in list(self.listeners):
