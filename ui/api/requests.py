@@ -47,12 +47,11 @@ def chat_request(body: ChatRequest) -> Request:
     if tools and grammar:
         raise RequestError("response_format: not together with tools: leave one of them out")
     texts = [message["content"] for message in reversed(messages)]
-    limits = (body.max_completion_tokens, body.max_tokens, DEFAULT_CHAT_TOKENS)
     return Request(
         "chat",
         messages=messages,
         predictions=predictions(body, texts),
-        max_tokens=next(one for one in limits if one is not None),
+        max_tokens=max_chat_tokens(body),
         temperature=temperature_of(body.temperature),
         top_k=body.top_k or 0,
         top_p=top_p_of(body.top_p),
@@ -63,6 +62,13 @@ def chat_request(body: ChatRequest) -> Request:
         grammar=grammar,
         thinking=may_think(body),
     )
+
+
+def max_chat_tokens(body: ChatRequest) -> int:
+    """The length of the answer. `n_predict` 0 is one token: with none, the prompt is not read."""
+    own = None if body.n_predict is None or body.n_predict < 0 else max(body.n_predict, 1)
+    limits = (body.max_completion_tokens, body.max_tokens, own)
+    return next((one for one in limits if one is not None), DEFAULT_CHAT_TOKENS)
 
 
 def grammar_of(form: ResponseFormat | None) -> str:

@@ -252,6 +252,8 @@ class ChatRequest(GenerationRequest):
     ]
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
+    # An extension, llama.cpp's: -1 is the default, and 0 asks that the prompt is read.
+    n_predict: Annotated[int, Field(ge=-1, le=MAX_INT), Integer] | None = None
     # "none" and "minimal" ask for an answer without reasoning; all else leaves it to the model
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     chat_template_kwargs: TemplateOptions | None = None  # an extension
