@@ -65,7 +65,7 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
     (CHAT, {"n": "1"}, "n"),
     (CHAT, {"messages": []}, "messages"),
     (CHAT, {"messages": "hi"}, "messages"),
-    (CHAT, {"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
+    (CHAT, {"messages": [{"role": "critic", "content": "x"}]}, "messages.0.role"),
     (CHAT, {"messages": [{"role": "user", "content": 5}]}, "messages.0.content"),
     (CHAT, {"messages": [*HELLO, {"content": "x"}]}, "messages.1.role"),
     (CHAT, {"messages": [{"role": "user", "content": "\ud800"}]}, "messages.0.content"),
