@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -91,7 +92,7 @@ def with_model(engine: Engine, task: Task, plain_tokens: int, plain_first: bool)
 
 def summary(lines: str, rows: list[Row]) -> Row:
     """The figures of files of so many lines."""
-    first, outcome = (Counter(row[key] for row in rows) for key in ("merge", "outcome"))
+    first, outcome = (Counter(row.get(key) for row in rows) for key in ("merge", "outcome"))
     timed = [row for row in rows if "tokens_per_s" in row]
     speeds = [[row["tokens_per_s"] / row["plain_tokens_per_s"]] for row in timed]
     tokens = sum(row["tokens"] for row in timed)
@@ -106,7 +107,7 @@ def summary(lines: str, rows: list[Row]) -> Row:
         "merged_wrong": first["wrong"],
         "exact": outcome["exact"],
         "in_use": sum(
-            row["merge"] == "exact" or (row["merge"] == "model" and row["outcome"] == "exact")
+            row["merge"] == "exact" or (row["merge"] == "model" and row.get("outcome") == "exact")
             for row in rows
         ),
         "wrong": outcome["wrong"],
@@ -149,6 +150,7 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     add("--package", action="append", default=[], metavar="NAME", help="edits of this one only")
     add("--context", type=int, default=3, help="lines around each change in an update")
     add("--plain", type=int, default=PLAIN_TOKENS, help="tokens that plain decoding is timed for")
+    add("--no-model", action="store_true", help="only merge what needs no model")
     add("--threads", type=int, default=0, help="0: one per core")
     add("--out", type=Path, help="results file; default: bench/results/apply-...json")
     options = parser.parse_args(argv)
@@ -186,13 +188,19 @@ def main(argv: list[str] | None = None) -> int:
     began = perf_counter()
     groups, rows = [], []
     try:
-        with Engine(Config(model=options.model, threads=options.threads)) as engine:
+        with ExitStack() as stack:
+            engine = None
+            if not options.no_model:
+                config = Config(model=options.model, threads=options.threads)
+                engine = stack.enter_context(Engine(config))
             for group, found in options.groups.items():
                 own = []
                 for place, task in enumerate(found):
                     report.progress(f"{group} lines", place, len(found), task.name, "apply")
                     row = {"lines": group, "name": task.name, "merge": without_model(task)}
-                    own.append(row | with_model(engine, task, options.plain, place % 2 == 1))
+                    if engine:
+                        row |= with_model(engine, task, options.plain, place % 2 == 1)
+                    own.append(row)
                 groups.append(summary(group, own))
                 rows += own
     except (ValueError, OSError, RuntimeError, WeightsError) as error:
@@ -201,7 +209,7 @@ def main(argv: list[str] | None = None) -> int:
     record = {
         **environment("cpu"),
         "bench": "apply",
-        "model": Path(options.model).name,
+        "model": "no model" if options.no_model else Path(options.model).name,
         "threads": options.threads,
         "context": options.context,
         "packages": options.package,
@@ -210,7 +218,9 @@ def main(argv: list[str] | None = None) -> int:
         "rows": rows,
     }
     show(record)
-    report.write_json(options.out or results_path("apply", Path(options.model).name), record)
+    name = record["model"].replace(" ", "-")
+    hardware = "any" if options.no_model else None
+    report.write_json(options.out or results_path("apply", name, hardware=hardware), record)
     report.print_json_line(record)
     bad = sum(group["different"] + group["merged_wrong"] for group in groups)
     return 1 if bad else 0
