@@ -188,7 +188,7 @@ def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
 def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> Prompt:
     """The Prompt of an edit that merges an update into a file, which predicts the file first, then
     the update. The reply is started up to the code, as in `edit_prompt`, and limited to lines of
-    both, except for models that are made for it."""
+    both, except for models that are made for it, and those that may reason first."""
     first, last = strip_blank_lines(request.text, 0, len(request.text))
     code, update = plain(request.text[first:last]), snippet(request.update)
     if not update.strip():
@@ -204,13 +204,14 @@ def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> P
     room = request.max_tokens
     if room is None:
         room = EDIT_SPARE_TOKENS + len(expected) + len(changed)
+    is_limited = end.startswith("\n") and tokenizer.reasoning is None
     return Prompt(
         [one for _, part in turns for one in part],
         [expected, changed],
         (end, *request.stop),
         room,
         whole=True,
-        grammar=line_grammar(code, update, end[1:]) if end.startswith("\n") else "",
+        grammar=line_grammar(code, update, end[1:]) if is_limited else "",
         span=spans(request, first, last, expected, tokenizer),
     )
 

@@ -156,7 +156,7 @@ class Grammars:
         matcher = LLMatcher(self._tokens, grammar, log_level=0)
         if matcher.is_error():
             raise RequestError(f"the grammar cannot be used: {shortened(matcher.get_error())}")
-        return GrammarState(matcher, ends, trigger)
+        return GrammarState(matcher, self._tokens.vocab_size, ends, trigger)
 
 
 class _Vocabulary:
@@ -184,9 +184,10 @@ class GrammarState:
     """How far an answer has come in its grammar."""
 
     def __init__(
-        self, matcher: LLMatcher, ends: frozenset[int], trigger: Trigger | None = None
+        self, matcher: LLMatcher, size: int, ends: frozenset[int], trigger: Trigger | None = None
     ) -> None:
-        self._matcher, self._ends, self._trigger = matcher, [*ends], trigger
+        """`size`: of the vocabulary that the matcher knows."""
+        self._matcher, self._size, self._ends, self._trigger = matcher, size, [*ends], trigger
         self._phase: Phase = "grammar"
         if trigger is not None:
             self._phase = "reasoning" if trigger.in_reasoning else "text"
@@ -214,15 +215,24 @@ class GrammarState:
 
     def takes(self, token: int) -> bool:
         """Take the answer's next token if the grammar allows it; whether it does."""
-        if token in self._ends:
-            return bool(self._matcher.is_accepting())
-        return bool(self._matcher.try_consume_tokens([token]) == 1)
+        phase = self._after(self._phase, token)
+        if phase == "grammar":
+            ends = token in self._ends
+            if not (self._matcher.is_accepting() if ends else self._consumed(token)):
+                return False
+        self._phase = phase
+        return True
 
     def advance(self, token: int) -> None:
         """Take the answer's next token, which the grammar allows."""
         self._phase = self._after(self._phase, token)
         if self._phase == "grammar" and token not in self._ends:
             self._matcher.consume_token(token)
+
+    def _consumed(self, token: int) -> bool:
+        """Consume a token that the grammar may forbid, or not know: models have more than their
+        tokenizers."""
+        return token < self._size and bool(self._matcher.try_consume_tokens([token]) == 1)
 
     def _after(self, phase: Phase, token: int) -> Phase:
         return phase if self._trigger is None else self._trigger.phase(phase, token)
@@ -248,7 +258,7 @@ class GrammarState:
             if token not in self._ends:
                 phase = self._after(phase, token)
                 if phase == "grammar":
-                    if self._matcher.try_consume_tokens([token]) != 1:
+                    if not self._consumed(token):
                         continue
                     stack.append(None)
                 stack += [(child, phase) for child in reversed(children.get(node, []))]
