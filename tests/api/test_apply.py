@@ -70,7 +70,7 @@ def test_a_chat_with_a_file_and_an_update_is_answered_with_the_file(
     [
         (CODE, NOWHERE, "fits nowhere"),
         (CODE, "", "empty"),
-        ("x=1\ny\n", "x=1\n...\nz\n", "neither in the file nor in the update"),
+        ("x=9\ny\n", "x=9\n...\nz\n", "did not write the chunk at line 3 of the update"),
         ("a\n\nx\ny\na\nx\ny\n", f"{MARK}\nx\nnew\ny\n{MARK}", "several places, at the lines"),
     ],
 )
@@ -87,7 +87,7 @@ def test_what_cannot_be_merged_is_refused(
 
 
 def test_a_refusal_ends_a_stream_with_the_error(server: LocalServer) -> None:
-    body = {"messages": message("x=1\ny\n", "x=1\n...\nz\n"), "stream": True}
+    body = {"messages": message("x=9\ny\n", "x=9\n...\nz\n"), "stream": True}
     with server.http() as http:
         content = http.post("/v1/chat/completions", json=body).content
     assert b'"edit_refused"' in content and b"[DONE]" not in content

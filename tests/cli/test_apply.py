@@ -82,9 +82,9 @@ def test_a_model_merges_what_has_no_sure_place(file: Path, tmp_path: Path) -> No
     assert (result.returncode, shown["text"]) == (0, "x=9\n")
 
 
-def test_an_answer_with_other_lines_is_refused(file: Path, tmp_path: Path) -> None:
-    file.write_bytes(b"x=1\ny\n")
+def test_an_answer_without_the_update_is_refused(file: Path, tmp_path: Path) -> None:
+    file.write_bytes(b"x=9\ny\n")
     model = chain_model(tmp_path / "chain", "x=9", FENCE)
-    result = apply(file, b"x=1\n...\nz\n", "--model", model, "--apply")
-    assert "neither in the file nor in the update" in one_line(result)
-    assert (result.returncode, file.read_bytes()) == (1, b"x=1\ny\n")
+    result = apply(file, b"x=9\n...\nz\n", "--model", model, "--apply")
+    assert "did not write the chunk at line 3 of the update" in one_line(result)
+    assert (result.returncode, file.read_bytes()) == (1, b"x=9\ny\n")
