@@ -51,7 +51,7 @@ def added(folder: Path) -> bool:
 
 def created(folder: Path) -> bool:
     kept = (folder / FILE).read_text("utf-8") == SOURCE
-    return kept and (folder / "NOTES.md").read_text("utf-8").strip() == "Nothing to see here."
+    return kept and (folder / "notes.txt").read_text("utf-8").strip() == "Nothing to see here."
 
 
 TASKS = {
@@ -66,7 +66,7 @@ TASKS = {
         added,
     ),
     "create": Task(
-        "Create the file NOTES.md with one line: Nothing to see here.",
+        "Create the file notes.txt with one line: Nothing to see here.",
         created,
     ),
 }

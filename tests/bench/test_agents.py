@@ -25,7 +25,7 @@ FAREWELL = '\n\ndef farewell(name: str) -> str:\n    return f"Goodbye, {name}!"\
 DONE = {
     "rename": {FILE: SOURCE.replace("greet(", "welcome(")},
     "add": {FILE: SOURCE + FAREWELL},
-    "create": {FILE: SOURCE, "NOTES.md": "Nothing to see here.\n"},
+    "create": {FILE: SOURCE, "notes.txt": "Nothing to see here.\n"},
 }
 TOOLS = {  # a few of each agent's
     "opencode": ("bash", "edit", "glob", "read", "write"),
