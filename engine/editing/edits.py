@@ -237,9 +237,11 @@ def _refuse(request: Request, done: Done, original: str) -> None:
     if done.reason == "cancelled":
         raise EditRefused("the edit was cancelled")
     if done.reason == "length":
+        remedy = "select fewer lines or allow more tokens"
+        if request.update:
+            remedy = "repeat more lines of the file around each change, or try a larger model"
         raise EditRefused(
-            f"the answer was cut off after {done.usage.completion_tokens} tokens: "
-            "select fewer lines or allow more tokens"
+            f"the answer was cut off after {done.usage.completion_tokens} tokens: {remedy}"
         )
     if done.matched is None or done.matched in request.stop:
         raise EditRefused(
