@@ -105,6 +105,7 @@ def writing(nvim: Neovim) -> Iterator[None]:
         while True:  # a slow Neovim may learn of the first part when the answer is complete
             nvim.lua(HOLD, [each.pid for each in found], 3)
             nvim.until_lua("return Held")
+            nvim.lua("vim.wait(100)")  # reads what the server had sent until then
             if nvim.lua(TRACES):
                 break
             for each in found:
