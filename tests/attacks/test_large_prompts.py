@@ -42,7 +42,7 @@ MB = 1_000_000
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
 LINE = "def add(left, right): return left + right\n"
 MAX_LEFT_BYTES = 100 * MB  # in memory, after all attacks
-ATTACKS = 200
+ATTACKS = 100
 
 Body = dict[str, Any]
 
