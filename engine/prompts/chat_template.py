@@ -70,11 +70,11 @@ class ChatTemplate:
         at once. RequestError where the template refuses it or takes too much."""
         tools = tools or ToolUse()
         slots = [SLOT.format(n) for n in range(len(roles))]
-        users = {slot for slot, role in zip(slots, roles, strict=True) if role == "user"}
+        users = {str(number) for number, role in enumerate(roles) if role == "user"}
         refusal = None
         try:
             text = self._render(roles, slots, thinking, tools)
-            if all(slot in text for slot in users):
+            if users <= {*SLOTS.findall(text)}:
                 return text
         except TemplateRefusal as error:
             refusal = error
@@ -83,7 +83,7 @@ class ChatTemplate:
             listed = self._render(roles, parts, thinking, tools)
         except TemplateRefusal:
             listed = ""
-        if users and all(slot in listed for slot in users):
+        if users and users <= {*SLOTS.findall(listed)}:
             return listed
         if refusal is not None:
             raise refusal
