@@ -8,7 +8,7 @@ Lark syntax of llguidance (engine.sampling.grammar).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from engine.editing.apply_snippet import ONLY_DOTS, is_mark
 
@@ -22,8 +22,8 @@ def line_grammar(code: str, update: str, end: str) -> str:
     if len(code) + len(update) > MAX_CHARS:
         return ""
     lines, shown = code.split("\n"), update.split("\n")
-    first = json.dumps(f"{lines[0]}\n") if is_mark(shown[0]) else ""
-    last = json.dumps(f"{lines[-1]}\n") if is_mark(shown[-1]) and len(lines) > 1 else ""
+    first = _literal(f"{lines[0]}\n") if is_mark(shown[0]) else ""
+    last = _literal(f"{lines[-1]}\n") if is_mark(shown[-1]) and len(lines) > 1 else ""
     old = dict.fromkeys(line for line in lines if line.strip(" \t"))
     stripped = dict.fromkeys(line.strip(" \t") for line in shown)
     new = [line for line in stripped if line and not (is_mark(line) or ONLY_DOTS.fullmatch(line))]
@@ -34,12 +34,17 @@ def line_grammar(code: str, update: str, end: str) -> str:
             f"start: {first} ({' | '.join([*known, 'BLANK'])})* {last} END",
             *(f'{name}: {rule} "\\n"' for name, rule in known.items()),
             "BLANK: /[ \\t]*\\n/",
-            f"END: {json.dumps(end)}",
+            f"END: {_literal(end)}",
         ]
     )
 
 
-def _any(texts: Iterable[str]) -> str:
+def _any(texts: Collection[str]) -> str:
     """The rule of one of these texts; "" for none."""
-    literals = [json.dumps(text, ensure_ascii=False) for text in texts]
-    return f"({' | '.join(literals)})" if literals else ""
+    literals = map(_literal, texts)
+    return f"({' | '.join(literals)})" if texts else ""
+
+
+def _literal(text: str) -> str:
+    """A string of Lark: JSON's, which leaves one control character as it is."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from llguidance import LLMatcher
 
 from bench.apply.tasks import update_of
 from engine import Config, Engine
@@ -49,6 +50,14 @@ def test_no_other_line_is(tokenizer: Tokenizer, lines: list[str], seed: int) -> 
         text = "\n".join([*lines[:at], line, *lines[at:], "```"])
         inside = 0 < at < len(lines)
         assert accepts(tokenizer, grammar, text) == (allowed and inside), line
+
+
+@given(st.text(), st.text(min_size=1), st.booleans())
+@example("", '\x7f\x85\u2028"\\', False)
+@settings(max_examples=300)
+def test_any_text_has_a_grammar(code: str, line: str, is_marked: bool) -> None:
+    update = f"{MARK}\n{line}\n{MARK}" if is_marked else line
+    assert LLMatcher.validate_grammar(line_grammar(code, update, "```")) == ""
 
 
 def test_the_first_and_the_last_line_stay_beside_marks(tokenizer: Tokenizer) -> None:
