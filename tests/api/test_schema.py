@@ -97,7 +97,10 @@ def test_many_examples_conform_to_the_schema(served: LocalServer, method: str, p
 
 def test_the_schema_lists_every_operation(served: LocalServer) -> None:
     with served.http() as http:
-        paths = http.get("/openapi.json").json()["paths"]
+        schema = http.get("/openapi.json").json()
+    paths = schema["paths"]
+    # FastAPI names two classes of one name after their modules.
+    assert not [name for name in schema["components"]["schemas"] if "__" in name]
     listed = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     assert listed == set(OPERATIONS)
     for methods in paths.values():

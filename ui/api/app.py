@@ -65,7 +65,7 @@ ERRORS: Responses = {
     status: {"model": types.Error, "description": text} for status, text in STATUSES.items()
 }
 ANTHROPIC_ERRORS: Responses = {
-    status: {"model": anthropic_types.Error, "description": text}
+    status: {"model": anthropic_types.MessagesError, "description": text}
     for status, text in STATUSES.items()
 }
 SSE_SCHEMA = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}

@@ -16,8 +16,8 @@ from ui.api.anthropic_messages.schemas import (
     AnswerThinking,
     AnswerToolUse,
     MessageAnswer,
+    MessagesUsage,
     StopReason,
-    Usage,
 )
 from ui.api.chat_parts import Delta, Part, named_event
 from ui.api.errors import ApiError
@@ -117,7 +117,7 @@ class MessageWriter:
             reason = "stop_sequence"
             self.message.stop_sequence = done.matched
         self.message.stop_reason = reason
-        self.message.usage = Usage(
+        self.message.usage = MessagesUsage(
             input_tokens=done.usage.prompt_tokens - done.usage.cached_tokens,
             cache_read_input_tokens=done.usage.cached_tokens,
             output_tokens=done.usage.completion_tokens,

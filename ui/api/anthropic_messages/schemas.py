@@ -99,7 +99,7 @@ class AssistantMessage(RequestModel):
 Message = Annotated[UserMessage | AssistantMessage | SystemMessage, Field(discriminator="role")]
 
 
-class Tool(RequestModel):
+class MessagesTool(RequestModel):
     type: Literal["custom"] | None = None
     name: FunctionNameText
     description: Text | None = None
@@ -148,7 +148,9 @@ class MessagesRequest(RequestModel):
     max_tokens: Count | None = None
     system: Text | TextBlocks | None = None
     tools: (
-        Annotated[list[Annotated[Tool, CustomTool]], Field(max_length=MAX_TOOLS, fail_fast=True)]
+        Annotated[
+            list[Annotated[MessagesTool, CustomTool]], Field(max_length=MAX_TOOLS, fail_fast=True)
+        ]
         | None
     ) = None
     tool_choice: Annotated[ToolChoice | NamedToolChoice, Field(discriminator="type")] | None = None
@@ -187,7 +189,7 @@ class AnswerToolUse(BaseModel):
 AnswerBlock = AnswerThinking | AnswerText | AnswerToolUse
 
 
-class Usage(BaseModel):
+class MessagesUsage(BaseModel):
     """Token counts. The prompt has `input_tokens` and `cache_read_input_tokens` together."""
 
     input_tokens: int = 0
@@ -207,18 +209,18 @@ class MessageAnswer(BaseModel):
     content: list[AnswerBlock] = []
     stop_reason: StopReason | None = None  # None at the start of a stream
     stop_sequence: str | None = None
-    usage: Usage = Usage()
+    usage: MessagesUsage = MessagesUsage()
 
 
 class TokenCount(BaseModel):
     input_tokens: int
 
 
-class ErrorBody(BaseModel):
+class MessagesErrorBody(BaseModel):
     type: str
     message: str
 
 
-class Error(BaseModel):
+class MessagesError(BaseModel):
     type: Literal["error"] = "error"
-    error: ErrorBody
+    error: MessagesErrorBody

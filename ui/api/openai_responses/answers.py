@@ -15,21 +15,21 @@ from ui.api.chat_parts import Delta, Part, named_event
 from ui.api.errors import ApiError
 from ui.api.openai_responses.requests import functions_of
 from ui.api.openai_responses.schemas import (
-    AnswerCall,
     AnswerItem,
     AnswerMessage,
     AnswerReasoning,
     AnswerTool,
     IncompleteDetails,
     InputDetails,
-    NamedTool,
     OutputDetails,
     OutputText,
     ReasoningText,
     ResponseAnswer,
+    ResponsesAnswerCall,
+    ResponsesNamedTool,
     ResponsesRequest,
+    ResponsesUsage,
     Status,
-    Usage,
 )
 
 
@@ -48,7 +48,7 @@ def response_to(body: ResponsesRequest, model: str) -> ResponseAnswer:
         model=model,
         parallel_tool_calls=body.parallel_tool_calls is not False,
         temperature=body.temperature,
-        tool_choice=choice.model_dump() if isinstance(choice, NamedTool) else choice,
+        tool_choice=choice.model_dump() if isinstance(choice, ResponsesNamedTool) else choice,
         tools=[AnswerTool(**tool.model_dump()) for tool in functions_of(body)],
         top_p=body.top_p,
     )
@@ -163,7 +163,7 @@ class ResponseWriter:
         """A call, whose arguments come in one piece."""
         yield from self._stopped()
         name, arguments = call.function.name, call.function.arguments
-        item = AnswerCall(id=new_id("fc"), call_id=call.id, name=name, arguments="")
+        item = ResponsesAnswerCall(id=new_id("fc"), call_id=call.id, name=name, arguments="")
         yield self._added(item)
         item.arguments = arguments
         yield self._item_event("function_call_arguments.delta", item, delta=arguments)
@@ -179,7 +179,7 @@ class ResponseWriter:
             self.response.incomplete_details = IncompleteDetails(reason="max_output_tokens")
         usage = done.usage
         reasoning = len(self.encode(done.reasoning)) if done.reasoning else 0
-        self.response.usage = Usage(
+        self.response.usage = ResponsesUsage(
             input_tokens=usage.prompt_tokens,
             input_tokens_details=InputDetails(cached_tokens=usage.cached_tokens),
             output_tokens=usage.completion_tokens,

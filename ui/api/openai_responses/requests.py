@@ -15,10 +15,10 @@ from ui.api.openai_responses.schemas import (
     FunctionCallItem,
     FunctionOutputItem,
     FunctionTool,
-    JsonSchemaFormat,
     MessageItem,
-    NamedTool,
     ReasoningItem,
+    ResponsesJsonSchemaFormat,
+    ResponsesNamedTool,
     ResponsesRequest,
     TextContent,
 )
@@ -32,7 +32,7 @@ def chat_of(body: ResponsesRequest) -> types.ChatRequest:
     if not messages:
         raise ApiError(400, "input: there is no message in it: send one at least", "input")
     choice: Any = body.tool_choice
-    if isinstance(choice, NamedTool):
+    if isinstance(choice, ResponsesNamedTool):
         choice = types.named_tool(choice.name)
     effort = body.reasoning.effort if body.reasoning else None
     # Validated already: by the other schema, whose limits may be others.
@@ -116,4 +116,4 @@ def tools_of(body: ResponsesRequest) -> list[types.Tool]:
 
 def format_of(body: ResponsesRequest) -> types.ResponseFormat | None:
     form = body.text.format if body.text else None
-    return types.json_format(form.schema_) if isinstance(form, JsonSchemaFormat) else form
+    return types.json_format(form.schema_) if isinstance(form, ResponsesJsonSchemaFormat) else form

@@ -128,12 +128,12 @@ Tool = Annotated[
 ]
 
 
-class NamedTool(RequestModel):
+class ResponsesNamedTool(RequestModel):
     type: Literal["function"]
     name: Text
 
 
-class JsonSchemaFormat(RequestModel):
+class ResponsesJsonSchemaFormat(RequestModel):
     """The answer is JSON that fits a schema."""
 
     type: Literal["json_schema"]
@@ -143,7 +143,9 @@ class JsonSchemaFormat(RequestModel):
 
 class TextConfig(RequestModel):
     format: (
-        Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")]
+        Annotated[
+            TextFormat | JsonObjectFormat | ResponsesJsonSchemaFormat, Field(discriminator="type")
+        ]
         | None
     ) = None
 
@@ -167,7 +169,7 @@ class ResponsesRequest(RequestModel):
     model: Text | None = None  # None: the served one
     max_output_tokens: Count | None = None
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | ResponsesNamedTool | None = None
     parallel_tool_calls: bool | None = None
     text: TextConfig | None = None
     reasoning: Reasoning | None = None
@@ -217,7 +219,7 @@ class AnswerReasoning(BaseModel):
     content: list[ReasoningText] = []
 
 
-class AnswerCall(BaseModel):
+class ResponsesAnswerCall(BaseModel):
     type: Literal["function_call"] = "function_call"
     id: str
     status: Status = "in_progress"
@@ -226,7 +228,7 @@ class AnswerCall(BaseModel):
     arguments: str
 
 
-AnswerItem = AnswerMessage | AnswerReasoning | AnswerCall
+AnswerItem = AnswerMessage | AnswerReasoning | ResponsesAnswerCall
 
 
 class InputDetails(BaseModel):
@@ -238,7 +240,7 @@ class OutputDetails(BaseModel):
     reasoning_tokens: int
 
 
-class Usage(BaseModel):
+class ResponsesUsage(BaseModel):
     input_tokens: int
     input_tokens_details: InputDetails
     output_tokens: int
@@ -276,4 +278,4 @@ class ResponseAnswer(BaseModel):
     tool_choice: str | dict[str, str] = "auto"
     tools: list[AnswerTool] = []
     top_p: float | None = None
-    usage: Usage | None = None
+    usage: ResponsesUsage | None = None
