@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -28,14 +29,14 @@ MAX_CLIENTS = 256  # whose last turns are remembered
 Run = Callable[[Callable[[], bool]], Iterator[Event]]  # called with `cancelled`
 
 
-class Submitted:
+class Submitted(ABC):
     """A submitted request: iterate it for its events, the last of which is a Done."""
 
     _done: Done | None = None
 
+    @abstractmethod
     def _next(self) -> Event:
         """Wait for the next event."""
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[Event]:
         while self._done is None:
