@@ -39,7 +39,6 @@ LAZY_ARROWS = {"ui/cli/main.py": "lsp_server"}
 
 # Third-party package -> the files, or folders ending in "/", that may import it.
 WALLS = {
-    "accelerate": ["engine/research/"],
     "fastapi": ["ui/"],
     "filelock": ["engine/weights/", "index/workspace/"],
     "gguf": ["engine/weights/"],
@@ -84,7 +83,7 @@ WALLS = {
 }  # fmt: skip
 
 # Installed through an extra, imported where it is used.
-OPTIONAL = {"accelerate", "model2vec"}
+OPTIONAL = {"model2vec"}
 
 # Imported, and installed as a part of another dependency.
 BUNDLED = {"pydantic-core", "triton"}

@@ -1,7 +1,9 @@
 """A parallel map over processes that each load their own models.
 
 The processes find each other through the environment variables that `launch`, torchrun or
-`accelerate launch` sets; accelerate splits the list. Results are exchanged as JSON.
+`accelerate launch` sets. Results are exchanged as JSON through torch's key-value store, without a
+process group: a thread of gloo may still release a tensor, for which it needs the interpreter, when
+the process ends, and aborts it.
 """
 
 from __future__ import annotations
@@ -10,15 +12,15 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 POLL_S = 0.05
+PATIENCE = timedelta(days=7)  # the first process waits for the slowest
 
 
 def is_worker() -> bool:
@@ -27,30 +29,37 @@ def is_worker() -> bool:
     return size.isdecimal() and int(size) > 1
 
 
-def is_available() -> bool:
-    """Whether accelerate is installed."""
-    return find_spec("accelerate") is not None
-
-
 def distributed_map(
-    items: Sequence[T], make: Callable[[str], Callable[[T], R]], cpu: bool
+    items: Sequence[T], make: Callable[[str], Callable[[T], R]], device: str
 ) -> list[R] | None:
     """Apply a function to every item. Returns the results in order in the first process, None in
     the others. `make` receives this process's device and returns the function; results must be
-    JSON."""
-    import torch
-    from accelerate import PartialState
-    from accelerate.utils import gather, pad_across_processes
+    JSON. With `device` "cuda" each process has a card of its own, where there are enough."""
+    from torch.distributed.rendezvous import rendezvous
 
-    state: Any = PartialState(cpu=cpu)
-    work = make(str(state.device))
-    with state.split_between_processes([*items]) as share:
-        data = json.dumps([work(item) for item in share]).encode()
-    row = torch.frombuffer(bytearray(data), dtype=torch.uint8)[None].to(state.device)
-    rows = gather(pad_across_processes(row, dim=1)).cpu().numpy()  # padded with zeros
-    results = [result for row in rows for result in json.loads(row.tobytes().rstrip(b"\0"))]
-    state.destroy_process_group()
-    return results if state.is_main_process else None
+    store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+    work = make(_own_device(device))
+    own = {index: work(items[index]) for index in range(rank, len(items), size)}
+    if rank:
+        for index, result in own.items():
+            store.set(_key(index), json.dumps(result))
+        return None
+    return [
+        own[index] if index in own else json.loads(store.get(_key(index)))
+        for index in range(len(items))
+    ]
+
+
+def _own_device(device: str) -> str:
+    import torch
+
+    if device != "cuda":
+        return device
+    return f"cuda:{int(os.environ.get('LOCAL_RANK', 0)) % torch.cuda.device_count()}"
+
+
+def _key(index: int) -> str:
+    return f"draftline/{index}"
 
 
 def launch(command: Sequence[str], count: int) -> int:
@@ -69,8 +78,6 @@ def launch(command: Sequence[str], count: int) -> int:
             variables = shared | {"RANK": rank, "LOCAL_RANK": rank}
             env = os.environ | {name: str(value) for name, value in variables.items()}
             env["MASTER_ADDR"] = "127.0.0.1"
-            if sys.platform == "linux":
-                env.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all processes run on this machine
             workers.append(subprocess.Popen(command, env=env))
         while True:
             codes = [worker.poll() for worker in workers]

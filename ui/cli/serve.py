@@ -142,9 +142,10 @@ def _load_and_serve(
     from ui.api import security
 
     logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if access.page:  # imported while the model loads: both take seconds
-        threading.Thread(target=import_module, args=("ui.web.app",), daemon=True).start()
     choose_model(args)
+    if access.page:  # imported while the model loads: both take seconds
+        # Not a daemon: a thread cut off inside a library's native code aborts the process.
+        threading.Thread(target=import_module, args=("ui.web.app",)).start()
     with progress_bars() as progress:
         engine = open_engine(args, progress)
     with engine:

@@ -161,7 +161,7 @@ def _checked(run_once: Callable[[str], TimedRun], method: str) -> TimedRun:
 
 def _continue_prompts(args: argparse.Namespace, choices: dict[str, Any]) -> int:
     """Continue many texts; print each as a JSON line, in the order of the file."""
-    from engine.research.distributed_map import distributed_map, is_available, is_worker, launch
+    from engine.research.distributed_map import distributed_map, is_worker, launch
 
     for name in ("benchmark", "profile"):
         if getattr(args, name) is not None:
@@ -171,9 +171,6 @@ def _continue_prompts(args: argparse.Namespace, choices: dict[str, Any]) -> int:
         raise Failure(USAGE, f"--ways {','.join(methods)}: --prompts takes one method: choose one")
     items = _items(args.prompts)
     several = is_worker() or args.processes > 1
-    if several and not is_available():
-        why = f"--processes {args.processes}: needs accelerate: `pip install accelerate`"
-        raise Failure(USAGE, why)
     if several and not is_worker():
         _locate(args)  # fetch once, and report errors once
         code = launch([sys.executable, "-P", "-m", "ui.cli", *args.argv], args.processes)
@@ -187,7 +184,7 @@ def _continue_prompts(args: argparse.Namespace, choices: dict[str, Any]) -> int:
         return lambda item: _continue_one(pair, item, methods[0], args, choices)
 
     if several:
-        results = distributed_map(items, make, _device(args) == "cpu")
+        results = distributed_map(items, make, _device(args))
     else:
         work = make()
         results = [work(item) for item in items]
