@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 
 BENCHES = {  # name: (module, what it measures)
+    "apply": ("bench.apply.apply", "merging updates into files: exactness and speed"),
     "decode": ("bench.decode.decode", "decoding speed: plain, Draftline, transformers, llama.cpp"),
     "index": ("bench.index.index", "the workspace index beside other indexes"),
     "index-plot": ("bench.index.plot", "draw the results of `index --growth`"),
@@ -16,12 +17,14 @@ BENCHES = {  # name: (module, what it measures)
     "specbench": ("bench.specbench.specbench", "all drafting methods on Spec-Bench's questions"),
     "quality": ("bench.quality.quality", "how often edits are right: EditEval, CanItEdit"),
     "assist": ("bench.assist.assist", "what the editor shows: edits and completions, scored"),
+    "tools": ("bench.tools.tools", "calls of tools, and answers that a schema enforces"),
     "qa": ("bench.qa.qa", "questions about documents: retrieval, answers, speed"),
     "serving": ("bench.serving.serving", "the HTTP server under load"),
     "gpu": ("bench.gpu.gpu", "steps and edits on a CUDA device"),
     "gpu-sample": ("bench.gpu.sample", "make the recorded edits that `gpu` replays"),
     "specdec": ("bench.research.specdec", "SpecDec++: schedules of draft lengths"),
     "sdsat": ("bench.research.sdsat", "SDSAT: how many adaptive tokens pay"),
+    "agents": ("bench.agents.agents", "coding agents edit files through the HTTP API"),
     "demo-picture": ("bench.picture", "draw docs/demo.svg from `draftline demo`"),
 }
 

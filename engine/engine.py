@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +23,14 @@ from engine.generate import Generation, generate, max_new_tokens
 from engine.memory import give_back_memory
 from engine.model.cost_model import guess, measure, processor, remember, remembered
 from engine.prompts.builder import Prompt, prompt_of
-from engine.prompts.fim import marks
+from engine.prompts.fim import fim_format
 from engine.prompts.prompt_encoder import Cancelled
 from engine.prompts.tokenizer import Tokenizer
+from engine.prompts.tool_grammar import grammar_of_calls
 from engine.records import Done, Event, Info, Message, Request, Step
+from engine.sampling.grammar import Grammars, GrammarState
 from engine.weights import Progress, home, locate
-from engine.worker import Job, Worker, ended_job
+from engine.worker import Job, Turns, Worker, ended_job
 from index.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -50,10 +53,16 @@ def prefill_chunk(seconds_per_token: float) -> int:
 class Engine:
     """A loaded model and the thread that owns it. A context manager."""
 
-    def __init__(self, config: Config | None = None, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        config: Config | None = None,
+        progress: Progress | None = None,
+        turns: Turns | None = None,
+    ) -> None:
         """Fetch the model if it is built in and missing, load and check it and what its drafter
-        needs, and index the workspace if one is configured. WeightsError, UnsupportedModel,
-        ValueError or OSError with one line."""
+        needs, and index the workspace if one is configured. Engines of one process that share
+        `turns` compute one at a time. WeightsError, UnsupportedModel, ValueError or OSError with
+        one line."""
         self.config = config or Config()
         drafter = choice_for(self.config)  # an unknown drafter fails before anything is loaded
         folder = locate(self.config.model, progress=progress)
@@ -74,6 +83,7 @@ class Engine:
         self.parts = EngineParts(
             self.config, target, tokenizer, cost, model, AnswerHistory(target.vocab)
         )
+        self._grammars = Grammars(tokenizer)
         self.drafters = {self.config.drafter: drafter.load(self.parts)}
         self.workspace: Workspace | None = None
         if self.config.workspace is not None:
@@ -84,7 +94,7 @@ class Engine:
             except BaseException:
                 self.workspace.close()
                 raise
-        self.worker = Worker(*self._background())
+        self.worker = Worker(*self._background(), turns=turns)
 
     @property
     def info(self) -> Info:
@@ -95,7 +105,7 @@ class Engine:
             device=target.device_name,
             dtype=target.dtype_name,
             context=target.context,
-            fills_middle=marks(tokenizer) is not None,
+            fills_middle=fim_format(tokenizer) is not None,
             prefill_tokens_per_s=1 / self.parts.cost.reading,
         )
 
@@ -117,6 +127,18 @@ class Engine:
         """Token ids of a conversation in the model's chat template."""
         return self.parts.tokenizer.chat(messages)
 
+    def prompt_tokens(self, request: Request, cancelled: Callable[[], bool] = lambda: False) -> int:
+        """How many tokens the prompt of a request has; 0 if `cancelled` says so meanwhile.
+        RequestError for one that exceeds the context."""
+        bare = replace(request, predictions=())
+        try:
+            prompt = prompt_of(
+                bare, self.parts.tokenizer, self.context, cancelled, self.config.model
+            )
+        except Cancelled:
+            return 0
+        return len(prompt.ids)
+
     def pass_seconds(self, rows: int) -> list[float]:
         """Expected seconds of forward passes over 1, 2, ... `rows` tokens."""
         return [float(seconds) for seconds in self.parts.cost.table(0, rows)]
@@ -135,22 +157,41 @@ class Engine:
         client: str = "",
         drafter: str = "",
         cancelled: Callable[[], bool] = lambda: False,
+        urgency: int | None = None,
     ) -> Job:
         """Queue a request. RequestError where it cannot be answered, ValueError for an unknown
         drafter. `speculation=False` decodes plainly: the same text, later. `workspace` and
         `drafter` replace the engine's own for this request. Equally urgent requests of several
         clients take turns. `cancelled` is asked while the prompt is tokenized; where it says so,
-        the job has ended at once."""
+        the job has ended at once. `urgency`: smaller ones run first, by default that of its kind.
+        """
         try:
-            prompt = prompt_of(request, self.parts.tokenizer, self.context, cancelled)
+            prompt = prompt_of(
+                request, self.parts.tokenizer, self.context, cancelled, self.config.model
+            )
         except Cancelled:
-            return ended_job(request, client)
+            return ended_job(request, client, Done("cancelled"))
         max_new_tokens(prompt, self.context)
+        grammar = self._grammar(request, prompt)
         name = (drafter or self.config.drafter) if speculation else None
         if name is not None and name not in self.drafters:
             parse_choice(name)  # an unknown name or option fails here
-        run = partial(self._run, request, prompt, name, workspace or self.workspace, client)
-        return self.worker.submit(Job(request, run, client))
+        run = partial(
+            self._run, request, prompt, grammar, name, workspace or self.workspace, client
+        )
+        return self.worker.submit(Job(request, run, client, urgency))
+
+    def _grammar(self, request: Request, prompt: Prompt) -> GrammarState | None:
+        """The grammar of an answer before its first token. RequestError if it cannot be used."""
+        tokenizer = self.parts.tokenizer
+        grammar, trigger = request.grammar or prompt.grammar, None
+        if request.tools and not grammar:
+            grammar, trigger = grammar_of_calls(request, tokenizer)
+        if not grammar:
+            return None
+        if trigger is not None:
+            trigger = replace(trigger, in_reasoning=prompt.thinks)
+        return self._grammars.start(grammar, tokenizer.eos | prompt.ends, trigger)
 
     def forget(self, client: str | None = None) -> None:
         """Drop the answers remembered for a client. Without one, drop everything this session
@@ -180,6 +221,7 @@ class Engine:
         self,
         request: Request,
         prompt: Prompt,
+        grammar: GrammarState | None,
         drafter: str | None,
         workspace: Workspace | None,
         client: str,
@@ -197,6 +239,7 @@ class Engine:
             target.context,
             history.of(client),
             self.config.verification,
+            grammar,
         )
         drafting = NullDrafter() if drafter is None else self._drafter(drafter, workspace, client)
         for event in generate(answer, target, drafting, cancelled):

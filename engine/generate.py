@@ -6,7 +6,7 @@ It knows neither torch nor any drafter: a target (engine/model/target.py) runs t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from engine.config import Verification
 from engine.drafting import DraftContext, Drafter
 from engine.prompts.builder import Prompt
+from engine.prompts.control_marks import region_marks
 from engine.prompts.prompt_encoder import too_long
 from engine.prompts.reasoning import ReasoningFilter
 from engine.prompts.tokenizer import Tokenizer
@@ -29,6 +30,7 @@ from engine.records import (
     Step,
     Usage,
 )
+from engine.sampling.grammar import GrammarState, following
 from engine.sampling.rejection_sampling import rejecting
 from engine.sampling.verify import Verdict, agreed, cut, matching
 from engine.text_stream import Origin, TextStream
@@ -55,6 +57,7 @@ def generate(
         answer.resume(target)
         with answer.usage.drafting:
             draft = drafter.propose(answer.context, target).first(answer.context.room)
+            draft = answer.allowed(draft)
         scores = target.forward(answer.context.last, draft)
         draft = draft.first(len(scores.logits) - 1)  # a short memory runs fewer nodes
         path, token = answer.verify(draft, scores)
@@ -143,9 +146,11 @@ class Generation:
         context_tokens: int,
         history: Sequence[list[int]] = (),
         verification: Verification = "match",
+        grammar: GrammarState | None = None,
     ) -> None:
         """`context_tokens`: the model's context. `history`: earlier answers that may be copied
-        from. RequestError where the prompt leaves no room for an answer."""
+        from. With a `grammar`, drafts are always verified by matching. RequestError where the
+        prompt leaves no room for an answer."""
         self.request, self.prompt = request, prompt
         self.limit = max_new_tokens(prompt, context_tokens)
         self.context = DraftContext(
@@ -165,11 +170,13 @@ class Generation:
             prompt.stop,
             reasoning_filter(request, prompt, tokenizer),
             continues=request.kind != "chat",
+            marks=marks_in_text(request, tokenizer),
         )
         self.usage = UsageCounter()
         self.reason: Reason | None = "length" if self.limit == 0 else None
         self.turn = -1  # the target's, when this answer last used it
         self.chunk_tokens = 0  # that the last prefill step read
+        self._grammar = grammar
         self._verdict = verdict(verification, request)
         self._pieces: list[Piece] = []
         self._accepted = 0
@@ -193,9 +200,15 @@ class Generation:
             self.turn = target.turn
         self.context.room = min(left - 1, target.room())
 
+    def allowed(self, draft: Draft) -> Draft:
+        """The draft without what the answer's grammar forbids."""
+        return self._grammar.pruned(draft) if self._grammar else draft
+
     def verify(self, draft: Draft, scores: Scores) -> tuple[list[int], int]:
         """The accepted path of `draft`, as node indices, and the model's own token after it."""
         position = len(self.prompt.ids) + len(self.output)
+        if self._grammar:
+            return following(draft, scores.logits, position, self.request, self._grammar)
         if self._takes_choices and scores.chosen is not None:
             return agreed(draft, scores.chosen(self.request, position))
         return self._verdict(draft, scores.logits, position)
@@ -241,6 +254,13 @@ def reasoning_filter(
     if tokenizer.reasoning is None:
         return None
     return ReasoningFilter(tokenizer.reasoning, prompt.thinks, as_text=request.kind == "chat")
+
+
+def marks_in_text(request: Request, tokenizer: Tokenizer) -> Mapping[int, str]:
+    """The control tokens that are text in an answer."""
+    if request.tools:
+        return tokenizer.call_marks
+    return region_marks(tokenizer) if request.parse_special else {}
 
 
 def max_new_tokens(prompt: Prompt, context_tokens: int) -> int:

@@ -16,7 +16,10 @@ from index.records import Span
 
 Kind = Literal["edit", "complete", "chat"]
 Reason = Literal["stop", "length", "cancelled", "failed"]
-Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
+# {"role": "system" | "user" | "assistant" | "tool", "content": text}. An assistant's may have
+# "tool_calls", JSON of a list of {"id", "name", "arguments": {...}}, and "reasoning_content"; a
+# tool: "tool_call_id"
+Message = dict[str, str]
 MIN_TEMPERATURE = 1e-6  # of sampling; smaller ones would overflow
 MAX_PREDICTION_CHARS = 512 << 10  # of a request that are used: some 150,000 tokens
 
@@ -48,8 +51,10 @@ class Passage(NamedTuple):
 class Request:
     """Everything that an answer depends on.
 
-    `edit`: rewrite `text` (or `text[selection]`, in code points) of `path` by `instruction`.
-    `complete`: continue `text`; with a `suffix`, fill in the middle where the model can.
+    `edit`: rewrite `text` (or `text[selection]`, in code points) of `path` by `instruction`; with
+    an `update`, merge that snippet into `text` (engine/editing/apply_snippet.py).
+    `complete`: continue `text`; with a `suffix`, fill in the middle where the model can. With
+    `parse_special`, `text` is a whole prompt whose fill-in-the-middle, file and region marks count.
     `chat`: answer `messages`.
     """
 
@@ -59,9 +64,11 @@ class Request:
     version: int = 0
     selection: tuple[int, int] | None = None
     instruction: str = ""
+    update: str = ""  # of an `edit`: changed lines, with marks for the others
     suffix: str | None = None
     suffix_first: bool = False  # suffix before prefix (SPM); models know PSM best
     snippets: tuple[tuple[str, str], ...] = ()  # (path, text) of other files to show
+    parse_special: bool = False
     messages: tuple[Message, ...] = ()
     documents: tuple[Passage, ...] = ()  # quoted by the messages, in order; for citations only
     # Texts expected to recur, beside what `kind` implies; of all, MAX_PREDICTION_CHARS are used.
@@ -72,6 +79,11 @@ class Request:
     top_p: float = 1.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    # Of a `chat`: functions that the model may call, each a JSON object with its name, description
+    # and parameters, a JSON schema
+    tools: tuple[str, ...] = ()
+    must_call: tuple[str, ...] = ()  # names of tools of which it must call one
+    grammar: str = ""  # that the answer follows (engine.sampling.grammar); "": none
     thinking: bool = True  # a model that reasons before it answers a `chat` may do so
 
     def __post_init__(self) -> None:
@@ -120,6 +132,19 @@ class Draft:
         n = max(count, 0)
         lists = (self.tokens[:n], self.parents[:n], self.probs[:n], self.sources[:n])
         return Draft(*lists, self.span, self.drawn, self.passes)
+
+    def only(self, nodes: list[int]) -> Draft:
+        """The tree of some nodes, in order; with each its parent."""
+        new = {node: number for number, node in enumerate(nodes)} | {-1: -1}
+        return Draft(
+            [self.tokens[node] for node in nodes],
+            [new[self.parents[node]] for node in nodes],
+            [self.probs[node] for node in nodes],
+            [self.sources[node] for node in nodes],
+            lambda node: self.span(nodes[node]),
+            {new[node]: drawn for node, drawn in self.drawn.items() if node in new},
+            self.passes,
+        )
 
 
 @dataclass(slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from engine.prompts.detokenizer import Detokenizer
 from engine.prompts.reasoning import ReasoningFilter
 from engine.prompts.tokenizer import Tokenizer
@@ -22,8 +24,11 @@ class TextStream:
         stop: tuple[str, ...],
         reasoning: ReasoningFilter | None = None,
         continues: bool = False,
+        marks: Mapping[int, str] | None = None,
     ) -> None:
-        """`continues`: the prompt ends with text that the answer goes on with."""
+        """`continues`: the prompt ends with text that the answer goes on with. `marks`: control
+        tokens that are text here."""
+        self.marks = marks or {}
         self.detokenizer = Detokenizer(tokenizer, continues)
         self.stop = tuple(one for one in stop if one)
         self.filter = reasoning
@@ -45,7 +50,10 @@ class TextStream:
             if self.filter is not None and self.filter.mark(token):
                 continue
             self.origin = merged_origin(self.origin, origin) if self.origin else origin
-            out += self._add(self.detokenizer.push(token))
+            if token in self.marks:
+                out += self._add(self.detokenizer.flush() + self.marks[token])
+            else:
+                out += self._add(self.detokenizer.push(token))
             if self.matched is not None:
                 return used, joined(out)
         return len(tokens), joined(out)

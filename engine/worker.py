@@ -2,7 +2,8 @@
 
 Ties go to the client that has waited longest. A more urgent request runs between two steps of a
 less urgent one. Cancelling takes effect between two forward passes. An error ends its own job with
-`Done("failed")` and nothing else. Background work runs in slices while the thread is idle.
+`Done("failed")` and nothing else. Background work runs in slices while the thread is idle. Engines
+that share a process take turns.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
 from time import monotonic
 
@@ -19,7 +22,9 @@ from engine.records import Done, Event, Request
 log = logging.getLogger(__name__)
 
 URGENCY = {"complete": 0, "edit": 1, "chat": 2}
+BACKGROUND = max(URGENCY.values()) + 1
 IDLE_SECONDS = 0.5  # without requests, before background work goes on
+POLL_SECONDS = 0.02  # between two looks at whether a job that waits for its turn was cancelled
 MAX_CLIENTS = 256  # whose last turns are remembered
 Run = Callable[[Callable[[], bool]], Iterator[Event]]  # called with `cancelled`
 
@@ -51,9 +56,13 @@ class Submitted(ABC):
 class Job(Submitted):
     """A request that this process answers."""
 
-    def __init__(self, request: Request, run: Run, client: str = "") -> None:
+    def __init__(
+        self, request: Request, run: Run, client: str = "", urgency: int | None = None
+    ) -> None:
+        """`urgency`: smaller ones run first; by default that of the request's kind."""
         self.request, self.run, self.client = request, run, client
-        self.urgency = URGENCY.get(request.kind, max(URGENCY.values()))
+        by_kind = URGENCY.get(request.kind, max(URGENCY.values()))
+        self.urgency = by_kind if urgency is None else urgency
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._cancelled = threading.Event()
         self.late = 0  # steps that ended after `cancel`
@@ -73,19 +82,59 @@ class Job(Submitted):
         self._events.put(event)
 
 
-def ended_job(request: Request, client: str) -> Job:
-    """A job that was cancelled before it ran."""
+def ended_job(request: Request, client: str, done: Done) -> Job:
+    """A job that ended without the model."""
     job = Job(request, lambda cancelled: iter(()), client)
-    job.put(Done("cancelled"))
+    job.put(done)
     return job
+
+
+class Turns:
+    """Turns of the engines in one process, which share its processors: one computes at a time, for
+    the most urgent job of all. A smaller urgency goes first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._urgencies: Counter[int] = Counter()  # of the jobs that run or wait for a turn
+        self._is_taken = False
+
+    @contextmanager
+    def job(self, urgency: int) -> Iterator[None]:
+        """Less urgent jobs of other engines pause until this one has ended."""
+        with self._changed:
+            self._urgencies[urgency] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._urgencies[urgency] -= 1
+                self._urgencies += Counter()  # drops zeros
+                self._changed.notify_all()
+
+    @contextmanager
+    def turn(self, urgency: int, stop: Callable[[], bool]) -> Iterator[None]:
+        """One step of such a job: waits while another engine computes, or has a more urgent job.
+        A job that `stop` ends need not wait for more urgent ones."""
+        with self._changed:
+            while self._is_taken or (urgency > min(self._urgencies) and not stop()):
+                self._changed.wait(None if self._is_taken else POLL_SECONDS)
+            self._is_taken = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_taken = False
+                self._changed.notify_all()
 
 
 class Worker:
     """One daemon thread that runs jobs."""
 
-    def __init__(self, *background: Iterable[float]) -> None:
+    def __init__(self, *background: Iterable[float], turns: Turns | None = None) -> None:
         """`background`: work to do while idle. Each slice yields the seconds until the next one;
-        the first that is due runs. A job waits for one slice at most."""
+        the first that is due runs. A job waits for one slice at most. `turns`: shared with the
+        other engines of this process."""
+        self._engines = turns or Turns()
         self._idle_at = monotonic() + IDLE_SECONDS  # when background work may go on
         # work -> when its next slice is due
         self._background: dict[Iterator[float], float] = {iter(one): 0.0 for one in background}
@@ -151,7 +200,7 @@ class Worker:
                     return
                 asked = bool(self._waiting)
             if asked:
-                self._drain(max(URGENCY.values()) + 1)
+                self._drain(BACKGROUND)
                 self._idle_at = monotonic() + IDLE_SECONDS
             else:
                 self._run_slice()
@@ -165,8 +214,15 @@ class Worker:
     def _run_slice(self) -> None:
         now = monotonic()
         work = next(one for one, due in self._background.items() if due <= now)
+        turns = self._engines
+
+        def stop() -> bool:
+            return self._closed or bool(self._waiting)
+
         try:
-            self._background[work] = now + next(work)
+            with turns.job(BACKGROUND), turns.turn(BACKGROUND, stop):
+                if not stop():
+                    self._background[work] = now + next(work)
         except StopIteration:
             del self._background[work]
         except Exception as error:  # optional work: everything else goes on without it
@@ -187,13 +243,24 @@ class Worker:
             if stop():
                 job.put(Done("cancelled"))
                 return
-            for event in job.run(stop):
-                job.put(event)
-                if not isinstance(event, Done):
-                    self._drain(job.urgency)
+            with self._engines.job(job.urgency):
+                for event in self._in_turns(job, stop):
+                    job.put(event)
+                    if not isinstance(event, Done):
+                        self._drain(job.urgency)
         except Exception as error:  # one bad request must not end the thread
             log.debug("request failed", exc_info=error)
             job.put(Done("failed", error=one_line(error)))
+
+    def _in_turns(self, job: Job, stop: Callable[[], bool]) -> Iterator[Event]:
+        """The job's events, each computed when it is this engine's turn."""
+        events = job.run(stop)
+        while True:
+            with self._engines.turn(job.urgency, stop):
+                event = next(events, None)
+            if event is None:
+                return
+            yield event
 
 
 def one_line(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine.remote.address import OWN, SERVER_VARIABLE, AddressError, parse, remove_if_idle
+from lsp_server.settings import NEXT_EDIT_FORMATS
 
 OK, FAILED, USAGE, NO_MODEL = 0, 1, 2, 3
 EXIT_CODES = """exit codes:
@@ -100,9 +101,10 @@ def _serve(args: argparse.Namespace) -> int:
     from lsp_server.protocol import transport
     from lsp_server.protocol.protocol import Server
     from lsp_server.server import create
-    from lsp_server.shared_engine import SharedEngine
+    from lsp_server.shared_engine import NextEdits, SharedEngine
 
-    shared_engine = SharedEngine(args.model, args.yes)
+    next_edits = NextEdits(args.next_edit_model, args.next_edit_format)
+    shared_engine = SharedEngine(args.model, args.yes, next_edits=next_edits)
 
     def make() -> Server:
         return create(shared_engine)
@@ -136,7 +138,10 @@ def _relay(args: argparse.Namespace) -> int | None:
         address = parse(args.server) if args.server else None
         if address is not None and args.model:
             raise AddressError(f"{address}: has its own model: leave --model out")
-        connection = relay.join(address, relay.Start(options, args.model))
+        next_edits = _next_edit_options(args)
+        if address is not None and next_edits:
+            raise AddressError(f"{address}: has its own model: leave {next_edits[0]} out")
+        connection = relay.join(address, relay.Start(options, args.model, next_edits))
     except (AddressError, OSError) as error:
         _say(str(error))
         with contextlib.suppress(OSError):  # the client is gone
@@ -151,6 +156,15 @@ def _relay(args: argparse.Namespace) -> int | None:
             *("the shared server, process %d, logs to %s", process, file),
         )
     return relay.relay(connection, args.client)
+
+
+def _next_edit_options(args: argparse.Namespace) -> tuple[str, ...]:
+    """What the command line says about next edits, as options of a shared server."""
+    named = {
+        "--next-edit-model": args.next_edit_model,
+        "--next-edit-format": args.next_edit_format,
+    }
+    return tuple(part for option, value in named.items() if value for part in (option, value))
 
 
 def _check(model: str | None, fetch: bool) -> int:
@@ -259,6 +273,18 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--model", metavar="M", help="a built-in name or a folder; overrides what clients configure"
+    )
+    add(
+        "--next-edit-model",
+        default="",
+        metavar="M",
+        help="a model made for next edits (Sweep, Zeta 2.1), which runs beside the other one",
+    )
+    add(
+        "--next-edit-format",
+        choices=NEXT_EDIT_FORMATS,
+        default="",
+        help="of its prompts, where its name does not tell",
     )
     add("--yes", action="store_true", help="fetch a missing model without asking")
     add("--check", action="store_true", help="load the model, print its speed, and exit")

@@ -49,8 +49,9 @@ def start(server: Server, session: Session) -> None:
 
     def on_engine_changed() -> None:
         loading.show()
-        if session.shared_engine.state == "asking":
-            session.spawn(ask_to_download(server, session))
+        for engine in (session.shared_engine, session.shared_engine.for_next_edits):
+            if engine.state == "asking":
+                session.spawn(ask_to_download(server, engine, session.name))
 
     async def warn_of_other_model() -> None:
         await asyncio.sleep(AGREEMENT_S)
@@ -207,7 +208,9 @@ class LoadingProgress:
         except JsonRpcException as error:
             log.warning("the client shows no progress: %s", error)
             return False
-        engine = self._session.shared_engine
+        main = self._session.shared_engine
+        beside = main.for_next_edits
+        engine = beside if (main.state, beside.state) == ("ready", "loading") else main
         is_fetching = engine.is_fetching
         begin = types.WorkDoneProgressBegin(title="Draftline", cancellable=is_fetching or None)
         progress.begin(token, begin)

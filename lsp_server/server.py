@@ -23,7 +23,9 @@ from lsp_server.editing.edit import EditResult, current_document, edit, workspac
 from lsp_server.editing.edit_files import edit_files
 from lsp_server.editing.find_files import find_files
 from lsp_server.initialize import start
+from lsp_server.next_edit.by_model import ModelPredictor
 from lsp_server.next_edit.candidate import Candidate
+from lsp_server.next_edit.predict import NextEdit
 from lsp_server.protocol.messages import (
     AskParams,
     ChatParams,
@@ -119,9 +121,9 @@ def _completions(server: Server, session: Session) -> None:
             and abs(document.text.line_of(one.start) - line) <= NEXT_EDIT_RADIUS_LINES
         ]
         found = await session.next_edits.predict(session, candidates[:1])
-        if found.candidate is None or found.document is not document:
+        if found.document is not document:
             return None
-        start, stop = found.candidate.start, found.candidate.stop
+        start, stop = found.start, found.stop
         typed = document.text.text[start:offset]
         if start <= offset <= stop and not found.new_lines.startswith(typed):
             return None  # clients draw an inline completion from the cursor on only
@@ -194,7 +196,7 @@ def _id(item: types.InlineCompletionItem) -> str:
 
 
 def _edits(server: Server, session: Session) -> None:
-    feature, documents = server.feature, server.documents
+    feature, documents, predictor = server.feature, server.documents, ModelPredictor()
 
     async def run(params: EditParams) -> EditResult:
         how = code_actions.rewrite if params.keepDefinitions else edit
@@ -236,6 +238,9 @@ def _edits(server: Server, session: Session) -> None:
         await session.configured()
         if why := session.disabled_reason(document, "nextEdit"):
             return {"edit": None, "location": None, "reason": why, "others": []}
+        by_model = await predictor.predict(session, document, offset)
+        if by_model and by_model.document:
+            return next_edit_answer(by_model, [])
         next_edits, closed = session.next_edits, dict[str, Document]()
         candidates = next_edits.candidates(session, document.uri, offset)
         places = [(one, documents.get(one.uri)) for one in candidates]
@@ -247,15 +252,20 @@ def _edits(server: Server, session: Session) -> None:
             places += [(one, closed[one.uri]) for one in more]
         found = await next_edits.predict(session, [one for one, _ in places], closed)
         listed = [other(one, where) for one, where in places if one is not found.candidate]
-        if found.document is None or found.candidate is None:
-            return {"edit": None, "location": None, "reason": found.reason, "others": []}
-        start, stop = found.candidate.start, found.candidate.stop
-        where = documents.range(found.document, start, stop)
-        made = workspace_edit(server, found.document, found.changes(), found.reason)
+        if found.document is None:
+            why = by_model.reason if by_model else found.reason
+            return {"edit": None, "location": None, "reason": why, "others": []}
+        answer = next_edit_answer(found, listed)
         if found.document.uri in closed:
-            without_version(made)
+            without_version(answer["edit"])
+        return answer
+
+    def next_edit_answer(found: NextEdit, others: list[dict[str, Any]]) -> dict[str, Any]:
+        assert found.document
+        where = documents.range(found.document, found.start, found.stop)
+        made = workspace_edit(server, found.document, found.changes(), found.reason)
         location = {"uri": found.document.uri, "range": where}
-        return {"edit": made, "location": location, "reason": found.reason, "others": listed}
+        return {"edit": made, "location": location, "reason": found.reason, "others": others}
 
     def other(candidate: Candidate, document: Document) -> dict[str, Any]:
         """A further place of a next edit, for a list."""

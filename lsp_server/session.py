@@ -20,11 +20,12 @@ from lsprotocol import types
 from engine.aio import Cancellation, follow
 from engine.config import DEFAULT_MODEL
 from engine.records import Done, Request, Step
+from engine.worker import URGENCY
 from lsp_server.completion.completion_cache import CompletionCache
 from lsp_server.completion.in_flight import CompletionInFlight
 from lsp_server.editing.rebase import Rebase
 from lsp_server.next_edit.edit_history import EditHistory
-from lsp_server.next_edit.predict import NextEditPredictor
+from lsp_server.next_edit.predict import MODEL_SLOT, NextEditPredictor
 from lsp_server.protocol.positions import Text
 from lsp_server.protocol.text_sync import Document, Documents
 from lsp_server.settings import Settings, parse
@@ -85,14 +86,25 @@ class Session:
         self._warnings: list[str] = []  # about the latest settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._shown_load = 0  # the number of the last load whose error was shown
+        # by engine, the number of the last load whose error was shown
+        self._shown_loads: dict[SharedEngine, int] = {}
 
     def begin(self) -> None:
         """Start: the client has sent `initialize`. Idempotent: a failed one may be repeated."""
         if self._loop is not None:
             return
         self._loop = asyncio.get_running_loop()
-        self.shared_engine.listeners.append(self._on_engine_changed)
+        for engine in self._engines:
+            engine.listeners.append(self._on_engine_changed)
+
+    @property
+    def _engines(self) -> tuple[SharedEngine, SharedEngine]:
+        return self.shared_engine, self.shared_engine.for_next_edits
+
+    def warn(self, message: str) -> None:
+        """Show a warning to the user."""
+        params = types.ShowMessageParams(types.MessageType.Warning, f"Draftline: {message}")
+        self.notify("window/showMessage", params)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine in the background; errors are logged."""
@@ -172,7 +184,8 @@ class Session:
 
     def is_starting(self) -> bool:
         """Whether the model or the index is being loaded."""
-        return self.shared_engine.state == "loading" or self.index.is_busy()
+        is_loading = any(engine.state == "loading" for engine in self._engines)
+        return is_loading or self.index.is_busy()
 
     def _on_engine_changed(self) -> None:
         """The engine's state changed; called from any thread."""
@@ -180,8 +193,9 @@ class Session:
         def changed() -> None:
             self.send_status()
             self.on_engine_changed()
-            if self.shared_engine.state == "error":
-                self._show_error()
+            for engine in self._engines:
+                if engine.state == "error":
+                    self._show_error(engine)
             if self.shared_engine.engine is not None:
                 self.index.open_soon()
 
@@ -191,13 +205,15 @@ class Session:
             except RuntimeError as error:  # the loop is closed: the client is gone
                 log.debug("%s", error)
 
-    def _show_error(self) -> None:
-        """Show why the model was not loaded, once per load: a quick one may fail before the client
-        hears that it was started, and both changes then find the error."""
-        if self.wants_status or self._closed or self._shown_load == self.shared_engine.loads:
+    def _show_error(self, engine: SharedEngine) -> None:
+        """Show why a model was not loaded, once per load: a quick one may fail before the client
+        hears that it was started, and both changes then find the error. The status has the main
+        model's."""
+        has_status = self.wants_status and engine is self.shared_engine
+        if has_status or self._closed or self._shown_loads.get(engine) == engine.loads:
             return
-        self._shown_load = self.shared_engine.loads
-        kind, message = types.MessageType.Error, f"Draftline: {self.shared_engine.message}"
+        self._shown_loads[engine] = engine.loads
+        kind, message = types.MessageType.Error, f"Draftline: {engine.message}"
         self.notify("window/showMessage", types.ShowMessageParams(kind, message))
 
     # -- documents -----------------------------------------------------------------------------
@@ -215,6 +231,7 @@ class Session:
 
     def on_change(self, document: Document, changes: Sequence[Change]) -> None:
         """A document was changed: record the edits, and stop what they make useless."""
+        self.cancel(MODEL_SLOT)
         before, now = self._seen[document.uri], monotonic()
         for change in changes:
             if isinstance(change, types.TextDocumentContentChangePartial):
@@ -274,14 +291,16 @@ class Session:
         slot: Slot,
         on_step: Callable[[Step], bool | None] = lambda step: None,
         timeout_s: float | None = None,
+        engine: Engine | None = None,
     ) -> Done:
         """Run a request, once the model is loaded, in place of an older one in the same slot.
+        `engine`: another than the main model's.
 
         Ends early with "stop" when `on_step` returns True, and with "length" after `timeout_s`.
         Raises NotReady if there is no model, RequestError if the request cannot be answered.
         """
         try:
-            engine = await self.engine(slot)
+            engine = engine or await self.engine(slot)
         except Superseded:
             return Done("cancelled")
         self.cancel(slot)
@@ -320,6 +339,9 @@ class Session:
         """Queue the request. Tokenizing its prompt takes long for large texts and is then done in a
         thread; a completion's prompt is small."""
         request, workspace = running.request, self.workspace
+        if workspace and workspace.encoder.fingerprint != engine.encoder.fingerprint:
+            workspace = None
+        predicts = running.slot == MODEL_SLOT
 
         def submit() -> Job:
             job = engine.submit(
@@ -328,12 +350,14 @@ class Session:
                 workspace,
                 self.name,
                 cancelled=lambda: running.cancelled,
+                urgency=URGENCY["edit"] if predicts else None,
             )
             running.attach(job)
             return job
 
         try:
-            return submit() if request.kind == "complete" else await asyncio.to_thread(submit)
+            at_once = request.kind == "complete" and not predicts
+            return submit() if at_once else await asyncio.to_thread(submit)
         except RuntimeError as error:  # the engine was closed meanwhile
             raise NotReady(f"another model is being loaded ({error})") from error
 
@@ -408,11 +432,13 @@ class Session:
             return
         self._closed = True
         if self._loop:
-            self.shared_engine.listeners.remove(self._on_engine_changed)
-            self.shared_engine.leave(self.name)
+            for engine in self._engines:
+                engine.listeners.remove(self._on_engine_changed)
+                engine.leave(self.name)
         self.cancel()
         for task in self._tasks:
             task.cancel()
-        if self.shared_engine.engine:
-            self.shared_engine.engine.forget(client=self.name)
+        for shared in self._engines:
+            if shared.engine:
+                shared.engine.forget(client=self.name)
         await self.index.close()

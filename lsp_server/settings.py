@@ -15,6 +15,8 @@ from engine.config import devices
 
 SECTION = "draftline"
 MAX_QUOTED_CHARS = 40  # of a key or value in a warning
+MAY_BE_EMPTY = ("model", "nextEditModel", "nextEditFormat")
+NEXT_EDIT_FORMATS = ("sweep", "zeta2.1")  # engine.prompts.next_edit.formats has them
 MULTILINE = ("auto", "always", "never")
 ANY_LANGUAGE = "*"  # in a switch by language: those that it does not name
 Check = Callable[[Any], str | None]  # value -> what is expected instead, None if it is valid
@@ -36,6 +38,8 @@ class Settings:
     context: int = 256  # tokens of other files in a completion's prompt
     ghostText: Switch = True  # inline completions while typing; invoked explicitly they stay
     nextEdit: Switch = True
+    nextEditModel: str = ""  # made for next edits; none: they are found by rule
+    nextEditFormat: str = ""  # of its prompts; "": by the model's name
     languages: tuple[str, ...] = ()
     disabledGlobs: tuple[str, ...] = ()
     respectGitignore: bool = True
@@ -78,7 +82,7 @@ def parse(values: Any, base: Settings | None = None) -> tuple[Settings, list[str
             )
         elif value is None:
             continue
-        elif (key, value) == ("model", ""):
+        elif value == "" and key in MAY_BE_EMPTY:
             valid[key] = ""
         elif expected := CHECKS[key](value):
             warnings.append(
@@ -148,6 +152,8 @@ CHECKS: dict[str, Check] = {
     "context": _integer(0, 100_000),
     "ghostText": _switch,
     "nextEdit": _switch,
+    "nextEditModel": _is(str, "a model's name"),
+    "nextEditFormat": _one_of(*NEXT_EDIT_FORMATS),
     "languages": _strings,
     "disabledGlobs": _strings,
     "respectGitignore": _is(bool, "true or false"),

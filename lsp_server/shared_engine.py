@@ -1,5 +1,6 @@
 """The engine that all clients of this process share: loaded in the background, and replaced when
-its clients agree on another model. Independent of the protocol.
+its clients agree on another model; and the one beside it, of a model for next edits. Independent of
+the protocol.
 
 A model that is not on this machine is fetched only after a client's user has agreed to it.
 """
@@ -11,15 +12,21 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from engine.config import DEFAULT_MODEL
+from engine.worker import Turns
 
 if TYPE_CHECKING:
     from engine.engine import Engine
     from engine.weights.download import Download
 
 log = logging.getLogger(__name__)
+
+# Of the engine beside the main one, whose prompts are short.
+BESIDE: dict[str, Any] = {"max_context": 8192, "cached_sequences": 2, "cache_bytes": 1 << 29}
 
 # idle: no client has configured a model yet; asking: a user must agree to the download first
 State = Literal["idle", "asking", "loading", "ready", "error"]
@@ -33,6 +40,14 @@ class NotReady(Exception):
 
 class Superseded(NotReady):
     """A request was cancelled while it waited for the model."""
+
+
+class NextEdits(NamedTuple):
+    """A model for next edits and its format, as the command line names them; "" for what it does
+    not."""
+
+    model: str = ""
+    format: str = ""
 
 
 class Wish(NamedTuple):
@@ -49,17 +64,26 @@ class _FetchCancelled(Exception):
 class SharedEngine:
     """Its `state`, and a `message` for the user about it."""
 
-    def __init__(self, model: str | None = None, fetch: bool = False) -> None:
-        """`model` overrides what clients configure. `fetch`: a missing one is fetched without
-        asking."""
+    def __init__(
+        self,
+        model: str | None = None,
+        fetch: bool = False,
+        main: SharedEngine | None = None,
+        next_edits: NextEdits | None = None,
+    ) -> None:
+        """`model` and `next_edits` override what clients configure. `fetch`: a missing model is
+        fetched without asking. `main`: the engine beside which this one runs a model for next
+        edits, as long as a client wants that. They take turns."""
         self.state: State = "idle"
         self.message = ""
         self.engine: Engine | None = None
         self.loads = 0  # that were started
         self.is_fetching = False  # the model is being downloaded
         self.listeners: list[Listener] = []
-        self.progress: list[OnProgress] = []
-        self._model, self._fetch = model, fetch
+        self.progress: list[OnProgress] = main.progress if main else []
+        self.turns: Turns = main.turns if main else Turns()
+        self.next_edits = next_edits or NextEdits()
+        self._model, self._fetch, self._main = model, fetch, main
         self._usual = ""  # the model of clients that name none; "" before it is known
         self._wishes: dict[str, Wish] = {}  # by client
         self._wanted: Wish | None = None  # that is loaded, or being loaded
@@ -69,6 +93,11 @@ class SharedEngine:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
+
+    @cached_property
+    def for_next_edits(self) -> SharedEngine:
+        """The engine of a model for next edits, beside this one."""
+        return SharedEngine(self.next_edits.model, self._fetch, self)
 
     @property
     def model(self) -> str:
@@ -105,6 +134,9 @@ class SharedEngine:
             self._wishes.pop(client, None)
             started = self._decide(retry=False)
             was_asked, self._asked = self._asked == client, ""
+            unused = self._unload() if self._main and not self._wishes else None
+        if unused:
+            threading.Thread(target=unused.close, name="unloading", daemon=True).start()
         if started or was_asked:
             self._notify()
 
@@ -144,6 +176,14 @@ class SharedEngine:
             target=self._load, args=(wanted, fetch, previous), name="loading", daemon=True
         )
         self._thread.start()
+
+    def _unload(self) -> Engine | None:
+        """Forget the model in use, as nobody wants it any more; the caller closes its engine. The
+        lock is held."""
+        self._cancel_fetch.set()
+        self._wanted, self.state, self.message = None, "idle", ""
+        engine, self.engine = self.engine, None
+        return engine
 
     # -- consent to a download ---------------------------------------------------------------------
 
@@ -215,6 +255,8 @@ class SharedEngine:
 
     def close(self, timeout: float) -> None:
         """Cancel all jobs and wait up to `timeout` seconds for the model's thread."""
+        if self._main is None:
+            self.for_next_edits.close(timeout)
         self.cancel_fetch()
         with self._lock:
             self._closed = True
@@ -242,6 +284,8 @@ class SharedEngine:
         state: State = "ready"
         message = ""
         try:
+            if self._main:
+                self._check_memory(wanted.model, self._main.model)
             offers = self._downloads(wanted.model)
             if offers and not fetch:
                 state, message = "asking", f"may {wanted.model} be downloaded?"
@@ -270,6 +314,12 @@ class SharedEngine:
 
         return downloads(None if model == self._usual and not self._model else model)
 
+    def _check_memory(self, model: str, other: str) -> None:
+        """WeightsError where a model does not fit into memory beside another one."""
+        from engine.weights.model_list import Machine, check_beside
+
+        check_beside(model, other, Machine.this())
+
     def _engine(self, wanted: Wish) -> Engine:
         from engine import Config, Engine
 
@@ -278,7 +328,10 @@ class SharedEngine:
                 raise _FetchCancelled
             self.report(what, done, total)
 
-        return Engine(Config(model=wanted.model, device=wanted.device), progress)
+        config = Config(model=wanted.model, device=wanted.device)
+        if self._main:
+            config = replace(config, **BESIDE)
+        return Engine(config, progress, self.turns)
 
     def _notify(self) -> None:
         for listener in list(self.listeners):

@@ -45,8 +45,10 @@ WALLS = {
     "gradio": ["ui/web/"],
     "huggingface_hub": ["engine/weights/"],
     "jinja2": ["engine/prompts/"],
+    "llguidance": ["engine/sampling/"],
     "lsprotocol": ["lsp_server/"],
     "markdown_it": ["index/documents/formats/"],
+    "mcp": ["ui/mcp/"],
     "model2vec": ["index/documents/"],
     "numpy": ["index/", "engine/", "lsp_server/protocol/"],
     "pathspec": ["index/workspace/"],
@@ -83,7 +85,7 @@ WALLS = {
 }  # fmt: skip
 
 # Installed through an extra, imported where it is used.
-OPTIONAL = {"model2vec"}
+OPTIONAL = {"mcp", "model2vec"}
 
 # Imported, and installed as a part of another dependency.
 BUNDLED = {"pydantic-core", "triton"}

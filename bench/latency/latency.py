@@ -13,6 +13,8 @@ change   10,000 random edits of a 10,000-line file: the cost of didChange over p
          time of the server's own code, and the memory that stays allocated
 clients  eight clients over --ws at the same moment: waiting times, and whether answers are mixed
          up; then again while one of them floods the server
+next_edit  time to the first token of a next edit by a model in Sweep's format, against one forward
+         pass over the tokens of its prompt that are not cached, in turns
 
 The machine should be otherwise idle. The run ends with one JSON line; the same record is written to
 a file after each part, so that a stopped run leaves it. What a model or machine cannot do is left
@@ -45,6 +47,7 @@ from bench.latency.parts import (
     Figures,
     LatencyBench,
     clients,
+    next_edit,
 )  # fmt: skip
 from engine.config import DEFAULT_MODEL
 
@@ -61,6 +64,8 @@ TARGETS = (  # part, figure, comparison, target
     ("change", "did_change_ms_p50", "<=", 2),
     ("change", "did_change_inside_ms_p99", "<=", 2),
     ("clients", "clients_mixed", "<=", 0),
+    ("next_edit", "next_edit_first_token_ratio", "<=", 1.2),
+    ("next_edit", "next_edit_typed_ratio", "<=", 1.2),
 )
 
 
@@ -93,6 +98,8 @@ def measure(options: argparse.Namespace, amounts: Amounts, record: Figures) -> N
                 run(name, partial(PARTS[name], bench))
     if "clients" in options.only:
         run("clients", partial(clients, options.model, amounts, options.workspace))
+    if "next_edit" in options.only:
+        run("next_edit", partial(next_edit, options.model, amounts, options.file))
 
 
 def rounded(figures: Figures) -> Figures:

@@ -17,6 +17,7 @@ from bench.latency import load
 from bench.latency import model as latency_model
 from bench.latency.lsp_client import Client, ServerError, ServerProcess
 from bench.latency.model import EDITED_FILE, CancelTimes
+from bench.latency.next_edit import next_edits
 from bench.latency.typist import Typist, intervals, sample_stretches, spread, summary, wasted
 
 Figures = dict[str, Any]
@@ -210,6 +211,24 @@ def clients(model: str, amounts: Amounts, workspace: Path) -> Figures:
     }
 
 
+def next_edit(model: str, amounts: Amounts, file: Path) -> Figures:
+    """The first token of a next edit by a model, in this process."""
+    found = []
+    for one in next_edits(model, file, amounts.repeats):
+        found.append(one)
+        report.say(f"next_edit: {len(found)} of {amounts.repeats}, {one.cold_ratio:.2f}x")
+    return {
+        "next_edit_repeats": len(found),
+        "next_edit_tokens": median(one.cold[2] for one in found),
+        "next_edit_first_token_s": median(one.cold[0] for one in found),
+        "next_edit_one_pass_s": median(one.cold[1] for one in found),
+        "next_edit_first_token_ratio": median(one.cold_ratio for one in found),
+        "next_edit_typed_tokens": median(one.typed[2] for one in found),
+        "next_edit_typed_first_token_s": median(one.typed[0] for one in found),
+        "next_edit_typed_ratio": median(one.typed_ratio for one in found),
+    }
+
+
 PARTS: dict[str, Callable[[LatencyBench], Figures]] = {
     "typist": typist,
     "cancel": cancel,
@@ -217,4 +236,4 @@ PARTS: dict[str, Callable[[LatencyBench], Figures]] = {
     "edit": edit,
     "change": change,
 }
-NAMES = (*PARTS, "clients")
+NAMES = (*PARTS, "clients", "next_edit")

@@ -93,7 +93,7 @@ def _preserve(old: str, new: str, end: str, levels: tuple[Split, ...]) -> Iterat
         return
     split, *finer = levels
     ours, theirs = split(old), split(new)
-    for same, i, j, k, m in _align([_key(p) for p in ours], [_key(p) for p in theirs]):
+    for same, i, j, k, m in align([_key(p) for p in ours], [_key(p) for p in theirs]):
         if same:
             yield from ours[i:j]
         else:
@@ -107,7 +107,7 @@ def _is_regular(old: str, new: str, end: str) -> bool:
     return composed and all(found == end for found in LINE_END.findall(old))
 
 
-def _align(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[bool, int, int, int, int]]:
+def align(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[bool, int, int, int, int]]:
     """Runs (equal?, old start, old stop, new start, new stop) that cover both sequences."""
     head = _common(old, new)
     tail = _common(old[head:][::-1], new[head:][::-1])
@@ -237,9 +237,11 @@ def _refuse(request: Request, done: Done, original: str) -> None:
     if done.reason == "cancelled":
         raise EditRefused("the edit was cancelled")
     if done.reason == "length":
+        remedy = "select fewer lines or allow more tokens"
+        if request.update:
+            remedy = "repeat more lines of the file around each change, or try a larger model"
         raise EditRefused(
-            f"the answer was cut off after {done.usage.completion_tokens} tokens: "
-            "select fewer lines or allow more tokens"
+            f"the answer was cut off after {done.usage.completion_tokens} tokens: {remedy}"
         )
     if done.matched is None or done.matched in request.stop:
         raise EditRefused(
@@ -251,7 +253,7 @@ def _refuse(request: Request, done: Done, original: str) -> None:
             "the answer would delete everything: if that is intended, delete the lines yourself"
         )
     for char, what in (("\ufffd", "broken characters (U+FFFD)"), ("\0", "NUL characters")):
-        if char in done.text and char not in request.text + request.instruction:
+        if char in done.text and char not in request.text + request.instruction + request.update:
             raise EditRefused(f"the answer contains {what}: ask again or try another model")
 
 
@@ -292,7 +294,7 @@ def changes(old: str, new: str) -> list[Change]:
     ours, theirs = _lines(old), _lines(new)
     starts = _offsets(ours)
     found = []
-    for same, i, j, k, m in _align(ours, theirs):
+    for same, i, j, k, m in align(ours, theirs):
         if not same:
             before, after = "".join(ours[i:j]), "".join(theirs[k:m])
             head = _back_off(before, after, _common(before, after))

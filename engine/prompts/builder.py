@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -9,12 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from engine.editing.apply_snippet import snippet
 from engine.editing.edits import plain, strip_blank_lines
+from engine.prompts.control_marks import check_format, marked_ids, rewritten_region
 from engine.prompts.fim import ends, infill_ids
+from engine.prompts.line_grammar import line_grammar
 from engine.prompts.prompt_encoder import PromptEncoder
 from engine.prompts.prompt_spans import places
 from engine.prompts.tokenizer import Tokenizer
-from engine.records import MAX_PREDICTION_CHARS, Request, RequestError
+from engine.prompts.tools import Tool
+from engine.records import MAX_PREDICTION_CHARS, Message, Request, RequestError
 from index.records import Span
 
 # Default max_tokens.
@@ -24,6 +29,28 @@ EDIT_SPARE_TOKENS = 256  # beyond one and a half times the edited text
 MAX_SURROUNDINGS_CHARS = 32_000  # before and after a selection, to draft from
 EDIT_REQUEST = "Rewrite this code: {}\nAnswer with the whole rewritten code only."
 EDIT_REPLY = 'The code after the change "{}":\n\n'  # unchanged code comes less often after it
+APPLY_REQUEST = (
+    "This is an update of the code:\n\n{}\n\n{}Apply it. In the update, `... existing code ...` "
+    "means that the code there stays as it is. Write the complete updated file, with nothing left "
+    "out."
+)
+APPLY_REPLY = "The complete updated file:\n\n"
+FAST_APPLY = re.compile(r"fast-?_?apply", re.IGNORECASE)  # names of models for FAST_APPLY_*
+FAST_APPLY_SYSTEM = (
+    "You are a coding assistant that helps merge code updates, ensuring every modification is "
+    "fully integrated."
+)
+FAST_APPLY_USER = """{}Merge all changes from the <update> snippet into the <code> below.
+- Preserve the code's structure, order, comments, and indentation exactly.
+- Output only the updated code, enclosed within <updated-code> and </updated-code> tags.
+- Do not include any additional text, explanations, placeholders, ellipses, or code fences.
+
+<code>{}</code>
+
+<update>{}</update>
+
+Provide the complete updated code."""
+FAST_APPLY_TAGS = ("<updated-code>", "</updated-code>")
 LANGUAGES = {
     ".py": "python", ".js": "javascript", ".ts": "typescript", ".go": "go", ".rs": "rust",
     ".c": "c", ".h": "c", ".cpp": "cpp", ".hpp": "cpp", ".java": "java", ".md": "markdown",
@@ -43,6 +70,7 @@ class Prompt:
     ends: frozenset[int] = frozenset()  # end tokens beside the model's own
     thinks: bool = False  # the answer begins with the rest of reasoning
     whole: bool = False  # predictions[0] is a whole file that the answer repeats
+    grammar: str = ""  # that the answer follows, unless the request has one
     span: Callable[[int, int], Span | None] | None = None  # (prediction, token) -> its origin
     documents: Callable[[int], Span | None] | None = None  # token of ids -> its origin
 
@@ -52,39 +80,60 @@ def prompt_of(
     tokenizer: Tokenizer,
     context: int | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    model: str = "",
 ) -> Prompt:
     """The Prompt of a Request. RequestError where it is empty or has more than `context` tokens,
     found without tokenizing all of it. `cancelled` is asked again and again, and ends it with
-    Cancelled."""
+    Cancelled. `model`: its name, for models that are made to merge updates."""
     encoder = PromptEncoder(tokenizer, context, cancelled)
-    prompt = unpredicted(request, encoder)
+    prompt = unpredicted(request, encoder, model)
     prompt.predictions[1:1] = [tokenizer.encode(text) for text in kept(request.predictions)]
     return prompt
 
 
-def unpredicted(request: Request, encoder: PromptEncoder) -> Prompt:
+def unpredicted(request: Request, encoder: PromptEncoder, model: str = "") -> Prompt:
     """The Prompt of a Request without the request's own predictions."""
     tokenizer = encoder.tokenizer
     if request.kind == "complete":
-        room = COMPLETE_TOKENS if request.max_tokens is None else request.max_tokens
-        if request.suffix is None:
-            ids = [*tokenizer.begin, *encoder.encode(plain(request.text))]
-            return Prompt(ids, [], request.stop, room)
-        ids = [*tokenizer.begin, *infill_ids(request, tokenizer, encoder.encode)]
-        return Prompt(ids, [], request.stop, room, ends(tokenizer))
+        return completion_prompt(request, encoder)
     if request.kind == "chat":
         if not request.messages:
             raise RequestError("no messages: a chat needs at least one")
         encoder.expect(len(request.messages))  # each takes one token at least
-        turns = tokenizer.turns(request.messages, "", encoder.encode, request.thinking)
+        tools = [Tool.of(text) for text in request.tools]
+        # A grammar that holds from the start is that of the whole answer.
+        thinking = request.thinking and not (request.grammar or request.must_call)
+        turns = tokenizer.turns(request.messages, "", encoder.encode, thinking, tools)
         ids = [one for _, part in turns for one in part]
-        reasons = request.thinking and tokenizer.reasoning is not None
+        reasons = thinking and tokenizer.reasoning is not None
         usual = CHAT_TOKENS + REASONING_TOKENS * reasons
         room = usual if request.max_tokens is None else request.max_tokens
         told = places(request.documents, turns, tokenizer)
         thinks = tokenizer.ends_in_reasoning(ids)
         return Prompt(ids, [], request.stop, room, thinks=thinks, documents=told)
+    if request.update:
+        return apply_prompt(request, encoder, model)
     return edit_prompt(request, encoder)
+
+
+def completion_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
+    """The Prompt of a `complete` request. Where marks in it say which text the answer rewrites,
+    that is predicted first, then the whole prompt."""
+    tokenizer = encoder.tokenizer
+    room = COMPLETE_TOKENS if request.max_tokens is None else request.max_tokens
+    if request.suffix is not None:
+        ids = [*tokenizer.begin, *infill_ids(request, encoder)]
+        return Prompt(ids, [], request.stop, room, ends(tokenizer))
+    if not request.parse_special:
+        ids = [*tokenizer.begin, *encoder.encode(plain(request.text))]
+        return Prompt(ids, [], request.stop, room)
+    check_format(request.text, tokenizer)
+    ids = [*tokenizer.begin, *marked_ids(request.text, encoder)]
+    region = "" if request.predictions else rewritten_region(plain(request.text))
+    predictions = [marked_ids(region, PromptEncoder(tokenizer)), ids] if region else []
+    stops = ends(tokenizer)
+    marked = not stops.isdisjoint(ids)
+    return Prompt(ids, predictions, request.stop, room, stops if marked else frozenset())
 
 
 def kept(texts: Sequence[str]) -> list[str]:
@@ -134,6 +183,64 @@ def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
         whole=not around,
         span=spans(request, first, last, expected, tokenizer),
     )
+
+
+def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> Prompt:
+    """The Prompt of an edit that merges an update into a file, which predicts the file first, then
+    the update. The reply is started up to the code, as in `edit_prompt`, and limited to lines of
+    both, except for models that are made for it, and those that may reason first."""
+    first, last = strip_blank_lines(request.text, 0, len(request.text))
+    code, update = plain(request.text[first:last]), snippet(request.update)
+    if not update.strip():
+        raise RequestError("the update is empty: write the changed lines")
+    if FAST_APPLY.search(model):
+        messages, reply, end = fast_apply_messages(code, update, request.instruction.strip())
+    else:
+        messages, reply, end = apply_messages(code, update, request)
+    tokenizer = encoder.tokenizer
+    turns = tokenizer.turns(messages, reply, encoder.encode, thinking=False)
+    expected = tokenizer.encode_inside(code + end)
+    changed = tokenizer.encode(update)
+    room = request.max_tokens
+    if room is None:
+        room = EDIT_SPARE_TOKENS + len(expected) + len(changed)
+    is_limited = end.startswith("\n") and tokenizer.reasoning is None
+    return Prompt(
+        [one for _, part in turns for one in part],
+        [expected, changed],
+        (end, *request.stop),
+        room,
+        whole=True,
+        grammar=line_grammar(code, update, end[1:]) if is_limited else "",
+        span=spans(request, first, last, expected, tokenizer),
+    )
+
+
+Messages = tuple[list[Message], str, str]  # with the start of the reply and the code's end
+
+
+def apply_messages(code: str, update: str, request: Request) -> Messages:
+    """The prompt of a model that has no format of its own."""
+    fence = "`" * max(3, 1 + longest_run(f"{code}\n{update}", "`"))
+    language = LANGUAGES.get(Path(request.path).suffix.lower(), "")
+    shown = [f"{fence}{language}\n{text}\n{fence}" for text in (code, update)]
+    instruction = request.instruction.strip()
+    asked = APPLY_REQUEST.format(shown[1], f"{instruction}\n" if instruction else "")
+    messages = [{"role": "user", "content": f"{shown[0]}\n\n{asked}"}]
+    return messages, f"{APPLY_REPLY}{fence}{language}\n", f"\n{fence}"
+
+
+def fast_apply_messages(code: str, update: str, instruction: str) -> Messages:
+    """The prompt of FastApply models, as their cards have it, with the instruction before it."""
+    start, end = FAST_APPLY_TAGS
+    if end in code + update:
+        raise RequestError(f"the file or the update contains {end}: use a model of another kind")
+    lead = f"{instruction}\n\n" if instruction else ""
+    messages = [
+        {"role": "system", "content": FAST_APPLY_SYSTEM},
+        {"role": "user", "content": FAST_APPLY_USER.format(lead, code, update)},
+    ]
+    return messages, start, end
 
 
 def surroundings(text: str, first: int, last: int) -> list[str]:

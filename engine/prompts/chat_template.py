@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,15 @@ class TemplateRefusal(RequestError):
     """The template itself refuses a conversation; it may render another one."""
 
 
+@dataclass(frozen=True)
+class ToolUse:
+    """What a template is told of tools, with a `SLOT` in place of every text that has marks."""
+
+    definitions: list[Any] = field(default_factory=list)
+    fields: dict[int, dict[str, Any]] = field(default_factory=dict)  # of messages, by number
+    texts: list[str] = field(default_factory=list)  # of the slots behind those of the messages
+
+
 class ChatTemplate:
     """A chat template and the child process that renders it. Used from any thread."""
 
@@ -54,36 +64,41 @@ class ChatTemplate:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def render(self, roles: list[str], thinking: bool = True) -> str:
+    def render(self, roles: list[str], thinking: bool = True, tools: ToolUse | None = None) -> str:
         """A conversation as the model's template writes it, up to the assistant's turn, with a
         `SLOT` in place of each message's text. `thinking=False` asks a model that reasons to answer
         at once. RequestError where the template refuses it or takes too much."""
+        tools = tools or ToolUse()
         slots = [SLOT.format(n) for n in range(len(roles))]
-        users = {slot for slot, role in zip(slots, roles, strict=True) if role == "user"}
+        users = {str(number) for number, role in enumerate(roles) if role == "user"}
         refusal = None
         try:
-            text = self._render(roles, slots, thinking)
-            if all(slot in text for slot in users):
+            text = self._render(roles, slots, thinking, tools)
+            if users <= {*SLOTS.findall(text)}:
                 return text
         except TemplateRefusal as error:
             refusal = error
         try:  # as templates of models that see expect it
             parts = [[{"type": "text", "text": slot}] for slot in slots]
-            listed = self._render(roles, parts, thinking)
+            listed = self._render(roles, parts, thinking, tools)
         except TemplateRefusal:
             listed = ""
-        if users and all(slot in listed for slot in users):
+        if users and users <= {*SLOTS.findall(listed)}:
             return listed
         if refusal is not None:
             raise refusal
         return text
 
-    def _render(self, roles: list[str], contents: Sequence[Any], thinking: bool) -> str:
+    def _render(
+        self, roles: list[str], contents: Sequence[Any], thinking: bool, tools: ToolUse
+    ) -> str:
         """A conversation as the template writes it. `contents`: of the messages."""
-        pairs = zip(roles, contents, strict=True)
-        messages = [{"role": role, "content": content} for role, content in pairs]
+        messages = [
+            {"role": role, "content": content} | tools.fields.get(number, {})
+            for number, (role, content) in enumerate(zip(roles, contents, strict=True))
+        ]
         conversation = {"messages": messages, "add_generation_prompt": True, **self.names}
-        conversation |= {"tools": None, "documents": None}
+        conversation |= {"tools": tools.definitions or None, "documents": None}
         if not thinking:
             conversation |= NO_THINKING | {"reasoning_effort": self._least_effort}
         with self._lock:
@@ -92,7 +107,7 @@ class ChatTemplate:
             raise TemplateRefusal(_refusal(reply.get("error", "its process failed")))
         text = str(reply["text"])
         found = Counter(SLOTS.findall(text))
-        if found.keys() - {str(n) for n in range(len(roles))}:
+        if found.keys() - {str(n) for n in range(len(roles) + len(tools.texts))}:
             raise RequestError(_refusal("it writes a message that is not there"))
         if found and max(found.values()) > MAX_REPEATS:
             raise RequestError(_refusal(f"it repeats a message more than {MAX_REPEATS} times"))

@@ -7,64 +7,121 @@ its prefix stays in the KV cache. The caller chooses the snippets of other files
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from engine.editing.edits import plain
 
 if TYPE_CHECKING:
+    from engine.prompts.prompt_encoder import PromptEncoder
     from engine.prompts.tokenizer import Tokenizer
     from engine.records import Request
 
-# Prefix, suffix and middle marks; the first three that are all in the vocabulary are used.
-MARKS = (
-    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
-    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder2, Granite
-    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder
-    ("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
-)
 MAX_TOKEN_CHARS = 16  # assumed; bounds how much text is tokenised to fill a window
-REPOSITORY, FILE = "<|repo_name|>", "<|file_sep|>"  # Qwen2.5-Coder, between files
+REPOSITORY_NAME = "workspace"
+UNNAMED_FILE = "filename"  # stands for the path of a text that has none
 
 
-def marks(tokenizer: Tokenizer) -> tuple[int, int, int] | None:
-    """Ids of the prefix, suffix and middle marks; None where the model does not support FIM."""
-    for names in MARKS:
-        if all(name in tokenizer.control for name in names):
-            prefix, suffix, middle = (tokenizer.control[name] for name in names)
-            return prefix, suffix, middle
+@dataclass(frozen=True, slots=True)
+class FimFormat:
+    """The prompts of a family of models: prefix, suffix, middle (PSM) or suffix, prefix, middle
+    (SPM), each after its mark."""
+
+    prefix: str
+    suffix: str
+    middle: str = ""  # "": the answer follows the prefix at once
+    suffix_first: bool = False
+    repository: str = ""  # before the repository's name; "": the format has none
+    file: str = ""  # before the path and text of each file; "": only one file is shown
+    model: str = ""  # part of the model's name, where other models have the same marks
+    untrained: str = ""  # a token of models that have the marks and never learnt their use
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The marks that a model of this format must have."""
+        return tuple(name for name in (self.prefix, self.suffix, self.middle) if name)
+
+
+# The first one that fits a model is used. Sources: the models' cards and technical reports.
+FORMATS = (
+    FimFormat(  # Qwen2.5-Coder, Qwen3-Coder; with one file: CodeGemma, Granite 4
+        "<|fim_prefix|>",
+        "<|fim_suffix|>",
+        "<|fim_middle|>",
+        repository="<|repo_name|>",
+        file="<|file_sep|>",
+    ),
+    FimFormat(
+        "<fim_prefix>",
+        "<fim_suffix>",
+        "<fim_middle>",
+        suffix_first=True,
+        file="<filename>",
+        model="mellum",
+    ),
+    FimFormat("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder2, Granite 3
+    FimFormat("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek-Coder
+    FimFormat("▁<PRE>", "▁<SUF>", "▁<MID>"),  # CodeLlama
+    FimFormat("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM-4
+    FimFormat(  # Seed-Coder
+        "<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", suffix_first=True
+    ),
+    # Codestral. All of Mistral's later vocabularies have the marks, whatever the model learnt.
+    FimFormat("[PREFIX]", "[SUFFIX]", suffix_first=True, untrained="[IMG]"),
+)
+PADDING = frozenset({"<|fim_pad|>", "<fim_pad>", "[MIDDLE]"})
+FIM_MARKS = PADDING.union(*(one.marks for one in FORMATS))
+FILE_MARKS = frozenset({  # before a repository's or a file's name
+    "<|repo_name|>", "<|file_sep|>",  # Qwen2.5-Coder, Qwen3-Coder
+    "<repo_name>", "<file_sep>",  # StarCoder2
+    "<reponame>", "<filename>",  # StarCoder, Granite 3, Mellum
+    "<|reponame|>", "<|filename|>",  # Granite 4
+    "<|file_separator|>",  # CodeGemma
+})  # fmt: skip
+END_OF_MIDDLE = "▁<EOT>"  # CodeLlama
+
+
+def fim_format(tokenizer: Tokenizer) -> FimFormat | None:
+    """The format of a model; None where it does not support FIM."""
+    for one in FORMATS:
+        known = all(name in tokenizer.control for name in one.marks)
+        if known and one.model in tokenizer.source and one.untrained not in tokenizer.control:
+            return one
     return None
 
 
 def ends(tokenizer: Tokenizer) -> frozenset[int]:
     """Ids that end a completion beside the model's own end tokens: every mark of another part or
     file."""
-    names = {name for each in MARKS for name in each} | {REPOSITORY, FILE, "<|fim_pad|>", "▁<EOT>"}
+    names = FIM_MARKS | FILE_MARKS | {END_OF_MIDDLE}
     return frozenset(tokenizer.control[name] for name in names if name in tokenizer.control)
 
 
-def infill_ids(
-    request: Request, tokenizer: Tokenizer, encode: Callable[[str], list[int]] | None = None
-) -> list[int]:
+def infill_ids(request: Request, encoder: PromptEncoder) -> list[int]:
     """Ids of a `complete` request with a suffix. A model without FIM continues the prefix; one
-    without file marks gets no snippets. `encode` replaces the tokenizer's own, to bound the
-    prompt."""
-    control, encode = tokenizer.control, encode or tokenizer.encode
-    before = encode(plain(request.text))
-    known = marks(tokenizer)
+    without file marks gets no snippets."""
+    control, encode = encoder.tokenizer.control, encoder.encode
+    known = fim_format(encoder.tokenizer)
     if known is None:
-        return before
-    prefix, suffix, middle = known
+        return encode(plain(request.text))
     ids: list[int] = []
-    if request.snippets and REPOSITORY in control and FILE in control:
-        ids += [control[REPOSITORY], *encode("workspace\n")]
+    if request.snippets and known.file in control:
+        if known.repository in control:
+            ids += [control[known.repository], *encode(f"{REPOSITORY_NAME}\n")]
         for path, text in request.snippets:
-            ids += [control[FILE], *encode(f"{path}\n{plain(text).rstrip()}\n")]
-        ids += [control[FILE], *encode(f"{PurePath(request.path).name}\n")]
-    after = encode(plain(request.suffix or ""))
+            ids += [control[known.file], *encode(f"{path}\n{plain(text).rstrip()}\n")]
+        path = PurePath(request.path).name or UNNAMED_FILE
+        ids += [control[known.file], *encode(f"{path}\n")]
+    before = encode(plain(request.text))
+    after = encoder.encode_inside(plain(request.suffix or ""))
+    prefix, suffix = control[known.prefix], control[known.suffix]
+    middle = [control[known.middle]] if known.middle else []
+    if known.suffix_first:
+        return [*ids, suffix, *after, prefix, *before, *middle]
     if request.suffix_first:
-        return [*ids, prefix, suffix, *after, middle, *before]
-    return [*ids, prefix, *before, suffix, *after, middle]
+        return [*ids, prefix, suffix, *after, *middle, *before]
+    return [*ids, prefix, *before, suffix, *after, *middle]
 
 
 def window(

@@ -38,6 +38,14 @@ class PromptEncoder:
                 raise Cancelled
         return ids
 
+    def encode_inside(self, text: str) -> list[int]:
+        """Ids of a text that follows another one. Raises what `encode` raises."""
+        tokens = self.tokens
+        self.tokens -= len(self.tokenizer.before)  # which is encoded too, and dropped
+        ids = self.tokenizer.encode_inside(text, self.encode)
+        self.tokens = tokens + len(ids)
+        return ids
+
     def expect(self, tokens: int) -> None:
         """RequestError if the prompt, of at least so many tokens, exceeds the context."""
         if self.context is not None and tokens > self.context:

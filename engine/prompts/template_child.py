@@ -140,7 +140,8 @@ def answer(render: Callable[..., str], line: str, max_chars: int) -> dict[str, s
     """The reply to one conversation."""
     conversation = json.loads(line)
     text = render(**conversation)
-    allowed = max_chars * (1 + len(conversation["messages"]))
+    # Tools' definitions and calls are written into the text, once or twice.
+    allowed = max_chars * (1 + len(conversation["messages"])) + 4 * len(line)
     if len(text) > allowed:
         return {"error": f"it writes {len(text)} characters, more than {allowed}"}
     return {"text": text}

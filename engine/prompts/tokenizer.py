@@ -35,11 +35,13 @@ from engine.prompts.tokenizer_file import (
     panics_as_errors,
     read_tokenizer,
 )
+from engine.prompts.tools import MARKS, Tool, told_of_tools, tool_use
 from engine.records import Message
 
 SPEC_PARTS = ("normalizer", "pre_tokenizer", "model", "decoder")
 SHORT_CHARS = 1 << 12  # tokenized in some two milliseconds, in which no other thread runs
 BEFORE = "\ue000"  # no token of any vocabulary has this character with others
+SOURCE_FOLDERS = 3  # of a model's path that name it: models--OWNER--NAME/snapshots/REVISION
 PROMPT_END_TOKENS = 16  # in which a template that begins to reason says so
 PIECES_AT_ONCE = 8  # of a long text, tokenized on all cores
 Encode = Callable[[str], list[int]]
@@ -47,11 +49,13 @@ Encode = Callable[[str], list[int]]
 
 class Tokenizer:
     """A model folder's tokenizer, chat template and end tokens. `control` has the control tokens by
-    name; texts never produce one. `begin` are the ids before a text that no template writes."""
+    name; texts never produce one. `begin` are the ids before a text that no template writes.
+    `source` is where the model comes from, in lower case, as far as its folder tells."""
 
     def __init__(self, folder: Path) -> None:
         file = folder / "tokenizer.json"
         spec = read_tokenizer(file)
+        self.source = "/".join(folder.parts[-SOURCE_FOLDERS:]).lower()
         self.fingerprint = sha256(file.read_bytes()).hexdigest()
         self.control = {token["content"]: token["id"] for token in spec["added_tokens"]}
         vocabulary = spec["model"]["vocab"]
@@ -74,13 +78,19 @@ class Tokenizer:
         """Ids of plain text. Other threads run meanwhile."""
         return list(chain.from_iterable(self.encode_in_pieces(text)))
 
-    def encode_inside(self, text: str) -> list[int]:
+    def encode_inside(self, text: str, encode: Encode | None = None) -> list[int]:
         """Ids of a text that follows another one: without the blank that SentencePiece puts before
-        a text."""
+        a text. `encode` replaces the tokenizer's own, to bound the text."""
+        encode = encode or self.encode
         if not self._puts_blank:
-            return self.encode(text)
-        before, ids = self.encode(BEFORE), self.encode(BEFORE + text)
+            return encode(text)
+        before, ids = self.before, encode(BEFORE + text)
         return ids[len(before) :] if ids[: len(before)] == before else self.encode(text)
+
+    @cached_property
+    def before(self) -> list[int]:
+        """Ids that `encode_inside` puts before a text and drops again; [] where it need not."""
+        return self.encode(BEFORE) if self._puts_blank else []
 
     @cached_property
     def lead(self) -> list[int]:
@@ -129,6 +139,11 @@ class Tokenizer:
         if not isinstance(known, dict):  # Unigram: pairs of a word and its score
             known = {pair[0]: number for number, pair in enumerate(known)}
         return known | self.control
+
+    @cached_property
+    def call_marks(self) -> dict[int, str]:
+        """The control tokens around calls of tools, which are text in answers that may call."""
+        return {self.control[mark]: mark for mark in MARKS if mark in self.control}
 
     # -- for the index -------------------------------------------------------------------------
 
@@ -232,33 +247,37 @@ class Tokenizer:
         reply: str = "",
         encode: Encode | None = None,
         thinking: bool = True,
+        tools: Sequence[Tool] = (),
     ) -> list[Turn]:
         """A conversation in parts that are each encoded separately. `encode` replaces the
         tokenizer's own, to bound the conversation. `thinking=False`: the answer follows at once,
-        without reasoning."""
+        without reasoning. `tools` may be called in it."""
         encode = encode or self.encode
+        template = "" if self.template is None else self.template.text
+        if (tools or any("tool_calls" in one for one in messages)) and "tools" not in template:
+            messages, tools = told_of_tools(messages, tools), ()
         if self.template is None:
             turns = "".join(f"{one['role']}: {one['content']}\n\n" for one in messages)
             text = f"{turns}assistant: {reply}"
             return [("", self.begin), (text, encode(text))]
-        messages, rendered = self._rendered(messages, thinking)
+        texts, rendered = self._rendered(messages, thinking, tools)
         parts = SLOTS.split(rendered)
         if self._puts_blank:
-            return self._runs(parts, messages, reply, encode)
+            return self._runs(parts, texts, reply, encode)
         found: list[Turn] = []
         for n, part in enumerate(parts):
-            text = messages[int(part)]["content"] if n % 2 else ""
+            text = texts[int(part)] if n % 2 else ""
             found.append((text, encode(text) if n % 2 else self._template(part, encode)))
         return [*found, (reply, encode(reply))]
 
     def _runs(
-        self, parts: list[str], messages: Sequence[Message], reply: str, encode: Encode
+        self, parts: list[str], texts: Sequence[str], reply: str, encode: Encode
     ) -> list[Turn]:
         """A conversation's turns where a blank is put before a text, as SentencePiece does: only
         after control tokens, so that the text between two of them is one."""
         found: list[str | int] = []
         for n, part in enumerate(parts):
-            found += [messages[int(part)]["content"]] if n % 2 else self._with_marks(part)
+            found += [texts[int(part)]] if n % 2 else self._with_marks(part)
         turns: list[Turn] = []
         for is_text, group in groupby([*found, reply], lambda one: isinstance(one, str)):
             run = [*group]
@@ -267,38 +286,45 @@ class Tokenizer:
         return turns
 
     def _rendered(
-        self, messages: Sequence[Message], thinking: bool
-    ) -> tuple[Sequence[Message], str]:
-        """The conversation as the template writes it, and its messages. Where it begins to reason
-        all the same, the reasoning is ended at once."""
-        messages, text = self._fitting(messages, thinking)
+        self, messages: Sequence[Message], thinking: bool, tools: Sequence[Tool]
+    ) -> tuple[Sequence[str], str]:
+        """The conversation as the template writes it, and the texts of its slots. Where it begins
+        to reason all the same, the reasoning is ended at once."""
+        texts, text = self._fitting(messages, thinking, tools)
         if thinking or self.reasoning is None:
-            return messages, text
-        return messages, text + self.reasoning.closing(text)
+            return texts, text
+        return texts, text + self.reasoning.closing(text)
 
     def _fitting(
-        self, messages: Sequence[Message], thinking: bool
-    ) -> tuple[Sequence[Message], str]:
+        self, messages: Sequence[Message], thinking: bool, tools: Sequence[Tool]
+    ) -> tuple[Sequence[str], str]:
         """The conversation as the template writes it. For one that refuses or drops system messages
         the first one becomes a part of the user's."""
         assert self.template is not None
-        roles = [one["role"] for one in messages]
-        if roles[:2] != ["system", "user"]:
-            return messages, self.template.render(roles, thinking)
+        if [one["role"] for one in messages[:2]] != ["system", "user"]:
+            return self._written(messages, thinking, tools)
         refusal = None
         try:
-            text = self.template.render(roles, thinking)
+            texts, text = self._written(messages, thinking, tools)
             if SLOT.format(0) in text:
-                return messages, text
+                return texts, text
         except TemplateRefusal as error:
             refusal = error
         system, user, *rest = messages
         content = f"{system['content']}\n\n{user['content']}"
         try:
-            text = self.template.render(roles[1:], thinking)
+            return self._written([{"role": "user", "content": content}, *rest], thinking, tools)
         except TemplateRefusal as error:
             raise refusal or error from None
-        return [{"role": "user", "content": content}, *rest], text
+
+    def _written(
+        self, messages: Sequence[Message], thinking: bool, tools: Sequence[Tool]
+    ) -> tuple[Sequence[str], str]:
+        """The conversation as the template writes it, and the texts of its slots."""
+        assert self.template is not None
+        use = tool_use(messages, tools, self._marks)
+        text = self.template.render([one["role"] for one in messages], thinking, use)
+        return [*(one["content"] for one in messages), *use.texts], text
 
     def _template(self, text: str, encode: Encode) -> list[int]:
         """Ids of the template's own text, in which control tokens count as such."""

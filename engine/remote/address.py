@@ -19,7 +19,7 @@ import struct
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -82,10 +82,10 @@ def check_loopback(host: str) -> None:
 # -- the shared server's socket ----------------------------------------------------------------
 
 
-def shared_address(model: str | None = None) -> Address | None:
+def shared_address(model: str | None = None, options: Sequence[str] = ()) -> Address | None:
     """The socket of this user's shared server. Servers of another version, installation, cache
-    folder or model (as the command line names it) have others. None where the system has no such
-    sockets; OSError if there is no private folder for it."""
+    folder, model (as the command line names it) or with other `options` have others. None where the
+    system has no such sockets; OSError if there is no private folder for it."""
     if not hasattr(socket, "AF_UNIX"):
         return None
     home = os.environ.get("DRAFTLINE_HOME", "")
@@ -95,6 +95,7 @@ def shared_address(model: str | None = None) -> Address | None:
         str(Path(home).expanduser().absolute()) if home else "",
         os.environ.get(MODEL_VARIABLE, ""),
         model or "",
+        *options,
     )
     name = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return Address(path=_private_folder() / f"{name}.sock")

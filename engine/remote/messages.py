@@ -39,6 +39,9 @@ T = TypeVar("T")
 Read = Callable[[Any, str], Any]  # (value, name) -> the value, checked and converted
 
 
+ROLES = ("system", "user", "assistant", "tool")
+
+
 class BadMessage(ValueError):
     """A message that is not what its method expects. One line."""
 
@@ -211,7 +214,8 @@ def _pair(*values: Any) -> tuple[Any, ...]:
 
 
 def _message(value: Any, name: str) -> Message:
-    readers = {"role": _one_of(("system", "user", "assistant")), "content": _text}
+    readers: dict[str, Read] = {"role": _one_of(ROLES), "content": _text, "name": _text}
+    readers |= dict.fromkeys(("tool_calls", "tool_call_id", "reasoning_content"), _text)
     return _fields(value, name, readers, {"role", "content"})
 
 
@@ -231,9 +235,11 @@ REQUEST: dict[str, Read] = {
     "version": _integer,
     "selection": _or_none(_tuple(_pair, _count, _count)),
     "instruction": _text,
+    "update": _text,
     "suffix": _or_none(_text),
     "suffix_first": _flag,
     "snippets": _list(_tuple(_pair, _text, _text)),
+    "parse_special": _flag,
     "messages": _list(_message),
     "documents": _list(_tuple(Passage, _text, _count, _text)),
     "predictions": _list(_text),
@@ -243,6 +249,9 @@ REQUEST: dict[str, Read] = {
     "top_p": _number,
     "seed": _integer,
     "stop": _list(_text),
+    "tools": _list(_text),
+    "must_call": _list(_text),
+    "grammar": _text,
     "thinking": _flag,
 }
 STEP: dict[str, Read] = {

@@ -104,3 +104,21 @@ LARGER = {
     "Qwen/Qwen2.5-Coder-14B-Instruct": (29_540_000_000, "Apache-2.0"),
     "Qwen/Qwen2.5-Coder-32B-Instruct": (65_530_000_000, "Apache-2.0"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """A model by hub id: bytes to download, whether they are a GGUF file or weights in bf16."""
+
+    size: int
+    licence: str
+    is_gguf: bool = False
+
+
+# Models made for next edits. Their names tell the format of their prompts.
+NEXT_EDITS = {
+    "sweepai/sweep-next-edit-0.5B": HubModel(531_000_000, "see its card", is_gguf=True),
+    "sweepai/sweep-next-edit-1.5B": HubModel(1_650_000_000, "Apache-2.0", is_gguf=True),
+    "sweepai/sweep-next-edit-v2-7B": HubModel(15_230_000_000, "Apache-2.0"),
+    "zed-industries/zeta-2.1": HubModel(16_500_000_000, "Apache-2.0"),
+}

@@ -201,11 +201,19 @@ def _prepare(source: Path, folder: Path, about: dict[str, Any], work: Path) -> N
 
 
 def _hub_folder(name: str, work: Path, progress: Progress, free: Callable[[Path], int]) -> Path:
-    """Fetch a hub model's folder as it is: safetensors, tokenizer and configs only."""
+    """Fetch a hub model's folder as it is: safetensors, tokenizer and configs only. Of a GGUF file,
+    make the folder."""
     listed = hub_list(name, work)
     _need(listed.size, name, work, free)
     made, folder = work / "folder", models_folder() / name.replace("/", "--")
     from_hub(name, listed, made, work, progress)
+    if listed.gguf is not None:
+        kept = folder.with_name(f"{folder.name}.gguf")
+        _install(made / listed.gguf, kept)
+        shutil.rmtree(made)
+        about = {"name": name, "revision": listed.revision, "gguf": f"../{kept.name}"}
+        _prepare(kept, folder, about, work)
+        return folder
     shutil.rmtree(made / ".cache", ignore_errors=True)  # metadata of the hub library
     _finish(made, folder, {"name": name, "revision": listed.revision}, work)
     return folder

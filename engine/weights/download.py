@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.config import DEFAULT_MODEL, MODEL_VARIABLE, SMALL_MODEL, USUAL_MODEL
-from engine.weights.builtins import BUILTINS
+from engine.weights.builtins import BUILTINS, NEXT_EDITS
 from engine.weights.cache import free_bytes
 from engine.weights.resolve import find, gguf, home, path_of
 
@@ -34,7 +34,8 @@ def download_of(name: str) -> Download | None:
     nothing."""
     if find(name) is not None or gguf(name) is not None or path_of(name) is not None:
         return None
-    return Download(name, BUILTINS[name].size if name in BUILTINS else 0, _free())
+    known = BUILTINS.get(name) or NEXT_EDITS.get(name)
+    return Download(name, known.size if known else 0, _free())
 
 
 def usual_model() -> str:

@@ -29,22 +29,37 @@ class HubFiles:
     files: dict[str, tuple[int, str | None]]  # name -> bytes, SHA-256 where the hub states it
 
     @property
+    def gguf(self) -> str | None:
+        """The GGUF file that has the weights; None for a folder of safetensors."""
+        return next((name for name in self.files if name.endswith(".gguf")), None)
+
+    @property
     def size(self) -> int:
         return sum(size for size, _ in self.files.values())
 
 
 def hub_list(repository: str, work: Path) -> HubFiles:
-    """Ask the hub for a repository's safetensors, configs and tokenizer."""
+    """Ask the hub for a repository's safetensors, configs and tokenizer, or for its GGUF file if it
+    has one and no safetensors."""
     out = work / "list.json"
     _hub(
         "list", [repository], work, f"{repository} (there is no such folder)", lambda got: None, out
     )
     answer: dict[str, Any] = json.loads(out.read_text())
-    files = {
+    listed = {
         name: (int(size or 0), sha)
         for name, (size, sha) in answer["files"].items()
-        if "/" not in name and name.endswith(PATTERNS)
+        if "/" not in name
     }
+    files = {name: about for name, about in listed.items() if name.endswith(PATTERNS)}
+    ggufs = {name: about for name, about in listed.items() if name.endswith(".gguf")}
+    if ggufs and not any(name.endswith(".safetensors") for name in files):
+        if len(ggufs) > 1:
+            raise WeightsError(
+                f"hub model {repository}: it has {len(ggufs)} GGUF files: download one of "
+                f"{', '.join(sorted(ggufs))} and name the file"
+            )
+        return HubFiles(answer["revision"], ggufs)
     for needed in ("config.json", "tokenizer.json", ".safetensors"):
         if not any(name.endswith(needed) for name in files):
             raise WeightsError(

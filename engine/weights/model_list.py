@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.config import DEFAULT_MODEL
-from engine.weights.builtins import BUILTINS, LARGER
+from engine.weights.builtins import BUILTINS, LARGER, NEXT_EDITS
 from engine.weights.errors import WeightsError, one_line
 from engine.weights.local_models import LocalModel, Program, details_of, local_models
-from engine.weights.memory import folder_memory, gguf_memory
-from engine.weights.resolve import Model, installed
+from engine.weights.memory import LIBRARIES_BYTES, folder_memory, gguf_memory
+from engine.weights.resolve import Model, find, folder_bytes, gguf, gguf_of, installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,57 @@ def rows(machine: Machine) -> list[Row]:
             needed = folder_memory(size, widened=not machine.native_bf16)
             fits = machine.fits(needed, folder_memory(size))
             found.append(_row(model, size, needed, fits, licence, "by hub id"))
+    for name, known in NEXT_EDITS.items():
+        if name not in cached:
+            needed, on_gpu = _hub_memory(name, machine)
+            fits = machine.fits(needed, on_gpu)
+            row = _row(
+                Model(name, None, None), known.size, needed, fits, known.licence, "by hub id"
+            )
+            found.append(replace(row, quantization="next edits"))
     return found
+
+
+def _hub_memory(name: str, machine: Machine) -> tuple[int, int]:
+    """Memory that one of NEXT_EDITS takes on a CPU, and on a GPU (0: it does not run there)."""
+    known = NEXT_EDITS[name]
+    if known.is_gguf:
+        return gguf_memory(known.size), 0
+    return folder_memory(known.size, widened=not machine.native_bf16), folder_memory(known.size)
+
+
+def memory_of(name: str, machine: Machine) -> tuple[int, int]:
+    """Memory that a model takes on a CPU, and on a GPU (0: it does not run there); of one that is
+    not here and not known, nothing. WeightsError for a name that can be nothing."""
+    folder = find(name)
+    if path := gguf(name) or (gguf_of(folder) if folder else None):
+        return gguf_memory(path.stat().st_size), 0
+    if folder is not None:
+        size = folder_bytes(folder)
+        return folder_memory(size, widened=not machine.native_bf16), folder_memory(size)
+    if name in BUILTINS:
+        return gguf_memory(BUILTINS[name].size), 0
+    return _hub_memory(name, machine) if name in NEXT_EDITS else (0, 0)
+
+
+def check_beside(name: str, other: str, machine: Machine) -> None:
+    """WeightsError where a model does not fit into memory beside another one, which is loaded, with
+    one that would."""
+    needed, on_gpu = memory_of(name, machine)
+    needed -= min(needed, LIBRARIES_BYTES)  # which the other one has loaded
+    if machine.fits(needed, on_gpu and on_gpu + memory_of(other, machine)[1])[0]:
+        return
+    sizes = {one: _hub_memory(one, machine)[0] - LIBRARIES_BYTES for one in NEXT_EDITS}
+    smaller = [one for one, size in sizes.items() if size <= machine.available_bytes]
+    remedy = f"choose {smaller[-1]} ({_gb(sizes[smaller[-1]])})" if smaller else "choose none"
+    raise WeightsError(
+        f"needs {_gb(needed)} of memory beside {other} ({_gb(memory_of(other, machine)[0])}), and "
+        f"{_gb(machine.available_bytes)} are available: {remedy}, or a smaller main model"
+    )
+
+
+def _gb(count: float) -> str:
+    return f"{count / 1e9:.1f} GB"
 
 
 def _row(

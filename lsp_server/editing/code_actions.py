@@ -3,6 +3,7 @@ Listing them is cheap; the model is asked when one is resolved, or by the client
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
@@ -28,6 +29,9 @@ REWRITES = {
     "types": ("Add type hints", "Add type annotations to the function signature."),
     "simplify": ("Simplify", "Simplify this code without changing what it does."),
 }
+# What editors send where nothing is selected: nothing, the character at the cursor (Helix) or the
+# word (eglot).
+CURSOR = re.compile(r"\w*|.", re.DOTALL)
 MAX_TITLE_CHARS = 80  # of a diagnostic's message
 
 
@@ -38,7 +42,7 @@ def actions(
     if not session.enabled or session.settings.disabled_reason(document.language, document.path):
         return []
     start, stop = server.documents.span(document, params.range)
-    if start == stop:
+    if CURSOR.fullmatch(document.text.text, start, stop):
         start, stop = block_around(document.text, start)
     target = server.documents.range(document, start, stop)
     found: list[types.CodeAction] = []

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_ASKED = 3  # candidates that the model is asked about for one request
 CACHED_ANSWERS = 64
+MODEL_SLOT = ("next", "model")  # of models made for next edits: the next keystroke cancels these
 
 
 class Client(Protocol):
@@ -43,14 +44,16 @@ class NextEdit:
 
     reason: str
     document: Document | None = None
-    candidate: Candidate | None = None
+    start: int = 0  # of the lines, in code points
+    stop: int = 0
     new_lines: str = ""
+    candidate: Candidate | None = None  # of an edit by rule
 
     def changes(self) -> list[Change]:
         """The smallest changes of the document that make the new lines."""
-        assert self.document and self.candidate
-        start, stop = self.candidate.start, self.candidate.stop
-        found = changes(self.document.text.text[start:stop], self.new_lines)
+        assert self.document
+        start = self.start
+        found = changes(self.document.text.text[start : self.stop], self.new_lines)
         return [Change(one.start + start, one.stop + start, one.text) for one in found]
 
 
@@ -124,7 +127,8 @@ class NextEditPredictor:
                 reason = f"{candidate.reason}: {rejected}" if rejected else reason
             answer = self._answers.get(key)
             if answer is not None and await is_current(document):
-                return NextEdit(candidate.reason, document, candidate, answer)
+                span = candidate.start, candidate.stop
+                return NextEdit(candidate.reason, document, *span, answer, candidate)
         return NextEdit(reason)
 
     def _remember(self, key: tuple[str, str], answer: str | None) -> None:

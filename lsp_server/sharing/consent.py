@@ -11,16 +11,16 @@ from pygls.exceptions import JsonRpcException
 if TYPE_CHECKING:
     from engine.weights.download import Download
     from lsp_server.protocol.protocol import Server
-    from lsp_server.session import Session
+    from lsp_server.shared_engine import SharedEngine
 
 log = logging.getLogger(__name__)
 
 NOT_NOW = "Not Now"
 
 
-async def ask_to_download(server: Server, session: Session) -> None:
+async def ask_to_download(server: Server, engine: SharedEngine, client: str) -> None:
     """Ask this client's user, if there is something to ask and nobody else is being asked."""
-    offers = session.shared_engine.take_question(session.name)
+    offers = engine.take_question(client)
     if not offers:
         return
     titles = {f"Download {one.model}": one for one in offers}
@@ -32,7 +32,7 @@ async def ask_to_download(server: Server, session: Session) -> None:
         log.warning("the client does not ask about a download: code %s", error.code)
         chosen = None
     offer = titles.get(chosen.title) if chosen else None
-    session.shared_engine.answer(offer.model if offer else None)
+    engine.answer(offer.model if offer else None)
 
 
 def question(offers: list[Download]) -> str:

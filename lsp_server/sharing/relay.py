@@ -39,11 +39,12 @@ EXIT_CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How the shared server is started: its command line, and a model that overrides the one that
-    clients configure."""
+    """How the shared server is started: its command line, a model that overrides the one that
+    clients configure, and options about next edits that do so, too."""
 
     options: Sequence[str] = ()
     model: str | None = None
+    next_edits: tuple[str, ...] = ()
 
 
 def join(address: Address | None, start: Start) -> Connection | None:
@@ -58,7 +59,7 @@ def join(address: Address | None, start: Start) -> Connection | None:
                 f"{address}: no draftline server answers there ({reason}): start it, or leave "
                 "--server out"
             ) from error
-    shared = shared_address(start.model)
+    shared = shared_address(start.model, start.next_edits)
     if shared is None:
         log.warning("no Unix-domain sockets here: this window has an engine of its own")
         return None
@@ -88,14 +89,21 @@ def log_file(address: Address) -> Path:
 def _start(address: Address, start: Start) -> None:
     """Start the server, which takes over a socket that listens already: whoever connects waits
     until it is there."""
-    model = ["--model", start.model] if start.model else []
+    model = [*start.next_edits, *(["--model", start.model] if start.model else [])]
     listener = listen(address)
     try:
         written = os.open(log_file(address), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             server = [sys.executable, "-P", "-m", "lsp_server"]  # -P: not the working folder's
             subprocess.Popen(
-                [*server, "--listen-fd", str(listener.fileno()), *start.options, *model],
+                [
+                    *server,
+                    "--listen-fd",
+                    str(listener.fileno()),
+                    *start.options,
+                    *start.next_edits,
+                    *model,
+                ],
                 cwd="/",  # keeps no folder in use
                 stdin=subprocess.DEVNULL,
                 stdout=written,

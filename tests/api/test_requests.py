@@ -75,7 +75,10 @@ def test_the_newest_block_comes_first() -> None:
 def test_max_completion_tokens_supersedes_max_tokens(old: int, new: int) -> None:
     assert chat_request(chat(max_tokens=old)).max_tokens == old
     assert chat_request(chat(max_tokens=old, max_completion_tokens=new)).max_tokens == new
-    assert chat_request(chat()).max_tokens is None
+    assert chat_request(chat()).max_tokens == 8192  # agents send none for whole files
+    assert chat_request(chat(n_predict=new)).max_tokens == max(new, 1)  # llama.vim's
+    assert chat_request(chat(n_predict=-1)).max_tokens == 8192
+    assert chat_request(chat(max_tokens=old, n_predict=new)).max_tokens == old
     body = {"prompt": "x"}
     assert completion_request(CompletionRequest.model_validate(body)).max_tokens == 16
 

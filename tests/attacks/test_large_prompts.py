@@ -35,17 +35,19 @@ from ui.api.large_bodies import MAX_DRAIN_BYTES
 from ui.api.schemas import MAX_MESSAGES
 
 CHAT, TEXT, PREDICT = "/v1/chat/completions", "/v1/completions", "/predict"
+MESSAGES, COUNT = "/v1/messages", "/v1/messages/count_tokens"
+RESPONSES = "/v1/responses"
 CONTEXT = 32768  # of the model
 MB = 1_000_000
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
 LINE = "def add(left, right): return left + right\n"
 MAX_LEFT_BYTES = 100 * MB  # in memory, after all attacks
-ATTACKS = 200
+ATTACKS = 100
 
 Body = dict[str, Any]
 
 
-def message(text: str) -> Body:
+def message(text: Any) -> Body:
     return {"messages": [{"role": "user", "content": text}]}
 
 
@@ -66,13 +68,36 @@ REFUSED: dict[str, tuple[str, Callable[[], Body]]] = {
     "blank lines": (CHAT, lambda: message("\n" * 4 * MB)),
     "a long prompt": (TEXT, lambda: {"prompt": lines(7 * MB)}),
     "a long suffix": (TEXT, lambda: {"prompt": "x", "suffix": lines(7 * MB)}),
+    "a long system text": (MESSAGES, lambda: {"system": lines(7 * MB), "messages": HELLO}),
+    "a long text to count": (COUNT, lambda: message("x" * 7_750_000)),
+    "30,000 results in messages": (
+        MESSAGES,
+        lambda: message([{"type": "tool_result", "tool_use_id": "a"}] * 30_000),
+    ),
+    "messages of 100,000 results to count": (
+        COUNT,
+        lambda: {
+            "messages": message([{"type": "tool_result", "tool_use_id": "a"}] * 25_000)["messages"]
+            * 4
+        },
+    ),
+    "a long item": (RESPONSES, lambda: {"input": lines(7 * MB)}),
+    "long instructions": (RESPONSES, lambda: {"input": "x", "instructions": lines(7 * MB)}),
+    "30,000 items as messages": (RESPONSES, lambda: {"input": HELLO * 30_000}),
     "a long prompt to continue": (PREDICT, lambda: {"prompt": lines(7 * MB)}),
 }
-INVALID: dict[str, Body] = {
-    "a million messages that are none": {"messages": [0] * MB},
-    "a million parts that are none": {"messages": [{"role": "user", "content": [0] * MB}]},
-    "too many messages": {"messages": HELLO * 100_000},
-    "millions of lists": {"messages": HELLO, "logit_bias": [[]] * 2 * MB},
+INVALID: dict[str, tuple[str, Body]] = {
+    "a million messages that are none": (CHAT, {"messages": [0] * MB}),
+    "a million parts that are none": (CHAT, {"messages": [{"role": "user", "content": [0] * MB}]}),
+    "too many messages": (CHAT, {"messages": HELLO * 100_000}),
+    "millions of lists": (CHAT, {"messages": HELLO, "logit_bias": [[]] * 2 * MB}),
+    "a million blocks that are none": (MESSAGES, message([0] * MB)),
+    "blocks that are none": (MESSAGES, message([0] * MAX_MESSAGES)),
+    "too many messages to count": (COUNT, {"messages": HELLO * 100_000}),
+    "tools that are none": (MESSAGES, {"messages": HELLO, "tools": [0] * 4 * MB}),
+    "items that are none": (RESPONSES, {"input": [0] * MAX_MESSAGES}),
+    "too many messages as items": (RESPONSES, {"input": HELLO * 100_000}),
+    "functions that are none": (RESPONSES, {"input": "x", "tools": [0] * 4 * MB}),
 }
 PREDICTION = {"prediction": {"type": "content", "content": lines(7 * MB)}}
 
@@ -136,7 +161,8 @@ def too_long(answer: Any) -> bool:
     """Whether the answer says that the context is exceeded, by how much, and what to do."""
     error = answer.json()["error"]
     known = f"tokens, the model's context is {CONTEXT}: select fewer lines" in error["message"]
-    return answer.status_code == 400 and error["code"] == "context_length_exceeded" and known
+    code = error.get("code", "context_length_exceeded")  # Anthropic's errors have none
+    return answer.status_code == 400 and code == "context_length_exceeded" and known
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -153,9 +179,12 @@ def test_what_cannot_fit_is_refused_without_tokenizing_it(
 
 @pytest.mark.parametrize("name", INVALID)
 def test_validation_ends_with_the_first_error(server: LocalServer, name: str) -> None:
-    answer = post(server, CHAT, INVALID[name])
+    path, body = INVALID[name]
+    answer = post(server, path, body)
     error = answer.json()["error"]
-    assert answer.status_code == 400 and error["param"] and len(answer.content) < 1000
+    assert answer.status_code == 400 and len(answer.content) < 1000
+    if path in (CHAT, RESPONSES):
+        assert error["param"]
     if name == "too many messages":
         assert error["code"] == "context_length_exceeded" and str(MAX_MESSAGES) in error["message"]
     others_are_served(server)
@@ -194,14 +223,16 @@ def test_others_are_served_while_a_long_prompt_is_tokenized(
     assert tokenized.tokens() <= CONTEXT + PIECE_CHARS
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "stream"), [(CHAT, False), (CHAT, True), (MESSAGES, True), (COUNT, False)]
+)
 def test_tokenizing_stops_when_the_client_disconnects(
-    server: LocalServer, tokenized: Tokenized, stream: bool
+    server: LocalServer, tokenized: Tokenized, path: str, stream: bool
 ) -> None:
     tokenized.open.clear()
     body = json.dumps(message(LONG) | {"stream": stream}).encode()
     with socket.create_connection(("127.0.0.1", server.port), TIMEOUT_S) as wire:
-        wire.sendall(head(CHAT, len(body)) + body)
+        wire.sendall(head(path, len(body)) + body)
         assert tokenized.held.wait(TIMEOUT_S)
         (open_stream,) = server.app.state.jobs._open
     wait_until(lambda: open_stream.cancelled)

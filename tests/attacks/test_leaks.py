@@ -77,10 +77,26 @@ def use_api(served: LocalServer, authorization: str) -> None:
     bodies = {
         "/v1/chat/completions": [chat, chat | {"stream": True}, chat | {"n": 7}],
         "/v1/completions": [{"prompt": planted["completion"]}, {"prompt": [planted["invalid"]]}],
+        "/v1/messages": [
+            {"messages": chat["messages"], "metadata": {"user_id": planted["user"]}},
+            {"messages": chat["messages"], "stream": True},
+            {"messages": [{"role": planted["invalid"], "content": planted["prompt"]}]},
+        ],
+        "/v1/messages/count_tokens": [{"messages": chat["messages"]}],
+        "/v1/responses": [
+            {"input": planted["prompt"], "instructions": planted["question"]},
+            {"input": planted["prompt"], "stream": True, "tools": [{"type": planted["invalid"]}]},
+            {"input": [{"type": planted["invalid"]}], "user": planted["user"]},
+        ],
+        "/infill": [
+            {"input_prefix": planted["completion"], "input_suffix": ""},
+            {"input_prefix": planted["invalid"]},
+        ],
         "/predict": [{"prompt": planted["completion"]}, {"prompt": 7, "x": planted["invalid"]}],
         "/health": [{}],
     }
     headers = {"authorization": authorization, "x-header": planted["header"]}
+    headers["x-api-key"] = planted["wrong key"]
     with served.http(headers=headers) as http:
         for path, contents in bodies.items():
             for content in contents:

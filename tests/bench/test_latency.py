@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.latency import latency, load, typist
+from bench.latency import latency, load, next_edit, typist
 from bench.latency import model as latency_model
 from bench.latency.latency import TARGETS, targets
 from bench.latency.load import Buffer, ChangeTimes, change_cost, document
@@ -35,6 +35,7 @@ from bench.latency.typist import (
     until_offered,
     wasted,
 )  # fmt: skip
+from engine import Config, Engine
 from lsp_server.protocol.positions import Text
 from tests.bench.conftest import RunBench
 from tests.conftest import tiny_model
@@ -223,6 +224,24 @@ def test_the_constants_of_the_parts_match_the_sample_file() -> None:
         (ROOT / "index" / "workspace" / "token_db.py").read_text("utf-8"), 10, 30
     )
     assert len({one.start for one in typed}) == 10
+
+
+def test_the_first_token_of_a_next_edit_and_one_pass_read_the_same_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
+    model = tiny_model(tmp_path / "model", context=4096)
+    for one in next_edit.next_edits(str(model), latency.TYPED, 2):
+        for first, alone, tokens in (one.cold, one.typed):
+            assert first > 0 and alone > 0 and tokens > 0
+        assert one.cold[2] > one.typed[2]  # the rest is cached
+    with Engine(Config(model=str(model), library=False)) as engine:
+        text = latency.TYPED.read_text("utf-8")
+        first, again = (next_edit.request(engine, text, 7, typed) for typed in ("", "x"))
+        whole = next_edit.first_token(engine, first)[1]
+        chunk = engine.parts.target.chunk
+        assert 0 < next_edit.one_pass(engine, again)[1] < whole
+        assert engine.parts.target.chunk == chunk
 
 
 # -- a run -------------------------------------------------------------------------------------

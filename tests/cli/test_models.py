@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from engine import weights
+from engine.prompts.next_edit.formats import format_of
+from engine.weights import WeightsError
+from engine.weights.builtins import NEXT_EDITS
 from engine.weights.memory import gguf_memory
-from engine.weights.model_list import Machine, rows
+from engine.weights.model_list import Machine, check_beside, rows
 from tests.support.command import Result, draftline, environment, one_line
 from tests.support.local_models import (
     CONTEXT,
@@ -216,6 +219,28 @@ def test_models_fit_the_memory_of_the_cpu_or_the_gpu(
         assert [size for size in sizes if any(f"-{size}" in name for name in fit)] == fitting
     assert {row.fits_in_words for row in free} <= {"yes", "no"}
     assert gpu or {row.fits_in_words for row in busy} <= {"not now", "no"}
+
+
+@pytest.mark.usefixtures("home")
+def test_models_for_next_edits_are_listed_and_checked_beside_another() -> None:
+    machine = Machine(int(2.5 * GB), int(8 * GB), 0, native_bf16=True)
+    listed = {row.name: row for row in rows(machine) if row.quantization == "next edits"}
+    assert [*listed] == [*NEXT_EDITS] and all(format_of(name) for name in listed)
+    assert {row.state for row in listed.values()} == {"by hub id"}
+    fitting = [name for name, row in listed.items() if row.fits]
+    assert fitting == ["sweepai/sweep-next-edit-0.5B"]
+    main = "qwen2.5-coder-1.5b"
+    for name in (*fitting, "sweepai/sweep-next-edit-1.5B"):  # the libraries are loaded already
+        check_beside(name, main, machine)
+    with pytest.raises(WeightsError) as caught:
+        check_beside("zed-industries/zeta-2.1", main, machine)
+    assert str(caught.value) == (
+        f"needs 17.1 GB of memory beside {main} (2.2 GB), and 2.5 GB are available: choose "
+        "sweepai/sweep-next-edit-1.5B (2.3 GB), or a smaller main model"
+    )
+    with pytest.raises(WeightsError, match=r"0\.1 GB are available: choose none"):
+        check_beside(fitting[0], main, Machine(GB // 10, 8 * GB, 0, native_bf16=True))
+    check_beside("zed-industries/zeta-2.1", main, Machine(0, 8 * GB, 24 * GB, native_bf16=False))
 
 
 # -- other programs' models --------------------------------------------------------------------

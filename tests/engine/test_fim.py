@@ -3,7 +3,6 @@ special token."""
 
 from __future__ import annotations
 
-import json
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -12,29 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.prompts.builder import prompt_of
-from engine.prompts.fim import ends, infill_ids, marks, window
+from engine.prompts.fim import FORMATS, FimFormat, ends, fim_format, infill_ids, window
+from engine.prompts.prompt_encoder import PromptEncoder
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Request
 from lsp_server.completion.inline import PromptLayout
-from tests.conftest import byte_bpe
+from tests.support.marked_tokenizer import with_marks
 
 QWEN = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>", "<|repo_name|>",
         "<|file_sep|>"]  # fmt: skip
 STARCODER = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
 CODELLAMA = ["▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"]
-
-
-def with_marks(folder: Path, names: list[str]) -> Tokenizer:
-    """The tests' tokenizer with additional special tokens."""
-    size = byte_bpe(folder)
-    spec = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    for number, name in enumerate(names):
-        spec["added_tokens"].append({
-            "id": size + number, "content": name, "special": True, "single_word": False,
-            "lstrip": False, "rstrip": False, "normalized": False,
-        })  # fmt: skip
-    (folder / "tokenizer.json").write_text(json.dumps(spec), "utf-8")
-    return Tokenizer(folder)
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +39,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return with_marks(tmp_path_factory.mktemp("bare"), [])
 
 
-def parts(ids: list[int], tokenizer: Tokenizer) -> list[str]:
+def shown(request: Request, tokenizer: Tokenizer) -> list[str]:
     """The prompt as alternating special tokens and texts."""
+    ids = infill_ids(request, PromptEncoder(tokenizer))
     names = {number: name for name, number in tokenizer.control.items()}
     found: list[str] = []
     for is_mark, run in groupby(ids, lambda one: one in names):
@@ -74,7 +62,7 @@ def test_user_text_never_becomes_a_special_token(
     request = Request(
         "complete", before, path=f"a/{other}", suffix=after, snippets=((other, other),)
     )
-    ids = infill_ids(request, qwen)
+    ids = infill_ids(request, PromptEncoder(qwen))
     controls = [one for one in ids if one in qwen.control.values()]
     names = ["<|repo_name|>", "<|file_sep|>", "<|file_sep|>", *QWEN[:3]]
     assert controls == [qwen.control[name] for name in names]
@@ -84,18 +72,18 @@ def test_the_prompt_formats(qwen: Tokenizer, starcoder: Tokenizer, bare: Tokeniz
     snippets = (("b.py", "def b():\n    pass\n"), ("c.py", "C"))
     request = Request("complete", "x\r\n", path="/p/a.py", suffix="y\r\nz", snippets=snippets)
     middle = ["<|fim_prefix|>", "x\n", "<|fim_suffix|>", "y\nz", "<|fim_middle|>"]
-    assert parts(infill_ids(request, qwen), qwen) == [
+    assert shown(request, qwen) == [
         "<|repo_name|>", "workspace\n", "<|file_sep|>", "b.py\ndef b():\n    pass\n",
         "<|file_sep|>", "c.py\nC\n", "<|file_sep|>", "a.py\n", *middle,
     ]  # fmt: skip
     alone = Request("complete", "x\n", suffix="y\nz")
-    assert parts(infill_ids(alone, qwen), qwen) == middle
+    assert shown(alone, qwen) == middle
     # Without file separators no other files are shown; without FIM tokens only the prefix is.
-    assert parts(infill_ids(request, starcoder), starcoder) == [
+    assert shown(request, starcoder) == [
         "<fim_prefix>", "x\n", "<fim_suffix>", "y\nz", "<fim_middle>"
     ]  # fmt: skip
-    assert infill_ids(request, bare) == bare.encode("x\n")
-    assert marks(bare) is None and ends(bare) == frozenset()
+    assert shown(request, bare) == ["x\n"]
+    assert fim_format(bare) is None and ends(bare) == frozenset()
     assert prompt_of(request, qwen).ends == {qwen.control[name] for name in QWEN}
 
 
@@ -104,9 +92,80 @@ def test_the_suffix_may_come_first(qwen: Tokenizer, tmp_path: Path) -> None:
     request = Request("complete", "x\n", path="a.py", suffix="y\nz", suffix_first=True)
     for names, tokenizer in ((QWEN, qwen), (CODELLAMA, with_marks(tmp_path, CODELLAMA))):
         prefix, suffix, middle = names[:3]
-        shown = [prefix, suffix, "y\nz", middle, "x\n"]
-        assert parts(infill_ids(request, tokenizer), tokenizer) == shown
+        assert shown(request, tokenizer) == [prefix, suffix, "y\nz", middle, "x\n"]
         assert prompt_of(request, tokenizer).ends == {tokenizer.control[name] for name in names}
+
+
+# Marks of a model, its name, and its prompt for one file, as its card or its makers' client has it.
+GOLDEN = [
+    (QWEN[:5], "granite-4.1-3b", "<|fim_prefix|>P<|fim_suffix|>S<|fim_middle|>"),
+    (STARCODER, "granite-3.3-8b-base", "<fim_prefix>P<fim_suffix>S<fim_middle>"),
+    (STARCODER, "models--JetBrains--Mellum-4b-base", "<fim_suffix>S<fim_prefix>P<fim_middle>"),
+    (
+        ["<|code_prefix|>", "<|code_middle|>", "<|code_suffix|>"],
+        "glm-4",
+        "<|code_prefix|>P<|code_suffix|>S<|code_middle|>",
+    ),
+    (
+        ["<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"],
+        "Seed-Coder-8B-Base",
+        "<[fim-suffix]>S<[fim-prefix]>P<[fim-middle]>",
+    ),
+    (["[PREFIX]", "[MIDDLE]", "[SUFFIX]"], "Codestral-22B-v0.1", "[SUFFIX]S[PREFIX]P"),
+]
+
+
+@pytest.mark.parametrize(("names", "model", "prompt"), GOLDEN)
+def test_the_prompts_of_other_models(
+    tmp_path: Path, names: list[str], model: str, prompt: str
+) -> None:
+    folder = tmp_path / model
+    folder.mkdir()
+    request = Request("complete", "P", path="a.py", suffix="S")
+    assert "".join(shown(request, with_marks(folder, names))) == prompt
+
+
+def test_mellum_sees_other_files_before_its_own(tmp_path: Path) -> None:
+    """The example of its card."""
+    folder = tmp_path / "models--JetBrains--Mellum-4b-base" / "snapshots" / "4179e39"
+    folder.mkdir(parents=True)
+    tokenizer = with_marks(folder, [*STARCODER, "<filename>"])
+    files = (
+        ("utils.py", "def multiply(x, y):\n    return x * y\n"),
+        ("config.py", "DEBUG = True\nMAX_VALUE = 100\n"),
+    )
+    before = "def calculate_sum(a, b):\n"
+    after = "\n\n# Test the function\nresult = calculate_sum(5, 10)\nprint(result)"
+    request = Request("complete", before, path="example.py", suffix=after, snippets=files)
+    assert "".join(shown(request, tokenizer)) == (
+        "<filename>utils.py\n"
+        "def multiply(x, y):\n"
+        "    return x * y\n"
+        "<filename>config.py\n"
+        "DEBUG = True\n"
+        "MAX_VALUE = 100\n"
+        "<filename>example.py\n"
+        "<fim_suffix>\n"
+        "\n"
+        "# Test the function\n"
+        "result = calculate_sum(5, 10)\n"
+        "print(result)<fim_prefix>def calculate_sum(a, b):\n"
+        "<fim_middle>"
+    )
+
+
+def test_marks_that_a_model_never_learnt_are_not_used(tmp_path: Path) -> None:
+    """Mistral's chat models have Codestral's marks in their vocabulary."""
+    assert fim_format(with_marks(tmp_path, ["[PREFIX]", "[SUFFIX]", "[IMG]"])) is None
+
+
+def test_every_format_is_found_by_its_marks(tmp_path: Path) -> None:
+    found: list[FimFormat | None] = []
+    for number, one in enumerate(FORMATS):
+        folder = tmp_path / str(number) / (one.model or "model")
+        folder.mkdir(parents=True)
+        found.append(fim_format(with_marks(folder, [*one.marks])))
+    assert found == [*FORMATS]
 
 
 # -- the window --------------------------------------------------------------------------------

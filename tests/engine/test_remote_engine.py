@@ -13,17 +13,28 @@ from engine.records import Done, Passage, Request, RequestError, Step
 from engine.remote import remote_engine
 from engine.remote.address import AddressError
 from engine.remote.remote_engine import RemoteEngine, open_connection
+from engine.sampling.grammar import json_grammar
 from tests.support.held_model import held, held_at_step, unfinished
 from tests.support.shared_server import ThreadServer, shared_server
 
 TEXT = "class Point:\n    def __init__(self, x: int) -> None:\n        self.x = x\n"
 ASK = ({"role": "user", "content": "sums \u00e9t\u00e9 \U0001f60b?"},)
+TOOLS = ('{"name": "f"}',)
+CALLS = '[{"id": "1", "name": "f", "arguments": {}}]'
+CALLED = (
+    *ASK,
+    {"role": "assistant", "content": "", "tool_calls": CALLS},
+    {"role": "tool", "content": "7", "tool_call_id": "1"},
+)
+BAD_TOOLS = ("", "[]", "{}", '{"name": 1}', '{"name": "f", "parameters": []}', "[" * 9999)
 REQUESTS = [
     Request("edit", TEXT, path="a.py", instruction="rename x", max_tokens=24),
     Request("edit", TEXT, selection=(13, 40), instruction="do", max_tokens=24, temperature=0.8),
     Request("complete", TEXT, suffix="\n", snippets=(("b.py", "x = 1\n"),), max_tokens=16),
     Request("chat", messages=ASK, documents=(Passage("d", 0, "sums"),), max_tokens=24, seed=3),
     Request("chat", messages=ASK, predictions=(TEXT,), max_tokens=24, temperature=1.0, top_k=9),
+    Request("chat", messages=CALLED, tools=TOOLS, must_call=("f",), max_tokens=24, temperature=1.0),
+    Request("chat", messages=ASK, grammar=json_grammar({"type": "object"}), max_tokens=24),
 ]
 
 
@@ -108,8 +119,14 @@ def test_jobs_of_one_engine_and_of_several_are_kept_apart(
         Request("chat"),
         Request("complete", "x" * 4000),
         Request("complete", "\x00" * (4 << 20)),
+        Request("chat", messages=ASK, grammar="none"),
+        Request("chat", messages=ASK, tools=TOOLS, must_call=("g",)),
+        *(Request("chat", messages=ASK, tools=(tool,)) for tool in BAD_TOOLS),
+        *(
+            Request("chat", messages=({"role": "assistant", "content": "", "tool_calls": calls},))
+            for calls in ("", "{}", "[1]", "[" * 9999, '[{"name": "f"}]', CALLS.replace("{}", "1"))
+        ),
     ],
-    ids=["instruction", "messages", "context", "message"],
 )
 def test_what_cannot_be_answered_is_refused_when_it_is_submitted(
     remote: RemoteEngine, request_: Request

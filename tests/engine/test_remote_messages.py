@@ -38,7 +38,8 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 counts = st.integers(0, 1 << 40)
 seconds = st.floats(0, 1e6)
 messages: st.SearchStrategy[Message] = st.fixed_dictionaries(
-    {"role": st.sampled_from(["system", "user", "assistant"]), "content": texts}
+    {"role": st.sampled_from(["system", "user", "assistant", "tool"]), "content": texts},
+    optional=dict.fromkeys(("tool_calls", "tool_call_id", "name", "reasoning_content"), texts),
 )
 
 
@@ -66,6 +67,9 @@ requests = st.builds(
     top_p=st.floats(0.1, 1),
     seed=st.integers(-(1 << 62), 1 << 62),
     stop=lists_of(texts),
+    tools=lists_of(texts),
+    must_call=lists_of(texts),
+    grammar=texts,
     thinking=st.booleans(),
 )
 spans = st.builds(Span, texts, counts, counts, st.integers(-5, 5))
@@ -124,11 +128,14 @@ FULL = Request(
     selection=(0, 1),
     suffix="s",
     snippets=(("a", "b"),),
-    messages=({"role": "user", "content": "c"},),
+    messages=({"role": "assistant", "content": "c", "tool_calls": "[]"},),
     documents=(Passage("d", 0, "t"),),
     max_tokens=1,
     temperature=0.5,
     stop=("x",),
+    tools=("{}",),
+    must_call=("f",),
+    grammar="g",
     thinking=False,
 )
 WRONG: list[Any] = [{}, {"a": 1}, [1], [[]], "\ud800", 1.5, float("nan"), True, -1, 1 << 70]

@@ -70,6 +70,17 @@ async def test_actions_are_listed_without_the_model_and_resolved_with_it(port: i
         assert code == INVALID and message.startswith("params.data")
 
 
+@pytest.mark.parametrize(("line", "part"), [("x=1", "="), ("abc()", "abc")])
+async def test_one_selected_character_or_word_is_a_cursor(port: int, line: str, part: str) -> None:
+    """As Helix and eglot send it."""
+    async with editor(port) as one:
+        one.open(URI, f"# one\n\n{line}\n\n# two\n")
+        every = await actions(one, part, only=[REWRITE])
+        (action,) = (found for found in every if found["title"] == "Add a docstring")
+        one.apply((await one.ask("codeAction/resolve", action))["edit"])
+        assert one.texts[URI] == "# one\n\nx=9\n\n# two\n"
+
+
 async def test_a_problem_is_fixed_where_it_is(port: int) -> None:
     """Not where the cursor is."""
     async with editor(port) as one:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lsp_server.settings import CHECKS, SECTION, Settings, parse
+from engine.prompts.next_edit.formats import FORMATS
+from lsp_server.settings import CHECKS, MAY_BE_EMPTY, NEXT_EDIT_FORMATS, SECTION, Settings, parse
 
 MANIFEST = Path(__file__).parents[2] / "editors/vscode/package.json"
 EXTENSION_ONLY = ("command", "editView", "server")  # settings that the server does not hear of
@@ -36,6 +37,8 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     "context": st.integers(0, 100_000),
     "ghostText": SWITCH,
     "nextEdit": SWITCH,
+    "nextEditModel": st.text(max_size=9),
+    "nextEditFormat": st.sampled_from(["", *FORMATS]),
     "languages": st.lists(st.text(max_size=9), max_size=3),
     "disabledGlobs": st.lists(st.text(max_size=9), max_size=3),
     "respectGitignore": st.booleans(),
@@ -52,6 +55,8 @@ WRONG: dict[str, list[Any]] = {
     "context": [-1, "256"],
     "ghostText": [1, "on", [], ["python"], {"python": 1}],
     "nextEdit": [0, "off", {"*": "no"}],
+    "nextEditModel": [1, True, [], {}],
+    "nextEditFormat": ["zeta", 1, True, ["sweep"]],
     "languages": ["python", [1], {"python": True}],
     "disabledGlobs": ["*.md", [None]],
     "respectGitignore": [0, "no"],
@@ -60,6 +65,7 @@ WRONG: dict[str, list[Any]] = {
 
 def test_every_setting_is_covered_here() -> None:
     assert {*GOOD} == {*WRONG} == {*CHECKS} == {field.name for field in fields(Settings)}
+    assert tuple(FORMATS) == NEXT_EDIT_FORMATS
 
 
 @given(JSON)
@@ -154,6 +160,6 @@ def test_vs_code_describes_the_same_settings() -> None:
                 assert CHECKS[key](value[limit]) is None, key
                 assert CHECKS[key](value[limit] + step) is not None, key
         for name in value.get("enum", []):
-            assert CHECKS[key](name) is None, key
+            assert CHECKS[key](name) is None or (name == "" and key in MAY_BE_EMPTY), key
     for device in re.findall(r"`([^`]+)`", ours["device"]["markdownDescription"]):
         assert CHECKS["device"](device) is None, device

@@ -13,6 +13,7 @@ from engine.generate import Generation, generate
 from engine.prompts.builder import Prompt
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Request, Step
+from engine.sampling.grammar import GrammarState
 from tests.conftest import HashTarget
 
 SAMPLED = {"temperature": 0.8, "top_k": 6, "top_p": 0.9}
@@ -38,6 +39,7 @@ def run(
     drafter: Drafter,
     history: Sequence[list[int]] = (),
     verification: Verification = "match",
+    grammar: GrammarState | None = None,
     **options: Any,
 ) -> tuple[list[Step], Done]:
     """All events of one request."""
@@ -48,6 +50,7 @@ def run(
         target.context,
         history=history,
         verification=verification,
+        grammar=grammar,
     )
     *steps, done = generate(generation, target, drafter)
     assert isinstance(done, Done)

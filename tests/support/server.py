@@ -33,6 +33,8 @@ TIMEOUT_S = 180  # a backstop for everything
 HELLO: Any = [{"role": "user", "content": "hi"}]
 FIM = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 PAUSE_AFTER_STEPS = 20
+# Bytes that no prompt has, for the tokens that `speaker` says.
+UNUSED = "".join(map(chr, [*range(1, 9), *range(14, 32)]))
 
 
 @dataclass
@@ -110,6 +112,32 @@ def renamed(model: Path, folder: Path, names: dict[str, str]) -> Path:
         spec["added_tokens"].append({"id": token_id, "content": name, "special": True} | flags)
     file.write_text(json.dumps(spec), "utf-8")
     return folder
+
+
+def speaker(
+    folder: Path, *pieces: str, control: tuple[str, ...] = (), lead: str = " ", end: str = EOS
+) -> Path:
+    """A model whose answer are these tokens, some of which are control tokens, and then `end`.
+    Prompts of chats without a template end with a space, those of edits with nothing (`lead`)."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    level = ByteLevel(add_prefix_space=False, use_regex=False)
+    letters = UNUSED[: len(pieces)]
+    model = chain_model(folder, lead + letters, end)
+    file = folder / "tokenizer.json"
+    spec = json.loads(file.read_text("utf-8"))
+    vocabulary = spec["model"]["vocab"]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    for letter, piece in zip(letters, pieces, strict=True):
+        token = vocabulary.pop(level.pre_tokenize_str(letter)[0][0])
+        if piece in control:
+            spec["added_tokens"].append({"id": token, "content": piece, "special": True} | flags)
+            vocabulary[piece] = token
+        else:
+            vocabulary[level.pre_tokenize_str(piece)[0][0]] = token
+    assert len(vocabulary) == len(set(vocabulary.values()))
+    file.write_text(json.dumps(spec), "utf-8")
+    return model
 
 
 # -- control over the engine's worker ----------------------------------------------------------

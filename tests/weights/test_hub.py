@@ -13,7 +13,9 @@ import pytest
 
 from engine import weights
 from engine.weights import Builtin
-from tests.support.weights import READY, fails, left_over
+from engine.weights.memory import gguf_memory
+from engine.weights.model_list import Machine, memory_of
+from tests.support.weights import FOLDER, READY, fails, left_over
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -82,6 +84,34 @@ def test_a_hub_model_is_fetched_without_pickles_and_code(home: Path, hub: type[H
     assert weights.locate("someone/model") == folder and hub.requests == []
     assert [model.name for model in weights.installed()] == ["someone/model"]
     assert weights.remove("someone/model") > 0 and weights.installed() == []
+
+
+def test_a_hub_model_may_be_one_gguf_file(
+    home: Path, tiny: Builtin, hub: type[Hub], tmp_path: Path
+) -> None:
+    weights_file = (tmp_path / "tiny.gguf").read_bytes()
+    hub.listed = hub.files = {"model.q8_0.gguf": weights_file, "run_model.py": b"code"}
+    folder = weights.locate("someone/model")
+    assert left_over(home) == sorted(
+        ["someone--model.gguf", *(f"someone--model/{name}" for name in FOLDER)]
+    )
+    kept = folder.with_name("someone--model.gguf")
+    assert kept.read_bytes() == weights_file
+    assert not any("run_model.py" in path for path in hub.requests)
+    hub.requests.clear()
+    assert weights.locate("someone/model") == folder and hub.requests == []
+    (model,) = weights.installed()
+    assert (model.name, model.gguf) == ("someone/model", folder / f"../{kept.name}")
+    machine = Machine(9 << 30, 9 << 30, 0, native_bf16=True)
+    assert memory_of("someone/model", machine) == (gguf_memory(len(weights_file)), 0)
+    assert weights.remove("someone/model") > len(weights_file)
+    assert not kept.exists() and weights.installed() == []
+
+
+def test_a_repository_of_several_gguf_files_names_them(home: Path, hub: type[Hub]) -> None:
+    hub.listed = hub.files = {"a.gguf": b"1", "b.gguf": b"2", "config.json": b"{}"}
+    fails(lambda: weights.locate("someone/model"), "someone/model", "a.gguf, b.gguf")
+    assert left_over(home) == []
 
 
 def test_incomplete_and_altered_hub_models_are_refused(home: Path, hub: type[Hub]) -> None:

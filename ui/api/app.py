@@ -1,7 +1,9 @@
 """The HTTP API, OpenAI's protocol: `app(engine)` is the whole application.
 
-requests.py translates bodies to engine requests, responses.py translates events to answers, and
-security.py decides who gets in. The web page is mounted on the application that `app` returns, so
+requests.py translates bodies to engine requests, responses.py translates events to answers,
+infill.py does both for llama.cpp's protocol, and security.py decides who gets in. Conversations in
+Anthropic's protocol (anthropic_messages) and for /v1/responses (openai_responses) are translated to
+chats and answered as such. The web page is mounted on the application that `app` returns, so
 security.py covers it as well (`AccessRules.pages`).
 """
 
@@ -10,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,17 +20,29 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 
+from engine.aio import ThreadStream
+from engine.editing.edits import EditRefused
 from engine.records import Request as EngineRequest
 from engine.records import RequestError
-from ui.api import requests, responses
+from ui.api import apply, requests, responses
 from ui.api import schemas as types
-from ui.api.errors import ApiError, add_handlers
+from ui.api.anthropic_messages import requests as anthropic_requests
+from ui.api.anthropic_messages import schemas as anthropic_types
+from ui.api.anthropic_messages.answers import MessageWriter
+from ui.api.chat_parts import parts_of
+from ui.api.errors import CONTEXT_CODE, ApiError, add_handlers, refused
+from ui.api.infill import Infill
 from ui.api.jobs import Jobs, JobStream, QueueFull
 from ui.api.json_body import JsonRoute
 from ui.api.large_bodies import LargeBodies
 from ui.api.metrics import CONTENT_TYPE, Metrics, MetricsMiddleware
+from ui.api.openai_responses import requests as response_requests
+from ui.api.openai_responses import schemas as response_types
+from ui.api.openai_responses.answers import ResponseWriter, response_to
 from ui.api.security import AccessGuard, AccessRules, Receive, Scope, Send
+from ui.api.tool_calls import CallReader, names_of
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -36,18 +50,23 @@ if TYPE_CHECKING:
 QUEUE_SIZE = 32  # requests that are running or waiting
 ANY_MODEL = "*"  # an alias that matches every name
 CONTEXT_ERROR = "the model's context is"  # part of the engine's message for too long a prompt
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": types.Error, "description": text}
-    for status, text in {
-        400: "the request is invalid",
-        401: "the API key is missing or wrong",
-        403: "the request comes from a page of another server",
-        404: "no such model or path",
-        413: "the body is too large",
-        429: "too many requests are waiting: retry later",
-        500: "the model failed",
-        503: "the server is shutting down",
-    }.items()
+STATUSES = {
+    400: "the request is invalid",
+    401: "the API key is missing or wrong",
+    403: "the request comes from a page of another server",
+    404: "no such model or path",
+    413: "the body is too large",
+    429: "too many requests are waiting: retry later",
+    500: "the model failed",
+    503: "the server is shutting down",
+}
+Responses = dict[int | str, dict[str, Any]]
+ERRORS: Responses = {
+    status: {"model": types.Error, "description": text} for status, text in STATUSES.items()
+}
+ANTHROPIC_ERRORS: Responses = {
+    status: {"model": anthropic_types.MessagesError, "description": text}
+    for status, text in STATUSES.items()
 }
 SSE_SCHEMA = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
 STREAM: dict[str, Any] = {"content": {"text/event-stream": {"schema": SSE_SCHEMA}}}
@@ -75,12 +94,17 @@ class ApiState:
     def response_builder(
         self, chat: bool, body: types.GenerationRequest, echo: str = ""
     ) -> responses.ResponseBuilder:
+        return self.builder(chat, body.model, requests.predicted_text(body), echo)
+
+    def builder(
+        self, chat: bool, model: str | None, prediction: str = "", echo: str = ""
+    ) -> responses.ResponseBuilder:
         return responses.ResponseBuilder(
             chat,
-            self.resolve_model(body.model),
+            self.resolve_model(model),
             f"draftline-{self.engine.info.dtype}",
             self.engine.encode,
-            requests.predicted_text(body),
+            prediction,
             echo,
         )
 
@@ -88,10 +112,37 @@ class ApiState:
         self, make: Callable[[], EngineRequest], http: Request, user: str | None = None
     ) -> JobStream:
         """Submit the request that `make` returns. Raises ApiError if the queue is full."""
-        address = http.client.host if http.client else ""
-        client = "\n".join((address, http.headers.get("user-agent", ""), user or ""))
+        with self.queue_errors():
+            return self.jobs.submit(make, client_of(http, user))
+
+    def submit_chat(self, body: types.ChatRequest, http: Request) -> tuple[JobStream, CallReader]:
+        """Submit a conversation; returns the answer, and how to read it. Raises ApiError."""
+        update = apply.apply_in_chat(body)
+        if update is not None:
+            make = partial(apply.apply_request, update)
+            return self.submit(make, http, user_of(body)), CallReader(())
+        calls = CallReader(names_of(body), body.parallel_tool_calls is not False)
+        return self.submit(partial(requests.chat_request, body), http, user_of(body)), calls
+
+    async def prompt_tokens(self, body: types.ChatRequest, http: Request) -> int:
+        """How many tokens the prompt of a conversation has. It takes a slot of the queue meanwhile.
+        Raises ApiError."""
+
+        def count(stream: ThreadStream[int], _: str) -> Iterator[int]:
+            request = requests.chat_request(body)
+            yield self.engine.prompt_tokens(request, lambda: stream.cancelled)
+
+        with self.queue_errors():
+            stream = self.jobs.submit_batch(count, client_of(http, user_of(body)))
+        async with cancel_on_disconnect(stream, http.receive):
+            with request_errors():
+                return await anext(stream)
+
+    @contextlib.contextmanager
+    def queue_errors(self) -> Iterator[None]:
+        """Raise ApiError if the queue is full."""
         try:
-            return self.jobs.submit(make, client)
+            yield
         except QueueFull:
             message = f"{self.jobs.queue_size} requests are running or waiting: retry in a moment"
             headers = {"retry-after": "1"}
@@ -107,25 +158,46 @@ class ApiState:
         """The response to one of OpenAI's requests."""
         if body.stream:
             include_usage = bool(body.stream_options and body.stream_options.include_usage)
-            return EventStreamResponse(stream, builder, include_usage)
-        async with cancel_on_disconnect(stream, http.receive):
+            return EventStreamResponse(stream, responses.chunks(stream, builder, include_usage))
+        return await json_response(stream, responses.whole(stream, builder), http)
+
+
+async def json_response(
+    stream: JobStream, answer: Coroutine[Any, Any, BaseModel], http: Request
+) -> Response:
+    """The `answer`, made of the events of `stream`."""
+    async with cancel_on_disconnect(stream, http.receive):
+        try:
             await wait_until_accepted(stream)
-            return JSONResponse((await responses.whole(stream, builder)).model_dump())
+            return JSONResponse((await answer).model_dump())
+        except EditRefused as error:
+            raise refused(error) from error
+        finally:
+            answer.close()
 
 
 async def wait_until_accepted(stream: JobStream) -> None:
     """Wait until the engine has the request. Raises ApiError if it rejects it."""
-    try:
+    with request_errors():
         await stream.accepted()
+
+
+@contextlib.contextmanager
+def request_errors() -> Iterator[None]:
+    """Raise ApiError where the engine rejects a request."""
+    try:
+        yield
     except RequestError as error:
-        code = "context_length_exceeded" if CONTEXT_ERROR in str(error) else None
+        code = CONTEXT_CODE if CONTEXT_ERROR in str(error) else None
         raise ApiError(400, str(error), code=code) from error
+    except EditRefused as error:
+        raise refused(error) from error
     except RuntimeError as error:
         raise ApiError(503, str(error)) from error
 
 
 @contextlib.asynccontextmanager
-async def cancel_on_disconnect(stream: JobStream, receive: Receive) -> AsyncIterator[None]:
+async def cancel_on_disconnect(stream: ThreadStream[Any], receive: Receive) -> AsyncIterator[None]:
     """Cancel the job when its client disconnects, or at the end of the block."""
 
     async def watch() -> None:
@@ -146,19 +218,17 @@ class EventStreamResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self, stream: JobStream, builder: responses.ResponseBuilder, include_usage: bool
-    ) -> None:
+    def __init__(self, stream: JobStream, chunks: AsyncIterator[bytes]) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self.stream, self.builder, self.include_usage = stream, builder, include_usage
+        self.stream, self.chunks = stream, chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with cancel_on_disconnect(self.stream, receive):
             await wait_until_accepted(self.stream)  # or the error is the response
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
-            async for event in responses.chunks(self.stream, self.builder, self.include_usage):
+            async for event in self.chunks:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -195,6 +265,7 @@ def app(
     application.router.route_class = JsonRoute
     add_handlers(application)
     add_openai_routes(application, state)
+    add_agent_routes(application, state)
     add_other_routes(application, state)
     build_schema(application)
     application.add_middleware(AccessGuard, rules=rules or AccessRules())
@@ -221,7 +292,7 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
     async def chat(body: types.ChatRequest, http: Request) -> Response:
         """Answer a conversation."""
         builder = state.response_builder(True, body)
-        stream = state.submit(partial(requests.chat_request, body), http, user_of(body))
+        stream, builder.calls = state.submit_chat(body, http)
         return await state.respond(stream, builder, body, http)
 
     @application.post("/v1/completions", response_model=types.TextAnswer, responses={200: STREAM})
@@ -249,8 +320,74 @@ def add_openai_routes(application: FastAPI, state: ApiState) -> None:
         return types.Model(id=state.resolve_model(model), created=state.started)
 
 
+def add_agent_routes(application: FastAPI, state: ApiState) -> None:
+    """The routes of other protocols for conversations."""
+
+    @application.post(
+        "/v1/messages",
+        response_model=anthropic_types.MessageAnswer,
+        responses=ANTHROPIC_ERRORS | {200: STREAM},
+    )
+    async def messages(body: anthropic_types.MessagesRequest, http: Request) -> Response:
+        """Answer a conversation, in Anthropic's protocol."""
+        writer = MessageWriter.of(state.resolve_model(body.model))
+        stream, calls = state.submit_chat(anthropic_requests.chat_of(body), http)
+        parts = parts_of(stream, calls)
+        if body.stream:
+            return EventStreamResponse(stream, writer.chunks(parts))
+        return await json_response(stream, writer.whole(parts), http)
+
+    @application.post(
+        "/v1/messages/count_tokens",
+        response_model=anthropic_types.TokenCount,
+        responses=ANTHROPIC_ERRORS,
+    )
+    async def count_tokens(
+        body: anthropic_types.MessagesRequest, http: Request
+    ) -> anthropic_types.TokenCount:
+        """Count the tokens of a conversation as the model reads it."""
+        state.resolve_model(body.model)
+        tokens = await state.prompt_tokens(anthropic_requests.chat_of(body), http)
+        return anthropic_types.TokenCount(input_tokens=tokens)
+
+    @application.post(
+        "/v1/responses", response_model=response_types.ResponseAnswer, responses={200: STREAM}
+    )
+    async def respond(body: response_types.ResponsesRequest, http: Request) -> Response:
+        """Answer a conversation, as OpenAI's responses. Nothing is stored."""
+        response = response_to(body, state.resolve_model(body.model))
+        writer = ResponseWriter(response, state.engine.encode)
+        stream, calls = state.submit_chat(response_requests.chat_of(body), http)
+        parts = parts_of(stream, calls)
+        if body.stream:
+            return EventStreamResponse(stream, writer.chunks(parts))
+        return await json_response(stream, writer.whole(parts), http)
+
+
 def add_other_routes(application: FastAPI, state: ApiState) -> None:
     """The routes that OpenAI does not have."""
+
+    @application.post("/infill", response_model=types.InfillAnswer, responses={200: STREAM})
+    async def infill(body: types.InfillRequest, http: Request) -> Response:
+        """Fill in the middle, as llama.cpp's server does."""
+        model = state.resolve_model(body.model or None)
+        if not state.engine.info.fills_middle:
+            message = "this model cannot fill in the middle: serve one that can, or use "
+            raise ApiError(400, f"{message}/v1/completions", "input_suffix")
+        asked = Infill(body, state.engine, model)
+        stream = state.submit(asked.request, http)
+        if body.stream:
+            return EventStreamResponse(stream, asked.chunks(stream))
+        async with cancel_on_disconnect(stream, http.receive):
+            await wait_until_accepted(stream)
+            return JSONResponse(await asked.whole(stream))
+
+    @application.post("/v1/apply", response_model=types.ApplyAnswer)
+    async def apply_update(body: types.ApplyRequest, http: Request) -> Response:
+        """Merge an update into a file: changed lines, with `... existing code ...` for others."""
+        builder = state.builder(False, body.model)
+        stream = state.submit(partial(apply.apply_request, body), http, body.user)
+        return await json_response(stream, apply.apply_answer(stream, builder), http)
 
     @application.post("/predict", response_model=str, responses={504: {"model": types.Error}})
     async def predict(body: types.PredictRequest, http: Request) -> Response:
@@ -277,6 +414,12 @@ def add_other_routes(application: FastAPI, state: ApiState) -> None:
     async def metrics() -> Response:
         """Metrics for Prometheus."""
         return Response(state.metrics.render(), media_type=CONTENT_TYPE)
+
+
+def client_of(http: Request, user: str | None) -> str:
+    """Whose turn a request is."""
+    address = http.client.host if http.client else ""
+    return "\n".join((address, http.headers.get("user-agent", ""), user or ""))
 
 
 def user_of(body: types.GenerationRequest) -> str | None:

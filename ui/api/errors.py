@@ -1,4 +1,5 @@
-"""Errors of the API, all in OpenAI's shape: `{"error": {message, type, param, code}}`.
+"""Errors of the API in OpenAI's shape, `{"error": {message, type, param, code}}`, and below
+/v1/messages in Anthropic's, `{"type": "error", "error": {type, message}}`.
 
 A message names what is wrong and the remedy. It never repeats what the client sent, except names of
 fields.
@@ -15,11 +16,22 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from ui.api.schemas import REMEDIES, TOO_MANY
+from engine.editing.edits import EditRefused
+from ui.api.schemas import REMEDIES, TOO_MANY, UNSUPPORTED
 
 log = logging.getLogger(__name__)
 
 ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+ANTHROPIC_PATH = "/v1/messages"  # and below
+ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+CONTEXT_CODE = "context_length_exceeded"
 FRAMEWORK_MESSAGES = {  # in place of Starlette's
     400: "the body could not be read: send JSON",
     404: "no such path: see /openapi.json",
@@ -42,7 +54,10 @@ class ApiError(Exception):
         self.status, self.message, self.param, self.code = status, message, param, code
         self.headers = headers
 
-    def body(self) -> dict[str, Any]:
+    def body(self, path: str = "") -> dict[str, Any]:
+        """The body, in the shape of the protocol that the path belongs to."""
+        if path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/"):
+            return self.anthropic_body()
         default = "server_error" if self.status >= 500 else "invalid_request_error"
         kind = ERROR_TYPES.get(self.status, default)
         return {
@@ -54,32 +69,47 @@ class ApiError(Exception):
             }
         }
 
-    def response(self) -> JSONResponse:
-        return JSONResponse(self.body(), self.status, self.headers)
+    def anthropic_body(self) -> dict[str, Any]:
+        default = "api_error" if self.status >= 500 else "invalid_request_error"
+        message = self.message
+        if self.code == CONTEXT_CODE:
+            message = f"prompt is too long: {message}"  # agents know it by these words
+        kind = ANTHROPIC_TYPES.get(self.status, default)
+        return {"type": "error", "error": {"type": kind, "message": message}}
+
+    def response(self, path: str = "") -> JSONResponse:
+        return JSONResponse(self.body(path), self.status, self.headers)
+
+
+def refused(error: EditRefused) -> ApiError:
+    """The error of an update that cannot be merged, or whose answer must not be used."""
+    return ApiError(400, str(error), "update", "edit_refused")
 
 
 def add_handlers(app: FastAPI) -> None:
     """Give every error of `app` this shape."""
 
-    async def on_api_error(_: Request, error: Exception) -> JSONResponse:
+    async def on_api_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, ApiError)
-        return error.response()
+        return error.response(request.scope["path"])
 
-    async def on_http_exception(_: Request, error: Exception) -> JSONResponse:
+    async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         message = FRAMEWORK_MESSAGES.get(error.status_code, error.detail)
-        return ApiError(error.status_code, message, headers=error.headers).response()
+        return ApiError(error.status_code, message, headers=error.headers).response(
+            request.scope["path"]
+        )
 
-    async def on_validation_error(_: Request, error: Exception) -> JSONResponse:
+    async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         errors = error.errors()
         message, param = describe_validation_errors(errors)
         code = TOO_MANY if any(one["type"] == TOO_MANY for one in errors) else None
-        return ApiError(400, message, param, code).response()
+        return ApiError(400, message, param, code).response(request.scope["path"])
 
-    async def on_bug(_: Request, error: Exception) -> JSONResponse:
+    async def on_bug(request: Request, error: Exception) -> JSONResponse:
         log.error("a request failed: %s", type(error).__name__)
-        return ApiError(500, "internal error: see the server's log").response()
+        return ApiError(500, "internal error: see the server's log").response(request.scope["path"])
 
     app.add_exception_handler(ApiError, on_api_error)
     app.add_exception_handler(HTTPException, on_http_exception)
@@ -99,6 +129,11 @@ def describe_validation_errors(errors: Sequence[Mapping[str, Any]]) -> tuple[str
     param = ".".join(map(str, names)) or None
     if param is None:
         return "the body is not a JSON object: send one as application/json", None
+    if worst["type"] == UNSUPPORTED:
+        return f"{param}: {worst['msg']}", param
+    if worst["type"] == "union_tag_invalid":
+        tag = worst["ctx"]
+        return f"{param}: {tag['discriminator']} must be one of {tag['expected_tags']}", param
     remedy = REMEDIES.get(next((name for name in reversed(names) if isinstance(name, str)), ""))
     what = "missing: " if worst["type"] == "missing" else "" if remedy else f"{worst['msg']}: "
     return f"{param}: {what}{remedy or 'see /openapi.json'}", param

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.aio import ThreadStream
-from engine.records import Done, Event, Request, Step
+from engine.editing.apply_snippet import apply_answer, merge, merged
+from engine.records import Done, Event, Piece, Request, Step
+from engine.worker import Job, ended_job
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -50,8 +53,8 @@ class JobStream(ThreadStream[Event]):
         super().__init__(source, executor)
 
     async def accepted(self) -> None:
-        """Wait until the engine has the request. Raises RequestError if it cannot be answered, and
-        RuntimeError if the engine is closed."""
+        """Wait until the engine has the request. Raises RequestError if it cannot be answered,
+        EditRefused for an update that cannot be merged, RuntimeError if the engine is closed."""
         if not self._accepted:
             await super().__anext__()
             self._accepted = True
@@ -74,6 +77,23 @@ class JobStream(ThreadStream[Event]):
             self.total_s = elapsed_s
         elif self.first_text_s is None and (event.text or event.reasoning):
             self.first_text_s = elapsed_s
+
+
+def merged_job(request: Request, client: str) -> Job | None:
+    """The job of an update that is merged without the model. Raises EditRefused."""
+    if not request.update:
+        return None
+    text = merge(request.text, request.update).text
+    return None if text is None else ended_job(request, client, merged(text))
+
+
+def whole_file(request: Request, done: Done) -> Iterator[Event]:
+    """The last events of merging an update: the new file, which is checked as a whole. Raises
+    EditRefused."""
+    if done.reason not in ("failed", "cancelled"):
+        done = replace(done, text=apply_answer(request, done))
+        yield Step((Piece(done.text, "model"),))
+    yield done
 
 
 class Jobs:
@@ -105,7 +125,8 @@ class Jobs:
         isolated: bool = False,
     ) -> JobStream:
         """Submit the request that `make`, called in a thread, returns. `isolated`: the engine
-        forgets the client's answers before and after. Raises QueueFull."""
+        forgets the client's answers before and after. The text of a request with an `update` is the
+        new file, in one Step at the end; EditRefused is raised to the reader. Raises QueueFull."""
         self._check_capacity()
         source = partial(self._run_job, make, speculation, isolated)
         name = self._client_name(client)
@@ -145,12 +166,15 @@ class Jobs:
         try:
             if isolated:
                 self.engine.forget(client=stream.client)
-            job = self.engine.submit(
-                make(), speculation, client=stream.client, cancelled=lambda: stream.cancelled
+            request = make()
+            job = merged_job(request, stream.client) or self.engine.submit(
+                request, speculation, client=stream.client, cancelled=lambda: stream.cancelled
             )
             stream.attach(job)
             yield ACCEPTED
             for event in job:
+                if request.update and isinstance(event, Step):
+                    event = replace(event, pieces=())
                 stream.record_time(event)
                 if isinstance(event, Done):
                     stream.late_steps = job.late
@@ -158,6 +182,9 @@ class Jobs:
                         self.engine.forget(client=stream.client)
                     self.on_end(stream, event)
                     self._release(stream)  # before the reader sees the end
+                    if request.update:
+                        yield from whole_file(request, event)
+                        return
                 yield event
         finally:
             self._release(stream)

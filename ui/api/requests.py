@@ -1,7 +1,7 @@
 """Translates the bodies of HTTP requests to engine requests. Pure functions.
 
 Without a `prediction`, the newest code block of the prompt is predicted to be repeated, then the
-rest of the prompt. Predictions never change the answer.
+rest of the prompt; what a template repeats, the engine knows. Predictions never change the answer.
 """
 
 from __future__ import annotations
@@ -10,16 +10,23 @@ import re
 import secrets
 from collections.abc import Sequence
 
-from engine.records import MAX_PREDICTION_CHARS, MIN_TEMPERATURE, Request
+from engine.prompts.control_marks import is_template
+from engine.records import MAX_PREDICTION_CHARS, MIN_TEMPERATURE, Request, RequestError
+from engine.sampling.grammar import json_grammar
 from ui.api.schemas import (
     ChatRequest,
     CompletionRequest,
     GenerationRequest,
+    JsonObjectFormat,
+    JsonSchemaFormat,
     PredictRequest,
+    ResponseFormat,
     TextPart,
 )
+from ui.api.tool_calls import must_call, tools_of, with_calls
 
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
+DEFAULT_CHAT_TOKENS = 8192  # agents name no limit, and have whole files written
 MIN_TOP_P = 1e-9  # stands in for `top_p` 0, which selects the likeliest token alone
 FENCE = re.compile("```|~~~")
 
@@ -27,36 +34,68 @@ FENCE = re.compile("```|~~~")
 def chat_request(body: ChatRequest) -> Request:
     """The request of /v1/chat/completions."""
     messages = tuple(
-        {
-            "role": "system" if message.role == "developer" else message.role,
-            "content": text_of(message.content, separator="\n"),
-        }
+        with_calls(
+            message,
+            {
+                "role": "system" if message.role == "developer" else message.role,
+                "content": text_of(message.content, separator="\n"),
+            },
+        )
         for message in body.messages
     )
-    max_tokens = body.max_completion_tokens  # which supersedes max_tokens
+    tools, grammar = tools_of(body), grammar_of(body.response_format)
+    if tools and grammar:
+        raise RequestError("response_format: not together with tools: leave one of them out")
     texts = [message["content"] for message in reversed(messages)]
     return Request(
         "chat",
         messages=messages,
         predictions=predictions(body, texts),
-        max_tokens=body.max_tokens if max_tokens is None else max_tokens,
+        max_tokens=max_chat_tokens(body),
         temperature=temperature_of(body.temperature),
         top_k=body.top_k or 0,
         top_p=top_p_of(body.top_p),
         seed=seed_of(body.seed, body.temperature),
         stop=stop_strings(body.stop),
+        tools=tools,
+        must_call=must_call(body),
+        grammar=grammar,
         thinking=may_think(body),
     )
 
 
+def max_chat_tokens(body: ChatRequest) -> int:
+    """The length of the answer. `n_predict` 0 is one token: with none, the prompt is not read."""
+    own = None if body.n_predict is None or body.n_predict < 0 else max(body.n_predict, 1)
+    limits = (body.max_completion_tokens, body.max_tokens, own)
+    return next((one for one in limits if one is not None), DEFAULT_CHAT_TOKENS)
+
+
+def grammar_of(form: ResponseFormat | None) -> str:
+    """The grammar of an answer's format; "" for text. RequestError for a schema that cannot be
+    enforced."""
+    if isinstance(form, JsonObjectFormat):
+        return json_grammar({"type": "object"})
+    if isinstance(form, JsonSchemaFormat):
+        try:
+            return json_grammar(form.json_schema.schema_)
+        except RequestError as error:
+            raise RequestError(f"response_format: {error}") from None
+    return ""
+
+
 def completion_request(body: CompletionRequest) -> Request:
-    """The request of /v1/completions. An empty `suffix` counts as none."""
+    """The request of /v1/completions. An empty `suffix` counts as none. With one, the prompt is the
+    user's text, and marks in it are text too."""
     prompt = prompt_of(body)
+    parse_special = body.parse_special is not False and not body.suffix
+    texts = () if parse_special and is_template(prompt) else (prompt,)
     return Request(
         "complete",
         prompt,
         suffix=body.suffix or None,
-        predictions=predictions(body, [prompt]),
+        parse_special=parse_special,
+        predictions=predictions(body, texts),
         max_tokens=DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens,
         temperature=temperature_of(body.temperature),
         top_k=body.top_k or 0,
@@ -81,6 +120,8 @@ def predict_request(body: PredictRequest) -> Request:
 
 def may_think(body: ChatRequest) -> bool:
     """Whether a model that reasons before it answers may do so."""
+    if body.response_format is not None and body.response_format.type != "text":
+        return False  # the format is that of the whole answer
     options = body.chat_template_kwargs
     off = options is not None and False in (options.enable_thinking, options.thinking)
     return not off and body.reasoning_effort not in ("none", "minimal")

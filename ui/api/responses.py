@@ -14,10 +14,12 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from engine.records import Done, Step, Usage
+from engine.editing.edits import EditRefused
+from engine.records import Done, Event, Step, Usage
 from ui.api import schemas as types
-from ui.api.errors import ApiError
+from ui.api.errors import ApiError, refused
 from ui.api.jobs import JobStream
+from ui.api.tool_calls import CallReader, calls_in_answer
 
 DONE_EVENT = b"data: [DONE]\n\n"
 Encode = Callable[[str], list[int]]
@@ -34,6 +36,7 @@ class ResponseBuilder:
     encode: Encode
     prediction: str = ""  # the client's
     echo: str = ""  # precedes the text
+    calls: CallReader = field(default_factory=lambda: CallReader(()))
     accepted_prediction_tokens: int = 0
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
@@ -63,6 +66,12 @@ class ResponseBuilder:
             choice["text"] = text or ""
         kind = "chat.completion.chunk" if self.chat else "text_completion"
         return self.head(kind) | {"choices": [choice]}
+
+    def call_chunk(self, number: int, call: types.AnswerCall) -> dict[str, Any]:
+        """The body of an event with a whole call."""
+        choice = {"index": 0, "logprobs": None, "finish_reason": None}
+        delta = {"tool_calls": [{"index": number} | call.model_dump()]}
+        return self.head("chat.completion.chunk") | {"choices": [choice | {"delta": delta}]}
 
     def count(self, step: Step) -> None:
         """Count the tokens of a step that were copied from the client's prediction."""
@@ -115,11 +124,19 @@ async def whole(stream: JobStream, builder: ResponseBuilder) -> types.ChatAnswer
             done = event
         else:
             builder.count(event)
-    reason = finish_reason(done)
+    reason: Any = finish_reason(done)
     usage = await asyncio.to_thread(builder.usage, done.usage)
     counts: dict[str, Any] = {"usage": usage, "timings": timings(done.usage, stream.total_s)}
     if builder.chat:
-        message = types.ChatMessage(content=done.text, reasoning_content=done.reasoning or None)
+        content = builder.calls.push(done.text)
+        rest, calls = builder.calls.finish(done)
+        content += rest
+        message = types.ChatMessage(
+            content=content or (None if calls else ""),
+            tool_calls=calls_in_answer(calls) or None,
+            reasoning_content=done.reasoning or None,
+        )
+        reason = "tool_calls" if calls and reason == "stop" else reason
         chat_choice = types.ChatChoice(message=message, finish_reason=reason)
         return types.ChatAnswer(**builder.head("chat.completion"), choices=[chat_choice], **counts)
     choice = types.TextChoice(text=builder.echo + done.text, finish_reason=reason)
@@ -133,13 +150,23 @@ async def chunks(
     no_usage = {"usage": None} if include_usage else {}
     if builder.chat or builder.echo:
         yield event_of(builder.chunk(builder.echo, first=True) | no_usage)
-    async for event in stream:
+    async for event in until_refused(stream):
+        if isinstance(event, ApiError):
+            yield event_of(event.body())
+            return
         if isinstance(event, Done):
             try:
-                last = builder.chunk(None, finish_reason(event)) | no_usage
+                reason = finish_reason(event)
             except ApiError as error:
                 yield event_of(error.body())
                 return
+            rest, calls = builder.calls.finish(event)
+            if rest:
+                yield event_of(builder.chunk(rest) | no_usage)
+            for number, call in enumerate(calls_in_answer(calls)):
+                yield event_of(builder.call_chunk(number, call) | no_usage)
+            reason = "tool_calls" if calls and reason == "stop" else reason
+            last = builder.chunk(None, reason) | no_usage
             yield event_of(last | {"timings": timings(event.usage, stream.total_s).model_dump()})
             if include_usage:
                 usage = await asyncio.to_thread(builder.usage, event.usage)
@@ -150,8 +177,17 @@ async def chunks(
         if event.reasoning and builder.chat:
             reasoning = builder.chunk(event.reasoning, part="reasoning_content")
             yield event_of(reasoning | no_usage)
-        if event.text:
-            yield event_of(builder.chunk(event.text) | no_usage)
+        if text := builder.calls.push(event.text):
+            yield event_of(builder.chunk(text) | no_usage)
+
+
+async def until_refused(stream: JobStream) -> AsyncIterator[Event | ApiError]:
+    """The events; where the answer to an update is refused, the error ends them."""
+    try:
+        async for event in stream:
+            yield event
+    except EditRefused as error:
+        yield refused(error)
 
 
 def finish_reason(done: Done) -> Any:

@@ -6,6 +6,7 @@ rejected, unless its value has no effect (`tools: []`, `presence_penalty: 0`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -13,7 +14,9 @@ from pydantic_core import PydanticCustomError
 
 MAX_STOP_STRINGS = 4
 MAX_MESSAGES = 1 << 15  # of a chat, and parts of a message
+MAX_TOOLS = 1024
 TOO_MANY = "context_length_exceeded"  # the error of more messages, and its code
+UNSUPPORTED = "unsupported"  # the error whose message has a remedy of its own
 MAX_INT = 2**53 - 1  # the largest that every JSON parser reads exactly
 
 
@@ -38,6 +41,19 @@ def to_integer(number: Any) -> Any:
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
+def only_types(types: Collection[str], message: str) -> Callable[[Any], Any]:
+    """A validator that rejects objects whose `type` is another one. `message`: what is wrong with
+    them, and the remedy."""
+
+    def check(item: Any) -> Any:
+        kind = item.get("type") if isinstance(item, dict) else None
+        if isinstance(kind, str) and kind not in types:
+            raise PydanticCustomError(UNSUPPORTED, message)
+        return item
+
+    return check
+
+
 def check_false(value: bool) -> bool:
     """`Literal[False]` would also accept 0."""
     if value:
@@ -56,6 +72,7 @@ AlwaysZero = Annotated[float, Field(ge=0, le=0)]
 AlwaysOne = Annotated[int, Field(ge=1, le=1), Integer]
 Count = Annotated[int, Field(ge=0, le=MAX_INT), Integer]
 Seed = Annotated[int, Integer]  # of any size
+FunctionNameText = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
 StopList = Annotated[list[Text], Field(max_length=MAX_STOP_STRINGS)]
 
 # What to do about an invalid value, by field.
@@ -76,9 +93,6 @@ REMEDIES = {
             "logprobs",
             "modalities",
             "presence_penalty",
-            "response_format",
-            "tool_choice",
-            "tools",
             "top_logprobs",
         ),
         "not supported: leave it out",
@@ -103,9 +117,55 @@ Content = (
 )
 
 
+class CalledFunction(RequestModel):
+    name: Text
+    arguments: Text  # a JSON object
+
+
+class ToolCall(RequestModel):
+    """A call that the model made in an earlier turn."""
+
+    id: Text = ""
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class Message(RequestModel):
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_call_id: Text | None = None
+    name: Text | None = None
+    reasoning_content: Text | None = None  # an extension: of an earlier answer, for the template
+
+
+class FunctionName(RequestModel):
+    name: Text
+
+
+class Function(RequestModel):
+    """A function that the model may call. `strict` changes nothing: calls fit where they are
+    enforced."""
+
+    name: FunctionNameText
+    description: Text | None = None
+    parameters: dict[Text, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(RequestModel):
+    type: Literal["function"]
+    function: Function
+
+
+class NamedTool(RequestModel):
+    type: Literal["function"]
+    function: FunctionName
+
+
+def named_tool(name: str) -> NamedTool:
+    """The choice of one function."""
+    return NamedTool(type="function", function=FunctionName(name=name))
 
 
 class Prediction(RequestModel):
@@ -121,6 +181,40 @@ class StreamOptions(RequestModel):
 
 class TextFormat(RequestModel):
     type: Literal["text"]
+
+
+class JsonObjectFormat(RequestModel):
+    """The answer is a JSON object."""
+
+    type: Literal["json_object"]
+
+
+class JsonSchema(RequestModel):
+    """A schema that the answer fits, always: `strict` changes nothing."""
+
+    name: Text
+    description: Text | None = None
+    schema_: Annotated[dict[Text, Any], Field(alias="schema")] = {}
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(RequestModel):
+    """The answer is JSON that fits a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
+]
+
+
+def json_format(schema: dict[str, Any]) -> JsonSchemaFormat:
+    """The format of JSON that fits a schema."""
+    return JsonSchemaFormat(
+        type="json_schema", json_schema=JsonSchema.model_construct(name="", schema_=schema)
+    )
 
 
 class GenerationRequest(RequestModel):
@@ -158,16 +252,19 @@ class ChatRequest(GenerationRequest):
     ]
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
+    # An extension, llama.cpp's: -1 is the default, and 0 asks that the prompt is read.
+    n_predict: Annotated[int, Field(ge=-1, le=MAX_INT), Integer] | None = None
     # "none" and "minimal" ask for an answer without reasoning; all else leaves it to the model
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     chat_template_kwargs: TemplateOptions | None = None  # an extension
     logprobs: AlwaysFalse | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=0), Integer] | None = None
-    tools: EmptyList | None = None
-    tool_choice: Literal["none", "auto"] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
     functions: EmptyList | None = None
     function_call: Literal["none", "auto"] | None = None
-    response_format: TextFormat | None = None
+    response_format: ResponseFormat | None = None
     modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = None
     audio: None = None
 
@@ -181,6 +278,39 @@ class CompletionRequest(GenerationRequest):
     max_tokens: Count | None = None
     best_of: AlwaysOne | None = None
     logprobs: None = None
+    # An extension: marks for fill in the middle, files and regions in a prompt without a suffix
+    # count as such; false makes them text.
+    parse_special: bool | None = True
+
+
+class InfillChunk(RequestModel):
+    """A part of another file."""
+
+    text: Text
+    filename: Text | None = None
+
+
+class InfillRequest(RequestModel):
+    """The body of /infill: the part of llama.cpp's schema that Draftline supports."""
+
+    input_prefix: Text
+    input_suffix: Text
+    input_extra: Annotated[
+        list[InfillChunk], Field(max_length=MAX_MESSAGES, fail_fast=True), NotTooMany
+    ] = []
+    prompt: Text = ""  # after `input_prefix`: the current line up to the cursor
+    model: Text | None = None
+    n_predict: Annotated[int, Field(ge=-1, le=MAX_INT), Integer] | None = None  # -1: the default
+    stop: Text | StopList | None = None
+    stream: bool | None = False
+    seed: Seed | None = None  # negative: random
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # 0: greedy
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Annotated[int, Field(le=MAX_INT), Integer] | None = None
+    t_max_predict_ms: Annotated[float, Field(le=MAX_INT)] | None = None  # 0 and less: no limit
+    response_fields: (
+        Annotated[list[Text], Field(max_length=MAX_MESSAGES, fail_fast=True), NotTooMany] | None
+    ) = None
 
 
 class PredictRequest(RequestModel):
@@ -193,6 +323,22 @@ class PredictRequest(RequestModel):
     top_p: Annotated[float, Field(ge=0, le=1)] = 0.9
     seed: Seed | None = None
     timeout: Annotated[float, Field(ge=1, le=3600)] = 60.0  # seconds
+
+
+class ApplyRequest(RequestModel):
+    """The body of /v1/apply."""
+
+    code: Text  # the whole file
+    update: Text  # changed lines, with `... existing code ...` for the others
+    path: Text = ""
+    instruction: Text = ""
+    model: Text | None = None  # None: the served one
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # 0: greedy
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Count | None = None
+    seed: Seed | None = None
+    user: Text | None = None
 
 
 # -- responses ---------------------------------------------------------------------------------
@@ -231,9 +377,16 @@ class Timings(BaseModel):
     accepted: int
 
 
+class AnswerCall(BaseModel):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class ChatMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None  # None beside calls without a text
+    tool_calls: list[AnswerCall] | None = None
     reasoning_content: str | None = None  # an extension: what a model reasoned before it answered
     refusal: None = None
 
@@ -242,7 +395,7 @@ class ChatChoice(BaseModel):
     index: int = 0
     message: ChatMessage
     logprobs: None = None
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "tool_calls"]
 
 
 class TextChoice(BaseModel):
@@ -270,6 +423,50 @@ class TextAnswer(BaseModel):
     model: str
     system_fingerprint: str
     choices: list[TextChoice]
+    usage: Usage
+    timings: Timings
+
+
+class InfillTimings(BaseModel):
+    """Tokens, and times in milliseconds. `prompt_n` does not include `cache_n`."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+    draft_n: int
+    draft_n_accepted: int
+
+
+class InfillAnswer(BaseModel):
+    """The answer to /infill. With `response_fields` it has these fields only."""
+
+    index: int = 0
+    content: str = ""
+    stop: bool = True
+    model: str = ""
+    tokens_predicted: int = 0
+    tokens_evaluated: int = 0  # of the prompt
+    tokens_cached: int = 0  # of these, found in the KV cache
+    truncated: bool = False
+    stop_type: Literal["eos", "word", "limit"] = "eos"
+    stopping_word: str = ""
+    has_new_line: bool = False
+    generation_settings: dict[str, int] = {}
+    timings: InfillTimings | None = None
+
+
+class ApplyAnswer(BaseModel):
+    object: Literal["apply"] = "apply"
+    created: int
+    model: str
+    code: str  # the whole new file
+    method: Literal["merge", "model"]  # merge: without the model
     usage: Usage
     timings: Timings
 

@@ -79,13 +79,18 @@ class AccessRules:
             return False
         return self.any_address or address.is_loopback
 
-    def accepts_key(self, authorization: str | None) -> bool:
-        """Whether the `authorization` header holds the key, compared in constant time."""
+    def accepts_key(self, authorization: str | None, api_key: str | None = None) -> bool:
+        """Whether the header `authorization` or `x-api-key` holds the key, compared in constant
+        time."""
         if self.key is None:
             return True
         scheme, _, key = (authorization or "").partition(" ")
         same = hmac.compare_digest(digest(key.strip()), digest(self.key))
-        return same and scheme.lower() == "bearer"
+        if same and scheme.lower() == "bearer":
+            return True
+        return api_key is not None and hmac.compare_digest(
+            digest(api_key.strip()), digest(self.key)
+        )
 
 
 def rules_for(
@@ -133,9 +138,9 @@ class AccessGuard:
             return ApiError(403, "cross-origin requests are not allowed: use the server's own page")
         if page:
             return None
-        keys = header(scope, b"authorization")
+        keys = (header(scope, b"authorization"), header(scope, b"x-api-key"))
         public = scope["path"] in PUBLIC_PATHS
-        if not public and not self.rules.accepts_key(keys[0] if keys else None):
+        if not public and not self.rules.accepts_key(*(one[0] if one else None for one in keys)):
             message = "the key is missing or wrong: send `Authorization: Bearer KEY`"
             headers = {"www-authenticate": "Bearer"}
             return ApiError(401, message, code="invalid_api_key", headers=headers)
@@ -149,7 +154,7 @@ async def reject(error: ApiError, scope: Scope, receive: Receive, send: Send) ->
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
     else:
-        await error.response()(scope, receive, send)
+        await error.response(scope["path"])(scope, receive, send)
 
 
 def limit_body(receive: Receive, limit: int) -> Receive:

@@ -7,6 +7,8 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ from ui.terminal import write, write_json
 if TYPE_CHECKING:
     from engine.editing.outcome import Outcome
     from engine.records import Done, Request
-    from ui.cli.answer_view import AnswerView
+    from ui.cli.answer_view import AnswerView, Tally
 
 EXIT_CODES = """exit codes:
   0    done, even if nothing had to change
@@ -59,6 +61,14 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help=f"allow a small model to edit more than {WHOLE_FILE_LINES} lines at once",
     )
+    add_output(parser)
+    add_workspace(parser)
+    add_max_tokens(parser)
+    add_options(parser, verbose="show the text as it is written, coloured by its source")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """The options of a command that edits a file."""
     output = parser.add_mutually_exclusive_group()
     for name, text in {
         "diff": "print a unified diff, to read or for `git apply` (default)",
@@ -68,29 +78,41 @@ def add_parser(commands: Any) -> None:
         output.add_argument(
             f"--{name}", dest="output", action="store_const", const=name, default="diff", help=text
         )
-    add_workspace(parser)
-    add_max_tokens(parser)
-    add_options(parser, verbose="show the text as it is written, coloured by its source")
 
 
 def run(args: argparse.Namespace) -> int:
     """Read the file, edit it by a rule or ask the model and align its answer, and show or write the
     result."""
     request = _request(args)
-    from engine.editing.outcome import why_unchanged
-    from engine.editing.text_file import FileError, replace_text
-    from ui.cli import edit_view
-    from ui.cli.answer_view import AnswerView, colour_of_source, print_stats
+    from ui.cli.answer_view import AnswerView, colour_of_source
 
     with AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view:
         done, outcome, refusal = _answer(args, request, view)
+    return finish(args, request, done, outcome, refusal, view.tally)
+
+
+def finish(
+    args: argparse.Namespace,
+    request: Request,
+    done: Done,
+    outcome: Outcome,
+    refusal: str,
+    tally: Tally,
+    more: dict[str, Any] | None = None,
+) -> int:
+    """Show or write the file's new text, as the options say, or raise Failure with the refusal.
+    `more`: further fields of --json."""
+    from engine.editing.outcome import why_unchanged
+    from engine.editing.text_file import FileError, replace_text
+    from ui.cli import edit_view
+    from ui.cli.answer_view import print_stats
+
     new = outcome.text
     if args.stats and not outcome.rule:
-        print_stats(done, view.tally)
+        print_stats(done, tally)
     if args.output == "json":
-        write_json(
-            edit_view.edit_as_json(args.file, request.text, outcome, done, refusal, view.tally)
-        )
+        record = edit_view.edit_as_json(args.file, request.text, outcome, done, refusal, tally)
+        write_json(record | (more or {}))
     if refusal:
         raise Failure(FAILED, f"{args.file}: {refusal}")
     if outcome.rule:
@@ -98,7 +120,9 @@ def run(args: argparse.Namespace) -> int:
     if outcome.warning:
         say(f"{args.file}: check this edit: {outcome.warning}")
     if new == request.text:
-        if not outcome.rule:
+        if request.update:
+            say(f"{args.file}: nothing changed: the file has the update already")
+        elif not outcome.rule:
             say(f"{args.file}: nothing changed: {why_unchanged(request)}")
     elif args.output == "apply":
         args.interrupt.commit()
@@ -177,7 +201,6 @@ def _answer(
     """The model's last answer, what it comes to, and why it is refused, if it is; without the
     model if a rule makes the edit. Raises Failure if there is no model or the request does not fit
     it."""
-    from engine import RequestError
     from engine.editing.by_rule import by_rule
     from engine.editing.edits import EditRefused
     from engine.editing.outcome import Outcome, better, judge, second_request
@@ -191,16 +214,9 @@ def _answer(
     _check_length(args, request)  # before anything is fetched
     choose_model(args)
     _check_length(args, request)
-    view.phase("loading")
-    with join_or_open(args, view.progress) as engine:
-        if args.verbose and sys.stderr.isatty():
-            view.legend()
-
-        def ask(one: Request) -> Done:
-            return view.follow(engine.submit(one, speculation=not args.no_speculation))
-
+    with model(args, view) as ask:
+        done = ask(request)
         try:
-            done = ask(request)
             outcome = judge(request, done)
             if again := second_request(request, outcome):
                 say(f"{args.file}: asking again: {outcome.warning}")
@@ -209,5 +225,19 @@ def _answer(
             return done, outcome, ""
         except EditRefused as error:
             return done, Outcome(request.text), str(error)
+
+
+@contextmanager
+def model(args: argparse.Namespace, view: AnswerView) -> Iterator[Callable[[Request], Done]]:
+    """What asks the model and waits for its answer. Raises Failure if there is no model or a
+    request does not fit it."""
+    from engine import RequestError
+
+    view.phase("loading")
+    with join_or_open(args, view.progress) as engine:
+        if args.verbose and sys.stderr.isatty():
+            view.legend()
+        try:
+            yield lambda one: view.follow(engine.submit(one, not args.no_speculation))
         except RequestError as error:
             raise Failure(USAGE, f"{args.file}: {error}") from error

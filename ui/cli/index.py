@@ -236,16 +236,8 @@ class Match:
 def _find(args: argparse.Namespace, workspace: Workspace) -> int:
     """Show the matches of --find, newest file first, and close the workspace. The exit code is
     FAILED if there are none."""
-    limit = args.most or DEFAULT_MAX_MATCHES
-    found: list[tuple[Match, str]] = []
-    texts: dict[str, str] = {}
-    for span in workspace.find(args.find, limit + 1):
-        text = texts.setdefault(span.path, "") or _read(span.path)
-        texts[span.path] = text
-        if text[span.start : span.stop] == args.find:  # else the file has changed since
-            found.append(_match(span.path, text, span.start, span.stop))
+    found, more = matches(workspace, args.find, args.most or DEFAULT_MAX_MATCHES)
     workspace.close()
-    more, found = len(found) > limit, found[:limit]
     if args.json:
         write_json({"places": [asdict(match) for match, _ in found], "more": more})
     else:
@@ -253,6 +245,19 @@ def _find(args: argparse.Namespace, workspace: Workspace) -> int:
             _print_match(match, line)
         say(plural(len(found), "place") + "; there are more: --most shows them" * more)
     return OK if found else FAILED
+
+
+def matches(workspace: Workspace, wanted: str, most: int) -> tuple[list[tuple[Match, str]], bool]:
+    """At most that many places of a text, newest file first, each with its first line; and whether
+    there are more."""
+    found: list[tuple[Match, str]] = []
+    texts: dict[str, str] = {}
+    for span in workspace.find(wanted, most + 1):
+        text = texts.setdefault(span.path, "") or _read(span.path)
+        texts[span.path] = text
+        if text[span.start : span.stop] == wanted:  # else the file has changed since
+            found.append(_match(span.path, text, span.start, span.stop))
+    return found[:most], len(found) > most
 
 
 def _read(path: str) -> str:

@@ -16,7 +16,7 @@ from ui.cli.edit import EXIT_CODES
 from ui.cli.interrupt import Interrupt
 from ui.errors import FAILED, INTERRUPTED, OK, USAGE, Failure, say, warnings_on_stderr
 
-SERVERS = {"serve", "lsp"}  # commands that set up logging themselves
+SERVERS = {"serve", "lsp", "mcp"}  # commands that set up logging themselves
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -92,11 +92,13 @@ def _parser(argv: list[str]) -> Parser:
         return parser
     from ui import demo
     from ui.cli import (
+        apply,
         ask,
         chat,
         drafters,
         edit,
         index,
+        mcp,
         models,
         serve,
         summarize,
@@ -105,7 +107,8 @@ def _parser(argv: list[str]) -> Parser:
     )
 
     for command in (
-        edit, ask, summarize, chat, serve, lsp, index, models, drafters, train, two_models, demo
+        edit, apply, ask, summarize, chat, serve, lsp, mcp, index, models, drafters, train,
+        two_models, demo,
     ):  # fmt: skip
         command.add_parser(commands)
     return parser

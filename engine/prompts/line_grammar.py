@@ -1,0 +1,50 @@
+"""The grammar of a file with an update merged into it: every line is one of the file or the update.
+
+Small models copy the update's marks into their answer, or make lines up. What they may write next
+is limited to lines that can be right, so they go on with the file instead. The grammar is in the
+Lark syntax of llguidance (engine.sampling.grammar).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+
+from engine.editing.apply_snippet import ONLY_DOTS, is_mark
+
+MAX_CHARS = 200_000  # of both texts; beyond them the answer is not limited
+
+
+def line_grammar(code: str, update: str, end: str) -> str:
+    """The grammar of lines of `code`, and those of `update` at any indentation, before the line
+    `end`. Blank lines may be anywhere; marks only where the file has them. Where the update begins
+    or ends with a mark, the code's first or last line stays. "" for huge texts."""
+    if len(code) + len(update) > MAX_CHARS:
+        return ""
+    lines, shown = code.split("\n"), update.split("\n")
+    first = _literal(f"{lines[0]}\n") if is_mark(shown[0]) else ""
+    last = _literal(f"{lines[-1]}\n") if is_mark(shown[-1]) and len(lines) > 1 else ""
+    old = dict.fromkeys(line for line in lines if line.strip(" \t"))
+    stripped = dict.fromkeys(line.strip(" \t") for line in shown)
+    new = [line for line in stripped if line and not (is_mark(line) or ONLY_DOTS.fullmatch(line))]
+    rules = {"OLD": _any(old), "NEW": f"/[ \\t]*/ {_any(new)}" if new else ""}
+    known = {name: rule for name, rule in rules.items() if rule}
+    return "\n".join(
+        [
+            f"start: {first} ({' | '.join([*known, 'BLANK'])})* {last} END",
+            *(f'{name}: {rule} "\\n"' for name, rule in known.items()),
+            "BLANK: /[ \\t]*\\n/",
+            f"END: {_literal(end)}",
+        ]
+    )
+
+
+def _any(texts: Collection[str]) -> str:
+    """The rule of one of these texts; "" for none."""
+    literals = map(_literal, texts)
+    return f"({' | '.join(literals)})" if texts else ""
+
+
+def _literal(text: str) -> str:
+    """A string of Lark: JSON's, which leaves one control character as it is."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

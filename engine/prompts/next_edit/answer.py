@@ -1,0 +1,68 @@
+"""Whether the answer of a next-edit model may be shown, and the text that it makes of the region.
+
+Answers that are cut off, have marks in them, change nothing, or take away what was just typed are
+no edits (https://github.com/zed-industries/zed/issues/52770).
+"""
+
+from __future__ import annotations
+
+import re
+
+from engine.editing.edits import WORD, align
+from engine.prompts.next_edit.context import NextEditPrompt, NoEdit
+from engine.prompts.next_edit.formats import NextEditFormat
+from engine.records import Done
+
+NO_EDITS = ("NO_EDITS", "KEEP_PREVIOUS")  # whole answers of models that would change nothing
+CURSOR = re.compile(r"<\|(?:user_)?cursor(?:_is_here)?\|>")
+FENCE = re.compile(r"^```", re.MULTILINE)  # which models write that are not made for this
+MARK = re.compile(r"<\|[a-z]\w*\|>|<\[[^\]\s]{1,40}\]>|</s>|\ufffd|\0")
+
+
+def new_region(prompt: NextEditPrompt, known: NextEditFormat, done: Done) -> str:
+    """The region's new text. NoEdit says why there is none."""
+    if done.reason != "stop":
+        raise NoEdit(done.error or f"the model's answer is incomplete: {done.reason}")
+    answer, region = CURSOR.sub("", done.text), prompt.region
+    if answer.strip().startswith(NO_EDITS):
+        raise NoEdit("the model would change nothing")
+    new = known.read(region, answer)
+    new = new.rstrip("\n") + region[len(region.rstrip("\n")) :]  # models drop the last line ends
+    if new == region:
+        raise NoEdit("the model would change nothing")
+    if region.strip() and not new.strip():
+        raise NoEdit("the model would delete everything")
+    if marks := {*MARK.findall(new)} - {*MARK.findall(region)}:
+        raise NoEdit(f"the model's answer has the mark {min(marks)}")
+    if FENCE.search(new) and not FENCE.search(region):
+        raise NoEdit("the model's answer has a code fence")
+    if _is_cut_off(region, new):
+        raise NoEdit("the model's answer is cut off")
+    if _takes_back(prompt, new):
+        raise NoEdit("the model would take back what was just typed")
+    return new
+
+
+def _is_cut_off(region: str, new: str) -> bool:
+    """Whether the last lines are missing."""
+    old, lines = region.rstrip("\n").split("\n"), new.rstrip("\n").split("\n")
+    runs = [run for run in align(old, lines) if run[1] < run[2] or run[3] < run[4]]
+    same, start, stop, first, last = runs[-1]
+    return not same and last - first < stop - start
+
+
+def _takes_back(prompt: NextEditPrompt, new: str) -> bool:
+    """Whether a word that was just typed would be gone, or what was deleted would come back."""
+    before, region = prompt.before, prompt.region
+    if before == region:
+        return False
+    if new == before:
+        return True
+    old, now = WORD.findall(before), WORD.findall(region)
+    typed = {
+        line.strip()
+        for same, _, _, start, stop in align(old, now)
+        if not same
+        for line in "".join(now[start:stop]).split("\n")
+    }
+    return any(re.search(r"\w", one) and new.count(one) < region.count(one) for one in typed)

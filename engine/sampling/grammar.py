@@ -1,0 +1,266 @@
+"""Answers that follow a grammar: which tokens it allows next, by llguidance.
+
+The grammar's mask is applied to the model's logits before a token is chosen, so the answer is the
+same with any draft or none. Drafts lose the nodes that it forbids before they are verified.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from engine.records import Draft, Request, RequestError
+from engine.sampling.verify import accept, choose
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+    from torch import Tensor
+
+    from engine.prompts.tokenizer import Tokenizer
+
+MAX_SCHEMA_CHARS = 100_000
+NEVER = {"const": "\x00"}  # in place of one of several schemas: `{}` would stand for all of them
+MAX_ERROR_CHARS = 120  # of a schema that an error quotes
+MAX_TRIALS = 200  # compilations to find the part of a schema that cannot be enforced
+
+Phase = Literal["text", "reasoning", "grammar"]
+
+
+def json_grammar(schema: dict[str, Any]) -> str:
+    """The grammar of JSON values that fit a JSON schema. RequestError, with the part's path, where
+    it says something that cannot be enforced."""
+    from llguidance import LLMatcher
+
+    text = json.dumps(schema)
+    if len(text) > MAX_SCHEMA_CHARS:
+        raise RequestError(f"the schema has {len(text):,} characters, over {MAX_SCHEMA_CHARS:,}")
+    if problem := _problem(schema):
+        part = shortened(".".join(_faulty_part(schema, problem)))
+        where = f"the schema's {part}" if part else "the schema"
+        raise RequestError(f"{where} cannot be enforced: {shortened(problem)}")
+    grammar: str = LLMatcher.grammar_from_json_schema(schema)
+    return grammar
+
+
+def shortened(text: str) -> str:
+    """A text for an error, in one line."""
+    text = "".join(char if char.isprintable() else " " for char in text[: 2 * MAX_ERROR_CHARS])
+    return " ".join(text.split())[:MAX_ERROR_CHARS]
+
+
+def _problem(schema: Any) -> str:
+    """Why a schema cannot be enforced; "" where it can."""
+    from llguidance import LLMatcher
+
+    grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema))
+    return LLMatcher.validate_grammar(grammar)
+
+
+def _faulty_part(schema: dict[str, Any], problem: str) -> list[str]:
+    """The path of the innermost part without which the schema has no such problem."""
+    part = schema = json.loads(json.dumps(schema))
+    path: list[str] = []
+    trials = iter(range(MAX_TRIALS))
+
+    def inner() -> tuple[dict[str, Any], list[str]] | None:
+        for (inside, key, names), _ in zip(_parts(part), trials, strict=False):
+            one, inside[key] = inside[key], {} if inside is part else NEVER
+            found = _problem(schema) != problem
+            inside[key] = one
+            if found:
+                return one, names
+        return None
+
+    while found := inner():
+        part = found[0]
+        path += found[1]
+    return path
+
+
+def _parts(part: dict[str, Any]) -> Iterator[tuple[Any, Any, list[str]]]:
+    """The objects in a part of a schema: what each is in, its key there, and its path."""
+    for name, inner in part.items():
+        if isinstance(inner, dict):
+            yield part, name, [name]
+        elif isinstance(inner, list):
+            for number, one in enumerate(inner):
+                if isinstance(one, dict):
+                    yield inner, number, [name, str(number)]
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """How a grammar begins that does not hold from the start: with `token`, which the model may
+    write or not. Text before it is free. In reasoning, between `opening` and `closing` tokens, it
+    is a token as any other."""
+
+    token: int
+    opening: frozenset[int] = frozenset()
+    closing: frozenset[int] = frozenset()
+    in_reasoning: bool = False  # from the start
+
+    def phase(self, phase: Phase, token: int) -> Phase:
+        """The phase after a token."""
+        if phase == "text":
+            if token == self.token:
+                return "grammar"
+            return "reasoning" if token in self.opening else "text"
+        if phase == "reasoning" and token in self.closing:
+            return "text"
+        return phase
+
+
+def following(
+    draft: Draft, logits: Tensor, position: int, request: Request, state: GrammarState
+) -> tuple[list[int], int]:
+    """`engine.sampling.verify.matching` where the answer follows a grammar, whose state advances by
+    the accepted tokens and the one after them."""
+
+    def choice(row: int, depth: int) -> int:
+        if request.temperature == 0:  # what the mask would leave on top, most often
+            token = choose(logits[row], position + depth, request)
+            if state.takes(token):
+                return token
+        token = choose(state.masked(logits[row]), position + depth, request)
+        state.advance(token)
+        return token
+
+    return accept(draft, choice)
+
+
+class Grammars:
+    """The grammars of one model's tokens, which are read once."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    @cached_property
+    def _tokens(self) -> LLTokenizer:
+        from llguidance import LLTokenizer, TokenizerWrapper
+
+        return LLTokenizer(TokenizerWrapper(_Vocabulary(self._tokenizer)))
+
+    def start(
+        self, grammar: str, ends: frozenset[int], trigger: Trigger | None = None
+    ) -> GrammarState:
+        """The state before the first token of an answer that `ends` end. With a `trigger` the
+        grammar, whose first token that is, holds from there on. RequestError for a grammar that
+        cannot be used."""
+        from llguidance import LLMatcher
+
+        matcher = LLMatcher(self._tokens, grammar, log_level=0)
+        if matcher.is_error():
+            raise RequestError(f"the grammar cannot be used: {shortened(matcher.get_error())}")
+        return GrammarState(matcher, self._tokens.vocab_size, ends, trigger)
+
+
+class _Vocabulary:
+    """A tokenizer as llguidance reads it."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        control = {number: name for name, number in tokenizer.control.items()}
+        size = max(len(tokenizer.token_bytes), *(number + 1 for number in control), 0)
+        known = [*tokenizer.token_bytes, *([None] * (size - len(tokenizer.token_bytes)))]
+        self.tokens = [
+            control[number].encode() if number in control else one or b""
+            for number, one in enumerate(known)
+        ]
+        self.special_token_ids = [*control]
+        self.eos_token_id, self.bos_token_id = min(tokenizer.eos, default=0), None
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        return self._tokenizer.encode(text)
+
+
+class GrammarState:
+    """How far an answer has come in its grammar."""
+
+    def __init__(
+        self, matcher: LLMatcher, size: int, ends: frozenset[int], trigger: Trigger | None = None
+    ) -> None:
+        """`size`: of the vocabulary that the matcher knows."""
+        self._matcher, self._size, self._ends, self._trigger = matcher, size, [*ends], trigger
+        self._phase: Phase = "grammar"
+        if trigger is not None:
+            self._phase = "reasoning" if trigger.in_reasoning else "text"
+
+    def masked(self, logits: Tensor) -> Tensor:
+        """A row of logits [vocabulary] with -inf where the grammar forbids the token."""
+        import torch
+
+        if self._phase != "grammar":
+            return logits
+        forbidden = ~torch.from_numpy(self._allowed(len(logits)))
+        return logits.masked_fill(forbidden.to(logits.device), float("-inf"))
+
+    def _allowed(self, size: int) -> np.ndarray[Any, Any]:
+        """Whether each id may come next in the grammar: bool [size]."""
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        if self._matcher.is_error():  # it is too complex
+            raise RequestError(f"the grammar: {shortened(self._matcher.get_error())}")
+        allowed = np.zeros(size, bool)
+        known = np.unpackbits(bits, count=min(size, 8 * len(bits)), bitorder="little")
+        allowed[: len(known)] = known
+        ends = [one for one in self._ends if one < size]
+        allowed[ends] = self._matcher.is_accepting()
+        return allowed
+
+    def takes(self, token: int) -> bool:
+        """Take the answer's next token if the grammar allows it; whether it does."""
+        phase = self._after(self._phase, token)
+        if phase == "grammar":
+            ends = token in self._ends
+            if not (self._matcher.is_accepting() if ends else self._consumed(token)):
+                return False
+        self._phase = phase
+        return True
+
+    def advance(self, token: int) -> None:
+        """Take the answer's next token, which the grammar allows."""
+        self._phase = self._after(self._phase, token)
+        if self._phase == "grammar" and token not in self._ends:
+            self._matcher.consume_token(token)
+
+    def _consumed(self, token: int) -> bool:
+        """Consume a token that the grammar may forbid, or not know: models have more than their
+        tokenizers."""
+        return token < self._size and bool(self._matcher.try_consume_tokens([token]) == 1)
+
+    def _after(self, phase: Phase, token: int) -> Phase:
+        return phase if self._trigger is None else self._trigger.phase(phase, token)
+
+    def pruned(self, draft: Draft) -> Draft:
+        """The draft without the nodes that the grammar forbids, and those below them. An end token
+        is kept: the model's choice decides."""
+        children: dict[int, list[int]] = {}
+        for node, parent in enumerate(draft.parents):
+            children.setdefault(parent, []).append(node)
+        kept: list[int] = []
+        # Depth first, with a stack: a draft may be deeper than Python's recursion. None stands for
+        # the way back from a node in the grammar.
+        stack: list[tuple[int, Phase] | None] = [
+            (node, self._phase) for node in reversed(children.get(-1, []))
+        ]
+        while stack:
+            if (entry := stack.pop()) is None:
+                self._matcher.rollback(1)
+                continue
+            node, phase = entry
+            token = draft.tokens[node]
+            if token not in self._ends:
+                phase = self._after(phase, token)
+                if phase == "grammar":
+                    if not self._consumed(token):
+                        continue
+                    stack.append(None)
+                stack += [(child, phase) for child in reversed(children.get(node, []))]
+            kept.append(node)
+        return draft.only(sorted(kept)) if len(kept) < len(draft) else draft

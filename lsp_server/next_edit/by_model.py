@@ -1,0 +1,251 @@
+"""The next edit by a model that is made for it: what it is shown of a client's documents and recent
+edits, and its answer as an edit of the document. Answers are cached by their prompts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from pathlib import PurePath
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.editing.edits import (
+    LINE_END,
+    Change,
+    changes,
+    commonest_end,
+    plain,
+    preserve,
+)
+from engine.prompts.fim import UNNAMED_FILE
+from engine.prompts.next_edit.answer import new_region
+from engine.prompts.next_edit.context import EditContext, NextEditPrompt, NoEdit, RecentChange
+from engine.prompts.next_edit.formats import NextEditFormat, check_marks, counter, format_of
+from engine.records import RequestError
+from engine.weights.errors import WeightsError
+from lsp_server.completion.context_snippets import find_snippets, shown_path
+from lsp_server.next_edit.edit_history import RecentEdit, whole_lines
+from lsp_server.next_edit.predict import MODEL_SLOT, NextEdit
+from lsp_server.shared_engine import NotReady
+
+if TYPE_CHECKING:
+    from engine.engine import Engine
+    from lsp_server.protocol.text_sync import Document
+    from lsp_server.session import Session
+    from lsp_server.settings import Settings
+CHANGE_CONTEXT_LINES = 3  # shown around a recent change
+MAX_DOCUMENT_CHARS = 1 << 18  # of larger documents nothing is predicted
+SNIPPET_CHARS = 2000  # on either side of the cursor, whose names are looked up in other files
+MAX_PREFILL_S = 3.0  # for what is shown beside the lines at the cursor
+MIN_PROMPT_TOKENS = 1024  # shown however long it takes
+MAX_ANSWER_TOKENS = 1024
+SPARE_TOKENS = 64  # of an answer, beyond one and a half times the region
+CACHED_ANSWERS = 16
+
+
+class NextEditModel(NamedTuple):
+    """A loaded model and its format."""
+
+    engine: Engine
+    format: NextEditFormat
+
+
+class ModelPredictor:
+    """Predicts the next edits of one client, where it has configured a model for them."""
+
+    def __init__(self) -> None:
+        # prompt -> the region's new text, or why there is none
+        self._answers: OrderedDict[str, str | NoEdit] = OrderedDict()
+        self._settings: Settings | None = None  # when a model was last asked for
+        self._warning = ""  # the last one
+
+    async def predict(self, session: Session, document: Document, offset: int) -> NextEdit | None:
+        """The model's edit near the cursor, or the reason why there is none. None where there is
+        no such model, or not yet."""
+        try:
+            model = self._model(session)
+        except WeightsError as reason:
+            if str(reason) != self._warning:
+                self._warning = str(reason)
+                session.warn(self._warning)
+            return None
+        if model is None:
+            return None
+        try:
+            context = _context(session, document, offset)
+            prompt = await asyncio.to_thread(_prompt, model, context)
+            new = await self._answer(session, model, prompt, document)
+        except (NoEdit, NotReady, RequestError) as reason:
+            return NextEdit(f"no next edit: {reason}")
+        if not session.is_current(document):
+            return NextEdit("no next edit: the text has changed meanwhile")
+        return _edit(
+            document, prompt, new, f"next edit by {PurePath(model.engine.info.model).name}"
+        )
+
+    def _model(self, session: Session) -> NextEditModel | None:
+        """The configured model, which is loaded when it is first asked for; None while it is not
+        there. WeightsError where it cannot be used."""
+        main, settings = session.shared_engine, session.settings
+        name = main.next_edits.model or settings.nextEditModel
+        if main.loaded is None:
+            return None
+        is_new, self._settings = settings is not self._settings, settings
+        if is_new:
+            self._answers.clear()
+        if not name or name == main.model:
+            main.for_next_edits.leave(session.name)
+        if not name:
+            return None
+        known = format_of(name, main.next_edits.format or settings.nextEditFormat)
+        if name == main.model:
+            shared = main
+        else:
+            shared = main.for_next_edits
+            if is_new:
+                shared.configure(session.name, name, settings.device)
+            if shared.model != name:
+                raise WeightsError(
+                    f"{shared.model} predicts next edits in other windows, so {name} does not "
+                    "here: name the same draftline.nextEditModel in all of them"
+                )
+        if shared.loaded is None:
+            return None
+        check_marks(known, name, shared.loaded.encoder)
+        return NextEditModel(shared.loaded, known)
+
+    async def _answer(
+        self, session: Session, model: NextEditModel, prompt: NextEditPrompt, document: Document
+    ) -> str:
+        """The new text of the prompt's region. NoEdit, NotReady, RequestError."""
+        if prompt.text not in self._answers:
+            region_tokens = len(model.engine.encode(prompt.region))
+            room = min(region_tokens * 3 // 2 + SPARE_TOKENS, answer_tokens(model.engine.context))
+            request = prompt.request(document.path or document.uri, document.version, room)
+            done = await session.ask(request, MODEL_SLOT, engine=model.engine)
+            if done.reason in ("cancelled", "failed"):
+                raise NoEdit(done.error or "cancelled, or the text has changed")
+            try:
+                self._answers[prompt.text] = new_region(prompt, model.format, done)
+            except NoEdit as reason:
+                self._answers[prompt.text] = reason
+            while len(self._answers) > CACHED_ANSWERS:
+                self._answers.popitem(last=False)
+        answer = self._answers[prompt.text]
+        if isinstance(answer, NoEdit):
+            raise answer
+        return answer
+
+
+def answer_tokens(context: int) -> int:
+    """Tokens kept free for an answer, in a model's context."""
+    return min(MAX_ANSWER_TOKENS, context // 4)
+
+
+def _prompt(model: NextEditModel, context: EditContext) -> NextEditPrompt:
+    """The prompt for a cursor position, as long as this machine can read it in time."""
+    engine, known = model.engine, model.format
+    longest = min(known.max_tokens, engine.context) - answer_tokens(engine.context)
+    affordable = int(MAX_PREFILL_S * engine.info.prefill_tokens_per_s)
+    limit = min(longest, max(affordable, MIN_PROMPT_TOKENS))
+    return known.build(context, limit, counter(engine.encoder))
+
+
+def _context(session: Session, document: Document, offset: int) -> EditContext:
+    """What is known of a cursor position. NoEdit if there is nothing to predict from."""
+    text, workspace = document.text.text, session.workspace
+    if len(text) > MAX_DOCUMENT_CHARS:
+        raise NoEdit("the document is too large")
+    edits = _valid_edits(session)
+    if not edits:
+        raise NoEdit("nothing was changed lately")
+    own = next((one for one in reversed(edits) if one.uri == document.uri), None)
+    related: tuple[tuple[str, str], ...] = ()
+    main = session.shared_engine.loaded
+    if workspace is not None and main is not None and document.path and session.settings.context:
+        related = find_snippets(
+            text[max(0, offset - SNIPPET_CHARS) : offset],
+            text[offset : offset + SNIPPET_CHARS],
+            workspace.key(document.path),
+            session.settings.context,
+            workspace,
+            main.encoder,
+        )
+    undo = None
+    if own is not None:
+        start, stop = (len(plain(text[:at])) for at in (own.start, own.stop))
+        undo = Change(start, stop, plain(own.before))
+    return EditContext(
+        _shown(session, document),
+        plain(text),
+        len(plain(text[:offset])),
+        tuple(_change(session, session.documents.get(one.uri), one) for one in edits),
+        related,
+        undo,
+    )
+
+
+def _valid_edits(session: Session) -> list[RecentEdit]:
+    """The recent edits whose lines are in the open documents, oldest first."""
+    return [
+        one
+        for one in session.edit_history.edits()
+        if one.uri in session.documents
+        and session.documents.get(one.uri).text.text[one.start : one.stop] == one.after
+    ]
+
+
+def _change(session: Session, document: Document, edit: RecentEdit) -> RecentChange:
+    text = document.text.text
+    low, high = edit.start, edit.stop
+    for _ in range(CHANGE_CONTEXT_LINES):
+        if low:
+            low, _ = whole_lines(text, above := low - _line_end_length(text, low), above)
+        if end := LINE_END.match(text, high):
+            _, high = whole_lines(text, end.end(), end.end())
+    head, tail = text[low : edit.start], text[edit.stop : high]
+    return RecentChange(
+        _shown(session, document),
+        plain(f"{head}{edit.before}{tail}"),
+        plain(f"{head}{edit.after}{tail}"),
+        document.text.line_of(low) + 1,
+    )
+
+
+def _line_end_length(text: str, line: int) -> int:
+    """Of the line end before the line that starts at `line`."""
+    return 2 if text[line - 2 : line] == "\r\n" else 1
+
+
+def _shown(session: Session, document: Document) -> str:
+    """A document's path, as prompts show it."""
+    if not document.path:
+        return PurePath(document.uri).name or UNNAMED_FILE
+    if session.workspace is None:
+        return PurePath(document.path).name
+    return shown_path(document.path, session.workspace)
+
+
+def _edit(document: Document, prompt: NextEditPrompt, new: str, reason: str) -> NextEdit:
+    """The lines that change in the region's new text, as an edit of the document."""
+    text = document.text.text
+    start, stop = _original_span(text, prompt.start, prompt.end)
+    old = text[start:stop]
+    made = preserve(old, new, commonest_end(text, "\n"))
+    found = changes(old, made)
+    if not found:
+        return NextEdit("no next edit: the model would change nothing")
+    low, high = whole_lines(text, start + found[0].start, start + found[-1].stop)
+    low, high = max(low, start), min(high, stop)
+    return NextEdit(reason, document, low, high, made[low - start : len(made) - (stop - high)])
+
+
+def _original_span(text: str, start: int, stop: int) -> tuple[int, int]:
+    """The span of whole lines `start:stop` of `plain(text)` in the text itself."""
+    shown = plain(text)
+    if shown == text:
+        return start, stop
+    at = [0, *(end.end() for end in LINE_END.finditer(text))]
+    first = at[shown.count("\n", 0, start)]
+    last = len(text) if stop == len(shown) else at[shown.count("\n", 0, stop)]
+    return first, last

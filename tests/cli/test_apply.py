@@ -1,0 +1,90 @@
+"""`draftline apply`: merging without a model, with one, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import (
+    FENCE,
+    SOURCE,
+    Result,
+    chain_model,
+    draftline,
+    make_file,
+    one_line,
+    untouched,
+)
+
+MARK = b"# ... existing code ...\n"
+UPDATE = MARK + b"x=1\ny=2\nb = 2\n" + MARK
+MERGED = SOURCE.replace(b"x=1\r\n", b"x=1\r\ny=2\r\n")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return make_file(tmp_path)
+
+
+def apply(file: Path, update: bytes, *more: str | Path) -> Result:
+    """Merge an update from stdin."""
+    arguments = ("apply", file.name, "--update", "-", *more)
+    return draftline(file.parent, *arguments, stdin=update)
+
+
+def test_an_update_with_one_place_is_merged_without_a_model(file: Path) -> None:
+    """There is no model of that name: none is loaded."""
+    result = apply(file, UPDATE, "--model", "no-such-model", "--apply")
+    assert result.returncode == 0, result.stderr
+    assert file.read_bytes() == MERGED
+    assert b"merged without a model" in result.stderr
+    assert result.stdout == b"my file.py: 1 line added, 0 removed\n"
+
+
+def test_an_update_from_a_file_as_a_diff_and_as_json(file: Path) -> None:
+    (file.parent / "snippet").write_bytes(UPDATE)
+    result = draftline(file.parent, "apply", file.name, "--update", "snippet")
+    assert (result.returncode, untouched(file)) == (0, True)
+    assert b"+y=2" in result.stdout
+    shown = json.loads(apply(file, UPDATE, "--json").stdout)
+    assert (shown["method"], shown["doubt"], shown["error"]) == ("merge", None, None)
+    assert shown["text"].encode() == MERGED
+    assert shown["usage"]["forwards"] == 0
+
+
+@pytest.mark.parametrize(
+    ("update", "message"),
+    [
+        (MARK + b"nothing like it\n" + MARK, "fits nowhere"),
+        (b"", "--update: empty"),
+        (MARK, "nothing but"),
+        (b"<<<<<<< SEARCH\nx=1\n=======\n", "line 1 of the update belongs to search and replace"),
+        (b"\xff", "not UTF-8"),
+    ],
+)
+def test_a_bad_update_changes_nothing(file: Path, update: bytes, message: str) -> None:
+    result = apply(file, update, "--model", "no-such-model", "--apply")
+    assert message in one_line(result)
+    assert result.returncode == 2
+    assert untouched(file)
+
+
+def test_a_model_merges_what_has_no_sure_place(file: Path, tmp_path: Path) -> None:
+    """Its answers are a chain's: `x=9` is in the update, so it may replace the file's only line."""
+    file.write_bytes(b"x=1\n")
+    model = chain_model(tmp_path / "chain", "x=9", FENCE)
+    result = apply(file, b"x=9\n# ...\n", "--model", model, "--json")
+    shown = json.loads(result.stdout)
+    assert shown["method"] == "model" and shown["doubt"]
+    assert shown["usage"]["forwards"] > 0
+    assert (result.returncode, shown["text"]) == (0, "x=9\n")
+
+
+def test_an_answer_without_the_update_is_refused(file: Path, tmp_path: Path) -> None:
+    file.write_bytes(b"x=9\ny\n")
+    model = chain_model(tmp_path / "chain", "x=9", FENCE)
+    result = apply(file, b"x=9\n...\nz\n", "--model", model, "--apply")
+    assert "did not write the chunk at line 3 of the update" in one_line(result)
+    assert (result.returncode, file.read_bytes()) == (1, b"x=9\ny\n")

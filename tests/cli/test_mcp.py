@@ -1,0 +1,201 @@
+"""`draftline mcp`, driven by the protocol's own client: the tools, and that nothing outside of the
+roots is read or written."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp import Client, StdioServerParameters
+from mcp.types import ListRootsResult, Root
+
+from engine import Config, Engine
+from index.documents.documents import Documents
+from index.workspace.workspace import Workspace
+from tests.support.command import FENCE, SOURCE, chain_model, make_file, untouched
+from ui.errors import NO_MODEL, Failure
+from ui.mcp.roots import OutsideRoots, Roots, folders_of
+from ui.mcp.server import make_server
+from ui.mcp.tools import Tools
+
+MARK = "# ... existing code ...\n"
+UPDATE = f"{MARK}x=1\ny=2\nb = 2\n{MARK}"
+MERGED = SOURCE.replace(b"x=1\r\n", b"x=1\r\ny=2\r\n")
+
+
+def no_engine() -> Engine:
+    raise Failure(NO_MODEL, "no model: fetch one")
+
+
+def no_workspace(folders: Sequence[Path]) -> Workspace:
+    raise Failure(NO_MODEL, "no tokenizer: fetch a model")
+
+
+@asynccontextmanager
+async def connected(
+    tools: Tools, roots: Sequence[Path] | None = None, folders: Sequence[Path] = ()
+) -> AsyncIterator[Client]:
+    """A client of a server in this process; it names roots unless they are None."""
+
+    async def listed(context: object) -> ListRootsResult:
+        return ListRootsResult(roots=[Root(uri=root.as_uri()) for root in roots or ()])
+
+    callback = None if roots is None else listed
+    async with Client(make_server(tools, folders), list_roots_callback=callback) as client:
+        yield client
+    tools.close()
+
+
+async def call(client: Client, tool: str, **arguments: object) -> tuple[bool, str]:
+    """Whether the tool succeeded, and what it told."""
+    result = await client.call_tool(tool, arguments)
+    (content,) = result.content
+    assert content.type == "text"
+    return not result.is_error, content.text
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return make_file(tmp_path)
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Tools:
+    """Without a model."""
+    return Tools(no_engine, no_workspace, Documents(tmp_path / "documents.db"))
+
+
+@pytest.mark.asyncio
+async def test_an_update_with_one_place_needs_no_model(tools: Tools, file: Path) -> None:
+    async with connected(tools, [file.parent]) as client:
+        fine, told = await call(client, "apply_edit", path=file.name, update=UPDATE)
+        assert fine and told.startswith("merged exactly") and "+y=2" in told
+        assert file.read_bytes() == MERGED
+        fine, told = await call(client, "apply_edit", path=str(file), update="no line of it\n")
+        assert not fine and "fits nowhere" in told and "\n" not in told
+        fine, told = await call(client, "edit", path=file.name, instruction="Rename x to total")
+        assert fine and told.startswith("By rule: `x` renamed to `total`")
+        fine, told = await call(client, "edit", path=file.name, instruction="Make it shorter")
+        assert not fine and told.endswith("no model: fetch one")
+        fine, told = await call(client, "find", text="x")
+        assert not fine and told.endswith("no tokenizer: fetch a model")
+
+
+@pytest.mark.asyncio
+async def test_nothing_outside_of_the_roots_is_read_or_written(
+    tools: Tools, tmp_path: Path, file: Path
+) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "link.py").symlink_to(file)
+    (inside / "folder").symlink_to(tmp_path)
+    async with connected(tools, [inside]) as client:
+        for path in (str(file), "../my file.py", "link.py", "folder/my file.py", "a\0b"):
+            fine, told = await call(client, "apply_edit", path=path, update=UPDATE)
+            assert not fine and "\n" not in told
+            fine, told = await call(client, "edit", path=path, instruction="Rename x to y")
+            assert not fine
+            fine, told = await call(client, "ask_documents", question="x?", paths=[path])
+            assert not fine
+    assert untouched(file)
+
+
+@pytest.mark.parametrize("roots", [None, [], ["file:///nowhere"]])
+@pytest.mark.asyncio
+async def test_a_client_without_such_roots(
+    tools: Tools, file: Path, roots: list[str] | None
+) -> None:
+    """Without roots it works in the folders of the command line; with others, nowhere in them."""
+    named = None if roots is None else folders_of(roots)
+    async with connected(tools, named, [file.parent]) as client:
+        fine, told = await call(client, "apply_edit", path=str(file), update=UPDATE)
+    assert fine == (roots is None), told
+    assert (file.read_bytes() == MERGED) == fine
+
+
+@pytest.mark.asyncio
+async def test_the_model_edits_and_answers(tmp_path: Path, file: Path) -> None:
+    """It answers every request alike, with the file but for "x=9"."""
+    model = chain_model(tmp_path / "model", "x=9", FENCE)
+
+    def open_workspace(folders: Sequence[Path]) -> Workspace:
+        workspace = Workspace(list(folders), engine.parts.tokenizer, None)
+        workspace.build()
+        return workspace
+
+    with Engine(Config(model=str(model))) as engine:
+        tools = Tools(lambda: engine, open_workspace, Documents(tmp_path / "documents.db"))
+        async with connected(tools, [file.parent]) as client:
+            fine, told = await call(
+                client, "edit", path=file.name, instruction="Set x to 9", first_line=2
+            )
+            assert fine and "+x=9" in told, told
+            assert b"x=9" in file.read_bytes()
+            fine, told = await call(client, "find", text="x=9")
+            assert fine and told.startswith(f"{file}:") and told.endswith("x=9")
+            fine, told = await call(client, "find", text="nowhere at all")
+            assert told == "This text is in no indexed file."
+            for lines in ({"first_line": 0}, {"first_line": 3, "last_line": 2}, {"last_line": 999}):
+                before = file.read_bytes()
+                fine, told = await call(client, "edit", path=file.name, instruction="x", **lines)
+                assert not fine and "the file has" in told and file.read_bytes() == before
+
+
+def test_the_command_over_stdio(tmp_path: Path, file: Path) -> None:
+    """As an agent starts it; bytes on stdout are the protocol's only, or the client would fail."""
+    import asyncio
+
+    async def session() -> str:
+        async def listed(context: object) -> ListRootsResult:
+            return ListRootsResult(roots=[Root(uri=tmp_path.as_uri())])
+
+        arguments = ["-m", "ui.cli", "mcp", "--server", "own"]
+        environment = {**os.environ, "DRAFTLINE_HOME": str(tmp_path / "home")}
+        command = StdioServerParameters(command=sys.executable, args=arguments, env=environment)
+        async with Client(command, list_roots_callback=listed) as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            assert names == {"apply_edit", "edit", "find", "ask_documents"}
+            return (await call(client, "apply_edit", path=file.name, update=UPDATE))[1]
+
+    assert "+y=2" in asyncio.run(session())
+    assert file.read_bytes() == MERGED
+
+
+# -- roots -------------------------------------------------------------------------------------
+
+PART = st.sampled_from(["a", "b", "..", ".", "", "link", "out"])
+
+
+@given(st.lists(PART, max_size=6), st.booleans())
+def test_what_is_resolved_is_in_a_root(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[str], absolute: bool
+) -> None:
+    base = Path(os.path.realpath(tmp_path_factory.getbasetemp())) / "roots"
+    root = base / "a"
+    if not root.exists():
+        (root / "b").mkdir(parents=True)
+        (base / "out").mkdir()
+        (root / "out").symlink_to(base / "out")
+        (root / "link").symlink_to(root / "b")
+    path = "/".join([*([str(base)] if absolute else []), *(parts or ["a"])])
+    try:
+        found = Roots.of([root]).resolve(path)
+    except OutsideRoots:
+        assert not Path(os.path.realpath(root / path)).is_relative_to(root)
+    else:
+        assert found.is_relative_to(root) and found == Path(os.path.realpath(found))
+
+
+def test_roots_within_folders(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    both = Roots.of([tmp_path]).within(Roots.of([one]))
+    assert both == Roots.of([one]) == Roots.of([one]).within(Roots.of([tmp_path]))
+    assert Roots.of([one]).within(Roots.of([two])) == Roots(())
+    uris = ["file:///a%20b", "https://example.com/a", "file://other/a", "untitled:x"]
+    assert folders_of(uris) == [Path("/a b")]

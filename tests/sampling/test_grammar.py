@@ -1,0 +1,136 @@
+"""Answers that follow a grammar: they fit it, and are the same with any draft or none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.drafting import NullDrafter
+from engine.prompts.builder import Prompt
+from engine.prompts.tokenizer import Tokenizer
+from engine.records import Draft, RequestError
+from engine.sampling.grammar import Grammars, json_grammar
+from tests.conftest import HashTarget
+from tests.support import law
+from tests.support.drafters import drafters
+from tests.support.law import SAMPLED, answer, run
+
+tokenizer = law.tokenizer  # fixture
+VOCAB = 300
+ENDS = frozenset({2})
+
+SCHEMAS: list[dict[str, Any]] = [
+    {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    {"enum": ["red", "green", 7, None]},
+    {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 4},
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 8}, "big": {"type": "boolean"}},
+        "required": ["name", "big"],
+        "additionalProperties": False,
+    },
+]
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 99), st.booleans(), st.sampled_from(SCHEMAS), st.integers(0, 60))
+def test_no_drafter_changes_an_answer_with_a_grammar(
+    tokenizer: Tokenizer, seed: int, sampled: bool, schema: dict[str, Any], room: int
+) -> None:
+    """A draft may be of anything: the model's own text without the grammar, or noise."""
+    options = {"seed": seed, **(SAMPLED if sampled else {})}
+    target, grammars = HashTarget(VOCAB, seed=seed), Grammars(tokenizer)
+    prompt, text = Prompt([5, 6], max_tokens=room), json_grammar(schema)
+
+    def start() -> Any:
+        return grammars.start(text, tokenizer.eos)
+
+    _, expected = run(target, tokenizer, prompt, NullDrafter(), grammar=start(), **options)
+    if expected.reason == "stop":
+        jsonschema.validate(json.loads(expected.text), schema)
+    truth = target.tokens[2:]
+    prompt.predictions = [truth]
+    for name, drafter in drafters(truth, VOCAB).items():
+        _, done = run(target, tokenizer, prompt, drafter, grammar=start(), **options)
+        assert answer(done) == answer(expected), name
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_answers_end_and_fit(tokenizer: Tokenizer, schema: dict[str, Any]) -> None:
+    ended = 0
+    for seed in range(10):
+        state = Grammars(tokenizer).start(json_grammar(schema), tokenizer.eos)
+        target, prompt = HashTarget(VOCAB, seed=seed), Prompt([5], max_tokens=300)
+        _, done = run(target, tokenizer, prompt, NullDrafter(), grammar=state)
+        if done.reason == "stop":
+            jsonschema.validate(json.loads(done.text), schema)
+            ended += 1
+    assert ended, "no answer ended, so none was checked"
+
+
+@given(st.lists(st.integers(0, 299), max_size=40), st.data())
+def test_what_is_pruned_is_what_the_grammar_forbids(
+    tokenizer: Tokenizer, tokens: list[int], data: st.DataObject
+) -> None:
+    """The oracle asks for the mask after every path of the tree, from the root each time."""
+    chars = st.sampled_from([*tokenizer.encode('{"a": 12}'), *tokenizer.eos])
+    draft = Draft()
+    for token in tokens:
+        one = data.draw(chars | st.just(token))
+        draft.add(one, data.draw(st.integers(-1, len(draft) - 1)), 1.0, "x")
+    grammars, text = Grammars(tokenizer), json_grammar(SCHEMAS[0])
+
+    def allowed(node: int) -> bool:
+        path = [node]
+        while draft.parents[path[0]] >= 0:
+            path.insert(0, draft.parents[path[0]])
+        state = grammars.start(text, tokenizer.eos)
+        for at in path[:-1]:
+            if draft.tokens[at] in tokenizer.eos or not state._allowed(VOCAB)[draft.tokens[at]]:
+                return False
+            state.advance(draft.tokens[at])
+        last = draft.tokens[node]
+        return last in tokenizer.eos or bool(state._allowed(VOCAB)[last])
+
+    kept = [node for node in range(len(draft)) if allowed(node)]
+    state = grammars.start(text, tokenizer.eos)
+    before = state._allowed(VOCAB).copy()
+    assert state.pruned(draft).tokens == draft.only(kept).tokens
+    assert (state._allowed(VOCAB) == before).all()  # the state is where it was
+
+
+def test_schemas_that_cannot_be_enforced(tokenizer: Tokenizer) -> None:
+    for schema in ({"type": "fish"}, {"$ref": "#/nowhere"}, {"type": "string", "pattern": "("}):
+        with pytest.raises(RequestError) as caught:
+            json_grammar(schema)
+        assert "\n" not in str(caught.value) and "schema" in str(caught.value)
+    with pytest.raises(RequestError, match="100,000"):
+        json_grammar({"enum": ["x" * 100_001]})
+    with pytest.raises(RequestError, match="grammar"):
+        Grammars(tokenizer).start("no grammar", ENDS)
+
+
+@pytest.mark.parametrize(
+    ("schema", "part"),
+    [
+        ({"type": "fish"}, "the schema cannot"),
+        ({"properties": {"a": {"type": "fish"}}}, "properties.a cannot"),
+        ({"anyOf": [{"type": "string"}, {"type": "string", "pattern": "("}]}, "anyOf.1 cannot"),
+        ({"$ref": "#/$defs/x", "$defs": {"x": {"type": "fish"}}}, "$defs.x cannot"),
+        ({"enum": [{}, 1], "required": ["a"], "allOf": [{}, {"type": "fish"}]}, "allOf.1 cannot"),
+        ({"properties": {key: {} for key in map(str, range(300))} | {"q": {"type": "fish"}}},
+         "properties cannot"),
+    ],
+)  # fmt: skip
+def test_the_part_that_cannot_be_enforced_is_named(schema: dict[str, Any], part: str) -> None:
+    """As far as it is found in bounded time; the schema is left as it was."""
+    before = json.dumps(schema)
+    with pytest.raises(RequestError) as caught:
+        json_grammar(schema)
+    assert part in str(caught.value)
+    assert json.dumps(schema) == before

@@ -1,0 +1,1 @@
+"""The stateless part of OpenAI's protocol of responses: /v1/responses."""

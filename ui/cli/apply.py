@@ -1,0 +1,114 @@
+"""`draftline apply`: merge an update, changed lines with `... existing code ...` for the others,
+into a file. How they are merged lives in `engine.editing.apply_snippet`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ui.cli.consent import choose_model
+from ui.cli.edit import EXIT_CODES, add_output, finish, model
+from ui.cli.options import (
+    add_command,
+    add_max_tokens,
+    add_options,
+    add_workspace,
+    check_workspace,
+    text_argument,
+)
+from ui.errors import USAGE, Failure, say
+
+if TYPE_CHECKING:
+    from engine.editing.apply_snippet import Merge
+    from engine.records import Request
+
+
+def add_parser(commands: Any) -> None:
+    """Add the `apply` command."""
+    parser = add_command(
+        commands,
+        "apply",
+        run,
+        "merge changed lines, as an agent or a chat wrote them, into a file",
+        "Merge an update into FILE: the changed lines, a line of FILE before and after each, and "
+        "`... existing code ...` in a comment for the lines that stay as they are. Without "
+        "--apply nothing is written. Where every change has one place, no model is needed.",
+        EXIT_CODES,
+    )
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="a UTF-8 text file")
+    add(
+        "--update",
+        required=True,
+        metavar="SNIPPET",
+        help="the update's file; - reads it from stdin",
+    )
+    add("-i", "--instruction", default="", help="what the update is for; helps the model")
+    add_output(parser)
+    add_workspace(parser)
+    add_max_tokens(parser)
+    add_options(parser, verbose="show the text as it is written, coloured by its source")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read both files, merge them or let the model do it, and show or write the result."""
+    request, merge = _request(args)
+    from engine.editing.apply_snippet import apply_answer, merged
+    from engine.editing.edits import EditRefused
+    from engine.editing.outcome import Outcome
+    from ui.cli.answer_view import AnswerView, Tally, colour_of_source
+
+    if merge.text is not None:
+        say(f"{args.file}: merged without a model: there is one place for every change")
+        done, tally = merged(merge.text), Tally()
+    else:
+        if args.verbose:
+            say(f"{args.file}: the model merges: {merge.doubt}")
+        choose_model(args)
+        with (
+            AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view,
+            model(args, view) as ask,
+        ):
+            done, tally = ask(request), view.tally
+    method = {"method": "model" if merge.text is None else "merge", "doubt": merge.doubt or None}
+    outcome, refusal = Outcome(request.text), ""
+    try:
+        outcome = Outcome(apply_answer(request, done))
+    except EditRefused as error:
+        refusal = str(error)
+    return finish(args, request, done, outcome, refusal, tally, method)
+
+
+def _request(args: argparse.Namespace) -> tuple[Request, Merge]:
+    """The request, and the file as it is merged without a model. Raises Failure."""
+    from engine import Request, RequestError
+    from engine.editing.apply_snippet import merge
+    from engine.editing.edits import EditRefused
+    from engine.editing.text_file import FileError, read_text
+
+    try:
+        text = read_text(args.file)
+        if args.update == "-":
+            update = text_argument("-", "--update", "write the changed lines")
+        else:
+            update = read_text(Path(args.update))
+        check_workspace(args.workspace)
+        request = Request(
+            "edit",
+            text,
+            path=os.fsencode(args.file).decode("utf-8", "replace"),
+            instruction=args.instruction,
+            update=update,
+            max_tokens=args.max_tokens,
+            temperature=args.temperature,
+            top_k=args.top_k,
+            top_p=args.top_p,
+            seed=args.seed,
+        )
+        return request, merge(text, update)
+    except (FileError, RequestError) as error:
+        raise Failure(USAGE, str(error)) from error
+    except EditRefused as error:
+        raise Failure(USAGE, f"{args.file}: {error}") from error

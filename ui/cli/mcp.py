@@ -1,0 +1,82 @@
+"""`draftline mcp`: tools for agents over stdio (ui/mcp). The model is loaded when first needed."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ui.cli.consent import choose_model
+from ui.cli.loading import join_or_open, load_tokenizer
+from ui.cli.options import add_command, add_drafting, add_model, add_server, add_yes
+from ui.errors import OK, USAGE, Failure, say
+
+if TYPE_CHECKING:
+    from index.workspace.workspace import Workspace
+    from ui.cli.loading import AnyEngine
+
+EXIT_CODES = """exit codes:
+  0    the client has ended
+  2    usage or bad input
+  130  interrupted
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Add the `mcp` command."""
+    parser = add_command(
+        commands,
+        "mcp",
+        run,
+        "serve tools to agents: apply_edit, edit, find, ask_documents",
+        "Serve tools by the Model Context Protocol over stdin and stdout. They read and write only "
+        "in the roots that the client names; with FOLDER, only where these are in a FOLDER. A "
+        "client that names none works in FOLDER, or in the current folder.",
+        EXIT_CODES,
+    )
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="where to work")
+    add_model(parser)
+    add_drafting(parser)
+    add_server(parser)
+    add_yes(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until the client closes stdin."""
+    try:
+        from ui.mcp.server import make_server
+    except ImportError as error:
+        why = f"draftline mcp needs the package mcp ({error})"
+        raise Failure(USAGE, f"{why}: pip install 'draftline[mcp]', or pip install mcp") from error
+    for folder in args.folders:
+        if not folder.is_dir():
+            raise Failure(USAGE, f"{folder}: not a folder: name one to work in")
+    if sys.stdin is None or sys.stdin.isatty():
+        say("an agent starts this and speaks to it; Ctrl-C ends it")
+    from index.documents.documents import Documents
+    from ui.mcp.tools import Tools
+
+    def open_engine() -> AnyEngine:
+        choose_model(args)
+        return join_or_open(args, lambda *_: None)
+
+    def open_workspace(folders: Sequence[Path]) -> Workspace:
+        from engine.weights import home
+        from engine.weights.download import usual_model
+        from index.workspace.workspace import Workspace
+
+        tokenizer = load_tokenizer(args.model or usual_model(), fetch=False)
+        workspace = Workspace(sorted(folders), tokenizer, home())
+        workspace.watch()
+        workspace.build()
+        return workspace
+
+    tools = Tools(open_engine, open_workspace, Documents())
+    try:
+        asyncio.run(make_server(tools, args.folders).run_stdio_async())
+    finally:
+        tools.close()
+    return OK

@@ -1,0 +1,111 @@
+"""The tools as a server of the Model Context Protocol, with the protocol's own package."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.resolve import ListRoots, Resolve
+from mcp.types import ListRootsResult, ToolAnnotations
+from pydantic import Field
+
+from ui.mcp.roots import Roots, folders_of
+from ui.mcp.tools import ToolFailure, Tools
+
+INSTRUCTIONS = (
+    "Edits files with a small model on this machine, fast and exactly. For a change that you can "
+    "write yourself, apply_edit takes only the changed lines. edit does simple work by instruction."
+)
+
+
+def ask_roots(context: Context) -> ListRoots | None:
+    """The question for the client's roots, if it answers that."""
+    capabilities = context.client_capabilities
+    return ListRoots() if capabilities and capabilities.roots else None
+
+
+ClientRoots = Annotated[ListRootsResult | None, Resolve(ask_roots)]
+PathInRoots = Annotated[str, Field(description="absolute, or relative to the first root")]
+
+
+def make_server(tools: Tools, folders: Sequence[Path]) -> MCPServer:
+    """A server of the tools. They work in the client's roots, as far as they are in `folders`; a
+    client without roots works in `folders`, or in the current folder if there are none."""
+    server = MCPServer(
+        "draftline",
+        instructions=INSTRUCTIONS,
+        version=importlib.metadata.version("draftline"),
+        log_level="WARNING",
+    )
+    own = Roots.of(folders)
+
+    def roots_of(listed: ListRootsResult | None) -> Roots:
+        if listed is None:
+            return own if own.folders else Roots.of([Path()])
+        named = Roots.of(folders_of([str(one.uri) for one in listed.roots]))
+        return named.within(own) if own.folders else named
+
+    @server.tool(annotations=ToolAnnotations(destructive_hint=True), structured_output=False)
+    async def apply_edit(
+        path: PathInRoots,
+        update: Annotated[
+            str,
+            Field(
+                description="the changed lines, a line of the file before and after each change, "
+                "and `// ... existing code ...` in place of all other lines"
+            ),
+        ],
+        client: ClientRoots,
+        instruction: Annotated[str, Field(description="what the update is for")] = "",
+    ) -> str:
+        """Merge an update into a file and write it. Returns the diff."""
+        return await _told(tools.apply_edit(roots_of(client), path, update, instruction))
+
+    @server.tool(annotations=ToolAnnotations(destructive_hint=True), structured_output=False)
+    async def edit(
+        path: PathInRoots,
+        instruction: Annotated[str, Field(description="for example: rename path to source")],
+        client: ClientRoots,
+        first_line: Annotated[int | None, Field(description="of the lines to edit, from 1")] = None,
+        last_line: Annotated[int | None, Field(description="included")] = None,
+    ) -> str:
+        """Edit a file, or lines of it, by an instruction and write it. Returns the diff and what to
+        check in it."""
+        lines = None
+        if first_line is not None or last_line is not None:
+            first = 1 if first_line is None else first_line
+            lines = (first, first if last_line is None else last_line)
+        return await _told(tools.edit(roots_of(client), path, instruction, lines))
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
+    async def find(
+        text: Annotated[str, Field(description="exact, may have several lines")],
+        client: ClientRoots,
+        most: Annotated[int, Field(description="places to return")] = 20,
+    ) -> str:
+        """Find an exact text in all text files of the roots: `path:line:column  line`, the file
+        that changed last first."""
+        return await _told(tools.find(roots_of(client), text, most))
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
+    async def ask_documents(
+        question: str,
+        paths: Annotated[list[str], Field(description="pdf, docx, html, Markdown, code, text")],
+        client: ClientRoots,
+    ) -> str:
+        """Answer a question from documents, with the places that the answer was copied from."""
+        return await _told(tools.ask_documents(roots_of(client), question, paths))
+
+    return server
+
+
+async def _told(work: Awaitable[str]) -> str:
+    """The tool's result; its failure as the protocol's error, which the agent reads."""
+    try:
+        return await work
+    except ToolFailure as error:
+        raise ToolError(str(error)) from error

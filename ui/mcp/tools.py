@@ -1,0 +1,229 @@
+"""What the tools do: edit files, merge updates, search the workspace, ask documents.
+
+A tool either does the whole of it or raises ToolFailure with one line, and then nothing is changed.
+Requests to the model take turns; a tool that is cancelled cancels its request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from engine.aio import follow
+from engine.editing.apply_snippet import apply_answer, merge, merged
+from engine.editing.by_rule import by_rule
+from engine.editing.edits import EditRefused, line_count, line_span, too_long
+from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
+from engine.editing.text_file import FileError, read_text, replace_text
+from engine.records import Done, Request, RequestError
+from ui.cli.answer_view import sources
+from ui.cli.edit_view import diff
+from ui.errors import Failure
+from ui.mcp.roots import OutsideRoots, Roots
+
+if TYPE_CHECKING:
+    from index.documents.documents import Documents
+    from index.workspace.workspace import Workspace
+    from ui.cli.loading import AnyEngine
+
+MAX_MATCHES = 100
+T = TypeVar("T")
+
+
+class ToolFailure(Exception):
+    """Why a tool did nothing, in one line with the remedy."""
+
+
+class Tools:
+    """The tools of one client. `open_engine` loads or joins an engine and may raise Failure, as
+    may `open_workspace`, which opens the index of folders; both are called when first needed."""
+
+    def __init__(
+        self,
+        open_engine: Callable[[], AnyEngine],
+        open_workspace: Callable[[Sequence[Path]], Workspace],
+        documents: Documents,
+    ) -> None:
+        self._open_engine, self._open_workspace = open_engine, open_workspace
+        self._documents = documents
+        self._engine: AnyEngine | None = None
+        self._workspaces: dict[tuple[Path, ...], Workspace] = {}
+        self._turn = asyncio.Lock()
+
+    def close(self) -> None:
+        """End the engine and close the indexes."""
+        for workspace in self._workspaces.values():
+            workspace.close()
+        self._documents.close()
+        if self._engine is not None:
+            self._engine.close()
+
+    # -- editing -------------------------------------------------------------------------------
+
+    async def apply_edit(self, roots: Roots, path: str, update: str, instruction: str) -> str:
+        """Merge changed lines into a file, and write it. Returns how, and the diff."""
+        file, text = _read(roots, path)
+        try:
+            request = Request("edit", text, str(file), instruction=instruction, update=update)
+            place = merge(text, update)
+            if place.text is not None:
+                new, how = apply_answer(request, merged(place.text)), "merged exactly"
+            else:
+                done = await self._ask(request)
+                new, how = apply_answer(request, done), f"merged by the model: {place.doubt}"
+        except (EditRefused, RequestError) as error:
+            raise ToolFailure(f"{path}: {error}") from error
+        return _write(roots, file, text, new, how)
+
+    async def edit(
+        self, roots: Roots, path: str, instruction: str, lines: tuple[int, int] | None
+    ) -> str:
+        """Edit a file, or lines of it, by an instruction, and write it. Returns the diff with what
+        to check."""
+        file, text = _read(roots, path)
+        try:
+            selection = _selection(text, lines) if lines else None
+            request = Request("edit", text, str(file), selection=selection, instruction=instruction)
+            outcome = await asyncio.to_thread(by_rule, request)
+            if outcome is None:
+                outcome = await self._edited(request)
+        except (EditRefused, RequestError) as error:
+            raise ToolFailure(f"{path}: {error}") from error
+        if outcome.text == text:
+            return f"Nothing changed: {outcome.rule or why_unchanged(request)}."
+        notes = [f"By rule: {outcome.rule}"] if outcome.rule else []
+        notes += outcome.notes
+        notes += [f"Check this: {one}" for one in outcome.warnings]
+        return _write(roots, file, text, outcome.text, "; ".join(notes))
+
+    async def _edited(self, request: Request) -> Outcome:
+        """The outcome of the model's answer, asked for again if it fails checks."""
+        engine = await self._opened()
+        why = too_long(engine.info.model, line_count(request.text))
+        if why and request.selection is None:
+            raise ToolFailure(f"{request.path}: {why}: name the lines to edit")
+        outcome = await asyncio.to_thread(judge, request, await self._ask(request))
+        if again := second_request(request, outcome):
+            done = await self._ask(again)
+            outcome = await asyncio.to_thread(better, request, outcome, done)
+        return outcome
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def find(self, roots: Roots, text: str, most: int) -> str:
+        """The places of a text in the indexed files, newest file first."""
+        from ui.cli.index import matches
+
+        if not text:
+            raise ToolFailure("the text is empty: give the text to find")
+        if not roots.folders:
+            raise ToolFailure("the client named no folder of this machine to search in")
+        most = max(1, min(most, MAX_MATCHES))
+
+        def search() -> str:
+            workspace = self._workspaces.get(roots.folders)
+            if workspace is None:
+                workspace = self._workspaces[roots.folders] = self._open_workspace(roots.folders)
+            found, more = matches(workspace, text, most)
+            lines = [f"{one.path}:{one.line}:{one.column}  {line}" for one, line in found]
+            lines += [f"There are more than {most} places."] * more
+            return "\n".join(lines) or "This text is in no indexed file."
+
+        async with self._turn:
+            return await _in_thread(search)
+
+    async def ask_documents(self, roots: Roots, question: str, paths: Sequence[str]) -> str:
+        """An answer from documents, with the places that it copies from."""
+        from engine.rag.answer import cite_answer, prepare
+        from index.documents.documents import DocumentError
+
+        engine = await self._opened()
+        files = [_resolved(roots, path) for path in paths]
+
+        def read() -> list[str]:
+            return [self._documents.add(file, file.name).id for file in files]
+
+        try:
+            ids = await asyncio.to_thread(read)
+            prepared = await asyncio.to_thread(
+                prepare, question, self._documents, ids, engine, engine.context
+            )
+            if prepared.request is None:
+                return prepared.not_found
+            done = await self._ask(prepared.request)
+        except (DocumentError, RequestError) as error:
+            raise ToolFailure(str(error)) from error
+        answer = cite_answer(prepared, done.text)
+        texts = {one: self._documents.get(one).text for one in ids}
+        told = sources(answer.text, answer.citations, answer.covered, texts.__getitem__)
+        return f"{answer.text}\n\n{told}"
+
+    # -- the model -----------------------------------------------------------------------------
+
+    async def _opened(self) -> AnyEngine:
+        async with self._turn:
+            if self._engine is None:
+                self._engine = await _in_thread(self._open_engine)
+            return self._engine
+
+    async def _ask(self, request: Request) -> Done:
+        """The model's answer. RequestError if it cannot be asked, ToolFailure if it fails."""
+        engine = await self._opened()
+        async with self._turn:
+            job = await asyncio.to_thread(lambda: engine.submit(request))
+            done = Done("failed", error="the engine ended")
+            async with aclosing(follow(job)) as events:
+                async for event in events:
+                    if isinstance(event, Done):
+                        done = event
+        if done.reason == "failed":
+            raise ToolFailure(f"the model failed: {done.error}")
+        return done
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """The result of something that may raise Failure, which becomes ToolFailure."""
+    try:
+        return await asyncio.to_thread(work)
+    except Failure as error:
+        raise ToolFailure(str(error)) from error
+
+
+def _resolved(roots: Roots, path: str) -> Path:
+    try:
+        return roots.resolve(path)
+    except (OutsideRoots, ValueError) as error:  # ValueError: a NUL in the path
+        raise ToolFailure(" ".join(str(error).split())) from error
+
+
+def _read(roots: Roots, path: str) -> tuple[Path, str]:
+    file = _resolved(roots, path)
+    try:
+        return file, read_text(file)
+    except FileError as error:
+        raise ToolFailure(str(error)) from error
+
+
+def _write(roots: Roots, file: Path, old: str, new: str, note: str) -> str:
+    """Replace the file's text, if it is still `old`. Returns the note and the diff."""
+    if new == old:
+        return "Nothing changed: the file has the update already."
+    try:
+        replace_text(file, new, old)
+    except FileError as error:
+        raise ToolFailure(str(error)) from error
+    head = f"{note}\n\n" if note else ""
+    return head + diff(old, new, roots.relative(file))
+
+
+def _selection(text: str, lines: tuple[int, int]) -> tuple[int, int]:
+    """The code points of lines, from 1, both included."""
+    first, last = lines
+    count = line_count(text)
+    if not 1 <= first <= last <= count:
+        message = f"lines {first} to {last}: the file has {count} lines, from 1"
+        raise ToolFailure(message)
+    return line_span(text, first, last)
