@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.config import Verification
-from engine.drafting import DraftContext, Drafter
+from engine.drafting import DraftContext, Drafter, chain
 from engine.prompts.builder import Prompt
 from engine.prompts.control_marks import region_marks
 from engine.prompts.prompt_encoder import too_long
@@ -38,6 +38,7 @@ from engine.text_stream import Origin, TextStream
 if TYPE_CHECKING:
     from engine.model.target import Target
 
+MIN_FORCED_TOKENS = 16  # that are read without being drafted
 SPARE_ROWS = 128  # cache rows beyond prompt and answer, for drafts that reach past its end
 
 
@@ -53,6 +54,9 @@ def generate(
         answer.usage.decoding_began = perf_counter()
         drafter.begin(answer.context)
     while answer.reason is None:
+        if drafter.takes_forced and (forced := answer.take_forced()):
+            yield from write_forced(answer, target, drafter, forced, cancelled)
+            continue
         start = perf_counter()
         answer.resume(target)
         with answer.usage.drafting:
@@ -79,14 +83,51 @@ def prefill(
     neither read again nor shown to the drafter."""
     if answer.reason is not None:
         return
-    ids, room = answer.prompt.ids, answer.limit + SPARE_ROWS
-    answer.usage.cached = read = target.begin(ids, room)
+    answer.usage.cached = target.begin(answer.prompt.ids, answer.room)
     answer.turn = target.turn
     on_chunk = partial(drafter.observe_prompt, target) if drafter.needs_prompt_states else None
+    yield from read(answer, target, answer.usage.cached, on_chunk, cancelled)
+
+
+def write_forced(
+    answer: Generation,
+    target: Target,
+    drafter: Drafter,
+    tokens: list[int],
+    cancelled: Callable[[], bool],
+) -> Iterator[Step]:
+    """Commit tokens about which the grammar leaves no choice. Unless the answer ends with them, the
+    model reads them as it reads a prompt."""
     start = perf_counter()
-    for done in target.prefill(ids, room, on_chunk):
+    cached = len(answer.prompt.ids) + len(answer.output) - 1
+    draft = chain(tokens[:-1], "grammar")
+    path = [*range(len(draft))]
+    committed = answer.commit(draft, path, tokens[-1], passes=0)
+    with answer.usage.drafting:
+        drafter.observe(draft, path, committed, None, 0.0)
+    if answer.reason is None:
+        if target.turn != answer.turn:  # another request ran since
+            cached = target.begin([*answer.prompt.ids, *answer.output], answer.room)
+            answer.turn = target.turn
+        for step in read(answer, target, cached, None, cancelled):
+            answer.usage.forwards += 1
+            yield step
+    yield answer.step(draft, perf_counter() - start)
+
+
+def read(
+    answer: Generation,
+    target: Target,
+    cached: int,
+    on_chunk: Callable[[list[int], Any], None] | None,
+    cancelled: Callable[[], bool],
+) -> Iterator[Step]:
+    """Let the model read what is committed but its last token, of which it has `cached` tokens."""
+    ids = [*answer.prompt.ids, *answer.output]
+    start = perf_counter()
+    for done in target.prefill(ids, answer.room, on_chunk):
         answer.turn = target.turn
-        answer.chunk_tokens, read = done - read, done
+        answer.chunk_tokens, cached = done - cached, done
         yield Step(seconds=perf_counter() - start, prefill=(done + 1, len(ids)))
         if cancelled():
             break
@@ -192,13 +233,24 @@ class Generation:
         """Whether the answer ended by itself, neither cancelled nor failed."""
         return self.reason in ("stop", "length")
 
+    @property
+    def room(self) -> int:
+        """Rows that its sequence needs in the cache beyond what is committed."""
+        return self.limit - len(self.output) + SPARE_ROWS
+
     def resume(self, target: Target) -> None:
         """Make this answer the target's current sequence again, if another request ran since."""
-        left = self.limit - len(self.output)
         if target.turn != self.turn:
-            target.resume([*self.prompt.ids, *self.output], left + SPARE_ROWS)
+            target.resume([*self.prompt.ids, *self.output], self.room)
             self.turn = target.turn
-        self.context.room = min(left - 1, target.room())
+        self.context.room = min(self.limit - len(self.output) - 1, target.room())
+
+    def take_forced(self) -> list[int]:
+        """Take the next tokens, as far as the answer's grammar leaves no choice. A few are left to
+        the drafter, which goes on behind them."""
+        if self._grammar is None or len(self._grammar.forced) < MIN_FORCED_TOKENS:
+            return []
+        return self._grammar.take_forced(self.limit - len(self.output))
 
     def allowed(self, draft: Draft) -> Draft:
         """The draft without what the answer's grammar forbids."""
@@ -213,16 +265,16 @@ class Generation:
             return agreed(draft, scores.chosen(self.request, position))
         return self._verdict(draft, scores.logits, position)
 
-    def commit(self, draft: Draft, path: list[int], token: int) -> list[int]:
+    def commit(self, draft: Draft, path: list[int], token: int, passes: int = 1) -> list[int]:
         """Append the path's tokens and `token` to the answer, up to where it ends; returns the
-        tokens that count."""
+        tokens that count. `passes`: of the model, that verified the draft."""
         left = self.limit - len(self.output)
         ends = self.context.eos_ids
         tokens, ended = cut([*(draft.tokens[node] for node in path), token], ends, left)
         used, self._pieces = self.text.push(tokens, origins(draft, path)[: len(tokens)])
         self.output.extend(tokens[:used])
         self._accepted = min(len(path), used)
-        self.usage.forwards += 1 + draft.passes
+        self.usage.forwards += passes + draft.passes
         self.usage.drafted += len(draft)
         self.usage.accepted += self._accepted
         if self.text.matched is not None or ended == "eos":

@@ -210,7 +210,7 @@ class HashTarget:
         return torch.stack([self.row(text) for text in states])
 
     def resume(self, tokens: list[int], room: int) -> None:
-        self.tokens = tokens[:-1]
+        self.tokens, self.capacity = tokens[:-1], len(tokens) + room
         self.turn += 1
 
     def room(self) -> int:

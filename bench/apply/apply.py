@@ -5,15 +5,14 @@
 FILE is JSONL of recorded edits (`python -m bench replay-collect`), by default those of this project
 that `replay` takes too. An update shows each change with --context lines around it, and
 `... existing code ...` for the others. First each update is merged
-without a model, where there is one place for every change. Then the model writes every file, those
-that need no model too, with and without speculation, each first by turns. Plain decoding stops
-after --plain tokens (0: never): it only gets slower from there, with every token that the model
-looks back at, so the ratio is a lower bound. As far as it goes, both texts must be equal.
+without a model, where there is one place for every change. Of those that need a model, --tasks are
+written by it, with and without speculation, each first by turns. Plain decoding stops after --plain
+tokens (0: never): it only gets slower from there, with every token that the model looks back at, so
+the ratio is a lower bound. As far as it goes, both texts must be equal.
 
 A file counts as exact if it is the recorded new one; refused, if the engine's checks found that
-it is not what the update says; wrong, if they did not. "in use" are those that come out exact
-where a model is only asked if it is needed. Prompts are not counted in the speeds; "seconds" is a
-typical wait, with its prompt.
+it is not what the update says; wrong, if they did not. "times plain" compares the seconds that all
+answers take, without their prompts; "seconds" is a typical wait, with its prompt.
 
 Exit code 1: a text differed with speculation, or a merge without a model was wrong; the results are
 written all the same.
@@ -36,9 +35,10 @@ from bench.common import report
 from bench.common.cli import argument_parser, complain
 from bench.common.engine_thread import in_engine_thread
 from bench.common.environment import environment, results_path
-from bench.common.stats import bootstrap
+from bench.common.stats import ratio_of_sums
 from engine import DEFAULT_MODEL, Config, Engine, Request, RequestError
-from engine.editing.apply_snippet import apply_answer, merge, merged
+from engine.editing.apply_answer import apply_answer, merged
+from engine.editing.apply_snippet import merge
 from engine.editing.edits import EditRefused
 from engine.weights import WeightsError
 
@@ -94,22 +94,17 @@ def summary(lines: str, rows: list[Row]) -> Row:
     """The figures of files of so many lines."""
     first, outcome = (Counter(row.get(key) for row in rows) for key in ("merge", "outcome"))
     timed = [row for row in rows if "tokens_per_s" in row]
-    speeds = [[row["tokens_per_s"] / row["plain_tokens_per_s"]] for row in timed]
     tokens = sum(row["tokens"] for row in timed)
-    seconds = sum(row["tokens"] / row["tokens_per_s"] for row in timed)
-    times = bootstrap(speeds, sampled=True)._asdict() if speeds else dict.fromkeys(
-        ("value", "low", "high")
-    )  # fmt: skip
+    seconds = sum(row["decode_s"] for row in timed)
+    plain = [(row["tokens"] / row["plain_tokens_per_s"], row["decode_s"]) for row in timed]
+    times = ratio_of_sums(plain)._asdict() if plain else dict.fromkeys(("value", "low", "high"))
     return {
         "lines": lines,
         "tasks": len(rows),
         "merged": first["exact"] + first["wrong"],
         "merged_wrong": first["wrong"],
+        "asked": sum(outcome.values()) - outcome[None],
         "exact": outcome["exact"],
-        "in_use": sum(
-            row["merge"] == "exact" or (row["merge"] == "model" and row.get("outcome") == "exact")
-            for row in rows
-        ),
         "wrong": outcome["wrong"],
         "refused": outcome["refused"],
         "too_long": outcome["too long"],
@@ -118,7 +113,6 @@ def summary(lines: str, rows: list[Row]) -> Row:
         "times_plain": times["value"],
         "low": times["low"],
         "high": times["high"],
-        "tokens_per_forward": tokens / sum(row["forwards"] for row in timed) if timed else None,
         "different": sum(not row["equal"] for row in timed),
     }
 
@@ -126,12 +120,12 @@ def summary(lines: str, rows: list[Row]) -> Row:
 def show(record: Row) -> None:
     """Print the table."""
     out = report.console_with_header(record, 120, "paired runs, prompts not counted")
-    heads = "lines tasks merged exact wrong refused too_long in_use tokens/s seconds times_plain"
+    heads = "lines tasks merged asked exact wrong refused too_long tokens/s seconds times_plain"
     lines = [
         [
             group["lines"],
-            *(str(group[key]) for key in ("tasks", "merged", "exact", "wrong", "refused")),
-            *(str(group[key]) for key in ("too_long", "in_use")),
+            *(str(group[key]) for key in ("tasks", "merged", "asked", "exact", "wrong")),
+            *(str(group[key]) for key in ("refused", "too_long")),
             *(f"{group[key] or 0:.0f}" for key in ("tokens_per_s", "seconds")),
             report.interval(group, "times_plain", ""),
         ]
@@ -146,7 +140,7 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
     add("files", type=Path, nargs="*", metavar="FILE", help="JSONL of recorded edits")
     add("--model", default=DEFAULT_MODEL, help="a built-in name, a folder or a GGUF file")
     add("--lines", default="100:400,200:2000", help="sizes of files, groups with commas between")
-    add("--tasks", type=int, default=8, help="edits of each group")
+    add("--tasks", type=int, default=8, help="edits of each group that the model is asked for")
     add("--package", action="append", default=[], metavar="NAME", help="edits of this one only")
     add("--context", type=int, default=3, help="lines around each change in an update")
     add("--plain", type=int, default=PLAIN_TOKENS, help="tokens that plain decoding is timed for")
@@ -162,7 +156,6 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
             group: tasks.load(
                 options.files or [SAMPLE],
                 span(group),
-                options.tasks,
                 options.context,
                 options.package,
             )
@@ -195,12 +188,14 @@ def main(argv: list[str] | None = None) -> int:
                 engine = stack.enter_context(Engine(config))
             for group, found in options.groups.items():
                 own = []
-                for place, task in enumerate(found):
-                    report.progress(f"{group} lines", place, len(found), task.name, "apply")
+                asked = 0
+                for task in found:
                     row = {"lines": group, "name": task.name, "merge": without_model(task)}
-                    if engine:
-                        row |= with_model(engine, task, options.plain, place % 2 == 1)
                     own.append(row)
+                    if engine and row["merge"] == "model" and asked < options.tasks:
+                        report.progress(f"{group} lines", asked, options.tasks, task.name, "apply")
+                        row |= with_model(engine, task, options.plain, asked % 2 == 1)
+                        asked += 1
                 groups.append(summary(group, own))
                 rows += own
     except (ValueError, OSError, RuntimeError, WeightsError) as error:

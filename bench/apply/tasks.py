@@ -52,12 +52,11 @@ def update_of(old: Sequence[str], new: Sequence[str], context: int, mark: str) -
 def load(
     files: Sequence[Path],
     lines: tuple[int, int],
-    count: int,
     context: int,
     packages: Sequence[str] = (),
 ) -> list[Task]:
-    """A fixed sample of the recorded edits, of files with so many lines, of these packages or of
-    all. EditError where a file is no such data, OSError where it cannot be read."""
+    """The recorded edits of files with so many lines, of these packages or of all, in a fixed
+    random order. EditError where a file is no such data, OSError where it cannot be read."""
     every = [edit for file in files for edit in read(file)]
     chosen = [edit for edit in every if not packages or edit.package in packages]
     found = [
@@ -65,7 +64,8 @@ def load(
         for edit in sorted(chosen, key=lambda edit: edit.id)
         if lines[0] <= line_count(edit.before) <= lines[1] and (task := task_of(edit, context))
     ]
-    return random.Random(SEED).sample(found, min(count, len(found)))
+    random.Random(SEED).shuffle(found)
+    return found
 
 
 def task_of(edit: Edit, context: int) -> Task | None:

@@ -51,6 +51,7 @@ class Drafter(Protocol):
     """Proposes trees and learns from their verification. One instance serves one request."""
 
     needs_prompt_states: bool  # whether `observe_prompt` is called
+    takes_forced: bool  # whether tokens may be committed that no pass was needed for
 
     def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
         """Receive each chunk of the prompt that is prefilled (not the cached part): its tokens and
@@ -70,13 +71,14 @@ class Drafter(Protocol):
         """Receive the result of a step.
 
         `path`: the accepted nodes. `committed`: their tokens and the model's own next token, cut
-        where the answer ends. `scores`: the Scores of the pass. `seconds`: duration of the step."""
+        where the answer ends. `scores`: the Scores of the pass; None where a grammar left no choice
+        and there was none. `seconds`: duration of the step."""
 
 
 class NullDrafter:
     """Drafts nothing: plain autoregressive decoding. Base class of the other drafters."""
 
-    needs_prompt_states = False
+    needs_prompt_states = takes_forced = False
 
     def observe_prompt(self, target: Any, tokens: list[int], states: Any) -> None:
         pass

@@ -68,6 +68,8 @@ class NextTokenModel:
 class NextTokenDrafter(NullDrafter):
     """Drafts one answer."""
 
+    takes_forced = True
+
     def __init__(
         self,
         model: NextTokenModel,
@@ -131,7 +133,9 @@ class NextTokenDrafter(NullDrafter):
     ) -> None:
         """Advance by the committed tokens, and learn from them."""
         self.native.commit(committed, 0.0 if self.without == "learning" else LEARNING_RATE)
-        if self.recycling is not None and scores is not None:
+        if scores is None:
+            return
+        if self.recycling is not None:
             tokens = [self.last, *draft.tokens]
             update_table(self.recycling, tokens, scores.logits, scores.likely)
         self.cost.observe(1 + len(draft), self.cached, seconds)

@@ -4,8 +4,8 @@
 The snippet's chunks between marks begin and end with lines of the file, their anchors. A chunk
 replaces everything from its first anchor to its last: lines between them that it does not repeat
 are deleted, as the instructions of the agents that write such snippets say. Where there is one
-place for every chunk, `merge` needs no model; else a model writes the file, and `apply_answer`
-refuses what the update did not ask for.
+place for every chunk, `merge` needs no model; else a model writes the file, and
+`engine.editing.apply_answer` refuses what the update did not ask for.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.editing.edits import EditRefused, align, apply, plain, strip_blank_lines
-from engine.records import Done, Request
+from engine.editing.edits import EditRefused, plain, strip_blank_lines
+from engine.editing.merge_ways import END, START, Lines, MergeWays, Options, merge_ways
 
 MAX_MARK_CHARS = 200  # of a line that is a mark
 MAX_CHUNKS = 1000  # of an update that is merged without a model
 MAX_PLACES = 1000  # in the file of a line that an anchor begins with
 MAX_ANCHOR_LINES = 50  # that are compared while an anchor is in several places
 OUTER_LINES = 2  # at each end of a chunk that must place it too, without the blank ones
+MAX_LASTS = 20  # places where a chunk may end, by where it begins
+VERSION_SHARE = 2 / 3  # of outermost lines that a new version of them still has
 MAX_NAMED_LINES = 5  # in an error
-MAX_SHOWN_CHARS = 60  # of a line, in an error
 EXAMPLE = "`... existing code ...`"
 
 DOTS = r"(?:\.{3,}|\u2026)"
@@ -49,22 +50,20 @@ FOREIGN = {  # what another format's lines begin with: its name
     ),
 }  # fmt: skip
 
-# The file's ends, as lines that no text has. A chunk without a mark before it begins with START.
-START, END = "start\n", "end\n"
-
 
 class Merge(NamedTuple):
     """The file's new text in its `plain` form, or why that takes a model."""
 
     text: str | None
     doubt: str = ""  # one line
+    ways: MergeWays | None = None  # in which the chunks can be placed, if the doubt is only where
 
 
 @dataclass(frozen=True)
 class Chunk:
     """Lines of an update between two marks."""
 
-    lines: tuple[str, ...]  # without blank lines beside the marks
+    lines: Lines  # without blank lines beside the marks; START where no mark is before them, END
     number: int  # of its first line in the update, from 1
     before: int = 0  # blank lines after the mark before it
     after: int = 0  # blank lines before the mark after it
@@ -96,6 +95,21 @@ class Chunk:
         words = [line.split(" ")[0] for line in (end, *self.lines)]
         return words[0] != "" and end not in self.lines and words[0] in words[1:]
 
+    def is_version_of(self, old: Sequence[str], head: int, tail: int) -> bool:
+        """Whether its lines after the first `head` and before the last `tail` are a new version of
+        other ones: most of the outermost of those are among them, or lines that begin alike."""
+        new = set(map(_head, self.lines[head : len(self.lines) - tail])) - {""}
+        full = [line for line in old if line.strip()]
+        indents = [len(line) - len(line.lstrip()) for line in full]
+        outer = [_head(line) for line, n in zip(full, indents, strict=True) if n == min(indents)]
+        return bool(outer) and sum(one in new for one in outer) >= VERSION_SHARE * len(outer)
+
+    def written(self, first: int, last: int) -> list[str]:
+        """Its lines in place of those of the file from `first` to `last`, with the blank ones
+        around it where it is added at one line."""
+        added = first == last and len(self.lines) > 1
+        return [*[""] * (self.before * added), *self.lines, *[""] * (self.after * added)]
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -114,6 +128,23 @@ class Fit:
         one is: lines may have been deleted beside blank ones, or between equal ones."""
         return self.head == len(part.lines) and (self.head > 1 or part.before + part.after > 0)
 
+    def doubt(
+        self, part: Chunk, file: Sequence[str], known: Counter[str], first: int, last: int
+    ) -> str:
+        """Why the lines from `first` to `last`, the only ones that the chunk fits, may not be those
+        that it replaces; "" where that is sure. `known`: the file's lines, counted."""
+        old = file[first + self.head : last + 1 - self.tail]
+        if old and part.is_version_of(old, self.head, self.tail):
+            return ""
+        if not (self.sure(part, known) or (not old and self.head + self.tail > 2)):
+            return f"{part.name} begins or ends with a line that the file has often"
+        by_end = (part.lines[0] == START and self.head == 1) or (
+            part.lines[-1] == END and self.tail == 1
+        )
+        if by_end and (old or part.resembles_end(file)):
+            return f"{part.name} may replace lines at an end of the file, or add some"
+        return ""
+
     def sure(self, part: Chunk, known: Counter[str]) -> bool:
         """Whether both anchors have a line that the file (`known`) has once, or several lines:
         one like `)` may be another that happens to be near. New lines at an end of the file have
@@ -126,6 +157,15 @@ class Fit:
             or any(line in (START, END) or known[line.strip()] == 1 for line in anchor)
             for anchor in anchors
         )
+
+    def beside(self, part: Chunk, file: Sequence[str], first: int, last: int) -> list[list[str]]:
+        """The chunk with the lines that it replaces, before and after its new ones."""
+        stay = file[first + self.head : last + 1 - self.tail]
+        if not stay or self.head + self.tail > len(part.lines):
+            return []
+        inner = len(part.lines) - self.tail
+        head, new, tail = part.lines[: self.head], part.lines[self.head : inner], part.lines[inner:]
+        return [[*head, *stay, *new, *tail], [*head, *new, *stay, *tail]]
 
 
 # -- the update --------------------------------------------------------------------------------
@@ -208,6 +248,14 @@ def merge(text: str, update: str) -> Merge:
     return _placed([START, *old, END], parts, known, body[:first].count("\n"))
 
 
+def ways_of(text: str, update: str) -> MergeWays | None:
+    """The ways in which an update can be placed in a file's text, if they are known."""
+    try:
+        return merge(text, update).ways
+    except EditRefused:
+        return None
+
+
 def is_elision(line: str) -> bool:
     """Whether a line may stand for others although it is no mark: `...` alone, `# rest of the
     class`, a mark behind code."""
@@ -260,30 +308,52 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
                 raise EditRefused(_ambiguous(part, fit, above))
             which = "ends" if fit.firsts else "begins"
             return Merge(None, f"{part.name} {which} with a line that is not in the file")
+    outer = [_fit(part, known, *both, OUTER_LINES) for part in parts]
     leftmost, rightmost = _leftmost(fits), _rightmost(fits)
     if not leftmost or not rightmost:
-        return Merge(None, "the update's chunks are not in the order of the file")
+        doubt = "the update's chunks are not in the order of the file"
+        return Merge(None, doubt, _ways(file, parts, outer))
     for part, fit, one, other in zip(parts, fits, leftmost, rightmost, strict=True):
         if one != other:
             if part.is_common(file, known):
                 raise EditRefused(_ambiguous(part, fit, above))
-            return Merge(None, f"{part.name} fits in several places")
-    for part, fit, (first, last) in zip(parts, fits, leftmost, strict=True):
-        by_end = (part.lines[0] == START and fit.head == 1) or (
-            part.lines[-1] == END and fit.tail == 1
-        )
-        by_end = by_end and (first + fit.head < last + 1 - fit.tail or part.resembles_end(file))
+            return Merge(None, f"{part.name} fits in several places", _ways(file, parts, fits))
+    doubts = [""] * len(parts)
+    for number, (part, fit, place) in enumerate(zip(parts, fits, leftmost, strict=True)):
         if fit.shows_no_change(part):
             return Merge(None, f"{part.name} shows no change: it may stand for a deletion")
-        if not fit.sure(part, known):
-            return Merge(None, f"{part.name} begins or ends with a line that the file has often")
-        if by_end:
-            return Merge(None, f"{part.name} may replace lines at an end of the file, or add some")
-    outer = [_fit(part, known, *both, OUTER_LINES) for part in parts]
+        doubts[number] = fit.doubt(part, file, known, *place)
+    if any(doubts):
+        return Merge(None, next(filter(None, doubts)), _ways(file, parts, fits, doubts))
     for part, one, other in zip(parts, _leftmost(outer), _rightmost(outer), strict=True):
         if one != other:
-            return Merge(None, f"{part.name} may fit in several places")
-    return Merge(_joined(file, parts, leftmost))
+            return Merge(None, f"{part.name} may fit in several places", _ways(file, parts, outer))
+    return Merge(_joined(file, parts, leftmost), ways=_ways(file, parts, fits))
+
+
+def _ways(
+    file: list[str], parts: list[Chunk], fits: list[Fit], doubts: Sequence[str] = ()
+) -> MergeWays | None:
+    """All arrangements of the chunks. Where there is a doubt about one, the lines of the file that
+    it replaces may stay, before or after its own."""
+    every: list[Options] = []
+    for part, fit, doubt in zip(parts, fits, doubts or [""] * len(parts), strict=True):
+        own: dict[int, list[tuple[int, Lines]]] = {}
+        for at, first in enumerate(fit.firsts):
+            later = fit.firsts[at + 1 : at + 2]
+            lasts = fit.lasts[bisect_left(fit.lasts, first + fit.apart) :]
+            if later:  # a chunk further down replaces fewer lines up to the same one
+                lasts = lasts[: max(1, bisect_left(lasts, later[0] + fit.apart))]
+            own[first] = [
+                (last + 1, tuple(lines))
+                for last in lasts[:MAX_LASTS]
+                for lines in (
+                    part.written(first, last),
+                    *(fit.beside(part, file, first, last) if doubt else ()),
+                )
+            ]
+        every.append(own)
+    return merge_ways(file, every)
 
 
 def _ambiguous(part: Chunk, fit: Fit, above: int) -> str:
@@ -297,7 +367,7 @@ def _ambiguous(part: Chunk, fit: Fit, above: int) -> str:
     )
 
 
-Lines = tuple[list[str], dict[str, list[int]]]  # of a file, and the places of each
+FileLines = tuple[list[str], dict[str, list[int]]]  # of a file, and the places of each
 
 
 def _line_places(lines: list[str]) -> dict[str, list[int]]:
@@ -308,7 +378,11 @@ def _line_places(lines: list[str]) -> dict[str, list[int]]:
 
 
 def _fit(
-    part: Chunk, known: Counter[str], file: Lines, back: Lines, outer: int | None = None
+    part: Chunk,
+    known: Counter[str],
+    file: FileLines,
+    back: FileLines,
+    outer: int | None = None,
 ) -> Fit:
     """Where a chunk fits. `back`: the file from its end. `outer`: lines of an anchor at most,
     without the blank ones."""
@@ -328,7 +402,7 @@ def _first_lines(lines: Sequence[str], most: int | None) -> Sequence[str]:
     return lines if most is None or len(full) <= most else lines[: full[most]]
 
 
-def _anchor(file: Lines, lines: Sequence[str]) -> tuple[tuple[int, ...], int]:
+def _anchor(file: FileLines, lines: Sequence[str]) -> tuple[tuple[int, ...], int]:
     """Where the longest run of the first of `lines` begins in the file, and its length."""
     text, known = file
     places = known.get(lines[0], [])
@@ -381,100 +455,6 @@ def _joined(file: list[str], parts: list[Chunk], places: Places) -> str:
     out: list[str] = []
     at = 0
     for part, (first, last) in zip(parts, places, strict=True):
-        out += file[at:first]
-        added = first == last and len(part.lines) > 1
-        out += [""] * (part.before * added) + [*part.lines] + [""] * (part.after * added)
+        out += [*file[at:first], *part.written(first, last)]
         at = last + 1
     return "\n".join(line for line in out + file[at:] if line not in (START, END))
-
-
-# -- the new text ------------------------------------------------------------------------------
-
-
-def merged(text: str) -> Done:
-    """A text that was merged without a model, as the answer to a request."""
-    return Done("stop", text, matched="")
-
-
-def apply_answer(request: Request, done: Done) -> str:
-    """The file's new text. EditRefused if the answer must not reach the file: as for any edit, or
-    because a model changed what the update does not ask for."""
-    new = apply(request, done)
-    if done.usage.forwards:
-        _check(request.text, request.update, new)
-    return new
-
-
-def _check(text: str, update: str, new: str) -> None:
-    """Raise EditRefused where `new` has lines of neither the file nor the update, lacks lines of
-    the update, or lacks lines of the file where the update shows no change. Indentation is not
-    compared."""
-    old, lines = (list(map(str.strip, plain(one).split("\n"))) for one in (text, new))
-    shown = {line.strip() for line in snippet(update).split("\n")}
-    known = shown | {*old}
-    for number, line in enumerate(lines, 1):
-        if is_mark(line) and line not in old:
-            raise EditRefused(
-                f"the model left {EXAMPLE} in line {number}: repeat more lines of the file around "
-                "each change, or try a larger model"
-            )
-        if line not in known:
-            raise EditRefused(
-                f"the model wrote line {number}, which is neither in the file nor in the update: "
-                "repeat more lines of the file around each change, or try a larger model"
-            )
-    numbers = [number for number, line in enumerate(old, 1) if line]
-    old, lines = [*filter(None, old)], [*filter(None, lines)]
-    _check_chunks(lines, update)
-    for same, i, j, k, m in align(old, lines):
-        if other := [line for line in lines[k:m] if not same and line not in shown]:
-            raise EditRefused(
-                f"the model repeated the line {other[0]!r:.{MAX_SHOWN_CHARS}} of the file: repeat "
-                "more lines of the file around each change, or try a larger model"
-            )
-        if not same and k == m and i < j and not _is_shown(old, i, j, shown):
-            raise EditRefused(
-                f"the model left out the lines {numbers[i]} to {numbers[j - 1]} of the file, which "
-                "the update does not ask for: repeat more lines of the file around each change, or "
-                "try a larger model"
-            )
-
-
-def _check_chunks(lines: Sequence[str], update: str) -> None:
-    """Raise EditRefused unless the chunks of an update are in `lines`, whole and in their order.
-    Neither indentation nor blank lines are compared; lines that may be marks end a chunk too."""
-    at = 0
-    for part in _shown_chunks(snippet(update).split("\n")):
-        shown = [line for _, line in part]
-        places = (n for n in range(at, len(lines)) if lines[n] == shown[0])
-        found = next((n for n in places if lines[n : n + len(shown)] == shown), None)
-        if found is None:
-            raise EditRefused(
-                f"the model did not write the chunk at line {part[0][0]} of the update as it is: "
-                f"write {EXAMPLE} wherever lines stay, or try a larger model"
-            )
-        at = found + len(shown)
-
-
-def _shown_chunks(lines: Sequence[str]) -> list[list[tuple[int, str]]]:
-    """The chunks of an update, each as its numbered lines, stripped and without blank ones."""
-    found: list[list[tuple[int, str]]] = [[]]
-    for number, line in enumerate(lines, 1):
-        if is_mark(line) or is_elision(line):
-            found.append([])
-        elif line.strip():
-            found[-1].append((number, line.strip()))
-    return [part for part in found if part]
-
-
-def _is_shown(old: list[str], start: int, stop: int, shown: set[str]) -> bool:
-    """Whether the update has the lines around a deletion; there are no blank lines. Where equal
-    lines make it one of several equal deletions, any of them counts."""
-    while start and old[start - 1] == old[stop - 1]:
-        start, stop = start - 1, stop - 1
-    while True:
-        if {*old[max(0, start - 1) : start], *old[stop : stop + 1]} <= shown:
-            return True
-        if stop == len(old) or old[start] != old[stop]:
-            return False
-        start, stop = start + 1, stop + 1

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.editing.apply_snippet import snippet
+from engine.editing.apply_snippet import snippet, ways_of
 from engine.editing.edits import plain, strip_blank_lines
 from engine.prompts.control_marks import check_format, marked_ids, rewritten_region
 from engine.prompts.fim import ends, infill_ids
-from engine.prompts.line_grammar import line_grammar
+from engine.prompts.line_grammar import line_grammar, ways_grammar
 from engine.prompts.prompt_encoder import PromptEncoder
 from engine.prompts.prompt_spans import places
 from engine.prompts.tokenizer import Tokenizer
@@ -186,9 +186,10 @@ def edit_prompt(request: Request, encoder: PromptEncoder) -> Prompt:
 
 
 def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> Prompt:
-    """The Prompt of an edit that merges an update into a file, which predicts the file first, then
-    the update. The reply is started up to the code, as in `edit_prompt`, and limited to lines of
-    both, except for models that are made for it, and those that may reason first."""
+    """The Prompt of an edit that merges an update into a file. The reply is started up to the code,
+    as in `edit_prompt`. Where it is known how the update can be placed, it is limited to these ways
+    and predicts the likeliest; else it is limited to lines of both, and predicts the file. Models
+    that are made to merge, and those that may reason first, are not limited."""
     first, last = strip_blank_lines(request.text, 0, len(request.text))
     code, update = plain(request.text[first:last]), snippet(request.update)
     if not update.strip():
@@ -199,20 +200,24 @@ def apply_prompt(request: Request, encoder: PromptEncoder, model: str = "") -> P
         messages, reply, end = apply_messages(code, update, request)
     tokenizer = encoder.tokenizer
     turns = tokenizer.turns(messages, reply, encoder.encode, thinking=False)
-    expected = tokenizer.encode_inside(code + end)
+    ways = ways_of(request.text, update)
+    expected = tokenizer.encode_inside(("\n".join(ways.likeliest) if ways else code) + end)
     changed = tokenizer.encode(update)
     room = request.max_tokens
     if room is None:
         room = EDIT_SPARE_TOKENS + len(expected) + len(changed)
-    is_limited = end.startswith("\n") and tokenizer.reasoning is None
+    grammar = ""
+    if end.startswith("\n") and tokenizer.reasoning is None:
+        line = end[1:]
+        grammar = ways_grammar(ways, line) if ways else line_grammar(code, update, line)
     return Prompt(
         [one for _, part in turns for one in part],
         [expected, changed],
         (end, *request.stop),
         room,
         whole=True,
-        grammar=line_grammar(code, update, end[1:]) if is_limited else "",
-        span=spans(request, first, last, expected, tokenizer),
+        grammar=grammar,
+        span=None if ways else spans(request, first, last, expected, tokenizer),
     )
 
 

@@ -1,8 +1,9 @@
-"""The grammar of a file with an update merged into it: every line is one of the file or the update.
+"""The grammars of a file with an update merged into it.
 
-Small models copy the update's marks into their answer, or make lines up. What they may write next
-is limited to lines that can be right, so they go on with the file instead. The grammar is in the
-Lark syntax of llguidance (engine.sampling.grammar).
+Small models copy the update's marks into their answer, skip lines or make some up. Where it is
+known how the update's chunks can be placed, they may only choose between those ways; else every
+line is one of the file or the update. The grammars are in the Lark syntax of llguidance
+(engine.sampling.grammar).
 """
 
 from __future__ import annotations
@@ -11,8 +12,33 @@ import json
 from collections.abc import Collection
 
 from engine.editing.apply_snippet import ONLY_DOTS, is_mark
+from engine.editing.merge_ways import MergeWays
 
+NEWLINE = "\n"
 MAX_CHARS = 200_000  # of both texts; beyond them the answer is not limited
+
+
+def ways_grammar(ways: MergeWays, end: str) -> str:
+    """The grammar of the texts that an update may stand for, before the line `end`."""
+    names: dict[str, str] = {}
+    for run in ways.runs():
+        for line in run.lines:
+            names.setdefault(line, f"L{len(names)}")
+    rules = [
+        " | ".join(
+            " ".join([*(names[line] for line in lines), f"n{after}" if after else "END"])
+            for lines, after in node
+        )
+        for node in ways.nodes
+    ]
+    return "\n".join(
+        [
+            f"start: n{ways.start}",
+            *(f"n{number}: {rule}" for number, rule in enumerate(rules) if number),
+            *(f"{name}: {_literal(line + NEWLINE)}" for line, name in names.items()),
+            f"END: {_literal(end)}",
+        ]
+    )
 
 
 def line_grammar(code: str, update: str, end: str) -> str:

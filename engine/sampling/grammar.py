@@ -1,7 +1,9 @@
 """Answers that follow a grammar: which tokens it allows next, by llguidance.
 
 The grammar's mask is applied to the model's logits before a token is chosen, so the answer is the
-same with any draft or none. Drafts lose the nodes that it forbids before they are verified.
+same with any draft or none. Drafts lose the nodes that it forbids before they are verified. Text
+about which the grammar leaves no choice is written in the tokenizer's own tokens, without asking
+the model.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -122,6 +125,8 @@ def following(
     the accepted tokens and the one after them."""
 
     def choice(row: int, depth: int) -> int:
+        if forced := state.take_forced(1):
+            return forced[0]
         if request.temperature == 0:  # what the mask would leave on top, most often
             token = choose(logits[row], position + depth, request)
             if state.takes(token):
@@ -189,8 +194,10 @@ class GrammarState:
         """`size`: of the vocabulary that the matcher knows."""
         self._matcher, self._size, self._ends, self._trigger = matcher, size, [*ends], trigger
         self._phase: Phase = "grammar"
+        self.forced: list[int] = []  # tokens that come next, in every answer
         if trigger is not None:
             self._phase = "reasoning" if trigger.in_reasoning else "text"
+        self._look_ahead()
 
     def masked(self, logits: Tensor) -> Tensor:
         """A row of logits [vocabulary] with -inf where the grammar forbids the token."""
@@ -221,6 +228,7 @@ class GrammarState:
             if not (self._matcher.is_accepting() if ends else self._consumed(token)):
                 return False
         self._phase = phase
+        self._look_ahead()
         return True
 
     def advance(self, token: int) -> None:
@@ -228,6 +236,20 @@ class GrammarState:
         self._phase = self._after(self._phase, token)
         if self._phase == "grammar" and token not in self._ends:
             self._matcher.consume_token(token)
+        self._look_ahead()
+
+    def take_forced(self, most: int) -> list[int]:
+        """Take the answer's next tokens, `most` at most, as far as the grammar leaves no choice."""
+        taken, self.forced = self.forced[:most], self.forced[most:]
+        if taken:
+            self._matcher.consume_tokens(taken)
+            self._look_ahead()
+        return taken
+
+    def _look_ahead(self) -> None:
+        if self._phase == "grammar" and not self.forced:
+            tokens = self._matcher.compute_ff_tokens()
+            self.forced = [*takewhile(lambda token: token not in self._ends, tokens)]
 
     def _consumed(self, token: int) -> bool:
         """Consume a token that the grammar may forbid, or not know: models have more than their

@@ -86,5 +86,7 @@ def test_an_answer_without_the_update_is_refused(file: Path, tmp_path: Path) -> 
     file.write_bytes(b"x=9\ny\n")
     model = chain_model(tmp_path / "chain", "x=9", FENCE)
     result = apply(file, b"x=9\n...\nz\n", "--model", model, "--apply")
-    assert "did not write the chunk at line 3 of the update" in one_line(result)
+    doubt, refusal = result.stderr.decode().splitlines()
+    assert "the model merges: line 2 of the update may stand for other lines" in doubt
+    assert "did not write the chunk at line 3 of the update" in refusal
     assert (result.returncode, file.read_bytes()) == (1, b"x=9\ny\n")

@@ -13,16 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.editing.apply_snippet import (
-    END,
-    START,
-    apply_answer,
-    chunks,
-    is_mark,
-    merge,
-    merged,
-    snippet,
-)
+from engine.editing.apply_answer import apply_answer, merged
+from engine.editing.apply_snippet import END, START, chunks, is_mark, merge, snippet
 from engine.editing.edits import EditRefused, plain
 from engine.records import Done, Request, Usage
 

@@ -11,11 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.drafting import NullDrafter
+from engine.editing.merge_ways import MergeWays, Run
+from engine.generate import Generation, generate
 from engine.prompts.builder import Prompt
+from engine.prompts.line_grammar import ways_grammar
 from engine.prompts.tokenizer import Tokenizer
-from engine.records import Draft, RequestError
+from engine.records import Done, Draft, Request, RequestError, Step
 from engine.sampling.grammar import Grammars, json_grammar
 from tests.conftest import HashTarget
+from tests.editing.test_merge_ways import graphs
 from tests.support import law
 from tests.support.drafters import drafters
 from tests.support.law import SAMPLED, answer, run
@@ -58,6 +62,66 @@ def test_no_drafter_changes_an_answer_with_a_grammar(
     for name, drafter in drafters(truth, VOCAB).items():
         _, done = run(target, tokenizer, prompt, drafter, grammar=start(), **options)
         assert answer(done) == answer(expected), name
+
+
+class Forced(NullDrafter):
+    """Drafts nothing, but takes what the grammar forces without a pass."""
+
+    takes_forced = True
+
+
+@settings(max_examples=20)
+@given(graphs(), st.integers(0, 99), st.booleans(), st.integers(0, 60), st.integers(1, 9))
+def test_no_drafter_changes_an_answer_that_has_few_choices(
+    tokenizer: Tokenizer, ways: MergeWays, seed: int, sampled: bool, room: int, every: int
+) -> None:
+    """Nor does another request that runs in between, or a limit."""
+    options = {"seed": seed, **(SAMPLED if sampled else {})}
+    target, grammars = HashTarget(VOCAB, seed=seed), Grammars(tokenizer)
+    prompt, text = Prompt([5, 6], max_tokens=room), ways_grammar(ways, "```")
+
+    def start() -> Any:
+        return grammars.start(text, tokenizer.eos)
+
+    _, expected = run(target, tokenizer, prompt, NullDrafter(), grammar=start(), **options)
+    if expected.reason == "stop":
+        assert ways.allow(expected.text.split("\n")[:-1])
+    prompt.predictions = [target.tokens[2:]]
+    known = {**drafters(target.tokens[2:], VOCAB), "forced": Forced()}
+    for name, drafter in known.items():
+        _, done = run(target, tokenizer, prompt, drafter, grammar=start(), **options)
+        assert answer(done) == answer(expected), name
+    generation = Generation(
+        Request("complete", **options), prompt, tokenizer, target.context, grammar=start()
+    )
+    for number, event in enumerate(generate(generation, target, Forced())):
+        if number in (every, 2 * every):
+            target.begin([9, 9, 9], 1)
+        last = event
+    assert isinstance(last, Done) and answer(last) == answer(expected)
+
+
+def test_text_without_a_choice_takes_no_pass(tokenizer: Tokenizer) -> None:
+    ways = MergeWays([[], [Run(("def f(): pass",) * 9, 0)]], 1)
+    grammar = Grammars(tokenizer).start(ways_grammar(ways, "```"), tokenizer.eos)
+    prompt = Prompt([5], stop=("\n```",), max_tokens=300)
+    steps, done = run(HashTarget(VOCAB), tokenizer, prompt, Forced(), grammar=grammar)
+    assert (done.text, done.reason) == ("\n".join(["def f(): pass"] * 9), "stop")
+    assert done.usage.forwards == 0 < done.usage.completion_tokens
+    assert "".join(step.text for step in steps) == done.text
+
+
+def test_reading_text_without_a_choice_can_be_cancelled(tokenizer: Tokenizer) -> None:
+    ends = [Run((one,), 0) for one in "ab"]
+    ways = MergeWays([[], ends, [Run(("def f(): pass",) * 9, 1)]], 2)
+    grammar = Grammars(tokenizer).start(ways_grammar(ways, "```"), tokenizer.eos)
+    prompt, target = Prompt([5], max_tokens=300), HashTarget(VOCAB)
+    answer = Generation(Request("complete"), prompt, tokenizer, 400, grammar=grammar)
+    asked = iter([False, False, True])  # after the prompt and after the second chunk
+    *steps, done = generate(answer, target, Forced(), lambda: next(asked, True))
+    assert isinstance(done, Done) and done.reason == "cancelled"
+    assert done.text.startswith("def f(): pass\n" * 8)
+    assert "".join(step.text for step in steps if isinstance(step, Step)) == done.text
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)

@@ -1,4 +1,5 @@
-"""The grammar of merged files: it allows every right answer, and no line of neither text."""
+"""The grammars of merged files: one allows every right answer, and no line of neither text; the
+other allows the ways to place an update, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,10 +14,13 @@ from llguidance import LLMatcher
 
 from bench.apply.tasks import update_of
 from engine import Config, Engine
-from engine.prompts.line_grammar import MAX_CHARS, line_grammar
+from engine.editing.apply_snippet import merge
+from engine.editing.merge_ways import MergeWays, Run
+from engine.prompts.line_grammar import MAX_CHARS, line_grammar, ways_grammar
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Request
 from engine.sampling.grammar import Grammars
+from tests.editing.test_merge_ways import graphs, texts
 from tests.support import law
 
 tokenizer = law.tokenizer  # fixture
@@ -72,6 +76,46 @@ def test_the_first_and_the_last_line_stay_beside_marks(tokenizer: Tokenizer) -> 
 
 def test_huge_texts_have_none() -> None:
     assert line_grammar("x" * MAX_CHARS, "y", "```") == ""
+
+
+@given(graphs(), st.lists(st.sampled_from(["a", "b", "}"]), max_size=4))
+@settings(max_examples=100)
+def test_the_ways_of_an_update_and_nothing_else_are_allowed(
+    tokenizer: Tokenizer, ways: MergeWays, other: list[str]
+) -> None:
+    grammar, every = ways_grammar(ways, "```"), texts(ways)
+    for text in [*every, tuple(other)]:
+        assert accepts(tokenizer, grammar, "\n".join([*text, "```"])) == (text in every)
+
+
+def test_any_line_is_a_line_of_a_way() -> None:
+    ways = MergeWays([[], [Run(('\x7f\x85\u2028"\\', ""), 0)]], 1)
+    assert LLMatcher.validate_grammar(ways_grammar(ways, "```")) == ""
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_a_model_chooses_one_of_the_ways(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, temperature: float
+) -> None:
+    """One of random weights, with and without speculation. What comes after its choice is not
+    computed."""
+    monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path))
+    text, update = "import os\n\ndef f():\n    pass\n", f"LIMIT = 1\n\ndef f():\n{MARK}\n"
+    ways = merge(text, update).ways
+    assert ways is not None
+    every, seen = texts(ways), set()
+    with Engine(Config(model=str(tiny("llama")), library=False)) as engine:
+        for seed in range(12):
+            request = Request("edit", text, update=update, temperature=temperature, seed=seed)
+            done, plain = (engine.submit(request, one).result() for one in (True, False))
+            assert (done.reason, done.matched) == ("stop", "\n```")
+            assert (done.text, done.usage.completion_tokens) == (
+                plain.text, plain.usage.completion_tokens
+            )  # fmt: skip
+            assert done.usage.forwards < plain.usage.forwards == plain.usage.completion_tokens
+            seen.add(done.text)
+    assert {tuple(one.split("\n")) for one in seen} <= every
+    assert len(seen) > (temperature > 0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])

@@ -16,7 +16,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.aio import ThreadStream
-from engine.editing.apply_snippet import apply_answer, merge, merged
+from engine.editing.apply_answer import apply_answer, merged
+from engine.editing.apply_snippet import merge
 from engine.records import Done, Event, Piece, Request, Step
 from engine.worker import Job, ended_job
 

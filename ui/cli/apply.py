@@ -55,7 +55,7 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read both files, merge them or let the model do it, and show or write the result."""
     request, merge = _request(args)
-    from engine.editing.apply_snippet import apply_answer, merged
+    from engine.editing.apply_answer import apply_answer, merged
     from engine.editing.edits import EditRefused
     from engine.editing.outcome import Outcome
     from ui.cli.answer_view import AnswerView, Tally, colour_of_source
@@ -64,8 +64,7 @@ def run(args: argparse.Namespace) -> int:
         say(f"{args.file}: merged without a model: there is one place for every change")
         done, tally = merged(merge.text), Tally()
     else:
-        if args.verbose:
-            say(f"{args.file}: the model merges: {merge.doubt}")
+        say(f"{args.file}: the model merges: {merge.doubt}: check the changes")
         choose_model(args)
         with (
             AnswerView(colour_of_source, silent=not args.verbose, on_stderr=True) as view,

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.aio import follow
-from engine.editing.apply_snippet import apply_answer, merge, merged
+from engine.editing.apply_answer import apply_answer, merged
+from engine.editing.apply_snippet import merge
 from engine.editing.by_rule import by_rule
 from engine.editing.edits import EditRefused, line_count, line_span, too_long
 from engine.editing.outcome import Outcome, better, judge, second_request, why_unchanged
