@@ -18,7 +18,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine.editing.edits import EditRefused, plain, strip_blank_lines
-from engine.editing.merge_ways import END, START, Lines, MergeWays, Options, merge_ways
+from engine.editing.merge_ways import (
+    END,
+    MAX_LINES,
+    START,
+    Lines,
+    MergeWays,
+    Options,
+    merge_ways,
+)
 
 MAX_MARK_CHARS = 200  # of a line that is a mark
 MAX_CHUNKS = 1000  # of an update that is merged without a model
@@ -308,10 +316,10 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
                 raise EditRefused(_ambiguous(part, fit, above))
             which = "ends" if fit.firsts else "begins"
             return Merge(None, f"{part.name} {which} with a line that is not in the file")
-    outer = [_fit(part, known, *both, OUTER_LINES) for part in parts]
     leftmost, rightmost = _leftmost(fits), _rightmost(fits)
     if not leftmost or not rightmost:
         doubt = "the update's chunks are not in the order of the file"
+        outer = [_fit(part, known, *both, OUTER_LINES) for part in parts]
         return Merge(None, doubt, _ways(file, parts, outer))
     for part, fit, one, other in zip(parts, fits, leftmost, rightmost, strict=True):
         if one != other:
@@ -325,6 +333,7 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
         doubts[number] = fit.doubt(part, file, known, *place)
     if any(doubts):
         return Merge(None, next(filter(None, doubts)), _ways(file, parts, fits, doubts))
+    outer = [_fit(part, known, *both, OUTER_LINES) for part in parts]
     for part, one, other in zip(parts, _leftmost(outer), _rightmost(outer), strict=True):
         if one != other:
             return Merge(None, f"{part.name} may fit in several places", _ways(file, parts, outer))
@@ -334,24 +343,29 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
 def _ways(
     file: list[str], parts: list[Chunk], fits: list[Fit], doubts: Sequence[str] = ()
 ) -> MergeWays | None:
-    """All arrangements of the chunks. Where there is a doubt about one, the lines of the file that
-    it replaces may stay, before or after its own."""
+    """All arrangements of the chunks; None if there are none, or too many. Where there is a doubt
+    about one, the lines of the file that it replaces may stay, before or after its own."""
     every: list[Options] = []
+    room = MAX_LINES
     for part, fit, doubt in zip(parts, fits, doubts or [""] * len(parts), strict=True):
         own: dict[int, list[tuple[int, Lines]]] = {}
         for at, first in enumerate(fit.firsts):
-            later = fit.firsts[at + 1 : at + 2]
-            lasts = fit.lasts[bisect_left(fit.lasts, first + fit.apart) :]
-            if later:  # a chunk further down replaces fewer lines up to the same one
-                lasts = lasts[: max(1, bisect_left(lasts, later[0] + fit.apart))]
+            start = bisect_left(fit.lasts, first + fit.apart)
+            stop = start + MAX_LASTS
+            if at + 1 < len(fit.firsts):  # there it replaces fewer lines up to the same one
+                nearer = bisect_left(fit.lasts, fit.firsts[at + 1] + fit.apart)
+                stop = min(stop, max(start + 1, nearer))
             own[first] = [
                 (last + 1, tuple(lines))
-                for last in lasts[:MAX_LASTS]
+                for last in fit.lasts[start:stop]
                 for lines in (
                     part.written(first, last),
                     *(fit.beside(part, file, first, last) if doubt else ()),
                 )
             ]
+            room -= sum(len(lines) for _, lines in own[first]) + 1
+            if room < 0:
+                return None
         every.append(own)
     return merge_ways(file, every)
 

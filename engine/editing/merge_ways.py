@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-MAX_LINES = 50_000  # in all runs of a graph
+MAX_LINES = 20_000  # in all runs of a graph
 
 # The file's ends, as lines that no text has.
 START, END = "start\n", "end\n"
@@ -76,16 +76,14 @@ def merge_ways(file: Sequence[str], parts: Sequence[Options]) -> MergeWays | Non
         ways.nodes.append([Run(lines, run.after) for lines, run in zip(shown, runs, strict=True)])
         return len(ways.nodes) - 1
 
-    def copied(start: int, places: Mapping[int, int]) -> int | None:
-        """The node of the file from line `start` to the first of `places` behind it, and what is
-        there."""
-        firsts = [*places]
+    def copied(start: int) -> int | None:
+        """The node of the file from line `start` to the next of `firsts`, and what is there."""
         at = bisect_left(firsts, start)
         if at == len(firsts):
             return None
         return added([Run(tuple(file[start : firsts[at]]), places[firsts[at]])])
 
-    places = {len(file): 0}  # by line, in order: the nodes of the part after this one
+    firsts, places = [len(file)], {len(file): 0}  # lines, and the nodes of the next part there
     for options in reversed(parts):
         nodes: dict[int, int | None] = {}  # by line: that of the rest of the file
         own: dict[int, int] = {}
@@ -93,7 +91,7 @@ def merge_ways(file: Sequence[str], parts: Sequence[Options]) -> MergeWays | Non
             runs = []
             for after, lines in options[first]:
                 if after not in nodes:
-                    nodes[after] = copied(after, places)
+                    nodes[after] = copied(after)
                 if (node := nodes[after]) is not None:
                     runs.append(Run(lines, node))
             if own:
@@ -103,8 +101,8 @@ def merge_ways(file: Sequence[str], parts: Sequence[Options]) -> MergeWays | Non
                 own[first] = added(runs)
             if room < 0:
                 return None
-        places = dict(sorted(own.items()))
-    start = copied(0, places)
+        firsts, places = [*reversed(own)], own
+    start = copied(0)
     if start is None or room < 0:
         return None
     ways.start = start
