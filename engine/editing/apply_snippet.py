@@ -14,7 +14,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from engine.editing.edits import EditRefused, plain, strip_blank_lines
@@ -130,6 +130,17 @@ class Fit:
     head: int  # lines of the anchor at the start
     tail: int  # lines of the anchor at the end
     apart: int  # how far the last line is behind the first one, at least
+    narrow: bool = False  # one of several places was taken, because it keeps all lines there
+
+    def narrowed(self, part: Chunk) -> Fit:
+        """The only place in which the chunk adds lines and replaces none; as it is if there is no
+        such place, or another one."""
+        size = self.head + self.tail
+        ends = {*self.lasts}
+        found = [first for first in self.firsts if first + size - 1 in ends]
+        if len(found) != 1 or size >= len(part.lines):
+            return self
+        return replace(self, firsts=(found[0],), lasts=(found[0] + size - 1,), narrow=True)
 
     def shows_no_change(self, part: Chunk) -> bool:
         """Whether the chunk is in the file as it is, and more than a line that says where the next
@@ -144,7 +155,8 @@ class Fit:
         old = file[first + self.head : last + 1 - self.tail]
         if old and part.is_version_of(old, self.head, self.tail):
             return ""
-        if not (self.sure(part, known) or (not old and self.head + self.tail > 2)):
+        sure = self.sure(part, known)
+        if not (all(sure) or (not old and any(sure))):
             return f"{part.name} begins or ends with a line that the file has often"
         by_end = (part.lines[0] == START and self.head == 1) or (
             part.lines[-1] == END and self.tail == 1
@@ -153,18 +165,17 @@ class Fit:
             return f"{part.name} may replace lines at an end of the file, or add some"
         return ""
 
-    def sure(self, part: Chunk, known: Counter[str]) -> bool:
-        """Whether both anchors have a line that the file (`known`) has once, or several lines:
+    def sure(self, part: Chunk, known: Counter[str]) -> list[bool]:
+        """Whether either anchor has a line that the file (`known`) has once, or several lines:
         one like `)` may be another that happens to be near. New lines at an end of the file have
         no anchors but that end."""
-        if part.is_new(known):
-            return True
         anchors = part.lines[: self.head], part.lines[len(part.lines) - self.tail :]
-        return all(
-            sum(map(bool, map(str.strip, anchor))) > 1
+        return [
+            part.is_new(known)
+            or sum(map(bool, map(str.strip, anchor))) > 1
             or any(line in (START, END) or known[line.strip()] == 1 for line in anchor)
             for anchor in anchors
-        )
+        ]
 
     def beside(self, part: Chunk, file: Sequence[str], first: int, last: int) -> list[list[str]]:
         """The chunk with the lines that it replaces, before and after its new ones."""
@@ -317,6 +328,12 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
             which = "ends" if fit.firsts else "begins"
             return Merge(None, f"{part.name} {which} with a line that is not in the file")
     leftmost, rightmost = _leftmost(fits), _rightmost(fits)
+    narrow = [
+        fit.narrowed(part) if one != other and not part.is_common(file, known) else fit
+        for part, fit, one, other in zip(parts, fits, leftmost, rightmost, strict=False)
+    ]
+    if leftmost and _leftmost(narrow):
+        fits, leftmost, rightmost = narrow, _leftmost(narrow), _rightmost(narrow)
     if not leftmost or not rightmost:
         doubt = "the update's chunks are not in the order of the file"
         outer = [_fit(part, known, *both, OUTER_LINES) for part in parts]
@@ -334,6 +351,7 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
     if any(doubts):
         return Merge(None, next(filter(None, doubts)), _ways(file, parts, fits, doubts))
     outer = [_fit(part, known, *both, OUTER_LINES) for part in parts]
+    outer = [fit if fit.narrow else one for fit, one in zip(fits, outer, strict=True)]
     for part, one, other in zip(parts, _leftmost(outer), _rightmost(outer), strict=True):
         if one != other:
             return Merge(None, f"{part.name} may fit in several places", _ways(file, parts, outer))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import random
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -59,9 +60,16 @@ def update_of(old: list[str], new: list[str], context: int, ends: bool = True) -
 # -- the oracle --------------------------------------------------------------------------------
 
 
+Places = tuple[tuple[int, int], ...]  # the lines that each chunk replaces
+
+
 def results(file: list[str], update: str) -> list[str]:
     """What the update can mean: the file after every arrangement of its chunks, in their order,
     in which each begins and ends with a line of the file, in the longest runs that there are."""
+    return [text for _, text in arrangements(file, update)]
+
+
+def arrangements(file: list[str], update: str) -> list[tuple[Places, str]]:
     parts = [part.lines for part in chunks(snippet(update).split("\n"))]
     lines = [START, *file, END]
     options = [[*spans(lines, part)] for part in parts]
@@ -73,8 +81,27 @@ def results(file: list[str], update: str) -> list[str]:
                 out += [*lines[at:start], *part]
                 at = stop
             kept = [line for line in [*out, *lines[at:]] if line not in (START, END)]
-            found.append("\n".join(kept))
+            found.append((chosen, "\n".join(kept)))
     return found
+
+
+def likely(file: list[str], update: str) -> list[str]:
+    """`results` without those in which a chunk replaces lines of the file, but has one place in
+    which it only adds some."""
+    found = arrangements(file, update)
+    lines, known = [START, *file, END], Counter(map(str.strip, file))
+    for number, part in enumerate(chunks(snippet(update).split("\n"))):
+        several = len({places[number] for places, _ in found}) > 1
+        adding = [
+            (start, stop)
+            for start, stop in spans(lines, part.lines)
+            if stop - start < len(part.lines)
+            and run(lines[start:], part.lines) + run(lines[stop - 1 :: -1], part.lines[::-1])
+            == stop - start
+        ]
+        if several and len(adding) == 1 and not part.is_common(lines, known):
+            found = [one for one in found if one[0][number] == adding[0]] or found
+    return [text for _, text in found]
 
 
 def spans(lines: list[str], part: tuple[str, ...]) -> Iterator[tuple[int, int]]:
@@ -118,8 +145,8 @@ def test_a_merge_is_the_only_one_that_there_is(case: tuple[list[str], str]) -> N
         assert all(line == MARK for line in update.split("\n")) or len(results(file, update)) != 1
         return
     if found.text is not None:
-        assert results(file, update) == [found.text]
-    elif "several places" in found.doubt or "order" in found.doubt:
+        assert likely(file, update) == [found.text]
+    elif "fits in several places" in found.doubt or "order" in found.doubt:
         assert len(results(file, update)) != 1
 
 
@@ -269,6 +296,16 @@ def test_an_update_that_fits_in_several_places_names_the_lines() -> None:
     assert merge(text, f"{MARK}\n    x = 1\n    z(2)\n{MARK}").text is None  # like z()
     found = merge(text, f"{MARK}\nif b:\n    x = 1\n    new()\n    y()\nif c:\n{MARK}").text
     assert found == text.strip().replace("if b:\n    x = 1", "if b:\n    x = 1\n    new()")
+
+
+def test_a_chunk_that_only_adds_lines_is_in_the_only_place_for_that() -> None:
+    """Its last line is also further down."""
+    text = "a = 1\nreturn a\nb = 2\nreturn a"
+    added = merge(text, f"{MARK}\na = 1\nc = 3\nreturn a\n{MARK}")
+    assert added.text == "a = 1\nc = 3\nreturn a\nb = 2\nreturn a"
+    twice = f"{text}\na = 1\nreturn a"
+    with pytest.raises(EditRefused, match="several places"):
+        merge(twice, f"{MARK}\na = 1\nc = 3\nreturn a\n{MARK}")
 
 
 def test_an_order_decides_between_equal_places() -> None:
