@@ -196,7 +196,6 @@ def read_options(argv: list[str] | None) -> argparse.Namespace:
         parser.error(f"none of {', '.join(options.agents)} is installed")
     if options.model == SCRIPTED:
         options.tasks = ["rename"]
-        installed = [name for name in installed if name in scripted_model.answers({})]
     options.agents = installed
     options.queue = 32
     return options

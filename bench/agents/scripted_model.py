@@ -19,6 +19,7 @@ WIDTH = 64  # at least one for each token that leads to another
 CONTEXT_TOKENS = 1 << 17  # a character has one, and an agent's prompt 40,000
 SPARE_TURNS = 4  # after the last call
 OLD, NEW = ("def greet(", "print(greet("), ("def welcome(", "print(welcome(")
+COMMAND = f"sed -i.old 's/greet(/welcome(/' {FILE} && rm {FILE}.old"  # for codex
 DONE = "The function is renamed."
 WHOLE_FILE = f"{FILE}\n```\n{SOURCE.replace('greet(', 'welcome(')}```\n"  # for aider
 TEMPLATE = """{%- set names = (tools or []) | map(attribute='function.name') | list -%}
@@ -27,6 +28,7 @@ TEMPLATE = """{%- set names = (tools or []) | map(attribute='function.name') | l
 {%- set answered = messages | selectattr('role', 'equalto', 'tool') | list | length -%}
 {%- if 'Edit' in names -%}<|cn-{{ answered }}|>
 {%- elif 'read_file' in names -%}<|qwen-{{ answered }}|>
+{%- elif 'exec_command' in names -%}<|codex-{{ answered }}|>
 {%- elif 'glob' in names -%}<|opencode-{{ answered }}|>
 {%- elif names -%}<|pi-{{ answered }}|>
 {%- else -%}<|aider-0|>
@@ -58,6 +60,7 @@ def answers(files: Mapping[str, str]) -> dict[str, list[str]]:
         "opencode": [call("read", filePath=path["opencode"]), *in_opencode, DONE],
         "pi": [call("read", path=FILE), call("edit", path=FILE, edits=both), DONE],
         "cn": [call("Read", filepath=path["cn"]), *in_cn, DONE],
+        "codex": [call("exec_command", cmd=COMMAND), DONE],
         "qwen": [call("read_file", file_path=path["qwen"]), "\n".join(in_qwen), DONE],
     }
 
