@@ -156,7 +156,8 @@ class Fit:
         if old and part.is_version_of(old, self.head, self.tail):
             return ""
         sure = self.sure(part, known)
-        if not (all(sure) or (not old and any(sure))):
+        keeps = last + 1 - first == self.head + self.tail <= len(part.lines)
+        if not (all(sure) or (keeps and any(sure))):
             return f"{part.name} begins or ends with a line that the file has often"
         by_end = (part.lines[0] == START and self.head == 1) or (
             part.lines[-1] == END and self.tail == 1
