@@ -202,7 +202,9 @@ def scenarios(
     own.parent.mkdir(parents=True)
     own.write_text("#!/bin/sh\nexit 1\n")
     own.chmod(0o755)
-    settings = SETTINGS | {"draftline.command": server_command}
+    go = root / "go"  # the scenario "walkthrough" makes it, once it has seen that the server starts
+    command = ["sh", "-c", f"until [ -e '{go}' ]; do sleep 0.1; done; exec \"$@\"", "sh"]
+    settings = SETTINGS | {"draftline.command": [*command, *server_command]}
     # The server's own settings are those of the machine, all others those of the user.
     for kind in ("User", "Machine"):
         (root / "data" / kind).mkdir(parents=True)
@@ -231,6 +233,7 @@ def scenarios(
             "settings": str(root / "data" / "Machine" / "settings.json"),
             "defaults": json.dumps(settings),
             "missing": "no-such-draftline",
+            "go": str(go),
             "codeServer": running.pid,
         }
         with Scenarios(cache, HERE / "vscode.mjs", place, environment) as scenarios:
