@@ -26,6 +26,7 @@ from engine.editing.merge_ways import (
     MergeWays,
     Options,
     merge_ways,
+    only_way,
 )
 
 MAX_MARK_CHARS = 200  # of a line that is a mark
@@ -64,7 +65,7 @@ class Merge(NamedTuple):
 
     text: str | None
     doubt: str = ""  # one line
-    ways: MergeWays | None = None  # in which the chunks can be placed, if the doubt is only where
+    ways: MergeWays | None = None  # to place the chunks, where the doubt is only which
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ class Chunk:
         new = set(map(_head, self.lines[head : len(self.lines) - tail])) - {""}
         full = [line for line in old if line.strip()]
         indents = [len(line) - len(line.lstrip()) for line in full]
-        outer = [_head(line) for line, n in zip(full, indents, strict=True) if n == min(indents)]
+        least = min(indents, default=0)
+        outer = [_head(line) for line, n in zip(full, indents, strict=True) if n == least]
         return bool(outer) and sum(one in new for one in outer) >= VERSION_SHARE * len(outer)
 
     def written(self, first: int, last: int) -> list[str]:
@@ -271,9 +273,10 @@ def merge(text: str, update: str) -> Merge:
 def ways_of(text: str, update: str) -> MergeWays | None:
     """The ways in which an update can be placed in a file's text, if they are known."""
     try:
-        return merge(text, update).ways
+        found = merge(text, update)
     except EditRefused:
         return None
+    return found.ways if found.text is None else only_way(found.text.split("\n"))
 
 
 def is_elision(line: str) -> bool:
@@ -356,7 +359,7 @@ def _placed(file: list[str], parts: list[Chunk], known: Counter[str], above: int
     for part, one, other in zip(parts, _leftmost(outer), _rightmost(outer), strict=True):
         if one != other:
             return Merge(None, f"{part.name} may fit in several places", _ways(file, parts, outer))
-    return Merge(_joined(file, parts, leftmost), ways=_ways(file, parts, fits))
+    return Merge(_joined(file, parts, leftmost))
 
 
 def _ways(

@@ -63,6 +63,11 @@ class MergeWays:
         return False
 
 
+def only_way(lines: Sequence[str]) -> MergeWays | None:
+    """The graph of one text; None if it has too many lines."""
+    return MergeWays([[], [Run(tuple(lines), 0)]], 1) if len(lines) <= MAX_LINES else None
+
+
 def merge_ways(file: Sequence[str], parts: Sequence[Options]) -> MergeWays | None:
     """The ways to place all `parts` in their order. None if there are none, or too many lines.
     `file` and the parts' lines have START and END, the texts do not."""

@@ -345,6 +345,8 @@ def test_huge_updates_take_no_time() -> None:
     assert merge(text, update).text is None
     with pytest.raises(EditRefused, match="several places"):
         merge(text, f"{MARK}\n" + "\n".join(lines[1:]) + "\nx")
+    text = "\n".join(["a", *(f"line {n}" for n in range(100_000)), "b"])
+    assert merge(text, f"{MARK}\na\nnew\nb\n{MARK}").text == "a\nnew\nb"
 
 
 # -- answers of a model ------------------------------------------------------------------------

@@ -6,9 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.editing.apply_answer import apply_answer
-from engine.editing.apply_snippet import merge
+from engine.editing.apply_snippet import merge, ways_of
 from engine.editing.edits import EditRefused
-from engine.editing.merge_ways import END, MAX_LINES, START, MergeWays, Run, merge_ways
+from engine.editing.merge_ways import (
+    END,
+    MAX_LINES,
+    START,
+    MergeWays,
+    Run,
+    merge_ways,
+    only_way,
+)
 from engine.records import Done, Request, Usage
 from tests.editing.test_apply_snippet import MARK, results, updates
 
@@ -84,6 +92,7 @@ def test_the_ends_of_the_file_are_no_lines_of_a_text() -> None:
 
 def test_huge_graphs_are_not_built() -> None:
     assert merge_ways(["x"] * (MAX_LINES + 1), []) is None
+    assert only_way(["x"] * (MAX_LINES + 1)) is None
     many = {first: [(after, ("y",)) for after in range(first, 100)] for first in range(100)}
     assert merge_ways(["x"] * 100, [many]) is not None
     assert merge_ways(["x"] * 100, [many] * 4) is None
@@ -103,8 +112,9 @@ def test_the_ways_of_an_update_are_arrangements_of_its_chunks(case: tuple[list[s
         return
     if found.ways and "fits in several places" in found.doubt:
         assert {"\n".join(text) for text in texts(found.ways)} <= {*results(file, update)}
-    elif found.ways and found.text is not None:
-        assert {"\n".join(text) for text in texts(found.ways)} == {found.text}
+    elif found.text is not None:
+        ways = ways_of("\n".join(file), update)
+        assert ways is not None and {"\n".join(text) for text in texts(ways)} == {found.text}
 
 
 FILE = ["import os", "", "def load():", "    pass", "", "def save():", "    pass"]
