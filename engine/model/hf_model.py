@@ -88,6 +88,7 @@ class Generic:
     """A transformers model with the interface of `engine.model.llama.Llama`."""
 
     stops_early = False
+    checked_layers = 1  # it runs all of them
 
     def __init__(
         self,
@@ -124,11 +125,11 @@ class Generic:
         config = model.config
         self.cache_dtype = torch.float32 if self.device.type == "cpu" else self.dtype
         self.layers: int = config.num_hidden_layers
-        self.places = [(self.device, self.layers)]
         self.heads: int = config.num_attention_heads
         self.kv_heads: int = getattr(config, "num_key_value_heads", None) or self.heads
         self.width: int = config.hidden_size
         self.head_dim: int = getattr(config, "head_dim", None) or self.width // self.heads
+        self.cache_shapes = [(self.device, self.layers, self.kv_heads, self.head_dim)]
         self.vocab: int = config.vocab_size
         self.max_positions = _steady_positions(folder, config)
 
@@ -251,6 +252,30 @@ def _loaded(folder: Path, stored: int, dtype: torch.dtype) -> Any:
     return model
 
 
+def with_defaults(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """A checked config.json's settings with all fields of its model type, as transformers fills
+    them in. UnsupportedModel where it cannot."""
+    from transformers import CONFIG_MAPPING
+
+    try:
+        config = CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
+    except Exception as error:  # its checks have no class in common
+        raise UnsupportedModel(
+            f"{folder / 'config.json'}: {error}: copy or fetch this model again"
+        ) from error
+    filled: dict[str, Any] = settings | config.to_dict()
+    return filled
+
+
+def has_window(settings: dict[str, Any]) -> bool:
+    """Whether some layers see fewer tokens than the model's context."""
+    window = settings.get("sliding_window", DEFAULT_WINDOWS.get(settings.get("model_type", "")))
+    if settings.get("use_sliding_window") is False:
+        return False
+    positions: float = settings.get("max_position_embeddings") or math.inf
+    return window is not None and 0 < window < positions
+
+
 def transformers_model(folder: Path, **options: Any) -> Any:
     """transformers' own model of a folder, of one without weights from its GGUF file. `options`: as
     `from_pretrained` takes them."""
@@ -274,12 +299,8 @@ def refuse(settings: dict[str, Any], ours: bool = False) -> None:
     if settings.get("is_encoder_decoder"):
         raise UnsupportedModel(f"{kind}: encoder-decoder models are not supported; use a decoder")
     types = settings.get("layer_types") or settings.get("layers_block_type") or ["full_attention"]
-    window = settings.get("sliding_window", DEFAULT_WINDOWS.get(settings.get("model_type", "")))
-    if settings.get("use_sliding_window") is False:
-        window = None
-    positions = settings.get("max_position_embeddings") or math.inf
     recurrent = any(settings.get(key) for key in RECURRENT_KEYS)
-    if set(types) != {"full_attention"} or (window and window < positions) or recurrent:
+    if set(types) != {"full_attention"} or has_window(settings) or recurrent:
         raise UnsupportedModel(
             f"{kind}: layers with a sliding window or recurrent state cannot be rolled back; "
             "choose a model with full attention"

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from engine.model.native.model import NativeModel
+from engine.model.native.recurrent_state import RecurrentState
 from engine.records import RequestError
 
 if TYPE_CHECKING:
@@ -26,9 +28,11 @@ class Sequence:
     """One cached sequence: row i of the cache belongs to tokens[i]."""
 
     tokens: list[int] = field(default_factory=list)
-    # keys and values [2, layers, kv heads, capacity, head dim], one tensor for each device
+    # keys and values [2, layers, kv heads, capacity, head dim], one tensor for each device, or for
+    # each shape of heads
     cache: tuple[Tensor, ...] = ()
     states: Tensor | None = None  # [capacity, width]: final hidden states of the rows, where kept
+    recurrent: RecurrentState | None = None  # of a model with linear attention
 
     @property
     def capacity(self) -> int:
@@ -38,7 +42,18 @@ class Sequence:
     @property
     def nbytes(self) -> int:
         states = 0 if self.states is None else self.states.nbytes
-        return sum(part.nbytes for part in self.cache) + states
+        recurrent = 0 if self.recurrent is None else self.recurrent.nbytes
+        return sum(part.nbytes for part in self.cache) + states + recurrent
+
+    def reusable(self, rows: int) -> int:
+        """How many of the first `rows` tokens another text that starts with them can use."""
+        return rows if self.recurrent is None else self.recurrent.reusable(rows)
+
+    def truncate(self, rows: int) -> None:
+        """Go back to the first `rows` tokens, a number that `reusable` gave."""
+        if self.recurrent is not None:
+            self.recurrent.truncate(rows)
+        del self.tokens[rows:]
 
 
 class SequencePool:
@@ -68,7 +83,7 @@ class SequencePool:
         """Make a sequence current that shares the longest prefix with `prompt` and has space for
         `room` more rows; returns how many of the prompt's tokens it holds, at most all but one.
         RequestError where there is no memory for it."""
-        shared = [common_prefix(one.tokens, prompt[:-1]) for one in self.sequences]
+        shared = [one.reusable(common_prefix(one.tokens, prompt[:-1])) for one in self.sequences]
         need = -(-(len(prompt) + room + 1) // ALLOCATION_ROWS) * ALLOCATION_ROWS
         best = max(range(len(shared)), key=lambda n: shared[n], default=-1)
         cached = shared[best] if best >= 0 else 0
@@ -76,7 +91,7 @@ class SequencePool:
             current = self._continued(best, cached, need)
         except torch.OutOfMemoryError:
             cached, current = 0, self._alone(need)
-        del current.tokens[cached:]
+        current.truncate(cached)
         self.sequences.append(current)
         self._evict()
         return cached
@@ -111,16 +126,18 @@ class SequencePool:
 
 
 def copied(
-    model: Llama | Generic, source: Sequence, rows: int, capacity: int, keeps_states: bool
+    model: Llama | Generic | NativeModel,
+    source: Sequence,
+    rows: int,
+    capacity: int,
+    keeps_states: bool,
 ) -> Sequence:
     """A sequence with memory of its own that starts with the first `rows` rows of `source`; the
     keys and values of each layer are on that layer's device."""
     dtype = model.cache_dtype
     cache = tuple(
-        torch.empty(
-            (2, count, model.kv_heads, capacity, model.head_dim), dtype=dtype, device=device
-        )
-        for device, count in model.places
+        torch.empty((2, count, heads, capacity, head_dim), dtype=dtype, device=device)
+        for device, count, heads, head_dim in model.cache_shapes
     )
     if rows:
         for part, old in zip(cache, source.cache, strict=True):
@@ -130,7 +147,10 @@ def copied(
         states = torch.empty(capacity, model.width, device=model.device)
         if source.states is not None:
             states[:rows] = source.states[:rows]
-    return Sequence(source.tokens[:rows], cache, states)
+    recurrent = None if source.recurrent is None else source.recurrent.copy(rows)
+    if recurrent is None and isinstance(model, NativeModel):
+        recurrent = model.recurrent_state()
+    return Sequence(source.tokens[:rows], cache, states, recurrent)
 
 
 def common_prefix(one: list[int], other: list[int]) -> int:

@@ -19,22 +19,22 @@ import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from engine.model.hf_model import has_window
 from engine.model.llama_shapes import heads_of, text_name
 from engine.model.ops import Product, Rows, attend, joined, product
 from engine.model.rope import query_scales, rotary_layers, rotations, supports_rope
 from engine.weights.integrity import config_of, damaged
 
-SPARSE = {"qwen3_moe"}  # mixtures of experts
 FAMILY = {"llama", "qwen2", "qwen3", "granite", "smollm3", "mistral", "ministral3"}
 
 
-def supports(config: dict[str, Any], stored: bool = False) -> bool:
-    """Whether this forward pass can run a model, given its parsed config.json. `stored`: with
-    weights as a GGUF file stores them."""
+def supports(config: dict[str, Any]) -> bool:
+    """Whether this forward pass can run a model, given its parsed config.json."""
     return (
-        (config.get("model_type") in FAMILY or (stored and config.get("model_type") in SPARSE))
+        config.get("model_type") in FAMILY
         and config.get("hidden_act", "silu") == "silu"
         and supports_rope(config)
+        and not has_window(config)
         and not config.get("quantization_config")
     )
 
@@ -100,13 +100,14 @@ class Layer:
     qk_norm: tuple[Tensor, Tensor] | None  # Qwen3 normalises each head of q and k
     out: Product
     norm_mlp: Tensor
-    mlp: FeedForward | Any  # or experts, where a forward pass has them
+    mlp: FeedForward
 
 
 class Llama:
     """Weights and forward pass: `run` returns hidden states, `head` logits. It owns no cache."""
 
     stops_early = True  # `run` may stop after the first layers
+    checked_layers = 1  # the first ones that have every kind of block
 
     def __init__(
         self,
@@ -137,8 +138,6 @@ class Llama:
         self.eps: float = config["rms_norm_eps"]
         granite = config if config["model_type"] == "granite" else {}
         self.embedding_scale: float = granite.get("embedding_multiplier") or 1.0
-        self.experts_per_row: int = config.get("num_experts_per_tok") or 0
-        self.normalised_experts = bool(config.get("norm_topk_prob"))
         self.residual_scale: float = granite.get("residual_multiplier") or 1.0
         self.logit_divisor: float = granite.get("logits_scaling") or 1.0
         usual = 1.0 if granite else self.head_dim**-0.5
@@ -150,6 +149,9 @@ class Llama:
         self.rotary = rotary_layers(config)  # whether each layer rotates q and k
         self._set_words(named, bool(config.get("tie_word_embeddings")), first)
         layer_devices = [place for place, count in self.places for _ in range(count)]
+        self.cache_shapes = [
+            (place, count, self.kv_heads, self.head_dim) for place, count in self.places
+        ]
         self.blocks = [self._layer(named, n, place) for n, place in enumerate(layer_devices)]
         self.norm = self._norm(named["model.norm.weight"], device)
 

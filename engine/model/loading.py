@@ -17,11 +17,14 @@ from engine.config import Config
 from engine.model import _kernels
 from engine.model.cuda.cuda_graphs import CudaGraphs
 from engine.model.cuda.static_forward import Static
+from engine.model.description import Description
+from engine.model.families import FAMILIES, describe
 from engine.model.gguf_weights import GgufWeights, StoredWeights
-from engine.model.hf_model import Generic, UnsupportedModel, refuse
-from engine.model.llama import Llama, TensorSource, supports
-from engine.model.llama_quantized import LlamaQ4, LlamaQuantized
-from engine.model.llama_shapes import check_llama, heads_of
+from engine.model.hf_model import Generic, UnsupportedModel, refuse, with_defaults
+from engine.model.llama import Llama, TensorSource, Weights, supports
+from engine.model.llama_shapes import check_llama
+from engine.model.native.model import NativeModel
+from engine.model.native.weights import NativeWeights
 from engine.model.placement import (
     MIN_CONTEXT_TOKENS,
     choose_devices,
@@ -37,12 +40,12 @@ from engine.weights.memory import check_memory, gguf_memory
 
 log = logging.getLogger(__name__)
 
-BITS = {"q8": 8, "q4": 4}
+BITS = {"q8": 8, "q4": 4, "bf16": 16, "f32": 32}
 
 # Prompt tokens a pass: few enough that a request can be cancelled in between.
 CPU_CHUNK_TOKENS, GPU_CHUNK_TOKENS = 128, 1024
 KV_BYTES = 4  # of a number in the CPU's cache
-MAX_HEAD_SIZE = 256  # of the CPU's attention kernel
+MAX_HEAD_SIZE = 512  # of the CPU's attention kernel
 EXACT_CHUNK_TOKENS = 256  # exact attention sums in parts, which take memory
 
 
@@ -51,7 +54,7 @@ class LoadedModel:
     """A model that is ready to run."""
 
     folder: Path
-    model: Llama | Generic
+    model: Llama | NativeModel | Generic
     settings: dict[str, Any]  # its config.json
     devices: list[torch.device]  # in the order of the layers
     dtype: str  # f32, bf16, stored, q8, q4 or int8
@@ -89,18 +92,27 @@ def _load(
     file: GgufTensors | None,
     weights: TensorSource | None,
 ) -> LoadedModel:
-    devices = choose_devices(config.device)
+    devices = _devices(config.device, settings)
     device, several = devices[-1], len(devices) > 1
     dtype_name = choose_dtype(config.dtype, device, folder)
     quantised, int8 = dtype_name in ("stored", "q8", "q4"), dtype_name == "int8"
-    ours, exact = supports(settings, dtype_name == "stored"), config.exact and device.type != "cpu"
+    ours, exact = supports(settings), config.exact and device.type != "cpu"
     tensors = tensors_of(folder) if file is None else file.infos()
+    described = None
+    if device.type == "cpu" and (quantised or not ours):
+        described = _described(folder, settings, complete=file is not None)
     if device.type == "cpu":
-        _use_threads(config.threads, quantised)
+        _use_threads(config.threads, described is not None)
     if file is not None:
-        _check_file(file, settings, device, dtype_name, ours)
+        if device.type == "cpu":
+            _check_room(file, described or describe(settings), dtype_name)
         weights = StoredWeights(file) if dtype_name == "stored" else GgufWeights(file)
-    refuse(settings, ours)
+    if described is None:
+        if file is not None and not ours:
+            raise UnsupportedModel(
+                f"{file.path}: a {settings['model_type']} model runs on a CPU: choose --device cpu"
+            )
+        refuse(settings, ours)
     if ours and (weights is None or file is not None):
         check_llama(folder, settings, tensors)
     if several:
@@ -108,16 +120,20 @@ def _load(
     _check_triton("exact" if exact else "int8" if int8 else "", settings, device, ours)
     dtype = torch.bfloat16 if int8 or dtype_name == "bf16" else torch.float32
     places, sizes = None, None
-    if ours:
+    if ours and described is None:
         widths = (dtype.itemsize, 1 if int8 else dtype.itemsize)
         places, sizes = placed(folder.name, settings, widths, config.max_context, devices)
-    model: Llama | Generic
+    model: Llama | NativeModel | Generic
     with torch.inference_mode(), out_of_memory_is_unsupported(folder.name, devices):
-        if ours:
-            kind = LlamaQ4 if dtype_name == "q4" else LlamaQuantized if quantised else Llama
-            model = kind(folder, device, dtype, exact, weights, int8, places)
+        if described is not None:
+            bits = BITS.get(dtype_name, 8)
+            source = Weights(folder) if weights is None else weights
+            model = NativeModel(described, NativeWeights(source, described, bits, folder))
+        elif ours:
+            model = Llama(folder, device, dtype, exact, weights, int8, places)
         else:
-            model = Generic(folder, tensors, device, dtype, BITS.get(dtype_name))
+            blocks = BITS[dtype_name] if quantised else None
+            model = Generic(folder, tensors, device, dtype, blocks)
     if device.type == "cpu":
         _check_heads(folder, model)
     context = min(config.max_context or 1 << 30, model.max_positions)
@@ -150,38 +166,49 @@ def _static(model: Llama, config: Config, device: torch.device) -> Static:
     return static
 
 
-def _check_file(
-    file: GgufTensors, settings: dict[str, Any], device: torch.device, dtype: str, ours: bool
-) -> None:
-    """UnsupportedModel or WeightsError where a GGUF file's model cannot run on a device."""
-    if device.type == "cpu":
-        _check_room(file, settings, dtype)
-    if not ours:
-        raise UnsupportedModel(
-            f"{file.path}: a {settings['model_type']} model runs as it is stored, on a CPU: choose "
-            "--device cpu --dtype auto"
-        )
+def _devices(name: str, settings: dict[str, Any]) -> list[torch.device]:
+    """Where the model runs: `auto` takes the CPU for a family that no card runs."""
+    devices = choose_devices(name)
+    kind = settings.get("model_type")
+    if name != "auto" or devices[0].type == "cpu" or kind not in FAMILIES or supports(settings):
+        return devices
+    log.info("a %s model runs on the CPU", kind)
+    return [torch.device("cpu")]
 
 
-def _check_room(file: GgufTensors, settings: dict[str, Any], dtype: str) -> None:
+def _described(folder: Path, settings: dict[str, Any], complete: bool) -> Description | None:
+    """The description of a model that runs natively; None for a family that does not. `complete`:
+    the settings have all fields."""
+    if settings.get("model_type") not in FAMILIES or settings.get("quantization_config"):
+        return None
+    return describe(settings if complete else with_defaults(folder, settings))
+
+
+def _check_room(file: GgufTensors, described: Description, dtype: str) -> None:
     """WeightsError where the memory that is available does not hold a GGUF file's model."""
     parameters = sum(math.prod(one.shape) for one in file.infos().values())
     width = {"q8": 1.13, "q4": 0.7, "bf16": 2, "f32": 4}.get(dtype)
     size = file.path.stat().st_size if width is None else int(width * parameters)
-    _, kv, d = heads_of(settings)
-    token_bytes = 2 * settings["num_hidden_layers"] * kv * d * KV_BYTES
+    groups = described.cache_groups
+    token_bytes = sum(2 * len(layers) * kv * d * KV_BYTES for kv, d, layers in groups)
     needed = gguf_memory(size, token_bytes, MIN_CONTEXT_TOKENS)
     check_memory(file.path, needed, parameters)
 
 
-def _check_heads(folder: Path, model: Llama | Generic) -> None:
+def _check_heads(folder: Path, model: Llama | NativeModel | Generic) -> None:
     """UnsupportedModel where the CPU's attention kernel has no room for the model's heads."""
-    size, heads, kv_heads = model.head_dim, model.heads, model.kv_heads
-    if size % 8 or not 8 <= size <= MAX_HEAD_SIZE or heads % kv_heads:
-        raise UnsupportedModel(
-            f"{folder}: {heads} heads of {size} dimensions, {kv_heads} for keys: a CPU runs heads "
-            f"of a multiple of 8 dimensions, at most {MAX_HEAD_SIZE}: choose another model"
-        )
+    shapes = (
+        {(model.heads, model.kv_heads, model.head_dim)}
+        if not isinstance(model, NativeModel)
+        else model.description.head_shapes
+    )
+    for heads, kv_heads, size in shapes:
+        if size % 8 or not 8 <= size <= MAX_HEAD_SIZE or heads % kv_heads:
+            raise UnsupportedModel(
+                f"{folder}: {heads} heads of {size} dimensions, {kv_heads} for keys: a CPU runs "
+                f"heads of a multiple of 8 dimensions, at most {MAX_HEAD_SIZE}: choose another "
+                "model"
+            )
 
 
 def _check_triton(what: str, settings: dict[str, Any], device: torch.device, ours: bool) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from engine.model.cuda.static_pass import MAX_ROWS
 from engine.model.hf_model import UnsupportedModel
 from engine.model.kv_cache import Sequence, copied
+from engine.model.native.model import NativeModel
 from engine.model.ops import Rows
 from engine.model.placement import out_of_memory_is_unsupported
 
@@ -43,18 +44,25 @@ def rows_are_independent(loaded: LoadedModel) -> bool:
     Logged once if not."""
     most = min(PREFILL_ROWS, loaded.model.max_positions)
     ids = torch.arange(1, most + 1) * 7919 % loaded.model.vocab
-    scratch = copied(loaded.model, Sequence(), 0, 2 * PREFILL_ROWS, False)
-    run, head = loaded.model.run, loaded.model.head
+    model, head = loaded.model, loaded.model.head
+    scratch = Sequence()
 
     def states(start: int, stop: int) -> Tensor:
+        nonlocal scratch
+        if start == 0:
+            scratch = copied(model, Sequence(), 0, 2 * PREFILL_ROWS, False)
         chain = [-1, *range(stop - start - 1)]
         if loaded.static is not None and loaded.device.type != "cpu":
-            some, (keys, values) = ids[start:stop].tolist(), scratch.cache[0]
+            tokens, (keys, values) = ids[start:stop].tolist(), scratch.cache[0]
             if stop - start > MAX_ROWS:
-                return loaded.static.read(some, keys, values, start)
-            return loaded.static.step(some, chain, keys, values, start).states
+                return loaded.static.read(tokens, keys, values, start)
+            return loaded.static.step(tokens, chain, keys, values, start).states
         rows = Rows.of(start, chain, loaded.device)
-        return run(ids[start:stop], rows, scratch.cache, layers=1)
+        some, layers = ids[start:stop], model.checked_layers
+        if isinstance(model, NativeModel):
+            state = scratch.recurrent
+            return model.run(some, rows, scratch.cache, layers, state, committed=True)
+        return model.run(some, rows, scratch.cache, layers)
 
     alone = torch.cat([states(n, n + 1) for n in range(min(3, most))])
     logits = torch.cat([head(alone[n : n + 1]) for n in range(min(3, most))])

@@ -20,6 +20,8 @@ from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS
 from engine.model.kv_cache import Sequence, SequencePool, copied
 from engine.model.llama import TensorSource
 from engine.model.loading import load
+from engine.model.native.model import NativeModel
+from engine.model.native.recurrent_state import CHECKPOINT_TOKENS
 from engine.model.ops import Rows
 from engine.model.row_invariance import checked
 from engine.records import Draft, RequestError, Scores
@@ -130,6 +132,7 @@ class TorchTarget:
                 self._short(f"prompts are read {self.chunk} tokens at a time")
                 continue
             self.tokens.extend(chunk)
+            self._checkpoint(start, last=len(self.tokens) == len(prompt) - 1)
             if on_chunk is not None:
                 on_chunk(chunk, states)
             yield len(self.tokens)
@@ -140,7 +143,8 @@ class TorchTarget:
         before."""
         if self.static is not None and len(draft) < MAX_ROWS:
             return self._step(self.static, last, draft, hidden)
-        states = self._run([last, *draft.tokens], [-1, *(parent + 1 for parent in draft.parents)])
+        parents = [-1, *(parent + 1 for parent in draft.parents)]
+        states = self._run([last, *draft.tokens], parents, committed=False)
         scores = Scores(self.model.head(states), states if hidden else None)
         self.pending = (last, draft)
         return scores
@@ -197,7 +201,18 @@ class TorchTarget:
             for part in kept:
                 moved = part.index_select(-2, rows.to(part.device))
                 part[..., base : base + len(path), :] = moved
+        if current.recurrent is not None:
+            current.recurrent.keep(path)
         current.tokens += [last, *(draft.tokens[node] for node in path)]
+
+    def _checkpoint(self, start: int, last: bool) -> None:
+        """After a chunk from token `start` on: remember the states along a prompt and at its end,
+        of a model that has any."""
+        recurrent = self.sequence.recurrent
+        if recurrent is None:
+            return
+        if last or start // CHECKPOINT_TOKENS < len(self.tokens) // CHECKPOINT_TOKENS:
+            recurrent.checkpoint()
 
     @torch.inference_mode()
     def skim(self, token: int, ahead: int, layers: int) -> Tensor:
@@ -233,7 +248,7 @@ class TorchTarget:
     def _read(self, chunk: list[int]) -> Tensor:
         """Final hidden states of tokens that follow the committed ones."""
         if self.static is None:
-            return self._run(chunk, [-1, *range(len(chunk) - 1)])
+            return self._run(chunk, [-1, *range(len(chunk) - 1)], committed=True)
         self._check_room(len(chunk))
         current = self.sequence
         base, (keys, values) = len(current.tokens), current.cache[0]
@@ -242,13 +257,20 @@ class TorchTarget:
             current.states[base : base + len(chunk)] = states
         return states
 
-    def _run(self, tokens: list[int], parents: list[int]) -> Tensor:
+    def _run(self, tokens: list[int], parents: list[int], committed: bool) -> Tensor:
+        """Final hidden states of rows behind the committed ones. `committed`: they stay."""
         current = self.sequence
         base = len(current.tokens)
         self._check_room(len(tokens))
         rows = Rows.of(base, parents, self.devices[0])
         ids = torch.tensor(tokens, dtype=torch.int64, device=self.devices[0])
-        states = self.model.run(ids, rows, current.cache)
+        if isinstance(self.model, NativeModel):
+            recurrent = current.recurrent
+            states = self.model.run(
+                ids, rows, current.cache, recurrent=recurrent, committed=committed
+            )
+        else:
+            states = self.model.run(ids, rows, current.cache)
         if current.states is not None:
             current.states[base : base + len(tokens)] = states
         return states

@@ -12,7 +12,7 @@ import torch
 from gguf.constants import GGMLQuantizationType as Kind
 
 from engine.model import _kernels as kernels
-from engine.model.llama_quantized import LlamaQuantized
+from engine.model.native.model import NativeModel
 from engine.records import Draft
 from engine.weights import locate
 from tests.conftest import tiny_model
@@ -122,7 +122,7 @@ def test_logits_are_those_of_transformers(tmp_path: Path, monkeypatch: pytest.Mo
 
     original, folder = model(tmp_path, monkeypatch, Kind.F32)
     target = load(folder, "auto", threads=1)
-    assert isinstance(target.model, LlamaQuantized) and target.exact
+    assert isinstance(target.model, NativeModel) and target.exact
     tokens = some_tokens(40, target.vocab)
     begin(target, tokens[:31])
     draft = Draft()

@@ -1,0 +1,416 @@
+"""Descriptions of models from their checked config.json, family by family.
+
+A family is data: which norms its layers have, how its positions are encoded, what its blocks are.
+What a config.json says and no family here means is refused by the name of the field.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.model.description import (
+    CLAMPED_SWIGLU,
+    GELU_TANH,
+    SILU,
+    Attention,
+    Dense,
+    Description,
+    Experts,
+    Layer,
+    LinearAttention,
+    Norms,
+    Rope,
+)
+from engine.model.hf_model import UnsupportedModel
+from engine.model.rope import frequencies, rope_parameters, rotary_layers, supports_rope
+
+ACTIVATIONS = {"silu": SILU, "gelu_pytorch_tanh": GELU_TANH}
+SANDWICH = Norms(
+    "input_layernorm",
+    "post_attention_layernorm",
+    "pre_feedforward_layernorm",
+    "post_feedforward_layernorm",
+)
+NORMS = {
+    "olmo2": Norms(None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
+    "olmo3": Norms(None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
+    "gemma3_text": SANDWICH,
+    "gemma4_text": SANDWICH,
+}
+QK_NORMS = dict.fromkeys(
+    ("qwen3", "qwen3_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma3_text",
+     "gemma4_text"), "head",
+) | dict.fromkeys(("olmo2", "olmo3"), "all")  # fmt: skip
+GATED = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+OFFSET_NORMS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "gemma3_text")
+HYBRIDS = GATED
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
+DENSE_FAMILIES = (
+    "llama", "qwen2", "qwen3", "granite", "smollm3", "mistral", "ministral3", "phi3", "olmo2",
+)  # fmt: skip
+WINDOWS = ("gemma3_text", "gemma4_text", "gpt_oss", "olmo3")
+FAMILIES = (*DENSE_FAMILIES, "qwen3_moe", *WINDOWS, *HYBRIDS)
+ONE_ROPE = "all"
+IGNORED_ROPE = {"mrope_section", "mrope_interleaved", "partial_rotary_factor"}
+
+
+def describe(settings: dict[str, Any]) -> Description:
+    """The description of a checked config.json with all its fields. UnsupportedModel names the
+    field that no family here has."""
+    kind = settings["model_type"]
+    if kind not in FAMILIES:
+        raise UnsupportedModel(f"{kind}: not a family that runs natively")
+    layers = tuple(_layer(settings, n) for n in range(settings["num_hidden_layers"]))
+    granite = settings if kind == "granite" else {}
+    scale = settings["hidden_size"] ** 0.5 if kind.startswith("gemma") else 1.0
+    scaling = rope_parameters(settings).get("llama_4_scaling_beta") if kind == "ministral3" else 0
+    trained = rope_parameters(settings)["original_max_position_embeddings"] if scaling else 0
+    return Description(
+        family=kind,
+        vocab=settings["vocab_size"],
+        width=settings["hidden_size"],
+        positions=_positions(settings),
+        eps=settings["rms_norm_eps"],
+        layers=layers,
+        norms=NORMS.get(kind, Norms()),
+        ropes=_ropes(settings, layers),
+        tied=bool(settings.get("tie_word_embeddings")),
+        embedding_scale=granite.get("embedding_multiplier") or scale,
+        residual_scale=granite.get("residual_multiplier") or 1.0,
+        logit_divisor=granite.get("logits_scaling") or 1.0,
+        logit_softcap=settings.get("final_logit_softcapping") or 0.0,
+        per_layer_width=settings.get("hidden_size_per_layer_input") or 0
+        if kind == "gemma4_text"
+        else 0,
+        norm_offset=1.0 if kind in OFFSET_NORMS else 0.0,
+        query_scales=(scaling, trained) if scaling else None,
+    )
+
+
+def _layer(settings: dict[str, Any], n: int) -> Layer:
+    kind = settings["model_type"]
+    mixer: Attention | LinearAttention
+    if layer_type(settings, n) == LINEAR:
+        mixer = _linear_attention(settings)
+    else:
+        mixer = _attention(settings, n)
+    experts = _experts(settings, n)
+    dense = None if experts is not None and kind != "gemma4_text" else _dense(settings, n)
+    return Layer(mixer, dense, experts)
+
+
+def layer_type(settings: dict[str, Any], n: int) -> str:
+    """Whether layer n sees everything, a window, or has a state."""
+    kind, types = settings["model_type"], settings.get("layer_types")
+    window = settings.get("sliding_window")
+    if kind in ("qwen2", "qwen3", "qwen3_moe") and not settings.get("use_sliding_window"):
+        return FULL
+    if kind in HYBRIDS or kind in WINDOWS:
+        if not isinstance(types, list) or len(types) <= n:
+            raise UnsupportedModel(f"{kind}: layer_types must name every layer")
+        if types[n] not in ((FULL, LINEAR) if kind in HYBRIDS else (FULL, SLIDING)):
+            raise UnsupportedModel(f"{kind}: layers of type {types[n]!r} do not run here")
+        return str(types[n])
+    if isinstance(types, list) and len(types) > n and types[n] in (FULL, SLIDING):
+        return str(types[n])
+    return SLIDING if window else FULL
+
+
+def _attention(settings: dict[str, Any], n: int) -> Attention:
+    kind, sliding = settings["model_type"], layer_type(settings, n) == SLIDING
+    heads, kv_heads, d = _heads(settings, n)
+    window = settings.get("sliding_window") or 0 if sliding else 0
+    scale = d**-0.5
+    if kind == "gemma3_text":
+        scale = settings["query_pre_attn_scalar"] ** -0.5
+    if kind == "gemma4_text":
+        scale = 1.0
+    if kind == "granite":
+        scale = settings.get("attention_multiplier") or 1.0
+    return Attention(
+        heads,
+        kv_heads,
+        d,
+        scale,
+        rope=_rope_name(settings, n),
+        window=0 if window >= _positions(settings) else window,
+        softcap=settings.get("attn_logit_softcapping") or 0.0,
+        sinks=kind == "gpt_oss",
+        gated=kind in GATED,
+        qk_norm=QK_NORMS.get(kind, ""),  # type: ignore[arg-type]
+        value_norm=kind == "gemma4_text",
+        keys_are_values=kind == "gemma4_text"
+        and bool(settings.get("attention_k_eq_v"))
+        and not sliding,
+        reads_from=_shared_with(settings, n),
+    )
+
+
+def _heads(settings: dict[str, Any], n: int) -> tuple[int, int, int]:
+    """Heads, heads of keys and values, and their dimensions, of a layer."""
+    own = (settings.get("per_layer_config") or {}).get(str(n), {})
+    own = own or (settings.get("per_layer_config") or {}).get(n, {})
+    heads: int = settings["num_attention_heads"]
+    d = own.get("head_dim") or settings.get("head_dim") or settings["hidden_size"] // heads
+    kv = own.get("num_key_value_heads") or settings.get("num_key_value_heads") or heads
+    return heads, kv, d
+
+
+def _shared_with(settings: dict[str, Any], n: int) -> int | None:
+    """The layer whose keys and values Gemma 4's layer n reads."""
+    shared = settings.get("num_kv_shared_layers") or 0
+    first = settings["num_hidden_layers"] - shared
+    if settings["model_type"] != "gemma4_text" or n < first:
+        return None
+    for other in range(first - 1, -1, -1):
+        if settings["layer_types"][other] == settings["layer_types"][n]:
+            return other
+    raise UnsupportedModel(f"num_kv_shared_layers {shared}: no layer before has the same type")
+
+
+def _linear_attention(settings: dict[str, Any]) -> LinearAttention:
+    found = LinearAttention(
+        settings["linear_num_key_heads"],
+        settings["linear_num_value_heads"],
+        settings["linear_key_head_dim"],
+        settings["linear_value_head_dim"],
+        settings["linear_conv_kernel_dim"],
+        tiled=bool(settings.get("linear_heads_tiled")),
+    )
+    if found.value_heads % found.key_heads:
+        raise UnsupportedModel(
+            f"linear_num_value_heads {found.value_heads}: not a multiple of linear_num_key_heads "
+            f"{found.key_heads}"
+        )
+    return found
+
+
+def _activation(settings: dict[str, Any]) -> str:
+    name = settings.get("hidden_activation") or settings.get("hidden_act") or "silu"
+    if name not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise UnsupportedModel(
+            f"{settings['model_type']}: hidden_act {name!r} does not run here, only {known}"
+        )
+    return ACTIVATIONS[name]
+
+
+def _dense(settings: dict[str, Any], n: int) -> Dense:
+    width: int = settings["intermediate_size"]
+    if settings.get("use_double_wide_mlp") and _shared_with(settings, n) is not None:
+        width *= 2
+    return Dense(width, _activation(settings))
+
+
+def _experts(settings: dict[str, Any], n: int) -> Experts | None:
+    kind = settings["model_type"]
+    if kind == "gpt_oss":
+        return Experts(
+            settings.get("num_local_experts") or settings["num_experts"],
+            settings["num_experts_per_tok"],
+            settings["intermediate_size"], CLAMPED_SWIGLU, biased=True,
+            alpha=settings["swiglu_alpha"], limit=settings["swiglu_limit"],
+        )  # fmt: skip
+    if kind == "gemma4_text":
+        if not settings.get("enable_moe_block"):
+            return None
+        return Experts(
+            settings["num_experts"], settings["top_k_experts"], settings["moe_intermediate_size"],
+            _activation(settings),
+        )  # fmt: skip
+    if kind not in ("qwen3_moe", "qwen3_next", "qwen3_5_moe_text"):
+        return None
+    count = settings.get("num_experts") or settings.get("num_local_experts") or 0
+    sparse = settings.get("decoder_sparse_step") or 1
+    if not count or n in (settings.get("mlp_only_layers") or []) or (n + 1) % sparse:
+        return None
+    return Experts(
+        count,
+        settings["num_experts_per_tok"],
+        settings["moe_intermediate_size"],
+        _activation(settings),
+        normalised=bool(settings.get("norm_topk_prob", kind != "qwen3_moe")),
+        shared=settings.get("shared_expert_intermediate_size") or 0 if kind != "qwen3_moe" else 0,
+    )
+
+
+def _rope_name(settings: dict[str, Any], n: int) -> str | None:
+    if settings["model_type"] == "smollm3" and not rotary_layers(settings)[n]:
+        return None
+    return layer_type(settings, n) if _by_type(settings) else ONE_ROPE
+
+
+def _by_type(settings: dict[str, Any]) -> bool:
+    """Whether windows and full attention have rotary embeddings of their own."""
+    return any(isinstance(one, dict) for one in (settings.get("rope_parameters") or {}).values())
+
+
+def _ropes(settings: dict[str, Any], layers: tuple[Layer, ...]) -> dict[str, Rope]:
+    found: dict[str, Rope] = {}
+    for layer in layers:
+        mixer = layer.mixer
+        if isinstance(mixer, Attention) and mixer.rope and mixer.rope not in found:
+            found[mixer.rope] = _rope(_rope_settings(settings, mixer.rope), mixer.head_dim)
+    return found
+
+
+def _rope_settings(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    """The settings with the parameters of one rotary embedding."""
+    if name == ONE_ROPE:
+        return settings
+    own = (settings.get("rope_parameters") or {}).get(name)
+    if not own:
+        raise UnsupportedModel(f"{settings['model_type']}: rope_parameters has none for {name}")
+    return settings | {"rope_parameters": own, "rope_scaling": None}
+
+
+def _rope(settings: dict[str, Any], d: int) -> Rope:
+    parameters = rope_parameters(settings)
+    part = parameters.get("partial_rotary_factor") or settings.get("partial_rotary_factor") or 1.0
+    kind = parameters["rope_type"]
+    plain = {name: one for name, one in parameters.items() if name not in IGNORED_ROPE}
+    usable = settings | {"rope_parameters": plain, "rope_scaling": None}
+    usable.pop("partial_rotary_factor", None)
+    if kind == "proportional":
+        usable["rope_parameters"] = plain | {"rope_type": "default"}
+        inverse, factor = frequencies(usable, d)
+        if parameters.get("factor", 1.0) != 1.0:
+            raise UnsupportedModel("rope_parameters: a proportional factor does not run here")
+        return Rope(d, int(part * d // 2), tuple(inverse.tolist())[: int(part * d // 2)], factor)
+    rotary = int(d * part)
+    if plain.get("short_factor") != plain.get("long_factor"):
+        usable["rope_parameters"] = plain | {"long_factor": plain["short_factor"]}
+    if not supports_rope(usable) or rotary % 2 or not 0 < rotary <= d:
+        raise UnsupportedModel(
+            f"{settings['model_type']}: rope_parameters {kind!r} over {part:g} of a head do not "
+            "run here"
+        )
+    inverse, factor = frequencies(usable, rotary)
+    return Rope(rotary, rotary // 2, tuple(inverse.tolist()), factor)
+
+
+def _positions(settings: dict[str, Any]) -> int:
+    """Tokens of context. Two sets of LongRoPE's factors, for short and long texts, would change
+    what is cached: the short ones hold up to the length the model was first trained with."""
+    positions: int = settings["max_position_embeddings"]
+    if _by_type(settings):
+        return positions
+    rope = rope_parameters(settings)
+    if rope["rope_type"] == "longrope" and rope.get("short_factor") != rope.get("long_factor"):
+        return min(positions, int(rope["original_max_position_embeddings"]))
+    return positions
+
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def shapes_of(d: Description) -> Shapes:
+    """The shape of each tensor that a described model has, by its name; biases, which some files
+    have and others do not, are left out."""
+    shapes: Shapes = {
+        "model.embed_tokens.weight": (d.vocab, d.width),
+        "model.norm.weight": (d.width,),
+    }
+    if not d.tied:
+        shapes["lm_head.weight"] = (d.vocab, d.width)
+    if d.per_layer_width:
+        all_layers = len(d.layers) * d.per_layer_width
+        shapes |= {
+            "model.embed_tokens_per_layer.weight": (d.vocab, all_layers),
+            "model.per_layer_model_projection.weight": (all_layers, d.width),
+            "model.per_layer_projection_norm.weight": (d.per_layer_width,),
+        }
+    for n, layer in enumerate(d.layers):
+        own = _mixer_shapes(d, layer.mixer) | _feed_forward_shapes(d, layer)
+        norms = (d.norms.before_mixer, d.norms.after_mixer, d.norms.before_feed_forward,
+                 d.norms.after_feed_forward)  # fmt: skip
+        own |= {f"{norm}.weight": (d.width,) for norm in norms if norm}
+        if d.family == "gemma4_text":
+            own["layer_scalar"] = (1,)
+        if d.per_layer_width:
+            own |= {
+                "per_layer_input_gate.weight": (d.per_layer_width, d.width),
+                "per_layer_projection.weight": (d.width, d.per_layer_width),
+                "post_per_layer_input_norm.weight": (d.width,),
+            }
+        shapes |= {f"model.layers.{n}.{name}": shape for name, shape in own.items()}
+    return shapes
+
+
+def _mixer_shapes(d: Description, mixer: Attention | LinearAttention) -> Shapes:
+    if isinstance(mixer, LinearAttention):
+        at, values = "linear_attn.", mixer.value_heads * mixer.value_dim
+        return {
+            f"{at}in_proj_qkv.weight": (mixer.channels, d.width),
+            f"{at}in_proj_z.weight": (values, d.width),
+            f"{at}in_proj_b.weight": (mixer.value_heads, d.width),
+            f"{at}in_proj_a.weight": (mixer.value_heads, d.width),
+            f"{at}conv1d.weight": (mixer.channels, mixer.kernel),
+            f"{at}A": (mixer.value_heads,),
+            f"{at}dt_bias": (mixer.value_heads,),
+            f"{at}norm.weight": (mixer.value_dim,),
+            f"{at}out_proj.weight": (d.width, values),
+        }
+    at, q, kv = "self_attn.", mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
+    shapes: Shapes = {
+        f"{at}q_proj.weight": (q * (2 if mixer.gated else 1), d.width),
+        f"{at}o_proj.weight": (d.width, q),
+    }
+    if mixer.reads_from is None:
+        shapes[f"{at}k_proj.weight"] = (kv, d.width)
+        if not mixer.keys_are_values:
+            shapes[f"{at}v_proj.weight"] = (kv, d.width)
+    if mixer.sinks:
+        shapes[f"{at}sinks"] = (mixer.heads,)
+    if mixer.qk_norm:
+        whole = mixer.qk_norm == "all"
+        shapes[f"{at}q_norm.weight"] = (q if whole else mixer.head_dim,)
+        if mixer.reads_from is None:
+            shapes[f"{at}k_norm.weight"] = (kv if whole else mixer.head_dim,)
+    return shapes
+
+
+def _feed_forward_shapes(d: Description, layer: Layer) -> Shapes:
+    shapes: Shapes = {}
+    if layer.dense:
+        shapes |= _gated("mlp.", d.width, layer.dense.width)
+    experts = layer.experts
+    if experts is None:
+        return shapes
+    count, wide = experts.count, experts.width
+    router, at = ("router.proj.", "experts.") if layer.dense else ("mlp.gate.", "mlp.experts.")
+    if d.family == "gpt_oss":
+        router = "mlp.router."
+    shapes |= {
+        f"{router}weight": (count, d.width),
+        f"{at}gate_proj.weight": (count, wide, d.width),
+        f"{at}up_proj.weight": (count, wide, d.width),
+        f"{at}down_proj.weight": (count, d.width, wide),
+    }
+    if experts.biased:
+        shapes |= {
+            f"{router}bias": (count,),
+            f"{at}gate_proj.bias": (count, wide),
+            f"{at}up_proj.bias": (count, wide),
+            f"{at}down_proj.bias": (count, d.width),
+        }
+    if experts.shared:
+        shapes |= _gated("mlp.shared_expert.", d.width, experts.shared)
+        shapes["mlp.shared_expert_gate.weight"] = (1, d.width)
+    if layer.dense:
+        shapes |= {
+            "router.scale": (d.width,),
+            "router.per_expert_scale": (count,),
+            "post_feedforward_layernorm_1.weight": (d.width,),
+            "post_feedforward_layernorm_2.weight": (d.width,),
+            "pre_feedforward_layernorm_2.weight": (d.width,),
+        }
+    return shapes
+
+
+def _gated(at: str, width: int, inner: int) -> Shapes:
+    return {
+        f"{at}gate_proj.weight": (inner, width),
+        f"{at}up_proj.weight": (inner, width),
+        f"{at}down_proj.weight": (width, inner),
+    }

@@ -1,0 +1,99 @@
+"""Attention of a described layer over the cache."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.model import _kernels
+from engine.model.description import Attention, Description
+from engine.model.native.forward_pass import Array, Pass
+from engine.model.native.weights import NativeWeights
+
+
+class AttentionBlock:
+    """Attention over the cache."""
+
+    def __init__(self, spec: Attention, weights: NativeWeights, layer: int, d: Description) -> None:
+        at = f"model.layers.{layer}.self_attn."
+        self.spec, self.layer, self.eps = spec, layer, d.eps
+        self.source = layer if spec.reads_from is None else spec.reads_from
+        order = np.arange(spec.head_dim)
+        self.rotary_pairs = 0
+        if spec.rope is not None:
+            rope = d.ropes[spec.rope]
+            order, self.rotary_pairs = paired(spec.head_dim, rope.rotary), rope.pairs
+        q, gate = weights.query_rows(spec, order)
+        names: list[tuple[str, Array | None]] = [(f"{at}q_proj", q)]
+        self.own = spec.reads_from is None
+        if self.own:
+            values = "k_proj" if spec.keys_are_values else "v_proj"
+            names += [(f"{at}k_proj", each_head(order, spec.kv_heads)), (f"{at}{values}", None)]
+        if spec.gated:
+            names.append((f"{at}q_proj", gate))
+        self.qkv = weights.product(names)
+        self.out = weights.product([(f"{at}o_proj", None)])
+        self.q_norm = self._norm(weights, f"{at}q_norm.weight", order, spec.heads)
+        self.k_norm = None
+        if self.own:
+            self.k_norm = self._norm(weights, f"{at}k_norm.weight", order, spec.kv_heads)
+        self.sinks = weights.vector(f"{at}sinks") if spec.sinks else None
+        self.nbytes = self.qkv.nbytes + self.out.nbytes
+
+    def _norm(self, weights: NativeWeights, name: str, order: Array, heads: int) -> Array | None:
+        if not self.spec.qk_norm:
+            return None
+        whole = self.spec.qk_norm == "all"
+        return np.ascontiguousarray(weights.vector(name)[each_head(order, heads if whole else 1)])
+
+    def run(self, h: Array, out: Array, now: Pass) -> None:
+        spec, count, d = self.spec, now.count, self.spec.head_dim
+        both, heads = np.empty((count, self.qkv.out), np.float32), spec.heads
+        self.qkv.native.forward(h, both)
+        keys, values = now.keys_and_values(self.source)
+        stop = (heads + 2 * spec.kv_heads * self.own) * d
+        split = both[:, :stop].reshape(count, -1, d)
+        q = np.ascontiguousarray(split[:, :heads])
+        turn = None if spec.rope is None else now.turns[spec.rope]
+        q = self._placed(q, self.q_norm, turn)
+        if now.query_scales is not None:
+            q *= now.query_scales[:, None, None]
+        if self.own:
+            k = np.ascontiguousarray(split[:, heads : heads + spec.kv_heads])
+            v = np.ascontiguousarray(split[:, heads + spec.kv_heads :])
+            if spec.value_norm:
+                flat = v.reshape(-1, d)
+                _kernels.rms_norm(flat, np.ones(d, np.float32), self.eps, flat)
+            keys[:, now.base : now.base + count] = self._placed(k, self.k_norm, turn).swapaxes(0, 1)
+            values[:, now.base : now.base + count] = v.swapaxes(0, 1)
+        mixed = np.empty((count, heads * d), np.float32)
+        _kernels.attend(
+            q, keys, values, now.base, now.parents, spec.scale, mixed, spec.window, spec.softcap,
+            self.sinks,
+        )  # fmt: skip
+        if spec.gated:
+            _kernels.sigmoid_mul(np.ascontiguousarray(both[:, stop:]), mixed)
+        self.out.native.forward(mixed, out)
+
+    def _placed(self, x: Array, norm: Array | None, turn: Array | None) -> Array:
+        """x [rows, heads, d], normalised and rotated."""
+        if norm is not None:
+            flat = x.reshape(-1, len(norm))
+            _kernels.rms_norm(flat, norm, self.eps, flat)
+        if turn is not None:
+            rotated = 2 * self.rotary_pairs
+            pairs = np.ascontiguousarray(x[..., :rotated]).view(np.complex64)
+            x[..., :rotated] = (pairs * turn[:, None]).view(np.float32)
+        return x
+
+
+def paired(d: int, rotary: int) -> Array:
+    """The order of a head's dimensions in which each of the first `rotary` is beside the one it is
+    rotated with, `rotary / 2` behind it: rotation is then a complex product. q and k are permuted
+    alike, so their dot products stay the same."""
+    halves = np.arange(rotary).reshape(2, rotary // 2)
+    return np.concatenate([halves.T.reshape(-1), np.arange(rotary, d)])
+
+
+def each_head(order: Array, heads: int) -> Array:
+    """The same order in each of several heads."""
+    return (np.arange(heads)[:, None] * len(order) + order).reshape(-1)

@@ -1,0 +1,219 @@
+"""The forward pass of every described model on the CPU: native kernels on plain arrays.
+
+A one-token pass reads every active weight once, in tens of milliseconds, so everything between the
+matrix products must cost next to nothing: no tensors, no dispatch, one thread pool.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.model import _kernels
+from engine.model.description import Attention, Description
+from engine.model.native.attention import AttentionBlock
+from engine.model.native.embedding import StoredEmbedding, embedding_of
+from engine.model.native.feed_forward import DenseBlock, ExpertsBlock
+from engine.model.native.forward_pass import Array, Pass
+from engine.model.native.gemma4 import Gemma4Experts, PerLayerEmbedding, PerLayerInput
+from engine.model.native.linear_attention import LinearAttentionBlock
+from engine.model.native.recurrent_state import RecurrentState
+from engine.model.native.rotary_table import RotaryTable
+from engine.model.native.weights import NativeWeights
+from engine.model.ops import Rows
+
+
+class NativeLayer:
+    """One decoder layer: its blocks, and the weights of the norms around them."""
+
+    def __init__(self, d: Description, n: int, weights: NativeWeights) -> None:
+        at, spec = f"model.layers.{n}.", d.layers[n]
+        self.mixer: AttentionBlock | LinearAttentionBlock
+        if isinstance(spec.mixer, Attention):
+            self.mixer = AttentionBlock(spec.mixer, weights, n, d)
+        else:
+            self.mixer = LinearAttentionBlock(spec.mixer, weights, n, d)
+        self.mlp: DenseBlock | ExpertsBlock | Gemma4Experts
+        if spec.dense and spec.experts:
+            self.mlp = Gemma4Experts(spec, weights, at, d)
+        elif spec.experts:
+            router = f"{at}mlp.{'router' if d.family == 'gpt_oss' else 'gate'}"
+            self.mlp = ExpertsBlock(spec.experts, weights, f"{at}mlp.", router)
+        else:
+            assert spec.dense is not None
+            self.mlp = DenseBlock(spec.dense, weights, f"{at}mlp.")
+        names = d.norms
+        self.before_mixer, self.after_mixer, self.before_mlp, self.after_mlp = (
+            weights.vector(f"{at}{name}.weight") if name else None
+            for name in (names.before_mixer, names.after_mixer, names.before_feed_forward,
+                         names.after_feed_forward)
+        )  # fmt: skip
+        self.inputs = PerLayerInput(weights, at, d) if d.per_layer_width else None
+        self.scalar = 1.0
+        if d.family == "gemma4_text":
+            self.scalar = float(weights.vector(f"{at}layer_scalar")[0])
+        self.nbytes = self.mixer.nbytes + self.mlp.nbytes
+        self.nbytes += self.inputs.nbytes if self.inputs else 0
+
+
+class NativeModel:
+    """Weights and forward pass: `run` returns hidden states, `head` logits. It owns no cache."""
+
+    stops_early = True  # `run` may stop after the first layers
+
+    def __init__(self, description: Description, weights: NativeWeights) -> None:
+        d = self.description = description
+        self.device, self.dtype = torch.device("cpu"), torch.float32
+        self.cache_dtype = torch.float32
+        self.layers, self.width, self.vocab = len(d.layers), d.width, d.vocab
+        self.max_positions, self.eps = d.positions, d.eps
+        self.stops_early = not d.recurrent
+        self.embedding = embedding_of(weights, "model.embed_tokens")
+        own = not d.tied and "lm_head.weight" in weights
+        if isinstance(self.embedding, StoredEmbedding) and not own:
+            self._head = self.embedding.product
+        else:  # 8 bits at least
+            name = "lm_head" if own else "model.embed_tokens"
+            self._head = weights.product([(name, None)], bits=8)
+        self.per_layer = PerLayerEmbedding(weights, d) if d.per_layer_width else None
+        self.blocks = [NativeLayer(d, n, weights) for n in range(self.layers)]
+        self.norm = weights.vector("model.norm.weight")
+        self.turns = {name: RotaryTable(rope) for name, rope in d.ropes.items()}
+        self.cache_shapes = [
+            (self.device, len(of), heads, size) for heads, size, of in d.cache_groups
+        ]
+        self._places = [(0, 0)] * self.layers
+        for group, (_, _, of) in enumerate(d.cache_groups):
+            for place, n in enumerate(of):
+                self._places[n] = group, place
+        self._states = {n: place for place, n in enumerate(d.recurrent)}
+        # The first layers that have every kind of block, which a check must run.
+        kinds = [(type(one.mixer), type(one.mlp)) for one in self.blocks]
+        self.checked_layers = 1 + max(kinds.index(kind) for kind in kinds)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all matrices."""
+        return sum(one.nbytes for one in self.blocks) + self._head.nbytes
+
+    def recurrent_state(self) -> RecurrentState | None:
+        """The states of a new sequence, of a model that has any."""
+        return RecurrentState.empty(self.description) if self._states else None
+
+    def embedded(self, ids: Tensor) -> Tensor:
+        """The first layer's input [rows, width] of tokens `ids` [rows]."""
+        x: Tensor = self.embedding[ids].float()
+        scale = self.description.embedding_scale
+        return x if scale == 1 else x * scale
+
+    def extend(self, rows: Tensor) -> None:
+        """Give the embedding rows [tokens, width] for more tokens, which the head does not have."""
+        if isinstance(self.embedding, StoredEmbedding):
+            self.embedding = self.embedding.extended(rows)
+        else:
+            self.embedding = torch.cat([self.embedding, rows.to(self.embedding.dtype)])
+
+    def run(
+        self,
+        ids: Tensor,
+        rows: Rows,
+        cache: tuple[Tensor, ...],
+        layers: int | None = None,
+        recurrent: RecurrentState | None = None,
+        committed: bool = False,
+    ) -> Tensor:
+        """Final hidden states [rows, width] of token `ids` [rows]. Keys and values are written to
+        rows `rows.base ...` of `cache`, one tensor [2, layers, kv heads, capacity, head_dim] for
+        each of `cache_shapes`. `layers`: run only the first ones. `recurrent`: the sequence's
+        states, of a model that has any; `committed`: the rows are a chain that stays."""
+        if not self._states:
+            return self._run(ids, rows, cache, layers, None, committed)
+        assert recurrent is not None and recurrent.tokens == rows.base
+        recurrent.begin_pass(len(ids), committed)
+        states = self._run(ids, rows, cache, layers, recurrent, committed)
+        recurrent.end_pass(len(ids), committed)
+        return states
+
+    def _run(
+        self,
+        ids: Tensor,
+        rows: Rows,
+        cache: tuple[Tensor, ...],
+        layers: int | None,
+        recurrent: RecurrentState | None,
+        committed: bool,
+    ) -> Tensor:
+        positions = rows.positions.numpy()
+        turns = {name: table.at(positions) for name, table in self.turns.items()}
+        now = Pass(rows, cache, self._places, turns, self._query_scales(positions))
+        x = self.embedded(ids).numpy()
+        inputs = None if self.per_layer is None else self.per_layer.inputs(ids, x)
+        blocks = self.blocks[:layers]
+        h, delta = np.empty_like(x), np.empty_like(x)
+        self._normed(x, blocks[0].before_mixer, h)
+        for n, layer in enumerate(blocks):
+            if isinstance(layer.mixer, AttentionBlock):
+                layer.mixer.run(h, delta, now)
+            else:
+                assert recurrent is not None
+                state = recurrent.layers[self._states[n]]
+                layer.mixer.run_states(h, delta, now, state, recurrent.pending, committed)
+            self._add(x, delta, layer.after_mixer, layer.before_mlp, h)
+            if isinstance(layer.mlp, Gemma4Experts):
+                layer.mlp.run_beside(h, x, delta)
+            else:
+                layer.mlp.run(h, delta)
+            after = self.norm if n + 1 == len(blocks) else blocks[n + 1].before_mixer
+            if layer.inputs is None and layer.scalar == 1:
+                self._add(x, delta, layer.after_mlp, after, h)
+                continue
+            self._add(x, delta, layer.after_mlp, None, h)
+            if layer.inputs is not None and inputs is not None:
+                layer.inputs.add_to(x, np.ascontiguousarray(inputs[:, n]))
+            if layer.scalar != 1:
+                x *= np.float32(layer.scalar)
+            self._normed(x, after, h)
+        return torch.from_numpy(h)
+
+    def _normed(self, x: Array, norm: Array | None, h: Array) -> None:
+        """The input h of a block that reads x."""
+        if norm is None:
+            h[:] = x
+        else:
+            _kernels.rms_norm(x, norm, self.eps, h)
+
+    def _add(
+        self, x: Array, delta: Array, after: Array | None, before: Array | None, h: Array
+    ) -> None:
+        """Add a block's output to x, and make the next block's input h. `after`: the norm of the
+        output; `before`: of the next input."""
+        if after is not None:
+            _kernels.rms_norm(delta, after, self.eps, delta)
+        if self.description.residual_scale != 1:
+            delta *= np.float32(self.description.residual_scale)
+        if before is not None:
+            _kernels.add_rms_norm(x, delta, before, self.eps, h)
+        else:
+            x += delta
+            h[:] = x
+
+    def _query_scales(self, positions: Array) -> Array | None:
+        if self.description.query_scales is None:
+            return None
+        beta, trained = self.description.query_scales
+        scales: Array = 1 + np.float32(beta) * np.log1p(
+            np.floor(positions.astype(np.float32) / np.float32(trained))
+        )
+        return scales.astype(np.float32)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits [rows, vocabulary] in f32 of hidden states [rows, width]."""
+        logits = self._head(hidden)
+        if self.description.logit_divisor != 1:
+            logits = logits / self.description.logit_divisor
+        if self.description.logit_softcap:
+            _kernels.softcap(logits.numpy(), self.description.logit_softcap)
+        return logits
+
+    words = head

@@ -1,0 +1,236 @@
+"""The weights of a described model for the CPU's kernels, wherever they are published.
+
+Names are those of transformers; values are those that a pass multiplies with, as GGUF files hold
+them: a norm's weight with its offset, A of linear attention and not its logarithm, experts one
+after another. What safetensors files have in other forms is brought into these here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.model.description import Attention, Description, Experts, LinearAttention
+from engine.model.families import shapes_of
+from engine.model.gguf_weights import GgufWeights, StoredWeights
+from engine.model.llama import TensorSource
+from engine.model.ops import Quantized
+from engine.weights.errors import shown
+from engine.weights.gguf_tensors import Stored
+from engine.weights.integrity import damaged
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Part: TypeAlias = Stored | Tensor  # of a matrix: rows as a file stores them, or [out, in]
+
+FUSED = {  # a projection: the tensor that may hold it beside others
+    "q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj",
+    "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj",
+    "in_proj_qkv": "in_proj_qkvz", "in_proj_z": "in_proj_qkvz",
+    "in_proj_b": "in_proj_ba", "in_proj_a": "in_proj_ba",
+}  # fmt: skip
+UNSHIFTED = "linear_attn.norm.weight"  # the one norm of its families that has no offset
+
+
+class NativeWeights:
+    """Vectors as arrays, matrices as products."""
+
+    def __init__(
+        self, source: TensorSource, description: Description, bits: int, folder: Path
+    ) -> None:
+        """`bits`: of matrices that are not stored as a GGUF file has them: 32, 16, 8 or 4.
+        `folder`: the model's, for errors."""
+        self.source, self.description, self.bits = source, description, bits
+        self.folder, self.shapes = folder, shapes_of(description)
+        self.stored = isinstance(source, StoredWeights)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.source
+
+    def vector(self, name: str) -> Array:
+        """f32 [values]."""
+        if name.endswith("linear_attn.A") and name not in self.source:
+            return -np.exp(self.vector(f"{name}_log"))
+        value = self._tensor(name, self.shapes.get(name)).float()
+        offset = self.description.norm_offset
+        if (
+            offset
+            and not isinstance(self.source, GgufWeights)
+            and "norm" in name
+            and not name.endswith(UNSHIFTED)
+        ):
+            value = value + offset
+        return np.ascontiguousarray(value.reshape(-1).numpy())
+
+    def matrix(self, name: str) -> Array:
+        """f32 [rows, columns]."""
+        rows, columns = self.shapes[name]
+        value = self._tensor(name, (rows, columns), (rows, 1, columns)).float()
+        return np.ascontiguousarray(value.reshape(rows, columns).numpy())
+
+    def table(self, name: str) -> Tensor | None:
+        """A matrix as it is; None where a GGUF file stores it."""
+        return None if self.stored else self.source[name]
+
+    def product(self, names: list[tuple[str, Array | None]], bits: int = 0) -> Quantized:
+        """The product with several matrices, whose output channels follow each other. `names`:
+        without ".weight" or ".bias", each with the order of its rows, if that changes. `bits`: at
+        least."""
+        parts, biases = [], []
+        for name, order in names:
+            part = self._part(name)
+            bias = self.source.get(f"{name}.bias")
+            if order is not None:
+                part = _reordered(part, order)
+                bias = None if bias is None else bias[torch.from_numpy(order)]
+            parts.append(part)
+            biases.append(bias)
+        joined = None
+        if any(one is not None for one in biases):
+            sizes = [len(part.rows) if isinstance(part, Stored) else len(part) for part in parts]
+            joined = torch.cat(
+                [
+                    torch.zeros(size) if one is None else one.float()
+                    for one, size in zip(biases, sizes, strict=True)
+                ]
+            )
+        return Quantized(parts, joined, max(bits, self.bits))
+
+    def query_rows(self, spec: Attention, order: Array) -> tuple[Array, Array | None]:
+        """The rows of q's projection, with each head in `order`, and those of its gate."""
+        heads, d = spec.heads, spec.head_dim
+        step = 2 * d if spec.gated else d
+        starts = np.arange(heads)[:, None] * step
+        gate = (starts + np.arange(d, 2 * d)).reshape(-1) if spec.gated else None
+        return (starts + order).reshape(-1), gate
+
+    def experts(self, at: str, spec: Experts) -> tuple[list[Any], list[Any]]:
+        """The products of gates and ups together, and of downs, of each expert."""
+        gates, ups, downs = (self._experts(at, name, spec) for name in ("gate", "up", "down"))
+        gate_up, down = [], []
+        for expert in range(spec.count):
+            both, out = self._expert_bias(at, expert)
+            pair = [gates[expert], ups[expert]]
+            gate_up.append(Quantized(pair, both, self.bits).native)
+            down.append(Quantized([downs[expert]], out, self.bits).native)
+        return gate_up, down
+
+    def _part(self, name: str) -> Part:
+        """A matrix of the file, or the rows of a fused one."""
+        whole = f"{name}.weight"
+        at, _, last = name.rpartition(".")
+        fused = f"{at}.{FUSED.get(last, last)}.weight"
+        if whole in self.source or fused not in self.source:
+            return self._whole(whole, self.shapes[whole])
+        rows = self._rows_of(at, last)
+        parts = [one for one, other in FUSED.items() if other == FUSED[last]]
+        shapes = [self.shapes.get(f"{at}.{one}.weight", (0, 0)) for one in parts]
+        size = sum(shape[0] for shape in shapes)
+        return _reordered(self._whole(fused, (size, self.shapes[whole][1])), rows)
+
+    def _whole(self, name: str, shape: tuple[int, ...]) -> Part:
+        """A matrix of the file that must have a shape."""
+        if isinstance(self.source, StoredWeights) and name in self.source:
+            found = self.source.stored(name)
+            return found._replace(rows=found.rows)
+        return self._tensor(name, shape)
+
+    def _tensor(self, name: str, *shapes: tuple[int, ...] | None) -> Tensor:
+        """A tensor of the file, in one of the shapes (None: any). WeightsError otherwise."""
+        if name not in self.source:
+            raise damaged(self.folder, f"no file of it has its tensor {shown(name)}")
+        found = self.source[name]
+        if None not in shapes and tuple(found.shape) not in shapes:
+            raise damaged(
+                self.folder,
+                f"tensor {shown(name)} is {list(found.shape)}, its config says "
+                f"{list(shapes[0] or ())}",
+            )
+        if not found.is_floating_point():
+            raise damaged(self.folder, f"tensor {shown(name)} is {found.dtype}, not numbers")
+        return found
+
+    def _rows_of(self, at: str, name: str) -> Array:
+        """The rows of a fused matrix that are the projection `name`."""
+        found = re.search(r"layers\.(\d+)\.", at)
+        assert found is not None
+        layer = self.description.layers[int(found[1])]
+        mixer = layer.mixer
+        if name in ("gate_proj", "up_proj"):
+            assert layer.dense is not None
+            start = layer.dense.width * (name == "up_proj")
+            return np.arange(start, start + layer.dense.width)
+        if isinstance(mixer, Attention):
+            q, kv = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
+            start, size = {"q_proj": (0, q), "k_proj": (q, kv), "v_proj": (q + kv, kv)}[name]
+            return np.arange(start, start + size)
+        return _delta_net_rows(mixer, name)
+
+    def _experts(self, at: str, name: str, spec: Experts) -> list[Part]:
+        """One of the matrices of each expert: [out, in]."""
+        stacked, fused = f"{at}{name}_proj.weight", f"{at}gate_up_proj.weight"
+        if f"{at}0.{name}_proj.weight" in self.source:
+            shape = self.shapes[stacked][1:]
+            return [self._whole(f"{at}{n}.{name}_proj.weight", shape) for n in range(spec.count)]
+        if stacked in self.source:
+            return self._slices(stacked, self.shapes[stacked])
+        rows = np.arange(spec.width) + spec.width * (name == "up")
+        if fused in self.source:
+            shape = (spec.count, 2 * spec.width, self.description.width)
+            return [_reordered(one, rows) for one in self._slices(fused, shape)]
+        # transformers' own parameters: of gpt-oss transposed, with gates and ups in turns
+        stem, width = "down" if name == "down" else "gate_up", self.description.width
+        wanted = (2 * spec.width, width) if stem == "gate_up" else (width, spec.width)
+        whole = f"{at}{stem}_proj"
+        shape = (spec.count, *(wanted[::-1] if spec.biased else wanted))
+        values = self._tensor(whole if whole in self.source else stacked, shape)
+        if spec.biased:
+            values = values.transpose(1, 2)
+            rows = np.arange(name == "up", 2 * spec.width, 2)
+        if name == "down":
+            return list(values)
+        return [_reordered(one, rows) for one in values]
+
+    def _slices(self, name: str, shape: tuple[int, ...]) -> list[Part]:
+        """The parts of a tensor of all experts."""
+        if not isinstance(self.source, StoredWeights):
+            return list(self._tensor(name, shape))
+        whole = self.source.stored(name)
+        return [whole._replace(rows=rows) for rows in np.split(whole.rows, shape[0])]
+
+    def _expert_bias(self, at: str, expert: int) -> tuple[Tensor | None, Tensor | None]:
+        """Of gates and ups, and of the down projection."""
+        if f"{at}gate_proj.bias" in self.source:
+            pair = [self.source[f"{at}{name}_proj.bias"][expert].float() for name in ("gate", "up")]
+            return torch.cat(pair), self.source[f"{at}down_proj.bias"][expert].float()
+        if f"{at}gate_up_proj_bias" in self.source:
+            both = self.source[f"{at}gate_up_proj_bias"][expert].float()
+            return torch.cat([both[::2], both[1::2]]), self.source[f"{at}down_proj_bias"][expert]
+        return None, None
+
+
+def _reordered(part: Part, rows: Array) -> Part:
+    """Some rows of a matrix, in their order."""
+    if isinstance(part, Stored):
+        return part._replace(rows=np.ascontiguousarray(part.rows[rows]))
+    return part[torch.from_numpy(np.ascontiguousarray(rows))]
+
+
+def _delta_net_rows(spec: LinearAttention, name: str) -> Array:
+    """The rows of Qwen3-Next's fused projections that are one of Qwen3.5's: they are grouped by key
+    heads, each with its query, key, values and gates."""
+    group = spec.value_heads // spec.key_heads
+    if name in ("in_proj_b", "in_proj_a"):
+        sizes, wanted = [group, group], [0] if name == "in_proj_b" else [1]
+    else:
+        values = group * spec.value_dim
+        sizes = [spec.key_dim, spec.key_dim, values, values]
+        wanted = [3] if name == "in_proj_z" else [0, 1, 2]
+    starts = np.cumsum([0, *sizes])
+    heads = np.arange(spec.key_heads)[:, None] * starts[-1]
+    parts = [(heads + np.arange(starts[n], starts[n + 1])).reshape(-1) for n in wanted]
+    return np.concatenate(parts)
