@@ -127,17 +127,20 @@ class NativeModel:
         rows `rows.base ...` of `cache`, one tensor [2, layers, kv heads, capacity, head_dim] for
         each of `cache_shapes`. `layers`: run only the first ones. `recurrent`: the sequence's
         states, of a model that has any; `committed`: the rows are a chain that stays."""
+        x = self.embedded(ids).numpy()
         if not self._states:
-            return self._run(ids, rows, cache, layers, None, committed)
-        assert recurrent is not None and recurrent.tokens == rows.base
+            return self._run(ids, x, rows, cache, layers, None, committed)
+        assert recurrent is not None
+        assert recurrent.tokens == rows.base and not recurrent.broken
         recurrent.begin_pass(len(ids), committed)
-        states = self._run(ids, rows, cache, layers, recurrent, committed)
+        states = self._run(ids, x, rows, cache, layers, recurrent, committed)
         recurrent.end_pass(len(ids), committed)
         return states
 
     def _run(
         self,
         ids: Tensor,
+        x: Array,
         rows: Rows,
         cache: tuple[Tensor, ...],
         layers: int | None,
@@ -147,7 +150,6 @@ class NativeModel:
         positions = rows.positions.numpy()
         turns = {name: table.at(positions) for name, table in self.turns.items()}
         now = Pass(rows, cache, self._places, turns, self._query_scales(positions))
-        x = self.embedded(ids).numpy()
         inputs = None if self.per_layer is None else self.per_layer.inputs(ids, x)
         blocks = self.blocks[:layers]
         h, delta = np.empty_like(x), np.empty_like(x)
