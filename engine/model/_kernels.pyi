@@ -80,12 +80,17 @@ def attend(
     parents: Array,
     scale: float,
     out: Array,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: Array | None = None,
 ) -> None:
     """Attention of k new tokens (a tree) over a cache; node i's own key lies at row base + i.
 
     q: [k, heads, d] f32, rotated; keys, values: [kv_heads, capacity, d] f32; parents: [k] int32,
     an earlier node or -1 (child of the last committed row); out: [k, heads * d] f32. Node i sees
-    rows 0 .. base - 1, its ancestors and itself. d: a multiple of 8, at most 256.
+    rows 0 .. base - 1, its ancestors and itself; with a `window` the last `window` of these. d: a
+    multiple of 8, at most 512. `softcap`: scores are softcap * tanh(score / softcap) (Gemma 2).
+    sinks: [heads] f32, a logit of each head's softmax that has no value (gpt-oss).
     """
 
 def rms_norm(x: Array, weight: Array, eps: float, out: Array) -> None:

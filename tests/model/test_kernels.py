@@ -150,10 +150,20 @@ def random_tree(k: int) -> list[int]:
     return [int(rng.integers(-1, i)) for i in range(k)]
 
 
-def attend(q: F32, keys: F32, values: F32, base: int, parents: list[int]) -> F32:
+def attend(
+    q: F32,
+    keys: F32,
+    values: F32,
+    base: int,
+    parents: list[int],
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: F32 | None = None,
+) -> F32:
     out = np.full((len(q), q.shape[1] * q.shape[2]), np.nan, np.float32)
     tree, scale = np.array(parents, np.int32), q.shape[2] ** -0.5
-    kernels.attend(np.ascontiguousarray(q), keys, values, base, tree, scale, out)
+    q = np.ascontiguousarray(q)
+    kernels.attend(q, keys, values, base, tree, scale, out, window, softcap, sinks)
     return out
 
 
@@ -164,20 +174,32 @@ def cache(kv: int, filled: int, d: int, capacity: int) -> tuple[F32, F32]:
     return keys, values
 
 
-def oracle(q: F32, keys: F32, values: F32, base: int, parents: list[int]) -> NDArray[np.float64]:
+def oracle(
+    q: F32,
+    keys: F32,
+    values: F32,
+    base: int,
+    parents: list[int],
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: F32 | None = None,
+) -> NDArray[np.float64]:
     k, heads, d = q.shape
     group = heads // len(keys)
     out = np.zeros((k, heads, d))
     for i in range(k):
-        seen = [*range(base), *(base + node for node in path(parents, i))]
+        seen = [*range(base), *(base + node for node in path(parents, i))][-window:]
         for h in range(heads):
             s = keys[h // group, seen].astype(np.float64) @ q[i, h] * d**-0.5
-            p = np.exp(s - s.max())
-            out[i, h] = p @ values[h // group, seen] / p.sum()
+            s = softcap * np.tanh(s / softcap) if softcap else s
+            sink = -np.inf if sinks is None else sinks[h]
+            p = np.exp(s - max(s.max(), sink))
+            out[i, h] = p @ values[h // group, seen] / (p.sum() + np.exp(sink - max(s.max(), sink)))
     return out.reshape(k, -1)
 
 
-SHAPES = [(14, 2, 64), (9, 3, 64), (4, 4, 80), (8, 1, 128), (2, 2, 8), (3, 1, 40), (2, 1, 256)]
+SHAPES = [(14, 2, 64), (9, 3, 64), (4, 4, 80), (8, 1, 128), (2, 2, 8), (3, 1, 40), (2, 1, 256),
+          (4, 2, 512)]  # fmt: skip
 
 
 @pytest.mark.parametrize("heads, kv, d", SHAPES)
@@ -214,16 +236,64 @@ def test_a_node_equals_one_token_with_its_path_committed(heads: int, kv: int, d:
         assert same(chain, tree[branch]), node
 
 
-def test_prefill_in_any_chunks_gives_the_same_bits() -> None:
+@pytest.mark.parametrize("window", [1, 5, 40, 1000])
+@pytest.mark.parametrize("softcap, sunk", [(0, False), (2, True), (50, False)])
+def test_windows_caps_and_sinks_match_float64_on_every_instruction_set(
+    window: int, softcap: float, sunk: bool
+) -> None:
+    for base, k in [(0, 7), (3, 9), (130, 1), (77, 30)]:
+        keys, values = cache(2, base + k, 64, base + k + 1)
+        keys[:, : max(0, base - window + 1)] = np.nan  # which no row sees
+        q, parents = normal(k, 8, 64) * 3, random_tree(k)
+        sinks = normal(8) * 4 if sunk else None
+        options = (window, softcap, sinks)
+        expected = oracle(q, keys, values, base, parents, *options)
+        results = []
+        for name in isas():
+            kernels.set_isa(name)
+            results.append(attend(q, keys, values, base, parents, *options))
+            assert np.abs(results[-1] - expected).max() < 1e-5
+        assert all(same(r, results[0]) for r in results)
+
+
+@pytest.mark.parametrize("window", [1, 4, 16, 37, 70, 500])
+@pytest.mark.parametrize("sunk", [False, True])
+def test_in_a_window_a_node_equals_one_token_with_its_path_committed(
+    window: int, sunk: bool
+) -> None:
+    base, k = 61, 40
+    keys, values = cache(2, base + k, 32, base + k)
+    sinks = normal(6) if sunk else None
+    options = (window, 5.0 if sunk else 0.0, sinks)
+    parents = [i - 1 if i < 12 else int(rng.integers(-1, i)) for i in range(k)]  # of some depth
+    q = normal(k, 6, 32)
+    tree = attend(q, keys, values, base, parents, *options)
+    for node in range(k):
+        rows = [*range(base), *(base + i for i in path(parents, node))]
+        unseen = max(0, len(rows) - window)
+        alone = [np.full_like(x, np.nan) for x in (keys, values)]
+        for kept, old in zip(alone, (keys, values), strict=True):
+            kept[:, unseen : len(rows)] = old[:, rows[unseen:]]
+        one = attend(q[node : node + 1], *alone, len(rows) - 1, [-1], *options)
+        assert same(one, tree[node : node + 1]), node
+        for kept, old in zip(alone, (keys, values), strict=True):
+            kept[:, : len(rows)] = old[:, rows]
+        branch = path(parents, node)
+        chain = attend(q[branch], *alone, base, [*range(-1, len(branch) - 1)], *options)
+        assert same(chain, tree[branch]), node
+
+
+@pytest.mark.parametrize("window", [0, 20, 100])
+def test_prefill_in_any_chunks_gives_the_same_bits(window: int) -> None:
     tokens = 150
     q, (keys, values) = normal(tokens, 14, 64), cache(2, tokens, 64, tokens + 10)
-    expected = [attend(q[i : i + 1], keys, values, i, [-1]) for i in range(tokens)]
+    expected = [attend(q[i : i + 1], keys, values, i, [-1], window) for i in range(tokens)]
     for chunk in (7, 64, 128, 150):
         for threads in (1, 2, 3):
             kernels.set_threads(threads)
             for i in range(0, tokens, chunk):
                 n = min(chunk, tokens - i)
-                y = attend(q[i : i + n], keys, values, i, [*range(-1, n - 1)])
+                y = attend(q[i : i + n], keys, values, i, [*range(-1, n - 1)], window)
                 assert same(y, np.concatenate(expected[i : i + n])), (chunk, threads, i)
 
 
@@ -266,6 +336,14 @@ def test_attention_rejects_invalid_input() -> None:
         attend(q, keys, values, 5, [-1, 0])
     with pytest.raises(ValueError, match=r"^heads 3: must be a multiple of the key heads, 2$"):
         attend(normal(1, 3, 16), keys, values, 5, [-1])
+    with pytest.raises(ValueError, match=r"^window -1: must be 0 \(none\) or more$"):
+        attend(q, keys, values, 5, [-1, 0, 1], window=-1)
+    with pytest.raises(ValueError, match=r"^softcap nan: must be 0 \(none\) or more$"):
+        attend(q, keys, values, 5, [-1, 0, 1], softcap=np.nan)
+    with pytest.raises(ValueError, match=r"^sinks has shape \(3\): expected \(4\)$"):
+        attend(q, keys, values, 5, [-1, 0, 1], sinks=normal(3))
+    with pytest.raises(ValueError, match=r"^head size 520: must be a multiple of 8, at most 512"):
+        attend(normal(1, 4, 520), normal(2, 9, 520), normal(2, 9, 520), 5, [-1])
     with pytest.raises(ValueError, match=r"^head size 12: must be a multiple of 8"):
         attend(normal(1, 4, 12), normal(2, 9, 12), normal(2, 9, 12), 5, [-1])
 

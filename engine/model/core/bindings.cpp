@@ -148,15 +148,18 @@ void py_channels(const QLinear& q, Array<const int64_t, 1> channels, Array<float
 }
 
 void py_attend(Array<const float, 3> q, Array<const float, 3> keys, Array<const float, 3> values,
-               int base, Array<const int32_t, 1> parents, float scale, Array<float, 2> out) {
+               int base, Array<const int32_t, 1> parents, float scale, Array<float, 2> out,
+               int window, float softcap, Bias sinks) {
   const size_t rows = q.shape(0), heads = q.shape(1), d = q.shape(2);
   expect("keys", keys, {keys.shape(0), keys.shape(1), d});
   expect("values", values, {keys.shape(0), keys.shape(1), d});
   expect("parents", parents, {rows});
   expect("out", out, {rows, heads * d});
+  if (sinks) expect("sinks", *sinks, {heads});
   nb::gil_scoped_release unlocked;
   attend({q.data(), keys.data(), values.data(), parents.data(), out.data(), int(rows), int(heads),
-          int(keys.shape(0)), int(keys.shape(1)), int(d), base, scale});
+          int(keys.shape(0)), int(keys.shape(1)), int(d), base, scale, window, softcap,
+          sinks ? sinks->data() : nullptr});
 }
 
 void py_rms_norm(Rows x, Array<const float, 1> weight, float eps, Array<float, 2> out) {
@@ -195,7 +198,8 @@ NB_MODULE(_kernels, m) {
 
   const auto fixed = [](const char* name) { return nb::arg(name).noconvert(); };  // never a copy
   m.def("attend", &py_attend, fixed("q"), fixed("keys"), fixed("values"), "base"_a,
-        fixed("parents"), "scale"_a, fixed("out"));
+        fixed("parents"), "scale"_a, fixed("out"), "window"_a = 0, "softcap"_a = 0.0f,
+        fixed("sinks") = nb::none());
   m.def("rms_norm", &py_rms_norm, fixed("x"), fixed("weight"), "eps"_a, fixed("out"));
   m.def("add_rms_norm", &py_add_rms_norm, fixed("residual"), fixed("delta"), fixed("weight"),
         "eps"_a, fixed("out"));

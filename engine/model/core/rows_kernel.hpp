@@ -39,15 +39,12 @@ TARGET void norm_row(const Norm& r) {
   }
 }
 
-// silu(g) * u = g * sigmoid(g) * u, with sigmoid from exp(-|g|), which cannot overflow.
+// silu(g) * u = g * sigmoid(g) * u
 TARGET void silu_row(const float* gate, const float* up, float* out, int n) {
   constexpr int W = LANES;
-  using L = Lanes<W>;
   for (int i = 0; i < n; i += W) {
     const int m = std::min(W, n - i);
-    const L g = load<W>(gate + i, m), zero = L::all(0.0f), one = L::all(1.0f);
-    const L e = exp_negative(L{g.v < zero.v ? g.v : (zero - g).v});
-    const L top{g.v < zero.v ? e.v : one.v};
-    store<W>(g * (top / (one + e)) * load<W>(up + i, m), out + i, m);
+    const Lanes<W> g = load<W>(gate + i, m);
+    store<W>(g * sigmoid(g) * load<W>(up + i, m), out + i, m);
   }
 }
