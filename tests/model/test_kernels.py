@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -386,3 +387,163 @@ def test_silu_of_extremes() -> None:
     kernels.silu_mul(gate_up, out)
     assert out[0, :4].tolist() == [0, np.float32(1e30), 0, 0]
     assert np.isnan(out[0, 4])
+
+
+def sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 0.5 * (1 + np.tanh(x / 2))
+
+
+def normed(x: NDArray[np.float64], weight: F32 | float = 1.0) -> NDArray[np.float64]:
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * weight
+
+
+def gates_of(gate_up: F32, x: F32, heads: F32, weight: F32) -> list[F32]:
+    """Every kernel of gates; `heads` [rows, heads, d], and gates are columns of gate_up."""
+    rows, n = len(gate_up), gate_up.shape[1] // 2
+    gelu, clamped = (np.full((rows, n), np.nan, np.float32) for _ in range(2))
+    kernels.gelu_mul(gate_up, gelu)
+    kernels.clamped_swiglu(gate_up, 1.702, 7.0, clamped)
+    scaled, capped = x.copy(), gate_up.copy()
+    kernels.sigmoid_mul(gate_up[:, n:], scaled)
+    kernels.softcap(capped, 30.0)
+    out, (_, count, d) = np.full_like(heads, np.nan), heads.shape
+    kernels.gated_norm(
+        heads, gate_up[:, 1 : 1 + count * d].reshape(rows, count, d), weight, 1e-6, out
+    )
+    return [gelu, clamped, scaled, capped, out.reshape(rows, -1)]
+
+
+@pytest.mark.parametrize("k, heads, d", [(1, 1, 1), (3, 2, 9), (5, 6, 128), (40, 3, 40)])
+def test_gates_match_float64_and_treat_rows_alone(k: int, heads: int, d: int) -> None:
+    n = heads * d + 3
+    gate_up, x = 8 * normal(k, 2 * n), normal(k, n)
+    parts, weight = normal(k, heads, d), normal(d)
+    results = gates_of(gate_up, x, parts, weight)
+    wide = gate_up.astype(np.float64)
+    gate, up = wide[:, :n], wide[:, n:]
+    gelu = 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
+    least, between = np.minimum(gate, 7), np.clip(up, -7, 7)
+    silu = gate * sigmoid(gate)
+    expected = [
+        gelu * up,
+        (between + 1) * least * sigmoid(1.702 * least),
+        x * sigmoid(up),
+        30 * np.tanh(wide / 30),
+        (normed(parts.astype(np.float64), weight).reshape(k, -1) * silu[:, 1 : 1 + heads * d]),
+    ]
+    for result, right in zip(results, expected, strict=True):
+        assert np.allclose(result, right, rtol=3e-6, atol=1e-5)
+    for name in isas():
+        kernels.set_isa(name)
+        for i in range(k):
+            one = gates_of(*(a[i : i + 1] for a in (gate_up, x, parts)), weight)
+            assert all(same(a, b[i : i + 1]) for a, b in zip(one, results, strict=True)), (name, i)
+
+
+def test_gates_of_extremes() -> None:
+    gates = [-1e30, 1e30, -100, 0, np.nan, np.inf]
+    gate_up = np.array([[*gates, 1, 1, 1, 1, 1, 1]], np.float32)
+    out = np.empty((1, 6), np.float32)
+    kernels.gelu_mul(gate_up, out)
+    assert out[0, :4].tolist() == [0, np.float32(1e30), 0, 0]
+    assert np.isnan(out[0, 4]) and out[0, 5] == np.inf
+    kernels.clamped_swiglu(gate_up, 1.702, 7.0, out)
+    assert np.allclose(out[0, :4], [0, 14, 0, 0], atol=1e-3) and np.isnan(out[0, 4])
+    assert np.isclose(out[0, 5], 14, atol=1e-3)
+    x = np.array([[-1e30, -1e-6, 1e-6, 1e30, np.inf, np.nan]], np.float32)
+    kernels.softcap(x, 30.0)
+    assert np.allclose(x[0, :5], [-30, -1e-6, 1e-6, 30, 30], rtol=1e-6) and np.isnan(x[0, 5])
+
+
+def test_gates_reject_invalid_input() -> None:
+    x = normal(3, 4)
+    with pytest.raises(ValueError, match=r"^gate_up has shape \(3, 4\): expected \(3, 8\)$"):
+        kernels.gelu_mul(x, normal(3, 4))
+    with pytest.raises(ValueError, match=r"^gate has gaps in its rows: give it in C order$"):
+        kernels.sigmoid_mul(normal(3, 8)[:, ::2], x)
+    with pytest.raises(ValueError, match=r"^gate has rows that overlap: give them in order$"):
+        kernels.sigmoid_mul(normal(3, 4)[::-1], x)
+    with pytest.raises(ValueError, match=r"^cap 0.0+: must be above 0$"):
+        kernels.softcap(x, 0.0)
+
+
+# --- split_heads -----------------------------------------------------------------------------
+
+
+def split(qkv: F32, heads: int, kv: int, d: int, base: int, **options: Any) -> list[F32]:
+    """q, then the caches' rows of the pass: [rows, ...] each. Other rows of the caches stay."""
+    rows = len(qkv)
+    q = np.full((rows, heads, d), np.nan, np.float32)
+    caches = [np.full((kv, base + rows + 2, d), 5, np.float32) for _ in range(2 if kv else 0)]
+    keys, values = caches or (None, None)
+    kernels.split_heads(np.ascontiguousarray(qkv), q, keys, values, base, eps=1e-6, **options)
+    for one in caches:
+        assert np.all(one[:, :base] == 5) and np.all(one[:, base + rows :] == 5)
+    return [q, *(one[:, base : base + rows].swapaxes(0, 1).copy() for one in caches)]
+
+
+@pytest.mark.parametrize("heads, kv, d, pairs", [(4, 2, 64, 32), (3, 3, 40, 5), (5, 1, 17, 3),
+                                                 (2, 2, 512, 256), (3, 0, 16, 8)])  # fmt: skip
+@pytest.mark.parametrize("options", [set(), {"q_norm", "k_norm", "q_factor"}, {"k_norm"},
+                                     {"norm_values", "values_of_keys", "q_norm"}])  # fmt: skip
+def test_heads_are_normed_turned_and_stored(
+    heads: int, kv: int, d: int, pairs: int, options: set[str]
+) -> None:
+    rows, base = 7, 3
+    qkv = normal(rows, (heads + 2 * kv) * d + 5)
+    angles = normal(rows, pairs) * 3
+    turn = np.exp(1j * angles).astype(np.complex64)
+    of_row = {"turn": turn, "q_factor": 1 + np.abs(normal(rows))}
+    made: dict[str, Any] = {
+        **of_row, "q_norm": normal(d), "k_norm": normal(d), "norm_values": True,
+        "values_of_keys": True,
+    }  # fmt: skip
+    given = {name: value for name, value in made.items() if name in options | {"turn"}}
+
+    wide = qkv.astype(np.float64)
+    q = wide[:, : heads * d].reshape(rows, heads, d)
+    k, v = np.split(wide[:, heads * d : (heads + 2 * kv) * d].reshape(rows, 2 * kv, d), 2, axis=1)
+    if "values_of_keys" in given:
+        v = k
+
+    def turned(x: NDArray[np.float64], weight: F32 | None) -> NDArray[np.float64]:
+        x = x.copy() if weight is None else normed(x, weight)
+        complex_pairs = (x[..., : 2 * pairs : 2] + 1j * x[..., 1 : 2 * pairs : 2]) * turn[:, None]
+        x[..., : 2 * pairs : 2], x[..., 1 : 2 * pairs : 2] = complex_pairs.real, complex_pairs.imag
+        return x
+
+    expected = [
+        turned(q, given.get("q_norm")) * np.reshape(given.get("q_factor", 1), (-1, 1, 1)),
+        turned(k, given.get("k_norm")),
+        normed(v) if "norm_values" in given else v,
+    ]
+    results = split(qkv, heads, kv, d, base, **given)
+    assert len(results) == (3 if kv else 1)
+    for result, right in zip(results, expected, strict=False):
+        assert np.allclose(result, right, rtol=1e-5, atol=1e-5)
+    for name in isas():
+        kernels.set_isa(name)
+        for i in range(rows):
+            alone = {key: one[i : i + 1] if key in of_row else one for key, one in given.items()}
+            part = split(qkv[i : i + 1], heads, kv, d, base + i, **alone)
+            assert all(same(a, b[i : i + 1]) for a, b in zip(part, results, strict=True)), (name, i)
+
+
+def test_heads_without_a_turn_are_copied() -> None:
+    qkv = normal(4, 6 * 16)
+    q, k, v = split(qkv, 2, 2, 16, 0)
+    assert same(np.concatenate([q, k, v], 1).reshape(4, -1), qkv)
+
+
+def test_split_heads_rejects_invalid_input() -> None:
+    with pytest.raises(ValueError, match=r"^qkv has shape \(2, 95\): expected \(2, 96\)$"):
+        split(normal(2, 95), 2, 2, 16, 0)
+    with pytest.raises(ValueError, match=r"^turn has 9 pairs: heads have 8$"):
+        split(normal(2, 96), 2, 2, 16, 0, turn=np.ones((2, 9), np.complex64))
+    with pytest.raises(ValueError, match=r"^q_factor has shape \(3\): expected \(2\)$"):
+        split(normal(2, 96), 2, 2, 16, 0, q_factor=normal(3))
+    keys = normal(2, 3, 16)
+    with pytest.raises(ValueError, match=r"^keys and values: give both, or neither$"):
+        kernels.split_heads(normal(2, 96), normal(2, 2, 16), keys, None, 0)
+    with pytest.raises(ValueError, match=r"^base 2 and 2 rows: must fit the cache's 3$"):
+        kernels.split_heads(normal(2, 96), normal(2, 2, 16), keys, keys, 2)

@@ -11,6 +11,7 @@
 
 #include "cpu.hpp"
 #include "pool.hpp"
+#include "rows.hpp"
 
 namespace draftline {
 namespace {
@@ -90,8 +91,9 @@ std::vector<Sight> find_sights(const Attention& a) {
 }  // namespace
 
 void attend(const Attention& a) {
-  if (a.d % 8 != 0 || a.d > 512 || a.d == 0)
-    refuse("head size " + std::to_string(a.d) + ": must be a multiple of 8, at most 512");
+  if (a.d % 8 != 0 || a.d > kMaxHeadSize || a.d == 0)
+    refuse("head size " + std::to_string(a.d) + ": must be a multiple of 8, at most " +
+           std::to_string(kMaxHeadSize));
   if (a.kv_heads == 0 || a.heads % a.kv_heads != 0)
     refuse("heads " + std::to_string(a.heads) + ": must be a multiple of the key heads, " +
            std::to_string(a.kv_heads));

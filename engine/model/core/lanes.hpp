@@ -87,6 +87,20 @@ HOT void zip(Lanes<W> a, Lanes<W> b, Lanes<W>& low, Lanes<W>& high) {
   high.v = h;
 }
 
+// x1 x0 x3 x2 ...
+template <int W>
+HOT Lanes<W> swap_pairs(Lanes<W> x) {
+#if defined(__clang__)
+  Lanes<W> y;
+  for (int i = 0; i < W; ++i) y.v[i] = x.v[i ^ 1];
+  return y;
+#else
+  typename Lanes<W>::I each;
+  for (int i = 0; i < W; ++i) each[i] = i ^ 1;
+  return {__builtin_shuffle(x.v, each)};
+#endif
+}
+
 // exp(x) for x <= 0, within 2 ulp; 0 below -87; NaN stays NaN. The polynomial of Cephes' expf.
 template <int W>
 HOT Lanes<W> exp_negative(Lanes<W> x) {
