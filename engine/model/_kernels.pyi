@@ -80,12 +80,17 @@ def attend(
     parents: Array,
     scale: float,
     out: Array,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: Array | None = None,
 ) -> None:
     """Attention of k new tokens (a tree) over a cache; node i's own key lies at row base + i.
 
     q: [k, heads, d] f32, rotated; keys, values: [kv_heads, capacity, d] f32; parents: [k] int32,
     an earlier node or -1 (child of the last committed row); out: [k, heads * d] f32. Node i sees
-    rows 0 .. base - 1, its ancestors and itself. d: a multiple of 8, at most 256.
+    rows 0 .. base - 1, its ancestors and itself; with a `window` the last `window` of these. d: a
+    multiple of 8, at most 512. `softcap`: scores are softcap * tanh(score / softcap) (Gemma 2).
+    sinks: [heads] f32, a logit of each head's softmax that has no value (gpt-oss).
     """
 
 def rms_norm(x: Array, weight: Array, eps: float, out: Array) -> None:
@@ -96,3 +101,46 @@ def add_rms_norm(residual: Array, delta: Array, weight: Array, eps: float, out: 
 
 def silu_mul(gate_up: Array, out: Array) -> None:
     """out = silu(gate) * up; gate_up: [k, 2n] f32, the gates first; out: [k, n] f32."""
+
+def gelu_mul(gate_up: Array, out: Array) -> None:
+    """out = gelu(gate) * up, gelu in its approximation with tanh; arrays as of `silu_mul`."""
+
+def clamped_swiglu(gate_up: Array, alpha: float, limit: float, out: Array) -> None:
+    """out = (up + 1) * gate * sigmoid(alpha * gate), with gate <= limit and -limit <= up <= limit
+    (gpt-oss); arrays as of `silu_mul`."""
+
+def sigmoid_mul(gate: Array, x: Array) -> None:
+    """x *= sigmoid(gate); both [k, n] f32. The rows of `gate` may have space between them, as a
+    slice of columns has."""
+
+def gated_norm(x: Array, gate: Array, weight: Array, eps: float, out: Array) -> None:
+    """out = rms_norm(x) * weight * silu(gate), head by head; x, gate, out: [k, heads, d] f32, where
+    the rows of `gate` may have space between them; weight: [d] f32."""
+
+def softcap(x: Array, cap: float) -> None:
+    """x = cap * tanh(x / cap), in place; x: [k, n] f32."""
+
+def split_heads(
+    qkv: Array,
+    q: Array,
+    keys: Array | None,
+    values: Array | None,
+    base: int,
+    turn: Array | None = None,
+    q_norm: Array | None = None,
+    k_norm: Array | None = None,
+    norm_values: bool = False,
+    eps: float = 0.0,
+    q_factor: Array | None = None,
+    values_of_keys: bool = False,
+) -> None:
+    """The heads of q, k and v from their product: normed, rotated, k and v written to the cache.
+
+    qkv: [k, n] f32, each row heads * d of q, kv_heads * d of k, kv_heads * d of v, anything ->
+    q: [k, heads, d] f32; keys, values: [kv_heads, capacity, d] f32, rows base .. base + k - 1.
+    Without keys and values the product has only q. `values_of_keys`: v is k as the product gives
+    it, and has no columns of its own. q_norm, k_norm: [d] f32, the weights of the heads' RMS norms,
+    or None for no norm; `norm_values`: values have one without weights. turn: complex64 [k, m]:
+    the first 2m numbers of each head of q and k are m pairs, times `turn` after the norm. q_factor:
+    [k] f32, of q in the end. d: at most 512.
+    """

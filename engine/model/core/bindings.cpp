@@ -5,6 +5,8 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <complex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -148,15 +150,18 @@ void py_channels(const QLinear& q, Array<const int64_t, 1> channels, Array<float
 }
 
 void py_attend(Array<const float, 3> q, Array<const float, 3> keys, Array<const float, 3> values,
-               int base, Array<const int32_t, 1> parents, float scale, Array<float, 2> out) {
+               int base, Array<const int32_t, 1> parents, float scale, Array<float, 2> out,
+               int window, float softcap, Bias sinks) {
   const size_t rows = q.shape(0), heads = q.shape(1), d = q.shape(2);
   expect("keys", keys, {keys.shape(0), keys.shape(1), d});
   expect("values", values, {keys.shape(0), keys.shape(1), d});
   expect("parents", parents, {rows});
   expect("out", out, {rows, heads * d});
+  if (sinks) expect("sinks", *sinks, {heads});
   nb::gil_scoped_release unlocked;
   attend({q.data(), keys.data(), values.data(), parents.data(), out.data(), int(rows), int(heads),
-          int(keys.shape(0)), int(keys.shape(1)), int(d), base, scale});
+          int(keys.shape(0)), int(keys.shape(1)), int(d), base, scale, window, softcap,
+          sinks ? sinks->data() : nullptr});
 }
 
 void py_rms_norm(Rows x, Array<const float, 1> weight, float eps, Array<float, 2> out) {
@@ -177,11 +182,113 @@ void py_add_rms_norm(Array<float, 2> residual, Rows delta, Array<const float, 1>
   add_rms_norm(residual.data(), delta.data(), weight.data(), eps, out.data(), int(rows), int(n));
 }
 
-void py_silu_mul(Rows gate_up, Array<float, 2> out) {
+void gate_rows(const Activation& activation, Rows gate_up, Array<float, 2> out) {
   const size_t rows = out.shape(0), n = out.shape(1);
   expect("gate_up", gate_up, {rows, 2 * n});
   nb::gil_scoped_release unlocked;
-  silu_mul(gate_up.data(), out.data(), int(rows), int(n));
+  gate_mul(activation, gate_up.data(), out.data(), int(rows), int(n));
+}
+
+void py_silu_mul(Rows gate_up, Array<float, 2> out) { gate_rows({Gate::silu}, gate_up, out); }
+
+void py_gelu_mul(Rows gate_up, Array<float, 2> out) { gate_rows({Gate::gelu}, gate_up, out); }
+
+void py_clamped_swiglu(Rows gate_up, float alpha, float limit, Array<float, 2> out) {
+  gate_rows({Gate::clamped, alpha, limit}, gate_up, out);
+}
+
+template <int N>
+using Apart = nb::ndarray<const float, nb::ndim<N>, nb::device::cpu>;  // rows with space between
+
+// Floats from one row to the next, of rows that are contiguous themselves.
+template <class A>
+size_t row_stride(const char* name, const A& array) {
+  int64_t next = 1;
+  for (size_t i = array.ndim(); i-- > 1; next *= int64_t(array.shape(i)))
+    if (array.shape(i) > 1 && array.stride(i) != next)
+      throw std::invalid_argument(std::string(name) + " has gaps in its rows: give it in C order");
+  if (array.shape(0) > 1 && array.stride(0) < next)
+    throw std::invalid_argument(std::string(name) + " has rows that overlap: give them in order");
+  return size_t(array.stride(0));
+}
+
+void py_sigmoid_mul(Apart<2> gate, Array<float, 2> x) {
+  const size_t rows = x.shape(0), n = x.shape(1);
+  expect("gate", gate, {rows, n});
+  const size_t stride = row_stride("gate", gate);
+  nb::gil_scoped_release unlocked;
+  sigmoid_mul(gate.data(), stride, x.data(), int(rows), int(n));
+}
+
+void py_gated_norm(Array<const float, 3> x, Apart<3> gate, Array<const float, 1> weight, float eps,
+                   Array<float, 3> out) {
+  const size_t rows = x.shape(0), heads = x.shape(1), d = x.shape(2);
+  expect("gate", gate, {rows, heads, d});
+  expect("weight", weight, {d});
+  expect("out", out, {rows, heads, d});
+  const size_t stride = row_stride("gate", gate);
+  nb::gil_scoped_release unlocked;
+  gated_norm(x.data(), gate.data(), stride, weight.data(), eps, out.data(), int(rows), int(heads),
+             int(d));
+}
+
+void py_softcap(Array<float, 2> x, float cap) {
+  if (!(cap > 0)) throw std::invalid_argument("cap " + std::to_string(cap) + ": must be above 0");
+  nb::gil_scoped_release unlocked;
+  softcap(x.data(), cap, int(x.shape(0)), int(x.shape(1)));
+}
+
+using Cache = std::optional<Array<float, 3>>;
+using Turn = std::optional<Array<const std::complex<float>, 2>>;
+
+void py_split_heads(Rows qkv, Array<float, 3> q, Cache keys, Cache values, int base, Turn turn,
+                    Bias q_norm, Bias k_norm, bool norm_values, float eps, Bias q_factor,
+                    bool values_of_keys) {
+  const size_t rows = q.shape(0), heads = q.shape(1), d = q.shape(2);
+  if (keys.has_value() != values.has_value())
+    throw std::invalid_argument("keys and values: give both, or neither");
+  if (d > size_t(kMaxHeadSize))
+    throw std::invalid_argument("head size " + std::to_string(d) + ": must be at most " +
+                                std::to_string(kMaxHeadSize));
+  const size_t kv = keys ? keys->shape(0) : 0, capacity = keys ? keys->shape(1) : 0;
+  if (keys) {
+    expect("keys", *keys, {kv, capacity, d});
+    expect("values", *values, {kv, capacity, d});
+    if (base < 0 || size_t(base) + rows > capacity)
+      throw std::invalid_argument("base " + std::to_string(base) + " and " + std::to_string(rows) +
+                                  " rows: must fit the cache's " + std::to_string(capacity));
+  }
+  const size_t need = (heads + kv * (values_of_keys ? 1 : 2)) * d, total = qkv.shape(1);
+  expect("qkv", qkv, {rows, std::max(need, total)});
+  if (turn) {
+    expect("turn", *turn, {rows, turn->shape(1)});
+    if (2 * turn->shape(1) > d)
+      throw std::invalid_argument("turn has " + std::to_string(turn->shape(1)) +
+                                  " pairs: heads have " + std::to_string(d / 2));
+  }
+  if (q_norm) expect("q_norm", *q_norm, {d});
+  if (k_norm) expect("k_norm", *k_norm, {d});
+  if (q_factor) expect("q_factor", *q_factor, {rows});
+  nb::gil_scoped_release unlocked;
+  split_heads({.qkv = qkv.data(),
+               .rows = int(rows),
+               .total = int(total),
+               .heads = int(heads),
+               .kv_heads = int(kv),
+               .d = int(d),
+               .q = q.data(),
+               .keys = keys ? keys->data() : nullptr,
+               .values = values ? values->data() : nullptr,
+               .capacity = int(capacity),
+               .base = base,
+               .turn = turn ? reinterpret_cast<const float*>(turn->data()) : nullptr,
+               .pairs = turn ? int(turn->shape(1)) : 0,
+               .q_norm = q_norm ? q_norm->data() : nullptr,
+               .k_norm = k_norm ? k_norm->data() : nullptr,
+               .norm_values = norm_values,
+               .eps = eps,
+               .q_factor = q_factor ? q_factor->data() : nullptr,
+               .values_of_keys = values_of_keys});
 }
 
 }  // namespace
@@ -195,11 +302,22 @@ NB_MODULE(_kernels, m) {
 
   const auto fixed = [](const char* name) { return nb::arg(name).noconvert(); };  // never a copy
   m.def("attend", &py_attend, fixed("q"), fixed("keys"), fixed("values"), "base"_a,
-        fixed("parents"), "scale"_a, fixed("out"));
+        fixed("parents"), "scale"_a, fixed("out"), "window"_a = 0, "softcap"_a = 0.0f,
+        fixed("sinks") = nb::none());
   m.def("rms_norm", &py_rms_norm, fixed("x"), fixed("weight"), "eps"_a, fixed("out"));
   m.def("add_rms_norm", &py_add_rms_norm, fixed("residual"), fixed("delta"), fixed("weight"),
         "eps"_a, fixed("out"));
   m.def("silu_mul", &py_silu_mul, fixed("gate_up"), fixed("out"));
+  m.def("gelu_mul", &py_gelu_mul, fixed("gate_up"), fixed("out"));
+  m.def("clamped_swiglu", &py_clamped_swiglu, fixed("gate_up"), "alpha"_a, "limit"_a, fixed("out"));
+  m.def("sigmoid_mul", &py_sigmoid_mul, fixed("gate"), fixed("x"));
+  m.def("gated_norm", &py_gated_norm, fixed("x"), fixed("gate"), fixed("weight"), "eps"_a,
+        fixed("out"));
+  m.def("softcap", &py_softcap, fixed("x"), "cap"_a);
+  m.def("split_heads", &py_split_heads, fixed("qkv"), fixed("q"), fixed("keys").none(),
+        fixed("values").none(), "base"_a, fixed("turn") = nb::none(), fixed("q_norm") = nb::none(),
+        fixed("k_norm") = nb::none(), "norm_values"_a = false, "eps"_a = 0.0f,
+        fixed("q_factor") = nb::none(), "values_of_keys"_a = false);
 
   m.def("dequantize", &py_dequantize, "type"_a, fixed("rows"), fixed("out"));
   nb::class_<QLinear>(m, "QLinear")

@@ -64,7 +64,7 @@ void Experts::forward(const float* x, const int32_t* choice, const float* weight
       std::memcpy(&some[size_t(n) * in], x + size_t(uses[e][size_t(n)].row) * in,
                   sizeof(float) * in);
     gate_up[e]->forward(some.data(), gates.data(), count);
-    silu_mul(gates.data(), gated.data(), count, inner);
+    gate_mul({Gate::silu}, gates.data(), gated.data(), count, inner);
     down[e]->forward(gated.data(), part.data(), count);
     for (int n = 0; n < count; ++n) {
       const Use use = uses[e][size_t(n)];
