@@ -93,6 +93,38 @@ def attend(
     sinks: [heads] f32, a logit of each head's softmax that has no value (gpt-oss).
     """
 
+def delta_rule(
+    mixed: Array,
+    a: Array,
+    b: Array,
+    conv: Array,
+    A: Array,
+    dt_bias: Array,
+    key_heads: int,
+    key_head_of: Array,
+    committed: int,
+    first: int,
+    parents: Array,
+    tail: Array,
+    state: Array,
+    out: Array,
+) -> None:
+    """Linear attention by the gated delta rule (Gated DeltaNet, arXiv:2412.06464) with its causal
+    convolution, as in Qwen3-Next: q, k, v = silu(conv(mixed)), q and k L2-normalised, and for each
+    head S = exp(A softplus(a + dt_bias)) S; S += k (sigmoid(b) (v - S^T k))^T; out = S^T q.
+
+    Of the R rows of `mixed`, the first `committed` are a chain after the state, and are applied to
+    `tail` and `state`; the others are a tree after them and change neither. Rows from `first` (at
+    most `committed`) on get an output.
+
+    mixed: [R, C] f32, C = 2 key_heads Dk + Hv Dv: q of all heads, then k, then v; a, b: [R, Hv]
+    f32; conv: [C, taps] f32, the row's own tap last; A: [Hv] f32, at most 0; dt_bias: [Hv] f32;
+    key_head_of: [Hv] int32, the key head of each value head; parents: [R - committed] int32, an
+    earlier row of the tree or -1; tail: [taps - 1, C] f32, the rows of `mixed` before these, oldest
+    first; state: [Hv, Dk, Dv] f32; out: [R - first, Hv * Dv] f32. Dk, Dv: multiples of 8, at most
+    256; taps: 2 to 8. On an error nothing has changed.
+    """
+
 def rms_norm(x: Array, weight: Array, eps: float, out: Array) -> None:
     """out = x / sqrt(mean(x^2) + eps) * weight; x, out: [k, n] f32; weight: [n] f32."""
 

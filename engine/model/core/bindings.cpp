@@ -15,6 +15,7 @@
 
 #include "attention.hpp"
 #include "cpu.hpp"
+#include "delta_rule.hpp"
 #include "experts.hpp"
 #include "pool.hpp"
 #include "qlinear.hpp"
@@ -164,6 +165,39 @@ void py_attend(Array<const float, 3> q, Array<const float, 3> keys, Array<const 
           sinks ? sinks->data() : nullptr});
 }
 
+void py_delta_rule(Rows mixed, Rows a, Rows b, Rows conv, Array<const float, 1> A,
+                   Array<const float, 1> dt_bias, int key_heads,
+                   Array<const int32_t, 1> key_head_of, int committed, int first,
+                   Array<const int32_t, 1> parents, Array<float, 2> tail, Array<float, 3> state,
+                   Array<float, 2> out) {
+  const size_t rows = mixed.shape(0), taps = conv.shape(1);
+  const size_t value_heads = state.shape(0), key_dim = state.shape(1), value_dim = state.shape(2);
+  const auto refuse = [](const char* name, int value, int least, size_t most) {
+    throw std::invalid_argument(std::string(name) + " " + std::to_string(value) + ": must be " +
+                                std::to_string(least) + " to " + std::to_string(most));
+  };
+  if (key_heads < 1 || size_t(key_heads) > mixed.shape(1))
+    refuse("key_heads", key_heads, 1, mixed.shape(1));
+  if (committed < 0 || size_t(committed) > rows) refuse("committed", committed, 0, rows);
+  if (first < 0 || first > committed) refuse("first", first, 0, committed);
+  const size_t channels = 2 * key_heads * key_dim + value_heads * value_dim;
+  expect("mixed", mixed, {rows, channels});
+  expect("a", a, {rows, value_heads});
+  expect("b", b, {rows, value_heads});
+  expect("conv", conv, {channels, taps});
+  expect("A", A, {value_heads});
+  expect("dt_bias", dt_bias, {value_heads});
+  expect("key_head_of", key_head_of, {value_heads});
+  expect("parents", parents, {rows - committed});
+  expect("tail", tail, {taps ? taps - 1 : 0, channels});
+  expect("out", out, {rows - first, value_heads * value_dim});
+  nb::gil_scoped_release unlocked;
+  delta_rule({mixed.data(), a.data(), b.data(), conv.data(), A.data(), dt_bias.data(),
+              key_head_of.data(), parents.data(), tail.data(), state.data(), out.data(), int(rows),
+              key_heads, int(value_heads), int(key_dim), int(value_dim), int(taps), committed,
+              first});
+}
+
 void py_rms_norm(Rows x, Array<const float, 1> weight, float eps, Array<float, 2> out) {
   const size_t rows = x.shape(0), n = x.shape(1);
   expect("weight", weight, {n});
@@ -304,6 +338,9 @@ NB_MODULE(_kernels, m) {
   m.def("attend", &py_attend, fixed("q"), fixed("keys"), fixed("values"), "base"_a,
         fixed("parents"), "scale"_a, fixed("out"), "window"_a = 0, "softcap"_a = 0.0f,
         fixed("sinks") = nb::none());
+  m.def("delta_rule", &py_delta_rule, fixed("mixed"), fixed("a"), fixed("b"), fixed("conv"),
+        fixed("A"), fixed("dt_bias"), "key_heads"_a, fixed("key_head_of"), "committed"_a, "first"_a,
+        fixed("parents"), fixed("tail"), fixed("state"), fixed("out"));
   m.def("rms_norm", &py_rms_norm, fixed("x"), fixed("weight"), "eps"_a, fixed("out"));
   m.def("add_rms_norm", &py_add_rms_norm, fixed("residual"), fixed("delta"), fixed("weight"),
         "eps"_a, fixed("out"));

@@ -46,44 +46,40 @@ class AttentionBlock:
         return np.ascontiguousarray(weights.vector(name)[each_head(order, heads if whole else 1)])
 
     def run(self, h: Array, out: Array, now: Pass) -> None:
-        spec, count, d = self.spec, now.count, self.spec.head_dim
-        both, heads = np.empty((count, self.qkv.out), np.float32), spec.heads
+        spec, count, d, heads = self.spec, now.count, self.spec.head_dim, self.spec.heads
+        both = np.empty((count, self.qkv.out), np.float32)
         self.qkv.native.forward(h, both)
+        if spec.qk_norm == "all":
+            self._norm_whole(both)
         keys, values = now.keys_and_values(self.source)
-        stop = (heads + 2 * spec.kv_heads * self.own) * d
-        split = both[:, :stop].reshape(count, -1, d)
-        q = np.ascontiguousarray(split[:, :heads])
-        turn = None if spec.rope is None else now.turns[spec.rope]
-        q = self._placed(q, self.q_norm, turn)
-        if now.query_scales is not None:
-            q *= now.query_scales[:, None, None]
-        if self.own:
-            k = np.ascontiguousarray(split[:, heads : heads + spec.kv_heads])
-            v = np.ascontiguousarray(split[:, heads + spec.kv_heads :])
-            if spec.value_norm:
-                flat = v.reshape(-1, d)
-                _kernels.rms_norm(flat, np.ones(d, np.float32), self.eps, flat)
-            keys[:, now.base : now.base + count] = self._placed(k, self.k_norm, turn).swapaxes(0, 1)
-            values[:, now.base : now.base + count] = v.swapaxes(0, 1)
+        q = np.empty((count, heads, d), np.float32)
+        head_norm = spec.qk_norm == "head"
+        _kernels.split_heads(
+            both, q, keys if self.own else None, values if self.own else None, now.base,
+            turn=None if spec.rope is None else now.turns[spec.rope],
+            q_norm=self.q_norm if head_norm else None,
+            k_norm=self.k_norm if head_norm else None,
+            norm_values=spec.value_norm, eps=self.eps, q_factor=now.query_scales,
+        )  # fmt: skip
         mixed = np.empty((count, heads * d), np.float32)
         _kernels.attend(
             q, keys, values, now.base, now.parents, spec.scale, mixed, spec.window, spec.softcap,
             self.sinks,
         )  # fmt: skip
         if spec.gated:
+            stop = (heads + 2 * spec.kv_heads) * d
             _kernels.sigmoid_mul(np.ascontiguousarray(both[:, stop:]), mixed)
         self.out.native.forward(mixed, out)
 
-    def _placed(self, x: Array, norm: Array | None, turn: Array | None) -> Array:
-        """x [rows, heads, d], normalised and rotated."""
-        if norm is not None:
-            flat = x.reshape(-1, len(norm))
-            _kernels.rms_norm(flat, norm, self.eps, flat)
-        if turn is not None:
-            rotated = 2 * self.rotary_pairs
-            pairs = np.ascontiguousarray(x[..., :rotated]).view(np.complex64)
-            x[..., :rotated] = (pairs * turn[:, None]).view(np.float32)
-        return x
+    def _norm_whole(self, both: Array) -> None:
+        """The norms of q and of k over all heads, in place."""
+        start = 0
+        for norm in (self.q_norm, self.k_norm):
+            if norm is not None:
+                part = np.ascontiguousarray(both[:, start : start + len(norm)])
+                _kernels.rms_norm(part, norm, self.eps, part)
+                both[:, start : start + len(norm)] = part
+                start += len(norm)
 
 
 def paired(d: int, rotary: int) -> Array:
