@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # model type, layers, ch
         "gemma4_text", 6, GEMMA4 | GLOBAL | EXPERTS | {"moe_intermediate_size": 24},
     ),
 }  # fmt: skip
+GEMMAS_4 = ("gemma4-e2b", "gemma4-26b-a4b")
 SLOW = ("gemma3", "gemma4-31b", "olmo2", "phi3")  # beside others like them
 UNLIKE = {  # fields that no forward pass reads, or that are of the tests' tokenizer
     "bos_token_id", "eos_token_id", "pad_token_id", "dtype", "_sliding_window_pattern",
@@ -355,3 +357,38 @@ def test_values_that_are_not_finite_are_found(refusal: Any, tmp_path: Path, name
         )
         with pytest.raises(WeightsError, match="not finite"):
             found[broken]
+
+
+ODD = ("", "x", 0, -1, 3, 1 << 40, 0.5, -2.0, float("nan"), float("inf"), True, False, [], [0],
+       [1.5], ["x"], [1] * 6, [True] * 6, [1 << 40] * 6)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["phi3-longrope", "gemma3", "gpt-oss", "olmo3", *GEMMAS_4])
+def test_odd_metadata_are_read_or_refused(model: Any, tmp_path: Path, name: str) -> None:
+    """Whatever stands in a field: no other error, and no config that is not plain JSON."""
+    write_gguf_of(model(name), tmp_path / "m.gguf")
+    file = read_gguf(tmp_path / "m.gguf")
+    start, read = file.text("general.architecture"), 0
+    for key in [one for one in file.fields if one.startswith(f"{start}.")]:
+        for value in ODD:
+            odd = replace(file, fields=file.fields | {key: value})
+            try:
+                config = model_config(odd)
+                checked_tensors(odd, config)
+            except WeightsError as error:
+                assert str(error).isprintable()
+            else:
+                read += 1
+                json.dumps(config, allow_nan=False)
+    assert read
+
+
+@pytest.mark.parametrize("name", ["phi3-longrope", "gemma3", "gpt-oss", "olmo3", *GEMMAS_4])
+def test_odd_shapes_are_refused(model: Any, tmp_path: Path, name: str) -> None:
+    write_gguf_of(model(name), tmp_path / "m.gguf")
+    file = read_gguf(tmp_path / "m.gguf")
+    for key, whole in file.tensors.items():
+        for shape in {(1,), (3, 1), (1, *whole.shape), whole.shape[1:] or (2,)} - {whole.shape}:
+            odd = replace(file, tensors=file.tensors | {key: whole._replace(shape=shape)})
+            with pytest.raises(WeightsError):
+                checked_tensors(odd, model_config(odd))
