@@ -12,18 +12,20 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from engine.generate import reasoning_filter
 from engine.prompts.builder import prompt_of
 from engine.prompts.reasoning import FINAL
 from engine.prompts.tokenizer import NO_REASONING, Tokenizer
 from engine.prompts.tools import Tool
 from engine.records import Request
+from engine.text_stream import TextStream
 from tests.support.tiny_gguf import byte_tokens
 
 FOLDER = Path(__file__).with_name("model_families")
@@ -222,6 +224,31 @@ def test_every_end_of_a_turn_ends_an_answer(name: str) -> None:
     """Also where the folder names only one of them."""
     with tokenizer_of(name) as tokenizer:
         assert tokenizer.eos == {tokenizer.control[one] for one in FAMILIES[name].ends}
+
+
+REASONED = {  # what a model writes that reasons all the same, "hm" being its thought
+    **dict.fromkeys(("qwen3", "qwen3.5", "smollm3"), "<think>\nhm\n</think>\n\n"),
+    "ministral3": "[THINK]hm[/THINK]",
+    "gemma4": "<|channel>thought\nhm\n<channel|>",
+    "gpt-oss": "<|channel|>analysis<|message|>hm<|end|><|start|>assistant" + FINAL,
+}
+
+
+@pytest.mark.parametrize("name", sorted(REASONED))
+def test_reasoning_that_comes_all_the_same_is_kept_apart(name: str) -> None:
+    """In edits, completions and chats."""
+    requests = (EDIT, Request("complete", "x = "), REQUESTS["chat"])
+    with tokenizer_of(name) as tokenizer:
+        marks, ids = "|".join(map(re.escape, tokenizer.control)), list[int]()
+        for part in (*re.split(f"({marks})", REASONED[name]), "x = 2"):
+            mark = tokenizer.control.get(part)
+            ids += tokenizer.encode(part) if mark is None else [mark]
+        for request in requests:
+            answer = replace(prompt_of(request, tokenizer), thinks=False)
+            stream = TextStream(tokenizer, (), reasoning_filter(request, answer, tokenizer))
+            stream.push(ids, [("model", None)] * len(ids))
+            stream.finish()
+            assert (stream.text, stream.reasoning.strip()) == ("x = 2", "hm")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`draftline models`: list, fetch, add and remove models, without loading any.
+"""`draftline models`: list, fetch, add and remove models, without loading any, and `check` one.
 
 `pull` and `add` also count the standard-library n-grams for the model's tokenizer
 (engine/drafting/stdlib_ngram.py), because a command that answers once does not live long enough to
@@ -20,6 +20,7 @@ from engine import weights
 from engine.weights import WeightsError
 from engine.weights.memory import CONTEXT_TOKENS
 from engine.weights.model_list import Machine, Row, all_rows, in_words, known_rows
+from ui.cli import model_check
 from ui.cli.loading import progress_bars
 from ui.cli.options import add_command
 from ui.errors import FAILED, OK, Failure
@@ -29,6 +30,7 @@ EXIT_CODES = """exit codes:
   0    done
   1    failed
   2    usage
+  3    the model to check is not available
   130  interrupted; downloads resume
 """
 PIPE_COLUMNS = 200  # of the list where it is no terminal's
@@ -78,15 +80,23 @@ def add_parser(commands: Any) -> None:
     path.add_argument("--gguf", action="store_true", help="print the GGUF's path instead")
     for verb in (removing, path):
         verb.add_argument("name", metavar="NAME")
-    for verb in (parser, listing, known):
+    for verb in (parser, listing, known, model_check.add_parser(verbs)):
         verb.add_argument(
-            "--json", action="store_true", default=argparse.SUPPRESS, help="print the list as JSON"
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON"
         )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
-    verbs = {"known": _known, "pull": _pull, "add": _add, "remove": _remove, "path": _path}
+    check = model_check.check
+    verbs = {
+        "known": _known,
+        "check": check,
+        "pull": _pull,
+        "add": _add,
+        "remove": _remove,
+        "path": _path,
+    }
     try:
         verbs.get(args.verb, _list)(args)
     except WeightsError as error:
