@@ -285,6 +285,7 @@ def test_known_models_are_listed_by_part_of_a_name(source: Path) -> None:
     answer = json.loads(models(source, "known", "gpt-oss", "--json").stdout)
     assert [one["name"] for one in answer["models"]] == ["gpt-oss:20b", "gpt-oss:120b"]
     assert 0 < answer["available"] <= answer["memory"]
+    assert answer["estimates"] == ["size", "memory_bytes"]
     assert {"size", "memory_bytes", "fits", "kind", "hub"} <= {*answer["models"][0]}
 
 

@@ -207,7 +207,7 @@ def _known(args: argparse.Namespace) -> None:
         models = [
             asdict(row.model) | {name: getattr(row, name) for name in fields} for row in listed
         ]
-        write_json({**memory, "models": models})
+        write_json({**memory, "estimates": ["size", "memory_bytes"], "models": models})
         return
     cells = [
         (
