@@ -30,8 +30,13 @@ MARKS = (
 )
 # Around the answer, beside those around the reasoning.
 ANSWER_MARKS = (("<response>", "</response>"), ("<|START_RESPONSE|>", "<|END_RESPONSE|>"))
-# Variables by which templates are asked for no reasoning.
-SWITCH = re.compile(r"\b(enable_thinking|thinking|thinking_budget|reasoning_effort)\b")
+# Variables by which templates are asked for no reasoning, where a template reads them: in its
+# statements, outside of quotes, and not as a field of a message. Templates are not trusted: every
+# pattern takes linear time.
+STATEMENT = re.compile(r"\{[{%](?:(?![%}]\}).)*", re.DOTALL)
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?", re.DOTALL)
+SWITCH = re.compile(r"(?<![\w.])(enable_thinking|thinking|thinking_budget|reasoning_effort)\b")
+LABELS = {"<|channel>": "thought\n"}  # before the reasoning of Gemma 4
 START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"  # harmony
 REASONING_CHANNEL = "analysis"
 FINAL = f"{CHANNEL}final{MESSAGE}"
@@ -67,8 +72,13 @@ class ReasoningMarks:
                 return f"\n{closing}\n\n" if prompt.endswith("\n") else closing
             known = {opening, closing} <= names
             if known and not self.switch and not end.endswith(closing):
-                return f"{opening}\n\n{closing}\n\n"
+                blank = "" if opening.startswith("[") else "\n\n"  # as the families write it
+                return f"{opening}{blank}{closing}{blank}"
         return ""
+
+    def asks(self, text: str) -> bool:
+        """Whether a template's own words ask for reasoning: they show its marks."""
+        return any(opening in text for opening, _ in MARKS if opening in self.in_template)
 
 
 def reasoning_marks(control: Mapping[str, int], template: str) -> ReasoningMarks | None:
@@ -92,7 +102,12 @@ def reasoning_marks(control: Mapping[str, int], template: str) -> ReasoningMarks
     if not tokens and not texts:
         return None
     marks = frozenset(mark for pair in MARKS for mark in pair if mark in template)
-    return ReasoningMarks(tokens, texts, answer_texts, marks, bool(SWITCH.search(template)))
+    return ReasoningMarks(tokens, texts, answer_texts, marks, has_switch(template))
+
+
+def has_switch(template: str) -> bool:
+    """Whether a template reads a variable that asks for no reasoning."""
+    return any(SWITCH.search(QUOTED.sub("", one)) for one in STATEMENT.findall(template))
 
 
 class ReasoningFilter:
@@ -107,6 +122,7 @@ class ReasoningFilter:
         self.reasoning: list[str] = []
         self.taken = 0  # parts of it that `take` has returned
         self.header = ""  # of a harmony message
+        self.label = ""  # that may come before the reasoning, and is no part of it
         self.held: list[Piece] = []  # text that may begin a mark, or precede one
         self.closing = [closing for _, closing in self.texts]
         self.answer_end = ""  # the mark after an answer that began with one
@@ -120,6 +136,7 @@ class ReasoningFilter:
             self._harmony(name)
         elif name in OPENING and self.state != "answer":
             self._enter("reasoning")
+            self.label = LABELS.get(name, "")
         elif name in CLOSING and self.state != "answer":
             self._enter("after")
         elif name not in IN_ANSWER:
@@ -204,6 +221,12 @@ class ReasoningFilter:
     def _reason(self) -> list[Piece]:
         """Reasoning up to a closing mark."""
         text = joined(self.held)
+        if self.label:
+            if text != self.label and self.label.startswith(text):
+                return []
+            if text.startswith(self.label):
+                self.held = after(self.held, len(self.label))
+            self.label, text = "", joined(self.held)
         hits = [(text.find(one), one) for one in self.closing if one in text]
         if hits:
             at, closing = min(hits)

@@ -37,6 +37,7 @@ from engine.prompts.tokenizer_file import (
 )
 from engine.prompts.tools import MARKS, Tool, told_of_tools, tool_use
 from engine.records import Message
+from engine.weights.end_tokens import turn_ends
 
 SPEC_PARTS = ("normalizer", "pre_tokenizer", "model", "decoder")
 SHORT_CHARS = 1 << 12  # tokenized in some two milliseconds, in which no other thread runs
@@ -44,6 +45,7 @@ BEFORE = "\ue000"  # no token of any vocabulary has this character with others
 SOURCE_FOLDERS = 3  # of a model's path that name it: models--OWNER--NAME/snapshots/REVISION
 PROMPT_END_TOKENS = 16  # in which a template that begins to reason says so
 PIECES_AT_ONCE = 8  # of a long text, tokenized on all cores
+NO_REASONING = "You are a helpful assistant. Answer at once."  # for a template that asks for it
 Encode = Callable[[str], list[int]]
 
 
@@ -70,7 +72,7 @@ class Tokenizer:
         self._spec["model"].pop("merges", None)  # only the library needs them, and has its own
         give_back_memory()  # reading the file took twice its size, in small blocks
         self.template = chat_template(folder)
-        self.eos = end_tokens(folder)
+        self.eos = end_tokens(folder).union(turn_ends(self.control))
         names = sorted(map(re.escape, self.control), key=len, reverse=True)
         self._marks = re.compile(f"({'|'.join(names)})") if names else None
 
@@ -288,11 +290,16 @@ class Tokenizer:
     def _rendered(
         self, messages: Sequence[Message], thinking: bool, tools: Sequence[Tool]
     ) -> tuple[Sequence[str], str]:
-        """The conversation as the template writes it, and the texts of its slots. Where it begins
-        to reason all the same, the reasoning is ended at once."""
+        """The conversation as the template writes it, and the texts of its slots. Where it asks
+        for reasoning or begins to reason all the same, its system message is replaced, and the
+        reasoning ended at once."""
         texts, text = self._fitting(messages, thinking, tools)
         if thinking or self.reasoning is None:
             return texts, text
+        told = any(one["role"] == "system" for one in messages)
+        if not told and self.reasoning.asks(SLOTS.split(text, maxsplit=1)[0]):
+            plain: Message = {"role": "system", "content": NO_REASONING}
+            texts, text = self._fitting([plain, *messages], thinking, tools)
         return texts, text + self.reasoning.closing(text)
 
     def _fitting(

@@ -65,7 +65,7 @@ class GgufTensors:
             name: Output(source, shape, turned) for source, (name, shape, turned) in table.items()
         }
         self._read_bytes = 0
-        self._total_bytes = sum(self._size(one.source) for one in self.outputs.values())
+        self._total_bytes = sum(self.sizes().values())
 
     def __enter__(self) -> GgufTensors:
         return self
@@ -82,6 +82,10 @@ class GgufTensors:
     def infos(self) -> dict[str, TensorInfo]:
         """The shapes of all tensors, as those of f32."""
         return {name: TensorInfo("F32", one.shape) for name, one in self.outputs.items()}
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of all tensors, as they are stored."""
+        return {name: self._size(one.source) for name, one in self.outputs.items()}
 
     def read(self, name: str) -> Stored:
         """One tensor. WeightsError where the file has changed since it was opened."""

@@ -4,6 +4,7 @@ that fits. Loads and fetches nothing."""
 
 from __future__ import annotations
 
+import difflib
 import re
 import subprocess
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from engine.config import DEFAULT_MODEL
 from engine.weights.builtins import BUILTINS, LARGER, NEXT_EDITS
 from engine.weights.errors import WeightsError, one_line
+from engine.weights.known_models import KNOWN_MODELS, KnownModel
 from engine.weights.local_models import LocalModel, Program, details_of, local_models
 from engine.weights.memory import LIBRARIES_BYTES, folder_memory, gguf_memory
 from engine.weights.resolve import Model, find, folder_bytes, gguf, gguf_of, installed
@@ -89,7 +91,36 @@ class Row:
 
     @property
     def fits_in_words(self) -> str:
-        return "yes" if self.fits else "not now" if self.fits_alone else "no"
+        return in_words(self.fits, self.fits_alone)
+
+
+def in_words(fits: bool, fits_alone: bool) -> str:
+    """Whether a model fits now, or would if no other program used memory."""
+    return "yes" if fits else "not now" if fits_alone else "no"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRow:
+    """A well-known model, wherever it is, and whether this machine can run its GGUF file."""
+
+    model: KnownModel
+    memory_bytes: int  # estimate, on a CPU
+    fits: bool  # as those of `Row`
+    fits_alone: bool
+
+
+def known_rows(machine: Machine, word: str = "") -> list[KnownRow]:
+    """The well-known models whose name has `word` in it. WeightsError where there are none."""
+    wanted = word.lower().removeprefix("ollama:")
+    found = [one for name, one in KNOWN_MODELS.items() if wanted in name.lower()]
+    if not found:
+        names = {name.split("/")[-1].split(":")[0]: None for name in KNOWN_MODELS}
+        near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.4) or [*names]
+        raise WeightsError(f"no well-known model is called '{word}': try {', '.join(near)}")
+    needed = [gguf_memory(one.size) for one in found]
+    return [
+        KnownRow(one, size, *machine.fits(size)) for one, size in zip(found, needed, strict=True)
+    ]
 
 
 def rows(machine: Machine) -> list[Row]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.weights import sentencepiece
+from engine.weights.end_tokens import turn_ends
 from engine.weights.errors import shown
 from engine.weights.gguf_file import Gguf
 from engine.weights.model_config import LIMITS
@@ -20,12 +21,6 @@ from engine.weights.sentencepiece import BLANK, BYTE, CONTROL, UNKNOWN, UNUSED, 
 SENTENCEPIECE_IDS = {"unknown": 0, "bos": 1, "eos": 2}
 # By their names in tokenizer_config.json.
 SPECIAL_TOKENS = (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))
-# Control tokens that end a turn, which files do not always say.
-TURN_ENDS = (
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|end|>", "<end_of_turn>", "<turn|>",
-    "<|END_OF_TURN_TOKEN|>", "<|return|>", "<|call|>",
-)  # fmt: skip
-PART_ENDS = {"<|end|>": "<|return|>"}  # ends a part of an answer only, beside the other one
 
 
 def tokenizer(file: Gguf, vocabulary: int) -> dict[str, Any]:
@@ -215,12 +210,7 @@ def generation_config(file: Gguf) -> dict[str, Any]:
 def _turn_ends(file: Gguf) -> list[int]:
     """Control tokens that are known by name to end a turn."""
     tokens, kinds = _vocabulary(file)
-    control = {token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL}
-    return [
-        control[name]
-        for name in TURN_ENDS
-        if name in control and PART_ENDS.get(name) not in control
-    ]
+    return turn_ends({token: i for i, token in enumerate(tokens) if kinds[i] == CONTROL})
 
 
 def token_id(file: Gguf, name: str) -> int | None:

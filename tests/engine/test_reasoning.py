@@ -20,6 +20,7 @@ from tests.support.tiny_gguf import byte_tokens
 THINK = ("<think>", "</think>")
 HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>")
 COHERE = ("<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>")
+GEMMA = ("<|channel>", "<channel|>")
 CONTROL = ("<|im_start|>", "<|im_end|>")
 TURNS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -188,6 +189,9 @@ ANSWERS = [  # marks, template, opened, what the model writes, answer, reasoning
      "<|message|>yes", "yes", "hm"),
     (HARMONY, "", False, "<|channel|>commentary<|message|>yes", "yes", ""),
     (HARMONY, "", False, "yes", "yes", ""),
+    (GEMMA, "", False, "<|channel>thought\nhm<channel|>yes", "yes", "hm"),
+    (GEMMA, "", False, "<|channel>thoughtful\n<channel|>yes", "yes", "thoughtful\n"),
+    (GEMMA, "", False, "<|channel>thought\n<channel|>yes", "yes", ""),
 ]  # fmt: skip
 
 
@@ -210,6 +214,25 @@ def test_marks_that_are_text_are_left_in_code() -> None:
 def test_a_stop_string_does_not_count_in_reasoning() -> None:
     written = "<think>```\n a</think>b```c"
     assert answer(written, THINK, "", False, [1], stop=("```",)) == ("b", "```\n a")
+
+
+SWITCHES = {
+    "{% if enable_thinking %}": True,
+    "{{ '' if not thinking else '<think>' }}": True,
+    "{%- set effort = reasoning_effort | default('low') -%}": True,
+    "{% if block['type'] == 'thinking' %}": False,
+    '{{ message.thinking }}{% set x = "say \\" thinking" %}': False,
+    "First draft your thinking process.{# thinking #}": False,
+    "{% set x = '" + "\\'" * 20_000: False,
+    "{% " * 20_000: False,
+}
+
+
+@pytest.mark.parametrize("template", SWITCHES, ids=lambda one: one[:30])
+def test_a_switch_is_a_variable_that_the_template_reads(template: str) -> None:
+    """Not a word of its prose, nor a field of a message."""
+    found = reasoning_marks({"<think>": 1, "</think>": 2}, template)
+    assert found is not None and found.switch == SWITCHES[template]
 
 
 @pytest.mark.parametrize("name", ["<|channel|>", "<think>", "[THINK]"])

@@ -14,7 +14,7 @@ from ui.errors import NO_MODEL, USAGE, Failure, reason, say
 from ui.terminal import format_bytes, plural
 
 if TYPE_CHECKING:
-    from engine import Engine
+    from engine import Config, Engine
     from engine.model.torch_target import TorchTarget
     from engine.prompts.tokenizer import Tokenizer
     from engine.remote.address import Address
@@ -112,18 +112,19 @@ def _unfit(args: argparse.Namespace, server: ServerInfo) -> str | None:
     return None
 
 
-def load_target(model: str) -> TorchTarget:
-    """A model without an engine, fetched first if the user agrees. Raises Failure."""
+def load_target(model: str, config: Config | None = None, yes: bool = False) -> TorchTarget:
+    """A model without an engine, fetched first if the user agrees; `yes` is consent. Raises
+    Failure."""
     from engine.config import Config
     from engine.model.hf_model import UnsupportedModel
     from engine.model.torch_target import TorchTarget
     from engine.weights import WeightsError, locate
 
-    agreed(model)
+    agreed(model, yes)
     try:
         with progress_bars() as progress:
             folder = locate(model, progress=progress)
-        return TorchTarget(folder, Config(model=model))
+        return TorchTarget(folder, config or Config(model=model))
     except (WeightsError, UnsupportedModel) as error:
         raise Failure(NO_MODEL, str(error)) from error
     except (ValueError, OSError) as error:

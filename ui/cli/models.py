@@ -1,4 +1,4 @@
-"""`draftline models`: list, fetch, add and remove models, without loading any.
+"""`draftline models`: list, fetch, add and remove models, without loading any, and `check` one.
 
 `pull` and `add` also count the standard-library n-grams for the model's tokenizer
 (engine/drafting/stdlib_ngram.py), because a command that answers once does not live long enough to
@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from typing import Any
 from engine import weights
 from engine.weights import WeightsError
 from engine.weights.memory import CONTEXT_TOKENS
-from engine.weights.model_list import Machine, Row, all_rows
+from engine.weights.model_list import Machine, Row, all_rows, in_words, known_rows
+from ui.cli import model_check
 from ui.cli.loading import progress_bars
 from ui.cli.options import add_command
 from ui.errors import FAILED, OK, Failure
@@ -28,6 +30,7 @@ EXIT_CODES = """exit codes:
   0    done
   1    failed
   2    usage
+  3    the model to check is not available
   130  interrupted; downloads resume
 """
 PIPE_COLUMNS = 200  # of the list where it is no terminal's
@@ -44,6 +47,10 @@ def add_parser(commands: Any) -> None:
     listing = verbs.add_parser(
         "list", help="every model: where it is, the memory it takes, whether it fits"
     )
+    known = verbs.add_parser(
+        "known", help="models that people run with editors, by Ollama's names, and which fit here"
+    )
+    known.add_argument("word", nargs="?", default="", metavar="WORD", help="part of a name: qwen3")
     pull = verbs.add_parser("pull", help="fetch a model, check its SHA-256, convert it once")
     pull.add_argument("name", nargs="?", default=weights.DEFAULT_MODEL, metavar="NAME")
     pull.add_argument(
@@ -73,15 +80,23 @@ def add_parser(commands: Any) -> None:
     path.add_argument("--gguf", action="store_true", help="print the GGUF's path instead")
     for verb in (removing, path):
         verb.add_argument("name", metavar="NAME")
-    for verb in (parser, listing):
+    for verb in (parser, listing, known, model_check.add_parser(verbs)):
         verb.add_argument(
-            "--json", action="store_true", default=argparse.SUPPRESS, help="print the list as JSON"
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON"
         )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the verb."""
-    verbs = {"pull": _pull, "add": _add, "remove": _remove, "path": _path}
+    check = model_check.check
+    verbs = {
+        "known": _known,
+        "check": check,
+        "pull": _pull,
+        "add": _add,
+        "remove": _remove,
+        "path": _path,
+    }
     try:
         verbs.get(args.verb, _list)(args)
     except WeightsError as error:
@@ -162,6 +177,8 @@ def _path(args: argparse.Namespace) -> None:
 
 
 COLUMNS = ("model", "where", "type", "size", "memory", "fits", "licence")
+KNOWN_COLUMNS = ("model", "weights", "a token", "kind", "size", "memory", "fits", "licence")
+NUMBERS = {"weights", "a token", "size", "memory"}  # columns aligned on the right
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -172,42 +189,88 @@ def _list(args: argparse.Namespace) -> None:
         models = [asdict(row) for row in listed]
         write_json({"home": str(weights.home()), **memory, "models": models, "problems": problems})
         return
-    _print_table(listed)
+    _print_table(COLUMNS, [_cells(row) for row in listed], [_style(row) for row in listed])
     for problem in problems:
         write_line(problem)
-    available, memory_bytes = machine.available_bytes, machine.memory_bytes
     write_line("`--model NAME` runs one; `draftline models pull NAME` fetches it first.")
+    write_line("`draftline models known` tells which well-known models would fit.")
+    _write_memory(machine)
+    write_line(f"The cache is {weights.home()}")
+
+
+def _known(args: argparse.Namespace) -> None:
+    machine = Machine.this()
+    listed = known_rows(machine, args.word)
+    if getattr(args, "json", False):
+        memory = {"memory": machine.memory_bytes, "available": machine.available_bytes}
+        fields = ("memory_bytes", "fits", "fits_alone")
+        models = [
+            asdict(row.model) | {name: getattr(row, name) for name in fields} for row in listed
+        ]
+        write_json({**memory, "estimates": ["size", "memory_bytes"], "models": models})
+        return
+    cells = [
+        (
+            row.model.name,
+            f"{row.model.parameters:g}B",
+            f"{row.model.active:g}B",
+            row.model.kind,
+            format_bytes(row.model.size),
+            format_bytes(row.memory_bytes),
+            in_words(row.fits, row.fits_alone),
+            row.model.licence,
+        )
+        for row in listed
+    ]
+    _print_table(KNOWN_COLUMNS, cells, [None if row.fits else "dim" for row in listed])
+    write_line(
+        "After `ollama pull NAME`, `--model ollama:NAME` runs one; a name with a slash is an"
+    )
+    write_line(
+        "id of the hub. Sizes are estimates, in 4 bits. A kind that does not run is refused."
+    )
+    _write_memory(machine)
+
+
+def _write_memory(machine: Machine) -> None:
+    available, memory_bytes = machine.available_bytes, machine.memory_bytes
     write_line(
         f"Memory is an estimate, with {CONTEXT_TOKENS:,} tokens of context; "
         f"{format_bytes(available)} of {format_bytes(memory_bytes)} are available now."
     )
-    write_line(f"The cache is {weights.home()}")
 
 
-def _print_table(listed: list[Row]) -> None:
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        f"{row.name} (default)" if row.default else row.name,
+        row.where,
+        f"{row.parameters} {row.quantization}".strip(),
+        format_bytes(row.bytes),
+        format_bytes(row.memory_bytes),
+        row.fits_in_words,
+        row.licence,
+    )
+
+
+def _style(row: Row) -> str | None:
+    return "bold" if row.default else "dim" if row.state == "by hub id" else None
+
+
+def _print_table(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], styles: Sequence[str | None]
+) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="underline")
-    for column in COLUMNS:
-        right = column in {"size", "memory"}
+    for column in columns:
         table.add_column(
             column,
             no_wrap=column != "model",
             overflow="fold",
-            justify="right" if right else "left",
+            justify="right" if column in NUMBERS else "left",
         )
-    for row in listed:
-        cells = (
-            f"{row.name} (default)" if row.default else row.name,
-            row.where,
-            f"{row.parameters} {row.quantization}".strip(),
-            format_bytes(row.bytes),
-            format_bytes(row.memory_bytes),
-            row.fits_in_words,
-            row.licence,
-        )
-        style = "bold" if row.default else "dim" if row.state == "by hub id" else None
-        table.add_row(*map(Text, cells), style=style)  # Text: names are not markup
+    for row, style in zip(cells, styles, strict=True):
+        table.add_row(*map(Text, row), style=style)  # Text: names are not markup
     Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(table)

@@ -75,8 +75,13 @@ def add_options(
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """--model, --device, --dtype and --exact."""
+    parser.add_argument("--model", metavar="M", help=MODEL_HELP)
+    add_device(parser)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """--device, --dtype and --exact."""
     add = parser.add_argument
-    add("--model", metavar="M", help=MODEL_HELP)
     add(
         "--device",
         type=device,

@@ -1,0 +1,103 @@
+"""How fast a loaded model is here: what a pass takes by its rows, and the weights that it reads.
+
+Without speculation an answer takes one pass a token, and on most machines a pass takes as long as
+reading its weights from memory. A pass over the rows of a draft reads them once for all rows.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.model.cost_model import GRID, NEAR_TOKENS, scratch, timed
+from engine.weights.gguf_tensors import tensors_of_gguf
+from engine.weights.integrity import tensors_of
+
+if TYPE_CHECKING:
+    from engine.model.torch_target import TorchTarget
+
+ROWS = (1, 8, 16)  # of the timed passes
+ROUNDS, MAX_SECONDS = 10, 5.0  # of timing, whichever ends first after one round
+# Bytes of a weight; q8 and q4 have a scale for each block of 32.
+WEIGHT_BYTES = {"f32": 4.0, "bf16": 2.0, "int8": 1.0, "q8": 1.125, "q4": 0.625}
+TABLE = re.compile(r"(^|\.)(embed_tokens|wte|embed_in)\.weight$")  # looked up, not multiplied
+HEAD = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
+OTHER_SENSES = re.compile(r"(^|\.)(vision|visual|audio|multi_modal)")  # not run for text
+EXPERT = re.compile(r"\.experts\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Seconds of the fastest pass by its rows, and bytes of weights that a pass of one row reads
+    (an estimate where they are quantized at load)."""
+
+    seconds: dict[int, float]
+    weight_bytes: int
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Without speculation."""
+        return 1 / self.seconds[1]
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.weight_bytes / self.seconds[1]
+
+
+def measured(target: TorchTarget) -> Speed:
+    """Time passes with up to NEAR_TOKENS cached tokens. ValueError where the context is too short
+    for them."""
+    cached = min(NEAR_TOKENS, target.context - GRID[-1] - 1)
+    if cached < 1:
+        raise ValueError(f"its context of {target.context} tokens is too short to time passes")
+    for _ in target.warm():
+        pass
+    probe, best, spent = scratch(target, cached), dict.fromkeys(ROWS, math.inf), 0.0
+    for _ in range(ROUNDS):
+        for rows in ROWS:
+            seconds = timed(probe, cached, rows)
+            best[rows], spent = min(best[rows], seconds), spent + seconds
+        if spent > MAX_SECONDS:
+            break
+    return Speed(best, weight_bytes(target))
+
+
+def weight_bytes(target: TorchTarget) -> int:
+    """Bytes of weights that a pass over one row reads."""
+    file = tensors_of_gguf(target.folder)
+    if file is None:
+        shapes = {name: one.shape for name, one in tensors_of(target.folder).items()}
+    else:
+        with file:
+            if target.dtype_name == "stored":
+                return read_bytes(file.sizes(), target.settings)
+            shapes = {name: one.shape for name, one in file.infos().items()}
+    dtype = target.dtype_name
+    sizes = {
+        name: int(math.prod(shape) * WEIGHT_BYTES[kept_as(name, dtype)])
+        for name, shape in shapes.items()
+    }
+    return read_bytes(sizes, target.settings)
+
+
+def kept_as(name: str, dtype: str) -> str:
+    """The format of one tensor: a head is never quantized to 4 bits."""
+    is_head = HEAD.search(name) or TABLE.search(name)
+    return "q8" if dtype == "q4" and is_head else dtype
+
+
+def read_bytes(sizes: Mapping[str, int], settings: Mapping[str, Any]) -> int:
+    """The bytes of a model's tensors, given by name, that a pass over one row reads: all but the
+    table of embeddings, unless it is the head, and of a mixture's experts those of one row."""
+    experts = settings.get("num_experts") or settings.get("num_local_experts") or 1
+    chosen = min(settings.get("num_experts_per_tok") or experts, experts)
+    has_head = any(HEAD.search(name) for name in sizes)
+    total = 0
+    for name, size in sizes.items():
+        if OTHER_SENSES.search(name) or (has_head and TABLE.search(name)):
+            continue
+        total += size * chosen // experts if EXPERT.search(name) else size
+    return total

@@ -1,0 +1,19 @@
+"""The control tokens that end an answer, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# Control tokens that end a turn or a text, which files do not always say.
+TURN_ENDS = (
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|end|>", "<end_of_turn>", "<turn|>",
+    "<|END_OF_TURN_TOKEN|>", "<|return|>", "<|call|>", "<|tool_response>", "<|endoftext|>",
+    "<|end_of_text|>",
+)  # fmt: skip
+PART_ENDS = {"<|end|>": "<|return|>"}  # ends a part of an answer only, beside the other one
+
+
+def turn_ends(control: Mapping[str, int]) -> list[int]:
+    """Ids of the control tokens, given by name, that are known to end a turn."""
+    ends = [name for name in TURN_ENDS if name in control and PART_ENDS.get(name) not in control]
+    return [control[name] for name in ends]
