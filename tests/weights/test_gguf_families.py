@@ -71,6 +71,8 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # model type, layers, ch
         7,
         GEMMA3 | {"rope_parameters": ROPES | {SLIDING: LOCAL}, "final_logit_softcapping": 30.0},
     ),
+    "gemma3-27b": ("gemma3_text", 62, GEMMA3 | {"query_pre_attn_scalar": 8}),
+    "gemma3-full": ("gemma3_text", 2, GEMMA3 | {"layer_types": [FULL] * 2, "sliding_window": 512}),
     "gpt-oss": ("gpt_oss", 3, GPT_OSS | {"rope_parameters": YARN | {"truncate": False}}),
     "olmo2": ("olmo2", 2, {}),
     "olmo3": (
@@ -83,7 +85,10 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # model type, layers, ch
     ),
 }  # fmt: skip
 GEMMAS_4 = ("gemma4-e2b", "gemma4-26b-a4b")
-SLOW = ("gemma3", "gemma4-31b", "olmo2", "phi3")  # beside others like them
+MANY_LAYERS = ("gemma3-27b",)
+NAMES = [pytest.param(one, marks=pytest.mark.full) if one in MANY_LAYERS else one for one in MODELS]
+# Beside others like them.
+SLOW = (*MANY_LAYERS, "gemma3", "gemma3-full", "gemma4-31b", "olmo2", "phi3")
 UNLIKE = {  # fields that no forward pass reads, or that are of the tests' tokenizer
     "bos_token_id", "eos_token_id", "pad_token_id", "dtype", "_sliding_window_pattern",
 }  # fmt: skip
@@ -144,7 +149,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "config.json").read_text())
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_config_survives(model: Any, tmp_path: Path, name: str) -> None:
     from transformers import CONFIG_MAPPING
 
@@ -163,7 +168,8 @@ def test_the_config_survives(model: Any, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [(name, kind) for name in MODELS for kind in (F32, Q8_0)] + [("gpt-oss", MXFP4)],
+    [(name, kind) for name in MODELS if name not in MANY_LAYERS for kind in (F32, Q8_0)]
+    + [("gpt-oss", MXFP4)],
 )
 def test_tensors_survive(
     model: Any, tmp_path: Path, name: str, kind: gguf.GGMLQuantizationType
