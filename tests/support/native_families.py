@@ -14,7 +14,7 @@ YARN = {
 }  # fmt: skip
 WINDOW = {"sliding_window": 8, "layer_types": WINDOWS, **LAYERS}
 DELTA_NET = {
-    "layer_types": HYBRID, "head_dim": 16, "linear_key_head_dim": 8, "linear_value_head_dim": 16,
+    "layer_types": HYBRID, "head_dim": 16, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_conv_kernel_dim": 4, **LAYERS,
 }  # fmt: skip
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24}

@@ -1,0 +1,64 @@
+"""GGUF files of every family: our forward pass gives transformers' logits, and keeps the law with
+quantised weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+import torch
+
+from engine.model.native.model import NativeModel
+from engine.records import Draft
+from engine.weights import locate
+from tests.model.test_families import chain
+from tests.model.test_target import (
+    assert_nodes_have_the_bits_of_one_token_passes,
+    begin,
+    load,
+    some_tokens,
+    some_tree,
+)
+from tests.support.gguf_of_model import VOCABULARY, write_gguf_of
+from tests.weights.test_gguf_families import MODELS, logits_of, model, settings_of
+
+__all__ = ["model"]  # a fixture
+TOKENS = some_tokens(40, VOCABULARY)
+Q8_0 = gguf.GGMLQuantizationType.Q8_0
+
+
+@pytest.fixture
+def stored(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """stored(name, kind) -> the folder of the GGUF file of a tiny model."""
+
+    def make(name: str, kind: gguf.GGMLQuantizationType) -> Path:
+        monkeypatch.setenv("DRAFTLINE_HOME", str(tmp_path / "home"))
+        write_gguf_of(model(name), tmp_path / "m.gguf", kind)
+        return locate(str(tmp_path / "m.gguf"))
+
+    return make
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_those_of_transformers(model: Any, stored: Any, name: str) -> None:
+    target = load(stored(name, gguf.GGMLQuantizationType.F32), "auto", threads=1)
+    assert isinstance(target.model, NativeModel) and target.exact
+    assert target.dtype_name == "stored"
+    begin(target, TOKENS[:31])
+    logits = target.forward(TOKENS[30], chain(TOKENS[31:])).logits
+    truth = logits_of(settings_of(model(name)), model(name))[30:]
+    torch.testing.assert_close(logits, truth, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_quantised_weights_keep_the_law(stored: Any, name: str) -> None:
+    target = load(stored(name, Q8_0), "auto", threads=2)
+    assert target.exact
+    draft = some_tree(20, VOCABULARY)
+    assert_nodes_have_the_bits_of_one_token_passes(target, TOKENS, draft, 3)
+    begin(target, TOKENS)
+    first = target.forward(TOKENS[-1], Draft()).logits
+    begin(target, [*TOKENS, 5])
+    assert not torch.equal(first, target.forward(5, Draft()).logits)
