@@ -1,0 +1,1 @@
+"""Described models on the CPU: native kernels on plain arrays."""
