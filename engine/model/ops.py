@@ -138,7 +138,7 @@ class Stock:
         return torch.cat([F.linear(x[n : n + 1], self.weight, self.bias) for n in range(len(x))])
 
 
-_packing = True  # False once oneDNN's packed product turned out to be missing
+_unpacked: set[torch.dtype] = set()  # of which oneDNN's packed product turned out to be missing
 
 
 def product(
@@ -149,20 +149,20 @@ def product(
 ) -> Product:
     """The fastest product with `weight` [out, in] on its device; row-invariant on a CPU, and with
     `exact` or `int8` on a CUDA card."""
-    global _packing
     if weight.device.type != "cpu":
         if exact or int8:
             from engine.model.cuda.triton_ops import Tiled
 
             return Tiled(weight, bias, int8)
         return Stock(weight, bias)
-    if _packing:
+    if weight.dtype not in _unpacked:
         try:
             return Packed(weight, bias)
         except (RuntimeError, AttributeError) as error:
-            _packing = False
+            _unpacked.add(weight.dtype)
             log.warning(
-                "oneDNN's packed product is missing (%s): one row at a time, which is slower",
+                "oneDNN's packed product of %s is missing (%s): one row at a time, which is slower",
+                weight.dtype,
                 str(error).splitlines()[0],
             )
     return Stock(weight, bias, alone=True)

@@ -243,7 +243,6 @@ def test_a_head_equal_to_the_embedding_is_tied_to_it(tiny: Any, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"model_type": "mistral", "sliding_window": 16}, "sliding window"),
         ({"model_type": "gemma2", "layer_types": ["sliding_attention"] * 2}, "sliding window"),
         ({"model_type": "mamba"}, "mamba"),
         ({"is_encoder_decoder": True}, "encoder-decoder"),
