@@ -55,10 +55,22 @@ class QLinear:
     def nbytes(self) -> int:
         """Bytes of the packed weights, scales and bias."""
 
-def route(logits: Array, normalise: bool, choice: Array, weights: Array) -> None:
-    """Of each row the k experts with the largest logits, in order of their index, and their softmax
-    over all experts (divided by its sum over the k if `normalise`). logits: [rows, experts] f32 ->
-    choice: [rows, k] int32, weights: [rows, k] f32."""
+def route(
+    logits: Array,
+    normalise: bool,
+    choice: Array,
+    weights: Array,
+    sigmoid: bool = False,
+    bias: Array | None = None,
+    scale: float = 1.0,
+    expert_scales: Array | None = None,
+) -> None:
+    """Of each row the k experts with the largest scores, in order of their index, and their scores
+    as weights. Scores are the softmax of the logits over all experts, or with `sigmoid` the sigmoid
+    of each (DeepSeek-V3); `bias` [experts] f32 is added to choose by, but not to the weights.
+    `normalise`: weights are divided by their sum over the k, which makes a softmax one over the k.
+    They are multiplied with `scale`, and with expert_scales [experts] f32 of each expert (Gemma 4).
+    logits: [rows, experts] f32 -> choice: [rows, k] int32, weights: [rows, k] f32."""
 
 def run_experts(
     gate_up: list[QLinear],
@@ -67,10 +79,14 @@ def run_experts(
     choice: Array,
     weights: Array,
     out: Array,
+    activation: str = "silu",
+    alpha: float = 0.0,
+    limit: float = 0.0,
 ) -> None:
-    """The sum of each row's experts, weighted: down(silu(gate) * up). x: [rows, in] f32; choice and
-    weights as of `route` -> out: [rows, out] f32. One QLinear of each kind for every expert;
-    gate_up has the gates first."""
+    """The sum of each row's experts, weighted: down(activation(gate) * up). x: [rows, in] f32;
+    choice and weights as of `route` -> out: [rows, out] f32. One QLinear of each kind for every
+    expert; gate_up has the gates first. `activation`: "silu", "gelu" or "clamped_swiglu", as of
+    `silu_mul`, `gelu_mul` and `clamped_swiglu`, which has alpha and limit."""
 
 def attend(
     q: Array,

@@ -11,7 +11,7 @@ import pytest
 
 from engine.model import _kernels as kernels
 from tests.model.test_formats import EVERY, FLOATS, stored
-from tests.support.kernels import forward, normal, reseed
+from tests.support.kernels import forward, isas, normal, reseed
 
 HERE = Path(__file__).parent
 CORE = HERE.parents[1] / "engine" / "model" / "core"
@@ -29,11 +29,13 @@ pytestmark = [
 ]
 
 
+OPTIONS = ["-std=c++20", "-O2", "-ffp-contract=off", "-static", "-pthread"]
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("arm") / "kernels_on_arm"
-    options = ["-std=c++20", "-O2", "-ffp-contract=off", "-static", "-pthread"]
-    subprocess.run([COMPILER, *options, *SOURCES, "-o", made], check=True)
+    subprocess.run([COMPILER, *OPTIONS, *SOURCES, "-o", made], check=True)
     return made
 
 
@@ -57,3 +59,18 @@ def test_every_format_has_the_same_bits(program: Path, processor: str, isas: lis
             check=True,
         )
         assert done.stdout == b"".join(f"{isa}\n".encode() + y.tobytes() for isa in isas), kind.name
+
+
+def test_attention_and_the_kernels_of_rows_have_the_same_bits(tmp_path: Path) -> None:
+    names = ("cpu", "pool", "attention", "rows")
+    sources = [HERE / "attention_on_arm.cpp", *(CORE / f"{name}.cpp" for name in names)]
+    here, there = tmp_path / "here", tmp_path / "there"
+    subprocess.run(["g++", *OPTIONS, *sources, "-o", here], check=True)
+    subprocess.run([COMPILER, *OPTIONS, *sources, "-o", there], check=True)
+    expected = subprocess.run([here, "plain"], stdout=subprocess.PIPE, check=True).stdout
+    assert np.isfinite(np.frombuffer(expected, np.float32)).all()
+    for isa in isas():
+        assert subprocess.run([here, isa], stdout=subprocess.PIPE, check=True).stdout == expected
+    for command in ([EMULATOR, "-cpu", "cortex-a57", there, "plain"],
+                    [EMULATOR, "-cpu", "max", there, "i8mm"]):  # fmt: skip
+        assert subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout == expected

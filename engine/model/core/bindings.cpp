@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -106,20 +107,39 @@ void py_dequantize(int type, Array<const uint8_t, 2> rows, Array<float, 2> out) 
 
 using Choice = Array<int32_t, 2>;
 
-void py_route(Rows logits, bool normalise, Choice choice, Array<float, 2> weights) {
+void py_route(Rows logits, bool normalise, Choice choice, Array<float, 2> weights, bool sigmoid,
+              Bias bias, float scale, Bias expert_scales) {
   const size_t rows = logits.shape(0), experts = logits.shape(1), k = choice.shape(1);
   expect("choice", choice, {rows, k});
   expect("weights", weights, {rows, k});
+  if (bias) expect("bias", *bias, {experts});
+  if (expert_scales) expect("expert_scales", *expert_scales, {experts});
   if (k < 1 || k > experts)
     throw std::invalid_argument("choice has " + std::to_string(k) + " columns: must be 1 to " +
                                 std::to_string(experts));
   nb::gil_scoped_release unlocked;
-  route(logits.data(), int(rows), int(experts), int(k), normalise, choice.data(), weights.data());
+  const Routing routing{int(experts),
+                        int(k),
+                        normalise,
+                        sigmoid,
+                        bias ? bias->data() : nullptr,
+                        scale,
+                        expert_scales ? expert_scales->data() : nullptr};
+  route(routing, logits.data(), int(rows), choice.data(), weights.data());
+}
+
+Gate gate_named(const std::string& name) {
+  if (name == "silu") return Gate::silu;
+  if (name == "gelu") return Gate::gelu;
+  if (name == "clamped_swiglu") return Gate::clamped;
+  throw std::invalid_argument("activation " + name + ": must be silu, gelu or clamped_swiglu");
 }
 
 void py_run_experts(const std::vector<const QLinear*>& gate_up,
                     const std::vector<const QLinear*>& down, Rows x, Choice choice,
-                    Array<float, 2> weights, Array<float, 2> out) {
+                    Array<float, 2> weights, Array<float, 2> out, const std::string& activation,
+                    float alpha, float limit) {
+  const Activation gate{gate_named(activation), alpha, limit};
   const size_t rows = x.shape(0), k = choice.shape(1);
   if (gate_up.empty() || gate_up.size() != down.size())
     throw std::invalid_argument("experts: expected as many gate_up as down, and at least one");
@@ -136,8 +156,8 @@ void py_run_experts(const std::vector<const QLinear*>& gate_up,
       throw std::invalid_argument("choice has " + std::to_string(choice.data()[i]) +
                                   ": must be below " + std::to_string(gate_up.size()));
   nb::gil_scoped_release unlocked;
-  Experts{gate_up, down}.forward(x.data(), choice.data(), weights.data(), int(rows), int(k),
-                                 out.data());
+  Experts{gate_up, down, gate}.forward(x.data(), choice.data(), weights.data(), int(rows), int(k),
+                                       out.data());
 }
 
 void py_channels(const QLinear& q, Array<const int64_t, 1> channels, Array<float, 2> out) {
@@ -374,7 +394,10 @@ NB_MODULE(_kernels, m) {
       .def("channels", &py_channels, fixed("channels"), fixed("out"))
       .def_prop_ro("shape", [](const QLinear& q) { return nb::make_tuple(q.out, q.in); })
       .def_prop_ro("nbytes", &QLinear::nbytes);
-  m.def("route", &py_route, fixed("logits"), "normalise"_a, fixed("choice"), fixed("weights"));
+  m.def("route", &py_route, fixed("logits"), "normalise"_a, fixed("choice"), fixed("weights"),
+        "sigmoid"_a = false, fixed("bias") = nb::none(), "scale"_a = 1.0f,
+        fixed("expert_scales") = nb::none());
   m.def("run_experts", &py_run_experts, "gate_up"_a, "down"_a, fixed("x"), fixed("choice"),
-        fixed("weights"), fixed("out"));
+        fixed("weights"), fixed("out"), "activation"_a = "silu", "alpha"_a = 0.0f,
+        "limit"_a = 0.0f);
 }
