@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-SILU, GELU_TANH, CLAMPED_SWIGLU = "silu", "gelu_tanh", "clamped_swiglu"
+SILU, GELU, CLAMPED_SWIGLU = "silu", "gelu", "clamped_swiglu"  # names of the kernels
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.model.description import (
     CLAMPED_SWIGLU,
-    GELU_TANH,
+    GELU,
     SILU,
     Attention,
     Dense,
@@ -24,7 +24,7 @@ from engine.model.description import (
 from engine.model.hf_model import UnsupportedModel
 from engine.model.rope import frequencies, rope_parameters, rotary_layers, supports_rope
 
-ACTIVATIONS = {"silu": SILU, "gelu_pytorch_tanh": GELU_TANH}
+ACTIVATIONS = {"silu": SILU, "gelu_pytorch_tanh": GELU}
 SANDWICH = Norms(
     "input_layernorm",
     "post_attention_layernorm",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.model import _kernels
-from engine.model.description import GELU_TANH, Dense, Experts
+from engine.model.description import GELU, Dense, Experts
 from engine.model.native.forward_pass import Array
 from engine.model.native.weights import NativeWeights
 
@@ -23,7 +23,7 @@ class DenseBlock:
         both = np.empty((len(h), self.gate_up.out), np.float32)
         self.gate_up.native.forward(h, both)
         gated = np.empty((len(h), self.gate_up.out // 2), np.float32)
-        (_kernels.gelu_mul if self.activation == GELU_TANH else _kernels.silu_mul)(both, gated)
+        (_kernels.gelu_mul if self.activation == GELU else _kernels.silu_mul)(both, gated)
         self.down.native.forward(gated, out)
 
 
@@ -61,9 +61,7 @@ class ExpertsBlock:
         self.router.native.forward(asked, logits)
         choice = np.empty((count, spec.chosen), np.int32)
         shares = np.empty((count, spec.chosen), np.float32)
-        _kernels.route(logits, spec.normalised, choice, shares)
-        if scale is not None:
-            shares *= scale[choice]
+        _kernels.route(logits, spec.normalised, choice, shares, expert_scales=scale)
         _kernels.run_experts(
             self.gate_up, self.down, h, choice, shares, out, spec.activation, spec.alpha, spec.limit
         )
