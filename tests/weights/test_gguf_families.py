@@ -5,6 +5,7 @@ file what transformers does from the original, so the file is what llama.cpp's c
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.model.gguf_weights import GgufWeights
-from engine.weights.gguf_config import model_config
+from engine.weights import WeightsError
+from engine.weights.gguf_config import checked_tensors, model_config
 from engine.weights.gguf_file import read_gguf
 from engine.weights.gguf_tensors import GgufTensors
 from tests.conftest import tiny_model
@@ -195,3 +197,161 @@ def test_llama_cpp_computes_what_transformers_does(model: Any, tmp_path: Path, n
     theirs = torch.from_numpy(llama_cpp_logits(tmp_path / "m.gguf", PROMPT))
     error = 2e-3 if f16_gelu else 1e-4
     torch.testing.assert_close(theirs, truth, rtol=error, atol=error)
+
+
+@pytest.fixture
+def refusal(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """refusal(name, change) -> the line that refuses the file of a model; "" where it is read.
+    `change` gets the file's writer before its header is written."""
+
+    def line(name: str, change: Callable[[Any], object]) -> str:
+        usual = gguf.GGUFWriter.write_header_to_file
+
+        def changed(writer: Any, *given: Any) -> None:
+            change(writer)
+            usual(writer, *given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(gguf.GGUFWriter, "write_header_to_file", changed)
+            write_gguf_of(model(name), tmp_path / "m.gguf")
+        try:
+            file = read_gguf(tmp_path / "m.gguf")
+            checked_tensors(file, model_config(file))
+        except WeightsError as error:
+            assert str(error).isprintable()
+            return str(error)
+        return ""
+
+    return line
+
+
+def field(key: str, value: Any) -> Callable[[Any], None]:
+    """A change: the field `key`, without the architecture, is `value`."""
+
+    def change(writer: Any) -> None:
+        fields, whole = writer.kv_data[0], f"{writer.arch}.{key}"
+        fields.pop(whole, None)
+        adds = {bool: "bool", int: "uint32", float: "float32", str: "string", list: "array"}
+        getattr(writer, f"add_{adds[type(value)]}")(whole, value)
+
+    return change
+
+
+def no_field(key: str) -> Callable[[Any], object]:
+    return lambda writer: writer.kv_data[0].pop(f"{writer.arch}.{key}")
+
+
+def no_tensor(name: str) -> Callable[[Any], object]:
+    return lambda writer: writer.tensors[0].pop(name)
+
+
+def tensor(name: str, *values: float) -> Callable[[Any], object]:
+    def change(writer: Any) -> None:
+        writer.tensors[0].pop(name, None)
+        writer.add_tensor(name, np.float32(values))
+
+    return change
+
+
+WINDOWS = "attention.sliding_window_pattern"
+LAST_HAS_A_WINDOW = [True, False, True, False, False, True]
+REFUSALS: list[tuple[str, Callable[[Any], object], str]] = [
+    ("phi3", no_field("attention.sliding_window"), "'phi3.attention.sliding_window'"),
+    ("phi3", field("rope.dimension_count", 7), "'phi3.rope.dimension_count' is 7"),
+    ("phi3", field("rope.dimension_count", 16), "'phi3.rope.dimension_count' is 16"),
+    ("phi3", field("expert_count", 4), "phi3.expert_count"),
+    ("phi3", field("rope.scaling.factor", 4.0), "rope scaling linear"),
+    ("phi3-longrope", no_tensor("rope_factors_short.weight"), "no 'rope_factors_short.weight'"),
+    ("phi3-longrope", tensor("rope_factors_long.weight", 1.0), "'rope_factors_long.weight' is [1]"),
+    ("phi3-longrope", tensor("rope_factors_long.weight", 1, -1, 1), "not above 0"),
+    ("phi3-longrope", field("rope.scaling.type", "yarn"), "'phi3.rope.scaling.type'"),
+    ("gemma3", field("attn_logit_softcapping", 50.0), "gemma3.attn_logit_softcapping"),
+    ("gemma3", field("rope.local.freq_base", 1e4), "gemma3.rope.local.freq_base"),
+    ("gemma3", field("rope.dimension_count", 8), "'gemma3.rope.dimension_count'"),
+    ("gemma3", field("attention.value_length", 8), "'gemma3.attention.value_length'"),
+    ("gemma3", field("attention.causal", False), "'gemma3.attention.causal'"),
+    ("gemma3", field(WINDOWS, [True]), f"'gemma3.{WINDOWS}'"),
+    ("gemma3", field("rope.scaling.type", "yarn"), "rope scaling yarn"),
+    ("gemma3", tensor("blk.0.attn_q.bias", *[0.0] * 64), "blk.0.attn_q.bias"),
+    ("gemma3", no_tensor("blk.3.post_ffw_norm.weight"), "blk.3.post_ffw_norm.weight"),
+    ("gpt-oss", field("expert_count", 0), "'gpt-oss.expert_count' is 0"),
+    ("gpt-oss", field("expert_used_count", 5), "'gpt-oss.expert_used_count' is 5"),
+    ("gpt-oss", field("expert_count", 5), "the metadata say [5, 48, 32]"),
+    ("gpt-oss", field("expert_weights_scale", 2.5), "gpt-oss.expert_weights_scale"),
+    ("gpt-oss", field("swiglu_clamp_exp", [5.0]), "gpt-oss.swiglu_clamp_exp"),
+    ("gpt-oss", field("attention.sliding_window", 0), "gpt-oss.attention.sliding_window"),
+    ("gpt-oss", field("rope.freq_base_swa", 5e3), "'gpt-oss.rope.freq_base_swa'"),
+    ("gpt-oss", no_tensor("blk.1.attn_sinks.weight"), "blk.1.attn_sinks.weight"),
+    ("gpt-oss", no_tensor("blk.1.attn_k.bias"), "blk.1.attn_k.bias"),
+    ("olmo2", field("attention.clamp_kqv", 8.0), "olmo2.attention.clamp_kqv"),
+    ("olmo3", field("attention.sliding_window", "7"), "'olmo2.attention.sliding_window'"),
+    ("olmo3", tensor("blk.0.attn_norm.weight", *[1.0] * 32), "blk.0.attn_norm.weight"),
+    ("gemma4-31b", no_field("final_logit_softcapping"), "'gemma4.final_logit_softcapping'"),
+    ("gemma4-31b", field(WINDOWS, LAST_HAS_A_WINDOW), f"'gemma4.{WINDOWS}'"),
+    ("gemma4-31b", no_field(WINDOWS), f"'gemma4.{WINDOWS}'"),
+    ("gemma4-31b", field("attention.shared_kv_layers", 5), "'gemma4.attention.shared_kv_layers'"),
+    ("gemma4-31b", field("attention.shared_kv_layers", 6), "'gemma4.attention.shared_kv_layers'"),
+    ("gemma4-31b", field("attention.head_count_kv", [2, 1, 1] * 2), "differ in 'gemma4.attention"),
+    ("gemma4-31b", field("attention.head_count_kv", 2), "blk.1.attn_k.weight"),
+    ("gemma4-31b", field("feed_forward_length", [48] * 5 + [96]), "'gemma4.feed_forward_length'"),
+    ("gemma4-31b", field("attention.value_length_swa", 8), "'gemma4.attention.value_length_swa'"),
+    ("gemma4-31b", field("attention.key_length_swa", 8), "unlike its key_length_swa"),
+    ("gemma4-31b", field("rope.scaling.factor", 8.0), "'gemma4.rope.scaling.factor'"),
+    ("gemma4-31b", tensor("rope_freqs.weight", *[2.0] * 16), "'rope_freqs.weight'"),
+    ("gemma4-31b", no_tensor("rope_freqs.weight"), "'rope_freqs.weight'"),
+    ("gemma4-31b", no_tensor("blk.0.layer_output_scale.weight"), "layer_output_scale"),
+    ("gemma4-e2b", field("embedding_length_per_layer_input", 0), "in a gemma4_text model"),
+    ("gemma4-e2b", field("embedding_length_per_layer_input", 4), "the metadata say"),
+    ("gemma4-26b-a4b", field("expert_count", 0), "in a gemma4_text model"),
+    ("gemma4-26b-a4b", no_tensor("blk.2.ffn_down_exps.scale"), "blk.2.ffn_down_exps.scale"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "reason"), REFUSALS)
+def test_files_that_would_be_read_wrongly_are_refused(
+    refusal: Any, name: str, change: Any, reason: str
+) -> None:
+    assert reason in refusal(name, change)
+
+
+@pytest.mark.parametrize("name", ["gpt-oss", "gemma4-e2b", "olmo3"])
+def test_metadata_that_change_nothing_are_read_over(refusal: Any, name: str) -> None:
+    assert refusal(name, field("expert_shared_count", 0)) == ""
+    assert refusal(name, field("vocab_size", VOCABULARY)) == ""
+
+
+def test_keys_that_no_layer_reads_may_be_there(refusal: Any, tmp_path: Path) -> None:
+    """Published Gemma 4 models have them in layers that read other layers' keys and values."""
+    assert refusal("gemma4-e2b", tensor("blk.5.attn_k_norm.weight", *[1.0] * 32)) == ""
+    with GgufTensors(tmp_path / "m.gguf") as tensors:
+        assert "model.layers.5.self_attn.k_norm.weight" not in tensors
+        assert "model.layers.1.self_attn.k_norm.weight" in tensors
+
+
+def test_gate_and_up_of_experts_may_be_apart(refusal: Any, model: Any, tmp_path: Path) -> None:
+    def split(writer: Any) -> None:
+        for name in [one for one in writer.tensors[0] if "gate_up_exps" in one]:
+            gate, up = np.split(writer.tensors[0].pop(name).tensor, 2, axis=1)
+            for half, values in (("gate", gate), ("up", up)):
+                writer.add_tensor(name.replace("gate_up", half), np.ascontiguousarray(values))
+
+    assert refusal("gemma4-26b-a4b", split) == ""
+    whole = load_file(model("gemma4-26b-a4b") / "model.safetensors")
+    with GgufTensors(tmp_path / "m.gguf") as tensors:
+        found = GgufWeights(tensors)
+        halves = [found[f"model.layers.0.experts.{one}_proj.weight"] for one in ("gate", "up")]
+        assert torch.equal(torch.cat(halves, 1), whole["model.layers.0.experts.gate_up_proj"])
+
+
+@pytest.mark.parametrize("name", ["attn_sinks", "post_attention_norm"])
+def test_values_that_are_not_finite_are_found(refusal: Any, tmp_path: Path, name: str) -> None:
+    size = 4 if name == "attn_sinks" else 32
+    nans = tensor(f"blk.1.{name}.weight", *[1.0] * (size - 1), float("nan"))
+    assert refusal("gpt-oss", nans) == ""
+    with GgufTensors(tmp_path / "m.gguf") as tensors:
+        found = GgufWeights(tensors)
+        (broken,) = (
+            one for one, there in tensors.outputs.items() if name in there.source and ".1." in one
+        )
+        with pytest.raises(WeightsError, match="not finite"):
+            found[broken]
