@@ -155,7 +155,8 @@ def _add_phi3(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
 
 def _add_gemma3(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     """The converter does not write which layers have a window: llama.cpp knows five of six."""
-    writer.add_sliding_window(config["sliding_window"])
+    if SLIDING in config["layer_types"]:
+        writer.add_sliding_window(config["sliding_window"])
     if config["final_logit_softcapping"]:
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,8 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # model type, layers, ch
         7,
         GEMMA3 | {"rope_parameters": ROPES | {SLIDING: LOCAL}, "final_logit_softcapping": 30.0},
     ),
+    "gemma3-27b": ("gemma3_text", 62, GEMMA3 | {"query_pre_attn_scalar": 8}),
+    "gemma3-full": ("gemma3_text", 2, GEMMA3 | {"layer_types": [FULL] * 2, "sliding_window": 512}),
     "gpt-oss": ("gpt_oss", 3, GPT_OSS | {"rope_parameters": YARN | {"truncate": False}}),
     "olmo2": ("olmo2", 2, {}),
     "olmo3": (
@@ -99,7 +102,11 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # model type, layers, ch
         "qwen3_5_moe_text", 3, QWEN_3_5 | SHARED | {"layer_types": [LINEAR, FULL, LINEAR]},
     ),
 }  # fmt: skip
-SLOW = ("gemma3", "gemma4-31b", "olmo2", "phi3")  # beside others like them
+GEMMAS_4 = ("gemma4-e2b", "gemma4-26b-a4b")
+MANY_LAYERS = ("gemma3-27b",)
+NAMES = [pytest.param(one, marks=pytest.mark.full) if one in MANY_LAYERS else one for one in MODELS]
+# Beside others like them.
+SLOW = (*MANY_LAYERS, "gemma3", "gemma3-full", "gemma4-31b", "olmo2", "phi3")
 UNLIKE = {  # fields that no forward pass reads, or that are of the tests' tokenizer
     "bos_token_id", "eos_token_id", "pad_token_id", "dtype", "_sliding_window_pattern",
 }  # fmt: skip
@@ -160,7 +167,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "config.json").read_text())
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_config_survives(model: Any, tmp_path: Path, name: str) -> None:
     from transformers import CONFIG_MAPPING
 
@@ -179,7 +186,8 @@ def test_the_config_survives(model: Any, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [(name, kind) for name in MODELS for kind in (F32, Q8_0)] + [("gpt-oss", MXFP4)],
+    [(name, kind) for name in MODELS if name not in MANY_LAYERS for kind in (F32, Q8_0)]
+    + [("gpt-oss", MXFP4)],
 )
 def test_tensors_survive(
     model: Any, tmp_path: Path, name: str, kind: gguf.GGMLQuantizationType
@@ -468,3 +476,38 @@ def test_the_gate_of_the_shared_expert_may_be_a_vector(
         assert torch.equal(
             GgufWeights(tensors)[name], load_file(model("qwen3.5-moe") / "model.safetensors")[name]
         )
+
+
+ODD = ("", "x", 0, -1, 3, 1 << 40, 0.5, -2.0, float("nan"), float("inf"), True, False, [], [0],
+       [1.5], ["x"], [1] * 6, [True] * 6, [1 << 40] * 6)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["phi3-longrope", "gemma3", "gpt-oss", "olmo3", *GEMMAS_4])
+def test_odd_metadata_are_read_or_refused(model: Any, tmp_path: Path, name: str) -> None:
+    """Whatever stands in a field: no other error, and no config that is not plain JSON."""
+    write_gguf_of(model(name), tmp_path / "m.gguf")
+    file = read_gguf(tmp_path / "m.gguf")
+    start, read = file.text("general.architecture"), 0
+    for key in [one for one in file.fields if one.startswith(f"{start}.")]:
+        for value in ODD:
+            odd = replace(file, fields=file.fields | {key: value})
+            try:
+                config = model_config(odd)
+                checked_tensors(odd, config)
+            except WeightsError as error:
+                assert str(error).isprintable()
+            else:
+                read += 1
+                json.dumps(config, allow_nan=False)
+    assert read
+
+
+@pytest.mark.parametrize("name", ["phi3-longrope", "gemma3", "gpt-oss", "olmo3", *GEMMAS_4])
+def test_odd_shapes_are_refused(model: Any, tmp_path: Path, name: str) -> None:
+    write_gguf_of(model(name), tmp_path / "m.gguf")
+    file = read_gguf(tmp_path / "m.gguf")
+    for key, whole in file.tensors.items():
+        for shape in {(1,), (3, 1), (1, *whole.shape), whole.shape[1:] or (2,)} - {whole.shape}:
+            odd = replace(file, tensors=file.tensors | {key: whole._replace(shape=shape)})
+            with pytest.raises(WeightsError):
+                checked_tensors(odd, model_config(odd))

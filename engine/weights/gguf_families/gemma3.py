@@ -42,7 +42,7 @@ def _config(file: Gguf) -> Config:
     full = rope(file, NAME, head_dim, config["max_position_embeddings"])
     if seen and full["rope_type"] not in ("default", "linear"):
         raise file.unsupported(f"windows and rope scaling {full['rope_type']}")
-    local = base(file, f"{NAME}.rope.freq_base_swa") if seen else full["rope_theta"]
+    local = base(file, f"{NAME}.rope.freq_base_swa")
     del config["hidden_act"]
     return config | {
         "hidden_activation": "gelu_pytorch_tanh",
