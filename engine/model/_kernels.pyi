@@ -55,10 +55,22 @@ class QLinear:
     def nbytes(self) -> int:
         """Bytes of the packed weights, scales and bias."""
 
-def route(logits: Array, normalise: bool, choice: Array, weights: Array) -> None:
-    """Of each row the k experts with the largest logits, in order of their index, and their softmax
-    over all experts (divided by its sum over the k if `normalise`). logits: [rows, experts] f32 ->
-    choice: [rows, k] int32, weights: [rows, k] f32."""
+def route(
+    logits: Array,
+    normalise: bool,
+    choice: Array,
+    weights: Array,
+    sigmoid: bool = False,
+    bias: Array | None = None,
+    scale: float = 1.0,
+    expert_scales: Array | None = None,
+) -> None:
+    """Of each row the k experts with the largest scores, in order of their index, and their scores
+    as weights. Scores are the softmax of the logits over all experts, or with `sigmoid` the sigmoid
+    of each (DeepSeek-V3); `bias` [experts] f32 is added to choose by, but not to the weights.
+    `normalise`: weights are divided by their sum over the k, which makes a softmax one over the k.
+    They are multiplied with `scale`, and with expert_scales [experts] f32 of each expert (Gemma 4).
+    logits: [rows, experts] f32 -> choice: [rows, k] int32, weights: [rows, k] f32."""
 
 def run_experts(
     gate_up: list[QLinear],
@@ -67,10 +79,14 @@ def run_experts(
     choice: Array,
     weights: Array,
     out: Array,
+    activation: str = "silu",
+    alpha: float = 0.0,
+    limit: float = 0.0,
 ) -> None:
-    """The sum of each row's experts, weighted: down(silu(gate) * up). x: [rows, in] f32; choice and
-    weights as of `route` -> out: [rows, out] f32. One QLinear of each kind for every expert;
-    gate_up has the gates first."""
+    """The sum of each row's experts, weighted: down(activation(gate) * up). x: [rows, in] f32;
+    choice and weights as of `route` -> out: [rows, out] f32. One QLinear of each kind for every
+    expert; gate_up has the gates first. `activation`: "silu", "gelu" or "clamped_swiglu", as of
+    `silu_mul`, `gelu_mul` and `clamped_swiglu`, which has alpha and limit."""
 
 def attend(
     q: Array,
@@ -80,12 +96,17 @@ def attend(
     parents: Array,
     scale: float,
     out: Array,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: Array | None = None,
 ) -> None:
     """Attention of k new tokens (a tree) over a cache; node i's own key lies at row base + i.
 
     q: [k, heads, d] f32, rotated; keys, values: [kv_heads, capacity, d] f32; parents: [k] int32,
     an earlier node or -1 (child of the last committed row); out: [k, heads * d] f32. Node i sees
-    rows 0 .. base - 1, its ancestors and itself. d: a multiple of 8, at most 256.
+    rows 0 .. base - 1, its ancestors and itself; with a `window` the last `window` of these. d: a
+    multiple of 8, at most 512. `softcap`: scores are softcap * tanh(score / softcap) (Gemma 2).
+    sinks: [heads] f32, a logit of each head's softmax that has no value (gpt-oss).
     """
 
 def delta_rule(
@@ -128,3 +149,46 @@ def add_rms_norm(residual: Array, delta: Array, weight: Array, eps: float, out: 
 
 def silu_mul(gate_up: Array, out: Array) -> None:
     """out = silu(gate) * up; gate_up: [k, 2n] f32, the gates first; out: [k, n] f32."""
+
+def gelu_mul(gate_up: Array, out: Array) -> None:
+    """out = gelu(gate) * up, gelu in its approximation with tanh; arrays as of `silu_mul`."""
+
+def clamped_swiglu(gate_up: Array, alpha: float, limit: float, out: Array) -> None:
+    """out = (up + 1) * gate * sigmoid(alpha * gate), with gate <= limit and -limit <= up <= limit
+    (gpt-oss); arrays as of `silu_mul`."""
+
+def sigmoid_mul(gate: Array, x: Array) -> None:
+    """x *= sigmoid(gate); both [k, n] f32. The rows of `gate` may have space between them, as a
+    slice of columns has."""
+
+def gated_norm(x: Array, gate: Array, weight: Array, eps: float, out: Array) -> None:
+    """out = rms_norm(x) * weight * silu(gate), head by head; x, gate, out: [k, heads, d] f32, where
+    the rows of `gate` may have space between them; weight: [d] f32."""
+
+def softcap(x: Array, cap: float) -> None:
+    """x = cap * tanh(x / cap), in place; x: [k, n] f32."""
+
+def split_heads(
+    qkv: Array,
+    q: Array,
+    keys: Array | None,
+    values: Array | None,
+    base: int,
+    turn: Array | None = None,
+    q_norm: Array | None = None,
+    k_norm: Array | None = None,
+    norm_values: bool = False,
+    eps: float = 0.0,
+    q_factor: Array | None = None,
+    values_of_keys: bool = False,
+) -> None:
+    """The heads of q, k and v from their product: normed, rotated, k and v written to the cache.
+
+    qkv: [k, n] f32, each row heads * d of q, kv_heads * d of k, kv_heads * d of v, anything ->
+    q: [k, heads, d] f32; keys, values: [kv_heads, capacity, d] f32, rows base .. base + k - 1.
+    Without keys and values the product has only q. `values_of_keys`: v is k as the product gives
+    it, and has no columns of its own. q_norm, k_norm: [d] f32, the weights of the heads' RMS norms,
+    or None for no norm; `norm_values`: values have one without weights. turn: complex64 [k, m]:
+    the first 2m numbers of each head of q and k are m pairs, times `turn` after the norm. q_factor:
+    [k] f32, of q in the end. d: at most 512.
+    """

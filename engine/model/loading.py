@@ -42,7 +42,7 @@ BITS = {"q8": 8, "q4": 4}
 # Prompt tokens a pass: few enough that a request can be cancelled in between.
 CPU_CHUNK_TOKENS, GPU_CHUNK_TOKENS = 128, 1024
 KV_BYTES = 4  # of a number in the CPU's cache
-MAX_HEAD_SIZE = 256  # of the CPU's attention kernel
+MAX_HEAD_SIZE = 512  # of the CPU's attention kernel
 EXACT_CHUNK_TOKENS = 256  # exact attention sums in parts, which take memory
 
 

@@ -64,7 +64,7 @@ def checked_tensors(file: Gguf, config: Config) -> Table:
     if unknown:
         raise file.unsupported(f"tensor {shown(min(unknown))} in a {config['model_type']} model")
     for name, (_, shape, _) in table.items():
-        if _bare(tensor_shape(file, name)) != _bare(shape):
+        if tensor_shape(file, name) not in (shape, _bare(shape)):
             found = list(file.tensors[name].shape)
             raise file.damaged(f"tensor '{name}' is {found}, the metadata say {list(shape)}")
         kind = GGMLQuantizationType(file.tensors[name].kind).name

@@ -24,7 +24,7 @@ from tests.model.test_target import (
     some_tree,
 )
 from tests.support.gguf_of_model import VOCABULARY, write_gguf_of
-from tests.support.kernels import F32, forward, normal, reseed, same
+from tests.support.kernels import F32, forward, isas, normal, reseed, same
 
 SHAPE = {
     "vocab_size": VOCABULARY, "hidden_size": 64, "head_dim": 16, "num_experts": 8,
@@ -37,10 +37,12 @@ def same_numbers() -> None:
     reseed()
 
 
-def routed(logits: F32, k: int, normalise: bool) -> tuple[np.ndarray[Any, Any], F32]:
+def routed(
+    logits: F32, k: int, normalise: bool, **options: Any
+) -> tuple[np.ndarray[Any, Any], F32]:
     choice = np.empty((len(logits), k), np.int32)
     weights = np.empty((len(logits), k), np.float32)
-    kernels.route(np.ascontiguousarray(logits), normalise, choice, weights)
+    kernels.route(np.ascontiguousarray(logits), normalise, choice, weights, **options)
     return choice, weights
 
 
@@ -57,6 +59,30 @@ def test_routing_is_the_softmax_of_the_largest(k: int, normalise: bool) -> None:
     assert np.allclose(weights, kept, rtol=1e-5)
 
 
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("sigmoid", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_scores_choose_with_a_bias_and_weigh_without_it(
+    normalise: bool, sigmoid: bool, biased: bool
+) -> None:
+    logits, bias, scales = normal(50, 8), normal(8), normal(8)
+    options = {"bias": bias} if biased else {}
+    choice, weights = routed(
+        logits, 3, normalise, sigmoid=sigmoid, scale=2.5, expert_scales=scales, **options
+    )
+    wide = logits.astype(np.float64)
+    scores = np.exp(wide) / np.exp(wide).sum(1, keepdims=True)
+    if sigmoid:
+        scores = 1 / (1 + np.exp(-wide))
+    best = np.argsort(-(scores + (bias if biased else 0)), 1)[:, :3]
+    expected = np.sort(best, 1)
+    assert np.array_equal(choice, expected)
+    kept = np.take_along_axis(scores, expected, 1)
+    if normalise:
+        kept /= kept.sum(1, keepdims=True)
+    assert np.allclose(weights, kept * 2.5 * scales[expected], rtol=1e-5)
+
+
 def test_ties_go_to_the_first_and_no_logit_is_needed() -> None:
     choice, weights = routed(np.zeros((1, 8), np.float32), 3, True)
     assert choice.tolist() == [[0, 1, 2]] and np.allclose(weights, 1 / 3)
@@ -64,35 +90,61 @@ def test_ties_go_to_the_first_and_no_logit_is_needed() -> None:
     assert choice.tolist() == [[0, 1]] and np.isnan(weights).all()
 
 
-def experts(count: int, width: int, inner: int) -> tuple[list[Any], list[Any]]:
-    """Experts with weights in Q8_0."""
+def experts(
+    count: int, width: int, inner: int, kind: Kind = Kind.Q8_0, biased: bool = False
+) -> tuple[list[Any], list[Any]]:
+    """Experts with weights of one format."""
 
     def linear(out: int, n: int) -> kernels.QLinear:
-        rows = gguf.quants.quantize(normal(out, n), Kind.Q8_0)
-        return kernels.QLinear.stored([(int(Kind.Q8_0), rows)], n)
+        rows = gguf.quants.quantize(normal(out, n), kind).view(np.uint8)
+        return kernels.QLinear.stored([(int(kind), rows)], n, normal(out) if biased else None)
 
     return [linear(2 * inner, width) for _ in range(count)], [
         linear(width, inner) for _ in range(count)
     ]
 
 
-def test_a_row_is_the_weighted_sum_of_its_experts_whatever_is_beside_it() -> None:
-    gate_up, down = experts(6, 64, 32)
+def gated_by(activation: str, gate_up: F32) -> F32:
+    out = np.empty((len(gate_up), gate_up.shape[1] // 2), np.float32)
+    if activation == "clamped_swiglu":
+        kernels.clamped_swiglu(gate_up, 1.702, 0.5, out)
+    else:
+        (kernels.silu_mul if activation == "silu" else kernels.gelu_mul)(gate_up, out)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("activation", "kind", "biased"),
+    [("silu", Kind.Q8_0, False), ("gelu", Kind.Q4_1, False), ("clamped_swiglu", Kind.Q8_0, True),
+     ("silu", Kind.F32, False)],
+)  # fmt: skip
+def test_a_row_is_the_weighted_sum_of_its_experts_whatever_is_beside_it(
+    activation: str, kind: Kind, biased: bool
+) -> None:
+    gate_up, down = experts(6, 64, 96, kind, biased)
     x = normal(20, 64)
     choice, weights = routed(normal(20, 6), 2, True)
-    out = np.empty_like(x)
-    kernels.run_experts(gate_up, down, x, choice, weights, out)
+    out = np.full_like(x, np.nan)
+    options = (activation, 1.702, 0.5)
+    kernels.run_experts(gate_up, down, x, choice, weights, out, *options)
     for row in range(20):
-        expected = np.zeros(64)
+        expected = np.zeros(64, np.float32)
         for expert, weight in zip(choice[row], weights[row], strict=True):
-            gated = np.empty((1, 32), np.float32)
-            kernels.silu_mul(forward(gate_up[expert], x[row : row + 1]), gated)
-            expected += weight * forward(down[expert], gated)[0].astype(np.float64)
-        assert np.allclose(out[row], expected, rtol=1e-4, atol=1e-4)
-    for rows in ([3], [3, 4], [7, 3, 0], list(range(19, -1, -1))):
-        some = np.empty((len(rows), 64), np.float32)
-        kernels.run_experts(gate_up, down, x[rows], choice[rows], weights[rows], some)
-        assert same(some, out[rows])
+            gated = gated_by(activation, forward(gate_up[expert], x[row : row + 1]))
+            expected += weight * forward(down[expert], gated)[0]
+        assert same(out[row], expected)
+    best = kernels.isa()
+    for name in isas():
+        kernels.set_isa(name)
+        for threads in (1, 2, 3):
+            kernels.set_threads(threads)
+            for rows in ([3], [3, 4], [7, 3, 0], list(range(19, -1, -1))):
+                some = np.full((len(rows), 64), np.nan, np.float32)
+                args = (x[rows], choice[rows], weights[rows], some)
+                kernels.run_experts(gate_up, down, *args, *options)
+                assert same(some, out[rows]), (name, threads, rows)
+    kernels.set_isa(best)
+    kernels.set_threads(1)
 
 
 def test_what_does_not_fit_is_one_line() -> None:
@@ -105,6 +157,10 @@ def test_what_does_not_fit_is_one_line() -> None:
     with pytest.raises(ValueError, match=r"^expert 1: its shape is not the others'$"):
         other = [gate_up[0], experts(1, 64, 64)[0][0]]
         kernels.run_experts(other, down, x, np.zeros((1, 1), np.int32), weights, out)
+    with pytest.raises(ValueError, match=r"^activation relu: must be silu, gelu or clamped"):
+        kernels.run_experts(gate_up, down, x, np.zeros((1, 1), np.int32), weights, out, "relu")
+    with pytest.raises(ValueError, match=r"^bias has shape \(7\): expected \(8\)$"):
+        routed(normal(1, 8), 2, True, bias=normal(7))
     with pytest.raises(ValueError, match=r"^choice has 9 columns: must be 1 to 8$"):
         routed(normal(1, 8), 9, True)
 

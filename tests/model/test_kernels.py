@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,10 +151,20 @@ def random_tree(k: int) -> list[int]:
     return [int(rng.integers(-1, i)) for i in range(k)]
 
 
-def attend(q: F32, keys: F32, values: F32, base: int, parents: list[int]) -> F32:
+def attend(
+    q: F32,
+    keys: F32,
+    values: F32,
+    base: int,
+    parents: list[int],
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: F32 | None = None,
+) -> F32:
     out = np.full((len(q), q.shape[1] * q.shape[2]), np.nan, np.float32)
     tree, scale = np.array(parents, np.int32), q.shape[2] ** -0.5
-    kernels.attend(np.ascontiguousarray(q), keys, values, base, tree, scale, out)
+    q = np.ascontiguousarray(q)
+    kernels.attend(q, keys, values, base, tree, scale, out, window, softcap, sinks)
     return out
 
 
@@ -164,20 +175,32 @@ def cache(kv: int, filled: int, d: int, capacity: int) -> tuple[F32, F32]:
     return keys, values
 
 
-def oracle(q: F32, keys: F32, values: F32, base: int, parents: list[int]) -> NDArray[np.float64]:
+def oracle(
+    q: F32,
+    keys: F32,
+    values: F32,
+    base: int,
+    parents: list[int],
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: F32 | None = None,
+) -> NDArray[np.float64]:
     k, heads, d = q.shape
     group = heads // len(keys)
     out = np.zeros((k, heads, d))
     for i in range(k):
-        seen = [*range(base), *(base + node for node in path(parents, i))]
+        seen = [*range(base), *(base + node for node in path(parents, i))][-window:]
         for h in range(heads):
             s = keys[h // group, seen].astype(np.float64) @ q[i, h] * d**-0.5
-            p = np.exp(s - s.max())
-            out[i, h] = p @ values[h // group, seen] / p.sum()
+            s = softcap * np.tanh(s / softcap) if softcap else s
+            sink = -np.inf if sinks is None else sinks[h]
+            p = np.exp(s - max(s.max(), sink))
+            out[i, h] = p @ values[h // group, seen] / (p.sum() + np.exp(sink - max(s.max(), sink)))
     return out.reshape(k, -1)
 
 
-SHAPES = [(14, 2, 64), (9, 3, 64), (4, 4, 80), (8, 1, 128), (2, 2, 8), (3, 1, 40), (2, 1, 256)]
+SHAPES = [(14, 2, 64), (9, 3, 64), (4, 4, 80), (8, 1, 128), (2, 2, 8), (3, 1, 40), (2, 1, 256),
+          (4, 2, 512)]  # fmt: skip
 
 
 @pytest.mark.parametrize("heads, kv, d", SHAPES)
@@ -214,16 +237,64 @@ def test_a_node_equals_one_token_with_its_path_committed(heads: int, kv: int, d:
         assert same(chain, tree[branch]), node
 
 
-def test_prefill_in_any_chunks_gives_the_same_bits() -> None:
+@pytest.mark.parametrize("window", [1, 5, 40, 1000])
+@pytest.mark.parametrize("softcap, sunk", [(0, False), (2, True), (50, False)])
+def test_windows_caps_and_sinks_match_float64_on_every_instruction_set(
+    window: int, softcap: float, sunk: bool
+) -> None:
+    for base, k in [(0, 7), (3, 9), (130, 1), (77, 30)]:
+        keys, values = cache(2, base + k, 64, base + k + 1)
+        keys[:, : max(0, base - window + 1)] = np.nan  # which no row sees
+        q, parents = normal(k, 8, 64) * 3, random_tree(k)
+        sinks = normal(8) * 4 if sunk else None
+        options = (window, softcap, sinks)
+        expected = oracle(q, keys, values, base, parents, *options)
+        results = []
+        for name in isas():
+            kernels.set_isa(name)
+            results.append(attend(q, keys, values, base, parents, *options))
+            assert np.abs(results[-1] - expected).max() < 1e-5
+        assert all(same(r, results[0]) for r in results)
+
+
+@pytest.mark.parametrize("window", [1, 4, 16, 37, 70, 500])
+@pytest.mark.parametrize("sunk", [False, True])
+def test_in_a_window_a_node_equals_one_token_with_its_path_committed(
+    window: int, sunk: bool
+) -> None:
+    base, k = 61, 40
+    keys, values = cache(2, base + k, 32, base + k)
+    sinks = normal(6) if sunk else None
+    options = (window, 5.0 if sunk else 0.0, sinks)
+    parents = [i - 1 if i < 12 else int(rng.integers(-1, i)) for i in range(k)]  # of some depth
+    q = normal(k, 6, 32)
+    tree = attend(q, keys, values, base, parents, *options)
+    for node in range(k):
+        rows = [*range(base), *(base + i for i in path(parents, node))]
+        unseen = max(0, len(rows) - window)
+        alone = [np.full_like(x, np.nan) for x in (keys, values)]
+        for kept, old in zip(alone, (keys, values), strict=True):
+            kept[:, unseen : len(rows)] = old[:, rows[unseen:]]
+        one = attend(q[node : node + 1], *alone, len(rows) - 1, [-1], *options)
+        assert same(one, tree[node : node + 1]), node
+        for kept, old in zip(alone, (keys, values), strict=True):
+            kept[:, : len(rows)] = old[:, rows]
+        branch = path(parents, node)
+        chain = attend(q[branch], *alone, base, [*range(-1, len(branch) - 1)], *options)
+        assert same(chain, tree[branch]), node
+
+
+@pytest.mark.parametrize("window", [0, 20, 100])
+def test_prefill_in_any_chunks_gives_the_same_bits(window: int) -> None:
     tokens = 150
     q, (keys, values) = normal(tokens, 14, 64), cache(2, tokens, 64, tokens + 10)
-    expected = [attend(q[i : i + 1], keys, values, i, [-1]) for i in range(tokens)]
+    expected = [attend(q[i : i + 1], keys, values, i, [-1], window) for i in range(tokens)]
     for chunk in (7, 64, 128, 150):
         for threads in (1, 2, 3):
             kernels.set_threads(threads)
             for i in range(0, tokens, chunk):
                 n = min(chunk, tokens - i)
-                y = attend(q[i : i + n], keys, values, i, [*range(-1, n - 1)])
+                y = attend(q[i : i + n], keys, values, i, [*range(-1, n - 1)], window)
                 assert same(y, np.concatenate(expected[i : i + n])), (chunk, threads, i)
 
 
@@ -266,6 +337,14 @@ def test_attention_rejects_invalid_input() -> None:
         attend(q, keys, values, 5, [-1, 0])
     with pytest.raises(ValueError, match=r"^heads 3: must be a multiple of the key heads, 2$"):
         attend(normal(1, 3, 16), keys, values, 5, [-1])
+    with pytest.raises(ValueError, match=r"^window -1: must be 0 \(none\) or more$"):
+        attend(q, keys, values, 5, [-1, 0, 1], window=-1)
+    with pytest.raises(ValueError, match=r"^softcap nan: must be 0 \(none\) or more$"):
+        attend(q, keys, values, 5, [-1, 0, 1], softcap=np.nan)
+    with pytest.raises(ValueError, match=r"^sinks has shape \(3\): expected \(4\)$"):
+        attend(q, keys, values, 5, [-1, 0, 1], sinks=normal(3))
+    with pytest.raises(ValueError, match=r"^head size 520: must be a multiple of 8, at most 512"):
+        attend(normal(1, 4, 520), normal(2, 9, 520), normal(2, 9, 520), 5, [-1])
     with pytest.raises(ValueError, match=r"^head size 12: must be a multiple of 8"):
         attend(normal(1, 4, 12), normal(2, 9, 12), normal(2, 9, 12), 5, [-1])
 
@@ -308,3 +387,163 @@ def test_silu_of_extremes() -> None:
     kernels.silu_mul(gate_up, out)
     assert out[0, :4].tolist() == [0, np.float32(1e30), 0, 0]
     assert np.isnan(out[0, 4])
+
+
+def sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 0.5 * (1 + np.tanh(x / 2))
+
+
+def normed(x: NDArray[np.float64], weight: F32 | float = 1.0) -> NDArray[np.float64]:
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * weight
+
+
+def gates_of(gate_up: F32, x: F32, heads: F32, weight: F32) -> list[F32]:
+    """Every kernel of gates; `heads` [rows, heads, d], and gates are columns of gate_up."""
+    rows, n = len(gate_up), gate_up.shape[1] // 2
+    gelu, clamped = (np.full((rows, n), np.nan, np.float32) for _ in range(2))
+    kernels.gelu_mul(gate_up, gelu)
+    kernels.clamped_swiglu(gate_up, 1.702, 7.0, clamped)
+    scaled, capped = x.copy(), gate_up.copy()
+    kernels.sigmoid_mul(gate_up[:, n:], scaled)
+    kernels.softcap(capped, 30.0)
+    out, (_, count, d) = np.full_like(heads, np.nan), heads.shape
+    kernels.gated_norm(
+        heads, gate_up[:, 1 : 1 + count * d].reshape(rows, count, d), weight, 1e-6, out
+    )
+    return [gelu, clamped, scaled, capped, out.reshape(rows, -1)]
+
+
+@pytest.mark.parametrize("k, heads, d", [(1, 1, 1), (3, 2, 9), (5, 6, 128), (40, 3, 40)])
+def test_gates_match_float64_and_treat_rows_alone(k: int, heads: int, d: int) -> None:
+    n = heads * d + 3
+    gate_up, x = 8 * normal(k, 2 * n), normal(k, n)
+    parts, weight = normal(k, heads, d), normal(d)
+    results = gates_of(gate_up, x, parts, weight)
+    wide = gate_up.astype(np.float64)
+    gate, up = wide[:, :n], wide[:, n:]
+    gelu = 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
+    least, between = np.minimum(gate, 7), np.clip(up, -7, 7)
+    silu = gate * sigmoid(gate)
+    expected = [
+        gelu * up,
+        (between + 1) * least * sigmoid(1.702 * least),
+        x * sigmoid(up),
+        30 * np.tanh(wide / 30),
+        (normed(parts.astype(np.float64), weight).reshape(k, -1) * silu[:, 1 : 1 + heads * d]),
+    ]
+    for result, right in zip(results, expected, strict=True):
+        assert np.allclose(result, right, rtol=3e-6, atol=1e-5)
+    for name in isas():
+        kernels.set_isa(name)
+        for i in range(k):
+            one = gates_of(*(a[i : i + 1] for a in (gate_up, x, parts)), weight)
+            assert all(same(a, b[i : i + 1]) for a, b in zip(one, results, strict=True)), (name, i)
+
+
+def test_gates_of_extremes() -> None:
+    gates = [-1e30, 1e30, -100, 0, np.nan, np.inf]
+    gate_up = np.array([[*gates, 1, 1, 1, 1, 1, 1]], np.float32)
+    out = np.empty((1, 6), np.float32)
+    kernels.gelu_mul(gate_up, out)
+    assert out[0, :4].tolist() == [0, np.float32(1e30), 0, 0]
+    assert np.isnan(out[0, 4]) and out[0, 5] == np.inf
+    kernels.clamped_swiglu(gate_up, 1.702, 7.0, out)
+    assert np.allclose(out[0, :4], [0, 14, 0, 0], atol=1e-3) and np.isnan(out[0, 4])
+    assert np.isclose(out[0, 5], 14, atol=1e-3)
+    x = np.array([[-1e30, -1e-6, 1e-6, 1e30, np.inf, np.nan]], np.float32)
+    kernels.softcap(x, 30.0)
+    assert np.allclose(x[0, :5], [-30, -1e-6, 1e-6, 30, 30], rtol=1e-6) and np.isnan(x[0, 5])
+
+
+def test_gates_reject_invalid_input() -> None:
+    x = normal(3, 4)
+    with pytest.raises(ValueError, match=r"^gate_up has shape \(3, 4\): expected \(3, 8\)$"):
+        kernels.gelu_mul(x, normal(3, 4))
+    with pytest.raises(ValueError, match=r"^gate has gaps in its rows: give it in C order$"):
+        kernels.sigmoid_mul(normal(3, 8)[:, ::2], x)
+    with pytest.raises(ValueError, match=r"^gate has rows that overlap: give them in order$"):
+        kernels.sigmoid_mul(normal(3, 4)[::-1], x)
+    with pytest.raises(ValueError, match=r"^cap 0.0+: must be above 0$"):
+        kernels.softcap(x, 0.0)
+
+
+# --- split_heads -----------------------------------------------------------------------------
+
+
+def split(qkv: F32, heads: int, kv: int, d: int, base: int, **options: Any) -> list[F32]:
+    """q, then the caches' rows of the pass: [rows, ...] each. Other rows of the caches stay."""
+    rows = len(qkv)
+    q = np.full((rows, heads, d), np.nan, np.float32)
+    caches = [np.full((kv, base + rows + 2, d), 5, np.float32) for _ in range(2 if kv else 0)]
+    keys, values = caches or (None, None)
+    kernels.split_heads(np.ascontiguousarray(qkv), q, keys, values, base, eps=1e-6, **options)
+    for one in caches:
+        assert np.all(one[:, :base] == 5) and np.all(one[:, base + rows :] == 5)
+    return [q, *(one[:, base : base + rows].swapaxes(0, 1).copy() for one in caches)]
+
+
+@pytest.mark.parametrize("heads, kv, d, pairs", [(4, 2, 64, 32), (3, 3, 40, 5), (5, 1, 17, 3),
+                                                 (2, 2, 512, 256), (3, 0, 16, 8)])  # fmt: skip
+@pytest.mark.parametrize("options", [set(), {"q_norm", "k_norm", "q_factor"}, {"k_norm"},
+                                     {"norm_values", "values_of_keys", "q_norm"}])  # fmt: skip
+def test_heads_are_normed_turned_and_stored(
+    heads: int, kv: int, d: int, pairs: int, options: set[str]
+) -> None:
+    rows, base = 7, 3
+    qkv = normal(rows, (heads + 2 * kv) * d + 5)
+    angles = normal(rows, pairs) * 3
+    turn = np.exp(1j * angles).astype(np.complex64)
+    of_row = {"turn": turn, "q_factor": 1 + np.abs(normal(rows))}
+    made: dict[str, Any] = {
+        **of_row, "q_norm": normal(d), "k_norm": normal(d), "norm_values": True,
+        "values_of_keys": True,
+    }  # fmt: skip
+    given = {name: value for name, value in made.items() if name in options | {"turn"}}
+
+    wide = qkv.astype(np.float64)
+    q = wide[:, : heads * d].reshape(rows, heads, d)
+    k, v = np.split(wide[:, heads * d : (heads + 2 * kv) * d].reshape(rows, 2 * kv, d), 2, axis=1)
+    if "values_of_keys" in given:
+        v = k
+
+    def turned(x: NDArray[np.float64], weight: F32 | None) -> NDArray[np.float64]:
+        x = x.copy() if weight is None else normed(x, weight)
+        complex_pairs = (x[..., : 2 * pairs : 2] + 1j * x[..., 1 : 2 * pairs : 2]) * turn[:, None]
+        x[..., : 2 * pairs : 2], x[..., 1 : 2 * pairs : 2] = complex_pairs.real, complex_pairs.imag
+        return x
+
+    expected = [
+        turned(q, given.get("q_norm")) * np.reshape(given.get("q_factor", 1), (-1, 1, 1)),
+        turned(k, given.get("k_norm")),
+        normed(v) if "norm_values" in given else v,
+    ]
+    results = split(qkv, heads, kv, d, base, **given)
+    assert len(results) == (3 if kv else 1)
+    for result, right in zip(results, expected, strict=False):
+        assert np.allclose(result, right, rtol=1e-5, atol=1e-5)
+    for name in isas():
+        kernels.set_isa(name)
+        for i in range(rows):
+            alone = {key: one[i : i + 1] if key in of_row else one for key, one in given.items()}
+            part = split(qkv[i : i + 1], heads, kv, d, base + i, **alone)
+            assert all(same(a, b[i : i + 1]) for a, b in zip(part, results, strict=True)), (name, i)
+
+
+def test_heads_without_a_turn_are_copied() -> None:
+    qkv = normal(4, 6 * 16)
+    q, k, v = split(qkv, 2, 2, 16, 0)
+    assert same(np.concatenate([q, k, v], 1).reshape(4, -1), qkv)
+
+
+def test_split_heads_rejects_invalid_input() -> None:
+    with pytest.raises(ValueError, match=r"^qkv has shape \(2, 95\): expected \(2, 96\)$"):
+        split(normal(2, 95), 2, 2, 16, 0)
+    with pytest.raises(ValueError, match=r"^turn has 9 pairs: heads have 8$"):
+        split(normal(2, 96), 2, 2, 16, 0, turn=np.ones((2, 9), np.complex64))
+    with pytest.raises(ValueError, match=r"^q_factor has shape \(3\): expected \(2\)$"):
+        split(normal(2, 96), 2, 2, 16, 0, q_factor=normal(3))
+    keys = normal(2, 3, 16)
+    with pytest.raises(ValueError, match=r"^keys and values: give both, or neither$"):
+        kernels.split_heads(normal(2, 96), normal(2, 2, 16), keys, None, 0)
+    with pytest.raises(ValueError, match=r"^base 2 and 2 rows: must fit the cache's 3$"):
+        kernels.split_heads(normal(2, 96), normal(2, 2, 16), keys, keys, 2)

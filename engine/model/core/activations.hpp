@@ -40,6 +40,25 @@ struct Activations {
     values.resize(size_t(rows) * blocks * kBlock);
     terms.resize(size_t(rows) * blocks);
   }
+
+  // Where the blocks of a row are: block b at start + b * step.
+  struct Place {
+    size_t start, step;
+  };
+  Place place(int row) const {
+    const int group = group_of(row), first = start(group);
+    return {size_t(first) * blocks + size_t(row - first), size_t(start(group + 1) - first)};
+  }
+
+  // A row of others with as many blocks.
+  void copy(int row, const Activations& others, int other) {
+    const Place to = place(row), from = others.place(other);
+    for (size_t b = 0; b < size_t(blocks); ++b) {
+      const size_t here = to.start + b * to.step, there = from.start + b * from.step;
+      std::memcpy(&values[here * kBlock], &others.values[there * kBlock], kBlock);
+      terms[here] = others.terms[there];
+    }
+  }
 };
 
 // Bits of the largest magnitude; as integers, so that NaN > inf > every number on every path.
@@ -86,10 +105,10 @@ INLINE void quantize_block(const float* x, int8_t* q, Terms* terms) {
 }
 
 INLINE void quantize_row(const float* x, int in, Activations& a, int row) {
-  const int group = a.group_of(row), first = a.start(group), r = a.start(group + 1) - first;
+  const Activations::Place place = a.place(row);
   const float* line = x + size_t(row) * in;
   for (int b = 0; b < a.blocks; ++b) {
-    const size_t slot = size_t(first) * a.blocks + size_t(b) * r + (row - first);
+    const size_t slot = place.start + size_t(b) * place.step;
     const float* block = line + b * kBlock;
     float padded[kBlock] = {};
     if ((b + 1) * kBlock > in) {

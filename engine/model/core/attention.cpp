@@ -11,6 +11,7 @@
 
 #include "cpu.hpp"
 #include "pool.hpp"
+#include "rows.hpp"
 
 namespace draftline {
 namespace {
@@ -20,18 +21,29 @@ constexpr int kValues = 64;         // values read by all queries before the nex
 constexpr int kScores = 96 * 1024;  // floats of scores a task holds, to stay in L2
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
+// What a row sees: the committed rows from `committed` on, then the rows `path` of the draft.
+struct Sight {
+  int committed;
+  std::vector<int> path;  // the ancestors in the window, then the row itself
+
+  // The first cache row of them.
+  int first(int base) const { return committed < base ? committed : base + path[0]; }
+  int size(int base) const { return base - committed + int(path.size()); }
+};
+
 // A task: queries [first, last) of a key head; query z is row z / group, head z % group of it.
 struct Task {
   const Attention& a;
-  const std::vector<std::vector<int>>& paths;  // per row: its ancestors, then itself
+  const std::vector<Sight>& sights;  // of the rows
   int kv, first, last;
 
   int group() const { return a.heads / a.kv_heads; }
   int row(int z) const { return z / group(); }
+  int head(int z) const { return kv * group() + z % group(); }
   size_t at(int z) const {  // in q and out
-    return (size_t(row(z)) * a.heads + size_t(kv) * group() + z % group()) * a.d;
+    return (size_t(row(z)) * a.heads + size_t(head(z))) * a.d;
   }
-  int visible(int z) const { return a.base + int(paths[row(z)].size()); }
+  const Sight& sight(int z) const { return sights[size_t(row(z))]; }
 };
 
 }  // namespace
@@ -53,41 +65,55 @@ void run_task(const Task& k) {
 
 [[noreturn]] void refuse(const std::string& line) { throw std::invalid_argument(line); }
 
-std::vector<std::vector<int>> find_paths(const Attention& a) {
-  std::vector<std::vector<int>> paths(a.rows);
+std::vector<Sight> find_sights(const Attention& a) {
+  std::vector<Sight> sights(a.rows);
   for (int i = 0; i < a.rows; ++i) {
     const int parent = a.parents[i];
     if (parent < -1 || parent >= i)
       refuse("parents[" + std::to_string(i) + "] is " + std::to_string(parent) +
              ": must be -1 or an earlier row");
-    if (parent >= 0) paths[i] = paths[parent];
-    paths[i].push_back(i);
+    Sight& sight = sights[size_t(i)];
+    if (parent >= 0)
+      sight = sights[size_t(parent)];
+    else
+      sight.committed = a.window ? std::max(0, a.base - a.window) : 0;
+    sight.path.push_back(i);
+    if (a.window && sight.size(a.base) > a.window) {  // by one: the oldest leaves
+      if (sight.committed < a.base)
+        ++sight.committed;
+      else
+        sight.path.erase(sight.path.begin());
+    }
   }
-  return paths;
+  return sights;
 }
 
 }  // namespace
 
 void attend(const Attention& a) {
-  if (a.d % 8 != 0 || a.d > 256 || a.d == 0)
-    refuse("head size " + std::to_string(a.d) + ": must be a multiple of 8, at most 256");
+  if (a.d % 8 != 0 || a.d > kMaxHeadSize || a.d == 0)
+    refuse("head size " + std::to_string(a.d) + ": must be a multiple of 8, at most " +
+           std::to_string(kMaxHeadSize));
   if (a.kv_heads == 0 || a.heads % a.kv_heads != 0)
     refuse("heads " + std::to_string(a.heads) + ": must be a multiple of the key heads, " +
            std::to_string(a.kv_heads));
   if (a.base < 0 || a.rows > a.capacity - a.base)
     refuse("base " + std::to_string(a.base) + " and " + std::to_string(a.rows) +
            " rows: must fit the cache's " + std::to_string(a.capacity));
+  if (a.window < 0) refuse("window " + std::to_string(a.window) + ": must be 0 (none) or more");
+  if (!(a.cap >= 0)) refuse("softcap " + std::to_string(a.cap) + ": must be 0 (none) or more");
   if (a.rows == 0) return;
-  const std::vector<std::vector<int>> paths = find_paths(a);
+  const std::vector<Sight> sights = find_sights(a);
   const int queries = a.rows * (a.heads / a.kv_heads);  // of one key head
-  const int fit = std::max(1, kScores / (a.base + a.rows));
+  const int committed = a.window ? std::min(a.base, a.window) : a.base;
+  const int fit = std::max(1, kScores / (committed + a.rows));
   const int share = (queries * a.kv_heads + threads() - 1) / threads();  // every thread gets a task
   int size = std::min({queries, fit, share});
   if (size > kQueries) size -= size % kQueries;
   const int parts = (queries + size - 1) / size;
   parallel(parts * a.kv_heads, [&](int i) {
     const int first = i % parts * size;
-    run_task({a, paths, i / parts, first, std::min(queries, first + size)});
+    run_task({a, sights, i / parts, first, std::min(queries, first + size)});
   });
 }
 

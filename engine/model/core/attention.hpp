@@ -16,9 +16,13 @@ struct Attention {
   int rows, heads, kv_heads, capacity, d;
   int base;  // committed rows; row i of the draft lies at base + i
   float scale;
+  int window;          // of positions, the row's own included; 0: all
+  float cap;           // scores are cap * tanh(score / cap); 0: as they are
+  const float* sinks;  // [heads]: a logit each in the softmax that has no value; or null
 };
 
-// Row i sees the committed rows, its ancestors and itself. Throws std::invalid_argument.
+// Row i sees the committed rows, its ancestors and itself, in a window the last of these. Throws
+// std::invalid_argument.
 void attend(const Attention& a);
 
 }  // namespace draftline

@@ -3,8 +3,11 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <complex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -104,20 +107,39 @@ void py_dequantize(int type, Array<const uint8_t, 2> rows, Array<float, 2> out) 
 
 using Choice = Array<int32_t, 2>;
 
-void py_route(Rows logits, bool normalise, Choice choice, Array<float, 2> weights) {
+void py_route(Rows logits, bool normalise, Choice choice, Array<float, 2> weights, bool sigmoid,
+              Bias bias, float scale, Bias expert_scales) {
   const size_t rows = logits.shape(0), experts = logits.shape(1), k = choice.shape(1);
   expect("choice", choice, {rows, k});
   expect("weights", weights, {rows, k});
+  if (bias) expect("bias", *bias, {experts});
+  if (expert_scales) expect("expert_scales", *expert_scales, {experts});
   if (k < 1 || k > experts)
     throw std::invalid_argument("choice has " + std::to_string(k) + " columns: must be 1 to " +
                                 std::to_string(experts));
   nb::gil_scoped_release unlocked;
-  route(logits.data(), int(rows), int(experts), int(k), normalise, choice.data(), weights.data());
+  const Routing routing{int(experts),
+                        int(k),
+                        normalise,
+                        sigmoid,
+                        bias ? bias->data() : nullptr,
+                        scale,
+                        expert_scales ? expert_scales->data() : nullptr};
+  route(routing, logits.data(), int(rows), choice.data(), weights.data());
+}
+
+Gate gate_named(const std::string& name) {
+  if (name == "silu") return Gate::silu;
+  if (name == "gelu") return Gate::gelu;
+  if (name == "clamped_swiglu") return Gate::clamped;
+  throw std::invalid_argument("activation " + name + ": must be silu, gelu or clamped_swiglu");
 }
 
 void py_run_experts(const std::vector<const QLinear*>& gate_up,
                     const std::vector<const QLinear*>& down, Rows x, Choice choice,
-                    Array<float, 2> weights, Array<float, 2> out) {
+                    Array<float, 2> weights, Array<float, 2> out, const std::string& activation,
+                    float alpha, float limit) {
+  const Activation gate{gate_named(activation), alpha, limit};
   const size_t rows = x.shape(0), k = choice.shape(1);
   if (gate_up.empty() || gate_up.size() != down.size())
     throw std::invalid_argument("experts: expected as many gate_up as down, and at least one");
@@ -134,8 +156,8 @@ void py_run_experts(const std::vector<const QLinear*>& gate_up,
       throw std::invalid_argument("choice has " + std::to_string(choice.data()[i]) +
                                   ": must be below " + std::to_string(gate_up.size()));
   nb::gil_scoped_release unlocked;
-  Experts{gate_up, down}.forward(x.data(), choice.data(), weights.data(), int(rows), int(k),
-                                 out.data());
+  Experts{gate_up, down, gate}.forward(x.data(), choice.data(), weights.data(), int(rows), int(k),
+                                       out.data());
 }
 
 void py_channels(const QLinear& q, Array<const int64_t, 1> channels, Array<float, 2> out) {
@@ -149,15 +171,18 @@ void py_channels(const QLinear& q, Array<const int64_t, 1> channels, Array<float
 }
 
 void py_attend(Array<const float, 3> q, Array<const float, 3> keys, Array<const float, 3> values,
-               int base, Array<const int32_t, 1> parents, float scale, Array<float, 2> out) {
+               int base, Array<const int32_t, 1> parents, float scale, Array<float, 2> out,
+               int window, float softcap, Bias sinks) {
   const size_t rows = q.shape(0), heads = q.shape(1), d = q.shape(2);
   expect("keys", keys, {keys.shape(0), keys.shape(1), d});
   expect("values", values, {keys.shape(0), keys.shape(1), d});
   expect("parents", parents, {rows});
   expect("out", out, {rows, heads * d});
+  if (sinks) expect("sinks", *sinks, {heads});
   nb::gil_scoped_release unlocked;
   attend({q.data(), keys.data(), values.data(), parents.data(), out.data(), int(rows), int(heads),
-          int(keys.shape(0)), int(keys.shape(1)), int(d), base, scale});
+          int(keys.shape(0)), int(keys.shape(1)), int(d), base, scale, window, softcap,
+          sinks ? sinks->data() : nullptr});
 }
 
 void py_delta_rule(Rows mixed, Rows a, Rows b, Rows conv, Array<const float, 1> A,
@@ -211,11 +236,113 @@ void py_add_rms_norm(Array<float, 2> residual, Rows delta, Array<const float, 1>
   add_rms_norm(residual.data(), delta.data(), weight.data(), eps, out.data(), int(rows), int(n));
 }
 
-void py_silu_mul(Rows gate_up, Array<float, 2> out) {
+void gate_rows(const Activation& activation, Rows gate_up, Array<float, 2> out) {
   const size_t rows = out.shape(0), n = out.shape(1);
   expect("gate_up", gate_up, {rows, 2 * n});
   nb::gil_scoped_release unlocked;
-  silu_mul(gate_up.data(), out.data(), int(rows), int(n));
+  gate_mul(activation, gate_up.data(), out.data(), int(rows), int(n));
+}
+
+void py_silu_mul(Rows gate_up, Array<float, 2> out) { gate_rows({Gate::silu}, gate_up, out); }
+
+void py_gelu_mul(Rows gate_up, Array<float, 2> out) { gate_rows({Gate::gelu}, gate_up, out); }
+
+void py_clamped_swiglu(Rows gate_up, float alpha, float limit, Array<float, 2> out) {
+  gate_rows({Gate::clamped, alpha, limit}, gate_up, out);
+}
+
+template <int N>
+using Apart = nb::ndarray<const float, nb::ndim<N>, nb::device::cpu>;  // rows with space between
+
+// Floats from one row to the next, of rows that are contiguous themselves.
+template <class A>
+size_t row_stride(const char* name, const A& array) {
+  int64_t next = 1;
+  for (size_t i = array.ndim(); i-- > 1; next *= int64_t(array.shape(i)))
+    if (array.shape(i) > 1 && array.stride(i) != next)
+      throw std::invalid_argument(std::string(name) + " has gaps in its rows: give it in C order");
+  if (array.shape(0) > 1 && array.stride(0) < next)
+    throw std::invalid_argument(std::string(name) + " has rows that overlap: give them in order");
+  return size_t(array.stride(0));
+}
+
+void py_sigmoid_mul(Apart<2> gate, Array<float, 2> x) {
+  const size_t rows = x.shape(0), n = x.shape(1);
+  expect("gate", gate, {rows, n});
+  const size_t stride = row_stride("gate", gate);
+  nb::gil_scoped_release unlocked;
+  sigmoid_mul(gate.data(), stride, x.data(), int(rows), int(n));
+}
+
+void py_gated_norm(Array<const float, 3> x, Apart<3> gate, Array<const float, 1> weight, float eps,
+                   Array<float, 3> out) {
+  const size_t rows = x.shape(0), heads = x.shape(1), d = x.shape(2);
+  expect("gate", gate, {rows, heads, d});
+  expect("weight", weight, {d});
+  expect("out", out, {rows, heads, d});
+  const size_t stride = row_stride("gate", gate);
+  nb::gil_scoped_release unlocked;
+  gated_norm(x.data(), gate.data(), stride, weight.data(), eps, out.data(), int(rows), int(heads),
+             int(d));
+}
+
+void py_softcap(Array<float, 2> x, float cap) {
+  if (!(cap > 0)) throw std::invalid_argument("cap " + std::to_string(cap) + ": must be above 0");
+  nb::gil_scoped_release unlocked;
+  softcap(x.data(), cap, int(x.shape(0)), int(x.shape(1)));
+}
+
+using Cache = std::optional<Array<float, 3>>;
+using Turn = std::optional<Array<const std::complex<float>, 2>>;
+
+void py_split_heads(Rows qkv, Array<float, 3> q, Cache keys, Cache values, int base, Turn turn,
+                    Bias q_norm, Bias k_norm, bool norm_values, float eps, Bias q_factor,
+                    bool values_of_keys) {
+  const size_t rows = q.shape(0), heads = q.shape(1), d = q.shape(2);
+  if (keys.has_value() != values.has_value())
+    throw std::invalid_argument("keys and values: give both, or neither");
+  if (d > size_t(kMaxHeadSize))
+    throw std::invalid_argument("head size " + std::to_string(d) + ": must be at most " +
+                                std::to_string(kMaxHeadSize));
+  const size_t kv = keys ? keys->shape(0) : 0, capacity = keys ? keys->shape(1) : 0;
+  if (keys) {
+    expect("keys", *keys, {kv, capacity, d});
+    expect("values", *values, {kv, capacity, d});
+    if (base < 0 || size_t(base) + rows > capacity)
+      throw std::invalid_argument("base " + std::to_string(base) + " and " + std::to_string(rows) +
+                                  " rows: must fit the cache's " + std::to_string(capacity));
+  }
+  const size_t need = (heads + kv * (values_of_keys ? 1 : 2)) * d, total = qkv.shape(1);
+  expect("qkv", qkv, {rows, std::max(need, total)});
+  if (turn) {
+    expect("turn", *turn, {rows, turn->shape(1)});
+    if (2 * turn->shape(1) > d)
+      throw std::invalid_argument("turn has " + std::to_string(turn->shape(1)) +
+                                  " pairs: heads have " + std::to_string(d / 2));
+  }
+  if (q_norm) expect("q_norm", *q_norm, {d});
+  if (k_norm) expect("k_norm", *k_norm, {d});
+  if (q_factor) expect("q_factor", *q_factor, {rows});
+  nb::gil_scoped_release unlocked;
+  split_heads({.qkv = qkv.data(),
+               .rows = int(rows),
+               .total = int(total),
+               .heads = int(heads),
+               .kv_heads = int(kv),
+               .d = int(d),
+               .q = q.data(),
+               .keys = keys ? keys->data() : nullptr,
+               .values = values ? values->data() : nullptr,
+               .capacity = int(capacity),
+               .base = base,
+               .turn = turn ? reinterpret_cast<const float*>(turn->data()) : nullptr,
+               .pairs = turn ? int(turn->shape(1)) : 0,
+               .q_norm = q_norm ? q_norm->data() : nullptr,
+               .k_norm = k_norm ? k_norm->data() : nullptr,
+               .norm_values = norm_values,
+               .eps = eps,
+               .q_factor = q_factor ? q_factor->data() : nullptr,
+               .values_of_keys = values_of_keys});
 }
 
 }  // namespace
@@ -229,7 +356,8 @@ NB_MODULE(_kernels, m) {
 
   const auto fixed = [](const char* name) { return nb::arg(name).noconvert(); };  // never a copy
   m.def("attend", &py_attend, fixed("q"), fixed("keys"), fixed("values"), "base"_a,
-        fixed("parents"), "scale"_a, fixed("out"));
+        fixed("parents"), "scale"_a, fixed("out"), "window"_a = 0, "softcap"_a = 0.0f,
+        fixed("sinks") = nb::none());
   m.def("delta_rule", &py_delta_rule, fixed("mixed"), fixed("a"), fixed("b"), fixed("conv"),
         fixed("A"), fixed("dt_bias"), "key_heads"_a, fixed("key_head_of"), "committed"_a, "first"_a,
         fixed("parents"), fixed("tail"), fixed("state"), fixed("out"));
@@ -237,6 +365,16 @@ NB_MODULE(_kernels, m) {
   m.def("add_rms_norm", &py_add_rms_norm, fixed("residual"), fixed("delta"), fixed("weight"),
         "eps"_a, fixed("out"));
   m.def("silu_mul", &py_silu_mul, fixed("gate_up"), fixed("out"));
+  m.def("gelu_mul", &py_gelu_mul, fixed("gate_up"), fixed("out"));
+  m.def("clamped_swiglu", &py_clamped_swiglu, fixed("gate_up"), "alpha"_a, "limit"_a, fixed("out"));
+  m.def("sigmoid_mul", &py_sigmoid_mul, fixed("gate"), fixed("x"));
+  m.def("gated_norm", &py_gated_norm, fixed("x"), fixed("gate"), fixed("weight"), "eps"_a,
+        fixed("out"));
+  m.def("softcap", &py_softcap, fixed("x"), "cap"_a);
+  m.def("split_heads", &py_split_heads, fixed("qkv"), fixed("q"), fixed("keys").none(),
+        fixed("values").none(), "base"_a, fixed("turn") = nb::none(), fixed("q_norm") = nb::none(),
+        fixed("k_norm") = nb::none(), "norm_values"_a = false, "eps"_a = 0.0f,
+        fixed("q_factor") = nb::none(), "values_of_keys"_a = false);
 
   m.def("dequantize", &py_dequantize, "type"_a, fixed("rows"), fixed("out"));
   nb::class_<QLinear>(m, "QLinear")
@@ -256,7 +394,10 @@ NB_MODULE(_kernels, m) {
       .def("channels", &py_channels, fixed("channels"), fixed("out"))
       .def_prop_ro("shape", [](const QLinear& q) { return nb::make_tuple(q.out, q.in); })
       .def_prop_ro("nbytes", &QLinear::nbytes);
-  m.def("route", &py_route, fixed("logits"), "normalise"_a, fixed("choice"), fixed("weights"));
+  m.def("route", &py_route, fixed("logits"), "normalise"_a, fixed("choice"), fixed("weights"),
+        "sigmoid"_a = false, fixed("bias") = nb::none(), "scale"_a = 1.0f,
+        fixed("expert_scales") = nb::none());
   m.def("run_experts", &py_run_experts, "gate_up"_a, "down"_a, fixed("x"), fixed("choice"),
-        fixed("weights"), fixed("out"));
+        fixed("weights"), fixed("out"), "activation"_a = "silu", "alpha"_a = 0.0f,
+        "limit"_a = 0.0f);
 }

@@ -87,6 +87,20 @@ HOT void zip(Lanes<W> a, Lanes<W> b, Lanes<W>& low, Lanes<W>& high) {
   high.v = h;
 }
 
+// x1 x0 x3 x2 ...
+template <int W>
+HOT Lanes<W> swap_pairs(Lanes<W> x) {
+#if defined(__clang__)
+  Lanes<W> y;
+  for (int i = 0; i < W; ++i) y.v[i] = x.v[i ^ 1];
+  return y;
+#else
+  typename Lanes<W>::I each;
+  for (int i = 0; i < W; ++i) each[i] = i ^ 1;
+  return {__builtin_shuffle(x.v, each)};
+#endif
+}
+
 // exp(x) for x <= 0, within 2 ulp; 0 below -87; NaN stays NaN. The polynomial of Cephes' expf.
 template <int W>
 HOT Lanes<W> exp_negative(Lanes<W> x) {
@@ -106,6 +120,33 @@ HOT Lanes<W> exp_negative(Lanes<W> x) {
   typedef typename L::F F;
   const L e{(F)((I)p.v + ((I)shifted.v << 23))};  // times 2^n: n lies in the low bits of `shifted`
   return {x.v < L::all(-87.0f).v ? F{} : e.v};
+}
+
+// tanh(x), within 3 ulp; NaN stays NaN. The polynomial of Cephes' tanhf near 0.
+template <int W>
+HOT Lanes<W> tanh(Lanes<W> x) {
+  using L = Lanes<W>;
+  typedef typename L::I I;
+  typedef typename L::F F;
+  const L size{(F)((I)x.v & 0x7fffffff)}, one = L::all(1.0f);
+  const L e = exp_negative(L::all(-2.0f) * size), large = (one - e) / (one + e);
+  const L z = x * x;
+  L p = fma(L::all(-5.70498872745e-3f), z, L::all(2.06390887954e-2f));
+  p = fma(p, z, L::all(-5.37397155531e-2f));
+  p = fma(p, z, L::all(1.33314422036e-1f));
+  p = fma(p, z, L::all(-3.33332819422e-1f));
+  p = fma(p * z, size, size);
+  const L positive{size.v < L::all(0.625f).v ? p.v : large.v};
+  return {(F)((I)positive.v | ((I)x.v & ~0x7fffffff))};
+}
+
+// 1 / (1 + exp(-x)): from exp(-|x|), which cannot overflow.
+template <int W>
+HOT Lanes<W> sigmoid(Lanes<W> x) {
+  using L = Lanes<W>;
+  const L zero = L::all(0.0f), one = L::all(1.0f);
+  const L e = exp_negative(L{x.v < zero.v ? x.v : (zero - x).v});
+  return L{x.v < zero.v ? e.v : one.v} / (one + e);
 }
 
 // Sixteen partial sums, by index modulo 16, and their total in a fixed order.

@@ -236,6 +236,7 @@ QLinear::QLinear(const std::vector<Rows>& parts, const float* bias, int in_)
     tiles_ += tiles;
     start += bytes * tiles;
     quantised_ |= !is_float(rows.format);
+    floats_ |= is_float(rows.format);
   }
   if (bias) bias_.assign(bias, bias + out);
 }
@@ -316,23 +317,30 @@ void QLinear::run_tile(int tile, const Activations& a, const float* x, float* y,
   }
 }
 
+void quantize_activations(const float* x, int in, Activations& a, int row) {
+  path().quantize(x, in, a, row);
+}
+
+void QLinear::run_tiles(int first, int last, const Activations& a, const float* x, float* y,
+                        int rows) const {
+  for (int tile = first; tile < last; ++tile) run_tile(tile, a, x, y, rows);
+}
+
 void QLinear::forward(const float* x, float* y, int rows) const {
   static thread_local Activations own;
   Activations& a = own;  // a worker's own `own` is another
   if (rows == 0) return;
   if (quantised_) {
     a.resize(rows, blocks_);
-    const auto quantize = path().quantize;
     const int share = (rows + threads() - 1) / threads();
     parallel((rows + share - 1) / share, [&](int i) {
       for (int row = i * share; row < std::min(rows, (i + 1) * share); ++row)
-        quantize(x, in, a, row);
+        quantize_activations(x, in, a, row);
     });
   }
   const int chunk = std::max(1, tiles_ / (threads() * 4));  // few, long streams of weights
-  parallel((tiles_ + chunk - 1) / chunk, [&](int i) {
-    for (int t = i * chunk; t < std::min(tiles_, (i + 1) * chunk); ++t) run_tile(t, a, x, y, rows);
-  });
+  parallel((tiles_ + chunk - 1) / chunk,
+           [&](int i) { run_tiles(i * chunk, std::min(tiles_, (i + 1) * chunk), a, x, y, rows); });
 }
 
 void QLinear::dequantize(const int64_t* channels, int count, float* w) const {

@@ -27,6 +27,11 @@ struct Aligned {
   explicit Aligned(size_t n) : data(new (std::align_val_t(64)) T[n]), size(n) {}
 };
 
+struct Activations;
+
+// Row `row` of x [rows, in] in 8 bits, to that of `a`.
+void quantize_activations(const float* x, int in, Activations& a, int row);
+
 class QLinear {
  public:
   // Output channels in one format, one after another as in a GGUF file; Q8 and Q4 are f32 or bf16
@@ -49,6 +54,15 @@ class QLinear {
   void dequantize(const int64_t* channels, int count, float* w) const;  // [count, in]
   size_t nbytes() const;
 
+  // The steps of `forward`, for callers that share them out among products. Tiles [first, last) of
+  // the outputs, from `a` where weights are quantised and from x where they are floats.
+  int tiles() const { return tiles_; }
+  int blocks() const { return blocks_; }
+  bool quantised() const { return quantised_; }  // whether any weights are
+  bool floats() const { return floats_; }
+  void run_tiles(int first, int last, const Activations& a, const float* x, float* y,
+                 int rows) const;
+
   const int out, in;
 
  private:
@@ -66,7 +80,7 @@ class QLinear {
 
   const int blocks_;  // of 32 inputs, the last padded with zeros
   int tiles_ = 0;
-  bool quantised_ = false;
+  bool quantised_ = false, floats_ = false;
   std::vector<Part> parts_;
   Aligned<uint8_t> data_;
   std::vector<float> bias_;  // [out], or empty
@@ -74,7 +88,7 @@ class QLinear {
   static size_t total(const std::vector<Rows>& parts, int in);
   Place place(int tile) const;
   void pack(const Part& part, const Rows& rows);
-  void run_tile(int tile, const struct Activations& a, const float* x, float* y, int rows) const;
+  void run_tile(int tile, const Activations& a, const float* x, float* y, int rows) const;
 };
 
 }  // namespace draftline

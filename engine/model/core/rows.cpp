@@ -13,7 +13,7 @@ namespace draftline {
 namespace {
 
 struct Norm {
-  const float *x, *delta, *weight;  // delta: null, or added to `residual` first
+  const float *x, *delta, *weight;  // delta: null, or added to `residual` first; weight: or null
   float *residual, *out;
   float eps;
   int n;
@@ -28,21 +28,12 @@ struct Norm {
 namespace draftline {
 namespace {
 
-void norm_row(const Norm& r) {
 #if DRAFTLINE_X86
-  if (isa() == Isa::avx512vnni) return avx512::norm_row(r);
-  if (isa() != Isa::plain) return avx2::norm_row(r);
+#define ON_ISA(call) \
+  (isa() == Isa::avx512vnni ? avx512::call : isa() != Isa::plain ? avx2::call : plain::call)
+#else
+#define ON_ISA(call) plain::call
 #endif
-  plain::norm_row(r);
-}
-
-void silu_row(const float* gate, const float* up, float* out, int n) {
-#if DRAFTLINE_X86
-  if (isa() == Isa::avx512vnni) return avx512::silu_row(gate, up, out, n);
-  if (isa() != Isa::plain) return avx2::silu_row(gate, up, out, n);
-#endif
-  plain::silu_row(gate, up, out, n);
-}
 
 // A few rows are done before a thread would wake.
 void each_row(int rows, int n, const std::function<void(int)>& body) {
@@ -58,7 +49,7 @@ void each_row(int rows, int n, const std::function<void(int)>& body) {
 void rms_norm(const float* x, const float* weight, float eps, float* out, int rows, int n) {
   each_row(rows, n, [&](int row) {
     const size_t at = size_t(row) * n;
-    norm_row({x + at, nullptr, weight, nullptr, out + at, eps, n});
+    ON_ISA(norm_row({x + at, nullptr, weight, nullptr, out + at, eps, n}));
   });
 }
 
@@ -66,15 +57,40 @@ void add_rms_norm(float* residual, const float* delta, const float* weight, floa
                   int rows, int n) {
   each_row(rows, n, [&](int row) {
     const size_t at = size_t(row) * n;
-    norm_row({residual + at, delta + at, weight, residual + at, out + at, eps, n});
+    ON_ISA(norm_row({residual + at, delta + at, weight, residual + at, out + at, eps, n}));
   });
 }
 
-void silu_mul(const float* gate_up, float* out, int rows, int n) {
+void gate_mul(const Activation& activation, const float* gate_up, float* out, int rows, int n) {
   each_row(rows, n, [&](int row) {
     const float* gate = gate_up + size_t(row) * 2 * n;
-    silu_row(gate, gate + n, out + size_t(row) * n, n);
+    ON_ISA(gate_row(activation, gate, gate + n, out + size_t(row) * n, n));
   });
+}
+
+void sigmoid_mul(const float* gate, size_t stride, float* x, int rows, int n) {
+  each_row(rows, n, [&](int row) {
+    ON_ISA(sigmoid_row(gate + size_t(row) * stride, x + size_t(row) * n, n));
+  });
+}
+
+void gated_norm(const float* x, const float* gate, size_t stride, const float* weight, float eps,
+                float* out, int rows, int heads, int d) {
+  each_row(rows, heads * d, [&](int row) {
+    for (int h = 0; h < heads; ++h) {
+      const size_t in_row = size_t(h) * d, at = size_t(row) * heads * d + in_row;
+      const Norm norm{x + at, nullptr, weight, nullptr, out + at, eps, d};
+      ON_ISA(gated_norm_row(norm, gate + size_t(row) * stride + in_row));
+    }
+  });
+}
+
+void softcap(float* x, float cap, int rows, int n) {
+  each_row(rows, n, [&](int row) { ON_ISA(softcap_row(x + size_t(row) * n, cap, n)); });
+}
+
+void split_heads(const HeadSplit& s) {
+  each_row(s.rows, s.total, [&](int row) { ON_ISA(split_row(s, row)); });
 }
 
 }  // namespace draftline

@@ -35,19 +35,122 @@ TARGET void norm_row(const Norm& r) {
   const float* x = r.delta ? r.residual : r.x;
   for (int i = 0; i < r.n; i += W) {
     const int n = std::min(W, r.n - i);
-    store<W>(load<W>(x + i, n) * factor * load<W>(r.weight + i, n), r.out + i, n);
+    L y = load<W>(x + i, n) * factor;
+    if (r.weight) y = y * load<W>(r.weight + i, n);
+    store<W>(y, r.out + i, n);
   }
 }
 
-// silu(g) * u = g * sigmoid(g) * u, with sigmoid from exp(-|g|), which cannot overflow.
-TARGET void silu_row(const float* gate, const float* up, float* out, int n) {
-  constexpr int W = LANES;
+// Of gelu's approximation: (1 + tanh(y)) / 2 is sigmoid(2 y).
+template <Gate kind, int W>
+HOT Lanes<W> gated(Lanes<W> g, Lanes<W> u, const Activation& a) {
   using L = Lanes<W>;
+  if constexpr (kind == Gate::silu) return g * sigmoid(g) * u;
+  if constexpr (kind == Gate::gelu) {
+    const L y = fma(L::all(0.044715f) * g * g, g, g);
+    return g * sigmoid(L::all(1.5957691216f) * y) * u;  // 2 sqrt(2 / pi)
+  }
+  const L limit = L::all(a.limit), least = L::all(-a.limit);
+  g = L{g.v > limit.v ? limit.v : g.v};  // a NaN stays
+  u = L{u.v > limit.v ? limit.v : u.v};
+  u = L{u.v < least.v ? least.v : u.v};
+  return (u + L::all(1.0f)) * (g * sigmoid(L::all(a.alpha) * g));
+}
+
+template <Gate kind>
+HOT void gate_each(const Activation& a, const float* gate, const float* up, float* out, int n) {
+  constexpr int W = LANES;
   for (int i = 0; i < n; i += W) {
     const int m = std::min(W, n - i);
-    const L g = load<W>(gate + i, m), zero = L::all(0.0f), one = L::all(1.0f);
-    const L e = exp_negative(L{g.v < zero.v ? g.v : (zero - g).v});
-    const L top{g.v < zero.v ? e.v : one.v};
-    store<W>(g * (top / (one + e)) * load<W>(up + i, m), out + i, m);
+    store<W>(gated<kind, W>(load<W>(gate + i, m), load<W>(up + i, m), a), out + i, m);
+  }
+}
+
+TARGET void gate_row(const Activation& a, const float* gate, const float* up, float* out, int n) {
+  if (a.gate == Gate::silu)
+    gate_each<Gate::silu>(a, gate, up, out, n);
+  else if (a.gate == Gate::gelu)
+    gate_each<Gate::gelu>(a, gate, up, out, n);
+  else
+    gate_each<Gate::clamped>(a, gate, up, out, n);
+}
+
+// x *= sigmoid(gate), or silu(gate).
+template <bool silu>
+HOT void multiply_by_gate(const float* gate, float* x, int n) {
+  constexpr int W = LANES;
+  for (int i = 0; i < n; i += W) {
+    const int m = std::min(W, n - i);
+    const Lanes<W> g = load<W>(gate + i, m), factor = silu ? g * sigmoid(g) : sigmoid(g);
+    store<W>(load<W>(x + i, m) * factor, x + i, m);
+  }
+}
+
+TARGET void sigmoid_row(const float* gate, float* x, int n) { multiply_by_gate<false>(gate, x, n); }
+
+TARGET void gated_norm_row(const Norm& r, const float* gate) {
+  norm_row(r);
+  multiply_by_gate<true>(gate, r.out, r.n);
+}
+
+TARGET void softcap_row(float* x, float cap, int n) {
+  constexpr int W = LANES;
+  const Lanes<W> all = Lanes<W>::all(cap);
+  for (int i = 0; i < n; i += W) {
+    const int m = std::min(W, n - i);
+    store<W>(all * tanh(load<W>(x + i, m) / all), x + i, m);
+  }
+}
+
+// A head x [d] to `out`, normed if there is a weight or `norm`.
+HOT void norm_head(const HeadSplit& s, const float* x, const float* weight, bool norm, float* out) {
+  if (weight || norm)
+    norm_row({x, nullptr, weight, nullptr, out, s.eps, s.d});
+  else
+    std::memcpy(out, x, sizeof(float) * size_t(s.d));
+}
+
+// x, n floats of complex pairs, times cos + i sin: cos [n] has each number twice, and sin with
+// both signs.
+HOT void rotate(float* x, const float* cos, const float* sin, int n) {
+  constexpr int W = LANES;
+  for (int i = 0; i < n; i += W) {
+    const int m = std::min(W, n - i);
+    const Lanes<W> pairs = load<W>(x + i, m);
+    const Lanes<W> crossed = swap_pairs(pairs) * load<W>(sin + i, m);
+    store<W>(fma(pairs, load<W>(cos + i, m), crossed), x + i, m);
+  }
+}
+
+TARGET void split_row(const HeadSplit& s, int row) {
+  constexpr int W = LANES;
+  float cos[kMaxHeadSize], sin[kMaxHeadSize];
+  const int turned = s.turn ? 2 * s.pairs : 0;
+  for (int i = 0; i < turned; i += 2) {
+    const float* turn = s.turn + size_t(row) * turned + i;
+    cos[i] = cos[i + 1] = turn[0];
+    sin[i] = -turn[1];
+    sin[i + 1] = turn[1];
+  }
+  const float* x = s.qkv + size_t(row) * s.total;
+  for (int h = 0; h < s.heads; ++h) {
+    float* q = s.q + (size_t(row) * s.heads + h) * s.d;
+    norm_head(s, x + size_t(h) * s.d, s.q_norm, false, q);
+    rotate(q, cos, sin, turned);
+    if (!s.q_factor) continue;
+    const Lanes<W> factor = Lanes<W>::all(s.q_factor[row]);
+    for (int i = 0; i < s.d; i += W) {
+      const int m = std::min(W, s.d - i);
+      store<W>(load<W>(q + i, m) * factor, q + i, m);
+    }
+  }
+  if (!s.keys) return;
+  const float* keys = x + size_t(s.heads) * s.d;
+  const float* values = s.values_of_keys ? keys : keys + size_t(s.kv_heads) * s.d;
+  for (int h = 0; h < s.kv_heads; ++h) {
+    const size_t from = size_t(h) * s.d, at = (size_t(h) * s.capacity + s.base + row) * s.d;
+    norm_head(s, keys + from, s.k_norm, false, s.keys + at);
+    rotate(s.keys + at, cos, sin, turned);
+    norm_head(s, values + from, nullptr, s.norm_values, s.values + at);
   }
 }
