@@ -64,7 +64,7 @@ def checked_tensors(file: Gguf, config: Config) -> Table:
     if unknown:
         raise file.unsupported(f"tensor {shown(min(unknown))} in a {config['model_type']} model")
     for name, (_, shape, _) in table.items():
-        if tensor_shape(file, name) != shape:
+        if tensor_shape(file, name) not in (shape, _bare(shape)):
             found = list(file.tensors[name].shape)
             raise file.damaged(f"tensor '{name}' is {found}, the metadata say {list(shape)}")
         kind = GGMLQuantizationType(file.tensors[name].kind).name
@@ -74,3 +74,10 @@ def checked_tensors(file: Gguf, config: Config) -> Table:
                 "choose another quantization of the model, such as Q4_K_M"
             )
     return table
+
+
+def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without dimensions of 1 at its start, which llama.cpp's quantizer drops."""
+    while len(shape) > 1 and shape[0] == 1:
+        shape = shape[1:]
+    return shape

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
+from tests.support.gguf_of_hybrid import HYBRIDS, hybrid_tensors
 from tests.support.tiny_gguf import SPECIAL, TOKENS, add_tokenizer
 
 VOCABULARY = len(TOKENS) + len(SPECIAL)
@@ -37,10 +38,15 @@ ARCHITECTURES = {
     "gpt_oss": (gguf.MODEL_ARCH.GPT_OSS, False),
     "olmo2": (gguf.MODEL_ARCH.OLMO2, False),
     "olmo3": (gguf.MODEL_ARCH.OLMO2, False),
+    "qwen3_next": (gguf.MODEL_ARCH.QWEN3NEXT, False),
+    "qwen3_5_text": (gguf.MODEL_ARCH.QWEN35, False),
+    "qwen3_5_moe_text": (gguf.MODEL_ARCH.QWEN35MOE, False),
 }
 NAMES = {  # in GGUF, of tensors that the gguf package has no names for
     "router.scale": "ffn_gate_inp.scale",
     "router.per_expert_scale": "ffn_down_exps.scale",
+    "linear_attn.A": "ssm_a",
+    "linear_attn.dt_bias": "ssm_dt.bias",
 }
 ALWAYS_F32 = ("ffn_gate_inp", "attn_sinks")
 
@@ -76,7 +82,10 @@ def stored_tensors(folder: Path) -> Tensors:
     """A model's tensors with the values and in the shapes that its file has, by safetensors names.
     Rows of q and k are still in transformers' order."""
     tensors = {name: one.float() for name, one in load_file(folder / "model.safetensors").items()}
-    model_type = json.loads((folder / "config.json").read_text())["model_type"]
+    config = json.loads((folder / "config.json").read_text())
+    model_type = config["model_type"]
+    if model_type in HYBRIDS:
+        return hybrid_tensors(_with_joined_experts(tensors), config)
     change = TENSORS.get(model_type, _with_joined_experts)
     return change(tensors)
 
@@ -89,7 +98,8 @@ def _add_sizes(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     if config["model_type"] == "gemma4_text":
         return  # whose layers differ in what follows
-    writer.add_feed_forward_length(config["intermediate_size"])
+    if config.get("intermediate_size"):
+        writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count_kv(config["num_key_value_heads"])
     if config.get("head_dim"):
         writer.add_key_length(config["head_dim"])
@@ -161,6 +171,24 @@ def _add_gpt_oss(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_expert_count(config["num_local_experts"])
     writer.add_expert_used_count(config["num_experts_per_tok"])
     writer.add_expert_feed_forward_length(config["intermediate_size"])
+
+
+def _add_hybrid(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    heads = config["linear_num_value_heads"]
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(config["linear_num_key_heads"])
+    writer.add_ssm_time_step_rank(heads)
+    writer.add_ssm_inner_size(config["linear_value_head_dim"] * heads)
+    writer.add_array(
+        f"{writer.arch}.attention.recurrent_layers",
+        [one == "linear_attention" for one in config["layer_types"]],
+    )
+    if config["model_type"] != "qwen3_next":
+        writer.add_rope_dimension_sections([*config["rope_parameters"]["mrope_section"], 0])
+    if "num_experts" in config:
+        _add_qwen3_moe(writer, config)
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
 
 
 def _add_gemma4(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
@@ -240,6 +268,7 @@ FIELDS = {
     "gemma4_text": _add_gemma4,
     "gpt_oss": _add_gpt_oss,
     "olmo3": _add_olmo,
+    **dict.fromkeys(HYBRIDS, _add_hybrid),
 }
 TENSORS = {
     "gemma3_text": _gemma3_tensors,

@@ -60,6 +60,19 @@ E2B = {
 }
 GLOBAL = {"attention_k_eq_v": True, "num_global_key_value_heads": 1}
 EXPERTS = {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2}
+LINEAR = "linear_attention"
+DELTA_NET: dict[str, Any] = {
+    "head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25},
+}
+SECTIONS = {"mrope_section": [1, 1, 0], "mrope_interleaved": True}
+QWEN_3_5 = DELTA_NET | {"rope_parameters": DELTA_NET["rope_parameters"] | SECTIONS}
+SHARED = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+SHARED |= {"shared_expert_intermediate_size": 40}
 ROPES = {FULL: {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}}
 LOCAL = {"rope_type": "default", "rope_theta": 1e4}
 MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # model type, layers, changes of its config
@@ -82,6 +95,11 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # model type, layers, ch
     "gemma4-31b": ("gemma4_text", 6, GEMMA4 | GLOBAL),
     "gemma4-26b-a4b": (
         "gemma4_text", 6, GEMMA4 | GLOBAL | EXPERTS | {"moe_intermediate_size": 24},
+    ),
+    "qwen3-next": ("qwen3_next", 4, DELTA_NET | SHARED),
+    "qwen3.5": ("qwen3_5_text", 4, QWEN_3_5 | {"tie_word_embeddings": True}),
+    "qwen3.5-moe": (
+        "qwen3_5_moe_text", 3, QWEN_3_5 | SHARED | {"layer_types": [LINEAR, FULL, LINEAR]},
     ),
 }  # fmt: skip
 GEMMAS_4 = ("gemma4-e2b", "gemma4-26b-a4b")
@@ -192,8 +210,8 @@ def test_tensors_survive(
     "name", [pytest.param(one, marks=pytest.mark.full) if one in SLOW else one for one in MODELS]
 )
 def test_llama_cpp_computes_what_transformers_does(model: Any, tmp_path: Path, name: str) -> None:
-    """But for Phi-3's windows, which it leaves out, and the borders of YaRN's ramp, which it rounds
-    also where gpt-oss was trained without."""
+    """But for Phi-3's windows, which it leaves out, the borders of YaRN's ramp, which it rounds
+    also where gpt-oss was trained without, and the epsilon of linear attention's L2 norms."""
     write_gguf_of(model(name), tmp_path / "m.gguf")
     settings = settings_of(model(name))
     if settings["model_type"] == "phi3":
@@ -203,7 +221,7 @@ def test_llama_cpp_computes_what_transformers_does(model: Any, tmp_path: Path, n
     f16_gelu = settings["model_type"].startswith("gemma")
     truth = logits_of(settings, model(name), f16_gelu)
     theirs = torch.from_numpy(llama_cpp_logits(tmp_path / "m.gguf", PROMPT))
-    error = 2e-3 if f16_gelu else 1e-4
+    error = 2e-3 if f16_gelu or "linear_num_key_heads" in settings else 1e-4
     torch.testing.assert_close(theirs, truth, rtol=error, atol=error)
 
 
@@ -261,7 +279,7 @@ def tensor(name: str, *values: float) -> Callable[[Any], object]:
     return change
 
 
-WINDOWS = "attention.sliding_window_pattern"
+WINDOWS, RECURRENT = "attention.sliding_window_pattern", "attention.recurrent_layers"
 LAST_HAS_A_WINDOW = [True, False, True, False, False, True]
 REFUSALS: list[tuple[str, Callable[[Any], object], str]] = [
     ("phi3", no_field("attention.sliding_window"), "'phi3.attention.sliding_window'"),
@@ -310,6 +328,30 @@ REFUSALS: list[tuple[str, Callable[[Any], object], str]] = [
     ("gemma4-31b", no_tensor("blk.0.layer_output_scale.weight"), "layer_output_scale"),
     ("gemma4-e2b", field("embedding_length_per_layer_input", 0), "in a gemma4_text model"),
     ("gemma4-e2b", field("embedding_length_per_layer_input", 4), "the metadata say"),
+    ("qwen3.5", field("ssm.group_count", 4), "'qwen35.ssm.group_count': 6 is not a multiple of 4"),
+    ("qwen3.5", field("ssm.group_count", 7), "'qwen35.ssm.group_count' is 7"),
+    ("qwen3.5", field("ssm.group_count", 3), "the metadata say [96, 32]"),
+    ("qwen3.5", field("ssm.inner_size", 50), "'qwen35.ssm.inner_size': 50 is not a multiple"),
+    ("qwen3.5", field("ssm.inner_size", 96), "the metadata say [128, 32]"),
+    ("qwen3.5", field("ssm.state_size", 16), "the metadata say [112, 32]"),
+    ("qwen3.5", field("ssm.conv_kernel", 3), "the metadata say [80, 3]"),
+    ("qwen3.5", field("ssm.dt_b_c_rms", True), "qwen35.ssm.dt_b_c_rms"),
+    ("qwen3.5", no_field("ssm.time_step_rank"), "'qwen35.ssm.time_step_rank'"),
+    ("qwen3.5", field(RECURRENT, [True]), f"'qwen35.{RECURRENT}' is not an array of 4"),
+    ("qwen3.5", field(RECURRENT, [True, True, False, True]), "'blk.2.attn_gate.weight' in a"),
+    ("qwen3.5", field("rope.dimension_count", 3), "'qwen35.rope.dimension_count' is 3"),
+    ("qwen3.5", field("rope.dimension_count", 18), "'qwen35.rope.dimension_count' is 18"),
+    ("qwen3.5", no_field("rope.dimension_sections"), "'qwen35.rope.dimension_sections'"),
+    ("qwen3.5", field("rope.dimension_sections", [0, 0, 0, 0]), "expected three counts and a 0"),
+    ("qwen3.5", field("rope.dimension_sections", [2, 0, 0, 0]), "leaves frequencies out"),
+    ("qwen3.5", field("nextn_predict_layers", 4), "'qwen35.nextn_predict_layers' is 4"),
+    ("qwen3.5", field("expert_count", 4), "qwen35.expert_count"),
+    ("qwen3.5", no_tensor("blk.0.ssm_a"), "no tensor 'blk.0.ssm_a'"),
+    ("qwen3-next", no_tensor("blk.0.ssm_ba.weight"), "no tensor 'blk.0.ssm_ba.weight'"),
+    ("qwen3-next", field("expert_count", 0), "'qwen3next.expert_count' is 0"),
+    ("qwen3-next", field("expert_gating_func", 2), "qwen3next.expert_gating_func"),
+    ("qwen3.5-moe", no_field("expert_shared_feed_forward_length"), "expert_shared_feed_forward"),
+    ("qwen3.5-moe", field("expert_shared_feed_forward_length", 24), "the metadata say [24, 32]"),
     ("gemma4-26b-a4b", field("expert_count", 0), "in a gemma4_text model"),
     ("gemma4-26b-a4b", no_tensor("blk.2.ffn_down_exps.scale"), "blk.2.ffn_down_exps.scale"),
 ]
@@ -363,6 +405,77 @@ def test_values_that_are_not_finite_are_found(refusal: Any, tmp_path: Path, name
         )
         with pytest.raises(WeightsError, match="not finite"):
             found[broken]
+
+
+@pytest.mark.parametrize("name", ["qwen3-next", "qwen3.5"])
+def test_linear_layers_follow_from_the_interval_where_they_are_not_listed(
+    refusal: Any, model: Any, tmp_path: Path, name: str
+) -> None:
+    assert refusal(name, no_field(RECURRENT)) == ""
+    found = model_config(read_gguf(tmp_path / "m.gguf"))
+    assert found["layer_types"] == settings_of(model(name))["layer_types"] == [LINEAR] * 3 + [FULL]
+
+
+def test_layers_that_predict_the_token_after_the_next_are_left_out(
+    refusal: Any, tmp_path: Path
+) -> None:
+    """Converted files have them after the model's own."""
+
+    def add(writer: Any) -> None:
+        for name, one in list(writer.tensors[0].items()):
+            if name.startswith("blk.3."):
+                writer.add_tensor(name.replace("blk.3.", "blk.4."), one.tensor)
+        for name in ("eh_proj", "enorm", "hnorm", "shared_head_norm"):
+            writer.add_tensor(f"blk.4.nextn.{name}.weight", np.ones((32, 32), np.float32))
+        field("block_count", 5)(writer)
+        field("nextn_predict_layers", 1)(writer)
+        field(RECURRENT, [True] * 3 + [False] * 2)(writer)
+
+    for name in ("qwen3-next", "qwen3.5"):
+        assert refusal(name, add) == ""
+        found = model_config(read_gguf(tmp_path / "m.gguf"))
+        assert (found["num_hidden_layers"], found["mtp_num_hidden_layers"]) == (4, 1)
+        assert found["layer_types"] == [LINEAR] * 3 + [FULL]
+        with GgufTensors(tmp_path / "m.gguf") as tensors:
+            assert not any(".4." in one for one in tensors)
+
+
+def test_projections_of_older_qwen3_next_files_stay_fused(
+    refusal: Any, model: Any, tmp_path: Path
+) -> None:
+    whole = load_file(model("qwen3-next") / "model.safetensors")
+
+    def fuse(writer: Any) -> None:
+        for n in range(3):
+            del writer.tensors[0][f"blk.{n}.attn_qkv.weight"]
+            del writer.tensors[0][f"blk.{n}.attn_gate.weight"]
+            values = whole[f"model.layers.{n}.linear_attn.in_proj_qkvz.weight"]
+            writer.add_tensor(f"blk.{n}.ssm_in.weight", values.numpy())
+
+    assert refusal("qwen3-next", fuse) == ""
+    with GgufTensors(tmp_path / "m.gguf") as tensors:
+        found = GgufWeights(tensors)
+        for name in ("qkvz", "ba"):
+            name = f"model.layers.1.linear_attn.in_proj_{name}.weight"
+            assert torch.equal(found[name], whole[name])
+
+
+def test_the_gate_of_the_shared_expert_may_be_a_vector(
+    refusal: Any, model: Any, tmp_path: Path
+) -> None:
+    """llama.cpp's quantizer drops dimensions of 1; its converter does not."""
+
+    def flatten(writer: Any) -> None:
+        for n in range(3):
+            name = f"blk.{n}.ffn_gate_inp_shexp.weight"
+            writer.add_tensor(name, writer.tensors[0].pop(name).tensor.reshape(-1))
+
+    assert refusal("qwen3.5-moe", flatten) == ""
+    name = "model.layers.2.mlp.shared_expert_gate.weight"
+    with GgufTensors(tmp_path / "m.gguf") as tensors:
+        assert torch.equal(
+            GgufWeights(tensors)[name], load_file(model("qwen3.5-moe") / "model.safetensors")[name]
+        )
 
 
 ODD = ("", "x", 0, -1, 3, 1 << 40, 0.5, -2.0, float("nan"), float("inf"), True, False, [], [0],

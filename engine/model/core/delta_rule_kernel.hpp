@@ -9,30 +9,17 @@
 template <int W>
 constexpr int kStrip = W == 16 ? 64 : 32;
 
-// exp(-|x|), which cannot overflow.
-template <int W>
-HOT Lanes<W> exp_magnitude(Lanes<W> x) {
-  const Lanes<W> zero = Lanes<W>::all(0.0f);
-  return exp_negative(Lanes<W>{x.v < zero.v ? x.v : (zero - x).v});
-}
-
-template <int W>
-HOT Lanes<W> logistic(Lanes<W> x) {
-  using L = Lanes<W>;
-  const L e = exp_magnitude(x), one = L::all(1.0f);
-  return L{x.v < L::all(0.0f).v ? e.v : one.v} / (one + e);
-}
-
 // log(1 + exp(x)) = max(x, 0) + log(1 + e), e = exp(-|x|) <= 1, by the series of
 // log(1 + e) = 2 atanh(s), s = e / (2 + e) <= 1/3.
 template <int W>
 HOT Lanes<W> softplus(Lanes<W> x) {
   using L = Lanes<W>;
-  const L e = exp_magnitude(x), s = e / (L::all(2.0f) + e), square = s * s;
+  const L zero = L::all(0.0f), e = exp_negative(L{x.v < zero.v ? x.v : (zero - x).v});
+  const L s = e / (L::all(2.0f) + e), square = s * s;
   L sum = L::all(2.0f / 15);
   for (float odd : {13.0f, 11.0f, 9.0f, 7.0f, 5.0f, 3.0f})
     sum = fma(sum, square, L::all(2.0f / odd));
-  return larger(x, L::all(0.0f)) + fma(sum, square * s, s + s);
+  return larger(x, zero) + fma(sum, square * s, s + s);
 }
 
 // n: a multiple of 8, as everywhere below.
@@ -67,7 +54,7 @@ HOT void convolve(const Pass& p, int channel, int n, int first, float* out, int 
       L sum = L::all(0.0f);
       for (int tap = 0; tap < taps; ++tap)
         sum = fma(L::load(weights[tap] + i), L::load(inputs[tap] + channel + i), sum);
-      (sum * logistic(sum)).store(to + i);
+      (sum * sigmoid(sum)).store(to + i);
     }
     std::fill(to + n, to + stride, 0.0f);
   }
@@ -109,7 +96,7 @@ HOT void prepare_gates(const Pass& p) {
       const L a = L::load(d.a + line + h, m, 0.0f), dt = L::load(d.dt_bias + h, m, 0.0f);
       float decay[W], beta[W];
       exp_negative(L::load(d.A + h, m, 0.0f) * softplus(a + dt)).store(decay);
-      logistic(L::load(d.b + line + h, m, 0.0f)).store(beta);
+      sigmoid(L::load(d.b + line + h, m, 0.0f)).store(beta);
       for (int i = 0; i < m; ++i) {
         p.decay[size_t(h + i) * d.rows + row] = decay[i];
         p.beta[size_t(h + i) * d.rows + row] = beta[i];

@@ -6,7 +6,16 @@ and meanings are those of llama.cpp's converter and its `gguf` package.
 
 from __future__ import annotations
 
-from engine.weights.gguf_families import gemma3, gemma4, gpt_oss, llama, olmo, phi3, qwen3_moe
+from engine.weights.gguf_families import (
+    gated_delta_net,
+    gemma3,
+    gemma4,
+    gpt_oss,
+    llama,
+    olmo,
+    phi3,
+    qwen3_moe,
+)
 from engine.weights.gguf_families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -17,4 +26,5 @@ FAMILIES: tuple[Family, ...] = (
     gemma4.FAMILY,
     gpt_oss.FAMILY,
     olmo.FAMILY,
+    *gated_delta_net.FAMILIES,
 )
