@@ -21,7 +21,7 @@ from engine.model.description import (
     Norms,
     Rope,
 )
-from engine.model.hf_model import UnsupportedModel
+from engine.model.hf_model import UnsupportedModel, has_window
 from engine.model.rope import frequencies, rope_parameters, rotary_layers, supports_rope
 
 ACTIVATIONS = {"silu": SILU, "gelu_pytorch_tanh": GELU}
@@ -55,11 +55,16 @@ IGNORED_ROPE = {"mrope_section", "mrope_interleaved", "partial_rotary_factor"}
 
 
 def describe(settings: dict[str, Any]) -> Description:
-    """The description of a checked config.json with all its fields. UnsupportedModel names the
-    field that no family here has."""
+    """The description of a checked config.json with all its fields. UnsupportedModel names a field
+    that it lacks, or that no family here has."""
+    try:
+        return _description(settings)
+    except KeyError as error:
+        raise UnsupportedModel(f"{settings['model_type']}: its config has no {error}") from error
+
+
+def _description(settings: dict[str, Any]) -> Description:
     kind = settings["model_type"]
-    if kind not in FAMILIES:
-        raise UnsupportedModel(f"{kind}: not a family that runs natively")
     layers = tuple(_layer(settings, n) for n in range(settings["num_hidden_layers"]))
     granite = settings if kind == "granite" else {}
     scale = settings["hidden_size"] ** 0.5 if kind.startswith("gemma") else 1.0
@@ -102,18 +107,17 @@ def _layer(settings: dict[str, Any], n: int) -> Layer:
 def layer_type(settings: dict[str, Any], n: int) -> str:
     """Whether layer n sees everything, a window, or has a state."""
     kind, types = settings["model_type"], settings.get("layer_types")
-    window = settings.get("sliding_window")
-    if kind in ("qwen2", "qwen3", "qwen3_moe") and not settings.get("use_sliding_window"):
-        return FULL
     if kind in HYBRIDS or kind in WINDOWS:
         if not isinstance(types, list) or len(types) <= n:
             raise UnsupportedModel(f"{kind}: layer_types must name every layer")
         if types[n] not in ((FULL, LINEAR) if kind in HYBRIDS else (FULL, SLIDING)):
             raise UnsupportedModel(f"{kind}: layers of type {types[n]!r} do not run here")
         return str(types[n])
+    if not has_window(settings):
+        return FULL
     if isinstance(types, list) and len(types) > n and types[n] in (FULL, SLIDING):
         return str(types[n])
-    return SLIDING if window else FULL
+    return SLIDING
 
 
 def _attention(settings: dict[str, Any], n: int) -> Attention:

@@ -20,7 +20,7 @@ from engine.model.cuda.static_forward import Static
 from engine.model.description import Description
 from engine.model.families import FAMILIES, describe
 from engine.model.gguf_weights import GgufWeights, StoredWeights
-from engine.model.hf_model import Generic, UnsupportedModel, refuse, with_defaults
+from engine.model.hf_model import Generic, UnsupportedModel, refuse, refuse_inputs, with_defaults
 from engine.model.llama import Llama, TensorSource, Weights, supports
 from engine.model.llama_shapes import check_llama
 from engine.model.native.model import NativeModel
@@ -179,8 +179,9 @@ def _devices(name: str, settings: dict[str, Any]) -> list[torch.device]:
 def _described(folder: Path, settings: dict[str, Any], complete: bool) -> Description | None:
     """The description of a model that runs natively; None for a family that does not. `complete`:
     the settings have all fields."""
-    if settings.get("model_type") not in FAMILIES or settings.get("quantization_config"):
+    if settings.get("model_type") not in FAMILIES:
         return None
+    refuse_inputs(settings)
     return describe(settings if complete else with_defaults(folder, settings))
 
 

@@ -47,6 +47,7 @@ ATTENTION_BIASES = ("llama", "qwen3", "granite", "smollm3")
 MLP_BIASES = ("llama", "granite", "smollm3")
 SIZES = {name: LIMITS[ALIASES.get(name, name)] for name in (*LIMITS, *ALIASES)}
 MAY_BE_ZERO = ("num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size")
+PER_LAYER = ("intermediate_size",)  # sizes that may be a list, one for each layer (Gemma 3n)
 TEXTS = ("model_type", "rope_type", "hidden_act", "hidden_activation", "activation_function")
 FLAGS = (
     "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "is_encoder_decoder",
@@ -104,7 +105,8 @@ def _wanted(name: str, value: object) -> str:
     """What the field must be, where `value` is something else; "" where it is fine."""
     if name in SIZES:
         least = 0 if name in MAY_BE_ZERO else 1
-        if type(value) is int and least <= value <= SIZES[name]:
+        sizes = value if name in PER_LAYER and isinstance(value, list) else [value]
+        if all(type(one) is int and least <= one <= SIZES[name] for one in sizes):
             return ""
         return f"an integer from {least} to {SIZES[name]}"
     if name in NUMBERS:
