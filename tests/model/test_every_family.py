@@ -49,7 +49,8 @@ REFUSED = {
         llama4_text mimo_v2_flash ministral modernbert-decoder vaultgemma""",
     "layers with recurrent state": """
         bamba falcon_h1 falcon_mamba granitemoehybrid inkling2_text inkling_text jamba lfm2 lfm2_moe
-        lfm3 mamba mamba2 minimax nemotron_h olmo_hybrid         qwen4_exp_text recurrent_gemma rwkv xlstm zamba zamba2 zaya""",
+        lfm3 mamba mamba2 minimax nemotron_h olmo_hybrid qwen4_exp_text
+        recurrent_gemma rwkv xlstm zamba zamba2 zaya""",
     "MLA": """
         axk1 axk2 bailing_hybrid deepseek_v2 deepseek_v3 deepseek_v32 dots3_note_text glm4_moe_lite
         glm_moe_dsa hy_v4 kimi_linear longcat_flash minicpm3 youtu""",
@@ -62,7 +63,7 @@ REFUSED = {
         roberta-prelayernorm roc_bert roformer xlm-roberta xlm-roberta-xl xmod""",
     "composite": """
         dots3_note emu3 fuyu gemma3n gemma4_assistant gemma4_unified
-        gemma4_unified_assistant got_ocr2 llama4 mllama moss_transcribe_diarize         qwen4_exp""",
+        gemma4_unified_assistant got_ocr2 llama4 mllama moss_transcribe_diarize qwen4_exp""",
     "a model of images": "git",
     "a model of audio": "moshi phi4_multimodal",
     "attention cannot be replaced": """

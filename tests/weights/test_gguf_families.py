@@ -65,8 +65,8 @@ DELTA_NET: dict[str, Any] = {
     "head_dim": 16,
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 6,
-    "linear_key_head_dim": 32,
-    "linear_value_head_dim": 16,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25},
 }
 SECTIONS = {"mrope_section": [1, 1, 0], "mrope_interleaved": True}

@@ -50,9 +50,10 @@ class LinearAttentionBlock:
             product.native.forward(h, target[waiting:])
         mixed = np.empty((count, spec.value_heads * spec.value_dim), np.float32)
         stays = waiting + count if committed else waiting
+        rows, a, b = inputs
         _kernels.delta_rule(
-            *inputs, self.conv, self.decay, self.dt_bias, spec.key_heads, self.key_head_of, stays,
-            waiting, now.parents[: 0 if committed else None], state.tail, state.state, mixed,
+            rows, a, b, self.conv, self.decay, self.dt_bias, spec.key_heads, self.key_head_of,
+            stays, waiting, now.parents[: 0 if committed else None], state.tail, state.state, mixed,
         )  # fmt: skip
         state.applied = pending
         z = np.empty_like(mixed)
