@@ -220,9 +220,9 @@ def timed(probe: TorchTarget, context: int, rows: int) -> float:
     from engine.records import Draft
 
     draft = Draft()
-    for n in range(rows - 1):
-        draft.add(1, n - 1, 1.0, "measure")
-    probe.sequence.tokens = [1] * context
+    for n in range(rows - 1):  # different tokens, which choose different experts
+        draft.add((n + 2) * 7919 % probe.vocab, n - 1, 1.0, "measure")
+    probe.sequence.assume([1] * context)
     start = perf_counter()
     probe.forward(1, draft).logits[0].argmax().item()
     return perf_counter() - start

@@ -49,6 +49,12 @@ class Sequence:
         """How many of the first `rows` tokens another text that starts with them can use."""
         return rows if self.recurrent is None else self.recurrent.reusable(rows)
 
+    def assume(self, tokens: list[int]) -> None:
+        """Take what is in the cache for that of `tokens`, to time passes behind them."""
+        self.tokens = tokens
+        if self.recurrent is not None:
+            self.recurrent.position, self.recurrent.pending = len(tokens), 0
+
     def truncate(self, rows: int) -> None:
         """Go back to the first `rows` tokens, a number that `reusable` gave."""
         if self.recurrent is not None:

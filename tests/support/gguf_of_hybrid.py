@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 Tensors = dict[str, torch.Tensor]
-HYBRIDS = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 
 
 def hybrid_tensors(tensors: Tensors, config: dict[str, Any]) -> Tensors:
