@@ -269,23 +269,30 @@ def load_hf(folder: Path, device: str, dtype: str) -> Any:
 def floor_of(engine: Engine, threads: int) -> dict[str, float] | None:
     """Bytes of weights read per step, and the bandwidth of the head's product on one row (median of
     15); None for a model that does not use our kernels."""
+    return model_floor(engine.parts.target, threads)
+
+
+def model_floor(target: Any, threads: int) -> dict[str, float] | None:
+    """The same of a target."""
     import torch
 
-    from engine.model.llama import FeedForward
+    from engine.model.llama import Llama
+    from engine.model.native.model import NativeModel
 
-    target = engine.parts.target
-    blocks = getattr(target.model, "blocks", None)
-    if not blocks:
+    model = target.model
+    head: Any = getattr(model, "_head", None)
+    native = isinstance(model, NativeModel)
+    if isinstance(model, NativeModel):
+        total = model.nbytes
+    elif isinstance(model, Llama):
+        products: Any = [
+            one for b in model.blocks for one in (b.qkv, b.out, b.mlp.gate_up, b.mlp.down)
+        ]
+        total = sum(one.nbytes for one in products) + head.nbytes
+    else:
         return None
-    head: Any = target.model._head
-    if not all(isinstance(block.mlp, FeedForward) for block in blocks):
-        return None  # a pass reads some of the experts
-    products = [one for b in blocks for one in (b.qkv, b.out, b.mlp.gate_up, b.mlp.down)]
-    total = sum(one.nbytes for one in products) + head.nbytes
-    quantised = target.dtype_name in ("stored", "q8", "q4")
-    dtype = torch.float32 if quantised else target.model.dtype
-    row = torch.randn(1, target.model.width, device=target.device).to(dtype)
-    torch.set_num_threads(1 if quantised else threads)
+    row = torch.randn(1, model.width, device=target.device).to(model.dtype)
+    torch.set_num_threads(1 if native else threads)
     times = []
     with torch.inference_mode():
         for _ in range(15):

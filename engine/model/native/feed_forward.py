@@ -42,7 +42,9 @@ class ExpertsBlock:
             )
             self.shared_gate = weights.product([(f"{at}shared_expert_gate", None)])
         others = (self.router, self.shared, self.shared_gate)
-        self.nbytes = sum(one.nbytes for one in (*others, *self.gate_up, *self.down) if one)
+        self.nbytes = sum(one.nbytes for one in others if one)
+        every = sum(one.nbytes for one in (*self.gate_up, *self.down))
+        self.nbytes += every * spec.chosen // spec.count
 
     def run(self, h: Array, out: Array) -> None:
         self.run_routed(h, h, out)

@@ -94,7 +94,7 @@ class NativeModel:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all matrices."""
+        """Bytes of the matrices that a pass of one row reads: of experts the chosen ones."""
         return sum(one.nbytes for one in self.blocks) + self._head.nbytes
 
     def recurrent_state(self) -> RecurrentState | None:
