@@ -18,8 +18,8 @@ CHUNK_BYTES = 1 << 20  # of random bytes, which repeat
 PLAIN = ("ffn_gate_inp.weight", "ssm_conv1d.weight")  # always f32, as llama.cpp has them
 
 
-def write_random_gguf(config: dict[str, Any], path: Path) -> None:
-    """Write a model of `config` to `path`."""
+def write_random_gguf(config: dict[str, Any], path: Path, kind: Kind = Kind.Q4_K) -> None:
+    """Write a model of `config` to `path`, with matrices of `kind` where that is possible."""
     arch, _ = ARCHITECTURES[config["model_type"]]
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
     add_metadata(writer, config)
@@ -29,11 +29,11 @@ def write_random_gguf(config: dict[str, Any], path: Path) -> None:
         if len(shape) == 1 or name in PLAIN or name.rpartition(".")[2] == "bias":
             writer.add_tensor(name, _vector(name, shape, chance))
             continue
-        kind = _kind(config, name, shape[-1])
-        if kind == Kind.F32:
+        stored = _kind(config, name, shape[-1], kind)
+        if stored == Kind.F32:
             writer.add_tensor(name, _vector(name, shape, chance))
         else:
-            writer.add_tensor(name, _rows(kind, shape, chance), raw_dtype=kind)
+            writer.add_tensor(name, _rows(stored, shape, chance), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -53,12 +53,14 @@ def _add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
     writer.add_bos_token_id(1)
 
 
-def _kind(config: dict[str, Any], name: str, columns: int) -> Kind:
+def _kind(config: dict[str, Any], name: str, columns: int, wanted: Kind) -> Kind:
     if any(one in name for one in PLAIN):
         return Kind.F32
     if config["model_type"] == "gpt_oss" and "_exps" in name:
         return Kind.MXFP4
-    return Kind.Q4_K if columns % 256 == 0 else Kind.Q8_0 if columns % 32 == 0 else Kind.F32
+    kinds = (wanted, Kind.Q8_0) if wanted != Kind.F32 else ()
+    fitting = [one for one in kinds if columns % gguf.GGML_QUANT_SIZES[one][0] == 0]
+    return fitting[0] if fitting else Kind.F32
 
 
 def _vector(name: str, shape: tuple[int, ...], chance: np.random.Generator) -> Any:

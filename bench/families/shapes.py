@@ -69,11 +69,11 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {  # model type, fields
 }  # fmt: skip
 
 
-def config_of(name: str) -> dict[str, Any]:
-    """The config.json of a shape, with all fields of its model type."""
+def config_of(name: str, **changes: Any) -> dict[str, Any]:
+    """The config.json of a shape, with all fields of its model type and some of them changed."""
     from transformers import CONFIG_MAPPING
 
-    kind, fields = SHAPES[name]
+    kind, fields = SHAPES[name][0], SHAPES[name][1] | changes
     context = {"max_position_embeddings": 32768}
     made: dict[str, Any] = fields | CONFIG_MAPPING[kind](**context | fields).to_dict()
     made.setdefault("head_dim", made["hidden_size"] // made["num_attention_heads"])

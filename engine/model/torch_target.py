@@ -212,7 +212,7 @@ class TorchTarget:
         if recurrent is None:
             return
         if last or start // CHECKPOINT_TOKENS < len(self.tokens) // CHECKPOINT_TOKENS:
-            recurrent.checkpoint()
+            recurrent.checkpoint(self.pool.max_bytes // 2)
 
     @torch.inference_mode()
     def skim(self, token: int, ahead: int, layers: int) -> Tensor:

@@ -87,10 +87,16 @@ def test_old_checkpoints_are_thinned_out(hybrid: Path) -> None:
     assert recurrent is not None
     for position in range(100, 100 + 3 * MAX_CHECKPOINTS):
         recurrent.position = position
-        recurrent.checkpoint()
+        recurrent.checkpoint(1 << 40)
     positions = [one.position for one in recurrent.checkpoints]
     assert len(positions) <= MAX_CHECKPOINTS and positions == sorted(set(positions))
     assert positions[-1] == 99 + 3 * MAX_CHECKPOINTS
+    size = recurrent.checkpoints[0].nbytes
+    for limit, most in ((3 * size, 3), (0, 1)):
+        recurrent.position += 1
+        recurrent.checkpoint(limit)
+        assert len(recurrent.checkpoints) <= most
+        assert recurrent.checkpoints[-1].position == recurrent.position
 
 
 def test_no_drafter_changes_the_answer(hybrid: Path) -> None:

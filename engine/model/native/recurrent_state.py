@@ -17,7 +17,7 @@ from engine.model.description import Description, LinearAttention
 Array = np.ndarray[Any, Any]
 
 CHECKPOINT_TOKENS = 512  # between two checkpoints along a prompt
-MAX_CHECKPOINTS = 16  # of a sequence; of more, every second one is dropped
+MAX_CHECKPOINTS = 16  # of a sequence
 
 
 @dataclass(slots=True)
@@ -147,14 +147,16 @@ class RecurrentState:
                 log[: len(rows)] = log[rows]
         self.pending = len(rows)
 
-    def checkpoint(self) -> None:
-        """Remember the states, which must cover all tokens."""
+    def checkpoint(self, max_bytes: int) -> None:
+        """Remember the states, which must cover all tokens. Where the checkpoints take more than
+        `max_bytes`, or are too many, every second one is dropped, but the last one."""
         assert not self.pending and not self.broken
         if any(one.position == self.position for one in self.checkpoints):
             return
         layers = [(one.state.copy(), one.tail.copy()) for one in self.layers]
         self.checkpoints.append(Checkpoint(self.position, layers))
-        if len(self.checkpoints) > MAX_CHECKPOINTS:
+        most = max(1, min(MAX_CHECKPOINTS, max_bytes // self.checkpoints[-1].nbytes))
+        while len(self.checkpoints) > most:
             del self.checkpoints[-2::-2]
 
     def _in_log(self, rows: int) -> bool:

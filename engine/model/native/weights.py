@@ -152,6 +152,8 @@ class NativeWeights:
             )
         if not found.is_floating_point():
             raise damaged(self.folder, f"tensor {shown(name)} is {found.dtype}, not numbers")
+        if not bool(torch.isfinite(found).all()):
+            raise damaged(self.folder, f"tensor {shown(name)} holds values that are not finite")
         return found
 
     def _rows_of(self, at: str, name: str) -> Array:
