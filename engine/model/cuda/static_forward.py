@@ -73,7 +73,7 @@ class Static:
     # -- passes ------------------------------------------------------------------------------------
 
     def step(
-        self, tokens: list[int], parents: list[int], keys: Tensor, values: Tensor, base: int
+        self, tokens: list[int], parents: list[int], cache: tuple[Tensor, ...], base: int
     ) -> PassOutput:
         """Run up to MAX_ROWS rows and return the outputs of the real ones. IndexError for unknown
         ids, torch.OutOfMemoryError where the card is full; committed rows stay intact."""
@@ -81,7 +81,7 @@ class Static:
         said = None
         if self.graphs is not None:
             self.graphs.use(self, bucket)
-        now = self.filled(tokens, parents, keys, values, base, bucket)
+        now = self.filled(tokens, parents, cache, base, bucket)
         if self.graphs is not None:
             said = self.graphs.replay(bucket)
         if said is None:
@@ -91,17 +91,17 @@ class Static:
         return PassOutput(said.states[:count], said.logits[:count], said.best[:count])
 
     def read(
-        self, tokens: list[int], keys: Tensor, values: Tensor, base: int, layers: int | None = None
+        self, tokens: list[int], cache: tuple[Tensor, ...], base: int, layers: int | None = None
     ) -> Tensor:
         """Hidden states [tokens, width] of any number of consecutive tokens, after the first
         `layers` layers (None: all)."""
         self._check(tokens)
-        count = len(tokens)
+        count, (keys, values) = len(tokens), cache[0]
         self._send([keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count], 5)
         places = torch.arange(base, base + count, device=self.device)
         parents = np.arange(-1, count - 1, dtype=np.int32)
-        now = StaticPass(base, count, parents, keys, values, self.box, places, self.seen, self.path,
-                   False, self.exact)  # fmt: skip
+        now = StaticPass(base, count, parents, cache, self.box, places, self.seen, self.path,
+                         False, self.exact)  # fmt: skip
         ids = torch.tensor(tokens, dtype=torch.int64).to(self.device)
         return self._states(ids, now, layers)
 
@@ -191,14 +191,13 @@ class Static:
         self,
         tokens: list[int],
         parents: list[int],
-        keys: Tensor,
-        values: Tensor,
+        cache: tuple[Tensor, ...],
         base: int,
         bucket: int,
     ) -> StaticPass:
         """Fill the input buffer for a pass. Padding rows get the position of row 0."""
         self._check(tokens)
-        count = len(tokens)
+        count, (keys, values) = len(tokens), cache[0]
         depths, bits = [0] * count, [0] * count
         for row, parent in enumerate(parents):
             if parent < 0:
@@ -220,7 +219,7 @@ class Static:
                 places[row, depths[row]] = row
         self._send(inputs, self._sent)
         return StaticPass(
-            base, count, np.asarray(parents, np.int32), keys, values, self.box,
+            base, count, np.asarray(parents, np.int32), cache, self.box,
             self.positions[:bucket], self.seen[:bucket], self.path, True, self.exact,
         )  # fmt: skip
 
@@ -258,12 +257,13 @@ class Static:
         made.ready = True
         return made
 
-    def scratch(self) -> tuple[Tensor, Tensor]:
+    def scratch(self) -> tuple[Tensor, ...]:
         """A small cache to compile and capture passes on."""
-        model = self.model
-        shape = (2, model.layers, model.kv_heads, SCRATCH_ROWS, model.head_dim)
-        keys, values = torch.zeros(shape, dtype=model.cache_dtype, device=self.device)
-        return keys, values
+        return tuple(
+            torch.zeros((2, count, heads, SCRATCH_ROWS, head_dim), dtype=self.model.cache_dtype,
+                        device=device)
+            for device, count, heads, head_dim in self.model.cache_shapes
+        )  # fmt: skip
 
 
 def _fused(device: torch.device) -> ModuleType | None:
