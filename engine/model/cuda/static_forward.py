@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.model.cuda import torch_ops
+from engine.model.cuda.described_model import DescribedModel
 from engine.model.cuda.static_pass import (
     BUCKETS,
     MAX_ROWS,
@@ -43,12 +44,13 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 class Static:
     """The static passes of one model. `graphs`, once set, replays captured passes."""
 
-    def __init__(self, model: Llama, exact: bool = False) -> None:
+    def __init__(self, model: Llama | DescribedModel, exact: bool = False) -> None:
         """`exact`: a row gets the same bits in every bucket. UnsupportedModel where this device
         cannot do that."""
         self.model, self.device, self.exact = model, model.device, exact
         cuda = self.device.type == "cuda"
-        self.fused = _fused(self.device)  # None: plain torch between the matrix products
+        # None: plain torch between the matrix products
+        self.fused = _fused(self.device) if isinstance(model, Llama) else None
         if cuda and exact and self.fused is None:
             raise UnsupportedModel("exact needs Triton on a GPU: install it, or leave --exact out")
         # Whether the fused kernels are compiled. An exact model has no others.
@@ -66,7 +68,8 @@ class Static:
         self.path = self.box[rows:].view(MAX_ROWS, MAX_ROWS)
         self._copied = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         self._norms = [
-            None if block.qk_norm is None else torch.stack(block.qk_norm) for block in model.blocks
+            None if block.qk_norm is None else torch.stack(block.qk_norm)
+            for block in (model.blocks if isinstance(model, Llama) else [])
         ]
         self.graphs: CapturedPasses | None = None
 
@@ -174,6 +177,8 @@ class Static:
 
     def _states(self, ids: Tensor, now: StaticPass, layers: int | None = None) -> Tensor:
         model = self.model
+        if isinstance(model, DescribedModel):
+            return model.run(ids, now, now.cache, layers)
         do: Any = self.fused if self.fused is not None and self.ready else torch_ops
         x, delta = model.embedded(ids), None
         for n, layer in enumerate(model.blocks[:layers]):
