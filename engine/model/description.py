@@ -1,6 +1,7 @@
 """What a forward pass needs to know of a model: its layers, as plain data.
 
-`engine.model.families` makes one from a config.json; `engine.model.native.model` runs it.
+`engine.model.families` makes one from a config.json; `engine.model.native.model` runs it on a CPU,
+`engine.model.cuda.described_model` on a card.
 """
 
 from __future__ import annotations
@@ -148,3 +149,12 @@ class Description:
             if isinstance(one.mixer, Attention) and one.mixer.reads_from is None:
                 groups.setdefault((one.mixer.kv_heads, one.mixer.head_dim), []).append(n)
         return [(heads, d, layers) for (heads, d), layers in groups.items()]
+
+    @property
+    def cache_places(self) -> list[tuple[int, int]]:
+        """Of each layer with keys and values of its own: its group and its place there."""
+        places = [(0, 0)] * len(self.layers)
+        for group, (_, _, of) in enumerate(self.cache_groups):
+            for place, n in enumerate(of):
+                places[n] = group, place
+        return places

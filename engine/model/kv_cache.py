@@ -17,6 +17,7 @@ from engine.model.native.recurrent_state import RecurrentState
 from engine.records import RequestError
 
 if TYPE_CHECKING:
+    from engine.model.cuda.described_model import DescribedModel
     from engine.model.hf_model import Generic
     from engine.model.llama import Llama
 
@@ -132,7 +133,7 @@ class SequencePool:
 
 
 def copied(
-    model: Llama | Generic | NativeModel,
+    model: Llama | Generic | NativeModel | DescribedModel,
     source: Sequence,
     rows: int,
     capacity: int,

@@ -16,6 +16,7 @@ import torch
 from engine.config import Config
 from engine.model import _kernels
 from engine.model.cuda.cuda_graphs import CudaGraphs
+from engine.model.cuda.described_model import DescribedModel
 from engine.model.cuda.static_forward import Static
 from engine.model.description import Description
 from engine.model.families import FAMILIES, describe
@@ -27,12 +28,15 @@ from engine.model.native.model import NativeModel
 from engine.model.native.weights import NativeWeights
 from engine.model.placement import (
     MIN_CONTEXT_TOKENS,
+    Size,
+    check_card,
     choose_devices,
     choose_dtype,
     out_of_memory_is_unsupported,
     placed,
     refuse_several,
     room_on,
+    size_of_described,
 )
 from engine.weights.gguf_tensors import GgufTensors, OnRead, tensors_of_gguf
 from engine.weights.integrity import config_of, tensors_of
@@ -46,7 +50,7 @@ BITS = {"q8": 8, "q4": 4, "bf16": 16, "f32": 32}
 CPU_CHUNK_TOKENS, GPU_CHUNK_TOKENS = 128, 1024
 KV_BYTES = 4  # of a number in the CPU's cache
 MAX_HEAD_SIZE = 512  # of the CPU's attention kernel
-EXACT_CHUNK_TOKENS = 256  # exact attention sums in parts, which take memory
+MASKED_CHUNK_TOKENS = 256  # where attention takes memory for every row and key
 
 
 @dataclass(slots=True)
@@ -54,7 +58,7 @@ class LoadedModel:
     """A model that is ready to run."""
 
     folder: Path
-    model: Llama | NativeModel | Generic
+    model: Llama | NativeModel | DescribedModel | Generic
     settings: dict[str, Any]  # its config.json
     devices: list[torch.device]  # in the order of the layers
     dtype: str  # f32, bf16, stored, q8, q4 or int8
@@ -92,14 +96,14 @@ def _load(
     file: GgufTensors | None,
     weights: TensorSource | None,
 ) -> LoadedModel:
-    devices = _devices(config.device, settings)
+    ours = supports(settings)
+    devices, described = _placed(folder, settings, config, complete=file is not None)
     device, several = devices[-1], len(devices) > 1
     dtype_name = choose_dtype(config.dtype, device, folder)
     quantised, int8 = dtype_name in ("stored", "q8", "q4"), dtype_name == "int8"
-    ours, exact = supports(settings), config.exact and device.type != "cpu"
+    exact = config.exact and device.type != "cpu"
     tensors = tensors_of(folder) if file is None else file.infos()
-    described = None
-    if device.type == "cpu" and (quantised or not ours):
+    if device.type == "cpu" and quantised and ours:
         described = _described(folder, settings, complete=file is not None)
     if device.type == "cpu":
         _use_threads(config.threads, described is not None)
@@ -119,16 +123,24 @@ def _load(
         refuse_several(len(devices), settings, ours, dtype_name, config)
     _check_triton("exact" if exact else "int8" if int8 else "", settings, device, ours)
     dtype = torch.bfloat16 if int8 or dtype_name == "bf16" else torch.float32
-    places, sizes = None, None
-    if ours and described is None:
+    places: list[tuple[torch.device, int]] | None = None
+    sizes: list[Size] | None = None
+    if described is not None and device.type == "cuda":
+        sizes = [size_of_described(described, dtype.itemsize)]
+        check_card(folder.name, sizes[0], config.max_context, described.positions, device)
+    elif ours and described is None:
         widths = (dtype.itemsize, 1 if int8 else dtype.itemsize)
         places, sizes = placed(folder.name, settings, widths, config.max_context, devices)
-    model: Llama | NativeModel | Generic
+    model: Llama | NativeModel | DescribedModel | Generic
     with torch.inference_mode(), out_of_memory_is_unsupported(folder.name, devices):
         if described is not None:
             bits = BITS.get(dtype_name, 8)
             source = Weights(folder) if weights is None else weights
-            model = NativeModel(described, NativeWeights(source, described, bits, folder))
+            files = NativeWeights(source, described, bits, folder)
+            if device.type == "cuda":
+                model = DescribedModel(files, device, dtype)
+            else:
+                model = NativeModel(described, files)
         elif ours:
             model = Llama(folder, device, dtype, exact, weights, int8, places)
         else:
@@ -143,9 +155,10 @@ def _load(
     # On several devices attention takes memory for every row and key: few rows at once.
     chunk = CPU_CHUNK_TOKENS if several or device.type == "cpu" else GPU_CHUNK_TOKENS
     static = None
-    if isinstance(model, Llama) and _wants_static(config, devices) and not quantised:
+    if isinstance(model, Llama | DescribedModel) and _wants_static(config, devices):
         static = _static(model, config, device)
-        chunk = EXACT_CHUNK_TOKENS if exact else chunk
+    if exact or isinstance(model, DescribedModel):
+        chunk = MASKED_CHUNK_TOKENS
     return LoadedModel(
         folder, model, settings, devices, dtype_name, exact, context, cache_bytes, chunk, static
     )
@@ -158,22 +171,55 @@ def _use_threads(threads: int | None, quantised: bool) -> None:
     torch.set_num_threads(1 if quantised else count)
 
 
-def _static(model: Llama, config: Config, device: torch.device) -> Static:
+def _static(model: Llama | DescribedModel, config: Config, device: torch.device) -> Static:
     """Passes of static shape, with CUDA graphs where they can be used."""
     static = Static(model, config.exact)
+    if isinstance(model, DescribedModel):
+        kind = model.description.family
+        log.info("passes of a %s model are launched kernel by kernel, without CUDA graphs", kind)
     if config.graphs == "auto" and device.type == "cuda" and static.fused is not None:
         static.graphs = CudaGraphs(static)
     return static
 
 
-def _devices(name: str, settings: dict[str, Any]) -> list[torch.device]:
-    """Where the model runs: `auto` takes the CPU for a family that no card runs."""
-    devices = choose_devices(name)
-    kind = settings.get("model_type")
-    if name != "auto" or devices[0].type == "cpu" or kind not in FAMILIES or supports(settings):
-        return devices
-    log.info("a %s model runs on the CPU", kind)
-    return [torch.device("cpu")]
+def _placed(
+    folder: Path, settings: dict[str, Any], config: Config, complete: bool
+) -> tuple[list[torch.device], Description | None]:
+    """Where the model runs, and the description of one that is not of Llama's family: `auto` takes
+    the CPU for what the card cannot run. UnsupportedModel where no card runs it and one was named.
+    """
+    devices, auto = choose_devices(config.device), config.device == "auto"
+    if supports(settings) or (devices[0].type == "mps" and not auto):
+        return devices, None
+    described = _described(folder, settings, complete)
+    if described is None or devices[0].type == "cpu":
+        return devices, described
+    if described.recurrent and not auto:
+        raise UnsupportedModel(
+            f"{folder.name}: linear attention ({described.family}) runs on a CPU only: choose "
+            "--device cpu"
+        )
+    why = _off_card(described, config, devices[0]) if auto else ""
+    if not why:
+        return devices, described
+    log.info("%s: %s, so it runs on the CPU", folder.name, why)
+    return [torch.device("cpu")], described
+
+
+def _off_card(d: Description, config: Config, device: torch.device) -> str:
+    """Why a described model cannot run on a card; "" if it can."""
+    if d.recurrent or device.type != "cuda":
+        return f"a {d.family} model has no path on {device.type}"
+    if config.exact:
+        return f"exact passes of a {d.family} model have no path on a card"
+    if config.dtype in ("q8", "q4"):
+        return f"{config.dtype} has no path on a card"
+    size = size_of_described(d, 4 if config.dtype == "f32" else 2)
+    try:
+        check_card("", size, config.max_context, d.positions, device)
+    except UnsupportedModel:
+        return "it does not fit the card"
+    return ""
 
 
 def _described(folder: Path, settings: dict[str, Any], complete: bool) -> Description | None:
@@ -196,11 +242,11 @@ def _check_room(file: GgufTensors, described: Description, dtype: str) -> None:
     check_memory(file.path, needed, parameters)
 
 
-def _check_heads(folder: Path, model: Llama | NativeModel | Generic) -> None:
+def _check_heads(folder: Path, model: Llama | NativeModel | DescribedModel | Generic) -> None:
     """UnsupportedModel where the CPU's attention kernel has no room for the model's heads."""
     shapes = (
         {(model.heads, model.kv_heads, model.head_dim)}
-        if not isinstance(model, NativeModel)
+        if not isinstance(model, NativeModel | DescribedModel)
         else model.description.head_shapes
     )
     for heads, kv_heads, size in shapes:

@@ -38,6 +38,10 @@ class Rows:
     positions: Tensor  # int64 [rows]: base + depth
     _mask: Tensor | None = field(default=None, repr=False)  # cached for one device
 
+    @property
+    def count(self) -> int:
+        return len(self.parents)
+
     @classmethod
     def of(cls, base: int, parents: list[int], device: torch.device) -> Rows:
         """`parents[i]` < i, or -1 for a row that follows the last committed one."""
@@ -186,16 +190,46 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float) ->
     )
 
 
-def masked_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+def masked_attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    scale: float,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """Attention in plain torch: grouped query heads are folded into rows, and sums over keys are in
-    f64 so that they do not depend on where masked keys are. mask: bool [rows, keys]."""
+    f64 so that they do not depend on where masked keys are. mask: bool [rows, keys]. `softcap`:
+    scores are softcap * tanh(score / softcap). `sinks` [heads]: one more logit of each head, whose
+    share is lost."""
     count, heads, d = q.shape
     kv = keys.shape[0]
     folded = q.view(count, kv, heads // kv, d).permute(1, 2, 0, 3).reshape(kv, -1, d)
     scores = torch.bmm(folded, keys.transpose(1, 2)).view(kv, heads // kv, count, -1) * scale
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
     scores = scores.masked_fill(~mask, float("-inf"))
-    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    highest = scores.amax(-1, keepdim=True)
+    if sinks is not None:
+        sink = sinks.view(kv, heads // kv, 1, 1)
+        highest = torch.maximum(highest, sink)
+    weights = (scores - highest).exp()
     total = weights.sum(-1, keepdim=True, dtype=torch.float64)
+    if sinks is not None:
+        total = total + (sink - highest).exp()
     mixed = torch.bmm(weights.view(kv, -1, weights.shape[-1]), values)
     mixed = (mixed.view(kv, heads // kv, count, d) / total).float()
     return mixed.permute(2, 0, 1, 3).reshape(count, heads * d)
+
+
+def fused_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """The same by torch's fused kernel, in the keys' number format. Query heads that share a key
+    head become rows: not every torch kernel does grouped queries."""
+    count, heads, d = q.shape
+    kv, group = keys.shape[0], heads // keys.shape[0]
+    asked = q.view(count, kv, group, d).permute(1, 2, 0, 3).reshape(kv, group * count, d)
+    mixed = F.scaled_dot_product_attention(
+        asked[None], keys[None], values[None], mask.repeat(group, 1)[None, None], scale=scale
+    )
+    return mixed.view(kv, group, count, d).permute(2, 0, 1, 3).reshape(count, heads * d)

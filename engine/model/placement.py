@@ -6,6 +6,7 @@ Sizes are checked before anything is loaded; a model that does not fit is refuse
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from typing import Any
 import torch
 
 from engine.config import Config, devices
+from engine.model.cuda.feed_forward import gathered_rows
+from engine.model.description import Description, Experts
+from engine.model.families import shapes_of
 from engine.model.hf_model import UnsupportedModel
 from engine.weights.resolve import gguf_of
 
@@ -127,6 +131,30 @@ def size_of(
         2 * len(some) * kv * d * width,
         OVERHEAD_BYTES + CHOOSING_BYTES * vocab * last,
     )
+
+
+def size_of_described(d: Description, width: int) -> Size:
+    """The size of a described model with numbers of `width` bytes."""
+    copied = max(
+        (_gathered(layer.experts, d.width) for layer in d.layers if layer.experts), default=0
+    )
+    return Size(
+        sum(math.prod(shape) for shape in shapes_of(d).values()) * width,
+        sum(2 * len(layers) * kv * head_dim for kv, head_dim, layers in d.cache_groups) * width,
+        OVERHEAD_BYTES + CHOOSING_BYTES * d.vocab + copied * width,
+    )
+
+
+def _gathered(spec: Experts, width: int) -> int:
+    """Numbers of the experts' weights that a pass of few rows copies."""
+    return gathered_rows(spec) * spec.chosen * 3 * spec.width * width
+
+
+def check_card(name: str, size: Size, wanted: int, context: int, card: torch.device) -> None:
+    """UnsupportedModel where a card lacks the memory for a model and for those of `context` tokens
+    that are `wanted` (0: a few)."""
+    tokens = min(wanted or MIN_CONTEXT_TOKENS, context)
+    check_fits(name, size, tokens, _named(card), *torch.cuda.mem_get_info(card))
 
 
 def check_fits(name: str, size: Size, tokens: int, card: str, free: int, total: int) -> None:

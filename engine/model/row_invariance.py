@@ -53,10 +53,10 @@ def rows_are_independent(loaded: LoadedModel) -> bool:
             scratch = copied(model, Sequence(), 0, 2 * PREFILL_ROWS, False)
         chain = [-1, *range(stop - start - 1)]
         if loaded.static is not None and loaded.device.type != "cpu":
-            tokens, (keys, values) = ids[start:stop].tolist(), scratch.cache[0]
+            tokens = ids[start:stop].tolist()
             if stop - start > MAX_ROWS:
-                return loaded.static.read(tokens, keys, values, start)
-            return loaded.static.step(tokens, chain, keys, values, start).states
+                return loaded.static.read(tokens, scratch.cache, start)
+            return loaded.static.step(tokens, chain, scratch.cache, start).states
         rows = Rows.of(start, chain, loaded.device)
         some, layers = ids[start:stop], model.checked_layers
         if isinstance(model, NativeModel):

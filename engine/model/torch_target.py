@@ -151,13 +151,13 @@ class TorchTarget:
 
     def _step(self, static: Static, last: int, draft: Draft, hidden: bool) -> Scores:
         current = self.sequence
-        base, (keys, values) = len(current.tokens), current.cache[0]
+        base = len(current.tokens)
         while True:
             draft = draft.first(self.max_rows - 1)
             self._check_room(1 + len(draft))
             parents = [-1, *(parent + 1 for parent in draft.parents)]
             try:
-                said = static.step([last, *draft.tokens], parents, keys, values, base)
+                said = static.step([last, *draft.tokens], parents, current.cache, base)
                 logits = said.logits.to(torch.float32, copy=True)
                 states = said.states.clone() if hidden else None
                 break
@@ -224,8 +224,7 @@ class TorchTarget:
         if base >= current.capacity:
             raise ValueError(f"the cache holds {current.capacity} rows: skim fewer tokens")
         if self.static is not None:
-            keys, values = current.cache[0]
-            return self.static.read([token], keys, values, base, layers)
+            return self.static.read([token], current.cache, base, layers)
         ids = torch.tensor([token], dtype=torch.int64, device=self.devices[0])
         rows = Rows.of(base, [-1], self.devices[0])
         return self.model.run(ids, rows, current.cache, layers)
@@ -251,8 +250,8 @@ class TorchTarget:
             return self._run(chunk, [-1, *range(len(chunk) - 1)], committed=True)
         self._check_room(len(chunk))
         current = self.sequence
-        base, (keys, values) = len(current.tokens), current.cache[0]
-        states = self.static.read(chunk, keys, values, base)
+        base = len(current.tokens)
+        states = self.static.read(chunk, current.cache, base)
         if current.states is not None:
             current.states[base : base + len(chunk)] = states
         return states

@@ -10,7 +10,10 @@ import gguf
 import pytest
 import torch
 
+from engine.model.cuda.described_model import DescribedModel
+from engine.model.gguf_weights import weights_of
 from engine.model.native.model import NativeModel
+from engine.model.native.weights import NativeWeights
 from engine.records import Draft
 from engine.weights import locate
 from tests.model.test_families import chain
@@ -52,6 +55,23 @@ def test_logits_are_those_of_transformers(model: Any, stored: Any, name: str) ->
     # transformers itself is that far from its own logits in f64.
     error = 3e-4 if name == "qwen3.5-moe" else 1e-4
     torch.testing.assert_close(logits, truth, rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("name", ["phi3", "gpt-oss", "olmo2", "gemma4-26b-a4b"])
+def test_a_card_reads_the_same_weights(stored: Any, name: str) -> None:
+    """Here in f32, on a CPU."""
+    target = load(stored(name, Q8_0), "f32", threads=1)
+    assert isinstance(target.model, NativeModel)
+    logits = []
+    for _ in range(2):
+        target.pool.sequences.clear()
+        begin(target, TOKENS[:31])
+        logits.append(target.forward(TOKENS[30], chain(TOKENS[31:])).logits)
+        files = NativeWeights(
+            weights_of(target.folder), target.model.description, 32, target.folder
+        )
+        target.model = DescribedModel(files, torch.device("cpu"), torch.float32)
+    torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)

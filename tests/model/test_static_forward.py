@@ -18,7 +18,6 @@ from engine.drafting.methods.sdsat import install_embeddings
 from engine.generate import Generation, generate
 from engine.model.cuda.cuda_graphs import CAPTURE_AFTER_USES, CudaGraphs
 from engine.model.cuda.static_pass import BUCKETS, MAX_ROWS, StaticPass
-from engine.model.cuda.torch_ops import visible
 from engine.model.ops import Rows
 from engine.model.torch_target import TorchTarget
 from engine.prompts.builder import Prompt
@@ -223,24 +222,25 @@ def test_visibility_bits_equal_the_mask(seed: int) -> None:
     base, size = chance.choice([0, 1, 70]), chance.choice([0, 3, 63])
     tree = some_tree(size, 100, seed)
     parents = [-1, *(parent + 1 for parent in tree.parents)]
-    rows = Rows.of(base, parents, torch.device("cpu"))
+    cpu = torch.device("cpu")
+    rows = Rows.of(base, parents, cpu)
     bits: list[int] = []
     for row, parent in enumerate(parents):
         bits.append((bits[parent] if parent >= 0 else 0) | 1 << row)
     seen = torch.tensor([bit - (1 << 64) if bit >> 63 else bit for bit in bits])
     nothing = torch.empty(0)
     now = StaticPass(
-        base, len(parents), rows.parents, nothing, nothing, nothing, rows.positions, seen, nothing,
+        base, len(parents), rows.parents, (), nothing, rows.positions, seen, nothing,
         True, False,
     )  # fmt: skip
-    assert torch.equal(visible(now), rows.mask(torch.device("cpu")))
+    assert torch.equal(now.mask(cpu), rows.mask(cpu))
     chain = [-1, *range(size)]
-    rows = Rows.of(base, chain, torch.device("cpu"))
+    rows = Rows.of(base, chain, cpu)
     now = StaticPass(
-        base, size + 1, rows.parents, nothing, nothing, nothing, rows.positions, seen, nothing,
+        base, size + 1, rows.parents, (), nothing, rows.positions, seen, nothing,
         False, False,
     )  # fmt: skip
-    assert torch.equal(visible(now), rows.mask(torch.device("cpu")))
+    assert torch.equal(now.mask(cpu), rows.mask(cpu))
 
 
 class Full:

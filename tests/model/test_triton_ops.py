@@ -79,7 +79,7 @@ def filled(target: TorchTarget, base: int, tree: Draft, exact: bool, cache: Any)
     assert static is not None
     parents = [-1, *(parent + 1 for parent in tree.parents)]
     bucket = next(size for size in (1, 2, 4, 8, 16, 32, 64) if size >= len(parents))
-    now = static.filled([5, *tree.tokens], parents, *cache, base, bucket)
+    now = static.filled([5, *tree.tokens], parents, (cache,), base, bucket)
     assert now.exact == exact
     return now, bucket
 
@@ -122,8 +122,8 @@ def test_prompts(tiny: Any, exact: bool) -> None:
     for steps in (triton_ops, None):
         static.fused = steps
         cache = cache_of(target, 256)
-        static.read(tokens[:before], *cache, 0)
-        states.append(static.read(tokens[before:], *cache, before))
+        static.read(tokens[:before], (cache,), 0)
+        states.append(static.read(tokens[before:], (cache,), before))
     torch.testing.assert_close(*states, rtol=1e-3, atol=1e-3)
 
 
@@ -157,7 +157,7 @@ def test_int8_products(rows: int) -> None:
 
 
 def said(static: Static, tokens: list[int], parents: list[int], cache: Any, base: int) -> Any:
-    return static.step(tokens, parents, *cache, base).states.clone()
+    return static.step(tokens, parents, (cache,), base).states.clone()
 
 
 def test_exact_attention_gives_nodes_the_bits_of_one_token_passes(tiny: Any) -> None:

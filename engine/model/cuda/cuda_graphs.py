@@ -104,10 +104,8 @@ class CudaGraphs:
 
     def _capture(self, static: Static, bucket: int) -> None:
         device = static.device
-        keys, values = static.scratch()
-        now = static.filled(
-            [0] * bucket, list(range(-1, bucket - 1)), keys, values, MAX_ROWS, bucket
-        )
+        cache = static.scratch()
+        now = static.filled([0] * bucket, list(range(-1, bucket - 1)), cache, MAX_ROWS, bucket)
         aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(aside):  # libraries choose kernels and allocate
@@ -131,14 +129,14 @@ class CudaGraphs:
             aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             with COMPILING, torch.cuda.device(device), torch.cuda.stream(aside):
                 own = static.twin()
-                keys, values = own.scratch()
+                cache = own.scratch()
                 for bucket in CAPTURE_ORDER:
                     if not threading.main_thread().is_alive():
                         return  # the process ends
-                    own.step([0] * bucket, list(range(-1, bucket - 1)), keys, values, MAX_ROWS)
+                    own.step([0] * bucket, list(range(-1, bucket - 1)), cache, MAX_ROWS)
                 for count in PREFILL_SIZES:
-                    if count <= keys.shape[2]:
-                        own.read([0] * count, keys, values, 0)
+                    if count <= cache[0].shape[3]:
+                        own.read([0] * count, cache, 0)
                 aside.synchronize()
         except Exception as error:  # Triton's, its compiler's and CUDA's have no class in common
             self._stop("Triton's kernels cannot be used", error)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.model.cuda import torch_ops
+from engine.model.cuda.described_model import DescribedModel
 from engine.model.cuda.static_pass import (
     BUCKETS,
     MAX_ROWS,
@@ -43,12 +44,13 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 class Static:
     """The static passes of one model. `graphs`, once set, replays captured passes."""
 
-    def __init__(self, model: Llama, exact: bool = False) -> None:
+    def __init__(self, model: Llama | DescribedModel, exact: bool = False) -> None:
         """`exact`: a row gets the same bits in every bucket. UnsupportedModel where this device
         cannot do that."""
         self.model, self.device, self.exact = model, model.device, exact
         cuda = self.device.type == "cuda"
-        self.fused = _fused(self.device)  # None: plain torch between the matrix products
+        # None: plain torch between the matrix products
+        self.fused = _fused(self.device) if isinstance(model, Llama) else None
         if cuda and exact and self.fused is None:
             raise UnsupportedModel("exact needs Triton on a GPU: install it, or leave --exact out")
         # Whether the fused kernels are compiled. An exact model has no others.
@@ -66,14 +68,15 @@ class Static:
         self.path = self.box[rows:].view(MAX_ROWS, MAX_ROWS)
         self._copied = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         self._norms = [
-            None if block.qk_norm is None else torch.stack(block.qk_norm) for block in model.blocks
+            None if block.qk_norm is None else torch.stack(block.qk_norm)
+            for block in (model.blocks if isinstance(model, Llama) else [])
         ]
         self.graphs: CapturedPasses | None = None
 
     # -- passes ------------------------------------------------------------------------------------
 
     def step(
-        self, tokens: list[int], parents: list[int], keys: Tensor, values: Tensor, base: int
+        self, tokens: list[int], parents: list[int], cache: tuple[Tensor, ...], base: int
     ) -> PassOutput:
         """Run up to MAX_ROWS rows and return the outputs of the real ones. IndexError for unknown
         ids, torch.OutOfMemoryError where the card is full; committed rows stay intact."""
@@ -81,7 +84,7 @@ class Static:
         said = None
         if self.graphs is not None:
             self.graphs.use(self, bucket)
-        now = self.filled(tokens, parents, keys, values, base, bucket)
+        now = self.filled(tokens, parents, cache, base, bucket)
         if self.graphs is not None:
             said = self.graphs.replay(bucket)
         if said is None:
@@ -91,17 +94,17 @@ class Static:
         return PassOutput(said.states[:count], said.logits[:count], said.best[:count])
 
     def read(
-        self, tokens: list[int], keys: Tensor, values: Tensor, base: int, layers: int | None = None
+        self, tokens: list[int], cache: tuple[Tensor, ...], base: int, layers: int | None = None
     ) -> Tensor:
         """Hidden states [tokens, width] of any number of consecutive tokens, after the first
         `layers` layers (None: all)."""
         self._check(tokens)
-        count = len(tokens)
+        count, (keys, values) = len(tokens), cache[0]
         self._send([keys.data_ptr(), values.data_ptr(), keys.shape[2], base, count], 5)
         places = torch.arange(base, base + count, device=self.device)
         parents = np.arange(-1, count - 1, dtype=np.int32)
-        now = StaticPass(base, count, parents, keys, values, self.box, places, self.seen, self.path,
-                   False, self.exact)  # fmt: skip
+        now = StaticPass(base, count, parents, cache, self.box, places, self.seen, self.path,
+                         False, self.exact)  # fmt: skip
         ids = torch.tensor(tokens, dtype=torch.int64).to(self.device)
         return self._states(ids, now, layers)
 
@@ -174,6 +177,8 @@ class Static:
 
     def _states(self, ids: Tensor, now: StaticPass, layers: int | None = None) -> Tensor:
         model = self.model
+        if isinstance(model, DescribedModel):
+            return model.run(ids, now, now.cache, layers)
         do: Any = self.fused if self.fused is not None and self.ready else torch_ops
         x, delta = model.embedded(ids), None
         for n, layer in enumerate(model.blocks[:layers]):
@@ -191,14 +196,13 @@ class Static:
         self,
         tokens: list[int],
         parents: list[int],
-        keys: Tensor,
-        values: Tensor,
+        cache: tuple[Tensor, ...],
         base: int,
         bucket: int,
     ) -> StaticPass:
         """Fill the input buffer for a pass. Padding rows get the position of row 0."""
         self._check(tokens)
-        count = len(tokens)
+        count, (keys, values) = len(tokens), cache[0]
         depths, bits = [0] * count, [0] * count
         for row, parent in enumerate(parents):
             if parent < 0:
@@ -220,7 +224,7 @@ class Static:
                 places[row, depths[row]] = row
         self._send(inputs, self._sent)
         return StaticPass(
-            base, count, np.asarray(parents, np.int32), keys, values, self.box,
+            base, count, np.asarray(parents, np.int32), cache, self.box,
             self.positions[:bucket], self.seen[:bucket], self.path, True, self.exact,
         )  # fmt: skip
 
@@ -258,12 +262,13 @@ class Static:
         made.ready = True
         return made
 
-    def scratch(self) -> tuple[Tensor, Tensor]:
+    def scratch(self) -> tuple[Tensor, ...]:
         """A small cache to compile and capture passes on."""
-        model = self.model
-        shape = (2, model.layers, model.kv_heads, SCRATCH_ROWS, model.head_dim)
-        keys, values = torch.zeros(shape, dtype=model.cache_dtype, device=self.device)
-        return keys, values
+        return tuple(
+            torch.zeros((2, count, heads, SCRATCH_ROWS, head_dim), dtype=self.model.cache_dtype,
+                        device=device)
+            for device, count, heads, head_dim in self.model.cache_shapes
+        )  # fmt: skip
 
 
 def _fused(device: torch.device) -> ModuleType | None:

@@ -21,14 +21,33 @@ class StaticPass:
     base: int  # committed rows in the cache
     count: int  # real rows
     parents: np.ndarray[Any, Any]  # int32 [count]
-    keys: Tensor  # [layers, kv heads, capacity, head dim]
-    values: Tensor
+    cache: tuple[
+        Tensor, ...
+    ]  # [2, layers, kv heads, capacity, head dim]: one for each shape of heads
     meta: Tensor  # int64: addresses of keys and values; capacity, base, count
     positions: Tensor  # int64 [rows]
     seen: Tensor  # int64 [rows]: bit i is set where row i is an ancestor or the row itself
     path: Tensor  # int64 [rows, MAX_ROWS]: ancestors by depth, the row itself last
     tree: bool  # False: row i follows row i - 1
     exact: bool
+
+    @property
+    def keys(self) -> Tensor:
+        """[layers, kv heads, capacity, head dim], of a model with one shape of heads."""
+        return self.cache[0][0]
+
+    @property
+    def values(self) -> Tensor:
+        """As `keys`."""
+        return self.cache[0][1]
+
+    def mask(self, device: torch.device) -> Tensor:
+        """As `Rows.mask`: bool [rows, keys], which keys a row may attend to."""
+        key = torch.arange(self.base + self.count, device=device)
+        if not self.tree:
+            return key <= self.positions[:, None]
+        bit = (key - self.base).clamp(min=0)
+        return (key < self.base) | ((self.seen[:, None] >> bit) & 1).bool()
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.model.ops import Rows
+from engine.model.ops import Rows, fused_attention
 from engine.model.ops import attend as attend_here
 
 if TYPE_CHECKING:
@@ -57,24 +57,5 @@ def attend(model: AttentionShape, n: int, q: Tensor, now: StaticPass) -> Tensor:
         mixed = torch.zeros(len(q), q.shape[1] * q.shape[2])
         mixed[: now.count] = attend_here(q[: now.count], keys, values, rows, model.scale)
         return mixed.to(model.dtype)
-    stop, (count, heads, d) = now.base + now.count, q.shape
-    kv, group = model.kv_heads, heads // model.kv_heads
-    # Query heads that share a key head become rows: not every torch kernel does grouped queries.
-    asked = q.view(count, kv, group, d).permute(1, 2, 0, 3).reshape(kv, group * count, d)
-    mixed = F.scaled_dot_product_attention(
-        asked[None],
-        keys[None, :, :stop],
-        values[None, :, :stop],
-        visible(now).repeat(group, 1)[None, None],
-        scale=model.scale,
-    )
-    return mixed.view(kv, group, count, d).permute(2, 0, 1, 3).reshape(count, heads * d)
-
-
-def visible(now: StaticPass) -> Tensor:
-    """Bool [rows, keys]: which keys a row may attend to."""
-    key = torch.arange(now.base + now.count, device=now.positions.device)
-    if not now.tree:
-        return key <= now.positions[:, None]
-    bit = (key - now.base).clamp(min=0)
-    return (key < now.base) | ((now.seen[:, None] >> bit) & 1).bool()
+    stop = now.base + now.count
+    return fused_attention(q, keys[:, :stop], values[:, :stop], now.mask(q.device), model.scale)

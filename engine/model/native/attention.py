@@ -17,33 +17,16 @@ class AttentionBlock:
         at = f"model.layers.{layer}.self_attn."
         self.spec, self.layer, self.eps = spec, layer, d.eps
         self.source = layer if spec.reads_from is None else spec.reads_from
-        order = np.arange(spec.head_dim)
-        self.rotary_pairs = 0
-        if spec.rope is not None:
-            rope = d.ropes[spec.rope]
-            order, self.rotary_pairs = paired(spec.head_dim, rope.rotary), rope.pairs
-        q, gate = weights.query_rows(spec, order)
-        names: list[tuple[str, Array | None]] = [(f"{at}q_proj", q)]
         self.own = spec.reads_from is None
-        if self.own:
-            values = "k_proj" if spec.keys_are_values else "v_proj"
-            names += [(f"{at}k_proj", each_head(order, spec.kv_heads)), (f"{at}{values}", None)]
-        if spec.gated:
-            names.append((f"{at}q_proj", gate))
-        self.qkv = weights.product(names)
+        order = head_order(spec, d)
+        self.qkv = weights.product(projections(spec, weights, at, order))
         self.out = weights.product([(f"{at}o_proj", None)])
-        self.q_norm = self._norm(weights, f"{at}q_norm.weight", order, spec.heads)
+        self.q_norm = head_norm(spec, weights, f"{at}q_norm.weight", order, spec.heads)
         self.k_norm = None
         if self.own:
-            self.k_norm = self._norm(weights, f"{at}k_norm.weight", order, spec.kv_heads)
+            self.k_norm = head_norm(spec, weights, f"{at}k_norm.weight", order, spec.kv_heads)
         self.sinks = weights.vector(f"{at}sinks") if spec.sinks else None
         self.nbytes = self.qkv.nbytes + self.out.nbytes
-
-    def _norm(self, weights: NativeWeights, name: str, order: Array, heads: int) -> Array | None:
-        if not self.spec.qk_norm:
-            return None
-        whole = self.spec.qk_norm == "all"
-        return np.ascontiguousarray(weights.vector(name)[each_head(order, heads if whole else 1)])
 
     def run(self, h: Array, out: Array, now: Pass) -> None:
         spec, count, d, heads = self.spec, now.count, self.spec.head_dim, self.spec.heads
@@ -53,12 +36,12 @@ class AttentionBlock:
             self._norm_whole(both)
         keys, values = now.keys_and_values(self.source)
         q = np.empty((count, heads, d), np.float32)
-        head_norm = spec.qk_norm == "head"
+        by_head = spec.qk_norm == "head"
         _kernels.split_heads(
             both, q, keys if self.own else None, values if self.own else None, now.base,
             turn=None if spec.rope is None else now.turns[spec.rope],
-            q_norm=self.q_norm if head_norm else None,
-            k_norm=self.k_norm if head_norm else None,
+            q_norm=self.q_norm if by_head else None,
+            k_norm=self.k_norm if by_head else None,
             norm_values=spec.value_norm, eps=self.eps, q_factor=now.query_scales,
         )  # fmt: skip
         mixed = np.empty((count, heads * d), np.float32)
@@ -80,6 +63,38 @@ class AttentionBlock:
                 _kernels.rms_norm(part, norm, self.eps, part)
                 both[:, start : start + len(norm)] = part
                 start += len(norm)
+
+
+def head_order(spec: Attention, d: Description) -> Array:
+    """The order in which a head's dimensions are projected."""
+    if spec.rope is None:
+        return np.arange(spec.head_dim)
+    return paired(spec.head_dim, d.ropes[spec.rope].rotary)
+
+
+def projections(
+    spec: Attention, weights: NativeWeights, at: str, order: Array
+) -> list[tuple[str, Array | None]]:
+    """The rows of q, of k and v where they are the layer's own, and of the gate, if it has one: as
+    `NativeWeights.parts` takes them."""
+    q, gate = weights.query_rows(spec, order)
+    names: list[tuple[str, Array | None]] = [(f"{at}q_proj", q)]
+    if spec.reads_from is None:
+        values = "k_proj" if spec.keys_are_values else "v_proj"
+        names += [(f"{at}k_proj", each_head(order, spec.kv_heads)), (f"{at}{values}", None)]
+    if spec.gated:
+        names.append((f"{at}q_proj", gate))
+    return names
+
+
+def head_norm(
+    spec: Attention, weights: NativeWeights, name: str, order: Array, heads: int
+) -> Array | None:
+    """The weight of a norm of q or k, in their order; None where there is none."""
+    if not spec.qk_norm:
+        return None
+    whole = spec.qk_norm == "all"
+    return np.ascontiguousarray(weights.vector(name)[each_head(order, heads if whole else 1)])
 
 
 def paired(d: int, rotary: int) -> Array:

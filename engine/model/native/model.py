@@ -83,10 +83,7 @@ class NativeModel:
         self.cache_shapes = [
             (self.device, len(of), heads, size) for heads, size, of in d.cache_groups
         ]
-        self._places = [(0, 0)] * self.layers
-        for group, (_, _, of) in enumerate(d.cache_groups):
-            for place, n in enumerate(of):
-                self._places[n] = group, place
+        self._places = d.cache_places
         self._states = {n: place for place, n in enumerate(d.recurrent)}
         # The first layers that have every kind of block, which a check must run.
         kinds = [(type(one.mixer), type(one.mlp)) for one in self.blocks]

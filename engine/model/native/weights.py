@@ -1,4 +1,5 @@
-"""The weights of a described model for the CPU's kernels, wherever they are published.
+"""The weights of a described model, as products of the CPU's kernels or as their matrices, wherever
+they are published.
 
 Names are those of transformers; values are those that a pass multiplies with, as GGUF files hold
 them: a norm's weight with its offset, A of linear attention and not its logarithm, experts one
@@ -8,6 +9,7 @@ after another. What safetensors files have in other forms is brought into these 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -74,12 +76,20 @@ class NativeWeights:
 
     def table(self, name: str) -> Tensor | None:
         """A matrix as it is; None where a GGUF file stores it."""
-        return None if self.stored else self.source[name]
+        return None if self.stored else self.tensor(name)
+
+    def tensor(self, name: str) -> Tensor:
+        """A matrix of a file that stores none quantised."""
+        return self._tensor(name, self.shapes[name])
 
     def product(self, names: list[tuple[str, Array | None]], bits: int = 0) -> Quantized:
-        """The product with several matrices, whose output channels follow each other. `names`:
-        without ".weight" or ".bias", each with the order of its rows, if that changes. `bits`: at
-        least."""
+        """The product with the matrices of `parts`. `bits`: at least."""
+        parts, bias = self.parts(names)
+        return Quantized(parts, bias, max(bits, self.bits))
+
+    def parts(self, names: list[tuple[str, Array | None]]) -> tuple[list[Part], Tensor | None]:
+        """Several matrices, whose output channels follow each other, and their bias. `names`:
+        without ".weight" or ".bias", each with the order of its rows, if that changes."""
         parts, biases = [], []
         for name, order in names:
             part = self._part(name)
@@ -98,7 +108,7 @@ class NativeWeights:
                     for one, size in zip(biases, sizes, strict=True)
                 ]
             )
-        return Quantized(parts, joined, max(bits, self.bits))
+        return parts, joined
 
     def query_rows(self, spec: Attention, order: Array) -> tuple[Array, Array | None]:
         """The rows of q's projection, with each head in `order`, and those of its gate."""
@@ -110,14 +120,20 @@ class NativeWeights:
 
     def experts(self, at: str, spec: Experts) -> tuple[list[Any], list[Any]]:
         """The products of gates and ups together, and of downs, of each expert."""
-        gates, ups, downs = (self._experts(at, name, spec) for name in ("gate", "up", "down"))
         gate_up, down = [], []
-        for expert in range(spec.count):
-            both, out = self._expert_bias(at, expert)
-            pair = [gates[expert], ups[expert]]
-            gate_up.append(Quantized(pair, both, self.bits).native)
-            down.append(Quantized([downs[expert]], out, self.bits).native)
+        for first, second in self.expert_parts(at, spec):
+            gate_up.append(Quantized(*first, self.bits).native)
+            down.append(Quantized(*second, self.bits).native)
         return gate_up, down
+
+    def expert_parts(
+        self, at: str, spec: Experts
+    ) -> Iterator[tuple[tuple[list[Part], Tensor | None], tuple[list[Part], Tensor | None]]]:
+        """The matrices and the bias of gate and up together, and of down, of each expert."""
+        gates, ups, downs = (self._experts(at, name, spec) for name in ("gate", "up", "down"))
+        for expert, (gate, up, down) in enumerate(zip(gates, ups, downs, strict=True)):
+            both, out = self._expert_bias(at, expert)
+            yield ([gate, up], both), ([down], out)
 
     def _part(self, name: str) -> Part:
         """A matrix of the file, or the rows of a fused one."""
