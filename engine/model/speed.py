@@ -6,6 +6,7 @@ reading its weights from memory. A pass over the rows of a draft reads them once
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.model.cost_model import GRID, NEAR_TOKENS, scratch, timed
+from engine.model.native.model import NativeModel
 from engine.weights.gguf_tensors import tensors_of_gguf
 from engine.weights.integrity import tensors_of
 
@@ -67,14 +69,12 @@ def measured(target: TorchTarget) -> Speed:
 
 def weight_bytes(target: TorchTarget) -> int:
     """Bytes of weights that a pass over one row reads."""
+    if isinstance(target.model, NativeModel):
+        return target.model.nbytes
     file = tensors_of_gguf(target.folder)
-    if file is None:
-        shapes = {name: one.shape for name, one in tensors_of(target.folder).items()}
-    else:
-        with file:
-            if target.dtype_name == "stored":
-                return read_bytes(file.sizes(), target.settings)
-            shapes = {name: one.shape for name, one in file.infos().items()}
+    with file or contextlib.nullcontext():
+        infos = tensors_of(target.folder) if file is None else file.infos()
+    shapes = {name: one.shape for name, one in infos.items()}
     dtype = target.dtype_name
     sizes = {
         name: int(math.prod(shape) * WEIGHT_BYTES[kept_as(name, dtype)])

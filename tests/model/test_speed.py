@@ -20,7 +20,8 @@ def held(target: TorchTarget) -> int:
     model: Any = target.model
     products = [model._head]
     for block in model.blocks:
-        products += [block.qkv, block.out, block.mlp.gate_up, block.mlp.down]
+        attention = getattr(block, "mixer", block)
+        products += [attention.qkv, attention.out, block.mlp.gate_up, block.mlp.down]
     return sum(one.nbytes for one in products)
 
 

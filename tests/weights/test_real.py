@@ -20,7 +20,7 @@ def test_smollm2_encodes_this_repository_losslessly() -> None:
         text = path.read_text(encoding="utf-8")
         assert tokenizer.decode(tokenizer.encode(text).ids, skip_special_tokens=False) == text
     generation = json.loads((folder / "generation_config.json").read_text())
-    assert generation["eos_token_id"] == [2]
+    assert generation["eos_token_id"] == [2, 0]  # of a turn, and of a text
 
 
 @pytest.mark.full

@@ -92,7 +92,8 @@ class NativeModel:
     @property
     def nbytes(self) -> int:
         """Bytes of the matrices that a pass of one row reads: of experts the chosen ones."""
-        return sum(one.nbytes for one in self.blocks) + self._head.nbytes
+        inputs = 0 if self.per_layer is None else self.per_layer.projection.nbytes
+        return sum(one.nbytes for one in self.blocks) + self._head.nbytes + inputs
 
     def recurrent_state(self) -> RecurrentState | None:
         """The states of a new sequence, of a model that has any."""
