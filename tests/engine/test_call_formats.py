@@ -136,7 +136,7 @@ def test_the_format_is_that_of_the_template() -> None:
     assert format_of("tools [TOOL_CALLS]") is MISTRAL and format_of("<function=") is HERMES
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_a_call_in_a_conversation_is_read_as_it_was(
     family: tuple[str, Tokenizer], data: st.DataObject
@@ -158,7 +158,7 @@ def test_a_call_in_a_conversation_is_read_as_it_was(
     assert read_calls(text, {"write": None}) == (text, [])
 
 
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_the_grammar_takes_what_the_template_writes(
     family: tuple[str, Tokenizer], data: st.DataObject
@@ -200,11 +200,6 @@ HARMONY_HEADERS = (
 def test_a_harmony_message_to_a_function_is_a_call(header: str) -> None:
     tool = Tool("read", "Read.", TYPED)
     with tokenizer_of("gpt-oss") as tokenizer:
-        ids = spelled(tokenizer, header + '{"path": "<|end|>"}')
-        text = streamed(tokenizer, tool, ids)
-        assert read_calls(text, {"read": None}) == ("", [Call("read", '{"path": "<|end|>"}')]) or (
-            '{"path": "' in text  # the mark is one here
-        )
         ids = spelled(tokenizer, header) + tokenizer.encode('{"path": "<|end|>"}')
         text = streamed(tokenizer, tool, ids)
         assert read_calls(text, {"read": None}) == ("", [Call("read", '{"path": "<|end|>"}')])
@@ -377,7 +372,7 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return with_marks(tmp_path_factory.mktemp("marked"), MARKS)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.sampled_from(FORMATS), st.booleans(), st.booleans(), st.randoms(use_true_random=False))
 def test_what_is_forced_is_read_and_fits_the_schema(
     marked: Tokenizer, form: CallFormat, control: bool, many: bool, random: Random
