@@ -305,7 +305,8 @@ def reasoning_filter(
     marks as text."""
     if tokenizer.reasoning is None:
         return None
-    return ReasoningFilter(tokenizer.reasoning, prompt.thinks, as_text=request.kind == "chat")
+    chat, calls = request.kind == "chat", bool(request.tools)
+    return ReasoningFilter(tokenizer.reasoning, prompt.thinks, as_text=chat, calls=calls)
 
 
 def marks_in_text(request: Request, tokenizer: Tokenizer) -> Mapping[int, str]:

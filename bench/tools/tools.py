@@ -32,7 +32,7 @@ from bench.common.environment import environment, results_path
 from bench.common.stats import bootstrap, pairs
 from bench.tools.tasks import FORMATS, REQUESTS, TOOLS, Asked
 from engine import DEFAULT_MODEL, Config, Done, Engine, Request
-from engine.prompts.tools import read_calls
+from engine.prompts.tool_calls import read_calls
 from engine.sampling.grammar import json_grammar
 from engine.weights import WeightsError
 

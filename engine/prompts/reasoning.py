@@ -38,7 +38,10 @@ QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?", re.DOTALL)
 SWITCH = re.compile(r"(?<![\w.])(enable_thinking|thinking|thinking_budget|reasoning_effort)\b")
 LABELS = {"<|channel>": "thought\n"}  # before the reasoning of Gemma 4
 START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"  # harmony
+ASSISTANT = f"{START}assistant"  # before a message of the model
 REASONING_CHANNEL = "analysis"
+TO_FUNCTION = "to=functions."  # in the header of a message that calls one
+RECIPIENT = re.compile(r"t|to|to=\S*")  # its beginning
 FINAL = f"{CHANNEL}final{MESSAGE}"
 
 State = Literal["start", "reasoning", "header", "after", "answer"]
@@ -58,12 +61,13 @@ class ReasoningMarks:
     in_template: frozenset[str]
     switch: bool  # the template can ask for an answer without reasoning
 
-    def closing(self, prompt: str) -> str:
+    def closing(self, prompt: str, calls: bool = False) -> str:
         """What to append to a prompt, as the template wrote it when asked for no reasoning, so that
-        none follows."""
+        none follows. With `calls` the answer may be one, which harmony has in another channel than
+        text."""
         names = set(self.tokens.values())
         if {CHANNEL, MESSAGE} <= names:
-            return FINAL if prompt.endswith("assistant") else ""
+            return FINAL if prompt.endswith("assistant") and not calls else ""
         end = prompt.rstrip()
         for opening, closing in MARKS:
             if not {opening, closing} <= self.in_template:
@@ -114,9 +118,13 @@ class ReasoningFilter:
     """Takes the reasoning out of one answer while it is written. Tokens and their text come one by
     one, so that the result does not depend on the size of steps."""
 
-    def __init__(self, marks: ReasoningMarks, opened: bool, as_text: bool) -> None:
-        """`opened`: the prompt ends inside reasoning; `as_text`: marks that are text count."""
+    def __init__(
+        self, marks: ReasoningMarks, opened: bool, as_text: bool, calls: bool = False
+    ) -> None:
+        """`opened`: the prompt ends inside reasoning; `as_text`: marks that are text count;
+        `calls`: harmony's messages to functions are text, with their headers."""
         self.marks = marks
+        self.calls = calls and MESSAGE in marks.tokens.values()
         self.texts = marks.texts if as_text else ()
         self.state: State = "reasoning" if opened else "start"
         self.reasoning: list[str] = []
@@ -179,12 +187,21 @@ class ReasoningFilter:
         self.held, self.state = [], state
 
     def _harmony(self, name: str) -> None:
-        if name == MESSAGE:
-            reasons = self.header.strip().startswith(REASONING_CHANNEL)
-            self._enter("reasoning" if reasons else "answer")
-        else:
-            self._enter("header")
+        """Take a mark of a message's header, which names a channel, and a function before or behind
+        it. The header of an answer's first message begins in the prompt."""
+        header = self.header if self.state != "start" else joined(self.held)
         self.header = ""
+        if name == CHANNEL:
+            self._enter("header")
+            self.header = header + CHANNEL
+        elif name != MESSAGE:
+            self._enter("header")
+        elif self.calls and TO_FUNCTION in header:
+            self._enter("answer")
+            self.held = [Piece(f"{ASSISTANT}{header.removeprefix('assistant')}{MESSAGE}", "model")]
+        else:
+            channel = header.rpartition(CHANNEL)[2].strip()
+            self._enter("reasoning" if channel.startswith(REASONING_CHANNEL) else "answer")
 
     def _begin(self) -> list[Piece]:
         """Nothing but blanks before: reasoning begins with a mark, everything else is the answer.
@@ -201,6 +218,8 @@ class ReasoningFilter:
                 self.held, self.answer_end = after(self.held, blanks + len(opening)), closing
                 return self._begin()
         if not text or any(opening.startswith(text) for opening, _ in (*self.texts, *wrapped)):
+            return []
+        if self.calls and self.state == "start" and RECIPIENT.fullmatch(text):
             return []
         if self.state == "after":
             self.held = after(self.held, blanks)

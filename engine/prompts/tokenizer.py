@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from engine.memory import give_back_memory
+from engine.prompts.call_formats import MARKS, format_of
+from engine.prompts.call_formats.call_format import CallFormat
 from engine.prompts.chat_template import (
     SLOT,
     SLOTS,
@@ -35,7 +37,7 @@ from engine.prompts.tokenizer_file import (
     panics_as_errors,
     read_tokenizer,
 )
-from engine.prompts.tools import MARKS, Tool, told_of_tools, tool_use
+from engine.prompts.tools import Tool, told_of_tools, tool_use
 from engine.records import Message
 from engine.weights.end_tokens import turn_ends
 
@@ -146,6 +148,11 @@ class Tokenizer:
     def call_marks(self) -> dict[int, str]:
         """The control tokens around calls of tools, which are text in answers that may call."""
         return {self.control[mark]: mark for mark in MARKS if mark in self.control}
+
+    @cached_property
+    def call_format(self) -> CallFormat:
+        """The format in which the model writes calls of tools."""
+        return format_of(self.template.text if self.template else "")
 
     # -- for the index -------------------------------------------------------------------------
 
@@ -300,7 +307,7 @@ class Tokenizer:
         if not told and self.reasoning.asks(SLOTS.split(text, maxsplit=1)[0]):
             plain: Message = {"role": "system", "content": NO_REASONING}
             texts, text = self._fitting([plain, *messages], thinking, tools)
-        return texts, text + self.reasoning.closing(text)
+        return texts, text + self.reasoning.closing(text, calls=bool(tools))
 
     def _fitting(
         self, messages: Sequence[Message], thinking: bool, tools: Sequence[Tool]
@@ -329,7 +336,7 @@ class Tokenizer:
     ) -> tuple[Sequence[str], str]:
         """The conversation as the template writes it, and the texts of its slots."""
         assert self.template is not None
-        use = tool_use(messages, tools, self._marks)
+        use = tool_use(messages, tools, self._marks, self.call_format.raw_texts)
         text = self.template.render([one["role"] for one in messages], thinking, use)
         return [*(one["content"] for one in messages), *use.texts], text
 

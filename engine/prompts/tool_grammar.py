@@ -4,51 +4,50 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 
+from engine.prompts.call_formats import MARKS
+from engine.prompts.call_formats.call_format import CallFormat
 from engine.prompts.reasoning import CLOSING, OPENING
 from engine.prompts.tokenizer import Tokenizer
-from engine.prompts.tools import ANY_ARGUMENTS, CLOSE, OPEN, Format, Tool, format_of
+from engine.prompts.tools import ANY_ARGUMENTS, Tool
 from engine.records import Request, RequestError
-from engine.sampling.grammar import Trigger, json_grammar
+from engine.sampling.grammar import Trigger, check_grammar, json_grammar
 
 logger = logging.getLogger(__name__)
 
-# Arguments are written as Python's json does, so that a template writes them in the same way again.
-AS_JSON_DUMPS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+HEADER = "%llguidance {}"
+MARK = re.compile(f"({'|'.join(map(re.escape, MARKS))})")
 
 
 def call_grammar(
-    tools: Sequence[Tool], form: Format, control: Mapping[str, int], many: bool
+    tools: Sequence[Tool], form: CallFormat, control: Mapping[str, int], many: bool
 ) -> str:
     """The grammar, for llguidance, of an answer that calls tools, more than once if there may be
-    `many` calls. `control`: the ids of the model's control tokens."""
+    `many` calls. `control`: the ids of the model's control tokens. RequestError for a schema that
+    it cannot enforce."""
+
+    def mark(text: str) -> str:
+        """A token where the model has one of this name, else text."""
+        return f"<[{control[text]}]>" if text in control else json.dumps(text)
+
+    def written(text: str) -> str:
+        """A text with marks."""
+        return " ".join(mark(part) for part in MARK.split(text) if part)
+
     rules = []
     for number, tool in enumerate(tools):
-        schema = json.dumps((tool.parameters or ANY_ARGUMENTS) | {"x-guidance": AS_JSON_DUMPS})
-        if form == "mistral-args":
-            call = f"{json.dumps(tool.name)} {_mark('[ARGS]', control)} args_{number}"
-        else:
-            key = "parameters" if form == "llama" else "arguments"
-            head = json.dumps(f'{{"name": {json.dumps(tool.name)}, "{key}": ')
-            call = f'{head} args_{number} "}}"'
-        rules.append(f"call_{number}: {call}\nargs_{number}: %json {schema}")
+        name, arguments = json.dumps(tool.name), f"args_{number}"
+        before, after = written(form.before_name), written(form.after_name)
+        rules.append(
+            f"call_{number}: {before} {name} {after} {arguments} {written(form.after_arguments)}"
+        )
+        rules += form.rules(arguments, tool.parameters or ANY_ARGUMENTS, mark)
     one = f"one: {' | '.join(f'call_{number}' for number in range(len(tools)))}"
-    newline, mark = json.dumps("\n"), _mark("[TOOL_CALLS]", control)
-    first, last = f"{_mark(OPEN, control)} {newline}", f"{newline} {_mark(CLOSE, control)}"
-    first, between, last = {
-        "hermes": (first, f"{last} {newline} {first}", last),
-        "mistral": (f'{mark} "["', '", "', '"]"'),
-        "mistral-args": (mark, mark, ""),
-        "llama": ("", '"; "', ""),
-    }[form]
-    more = f"({between} one)*" if many else ""
-    return "\n".join(["%llguidance {}", f"start: {first} one {more} {last}", one, *rules])
-
-
-def _mark(text: str, control: Mapping[str, int]) -> str:
-    """A mark in a grammar: a token where the model has one, else text."""
-    return f"<[{control[text]}]>" if text in control else json.dumps(text)
+    more = f"({written(form.between)} one)*" if many and form.between else ""
+    start = f"start: {written(form.first)} one {more} {written(form.last)}"
+    return "\n".join([HEADER, start, one, *rules])
 
 
 def grammar_of_calls(request: Request, tokenizer: Tokenizer) -> tuple[str, Trigger | None]:
@@ -56,7 +55,7 @@ def grammar_of_calls(request: Request, tokenizer: Tokenizer) -> tuple[str, Trigg
     from the start, and a schema that cannot be enforced is a RequestError. Else it holds where the
     model begins a call with a control token, for which such a schema is any object; ("", None)
     where nothing tells at once that a call begins."""
-    form = format_of("" if tokenizer.template is None else tokenizer.template.text)
+    form = tokenizer.call_format
     must = bool(request.must_call)
     trigger = None if must else trigger_of(form, tokenizer)
     if not must and trigger is None:
@@ -66,15 +65,16 @@ def grammar_of_calls(request: Request, tokenizer: Tokenizer) -> tuple[str, Trigg
         tools = [tool for tool in tools if tool.name in request.must_call]
     if not tools:
         raise RequestError("tools: there is none to call")
-    known = [_enforceable(tool, must) for tool in tools]
+    known = [_enforceable(tool, form, tokenizer.control, must) for tool in tools]
     return call_grammar(known, form, tokenizer.control, many=not must), trigger
 
 
-def trigger_of(form: Format, tokenizer: Tokenizer) -> Trigger | None:
+def trigger_of(form: CallFormat, tokenizer: Tokenizer) -> Trigger | None:
     """The token that begins a call, outside of reasoning; None where no single token does."""
-    mark = {"hermes": OPEN, "mistral": "[TOOL_CALLS]", "mistral-args": "[TOOL_CALLS]"}.get(form)
-    marks = tokenizer.reasoning
-    if mark not in tokenizer.control or (marks is not None and marks.texts):
+    mark, marks = form.opening, tokenizer.reasoning
+    if mark not in tokenizer.control or not form.first.startswith(mark):
+        return None
+    if marks is not None and marks.texts:
         return None
     tokens = {} if marks is None else marks.tokens
     return Trigger(
@@ -84,7 +84,7 @@ def trigger_of(form: Format, tokenizer: Tokenizer) -> Trigger | None:
     )
 
 
-def _enforceable(tool: Tool, must: bool) -> Tool:
+def _enforceable(tool: Tool, form: CallFormat, control: Mapping[str, int], must: bool) -> Tool:
     """The tool. Where its schema cannot be enforced, with any arguments, or RequestError if it
     `must` be."""
     schema = {"type": "object"} | (tool.parameters or ANY_ARGUMENTS)
@@ -92,9 +92,12 @@ def _enforceable(tool: Tool, must: bool) -> Tool:
         if schema["type"] != "object":
             raise RequestError("the schema is of no object: arguments have names")
         json_grammar(schema)
+        check_grammar(call_grammar([Tool(tool.name, "", schema)], form, control, many=False))
     except RequestError as error:
         if must:
             raise RequestError(f"tools: {tool.name}: {error}") from None
         logger.info("tool %r: any arguments are allowed: %s", tool.name, error)
         schema = ANY_ARGUMENTS
+    except RecursionError:
+        raise RequestError(f"tools: {tool.name}: the schema is nested too deeply") from None
     return Tool(tool.name, tool.description, schema)

@@ -50,6 +50,14 @@ def json_grammar(schema: dict[str, Any]) -> str:
     return grammar
 
 
+def check_grammar(grammar: str) -> None:
+    """RequestError for a schema's grammar that cannot be used."""
+    from llguidance import LLMatcher
+
+    if problem := LLMatcher.validate_grammar(grammar):
+        raise RequestError(f"the schema cannot be enforced: {shortened(problem)}")
+
+
 def shortened(text: str) -> str:
     """A text for an error, in one line."""
     text = "".join(char if char.isprintable() else " " for char in text[: 2 * MAX_ERROR_CHARS])

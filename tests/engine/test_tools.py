@@ -15,18 +15,16 @@ from hypothesis import strategies as st
 
 from engine.drafting import NullDrafter
 from engine.prompts.builder import Prompt, prompt_of
+from engine.prompts.call_formats import FORMATS, MARKS
+from engine.prompts.call_formats.call_format import Call, CallFormat
+from engine.prompts.call_formats.harmony_calls import HARMONY
+from engine.prompts.call_formats.json_calls import HERMES
+from engine.prompts.reasoning import ASSISTANT
+from engine.prompts.reasoning import HARMONY as HARMONY_MARKS
 from engine.prompts.tokenizer import Tokenizer
+from engine.prompts.tool_calls import BEGINNINGS, MAX_MALFORMED, held_back, read_calls
 from engine.prompts.tool_grammar import call_grammar, grammar_of_calls
-from engine.prompts.tools import (
-    BEGINNINGS,
-    MARKS,
-    Call,
-    Format,
-    Tool,
-    format_of,
-    held_back,
-    read_calls,
-)
+from engine.prompts.tools import Tool
 from engine.records import Draft, Message, Request, RequestError
 from engine.sampling.grammar import Grammars, Trigger
 from tests.conftest import HashTarget
@@ -36,8 +34,8 @@ from tests.support.law import SAMPLED, answer, run
 from tests.support.marked_tokenizer import with_marks
 
 tokenizer = law.tokenizer  # fixture
-NAMES = ("look_up", "write.file", "go-1")
-FORMATS: list[Format] = ["hermes", "mistral", "mistral-args", "llama"]
+NAMES: dict[str, Any] = dict.fromkeys(("look_up", "write.file", "go-1"))
+JSON_FORMATS = ("hermes", "mistral", "mistral-args", "granite", "harmony", "llama")
 CITY: dict[str, Any] = {
     "type": "object",
     "properties": {"city": {"type": "string", "maxLength": 6}, "days": {"enum": [1, 2, 3]}},
@@ -54,34 +52,42 @@ values = st.recursive(
 )
 calls = st.builds(
     lambda name, value: Call(name, json.dumps(value, ensure_ascii=False)),
-    st.sampled_from(NAMES),
+    st.sampled_from([*NAMES]),
     st.dictionaries(texts, values, max_size=3),
 )
 # What answers are made of, right and wrong.
 parts = st.sampled_from(
     [*BEGINNINGS, "</tool_call>", "\n", " ", "{", "}", "[", "]", "```json\n", "```", "a", "<",
      "<to", '{"name": "look_up", "arguments": {"a": 1}}', '{"name": "other", "arguments": {}}',
-     "look_up[ARGS]{}", '{"name": "look_up"', '"', "[TOOL", "; ", "\u00e9"]
+     "look_up[ARGS]{}", '{"name": "look_up"', '"', "[TOOL", "; ", "\u00e9", "call:look_up{",
+     "<function=look_up>", "<parameter=a>", "</parameter>", "</function>", '<|"|>', "a:1",
+     "<|channel|>commentary to=functions.look_up json<|message|>", "<tool_call|>"]
 )  # fmt: skip
 answers = st.lists(parts, max_size=10).map("".join)
 
 
-def written(form: Format, made: Sequence[Call]) -> str:
+def written(form: str, made: Sequence[Call]) -> str:
     """Calls as a model of this format writes them."""
     if form == "mistral-args":
         return "".join(f"[TOOL_CALLS]{one.name}[ARGS]{one.arguments}" for one in made)
+    if form == "harmony":
+        head = (
+            "<|start|>assistant<|channel|>commentary to=functions.{} <|constrain|>json<|message|>"
+        )
+        return "".join(head.format(one.name) + one.arguments for one in made)
     key = "parameters" if form == "llama" else "arguments"
     objects = [f'{{"name": "{one.name}", "{key}": {one.arguments}}}' for one in made]
     if form == "hermes":
         return "\n".join(f"<tool_call>\n{one}\n</tool_call>" for one in objects)
-    return f"[TOOL_CALLS][{', '.join(objects)}]" if form == "mistral" else "; ".join(objects)
+    mark = {"mistral": "[TOOL_CALLS]", "granite": "<|tool_call|>"}.get(form)
+    return f"{mark}[{', '.join(objects)}]" if mark else "; ".join(objects)
 
 
 # -- reading -----------------------------------------------------------------------------------
 
 
-@given(st.sampled_from(FORMATS), st.lists(calls, min_size=1, max_size=3))
-def test_a_call_that_is_written_and_read_is_itself(form: Format, made: list[Call]) -> None:
+@given(st.sampled_from(JSON_FORMATS), st.lists(calls, min_size=1, max_size=3))
+def test_a_call_that_is_written_and_read_is_itself(form: str, made: list[Call]) -> None:
     assert read_calls(written(form, made), NAMES) == ("", made)
     assert read_calls(written(form, made), NAMES, cut=True) == ("", made)
 
@@ -95,12 +101,12 @@ def test_calls_without_marks_are_a_whole_answer(made: Call, around: str) -> None
 
 
 @given(
-    st.sampled_from(["hermes", "mistral", "mistral-args"]),
+    st.sampled_from(JSON_FORMATS[:-1]),
     st.lists(calls, min_size=1, max_size=2),
     st.sampled_from(["", "I look.", "I look.\n\nNow\n", "\u00e9 ```"]),
     st.sampled_from(["", "Done.", "\n\nDone.\n"]),
 )
-def test_text_around_calls_is_kept(form: Format, made: list[Call], lead: str, tail: str) -> None:
+def test_text_around_calls_is_kept(form: str, made: list[Call], lead: str, tail: str) -> None:
     """All of it, but for the newline that templates write before a call."""
     newline = "\n" if lead else ""
     assert read_calls(f"{lead}{newline}{written(form, made)}{tail}", NAMES) == (lead + tail, made)
@@ -129,9 +135,11 @@ def test_an_answer_without_calls_is_its_text(text: str) -> None:
 
 
 @given(
-    st.sampled_from(FORMATS), st.lists(calls, min_size=1, max_size=2), st.sampled_from(["", "Hm."])
+    st.sampled_from(JSON_FORMATS),
+    st.lists(calls, min_size=1, max_size=2),
+    st.sampled_from(["", "Hm."]),
 )
-def test_half_calls_never_appear(form: Format, made: list[Call], lead: str) -> None:
+def test_half_calls_never_appear(form: str, made: list[Call], lead: str) -> None:
     """Wherever an answer is cut off."""
     lead = "" if form == "llama" else lead
     text = lead + written(form, made)
@@ -189,9 +197,20 @@ def test_json_in_json_is_read() -> None:
     assert read_calls(text, NAMES) == ("", [Call("go-1", '{"a": "\u00e9"}')])
 
 
-def test_the_format_is_that_of_the_template() -> None:
-    templates = ["<tool_call>", "[TOOL_CALLS]", "[TOOL_CALLS]x[ARGS]", "<|python_tag|>", "plain"]
-    assert [format_of(one) for one in templates] == [*FORMATS, "hermes"]
+def test_half_characters_are_escaped() -> None:
+    text = '<tool_call>{"name": "go-1", "arguments": {"a": "\\ud800"}}</tool_call>'
+    assert read_calls(text, NAMES) == ("", [Call("go-1", '{"a": "\\ud800"}')])
+
+
+def test_what_json_does_not_know_is_no_call() -> None:
+    text = '<tool_call>{"name": "go-1", "arguments": {"a": NaN}}</tool_call>'
+    assert read_calls(text, NAMES) == (text, [])
+
+
+def test_only_so_many_malformed_calls_are_looked_at() -> None:
+    call = written("hermes", [Call("go-1", "{}")])
+    for count, found in ((MAX_MALFORMED - 1, 1), (MAX_MALFORMED, 0)):
+        assert len(read_calls("<tool_call>x" * count + call, NAMES)[1]) == found
 
 
 # -- the grammar -------------------------------------------------------------------------------
@@ -201,7 +220,8 @@ def test_the_format_is_that_of_the_template() -> None:
 def marked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokenizer]:
     """A tokenizer with all marks as control tokens, and a template that knows tools."""
     folder = tmp_path_factory.mktemp("marked")
-    tokenizer = with_marks(folder, [*MARKS, "<think>", "</think>"])
+    marks = [*(one for one in MARKS if one not in HARMONY_MARKS), "<think>", "</think>"]
+    tokenizer = with_marks(folder, marks)
     (folder / "chat_template.jinja").write_text(
         "{% for t in tools or [] %}{{ t | tojson }}\n{% endfor %}"
         "{% for m in messages %}<|start|>{{ m.role }}\n"
@@ -219,28 +239,30 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokenizer]:
 @settings(max_examples=8)
 @given(st.sampled_from(FORMATS), st.integers(0, 999), st.booleans(), st.booleans())
 def test_enforced_calls_can_be_read(
-    marked: Tokenizer, form: Format, seed: int, many: bool, control: bool
+    marked: Tokenizer, form: CallFormat, seed: int, many: bool, control: bool
 ) -> None:
     """And no drafter changes them."""
     grammars = Grammars(marked)
-    text = call_grammar(TOOLS, form, marked.control if control else {}, many)
-    target, prompt = HashTarget(len(marked.token_bytes) + 8, seed=seed), Prompt([5], max_tokens=300)
+    grammar = call_grammar(TOOLS, form, marked.control if control else {}, many)
+    vocabulary = max(marked.control.values()) + 8
+    target, prompt = HashTarget(vocabulary, seed=seed), Prompt([5], max_tokens=300)
     options = {"seed": seed, **SAMPLED, "tools": ("{}",)}
 
     def finished(drafter: Any) -> Any:
-        state = grammars.start(text, marked.eos)
+        state = grammars.start(grammar, marked.eos)
         return run(target, marked, prompt, drafter, grammar=state, **options)[1]
 
     expected = finished(NullDrafter())
+    text = (ASSISTANT if form is HARMONY else "") + expected.text  # which the prompt has
     if expected.reason == "stop":
-        content, found = read_calls(expected.text, NAMES)
+        content, found = read_calls(text, NAMES)
         assert content == "" and found and (many or len(found) == 1)
         for call in found:
             assert call.name in ("look_up", "go-1")
             value = json.loads(call.arguments)
             jsonschema.validate(value, CITY if call.name == "look_up" else {"type": "object"})
     else:
-        assert read_calls(expected.text, NAMES, cut=True)[0] == ""
+        assert read_calls(text, NAMES, cut=True)[0] == ""
     truth = target.tokens[1:]
     prompt.predictions = [truth]
     for name, drafter in drafters(truth, target.vocab).items():
@@ -250,7 +272,7 @@ def test_enforced_calls_can_be_read(
 def test_most_enforced_calls_end(marked: Tokenizer) -> None:
     """Or the test above would compare nothing."""
     grammars, ended = Grammars(marked), 0
-    text = call_grammar(TOOLS[:1], "hermes", marked.control, many=False)
+    text = call_grammar(TOOLS[:1], HERMES, marked.control, many=False)
     for seed in range(10):
         state, target = grammars.start(text, marked.eos), HashTarget(320, seed=seed)
         _, done = run(target, marked, Prompt([5], max_tokens=300), NullDrafter(), grammar=state)

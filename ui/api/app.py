@@ -42,7 +42,7 @@ from ui.api.openai_responses import requests as response_requests
 from ui.api.openai_responses import schemas as response_types
 from ui.api.openai_responses.answers import ResponseWriter, response_to
 from ui.api.security import AccessGuard, AccessRules, Receive, Scope, Send
-from ui.api.tool_calls import CallReader, names_of
+from ui.api.tool_calls import CallReader, schemas_of
 
 if TYPE_CHECKING:
     from engine.engine import Engine
@@ -120,8 +120,8 @@ class ApiState:
         update = apply.apply_in_chat(body)
         if update is not None:
             make = partial(apply.apply_request, update)
-            return self.submit(make, http, user_of(body)), CallReader(())
-        calls = CallReader(names_of(body), body.parallel_tool_calls is not False)
+            return self.submit(make, http, user_of(body)), CallReader()
+        calls = CallReader(schemas_of(body), body.parallel_tool_calls is not False)
         return self.submit(partial(requests.chat_request, body), http, user_of(body)), calls
 
     async def prompt_tokens(self, body: types.ChatRequest, http: Request) -> int:

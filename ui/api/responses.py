@@ -36,7 +36,7 @@ class ResponseBuilder:
     encode: Encode
     prediction: str = ""  # the client's
     echo: str = ""  # precedes the text
-    calls: CallReader = field(default_factory=lambda: CallReader(()))
+    calls: CallReader = field(default_factory=CallReader)
     accepted_prediction_tokens: int = 0
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from engine.prompts.tools import Call, held_back, read_calls
+from engine.prompts.call_formats.call_format import Call
+from engine.prompts.tool_calls import held_back, read_calls
 from engine.records import Done, Message, RequestError
 from ui.api import schemas as types
 
@@ -29,10 +31,10 @@ def tools_of(body: types.ChatRequest) -> tuple[str, ...]:
     )
 
 
-def names_of(body: types.ChatRequest) -> tuple[str, ...]:
-    """The names of the functions that the model may call."""
-    none = body.tool_choice == "none"
-    return () if none else tuple(tool.function.name for tool in body.tools or ())
+def schemas_of(body: types.ChatRequest) -> dict[str, Any]:
+    """The functions that the model may call: the JSON schemas of their arguments, by name."""
+    functions = [] if body.tool_choice == "none" else [tool.function for tool in body.tools or ()]
+    return {one.name: one.parameters for one in functions}
 
 
 def must_call(body: types.ChatRequest) -> tuple[str, ...]:
@@ -100,14 +102,14 @@ class CallReader:
     """Parts an answer into text and calls while it is streamed. Text is passed on as soon as it
     cannot belong to a call."""
 
-    names: tuple[str, ...]
+    schemas: Mapping[str, Any] = field(default_factory=dict)  # of the functions, by their names
     many: bool = True
     _text: str = ""
     _passed: int = 0  # characters
 
     def push(self, text: str) -> str:
         """The text that may be passed on."""
-        if not self.names:
+        if not self.schemas:
             return text
         self._text += text
         passed = max(self._passed, len(self._text) - held_back(self._text))
@@ -117,8 +119,8 @@ class CallReader:
     def finish(self, done: Done) -> tuple[str, list[Call]]:
         """The rest of the text, and the calls; no half call of an answer that was cut off, by the
         limit or a stop string."""
-        if not self.names:
+        if not self.schemas:
             return "", []
         cut = done.reason == "length" or done.matched is not None
-        content, calls = read_calls(self._text, self.names, cut)
+        content, calls = read_calls(self._text, self.schemas, cut)
         return content[self._passed :], calls if self.many else calls[:1]
