@@ -122,7 +122,9 @@ def same_in_all(file: Gguf, key: str, most: int, default: int | None = None) -> 
     """The integer at `key`, which may have it for each layer."""
     value = file.field(key, default)
     if isinstance(value, list):
-        value = by_layer(file, key, most, len(value))
+        name = key.partition(".")[0]
+        layers = file.integer(f"{name}.block_count", LIMITS["num_hidden_layers"])
+        value = by_layer(file, key, most, layers)
         if len(set(value)) != 1:
             raise file.unsupported(f"layers that differ in '{key}'")
         return int(value[0])
