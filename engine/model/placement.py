@@ -17,8 +17,8 @@ import torch
 
 from engine.config import Config, devices
 from engine.model.cuda.feed_forward import gathered_rows
+from engine.model.described_tensors import shapes_of
 from engine.model.description import Description, Experts
-from engine.model.families import shapes_of
 from engine.model.hf_model import UnsupportedModel
 from engine.weights.resolve import gguf_of
 

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from engine.model.described_tensors import shapes_of
 from engine.model.description import Attention, Description, Experts, LinearAttention
-from engine.model.families import shapes_of
 from engine.model.gguf_weights import GgufWeights, StoredWeights
 from engine.model.llama import TensorSource
 from engine.model.ops import Quantized

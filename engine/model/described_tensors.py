@@ -1,0 +1,119 @@
+"""The tensors that a described model has: their names and shapes."""
+
+from __future__ import annotations
+
+from engine.model.description import Attention, Description, Layer, LinearAttention
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def shapes_of(d: Description) -> Shapes:
+    """The shape of each tensor that a described model has, by its name; biases, which some files
+    have and others do not, are left out."""
+    shapes: Shapes = {
+        "model.embed_tokens.weight": (d.vocab, d.width),
+        "model.norm.weight": (d.width,),
+    }
+    if not d.tied:
+        shapes["lm_head.weight"] = (d.vocab, d.width)
+    if d.per_layer_width:
+        all_layers = len(d.layers) * d.per_layer_width
+        shapes |= {
+            "model.embed_tokens_per_layer.weight": (d.vocab, all_layers),
+            "model.per_layer_model_projection.weight": (all_layers, d.width),
+            "model.per_layer_projection_norm.weight": (d.per_layer_width,),
+        }
+    for n, layer in enumerate(d.layers):
+        own = _mixer_shapes(d, layer.mixer) | _feed_forward_shapes(d, layer)
+        norms = (d.norms.before_mixer, d.norms.after_mixer, d.norms.before_feed_forward,
+                 d.norms.after_feed_forward)  # fmt: skip
+        own |= {f"{norm}.weight": (d.width,) for norm in norms if norm}
+        if d.family == "gemma4_text":
+            own["layer_scalar"] = (1,)
+        if d.per_layer_width:
+            own |= {
+                "per_layer_input_gate.weight": (d.per_layer_width, d.width),
+                "per_layer_projection.weight": (d.width, d.per_layer_width),
+                "post_per_layer_input_norm.weight": (d.width,),
+            }
+        shapes |= {f"model.layers.{n}.{name}": shape for name, shape in own.items()}
+    return shapes
+
+
+def _mixer_shapes(d: Description, mixer: Attention | LinearAttention) -> Shapes:
+    if isinstance(mixer, LinearAttention):
+        at, values = "linear_attn.", mixer.value_heads * mixer.value_dim
+        return {
+            f"{at}in_proj_qkv.weight": (mixer.channels, d.width),
+            f"{at}in_proj_z.weight": (values, d.width),
+            f"{at}in_proj_b.weight": (mixer.value_heads, d.width),
+            f"{at}in_proj_a.weight": (mixer.value_heads, d.width),
+            f"{at}conv1d.weight": (mixer.channels, mixer.kernel),
+            f"{at}A": (mixer.value_heads,),
+            f"{at}dt_bias": (mixer.value_heads,),
+            f"{at}norm.weight": (mixer.value_dim,),
+            f"{at}out_proj.weight": (d.width, values),
+        }
+    at, q, kv = "self_attn.", mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
+    shapes: Shapes = {
+        f"{at}q_proj.weight": (q * (2 if mixer.gated else 1), d.width),
+        f"{at}o_proj.weight": (d.width, q),
+    }
+    if mixer.reads_from is None:
+        shapes[f"{at}k_proj.weight"] = (kv, d.width)
+        if not mixer.keys_are_values:
+            shapes[f"{at}v_proj.weight"] = (kv, d.width)
+    if mixer.sinks:
+        shapes[f"{at}sinks"] = (mixer.heads,)
+    if mixer.qk_norm:
+        whole = mixer.qk_norm == "all"
+        shapes[f"{at}q_norm.weight"] = (q if whole else mixer.head_dim,)
+        if mixer.reads_from is None:
+            shapes[f"{at}k_norm.weight"] = (kv if whole else mixer.head_dim,)
+    return shapes
+
+
+def _feed_forward_shapes(d: Description, layer: Layer) -> Shapes:
+    shapes: Shapes = {}
+    if layer.dense:
+        shapes |= _gated("mlp.", d.width, layer.dense.width)
+    experts = layer.experts
+    if experts is None:
+        return shapes
+    count, wide = experts.count, experts.width
+    router, at = ("router.proj.", "experts.") if layer.dense else ("mlp.gate.", "mlp.experts.")
+    if d.family == "gpt_oss":
+        router = "mlp.router."
+    shapes |= {
+        f"{router}weight": (count, d.width),
+        f"{at}gate_proj.weight": (count, wide, d.width),
+        f"{at}up_proj.weight": (count, wide, d.width),
+        f"{at}down_proj.weight": (count, d.width, wide),
+    }
+    if experts.biased:
+        shapes |= {
+            f"{router}bias": (count,),
+            f"{at}gate_proj.bias": (count, wide),
+            f"{at}up_proj.bias": (count, wide),
+            f"{at}down_proj.bias": (count, d.width),
+        }
+    if experts.shared:
+        shapes |= _gated("mlp.shared_expert.", d.width, experts.shared)
+        shapes["mlp.shared_expert_gate.weight"] = (1, d.width)
+    if layer.dense:
+        shapes |= {
+            "router.scale": (d.width,),
+            "router.per_expert_scale": (count,),
+            "post_feedforward_layernorm_1.weight": (d.width,),
+            "post_feedforward_layernorm_2.weight": (d.width,),
+            "pre_feedforward_layernorm_2.weight": (d.width,),
+        }
+    return shapes
+
+
+def _gated(at: str, width: int, inner: int) -> Shapes:
+    return {
+        f"{at}gate_proj.weight": (inner, width),
+        f"{at}up_proj.weight": (inner, width),
+        f"{at}down_proj.weight": (width, inner),
+    }
