@@ -3,6 +3,8 @@ number of layers, beside llama.cpp on the same file.
 
 One row against reading the weights that it needs once, several rows against one row, and the part
 of a pass that linear attention takes. Numbers of rows, and the two runtimes, take turns.
+
+    python -m bench families qwen3.5-4b --repeats 9
 """
 
 from __future__ import annotations
