@@ -1,4 +1,4 @@
-"""Tools that a model may call, and what its template is told of them."""
+"""Tools that a model may call, and how its chat template gets them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ FORMAT_OF = {
     "gemma4": GEMMA, "gpt-oss": HARMONY, "granite3.3": GRANITE,
     **dict.fromkeys(("smollm3", "phi3.5", "phi4", "seed-coder", "gemma3", "olmo3-think"), HERMES),
 }  # fmt: skip
-# Families with templates that write calls, and one that is told of tools in words.
+# Families with templates that write calls, and one whose prompt describes the tools as text.
 WRITERS = [*[*FORMAT_OF][:10], "phi4"]
 TYPED: dict[str, Any] = {
     "type": "object",

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from engine.model.description import Rope
 
-BLOCK_POSITIONS = 1024  # made together, so that a position's bits do not depend on who asks first
+# Computed in fixed blocks, so that a rotation does not depend on the order of requests.
+BLOCK_POSITIONS = 1024
 
 
 class RotaryTable:

@@ -16,7 +16,7 @@ MARKS = tuple(dict.fromkeys(mark for one in FORMATS for mark in one.marks))
 
 
 def format_of(template: str) -> CallFormat:
-    """The format of a chat template; Hermes's, as the model is told, where it knows no tools."""
+    """The format of a chat template; Hermes's for one without tools, whose prompt describes it."""
     if "tools" not in template:
         return HERMES
     known = (one for one in FORMATS if all(sign in template for sign in one.signs))
