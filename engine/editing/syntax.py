@@ -74,7 +74,7 @@ class Tree:
     @cached_property
     def errors(self) -> int:
         """The number of places that do not follow the grammar: text that fits nowhere, and tokens
-        that are missing."""
+        that are missing, but for the end of the last line."""
         return sum(1 for _ in self.error_nodes())
 
     def error_nodes(self) -> Iterator[Node]:

@@ -25,9 +25,7 @@ def shapes_of(d: Description) -> Shapes:
         }
     for n, layer in enumerate(d.layers):
         own = _mixer_shapes(d, layer.mixer) | _feed_forward_shapes(d, layer)
-        norms = (d.norms.before_mixer, d.norms.after_mixer, d.norms.before_feed_forward,
-                 d.norms.after_feed_forward)  # fmt: skip
-        own |= {f"{norm}.weight": (d.width,) for norm in norms if norm}
+        own |= {f"{norm}.weight": (d.width,) for norm in d.norms.names if norm}
         if d.family == "gemma4_text":
             own["layer_scalar"] = (1,)
         if d.per_layer_width:
@@ -81,18 +79,16 @@ def _feed_forward_shapes(d: Description, layer: Layer) -> Shapes:
     if experts is None:
         return shapes
     count, wide = experts.count, experts.width
-    router, at = ("router.proj.", "experts.") if layer.dense else ("mlp.gate.", "mlp.experts.")
-    if d.family == "gpt_oss":
-        router = "mlp.router."
+    router, at = experts.router, "experts." if layer.dense else "mlp.experts."
     shapes |= {
-        f"{router}weight": (count, d.width),
+        f"{router}.weight": (count, d.width),
         f"{at}gate_proj.weight": (count, wide, d.width),
         f"{at}up_proj.weight": (count, wide, d.width),
         f"{at}down_proj.weight": (count, d.width, wide),
     }
     if experts.biased:
         shapes |= {
-            f"{router}bias": (count,),
+            f"{router}.bias": (count,),
             f"{at}gate_proj.bias": (count, wide),
             f"{at}up_proj.bias": (count, wide),
             f"{at}down_proj.bias": (count, d.width),

@@ -76,6 +76,7 @@ class Experts:
     chosen: int
     width: int
     activation: str = SILU
+    router: str = "mlp.gate"  # its tensor, without ".weight"
     normalised: bool = True  # weights of the chosen ones add up to 1
     biased: bool = False
     shared: int = 0  # width of an expert that every row takes, times a sigmoid of its own
@@ -101,6 +102,13 @@ class Norms:
     after_mixer: str | None = None
     before_feed_forward: str | None = "post_attention_layernorm"
     after_feed_forward: str | None = None
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """All four, in the order of a pass."""
+        return (
+            self.before_mixer, self.after_mixer, self.before_feed_forward, self.after_feed_forward
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,7 @@ def _experts(settings: dict[str, Any], n: int) -> Experts | None:
         return Experts(
             settings.get("num_local_experts") or settings["num_experts"],
             settings["num_experts_per_tok"],
-            settings["intermediate_size"], CLAMPED_SWIGLU, biased=True,
+            settings["intermediate_size"], CLAMPED_SWIGLU, "mlp.router", biased=True,
             alpha=settings["swiglu_alpha"], limit=settings["swiglu_limit"],
         )  # fmt: skip
     if kind == "gemma4_text":
@@ -220,7 +220,7 @@ def _experts(settings: dict[str, Any], n: int) -> Experts | None:
             return None
         return Experts(
             settings["num_experts"], settings["top_k_experts"], settings["moe_intermediate_size"],
-            _activation(settings),
+            _activation(settings), "router.proj",
         )  # fmt: skip
     if kind not in ("qwen3_moe", "qwen3_next", "qwen3_5_moe_text"):
         return None

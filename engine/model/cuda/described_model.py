@@ -31,17 +31,14 @@ class CardLayer:
         if spec.dense and spec.experts:
             self.mlp = Gemma4Experts(spec, weights, at, d)
         elif spec.experts:
-            router = f"{at}mlp.{'router' if d.family == 'gpt_oss' else 'gate'}"
+            router = f"{at}{spec.experts.router}"
             self.mlp = ExpertsBlock(spec.experts, weights, f"{at}mlp.", router)
         else:
             assert spec.dense is not None
             self.mlp = DenseBlock(spec.dense, weights, f"{at}mlp.")
-        names = d.norms
         self.before_mixer, self.after_mixer, self.before_mlp, self.after_mlp = (
-            weights.vector(f"{at}{name}.weight") if name else None
-            for name in (names.before_mixer, names.after_mixer, names.before_feed_forward,
-                         names.after_feed_forward)
-        )  # fmt: skip
+            weights.vector(f"{at}{name}.weight") if name else None for name in d.norms.names
+        )
         self.inputs = PerLayerInput(weights, at, d) if d.per_layer_width else None
         self.scalar = 1.0
         if d.family == "gemma4_text":

@@ -25,7 +25,7 @@ class Gemma4Experts:
     def __init__(self, layer: Layer, weights: CardWeights, at: str, d: Description) -> None:
         assert layer.dense is not None and layer.experts is not None
         self.dense = DenseBlock(layer.dense, weights, f"{at}mlp.")
-        self.experts = ExpertsBlock(layer.experts, weights, at, f"{at}router.proj")
+        self.experts = ExpertsBlock(layer.experts, weights, at, f"{at}{layer.experts.router}")
         self.eps = d.eps
         self.router_norm = weights.vector(f"{at}router.scale") * d.width**-0.5
         self.scale = weights.vector(f"{at}router.per_expert_scale")
