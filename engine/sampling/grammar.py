@@ -46,7 +46,7 @@ def json_grammar(schema: dict[str, Any]) -> str:
         part = shortened(".".join(_faulty_part(schema, problem)))
         where = f"the schema's {part}" if part else "the schema"
         raise RequestError(f"{where} cannot be enforced: {shortened(problem)}")
-    grammar: str = LLMatcher.grammar_from_json_schema(schema)
+    grammar: str = LLMatcher.grammar_from_json_schema(text)  # not `schema`: large integers fail
     return grammar
 
 

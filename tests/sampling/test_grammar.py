@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import jsonschema
@@ -17,7 +18,7 @@ from engine.prompts.builder import Prompt
 from engine.prompts.line_grammar import ways_grammar
 from engine.prompts.tokenizer import Tokenizer
 from engine.records import Done, Draft, Request, RequestError, Step
-from engine.sampling.grammar import Grammars, json_grammar
+from engine.sampling.grammar import Grammars, check_grammar, json_grammar
 from tests.conftest import HashTarget
 from tests.editing.test_merge_ways import graphs
 from tests.support import law
@@ -177,6 +178,16 @@ def test_schemas_that_cannot_be_enforced(tokenizer: Tokenizer) -> None:
         json_grammar({"enum": ["x" * 100_001]})
     with pytest.raises(RequestError, match="grammar"):
         Grammars(tokenizer).start("no grammar", ENDS)
+
+
+@pytest.mark.parametrize("number", [-(10**19), 2**64, 10**30, 10**400, math.inf, math.nan])
+def test_numbers_of_any_size_are_taken_or_refused(number: float) -> None:
+    json_grammar({"const": 2**53})
+    for schema in ({"const": number}, {"type": "integer", "minimum": number}, {"x": [number]}):
+        try:
+            check_grammar(json_grammar(schema))
+        except RequestError as error:
+            assert "the schema cannot be enforced" in str(error)
 
 
 @pytest.mark.parametrize(
