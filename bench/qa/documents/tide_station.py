@@ -121,11 +121,12 @@ def find_turns(
     levels = smooth([one.level_cm for one in readings])
     edge = timedelta(hours=1)
     turns: list[Turn] = []
-    for before, at, after in zip(levels, levels[1:], levels[2:], strict=False):
+    for number in range(1, len(levels) - 1):
+        before, at, after = levels[number - 1 : number + 2]
         high = before < at >= after
         if not high and not before > at <= after:
             continue
-        time = readings[levels.index(at)].time
+        time = readings[number].time
         if time - readings[0].time < edge or readings[-1].time - time < edge:
             continue
         turn = Turn(time, round(at, 1), high)
@@ -170,4 +171,4 @@ def daily_means(readings: Iterable[Reading]) -> dict[str, float]:
     days: dict[str, list[float]] = {}
     for one in readings:
         days.setdefault(one.time.date().isoformat(), []).append(one.level_cm)
-    return {day: sum(all_) / len(all_) for day, all_ in days.items() if len(all_) >= 200}
+    return {day: sum(levels) / len(levels) for day, levels in days.items() if len(levels) >= 200}
