@@ -9,6 +9,7 @@ caller submits the request and passes the answer to `cite_answer`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from engine.editing.edits import plain
 from engine.prompts.fim import MAX_TOKEN_CHARS, window
 from engine.rag.citations import Citation, Source, cite, coverage, page_at
+from engine.rag.evidence import Evidence, find_evidence, is_supported
 from engine.rag.query_terms import content_words, missing_words
 from engine.records import Message, Passage, Request, RequestError
 
@@ -65,15 +67,18 @@ class PreparedQuestion:
     sources: tuple[Source, ...] = ()  # in the order of the prompt
     notes: tuple[str, ...] = ()  # for the user: what could not be done as requested
     not_found: str = ""
+    rewritten: str = ""  # the question as it was searched and asked, if it refers to earlier ones
 
 
 @dataclass(frozen=True, slots=True)
 class CitedAnswer:
-    """An answer and its citations."""
+    """An answer, what it copies, and what supports it."""
 
     text: str
     citations: tuple[Citation, ...]
     covered: float  # share of its words that is cited
+    evidence: tuple[Evidence, ...] = ()  # passages that were read, best first
+    supported: bool = False  # by a passage that has the answer's words and some of the question's
 
 
 def prepare(
@@ -129,9 +134,12 @@ def prepare(
 
 
 def cite_answer(prepared: PreparedQuestion, text: str) -> CitedAnswer:
-    """The model's answer with its citations."""
-    citations = cite(text, prepared.sources, prepared.question)
-    return CitedAnswer(text, tuple(citations), coverage(text, citations))
+    """The model's answer with its citations and its evidence."""
+    question, sources = prepared.rewritten or prepared.question, prepared.sources
+    citations = cite(text, sources, question)
+    evidence = find_evidence(question, text, sources, citations)
+    supported = is_supported(question, text, evidence, sources)
+    return CitedAnswer(text, tuple(citations), coverage(text, citations), evidence, supported)
 
 
 # -- retrieval -------------------------------------------------------------------------------------
@@ -312,7 +320,11 @@ def _merged(spans: Sequence[DocumentSpan], documents: dict[str, Document]) -> li
 
 
 def _source(document: Document, start: int, stop: int) -> Source:
-    return Source(document.id, document.name, document.text[start:stop], start, document.pages)
+    line = 1 + document.text.count("\n", 0, start)
+    above = bisect_right([one.start for one in document.headings], start)
+    heading = document.headings[above - 1].title if above else ""
+    text = document.text[start:stop]
+    return Source(document.id, document.name, text, start, document.pages, line, heading)
 
 
 def _recent(earlier: Sequence[Turn], tokenizer: PromptTokenizer) -> list[Message]:
