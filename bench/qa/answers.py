@@ -98,31 +98,38 @@ def own_answers(
     """Answer our own questions once each, about all documents; the figures by group."""
     documents = add_documents(library)
     ids = [one.id for one in documents.values()]
-    texts: dict[str, str | None] = {}  # by question; None: refused without asking the model
+    given: dict[str, CitedAnswer | None] = {}  # by question; None: refused without a model
     for number, one in enumerate(with_passages(questions, documents)):
         report.progress("", number, len(questions), one.name, "answer")
         prepared = prepare(one.question, library, ids, engine, engine.context, earlier=one.earlier)
         request = prepared.request
-        texts[one.name] = engine.submit(request).result().text if request else None
-    by_group = {name: own_figures(some, texts) for name, some in groups(questions).items()}
-    return own_figures(questions, texts) | {"groups": by_group, "each": texts}
+        text = engine.submit(request).result().text if request else ""
+        given[one.name] = cite_answer(prepared, text) if request else None
+    by_group = {name: own_figures(some, given) for name, some in groups(questions).items()}
+    texts = {id: answer and answer.text for id, answer in given.items()}
+    return own_figures(questions, given) | {"groups": by_group, "each": texts}
 
 
 def own_figures(
-    questions: Sequence[OwnQuestion], texts: dict[str, str | None]
-) -> dict[str, float | int]:
-    """Shares of the answerable questions whose answer has the short answer and the passage."""
-    answerable = [one for one in questions if one.passage]
-    short = [one for one in answerable if mentions(texts[one.id] or "", one.answer)]
-    held = [
-        one
-        for one in answerable
-        if all(contains(texts[one.id] or "", part) for part in one.passage)
-    ]
+    questions: Sequence[OwnQuestion], given: dict[str, CitedAnswer | None]
+) -> dict[str, float | int | None]:
+    """Shares of the answerable questions whose answer has the short answer, the passage, evidence,
+    and of the unanswerable ones that are refused or whose answer is said to be unsupported."""
+    asked = [(one, given[one.id]) for one in questions if one.passage]
+    others = [given[one.id] for one in questions if not one.passage]
+    shown = [answer for _, answer in asked if answer]
+    texts = [(one, answer.text if answer else "") for one, answer in asked]
+    short = sum(mentions(text, one.answer) for one, text in texts)
+    held = sum(all(contains(text, part) for part in one.passage) for one, text in texts)
     return {
-        "questions": len(answerable),
-        "short_answer": share(len(short), len(answerable)),
-        "passage": share(len(held), len(answerable)),
+        "questions": len(asked),
+        "short_answer": share(short, len(asked)),
+        "passage": share(held, len(asked)),
+        "evidence": share(sum(bool(one.evidence) for one in shown), len(shown)),
+        "refused_wrongly": len(asked) - sum(one.supported for one in shown),
+        "unanswerable_refused": share(
+            sum(not (answer and answer.supported) for answer in others), len(others)
+        ),
     }
 
 
@@ -246,6 +253,6 @@ def summaries(
     }
 
 
-def share_of(rows: Sequence[dict[str, Any]], part: str, whole: str) -> float:
+def share_of(rows: Sequence[dict[str, Any]], part: str, whole: str) -> float | None:
     """One count's share of another, over all rows."""
     return share(sum(row[part] for row in rows), sum(row[whole] for row in rows))

@@ -164,8 +164,8 @@ def measure_own(questions: Sequence[OwnQuestion], library: Documents) -> dict[st
     return figures(questions) | {"groups": by_group}
 
 
-def share(part: int, whole: int) -> float:
-    return round(part / whole, 4)
+def share(part: int, whole: int) -> float | None:
+    return round(part / whole, 4) if whole else None
 
 
 def mentions(text: str, forms: Iterable[str]) -> bool:

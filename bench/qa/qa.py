@@ -187,12 +187,14 @@ def show_answers(record: Figures) -> None:
     if lines:
         _print("Answers, and their speed relative to plain decoding", heads, lines)
     own = record["own_answers"]
-    keys = ["questions", "short_answer", "passage"]
+    keys = ["questions", "short_answer", "passage", "evidence", "refused_wrongly"]
+    keys += ["unanswerable_refused"]
     lines = [
         [name, *(str(one[key]) for key in keys)]
         for name, one in [("own", own), *own["groups"].items()]
     ]
-    _print("Answers to our own questions", "questions number short-answer passage", lines)
+    heads = "questions number short-answer passage evidence refused-wrongly unanswerable-refused"
+    _print("Answers to our own questions", heads, lines)
     if made := record.get("own_summaries"):
         keys = ["document", "facts_found", "facts", "chapters_covered", "chapters", "covered"]
         lines = [[str(one[key]) for key in keys] for one in made["each"]]

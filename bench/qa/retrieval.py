@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from engine.rag.answer import Turn, prepare
+from engine.rag.follow_up import rewrite
 from engine.records import Message
 from index.documents.documents import Chunk, Document, Documents
 
@@ -145,7 +146,7 @@ def search(
     """Search all documents for each question."""
     rows = []
     for one in asked:
-        query = " ".join([*(turn.question for turn in one.earlier), one.question])
+        query = rewrite(one.question, [turn.question for turn in one.earlier]) or one.question
         began = time.perf_counter()
         found = [hit.chunk for hit in library.search(query, max(DEPTHS))]
         seconds = time.perf_counter() - began

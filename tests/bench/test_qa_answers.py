@@ -22,6 +22,7 @@ from bench.qa.retrieval import PassageQuestion, add_texts
 from engine import Config, Engine
 from engine.rag.answer import CitedAnswer
 from engine.rag.citations import Citation, Source, cite
+from engine.rag.evidence import Evidence
 from engine.rag.summary_plan import SummaryOptions
 from index.documents.documents import Documents
 from tests.support.questions import GUIDE, WORD, make_model
@@ -72,8 +73,16 @@ def test_figures_of_own_answers_count_answerable_questions() -> None:
         OwnQuestion("b", "en", "d", "?", cells, ("18:30",), "", True),
         OwnQuestion("c", "en", "d", "?", (), (), "", True),
     ]
-    got = own_figures(asked, {"a": "| Sunday | 10:00–18:30 |", "b": None, "c": "18:30"})
-    assert got == {"questions": 2, "short_answer": 0.5, "passage": 0.5}
+    evidence = Evidence("d", "d", None, 1, 0, 9, ())
+    given = {
+        "a": CitedAnswer("| Sunday | 10:00–18:30 |", (), 1.0, (evidence,), True),
+        "b": None,
+        "c": CitedAnswer("18:30", (), 0.0, (evidence,), False),
+    }
+    assert own_figures(asked, given) == {
+        "questions": 2, "short_answer": 0.5, "passage": 0.5, "evidence": 1.0,
+        "refused_wrongly": 1, "unanswerable_refused": 1.0,
+    }  # fmt: skip
 
 
 @pytest.mark.usefixtures("home")
