@@ -472,10 +472,15 @@ class ApplyAnswer(BaseModel):
 
 
 class Model(BaseModel):
+    """The context, tokens of a prompt and its answer together, has no name at OpenAI: these are
+    vLLM's, and OpenRouter's and LM Studio's."""
+
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "draftline"
+    max_model_len: int
+    context_length: int
 
 
 class Models(BaseModel):
@@ -484,7 +489,11 @@ class Models(BaseModel):
 
 
 class Health(BaseModel):
-    status: Literal["ok"] = "ok"
+    """Whether the model can be asked. With any `status` but `ok` the response is a 503."""
+
+    status: Literal["ok", "loading", "failed"] = "ok"
+    loaded: float | None = None  # while loading: of what is loaded now, 0 to 1
+    message: str | None = None  # of a failure
 
 
 class ErrorBody(BaseModel):
