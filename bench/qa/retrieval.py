@@ -113,7 +113,7 @@ def refusals(asked: Sequence[PassageQuestion], library: Documents) -> dict[str, 
 def _refused(question: str, library: Documents) -> bool:
     """Whether engine.rag.answer refuses a question."""
     wanted, hits = content_words(question), library.search(question, SEARCH_HITS)
-    return bool(wanted) and not any(may_answer(wanted, hit) for hit in hits)
+    return bool(wanted) and not any(may_answer(hit) for hit in hits)
 
 
 def measure(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from engine.editing.edits import plain
 from engine.prompts.fim import MAX_TOKEN_CHARS, window
 from engine.rag.citations import Citation, Source, cite, coverage, page_at
-from engine.rag.query_terms import content_words, missing_words
+from engine.rag.query_terms import content_words
 from engine.records import Message, Passage, Request, RequestError
 
 if TYPE_CHECKING:
@@ -171,10 +171,10 @@ def _retrieve(
                 for one in among
             ]
         hits = documents.search(query, SEARCH_HITS, [one.id for one in among])
-        if any(may_answer(wanted, hit) for hit in hits):
+        if any(may_answer(hit) for hit in hits):
             chunks = [hit.chunk for hit in hits]
             return [DocumentSpan(one.document, one.start, one.stop) for one in chunks]
-        missing = missing or missing_words(wanted, [_searched_text(hit) for hit in hits])
+        missing = missing or _missing_everywhere(wanted, hits)
     reason = "not found" if missing else "nowhere found together"
     words = ", ".join(missing or content_words(question))
     return (
@@ -183,14 +183,15 @@ def _retrieve(
     )
 
 
-def may_answer(wanted: Sequence[str], hit: Hit) -> bool:
+def _missing_everywhere(wanted: Sequence[str], hits: Sequence[Hit]) -> list[str]:
+    """The words that no hit contains."""
+    return [word for word in wanted if all(word in hit.missing for hit in hits)]
+
+
+def may_answer(hit: Hit) -> bool:
     """Whether a passage contains enough of a question's words."""
-    present = len(wanted) - len(missing_words(wanted, [_searched_text(hit)]))
-    return present > MIN_WORD_SHARE * len(wanted) or hit.coverage >= MIN_COVERAGE
-
-
-def _searched_text(hit: Hit) -> str:
-    return f"{hit.chunk.heading}\n{hit.chunk.text}"
+    share = len(hit.found) / (len(hit.found) + len(hit.missing) or 1)
+    return share > MIN_WORD_SHARE or hit.coverage >= MIN_COVERAGE
 
 
 # -- the prompt ------------------------------------------------------------------------------------
