@@ -102,7 +102,8 @@ def query_terms(query: str, written: Sequence[str] = ()) -> list[QueryTerm]:
             for each in (*humps, part):
                 low = each.lower()
                 tells = low not in vague and (len(each) > 1 or each.isdigit())
-                is_content = tells and not (humps and each == part)
+                # Of maxSize the parts say what it is about, of E07 the whole.
+                is_content = tells and (not humps or (each == part) != part.isalpha())
                 kept = stopped if low in stop else found
                 match = _word_match(each, written or (language,))
                 kept.setdefault(low, QueryTerm(each, match, is_content and kept is found))
