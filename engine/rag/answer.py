@@ -19,7 +19,7 @@ from engine.prompts.fim import MAX_TOKEN_CHARS, window
 from engine.rag.citations import Citation, Source, cite, coverage
 from engine.rag.evidence import Evidence, find_evidence, is_supported
 from engine.rag.follow_up import rewrite
-from engine.rag.query_terms import content_words, missing_words
+from engine.rag.query_terms import content_words
 from engine.records import Message, Passage, Request, RequestError
 
 if TYPE_CHECKING:
@@ -185,9 +185,9 @@ def _retrieve(
             for one in among
         ]
     hits = documents.search(question, SEARCH_HITS, [one.id for one in among])
-    if any(may_answer(wanted, hit) for hit in hits):
+    if any(may_answer(hit) for hit in hits):
         return [DocumentSpan(hit.chunk.document, hit.chunk.start, hit.chunk.stop) for hit in hits]
-    missing = missing_words(wanted, [_searched_text(hit) for hit in hits])
+    missing = _missing_everywhere(wanted, hits)
     reason = "not found" if missing else "nowhere found together"
     words = ", ".join(missing or wanted)
     return (
@@ -196,14 +196,15 @@ def _retrieve(
     )
 
 
-def may_answer(wanted: Sequence[str], hit: Hit) -> bool:
+def _missing_everywhere(wanted: Sequence[str], hits: Sequence[Hit]) -> list[str]:
+    """The words that no hit contains."""
+    return [word for word in wanted if all(word in hit.missing for hit in hits)]
+
+
+def may_answer(hit: Hit) -> bool:
     """Whether a passage contains enough of a question's words."""
-    present = len(wanted) - len(missing_words(wanted, [_searched_text(hit)]))
-    return present > MIN_WORD_SHARE * len(wanted) or hit.coverage >= MIN_COVERAGE
-
-
-def _searched_text(hit: Hit) -> str:
-    return f"{hit.chunk.heading}\n{hit.chunk.text}"
+    share = len(hit.found) / (len(hit.found) + len(hit.missing) or 1)
+    return share > MIN_WORD_SHARE or hit.coverage >= MIN_COVERAGE
 
 
 # -- the prompt ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from engine.rag.citations import Citation, Source, TextUnits, answer_parts, page_at
 from engine.rag.query_terms import content_words, missing_words
-from index.documents.full_text import STOP_WORDS
+from index.documents.languages import detect, stop_words
 
 MAX_PASSAGE_CHARS = 1200
 MAX_PASSAGES = 4
@@ -146,13 +146,13 @@ def _mark_claim(claim: str, wanted: Sequence[str], passages: Iterable[Passage]) 
 
 def _runs(sentence: str, words: Collection[str]) -> Iterator[Span]:
     """The stretches of a sentence that consist of these words, and of stop words among them."""
-    units = TextUnits.of(sentence)
+    units, stop = TextUnits.of(sentence), stop_words(detect(sentence))
     run: list[int] = []  # units, of which the last one is among the words
     for number, key in enumerate(units.keys):
         word = key.casefold()
         if word in words:
             run.append(number)
-        elif run and word[:1].isalnum() and word not in STOP_WORDS:
+        elif run and word[:1].isalnum() and word not in stop:
             yield units.starts[run[0]], units.stops[run[-1]]
             run = []
     if run:
@@ -186,7 +186,7 @@ def _words(text: str) -> list[str]:
 def _telling(text: str) -> set[str]:
     """The words of a text without stop words, unless there are no others."""
     words = {*_words(text)}
-    return words - STOP_WORDS or words
+    return words - stop_words(detect(text)) or words
 
 
 def _marked_words(passage: Passage) -> int:
