@@ -101,7 +101,7 @@ def test_no_prompt_exceeds_the_context(
     assert places and places == [*sorted(taken), *sorted({*places} - {*taken})]
     for one, (number, start, stop) in zip(found.sources, places, strict=True):
         assert one.text == chosen[number].text[start:stop] != ""
-        assert f":\n{one.text}\n" in prompt(found)
+        assert f"\n{one.text}\n" in prompt(found)
     for before, after in zip(sorted(places), sorted(places)[1:], strict=False):
         assert before[0] < after[0] or before[2] < after[1]
 
@@ -113,7 +113,7 @@ def test_passages_come_first_and_the_question_last(
     text = prompt(found)
     assert "The option OPT_7 sets" in text
     assert text.index("OPT_7") < text.index(QUESTIONS[0])
-    assert "[1] guide.md:" in text and found.notes == ()
+    assert "From " not in text and found.notes == ()
     assert found.request is not None
     chosen = [(one.document, one.start, one.text) for one in found.sources]
     assert [tuple(one) for one in found.request.documents] == chosen
@@ -242,6 +242,29 @@ def test_an_empty_question_is_refused(
 ) -> None:
     with pytest.raises(RequestError, match=says):
         prepare(question, documents, ids[which], tokenizer, 4096)
+
+
+def test_a_document_that_was_removed_meanwhile_is_one_line(tokenizer: Tokenizer) -> None:
+    with Documents() as library:
+        kept, removed = (library.add_data(f"{n}.txt", b"It ends.") for n in "ab")
+        library.remove(removed.id)
+        with pytest.raises(RequestError, match="removed while it was asked about"):
+            prepare("When does it end?", library, [kept.id, removed.id], tokenizer, 4096)
+
+
+def test_no_line_of_the_prompt_is_in_an_answer(
+    tokenizer: Tokenizer, documents: Documents, ids: list[str]
+) -> None:
+    found = prepare("What happened to the cache?", documents, ids, tokenizer, 9000, whole=ids)
+    lines = [line for line in prompt(found).split("\n") if line.startswith(("From", "Question"))]
+    assert {"From guide.md:", "Question: What happened to the cache?"} <= {*lines}
+    assert found.request is not None
+    for line in [*lines, "Text:"]:
+        assert any(f"\n{line}".startswith(stop) for stop in found.request.stop)
+        for text in (f"{line}\nThe cache.", f"\n{line}\n{line}\nThe cache.", f"The cache.\n{line}"):
+            assert cite_answer(found, text).text == "The cache."
+    copied = "The cache was removed.\nFrom here on: Question it. Text: none."
+    assert cite_answer(found, copied).text == copied
 
 
 def test_an_answer_is_cited_from_the_prompt(

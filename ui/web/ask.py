@@ -270,7 +270,13 @@ class AskTab:
         """The answer with its citations."""
         prepared = retrieved.prepared
         if prepared.request is None:
-            return Entry(prepared.question, prepared.not_found, found=False, notes=prepared.notes)
+            return Entry(
+                prepared.question,
+                prepared.not_found,
+                found=False,
+                notes=prepared.notes,
+                rewritten=prepared.rewritten,
+            )
         answer = cite_answer(prepared, progress.text)
         reason = progress.done.reason if progress.done else "cancelled"
         notes = list(prepared.notes)
@@ -284,7 +290,13 @@ class AskTab:
             citations=answer.citations,
             quotes=quotes(answer.citations, retrieved.texts.__getitem__),
             covered=answer.covered,
-            pieces=tuple(progress.pieces),
+            evidence=answer.evidence,
+            passages=tuple(
+                retrieved.texts[one.document][one.start : one.stop] for one in answer.evidence
+            ),
+            supported=answer.supported,
+            rewritten=prepared.rewritten,
+            pieces=tuple(progress.pieces) if answer.text == progress.text else (),
             stopped=reason == "cancelled",
             notes=tuple(notes),
             model=self.page.model_name,

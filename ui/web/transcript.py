@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from engine.rag.citations import Citation
+    from engine.rag.evidence import Evidence
     from engine.records import Piece
     from ui.web.progress import AnswerProgress
 
@@ -35,6 +36,10 @@ class Entry:
     citations: tuple[Citation, ...] = ()
     quotes: tuple[Quote, ...] = ()  # one per citation
     covered: float = 0.0  # share of the words that are cited
+    evidence: tuple[Evidence, ...] = ()  # passages that were read, best first
+    passages: tuple[str, ...] = ()  # the text of each
+    supported: bool = True  # by a passage
+    rewritten: str = ""  # the question as it was asked, if it referred to an earlier one
     pieces: tuple[Piece, ...] = ()  # the text by draft source
     found: bool = True  # False: no document matches the question, as `text` says
     stopped: bool = False  # by the user
