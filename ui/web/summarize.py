@@ -1,7 +1,6 @@
-"""The tab *Summarize*: a whole document in a few sentences, section by section, with citations.
+"""The tab *Summarize*: an overall statement, and every chapter in a few sentences, with citations.
 
-engine.rag.summarize writes the summary and keeps finished parts, so that a stopped summary can be
-continued. summary_html.py and html.py render it.
+engine.rag.summarize makes the summary. summary_html.py and html.py render it.
 """
 
 from __future__ import annotations
@@ -12,20 +11,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 from gradio.utils import get_upload_folder
 
 from engine.rag.response_cache import response_cache
-from engine.rag.summarize import CACHED_SOURCE, Summary, summarize
-from engine.rag.summary_plan import (
-    SENTENCES,
-    SENTENCES_PER_SECTION,
-    SummaryLength,
-    SummaryOptions,
-    SummaryStyle,
-)
+from engine.rag.summarize import Summary, summarize
+from engine.rag.summary_plan import LENGTHS, SummaryLength, SummaryOptions, SummaryStyle
 from engine.records import RequestError
 from index.documents.documents import DocumentError
 from ui.api.jobs import QueueFull
@@ -40,32 +33,22 @@ if TYPE_CHECKING:
     from index.documents.documents import Document
     from ui.web.state import PageState
 
-HERE = Path(__file__).parent
 STYLES = {"prose": "text", "bullets": "list"}
-NO_DOCUMENTS = "Drop a document, then summarize it: all of it is read, however long it is."
-HAS_DOCUMENTS = "Summarize the selected document: all of it is read, however long it is."
+NO_DOCUMENTS = "Drop a document, then summarize it: every chapter is in the summary."
+HAS_DOCUMENTS = "Summarize the selected document: every chapter is in the summary."
 NONE_SELECTED = "No document is selected: drop one, or pick one from the list."
 QUEUE_FULL = "Too many requests are waiting: try again in a moment."
-STOPPED = "Stopped after {} of {} parts. Summarize again to go on: finished parts are kept."
-CACHED = "All parts were finished before: nothing had to be read."
+STOPPED = "Stopped before the overall statement. Summarize again to have it."
 MAX_SUMMARIES = 20  # of a session
-
-
-class FinishedSummary(NamedTuple):
-    """A summary, and the title and summary of each part."""
-
-    entry: Entry
-    parts: tuple[tuple[str, str], ...]
-    part_count: int  # of the document; `parts` has fewer if it was stopped
 
 
 @dataclass
 class SessionSummaries:
     """The last summary of each document, in one session."""
 
-    by_id: dict[str, FinishedSummary] = field(default_factory=dict)
+    by_id: dict[str, Entry] = field(default_factory=dict)
 
-    def put(self, id: str, summary: FinishedSummary) -> None:
+    def put(self, id: str, summary: Entry) -> None:
         self.by_id.pop(id, None)
         self.by_id[id] = summary
         while len(self.by_id) > MAX_SUMMARIES:
@@ -88,11 +71,10 @@ class SummarizeTab:
     def _build(self) -> None:
         with gr.Row():
             self.length = gr.Radio(
-                list(SENTENCES),
+                list(LENGTHS),
                 value="medium",
                 label="Length",
-                info=f"{SENTENCES['short']} sentences, {SENTENCES['medium']}, or "
-                f"{SENTENCES_PER_SECTION} per part",
+                info="of what is said about each chapter",
                 elem_id="sum-length",
             )
             self.style = gr.Radio(
@@ -114,13 +96,11 @@ class SummarizeTab:
                 )
                 for name in ("md", "json")
             ]
-        script = (HERE / "summarize_parts.js").read_text("utf-8")
-        self.parts = gr.HTML(elem_id="sum-parts", js_on_load=script)
         self.summaries = gr.State(SessionSummaries())  # shared by the events of a session
 
     def _wire(self) -> None:
         inputs = [self.panel.selected, self.length, self.style, self.summaries]
-        outputs = [self.note, self.answer, self.parts, self.start, self.stop, *self.files]
+        outputs = [self.note, self.answer, self.start, self.stop, *self.files]
         self.start.click(self._summarize, inputs, outputs, **QUIET)
         self.stop.click(self._stop, **QUIET)
         selection: Any = [self.panel.selected, self.summaries]
@@ -152,7 +132,6 @@ class SummarizeTab:
                     async for summary in steps:  # noqa: B007
                         yield {
                             self.answer: summary_html.streaming_summary(progress),
-                            self.parts: summary_html.parts(progress.parts, progress.part_count),
                             **self._busy(),
                         }
                 if summary is not None:
@@ -221,35 +200,22 @@ class SummarizeTab:
                 return document
         raise RequestError(NONE_SELECTED)
 
-    def _finished(
-        self, document: Document, progress: SummaryProgress, summary: Summary
-    ) -> FinishedSummary:
+    def _finished(self, document: Document, progress: SummaryProgress, summary: Summary) -> Entry:
         """The summary with its citations. Blocking."""
         answer = progress.answer
         answer.ended = perf_counter()
-        # The draft sources of cached parts are unknown.
-        cached = any(piece.source == CACHED_SOURCE for piece in progress.pieces)
-        has_sources = progress.text == summary.text and not cached
-        notes = []
-        if not answer.tokens_per_pass and summary.whole:
-            notes.append(CACHED)
-        if not summary.whole:
-            notes.append(STOPPED.format(summary.done, summary.total))
-        entry = Entry(
+        return Entry(
             title=document.name,
             text=summary.text,
             citations=summary.citations,
             quotes=quotes(summary.citations, lambda id: document.text),
             covered=summary.covered,
-            pieces=tuple(progress.pieces) if has_sources else (),
             stopped=not summary.whole,
-            notes=tuple(notes),
+            notes=() if summary.whole else (STOPPED,),
             model=self.page.model_name,
             figures=figures_of(answer) if answer.tokens_per_pass else {},
             tokens_per_pass=tuple(answer.tokens_per_pass[-html.MAX_BARS :]),
         )
-        parts = tuple((part.title, part.text) for part in summary.sections)
-        return FinishedSummary(entry, parts, progress.part_count)
 
     # -- updates of the components -----------------------------------------------------------------
 
@@ -257,7 +223,6 @@ class SummarizeTab:
         return {
             self.note: "",
             self.answer: summary_html.streaming_summary(progress),
-            self.parts: "",
             **self._busy(),
         } | {button: gr.update(visible=False) for button in self.files}
 
@@ -274,17 +239,15 @@ class SummarizeTab:
         summary = summaries.by_id.get(id)
         if summary is None:
             hidden = {button: gr.update(visible=False) for button in self.files}
-            return updates | hidden | {self.answer: self._hint(request), self.parts: ""}
-        entry = summary.entry
-        updates[self.answer] = html.finished_answer(entry, f"sum-{id[:12]}")
-        updates[self.parts] = summary_html.parts(summary.parts, summary.part_count)
+            return updates | hidden | {self.answer: self._hint(request)}
+        updates[self.answer] = html.finished_answer(summary, f"sum-{id[:12]}")
         for button, name, render in zip(
             self.files,
             ("summary.md", "summary.json"),
             (export.as_markdown, export.as_json),
             strict=True,
         ):
-            path = export.write(self.folder, name, render([entry], "Summary"))
+            path = export.write(self.folder, name, render([summary], "Summary"))
             updates[button] = gr.update(value=path, visible=True)
         return updates
 
