@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ui.api.addresses import is_loopback
 from ui.cli.consent import choose_model
-from ui.cli.loading import open_engine, progress_bars
+from ui.cli.loading import open_engine, progress_bars, shared
 from ui.cli.options import (
     add_command,
     add_drafting,
@@ -146,6 +146,7 @@ def _load_and_serve(
     """Serve, and load the model meanwhile. Raises Failure if it cannot be loaded."""
     from ui.api import app as api
     from ui.api import security, startup
+    from ui.api.embeddings import EmbeddingModel
 
     logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     choose_model(args)
@@ -166,7 +167,9 @@ def _load_and_serve(
                     first.progress(stage, done, total)
 
                 engine = engines.enter_context(open_engine(args, progress))
-            app = api.app(engine, rules, args.alias, args.queue)
+            engines.enter_context(shared(engine, args))
+            vectors = EmbeddingModel(args.embed.resolve().name, embed) if embed else None
+            app = api.app(engine, rules, args.alias, args.queue, vectors)
             if access.page:
                 _add_page(app, engine, access, embed)
             return app
