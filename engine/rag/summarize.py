@@ -142,8 +142,8 @@ def _fact(fact: KeyFact, mark: str) -> str:
 def _without(sections: Sequence[SectionSummary], statement: str) -> Iterator[SectionSummary]:
     """The sections; what precedes the first chapter does not repeat the overall statement."""
     for section in sections:
-        if not section.title:
+        if not section.heading:
             sentences = tuple(one for one in section.sentences if one != statement)
             section = section._replace(sentences=sentences)
-        if section.title or section.sentences:
+        if section.heading or section.sentences:
             yield section
