@@ -136,6 +136,14 @@ def test_chapters_name_their_pages(engine: Engine) -> None:
     assert titles[4] == "Part 3 of it, page 3"
 
 
+def test_a_chapter_without_sentences_is_its_title(engine: Engine) -> None:
+    code = "class Fox:\n    pass\n\ndef jump():\n    # Foxes jump over brown dogs.\n    pass\n"
+    given = Document("d", "d.py", "code", code, (), find_headings("code", code))
+    *_, summary = summarize(engine, given, SummaryOptions(style="bullets"))
+    assert isinstance(summary, Summary)
+    assert summary.text.endswith("- Fox\n- jump: Foxes jump over brown dogs.")
+
+
 @pytest.mark.parametrize("text", ["def add(left, right):", "One word", "| a b | c d |\n|---|---|"])
 def test_a_text_without_sentences(engine: Engine, text: str) -> None:
     summary = run(engine, text)[1]
