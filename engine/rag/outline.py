@@ -60,15 +60,11 @@ def find_outline(document: Document) -> Outline:
     headings = document.headings
     chapters = _chapters(text, headings)
     if not chapters:
-        headings = (
-            *headings[:1],
-            *numbered_headings(text, headings[0].start + 1 if headings else 0),
-        )
+        after = headings[0].start + 1 if headings else 0
+        headings = (*headings[:1], *numbered_headings(text, after))
         chapters = _chapters(text, headings)
-    title = document.headings[0].title if document.headings else ""
-    if title and any(chapter.title == title for chapter in chapters):
-        title = ""  # the first chapter's
-    return Outline(title, tuple(_joined(chapters) if chapters else _parts(text)))
+    parts = _joined(chapters) if chapters else _parts(text)
+    return Outline(_title(document.headings), tuple(parts))
 
 
 def numbered_headings(text: str, start: int = 0) -> Iterator[Heading]:
@@ -89,11 +85,11 @@ def numbered_headings(text: str, start: int = 0) -> Iterator[Heading]:
 
 
 def _chapters(text: str, headings: Sequence[Heading]) -> list[Chapter]:
-    """The text before the first chapter, and the chapters; none if no level has two."""
+    """The text before the first chapter, and the chapters; none if no level divides the text."""
     found: list[Chapter] = []
     for level in sorted({one.level for one in headings}):
         chapters = _divided(text, [one for one in headings if one.level <= level])
-        if sum(bool(one.title) for one in chapters) < 2:
+        if len(chapters) < 2:
             continue
         if found and len(chapters) > MAX_CHAPTERS:
             break
@@ -104,11 +100,18 @@ def _chapters(text: str, headings: Sequence[Heading]) -> list[Chapter]:
     return found
 
 
+def _title(headings: Sequence[Heading]) -> str:
+    """The first heading, if no other has its level or a higher one."""
+    first = headings[:1]
+    is_title = all(one.level > first[0].level for one in headings[1:])
+    return first[0].title if first and is_title else ""
+
+
 def _divided(text: str, headings: Sequence[Heading]) -> list[Chapter]:
     """The chapters that start at headings. One without text of its own is left out; the first
     heading is the document's title if no other has its level."""
     chapters: list[Chapter] = []
-    has_title = len(headings) > 1 and headings[0].level < min(one.level for one in headings[1:])
+    has_title = len(headings) > 1 and bool(_title(headings))
     borders = [(0, "")] if has_title else [(0, ""), (headings[0].start, headings[0].title)]
     borders += [(one.start, one.title) for one in headings[1:]]
     stops = [start for start, _ in borders[1:]] + [len(text)]

@@ -12,8 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from engine.rag.citations import IS_SPACELESS
-from engine.rag.sentences import words
+from engine.rag.sentences import word_count, words
 
 NUMBER = re.compile(r"\d")
 NUMBER_BONUS = 0.5  # of the score
@@ -39,11 +38,9 @@ class Salience:
         return [sentences[at] for at in sorted(ranking[:count])]
 
     def _score(self, chapter: int, sentence: str) -> float:
-        own = words(sentence)
-        length = len(own) - len(IS_SPACELESS.findall(sentence)) / 2
         bonus = NUMBER_BONUS if NUMBER.search(sentence) else 0.0
-        total = sum(self._weight(chapter, word) for word in set(own))
-        return total * (1 + bonus) / max(length, MIN_WORDS)
+        total = sum(self._weight(chapter, word) for word in set(words(sentence)))
+        return total * (1 + bonus) / max(word_count(sentence), MIN_WORDS)
 
     def _weight(self, chapter: int, word: str) -> float:
         rarity = math.log((1 + len(self._counts)) / self._chapters_with.get(word, 1))

@@ -39,6 +39,7 @@ GERMAN_MONTH = re.compile(
 LEADING_MARKER = re.compile(rf"\s*(?:(?:{LIST_MARKER}|\(\d{{1,2}}\))\s*)?")
 MARKUP = re.compile(r"[#|!]|\.\. |```|[=~-]{3}")  # headings, tables, images, rules, ...
 WORD = re.compile(r"[^\W\d_]{2,}")
+TITLE_NUMBER = re.compile(r"^(?:\d+|[a-z])(?: \d+)* ")  # of a normalized title
 ANY_WORD = re.compile(rf"[{SPACELESS}]|[^\W{SPACELESS}]+")
 COMMENT = re.compile(
     r'''"""(?P<double>.*?)"""|\'{3}(?P<single>.*?)\'{3}|/\*+(?P<block>.*?)\*/'''
@@ -88,7 +89,7 @@ def own_sentences(text: str, titles: Collection[str] = (), code: bool = False) -
     if code:
         text = "\n".join(_comments(text))
     text = CODE_BLOCK.sub("\n", text)
-    lines = ["" if normalize(line) in titles else line for line in text.split("\n")]
+    lines = ["" if _is_left_out(line, titles) else line for line in text.split("\n")]
     text = "\n".join(f"\n{line}\n" if " | " in line else line for line in lines)
     found: dict[str, str] = {}
     for start, stop in _split(text, True):
@@ -101,6 +102,12 @@ def own_sentences(text: str, titles: Collection[str] = (), code: bool = False) -
             normalize(line): line for line in text_lines(text) if normalize(line) not in titles
         }
     return list(found.values())
+
+
+def _is_left_out(line: str, titles: Collection[str]) -> bool:
+    """Whether a line is a title, with or without its number, or the number of a page."""
+    key = normalize(line)
+    return key in titles or TITLE_NUMBER.sub("", key) in titles or key.isdecimal()
 
 
 def _comments(code: str) -> Iterator[str]:
@@ -127,6 +134,11 @@ def words(text: str) -> list[str]:
     """The words of a text without case; a character of a script without spaces is one."""
     folded = unicodedata.normalize("NFC", text).casefold()
     return [one.group() for one in ANY_WORD.finditer(folded)]
+
+
+def word_count(text: str) -> float:
+    """The number of words; a character of a script without spaces is half a word."""
+    return len(words(text)) - len(IS_SPACELESS.findall(text)) / 2
 
 
 def _split(text: str, ended: bool) -> list[tuple[int, int]]:

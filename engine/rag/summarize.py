@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from index.documents.documents import Document
 
 
+MASK = "\0"  # in place of characters that are not cited; no document has it
+
+
 class SummaryBody(NamedTuple):
     """The first event: the summary without its overall statement, which the model is still to
     write, and the chapters."""
@@ -43,6 +46,13 @@ class Summary:
     citations: tuple[Citation, ...]
     covered: float  # share of its words that is cited; titles do not count
     sections: tuple[SectionSummary, ...]
+
+
+class Segment(NamedTuple):
+    """Text of a summary, and whether it is cited; titles and labels are not."""
+
+    text: str
+    citable: bool
 
 
 SummaryEvent = SummaryBody | Step | Summary
@@ -63,7 +73,7 @@ def summarize(
     `stopped` is polled after each step; `attach` receives the job, which may be cancelled. Raises
     RequestError if there is no text or no room for it, RuntimeError if the model fails."""
     plan = SummaryPlan(document, options or SummaryOptions(), engine.encoder, engine.context)
-    yield SummaryBody(_compose(plan, ""), plan.sections)
+    yield SummaryBody(_text(_compose(plan, "")), plan.sections)
     statement = cache.get(plan.request) if cache else None
     if statement is None and not stopped():
         job = engine.submit(plan.request, speculation, client=client)
@@ -106,44 +116,62 @@ def _finish(plan: SummaryPlan, statement: str | None) -> Summary:
     if statement is not None:
         shown = statement if plan.is_supported(statement) else plan.lead
     document = plan.document
+    segments = _compose(plan, shown)
+    citable = "".join(one if citable else len(one) * MASK for one, citable in segments)
     source = Source(document.id, document.name, document.text, 0, document.pages)
-    text = _compose(plan, shown)
-    sentences = [shown, *(one for fact in plan.facts for one in fact.sentences)]
-    sentences += [one.text for one in _without(plan.sections, shown)]
-    copied = "\n\n".join(sentences)
-    covered = coverage(copied, cite(copied, [source]))
-    return Summary(text, statement is not None, tuple(cite(text, [source])), covered, plan.sections)
+    citations = cite(citable, [source])
+    covered = coverage(citable, citations)
+    return Summary(_text(segments), statement is not None, tuple(citations), covered, plan.sections)
 
 
-def _compose(plan: SummaryPlan, statement: str) -> str:
-    """The text of a summary: title, overall statement, key facts, chapters."""
+def _text(segments: Sequence[Segment]) -> str:
+    return "".join(text for text, _ in segments)
+
+
+def _compose(plan: SummaryPlan, statement: str) -> list[Segment]:
+    """A summary's title, overall statement, key facts and chapters."""
     long, bullets = plan.options.length == "long", plan.options.style == "bullets"
     mark = "- " if bullets else ""
     items = [_fact(fact, mark) for fact in plan.facts]
     for section in _without(plan.sections, statement):
-        if long and section.title:
-            body = [f"{mark}{one}" for one in section.sentences] if bullets else [section.text]
-            items.append("\n\n".join(filter(None, [section.title, "\n".join(body)])))
+        title = section.title
+        if not section.sentences:
+            start, between = f"{mark}{title}", ""
+        elif long and title:
+            start, between = f"{title}\n\n{mark}", f"\n{mark}" if bullets else " "
         else:
-            items.append(mark + ": ".join(filter(None, [section.title, section.text])))
-    separator = "\n" if bullets and not long else "\n\n"
-    return "\n\n".join(filter(None, [plan.title, statement, separator.join(items)]))
+            start, between = f"{mark}{title}: " if title else mark, " "
+        items.append(_item(start, section.sentences, between))
+    paragraph = "\n" if bullets and not long else "\n\n"
+    parts = [[Segment(plan.title, False)], [Segment(statement, True)], _joined(items, paragraph)]
+    return _joined([one for one in parts if _text(one)], "\n\n")
 
 
-def _fact(fact: KeyFact, mark: str) -> str:
+def _fact(fact: KeyFact, mark: str) -> list[Segment]:
     """A key fact on one line, or each of its sentences on a line of its own."""
     if len(fact.sentences) == 1:
-        return f"{mark}{fact.label}: {fact.sentences[0]}"
-    return "\n".join(
-        [f"{mark}{fact.label}:", *(f"{mark and '  '}- {one}" for one in fact.sentences)]
-    )
+        return _item(f"{mark}{fact.label}: ", fact.sentences, "")
+    between = f"\n{mark and '  '}- "
+    return _item(f"{mark}{fact.label}:{between}", fact.sentences, between)
+
+
+def _item(start: str, sentences: Sequence[str], between: str) -> list[Segment]:
+    return [Segment(start, False), *_joined([[Segment(one, True)] for one in sentences], between)]
+
+
+def _joined(items: Sequence[list[Segment]], between: str) -> list[Segment]:
+    """All segments of the items, with `between` between two items."""
+    joined: list[Segment] = []
+    for item in items:
+        joined += [Segment(between, not between.strip()), *item] if joined else item
+    return joined
 
 
 def _without(sections: Sequence[SectionSummary], statement: str) -> Iterator[SectionSummary]:
     """The sections; what precedes the first chapter does not repeat the overall statement."""
     for section in sections:
-        if not section.title:
+        if not section.heading:
             sentences = tuple(one for one in section.sentences if one != statement)
             section = section._replace(sentences=sentences)
-        if section.title or section.sentences:
+        if section.heading or section.sentences:
             yield section

@@ -21,7 +21,7 @@ from engine.rag.citations import page_at
 from engine.rag.contract_facts import KeyFact, contract_facts
 from engine.rag.outline import Chapter, find_outline
 from engine.rag.salience import Salience
-from engine.rag.sentences import normalize, own_sentences, words
+from engine.rag.sentences import normalize, own_sentences, word_count, words
 from engine.records import Message, Request, RequestError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ MIN_OUTLINE_TOKENS = 32
 STATEMENT_TOKENS = 96
 SLACK_TOKENS = 16  # text may be tokenized differently inside a prompt
 INTRODUCTION_SENTENCES = 6  # that the prompt shows
-MIN_LEAD_WORDS = 8
+MIN_LEAD_WORDS = 6
 MIN_SUPPORT = 0.8  # of a statement's words
 
 
@@ -85,12 +85,17 @@ class SummaryOptions:
 
 
 class SectionSummary(NamedTuple):
-    """A chapter of the document and its summary. `title`: its heading and pages."""
+    """A chapter of the document and its summary. `heading` is "" before the first chapter."""
 
-    title: str
+    heading: str
+    pages: str  # such as "pages 3 to 9"; "" if the document has none
     start: int  # code points of the document
     stop: int
     sentences: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return ", ".join(filter(None, (self.heading, self.pages)))
 
     @property
     def text(self) -> str:
@@ -135,9 +140,9 @@ class SummaryPlan:
             )
             count = min(count, math.ceil(len(own) / limits.shortening))
             unlisted = [one for one in own if one not in listed] or own
-            title = ", ".join(filter(None, (chapter.title, _page_range(document, chapter))))
+            pages = _page_range(document, chapter)
             best = tuple(salience.best(at, unlisted, count))
-            sections.append(SectionSummary(title, chapter.start, chapter.stop, best))
+            sections.append(SectionSummary(chapter.title, pages, chapter.start, chapter.stop, best))
         self.sections = tuple(sections)
         self.lead = self._lead(chapters)
         names = [one.title for one in chapters if one.title] or [
@@ -158,7 +163,7 @@ class SummaryPlan:
 
     def _lead(self, chapters: Sequence[Chapter]) -> str:
         for chapter, own in zip(chapters, self._own, strict=True):
-            long = [one for one in own if len(words(one)) >= MIN_LEAD_WORDS]
+            long = [one for one in own if word_count(one) >= MIN_LEAD_WORDS]
             if long and (chapter.title or not self.facts):
                 return long[0]
         return next((one for own in self._own for one in own), "")

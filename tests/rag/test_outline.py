@@ -86,3 +86,9 @@ def test_a_long_text_without_headings_has_parts() -> None:
     parts = find_outline(document(text, "txt")).chapters
     assert 3 < len(parts) <= 12 and {one.title for one in parts} == {""}
     assert "".join(text[one.start : one.stop] for one in parts) == text
+
+
+def test_a_first_chapter_is_not_the_title() -> None:
+    text = "# One\n\n## One a\n\na\n\n# Two\n\n## Two a\n\n" + "b\n" * 200 + "\n## Two b\n\nc\n"
+    outline = find_outline(document(text))
+    assert outline.title == "" and "Two a" in [one.title for one in outline.chapters]

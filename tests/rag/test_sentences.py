@@ -94,6 +94,14 @@ def test_markup_and_fragments_are_left_out(text: str) -> None:
 def test_a_title_before_a_sentence_is_dropped() -> None:
     text = "Setting up\nThe pump must be primed first."
     assert own_sentences(text, ["setting up"]) == ["The pump must be primed first."]
+    assert own_sentences(f"2.1 {text}", ["setting up"]) == ["The pump must be primed first."]
+
+
+def test_numbers_of_pages_are_left_out() -> None:
+    assert own_sentences("The pump is primed now.\n\n14\n\nThe seal runs dry then.") == [
+        "The pump is primed now.",
+        "The seal runs dry then.",
+    ]
 
 
 @pytest.mark.parametrize(

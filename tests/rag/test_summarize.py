@@ -136,6 +136,14 @@ def test_chapters_name_their_pages(engine: Engine) -> None:
     assert titles[4] == "Part 3 of it, page 3"
 
 
+def test_a_chapter_without_sentences_is_its_title(engine: Engine) -> None:
+    code = "class Fox:\n    pass\n\ndef jump():\n    # Foxes jump over brown dogs.\n    pass\n"
+    given = Document("d", "d.py", "code", code, (), find_headings("code", code))
+    *_, summary = summarize(engine, given, SummaryOptions(style="bullets"))
+    assert isinstance(summary, Summary)
+    assert summary.text.endswith("- Fox\n- jump: Foxes jump over brown dogs.")
+
+
 @pytest.mark.parametrize("text", ["def add(left, right):", "One word", "| a b | c d |\n|---|---|"])
 def test_a_text_without_sentences(engine: Engine, text: str) -> None:
     summary = run(engine, text)[1]
@@ -166,7 +174,7 @@ def make_plan(tokenizer: Tokenizer, text: str) -> SummaryPlan:
     return SummaryPlan(document(text), SummaryOptions(), tokenizer, 4096)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     st.sampled_from([TEXT, CONTRACT, TEXT * 9, "x" * 3000, "\U0001f600" * 800, "a b\n" * 2000]),
     st.integers(1, 3000),
