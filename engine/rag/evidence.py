@@ -20,7 +20,10 @@ MAX_PASSAGE_CHARS = 1200
 MAX_PASSAGES = 4
 MIN_CLAIM_SHARE = 0.5  # of the words of a claim that a sentence must have to be marked
 MIN_SUPPORTED_SHARE = 0.5  # of the answer's words that are marked in a supported answer
-SENTENCE_END = re.compile(r"\n|(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])")
+# Lines of prose go on in the next one, those of lists, tables and code do not.
+SENTENCE_END = re.compile(
+    r"\n(?=\s*(?:\n|[-*+>#|\u2022]|\d+[.)]\s)|[^\n]*[|\t])|(?<=[.!?;:])\s+|(?<=[\u3002\uff01\uff1f\uff1b])"
+)
 BREAKS = ("\n\n", "\n", " ")  # where a long text is cut, best first
 
 Span = tuple[int, int]
@@ -64,7 +67,7 @@ def find_evidence(
 ) -> tuple[Evidence, ...]:
     """The passages of the sources that fit the answer and the question best, at most MAX_PASSAGES
     and at least one if there is any text."""
-    wanted = content_words(question)
+    wanted, ignored = content_words(question), _ignored(sources)
     passages = [
         Passage(source, start, stop, wanted)
         for source in sources
@@ -75,7 +78,7 @@ def find_evidence(
     for part in answer_parts(answer, citations):
         if part.citation is None:
             for claim in SENTENCE_END.split(part.text):
-                _mark_claim(claim, wanted, passages)
+                _mark_claim(claim, wanted, ignored, passages)
     count = len(_words(answer)) or 1
     passages.sort(key=lambda one: -one.asked - _marked_words(one) / count)
     marked = [one for one in passages if one.marks]
@@ -90,7 +93,7 @@ def is_supported(
     not have, and some of the question's words."""
     marked = [one for one in evidence if one.marks and (one.asked or not content_words(question))]
     found = {word for one in marked for word in _words(_text_of(one, sources))}
-    telling = _telling(answer)
+    telling = _telling(answer, _ignored(sources))
     own = telling - set(_words(question)) or telling
     return bool(own) and len(own & found) >= MIN_SUPPORTED_SHARE * len(own)
 
@@ -125,9 +128,11 @@ def _mark_copy(citation: Citation, passages: Iterable[Passage]) -> None:
                 one.marks.append((start, min(stop, one.stop)))
 
 
-def _mark_claim(claim: str, wanted: Sequence[str], passages: Iterable[Passage]) -> None:
+def _mark_claim(
+    claim: str, wanted: Sequence[str], ignored: frozenset[str], passages: Iterable[Passage]
+) -> None:
     """Mark the words of a claim in the sentence that fits it best, if any has enough of them."""
-    words = _telling(claim)
+    words = _telling(claim, ignored)
     best: tuple[float, float, float] = (MIN_CLAIM_SHARE, 0.0, -1.0)
     chosen: tuple[Passage, list[Span]] | None = None
     for passage in passages if words else ():
@@ -139,13 +144,13 @@ def _mark_claim(claim: str, wanted: Sequence[str], passages: Iterable[Passage]) 
             fit = (share, share_of(wanted, sentence), passage.asked)
             if fit > best:
                 best, at = fit, passage.start + start
-                chosen = passage, [(at + a, at + b) for a, b in _runs(sentence, words)]
+                chosen = passage, [(at + a, at + b) for a, b in _runs(sentence, words, ignored)]
     if chosen:
         chosen[0].marks += chosen[1]
 
 
-def _runs(sentence: str, words: Collection[str]) -> Iterator[Span]:
-    """The stretches of a sentence that consist of these words, and of stop words among them."""
+def _runs(sentence: str, words: Collection[str], ignored: frozenset[str]) -> Iterator[Span]:
+    """The stretches of a sentence that consist of these words, and of ignored ones among them."""
     units, stop = TextUnits.of(sentence), stop_words(detect(sentence))
     run: list[int] = []  # units, of which the last one is among the words
     for number, key in enumerate(units.keys):
@@ -183,10 +188,15 @@ def _words(text: str) -> list[str]:
     return [key.casefold() for key in TextUnits.of(text).keys if key[0].isalnum()]
 
 
-def _telling(text: str) -> set[str]:
-    """The words of a text without stop words, unless there are no others."""
+def _telling(text: str, ignored: frozenset[str]) -> set[str]:
+    """The words of a text without ignored ones, unless there are no others."""
     words = {*_words(text)}
-    return words - stop_words(detect(text)) or words
+    return words - ignored or words
+
+
+def _ignored(sources: Sequence[Source]) -> frozenset[str]:
+    """The stop words of the sources' language."""
+    return stop_words(detect("\n".join(source.text for source in sources)))
 
 
 def _marked_words(passage: Passage) -> int:
