@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -167,6 +168,7 @@ def test_a_passage_with_more_words_never_matches_worse(words: list[str], share: 
     assert found == sorted(found)
     assert may_answer(hit(wanted, 0.0)) and may_answer(hit([], 1.0))
     assert not may_answer(hit(["beta"], 0.2))
+    assert may_answer(replace(hit(["beta"], 0.2), has_rare_word=True))
 
 
 def test_whole_documents_are_included_if_they_fit_and_noted_if_not(
