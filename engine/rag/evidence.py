@@ -136,7 +136,7 @@ def _mark_claim(
     best: tuple[float, float, float] = (MIN_CLAIM_SHARE, 0.0, -1.0)
     chosen: tuple[Passage, list[Span]] | None = None
     for passage in passages if words else ():
-        for start, stop in _sentences(passage.text):
+        for start, stop in split_sentences(passage.text):
             sentence = passage.text[start:stop]
             share = len(words.intersection(_words(sentence))) / len(words)
             if share < best[0]:
@@ -164,7 +164,8 @@ def _runs(sentence: str, words: Collection[str], ignored: frozenset[str]) -> Ite
         yield units.starts[run[0]], units.stops[run[-1]]
 
 
-def _sentences(text: str) -> Iterator[Span]:
+def split_sentences(text: str) -> Iterator[Span]:
+    """The sentences of a text, its list items and rows of tables."""
     borders = [0, *(one.end() for one in SENTENCE_END.finditer(text)), len(text)]
     return ((start, stop) for start, stop in pairwise(borders) if text[start:stop].strip())
 
