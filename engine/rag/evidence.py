@@ -22,7 +22,7 @@ MIN_CLAIM_SHARE = 0.5  # of the words of a claim that a sentence must have to be
 MIN_SUPPORTED_SHARE = 0.5  # of the answer's words; a supported answer has more in its passages
 # Lines of prose go on in the next one, those of lists, tables and code do not.
 SENTENCE_END = re.compile(
-    r"\n(?=\s*(?:\n|[-*+>#|\u2022]|\d+[.)]\s)|[^\n]*[|\t])|(?<=[.!?;:])\s+|(?<=[\u3002\uff01\uff1f\uff1b])"
+    r"\n(?=\s*(?:\n|[-*+>#|\u2022]|\d+[.)]\s)|[^\n]*[|\t])|(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])"
 )
 BREAKS = ("\n\n", "\n", " ")  # where a long text is cut, best first
 

@@ -260,8 +260,9 @@ def test_no_line_of_the_prompt_is_in_an_answer(
     found = prepare("What happened to the cache?", documents, ids, tokenizer, 9000, whole=ids)
     lines = [line for line in prompt(found).split("\n") if line.startswith(("From", "Question"))]
     assert {"From guide.md:", "Question: What happened to the cache?"} <= {*lines}
+    assert "\nThe text says: The cache was removed.\nQuestion:" in prompt(found)
     assert found.request is not None
-    for line in [*lines, "Text:"]:
+    for line in [*lines, "Text:", "The text says:"]:
         assert any(f"\n{line}".startswith(stop) for stop in found.request.stop)
         for text in (f"{line}\nThe cache.", f"\n{line}\n{line}\nThe cache.", f"The cache.\n{line}"):
             assert cite_answer(found, text).text == "The cache."
