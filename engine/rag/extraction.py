@@ -57,6 +57,8 @@ def _sentences(wanted: Sequence[str], sources: Sequence[Source]) -> list[Sentenc
         nearby = frozenset(word for word in wanted if word in passage)
         for start, stop in split_sentences(source.text):
             text = source.text[start:stop].strip()
+            if text.startswith("#"):
+                continue  # a heading
             finder = WordFinder(text, languages)
             if text.endswith(":"):
                 end = BLOCK_END.search(source.text, stop)
