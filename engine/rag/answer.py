@@ -39,7 +39,7 @@ QUESTION_START = "Question:"
 SENTENCE_START = "The text says:"
 ANSWER_START = "Answer, copied from the text:"
 MAX_ANSWER_TOKENS = 384
-PASSAGE_TOKENS = 520  # budget of all retrieved passages: 1.5 s to read with the smallest model
+PASSAGE_TOKENS = 520  # budget of all retrieved passages: some 1.5 s of prefill with 0.5B, estimated
 SEARCH_HITS = 4
 HEADER_TOKENS = 16  # before each passage: the name of its document
 # A passage may answer a question if it contains a rare word of it, more than MIN_WORD_SHARE of its
