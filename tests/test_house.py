@@ -65,7 +65,7 @@ WALLS = {
     "safetensors": ["engine/"],
     "selectolax": ["index/documents/formats/"],
     "starlette": ["ui/"],
-    "stop_words": ["index/documents/"],
+    "stopwordsiso": ["index/documents/"],
     "tokenizers": ["engine/prompts/", "engine/weights/"],
     "torch": ["engine/model/", "engine/sampling/", "engine/drafting/", "engine/research/"],
     "transformers": ["engine/model/hf_model.py", "engine/research/"],

@@ -3,6 +3,7 @@
 Passages are retrieved by search; documents that the caller wants whole are included if they fit.
 Passages precede the question and keep the documents' order, so that prompts share long prefixes in
 the KV cache. If no passage contains enough of the question's words, the model is not asked.
+The sentence that fits the question best is repeated before it: small models look where it points.
 Instructions inside a document have no effect: its text is only quoted. Nothing is run here: the
 caller submits the request and passes the answer to `cite_answer`.
 """
@@ -18,6 +19,7 @@ from engine.editing.edits import plain
 from engine.prompts.fim import MAX_TOKEN_CHARS, window
 from engine.rag.citations import Citation, Source, cite, coverage
 from engine.rag.evidence import Evidence, find_evidence, is_supported
+from engine.rag.extraction import best_sentence
 from engine.rag.follow_up import rewrite
 from engine.rag.query_terms import content_words
 from engine.records import Message, Passage, Request, RequestError
@@ -34,15 +36,16 @@ SYSTEM_PROMPT = (
 )
 TEXT_START = "Text:"
 QUESTION_START = "Question:"
+SENTENCE_START = "The text says:"
 ANSWER_START = "Answer, copied from the text:"
 MAX_ANSWER_TOKENS = 384
-PASSAGE_TOKENS = 640  # budget of all retrieved passages
+PASSAGE_TOKENS = 520  # budget of all retrieved passages: some 1.5 s of prefill with 0.5B, estimated
 SEARCH_HITS = 4
 HEADER_TOKENS = 16  # before each passage: the name of its document
-# A passage may answer a question if it contains more than MIN_WORD_SHARE of the question's content
-# words, or MIN_COVERAGE of all words weighted by rarity. Tuned in bench/qa/qa.py for the fewest
-# mistakes of both kinds.
-MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.45
+# A passage may answer a question if it contains a rare word of it, more than MIN_WORD_SHARE of its
+# content words, or MIN_COVERAGE of them weighted by rarity. Tuned in bench/qa for few answerable
+# questions that are refused: users ask in words that the documents do not have.
+MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.35
 
 
 class PromptTokenizer(Protocol):
@@ -132,9 +135,10 @@ def prepare(
             f"the model's context of {context} tokens has no room for text beside the question: "
             "ask in fewer words, or choose a model with a longer context"
         )
+    sentence = best_sentence(question, sources)
     request = Request(
         "chat",
-        messages=prompt.messages(sources),
+        messages=prompt.messages(sources, sentence if prompt.fits(sources, sentence) else ""),
         documents=tuple(Passage(one.document, one.start, one.text) for one in sources),
         max_tokens=max_tokens,
         stop=tuple(f"\n{mark}" for mark in _scaffolding(sources)),
@@ -202,9 +206,9 @@ def _missing_everywhere(wanted: Sequence[str], hits: Sequence[Hit]) -> list[str]
 
 
 def may_answer(hit: Hit) -> bool:
-    """Whether a passage contains enough of a question's words."""
+    """Whether a passage contains enough of a question's words, or a rare one."""
     share = len(hit.found) / (len(hit.found) + len(hit.missing) or 1)
-    return share > MIN_WORD_SHARE or hit.coverage >= MIN_COVERAGE
+    return hit.has_rare_word or share > MIN_WORD_SHARE or hit.coverage >= MIN_COVERAGE
 
 
 # -- the prompt ------------------------------------------------------------------------------------
@@ -223,28 +227,31 @@ class QuestionPrompt:
                 "ask in fewer words, or choose a model with a longer context"
             )
 
-    def messages(self, sources: Sequence[Source]) -> tuple[Message, ...]:
-        """The instructions, the passages, then the question: what changes least comes first."""
+    def messages(self, sources: Sequence[Source], sentence: str = "") -> tuple[Message, ...]:
+        """The instructions, the passages, then the question: what changes least comes first.
+        `sentence`: the one that fits the question best, repeated before it."""
         headers = _headers(sources)
         passages = [
             f"{header}\n{plain(source.text)}\n".lstrip("\n")
             for header, source in zip(headers, sources, strict=True)
         ]
-        question = f"{QUESTION_START} {self.question}"
-        content = "\n".join([TEXT_START, "", *passages, question, ANSWER_START])
+        lines = [TEXT_START, "", *passages]
+        if sentence:
+            lines.append(f"{SENTENCE_START} {plain(sentence)}")
+        content = "\n".join([*lines, f"{QUESTION_START} {self.question}", ANSWER_START])
         return (
             {"role": "system", "content": SYSTEM_PROMPT},
             {"role": "user", "content": content},
         )
 
-    def token_count(self, sources: Sequence[Source]) -> int:
-        return len(self.tokenizer.chat(self.messages(sources)))
+    def token_count(self, sources: Sequence[Source], sentence: str = "") -> int:
+        return len(self.tokenizer.chat(self.messages(sources, sentence)))
 
-    def fits(self, sources: Sequence[Source]) -> bool:
+    def fits(self, sources: Sequence[Source], sentence: str = "") -> bool:
         chars = sum(len(source.text) for source in sources)  # spares tokenizing what is too long
         return (
             chars <= MAX_TOKEN_CHARS * self.max_tokens
-            and self.token_count(sources) <= self.max_tokens
+            and self.token_count(sources, sentence) <= self.max_tokens
         )
 
     def select(
@@ -289,7 +296,7 @@ def _headers(sources: Sequence[Source]) -> list[str]:
 def _scaffolding(sources: Sequence[Source]) -> list[str]:
     """What lines of the prompt begin with that are no part of a document."""
     headers = dict.fromkeys(header for header in _headers(sources) if header)
-    return [TEXT_START, QUESTION_START, ANSWER_START, *headers]
+    return [TEXT_START, SENTENCE_START, QUESTION_START, ANSWER_START, *headers]
 
 
 def _without_scaffolding(text: str, sources: Sequence[Source]) -> str:

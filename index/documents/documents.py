@@ -73,6 +73,7 @@ class Hit:
     coverage: float  # share of the query's words, weighted by rarity, that it contains: 0 to 1
     found: tuple[str, ...] = ()  # the query's content words that it contains, in lower case
     missing: tuple[str, ...] = ()  # the others
+    has_rare_word: bool = False  # one that it contains is in few chunks
 
 
 class Documents:

@@ -33,6 +33,8 @@ COLUMN_WEIGHTS = (0.5, 0.5, 0.5, 1.0, 0.5)
 MAX_QUERY_TERMS = 64
 MAX_QUERY_CHARS = 256 << 10  # the rest of a query is ignored
 MAX_JOINED_CHARS = 200  # of a joined name that is searched for whole
+MIN_CUT_LETTERS, CUT_SHARE = 6, 0.7  # of a word whose beginning is searched for
+MAX_RARE_CHUNKS = 3  # that contain a rare word
 BACKWARD = "0"  # before a word that is spelled backward
 
 JOINED = re.compile(r"[^\W_]+(?:(?:[._/:-]{1,2}|->)[^\W_]+)*")  # os.path.join, max_size, a->b
@@ -88,7 +90,8 @@ def _of_word(word: str, language: str) -> tuple[str, str]:
     return " ".join(terms), " ".join(compounds)
 
 
-def query_terms(query: str, written: Sequence[str] = ()) -> list[QueryTerm]:
+@lru_cache(16)
+def query_terms(query: str, written: tuple[str, ...] = ()) -> list[QueryTerm]:
     """The distinct words of a query, without stop words unless there are no others. `written`: the
     languages of the documents, the most frequent first."""
     query = query[:MAX_QUERY_CHARS]
@@ -124,6 +127,9 @@ def _word_match(word: str, written: Iterable[str]) -> str:
     for language in written:
         stem = languages.stem(word, language)
         alternatives[f"{TERMS} : {_quoted(stem)}"] = None
+        if len(word) > MIN_CUT_LETTERS:  # such as inscrire, inscription
+            cut = word.lower()[: max(MIN_CUT_LETTERS, int(CUT_SHARE * len(word)))]
+            alternatives[f"{TERMS} : {_quoted(cut)} *"] = None
         if language in languages.COMPOUNDING and len(stem) >= languages.MIN_PART_LETTERS:
             for affix in (stem, BACKWARD + stem[::-1]):
                 alternatives[f"{COMPOUNDS} : {_quoted(affix)} *"] = None
@@ -148,7 +154,8 @@ def _quoted(text: str) -> str:
 def search(
     connection: sqlite3.Connection, query: str, count: int, among: Sequence[str] | None = None
 ) -> list[Ranked]:
-    """The `count` best chunks by BM25. `among`: ids of the documents to search, None for all."""
+    """The `count` best chunks by BM25, of which those with more of the query's words come first.
+    `among`: ids of the documents to search, None for all."""
     terms = query_terms(query, languages_of(connection))
     if not terms:
         return []
@@ -163,13 +170,19 @@ def search(
         f"SELECT rowid, {score} FROM words WHERE words MATCH ? {restriction} ORDER BY 2, 1 LIMIT ?",
         (match, *ids, count),
     )
-    return [(row, -score) for row, score in rows]
+    scores = {row: -score for row, score in rows}
+    coverage = query_coverage(connection, query, [*scores])
+    ranking = [
+        (row, scores[row] * (1 + covered.share))
+        for row, covered in zip(scores, coverage, strict=True)
+    ]
+    return sorted(ranking, key=lambda one: (-one[1], one[0]))
 
 
-def languages_of(connection: sqlite3.Connection) -> list[str]:
+def languages_of(connection: sqlite3.Connection) -> tuple[str, ...]:
     """The languages of all documents, the most frequent first."""
     query = "SELECT language FROM documents GROUP BY language ORDER BY count(*) DESC, language"
-    return [language for (language,) in connection.execute(query)]
+    return tuple(language for (language,) in connection.execute(query))
 
 
 class Coverage(NamedTuple):
@@ -178,6 +191,7 @@ class Coverage(NamedTuple):
     share: float  # of the query's content words, weighted by inverse document frequency: 0 to 1
     found: tuple[str, ...]  # content words that it contains, in lower case
     missing: tuple[str, ...]  # the others
+    has_rare_word: bool  # one that it contains is in few chunks
 
 
 def query_coverage(
@@ -188,6 +202,7 @@ def query_coverage(
     terms = query_terms(query, languages_of(connection))
     content = [term for term in terms if term.is_content] or terms
     weights: dict[str, float] = {}
+    rare: set[str] = set()
     found: dict[int, list[str]] = {row: [] for row in rows}
     row_list = ", ".join(map(str, rows))
     for term in content:
@@ -195,6 +210,8 @@ def query_coverage(
         count = "SELECT count(*) FROM words WHERE words MATCH ?"
         (frequency,) = connection.execute(count, (term.match,)).fetchone()
         weights[word] = log(1 + (total + 1) / (frequency + 0.5))
+        if frequency <= MAX_RARE_CHUNKS and len(word) > 1:
+            rare.add(word)
         matching = f"SELECT rowid FROM words WHERE words MATCH ? AND +rowid IN ({row_list})"
         for (row,) in connection.execute(matching, (term.match,)):
             found[row].append(word)
@@ -204,6 +221,7 @@ def query_coverage(
             sum(weights[word] for word in found[row]) / whole if whole else 0.0,
             tuple(found[row]),
             tuple(word for word in weights if word not in found[row]),
+            not rare.isdisjoint(found[row]),
         )
         for row in rows
     ]

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 
 import Stemmer
-import stop_words as stop_word_lists
+import stopwordsiso
 
 from index.documents.stop_words import COMMON_ENGLISH, ENGLISH, GENERIC_WORDS, QUESTION_WORDS
 
@@ -24,7 +24,7 @@ SAMPLES, SAMPLE_CHARS = 10, 5000  # of a text whose language is wanted
 MIN_SCRIPT_SHARE = 0.3  # of a text's letters that decide its language
 MIN_COMPOUND_LETTERS = 8
 MIN_PART_LETTERS = 4  # of a compound's part
-COMPOUNDING = frozenset(("da", "de", "fi", "hu", "nb", "nl", "sv"))  # write compounds as one word
+COMPOUNDING = frozenset(("da", "de", "fi", "hu", "nl", "no", "sv"))  # write compounds as one word
 NGRAM, LONG_NGRAM = 2, 3  # characters; a Thai word has more of them than a Chinese one
 
 # Scripts without spaces: Thai, Lao, Myanmar, Khmer, kana, Chinese characters. Classes of a regex.
@@ -61,6 +61,14 @@ SCRIPTS = {  # the main language of each
     }.items()
 }
 OWN_SCRIPT = frozenset(("ja", "zh", "ko", "th", "lo", "my", "km"))  # no other language has it
+STEMMERS = {
+    **{"ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german"},
+    **{"el": "greek", "en": "english", "es": "spanish", "et": "estonian", "eu": "basque"},
+    **{"fa": "persian", "fi": "finnish", "fr": "french", "ga": "irish", "hi": "hindi"},
+    **{"hu": "hungarian", "hy": "armenian", "id": "indonesian", "it": "italian"},
+    **{"lt": "lithuanian", "nl": "dutch", "no": "norwegian", "pl": "polish", "pt": "portuguese"},
+    **{"ro": "romanian", "ru": "russian", "sv": "swedish", "tr": "turkish"},
+}
 MIN_KANA_SHARE = 0.1  # of a text with Chinese characters that is Japanese
 
 _stemmers = threading.local()  # a stemmer is not thread-safe
@@ -112,12 +120,11 @@ def _pieces(run: str, left_out: Collection[str]) -> list[str]:
 
 def stem(word: str, language: str) -> str:
     """A word without inflection; itself, in lower case, where the language has no stemmer."""
-    stemmers: dict[str, Stemmer.Stemmer] = _stemmers.__dict__
-    name = stop_word_lists.LANGUAGE_MAPPING.get(language)
-    if name not in _stemmed_languages():
+    if language not in STEMMERS:
         return word.lower()
+    stemmers: dict[str, Stemmer.Stemmer] = _stemmers.__dict__
     if language not in stemmers:
-        stemmers[language] = Stemmer.Stemmer(name)
+        stemmers[language] = Stemmer.Stemmer(STEMMERS[language])
     return str(stemmers[language].stemWord(word.lower()))
 
 
@@ -130,17 +137,9 @@ def compound_splits(word: str, language: str) -> list[tuple[str, str]]:
 
 
 @cache
-def _stemmed_languages() -> frozenset[str]:
-    return frozenset(Stemmer.algorithms())
-
-
-@cache
 def stop_words(language: str) -> frozenset[str]:
     """The words of a language that say nothing about what a text is about."""
-    if language == "en":
-        return ENGLISH
-    known = language in stop_word_lists.LANGUAGE_MAPPING
-    listed = stop_word_lists.get_stop_words(language) if known else []
+    listed = ENGLISH if language == "en" else stopwordsiso.stopwords(language)
     return frozenset(listed) | QUESTION_WORDS.get(language, frozenset())
 
 
@@ -154,8 +153,8 @@ def vague_words(language: str) -> frozenset[str]:
 @cache
 def _languages_of_stop_words() -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for language in stop_word_lists.LANGUAGE_MAPPING:
-        for word in stop_words(language):
+    for language in sorted(stopwordsiso.langs() & STEMMERS.keys()):
+        for word in filter(str.isalpha, stop_words(language) | vague_words(language)):
             found[word] = (*found.get(word, ()), language)
     return found
 

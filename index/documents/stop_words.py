@@ -1,6 +1,6 @@
 """Words of questions that say nothing about what to look for, by language.
 
-Other stop words come from the package stop-words. Its English list is left out: it has a thousand
+Other stop words come from the package stopwordsiso. Its English list is left out: it has a thousand
 words, "system" and "page" among them.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -167,6 +168,7 @@ def test_a_passage_with_more_words_never_matches_worse(words: list[str], share: 
     assert found == sorted(found)
     assert may_answer(hit(wanted, 0.0)) and may_answer(hit([], 1.0))
     assert not may_answer(hit(["beta"], 0.2))
+    assert may_answer(replace(hit(["beta"], 0.2), has_rare_word=True))
 
 
 def test_whole_documents_are_included_if_they_fit_and_noted_if_not(
@@ -258,8 +260,9 @@ def test_no_line_of_the_prompt_is_in_an_answer(
     found = prepare("What happened to the cache?", documents, ids, tokenizer, 9000, whole=ids)
     lines = [line for line in prompt(found).split("\n") if line.startswith(("From", "Question"))]
     assert {"From guide.md:", "Question: What happened to the cache?"} <= {*lines}
+    assert "\nThe text says: The cache was removed.\nQuestion:" in prompt(found)
     assert found.request is not None
-    for line in [*lines, "Text:"]:
+    for line in [*lines, "Text:", "The text says:"]:
         assert any(f"\n{line}".startswith(stop) for stop in found.request.stop)
         for text in (f"{line}\nThe cache.", f"\n{line}\n{line}\nThe cache.", f"The cache.\n{line}"):
             assert cite_answer(found, text).text == "The cache."
