@@ -107,7 +107,7 @@ class Documents:
         """`add` for the content of a file."""
         _check_name(name)
         kind = kind_of(name)
-        id = hashlib.sha256(kind.encode() + b"\0" + data).hexdigest()[:32]
+        id = content_id(name, data)
         with self._file.session(write=True) as connection:
             document = _rename(connection, id, name)
         if document is None:
@@ -171,6 +171,11 @@ class Documents:
             ranking = full_text.search(connection, query, candidates, among)
             best = (ranking if similar is None else fuse_ranks(ranking, similar))[:count]
             return [*_hits(connection, query, best)]
+
+
+def content_id(name: str, data: bytes) -> str:
+    """The id of a document: a hash of its kind and content."""
+    return hashlib.sha256(kind_of(name).encode() + b"\0" + data).hexdigest()[:32]
 
 
 def _check_name(name: str) -> None:

@@ -34,8 +34,8 @@ const SCENARIOS = {
     const question = `When does the bell ring? ${said.slice(0, 1000)}`;
     await window.ask(question);
     await harmless(window, "#ask-answer .asked", question);
-    await harmless(window, "#ask-answer .view.drafted", said);
-    await harmless(window, "#ask-answer .view.cited", said.slice(0, 20));
+    await harmless(window, "#ask-answer .drafted", said);
+    await harmless(window, "#ask-answer .answer", said.slice(0, 20));
     await window.at("#ask-answer a.cite").first().click();
     await harmless(window, "#ask-answer .sources", named);
     await window.shot("hostile-ask");

@@ -28,7 +28,8 @@ from ui.web.uploads import UploadBatch, UploadedFile
 HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{alert}} </div><script>x</script> & \"' `"
 TEXTS = st.text(st.sampled_from("ab <>&\"'`${}\n#*[]()|") | st.characters(codec="utf-8"))
 TAGS = {
-    *("div", "span", "a", "sup", "ul", "li", "article", "h3", "p", "details", "summary", "mark"),
+    *("div", "span", "a", "sup", "ul", "li", "article", "h2", "h3", "p", "details", "summary"),
+    *("mark", "section"),
     *("button", "label", "input", "select", "option", "dl", "dt", "dd", "b", "small", "svg"),
     *("title", "rect", "progress"),
 }
@@ -105,7 +106,7 @@ def test_cited_answers_are_rendered_exactly(before: str, after: str) -> None:
 def test_entries_are_escaped(question: str, text: str, name: str) -> None:
     answer = Entry(question, text, notes=(name,), pieces=(Piece(text, "model"),), model=name)
     RenderedText(shown.finished_answer(answer, "ask-1"))
-    RenderedText(shown.collapsed_entries([(1, answer)], "ask"))
+    RenderedText(shown.conversation([history.HistoryEntry(1, answer)], 0, "ask"))
     RenderedText(shown.finished_answer(Entry(question, text, found=False), "ask-2"))
     RenderedText(shown.streaming_answer(question, AnswerProgress(detail=name)))
     RenderedText(shown.note(text, "error"))
@@ -125,6 +126,15 @@ def test_a_piece_from_a_cited_passage_links_to_it() -> None:
     elsewhere = [Piece("two", "documents", Span("d", 100, 103)), Piece("two", "documents")]
     html = shown.colored([in_citation, *elsewhere], False, citations, "ask-1")
     assert html.count('data-source="ask-1-1"') == 1 and html.count("two") == 3
+
+
+def test_a_line_separates_what_is_not_referred_to() -> None:
+    topics = [0, 0, 1, 3]
+    entries = [history.HistoryEntry(n, entry(), topic) for n, topic in enumerate(topics)]
+    html = shown.conversation(entries, 3, "ask")
+    assert [part.count("<article") for part in html.split(shown.NEW_TOPIC)] == [2, 1, 1]
+    assert shown.conversation(entries, 4, "ask") == html + shown.NEW_TOPIC
+    assert shown.conversation([], 4, "ask") == ""
 
 
 def test_coverage() -> None:
@@ -191,6 +201,9 @@ def test_a_history_is_bounded_and_entries_can_be_replaced() -> None:
     assert len({item.number for item in entries}) == history.MAX_ENTRIES
     replacement = bounded.add(entry("another one"), replaces=entries[-1].number)
     assert [*bounded.list()] == [*entries[:-1], replacement]
+    bounded.begin_topic()
+    assert bounded.topic == 1 and bounded.add(entry()).topic == 1
+    assert bounded.add(entry(), replaces=entries[5].number).topic == 0
     histories = history.Histories()
     first = histories.of(None, "first" * 9, None)
     others = histories.of("ann", "first" * 9, None)

@@ -40,10 +40,12 @@ WITH_BROWSER_ID = f"""(...inputs) => {{
 
 
 class HistoryEntry(NamedTuple):
-    """An entry and its number, which is unique within a history."""
+    """An entry and its number, which is unique within a history. Only questions of the same topic
+    may refer to each other."""
 
     number: int
     entry: Entry
+    topic: int = 0
 
 
 class History:
@@ -53,20 +55,32 @@ class History:
         self.key = secrets.token_hex(16)  # names the folder of its exported files
         self._entries: list[HistoryEntry] = []
         self._next_number = 1
+        self._topic = 0
         self._lock = Lock()
 
     def list(self) -> Sequence[HistoryEntry]:
         with self._lock:
             return tuple(self._entries)
 
+    @property
+    def topic(self) -> int:
+        """That of the next question."""
+        return self._topic
+
+    def begin_topic(self) -> None:
+        """Let no further question refer to the entries so far."""
+        with self._lock:
+            if self._entries:
+                self._topic = self._entries[-1].topic + 1
+
     def add(self, entry: Entry, replaces: int | None = None) -> HistoryEntry:
         """Append an entry, or put it in place of the one numbered `replaces`, if that exists."""
         with self._lock:
-            added = HistoryEntry(self._next_number, entry)
+            added = HistoryEntry(self._next_number, entry, self._topic)
             self._next_number += 1
             for index, existing in enumerate(self._entries):
                 if existing.number == replaces:
-                    self._entries[index] = added
+                    self._entries[index] = added = added._replace(topic=existing.topic)
                     return added
             self._entries.append(added)
             del self._entries[:-MAX_ENTRIES]

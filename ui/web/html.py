@@ -1,4 +1,4 @@
-"""Answers as HTML: colored by draft source, with citations that open their passages, and figures.
+"""Answers as HTML: with citations that open their passages, sources, and figures.
 
 Pure functions of plain values. All text of documents, models and users is escaped here.
 """
@@ -10,12 +10,13 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from engine.rag.citations import answer_parts
-from ui.web.transcript import Quote, figures_of, location
+from ui.web.transcript import Quote, location
 
 if TYPE_CHECKING:
     from engine.rag.citations import Citation
     from engine.records import Piece
     from index.records import Span
+    from ui.web.history import HistoryEntry
     from ui.web.progress import AnswerProgress
     from ui.web.transcript import Entry
 
@@ -27,6 +28,7 @@ SOURCES = {  # draft source -> its name in the legend; style.css has the colors
     "model": "the model alone",
 }
 OTHER = "other drafts"
+NEW_TOPIC = '<p class="topic" role="status"><span>New question</span></p>'
 MAX_BARS = 120  # of the plot, one per forward pass
 
 
@@ -55,6 +57,14 @@ def colored(
             )
     caret = '<span class="caret" aria-hidden="true"></span>' if streaming else ""
     return f'<div class="answer" dir="auto">{"".join(out)}{caret}</div>'
+
+
+def written(pieces: Iterable[Piece]) -> str:
+    """The text so far, while it is being written."""
+    text = escape("".join(piece.text for piece in pieces))
+    return (
+        f'<div class="answer" dir="auto">{text}<span class="caret" aria-hidden="true"></span></div>'
+    )
 
 
 def legend(sources: Iterable[str]) -> str:
@@ -96,7 +106,8 @@ def sources(citations: Sequence[Citation], found: Sequence[Quote], name: str) ->
             f'<div class="passage" dir="auto" tabindex="0">{escape(quote.before)}'
             f"<mark>{escape(quote.text)}</mark>{escape(quote.after)}</div></details>"
         )
-    return f'<div class="sources">{"".join(out)}</div>'
+    title = '<h3 class="sources-title">Sources</h3>'
+    return f'<section class="sources" aria-label="Sources">{title}{"".join(out)}</section>'
 
 
 def coverage(covered: float, cited: bool = True) -> str:
@@ -116,58 +127,42 @@ def coverage(covered: float, cited: bool = True) -> str:
 
 def streaming_answer(title: str, progress: AnswerProgress) -> str:
     """An answer while it streams."""
-    pieces = progress.pieces
+    text = written(progress.pieces) if progress.pieces else ""
     return (
-        f'<article class="turn" aria-busy="true">{_heading(title)}{figures(progress)}'
-        f"{colored(pieces, streaming=True)}"
-        f"{legend(piece.source for piece in pieces) if pieces else ''}</article>"
+        f'<article class="turn" aria-busy="true">{_heading(title)}'
+        f'<div class="said">{status(progress)}{text}</div></article>'
     )
 
 
-def finished_answer(entry: Entry, name: str, heading: bool = True) -> str:
-    """A finished answer, with a switch between citations and draft sources, and the cited passages
-    below. `name` is unique on the page."""
-    head = _heading(entry.title) if heading else ""
+def finished_answer(entry: Entry, name: str) -> str:
+    """A finished answer, the passages that it cites, and how it was written. `name` is unique on
+    the page."""
+    head = _heading(entry.title)
     notes = "".join(note(text) for text in entry.notes)
     if not entry.found:
-        return f'<article class="turn">{head}{note(entry.text, "nothing")}{notes}</article>'
+        said = f'<div class="said">{note(entry.text, "nothing")}{notes}</div>'
+        return f'<article class="turn">{head}{said}</article>'
     body = cited(entry.text, entry.citations, name) + coverage(entry.covered, bool(entry.citations))
-    if entry.pieces:
-        by_source = colored(entry.pieces, False, entry.citations, name)
-        body = (
-            f'{_switch()}<div class="view cited">{body}</div><div class="view drafted">'
-            f"{by_source}{legend(piece.source for piece in entry.pieces)}</div>"
-        )
     below = sources(entry.citations, entry.quotes, name) if entry.citations else ""
+    how = how_written(entry.figures, entry.tokens_per_pass, entry.pieces, entry.citations, name)
     return (
-        f'<article class="turn" data-view="cited">{head}{_entry_figures(entry)}{body}{notes}{below}'
-        "</article>"
+        f'<article class="turn">{head}<div class="said">{body}{notes}{how}</div>{below}</article>'
     )
 
 
-def collapsed_entries(entries: Iterable[tuple[int, Entry]], name: str) -> str:
-    """Earlier entries, collapsed at first."""
+def conversation(entries: Sequence[HistoryEntry], topic: int, name: str) -> str:
+    """Answers in order, and a line after those that what follows does not refer to. `topic`: that
+    of what follows them all."""
+    topics = [one.topic for one in entries] + [topic]
     return "".join(
-        f'<details class="earlier" id="{name}-turn-{number}"><summary>'
-        f"{escape(' '.join(entry.title.split()))}</summary>"
-        f"{finished_answer(entry, f'{name}-{number}', heading=False)}</details>"
-        for number, entry in entries
+        finished_answer(one.entry, f"{name}-{one.number}")
+        + (NEW_TOPIC if one.topic != following else "")
+        for one, following in zip(entries, topics[1:], strict=True)
     )
 
 
 def _heading(text: str) -> str:
-    return f'<h3 class="asked" dir="auto">{escape(text)}</h3>'
-
-
-def _switch() -> str:
-    buttons = "".join(
-        f'<button type="button" data-show="{view}" aria-pressed="{pressed}">{text}</button>'
-        for view, pressed, text in (
-            ("cited", "true", "citations"),
-            ("drafted", "false", "how it was drafted"),
-        )
-    )
-    return f'<div class="switch" role="group" aria-label="what the colors show">{buttons}</div>'
+    return f'<h2 class="asked" dir="auto">{escape(text)}</h2>'
 
 
 def _citation_of(span: Span | None, citations: Sequence[Citation]) -> int | None:
@@ -183,34 +178,46 @@ def _citation_of(span: Span | None, citations: Sequence[Citation]) -> int | None
 # -- figures ---------------------------------------------------------------------------------------
 
 
-def figures(progress: AnswerProgress) -> str:
-    """Phase, time, speed, speedup over plain decoding, and the plot of tokens per pass."""
+def status(progress: AnswerProgress) -> str:
+    """What is happening, and for how long, in one line."""
     phase = f"{progress.phase} {progress.detail}".strip()
-    busy = progress.done is None
-    return _figures(phase, figures_of(progress), progress.tokens_per_pass, busy)
+    shown = f"{phase[:1].upper()}{phase[1:]}"
+    return f'<p class="status">{escape(shown)} <span>{progress.elapsed_s:.1f} s</span></p>'
 
 
-def _entry_figures(entry: Entry) -> str:
-    return _figures("", entry.figures, entry.tokens_per_pass) if entry.figures else ""
-
-
-def _figures(
-    phase: str, values: Mapping[str, float], tokens_per_pass: Sequence[int], busy: bool = False
+def how_written(
+    values: Mapping[str, float],
+    tokens_per_pass: Sequence[int],
+    pieces: Sequence[Piece] = (),
+    citations: Sequence[Citation] = (),
+    name: str = "",
 ) -> str:
-    rows = [("phase", phase)] if phase else []
-    rows.append(("time", f"{values.get('seconds', 0.0):.1f} s"))
+    """Time and speed in one line; opened, all figures, and the text by draft source."""
+    if not values and not pieces:
+        return ""
+    head = f"{values.get('seconds', 0.0):.1f} s" if values else "How it was written"
+    rows = []
     if tokens := values.get("tokens"):
+        head += f" \u00b7 {values.get('tokens_per_second', 0.0):.0f} tokens/s"
         rows += [
-            ("speed", f"{values.get('tokens_per_second', 0.0):.0f} tokens/s"),
-            ("speedup", f"about {values.get('ratio_to_plain', 0.0):.1f}\u00d7"),
+            (
+                "compared with plain decoding",
+                f"about {values.get('ratio_to_plain', 0.0):.1f}\u00d7",
+            ),
             ("tokens per pass", f"{tokens / max(1, values.get('passes', 0)):.1f}"),
         ]
     if prompt := values.get("prompt_tokens"):
         cached = f"{values.get('cached_tokens', 0):.0f} cached"
         rows.append(("prompt", f"{prompt:.0f} tokens, {cached}"))
     items = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in rows)
-    css_class = "figures busy" if busy else "figures"
-    return f'<div class="{css_class}"><dl>{items}</dl>{plot(tokens_per_pass)}</div>'
+    figures = f"<dl>{items}</dl>{plot(tokens_per_pass)}" if items else ""
+    drafted = ""
+    if pieces:
+        drafted = (
+            f'<div class="drafted">{colored(pieces, False, citations, name)}'
+            f"{legend(piece.source for piece in pieces)}</div>"
+        )
+    return f'<details class="figures"><summary>{head}</summary>{figures}{drafted}</details>'
 
 
 def plot(tokens_per_pass: Sequence[int]) -> str:

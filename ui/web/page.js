@@ -1,5 +1,5 @@
 () => {
-  // Event delegation: a citation opens its passage, and a switch changes what the colors show.
+  // Event delegation: a citation opens its passage.
   const open = (id) => {
     const source = document.getElementById(id);
     if (!source) return;
@@ -17,14 +17,18 @@
       event.preventDefault();
       open(link.dataset.source);
     }
-    const button = event.target.closest?.("[data-show]");
-    const turn = button?.closest("[data-view]");
-    if (turn) {
-      turn.dataset.view = button.dataset.show;
-      for (const one of button.parentElement.children)
-        one.setAttribute("aria-pressed", String(one === button));
-    }
   });
+  // The newest answer stays in sight while it is written, unless the reader has scrolled up.
+  let height = 0, wasBusy = false;
+  const follow = () => {
+    const busy = document.querySelector("#ask-answer article[aria-busy]") !== null;
+    const atEnd = scrollY + innerHeight > height - 80;
+    height = document.documentElement.scrollHeight;
+    if (busy && (atEnd || !wasBusy)) scrollTo({ top: height });
+    wasBusy = busy;
+  };
+  new MutationObserver(follow).observe(document.querySelector("#ask-answer") ?? document.body,
+    { subtree: true, childList: true, characterData: true });
   // A file that is dropped beside the drop zone must not replace the page.
   for (const name of ["dragover", "drop"])
     window.addEventListener(name, (event) => event.preventDefault());

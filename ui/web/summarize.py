@@ -81,7 +81,7 @@ class SummarizeTab:
         with gr.Row(elem_classes="sides"):
             with gr.Column(scale=2, min_width=280, elem_classes="side"):
                 self.panel = DocumentPanel(page, "sum", single=True)
-            with gr.Column(scale=5, min_width=280):
+            with gr.Column(scale=5, min_width=280, elem_classes="talk"):
                 self._build()
         self._wire()
 

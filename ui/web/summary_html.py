@@ -67,14 +67,12 @@ def streaming_summary(progress: SummaryProgress) -> str:
     ]
     if appends:
         pieces += [*_separator(progress.text, answer.pieces), *answer.pieces]
-    body = html.colored(pieces, streaming=appends) if pieces else ""
+    body = html.written(pieces) if pieces else ""
     if answer.pieces and not appends:
-        body += f'<div class="sum-now">{html.colored(answer.pieces, streaming=True)}</div>'
-    sources = {piece.source for piece in (*progress.pieces, *answer.pieces)} - {CACHED_SOURCE}
-    legend = html.legend(sources) if sources else ""
+        body += f'<div class="sum-now">{html.written(answer.pieces)}</div>'
     return (
-        f'<article class="turn" aria-busy="true"><h3 class="asked">{escape(progress.name)}</h3>'
-        f"{status}{html.figures(answer)}{body}{legend}</article>"
+        f'<article class="turn" aria-busy="true"><h2 class="asked">{escape(progress.name)}</h2>'
+        f'<div class="said">{status}{body}</div></article>'
     )
 
 
