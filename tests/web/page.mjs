@@ -30,6 +30,18 @@ const SCENARIOS = {
     await window.close();
   },
 
+  /** Before any script runs, in both themes. */
+  async "an outline is there at once"() {
+    for (const colorScheme of ["light", "dark"]) {
+      const context = await browser.chromium.newContext({ javaScriptEnabled: false, colorScheme });
+      const page = await context.newPage();
+      await page.goto(new URL("/ui/", place.url).href);
+      assert.match(await page.locator("#shell").innerText(), /Draftline\s+Loading the page/);
+      await page.screenshot({ path: `${place.shots}/outline-${colorScheme}.png` });
+      await context.close();
+    }
+  },
+
   async "many files at once"() {
     const window = await browser.window();
     await window.load();

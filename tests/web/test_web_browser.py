@@ -26,6 +26,7 @@ pytestmark = pytest.mark.editors
 SCENARIOS = {
     "page": [
         "the page is there",
+        "an outline is there at once",
         "many files at once",
         "dropped with the mouse",
         "an answer streams",

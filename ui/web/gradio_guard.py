@@ -34,6 +34,7 @@ from ui.api.security import (
 )
 from ui.web.login import client_address
 from ui.web.sessions import Owner, Sessions
+from ui.web.shell import with_shell
 from ui.web.upload_space import UploadSpace
 
 if TYPE_CHECKING:
@@ -94,9 +95,10 @@ class GradioGuard:
             await send({"type": "websocket.close", "code": 1008})
             return
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if path == UPLOAD or (scope.get("client") and is_loopback(scope["client"][0])):
+        local = scope.get("client") and is_loopback(scope["client"][0])
+        if local or path in (UPLOAD, "/"):  # on loopback compression is a waste of time
             headers = [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]
-            scope = {**scope, "headers": headers}  # on loopback compression is a waste of time
+            scope = {**scope, "headers": headers}
         try:
             self.check(scope, path)
             scope = self.with_own_names(scope, path)
@@ -109,6 +111,8 @@ class GradioGuard:
                 await self.login(scope, limit_body(receive, MAX_LOGIN_BYTES), send)
             else:
                 sender = with_download_headers(send) if path.startswith(FILE) else send
+                if path == "/" and scope["method"] == "GET":
+                    sender = with_outline(sender)
                 if path == "/" and not self.owner(scope).browser:
                     sender = with_browser_cookie(sender)
                 await self.app(scope, limit_body(receive, MAX_BODY_BYTES), sender)
@@ -288,6 +292,23 @@ def with_download_headers(send: Send) -> Send:
         await send(message)
 
     return send_file
+
+
+def with_outline(send: Send) -> Send:
+    """Wrap `send` so that the page has its outline, which is visible before its scripts run."""
+    held: list[Message] = []
+
+    async def send_page(message: Message) -> None:
+        held.append(message)
+        if message["type"] == "http.response.start" or message.get("more_body"):
+            return
+        body = with_shell(b"".join(each.get("body", b"") for each in held))
+        length = (b"content-length", str(len(body)).encode())
+        headers = [pair for pair in held[0]["headers"] if pair[0].lower() != length[0]]
+        await send({**held[0], "headers": [*headers, length]})
+        await send({"type": "http.response.body", "body": body})
+
+    return send_page
 
 
 def with_browser_cookie(send: Send) -> Send:
