@@ -9,6 +9,7 @@ caller submits the request and passes the answer to `cite_answer`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from engine.editing.edits import plain
 from engine.prompts.fim import MAX_TOKEN_CHARS, window
 from engine.rag.citations import Citation, Source, cite, coverage, page_at
+from engine.rag.evidence import Evidence, find_evidence, is_supported
+from engine.rag.follow_up import rewrite
 from engine.rag.query_terms import content_words, missing_words
 from engine.records import Message, Passage, Request, RequestError
 
@@ -33,7 +36,6 @@ QUESTION_TEMPLATE = "Question: {}\nAnswer, copied from the text:"
 MAX_ANSWER_TOKENS = 384
 PASSAGE_TOKENS = 640  # budget of all retrieved passages
 SEARCH_HITS = 4
-HISTORY_TOKENS = 256  # budget of earlier questions and answers
 HEADER_TOKENS = 16  # before each passage: its number, name and page
 # A passage may answer a question if it contains more than MIN_WORD_SHARE of the question's content
 # words, or MIN_COVERAGE of all words weighted by rarity. Tuned in bench/qa/qa.py for the fewest
@@ -65,15 +67,18 @@ class PreparedQuestion:
     sources: tuple[Source, ...] = ()  # in the order of the prompt
     notes: tuple[str, ...] = ()  # for the user: what could not be done as requested
     not_found: str = ""
+    rewritten: str = ""  # the question as it was searched and asked, if it refers to earlier ones
 
 
 @dataclass(frozen=True, slots=True)
 class CitedAnswer:
-    """An answer and its citations."""
+    """An answer, what it copies, and what supports it."""
 
     text: str
     citations: tuple[Citation, ...]
     covered: float  # share of its words that is cited
+    evidence: tuple[Evidence, ...] = ()  # passages that were read, best first
+    supported: bool = False  # by a passage that has the answer's words and some of the question's
 
 
 def prepare(
@@ -92,24 +97,27 @@ def prepare(
     """Retrieve what may answer a question from the documents `ids`, and build the prompt.
 
     Documents in `whole` are included completely if they fit. `context`: the model's context in
-    tokens; `sampling`: more fields of the Request. Raises RequestError if the question is empty or
+    tokens; `sampling`: more fields of the Request. A question that refers back to an `earlier` one
+    is rewritten, then asked alone like any other. Raises RequestError if the question is empty or
     too long."""
     question = question.strip()
     if not question:
         raise RequestError("the question is empty: ask something")
     if not ids:
         raise RequestError("no documents: name one to ask about")
+    asked, rewritten = question, rewrite(question, [turn.question for turn in earlier])
+    question = rewritten or asked
     chosen = [documents.get(one) for one in dict.fromkeys(ids)]
     max_tokens = max(1, min(max_tokens, context // 4))
-    prompt = QuestionPrompt(tokenizer, context - max_tokens, question, _recent(earlier, tokenizer))
+    prompt = QuestionPrompt(tokenizer, context - max_tokens, question)
     included, notes = _include_whole([one for one in chosen if one.id in whole], prompt)
     rest = [one for one in chosen if not any(source.document == one.id for source in included)]
     budget = max(0, min(passage_tokens, prompt.max_tokens - prompt.token_count(included)))
     share = max(1, budget // max(1, len(rest)) - HEADER_TOKENS)
-    spans = _retrieve(question, earlier, documents, rest, share, tokenizer)
+    spans = _retrieve(question, documents, rest, share, tokenizer)
     if isinstance(spans, str):
         if not included:
-            return PreparedQuestion(question, None, notes=tuple(notes), not_found=spans)
+            return PreparedQuestion(asked, None, (), tuple(notes), spans, rewritten)
         spans = []
     sources = prompt.select(included, spans, budget, {one.id: one for one in chosen})
     if not sources:
@@ -125,13 +133,16 @@ def prepare(
         thinking=False,  # it would use up the tokens
         **sampling,
     )
-    return PreparedQuestion(question, request, tuple(sources), tuple(notes))
+    return PreparedQuestion(asked, request, tuple(sources), tuple(notes), rewritten=rewritten)
 
 
 def cite_answer(prepared: PreparedQuestion, text: str) -> CitedAnswer:
-    """The model's answer with its citations."""
-    citations = cite(text, prepared.sources, prepared.question)
-    return CitedAnswer(text, tuple(citations), coverage(text, citations))
+    """The model's answer with its citations and its evidence."""
+    question, sources = prepared.rewritten or prepared.question, prepared.sources
+    citations = cite(text, sources, question)
+    evidence = find_evidence(question, text, sources, citations)
+    supported = is_supported(question, text, evidence, sources)
+    return CitedAnswer(text, tuple(citations), coverage(text, citations), evidence, supported)
 
 
 # -- retrieval -------------------------------------------------------------------------------------
@@ -147,7 +158,6 @@ class DocumentSpan(NamedTuple):
 
 def _retrieve(
     question: str,
-    earlier: Sequence[Turn],
     documents: Documents,
     among: Sequence[Document],
     max_beginning_tokens: int,
@@ -157,26 +167,20 @@ def _retrieve(
     question about a document as a whole, the beginning of each document."""
     if not among:
         return []
-    queries = [question]
-    if earlier:  # such as "and its default?"
-        queries.append(f"{earlier[-1].question} {question}")
-    missing: list[str] = []
-    for query in queries:
-        wanted = content_words(query)
-        if not wanted:
-            return [
-                DocumentSpan(
-                    one.id, 0, window(one.text, 0, 0, max_beginning_tokens, tokenizer.encode)[1]
-                )
-                for one in among
-            ]
-        hits = documents.search(query, SEARCH_HITS, [one.id for one in among])
-        if any(may_answer(wanted, hit) for hit in hits):
-            chunks = [hit.chunk for hit in hits]
-            return [DocumentSpan(one.document, one.start, one.stop) for one in chunks]
-        missing = missing or missing_words(wanted, [_searched_text(hit) for hit in hits])
+    wanted = content_words(question)
+    if not wanted:
+        return [
+            DocumentSpan(
+                one.id, 0, window(one.text, 0, 0, max_beginning_tokens, tokenizer.encode)[1]
+            )
+            for one in among
+        ]
+    hits = documents.search(question, SEARCH_HITS, [one.id for one in among])
+    if any(may_answer(wanted, hit) for hit in hits):
+        return [DocumentSpan(hit.chunk.document, hit.chunk.start, hit.chunk.stop) for hit in hits]
+    missing = missing_words(wanted, [_searched_text(hit) for hit in hits])
     reason = "not found" if missing else "nowhere found together"
-    words = ", ".join(missing or content_words(question))
+    words = ", ".join(missing or wanted)
     return (
         f"The documents say nothing about this; {reason}: {words}. "
         "Ask in their own words, or have them read whole."
@@ -199,21 +203,10 @@ def _searched_text(hit: Hit) -> str:
 class QuestionPrompt:
     """The prompt of one question, never longer than `max_tokens`."""
 
-    def __init__(
-        self,
-        tokenizer: PromptTokenizer,
-        max_tokens: int,
-        question: str,
-        history: Sequence[Message],
-    ) -> None:
-        """`history` is dropped if there is no room for it. Raises RequestError if the question
-        alone is too long."""
+    def __init__(self, tokenizer: PromptTokenizer, max_tokens: int, question: str) -> None:
+        """Raises RequestError if the question alone is too long."""
         self.tokenizer, self.max_tokens, self.question = tokenizer, max_tokens, question
-        self.history = tuple(history)
         length = self.token_count([])
-        if length >= max_tokens and self.history:
-            self.history = ()
-            length = self.token_count([])
         if length >= max_tokens:
             raise RequestError(
                 f"the question needs {length} tokens, there is room for {max_tokens}: "
@@ -229,7 +222,6 @@ class QuestionPrompt:
         content = "\n".join(["Text:", "", *passages, QUESTION_TEMPLATE.format(self.question)])
         return (
             {"role": "system", "content": SYSTEM_PROMPT},
-            *self.history,
             {"role": "user", "content": content},
         )
 
@@ -312,19 +304,8 @@ def _merged(spans: Sequence[DocumentSpan], documents: dict[str, Document]) -> li
 
 
 def _source(document: Document, start: int, stop: int) -> Source:
-    return Source(document.id, document.name, document.text[start:stop], start, document.pages)
-
-
-def _recent(earlier: Sequence[Turn], tokenizer: PromptTokenizer) -> list[Message]:
-    """The latest turns that fit into HISTORY_TOKENS, as messages."""
-    messages: list[Message] = []
-    left = HISTORY_TOKENS
-    for turn in reversed(earlier):
-        left -= len(tokenizer.encode(turn.question)) + len(tokenizer.encode(turn.answer))
-        if left < 0:
-            break
-        messages[:0] = [
-            {"role": "user", "content": turn.question},
-            {"role": "assistant", "content": turn.answer},
-        ]
-    return messages
+    line = 1 + document.text.count("\n", 0, start)
+    above = bisect_right([one.start for one in document.headings], start)
+    heading = document.headings[above - 1].title if above else ""
+    text = document.text[start:stop]
+    return Source(document.id, document.name, text, start, document.pages, line, heading)

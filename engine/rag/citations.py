@@ -44,6 +44,8 @@ class Source:
     text: str
     start: int = 0
     pages: tuple[tuple[int, int], ...] = ()  # (start, stop) of the document's pages
+    line: int = 1  # of the document, from 1, at which the text starts
+    heading: str = ""  # the nearest one above the text
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,16 +184,34 @@ def test_a_question_about_a_document_as_a_whole_gets_its_beginning(
     assert [(one.name, one.start) for one in found.sources] == [(name, 0) for name in FILES]
 
 
-def test_a_follow_up_question_is_searched_with_the_one_before(
+def test_a_follow_up_question_is_asked_with_the_one_it_refers_to(
     tokenizer: Tokenizer, documents: Documents, ids: list[str]
 ) -> None:
     question = "And the colour of its feathers?"
     assert prepare(question, documents, ids, tokenizer, 4096).request is None
-    earlier = [Turn("What is the limit that OPT_7 sets for table 7?", "700 rows")]
-    found = prepare(question, documents, ids, tokenizer, 4096, earlier=earlier)
-    assert found.request is not None
-    assert [one["content"] for one in found.request.messages[1:3]] == list(earlier[0])
-    assert "OPT_7 sets" in found.request.messages[3]["content"]
+    first = "What is the limit that OPT_7 sets for table 7?"
+    found = prepare(question, documents, ids, tokenizer, 4096, earlier=[Turn(first, "700 rows")])
+    assert found.request is not None and found.question == question
+    assert found.rewritten == f"{first} {question}"
+    alone = prepare(found.rewritten, documents, ids, tokenizer, 4096)
+    assert found.request == alone.request and alone.rewritten == ""
+
+
+def test_independent_questions_have_the_same_prompt_in_any_session(
+    tokenizer: Tokenizer, documents: Documents, ids: list[str]
+) -> None:
+    questions = [f"Which option sets the limit of table {number}?" for number in range(17)]
+    questions += [
+        "What happened to the cache?",
+        "Which option is read when the server starts, and what does it set?",
+        "What is this document about?",
+    ]
+    earlier: list[Turn] = []
+    for question in questions:
+        alone = prepare(question, documents, ids, tokenizer, 4096)
+        later = prepare(question, documents, ids, tokenizer, 4096, earlier=earlier)
+        assert later == alone and alone.request is not None
+        earlier.append(Turn(question, "The option OPT_3 sets it to 300 rows."))
 
 
 def test_documents_are_encoded_without_control_tokens(
