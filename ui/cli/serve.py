@@ -1,8 +1,8 @@
 """`draftline serve`: the web page (ui/web/app.py) and the API (ui/api/app.py) on one port.
 
-The address is bound before the model is loaded, so that a port in use is reported at once; until it
-is loaded, ui/api/starting.py answers. Requests are authorized in ui/api/security.py; this module
-ensures that other machines need a key, and that the page does not bypass it.
+The address is bound before the model is loaded, so that a port in use is reported at once. Requests
+are authorized in ui/api/security.py; this module ensures that other machines need a key, and that
+the page does not bypass it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ import os
 import signal
 import socket
 import threading
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.api.addresses import is_loopback
@@ -140,38 +138,24 @@ def run(args: argparse.Namespace) -> int:
 def _load_and_serve(
     args: argparse.Namespace, access: Access, listening: socket.socket, embed: Embed | None
 ) -> None:
+    from ui.api import app as api
     from ui.api import security
-    from ui.api.starting import Starting, answering
 
     logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     choose_model(args)
-    rules = security.rules_for(args.host, listening.getsockname()[0], access.key, args.allow_host)
-    rules = replace(rules, pages=PAGE_PATHS if access.page else ())
-    starting = Starting(Path(args.model).name, access.page)
-    with ExitStack() as stack:
-        with answering(starting, rules, listening, options()):
-            say(f"loading the model; {_url(listening)} shows how far it is")
-            if access.page:  # imported while the model loads: both take seconds
-                # Not a daemon: a thread cut off in a library's native code aborts the process.
-                threading.Thread(target=import_module, args=("ui.web.app",)).start()
-            with progress_bars() as draw:
-
-                def progress(stage: str, done: int, total: int) -> None:
-                    draw(stage, done, total)
-                    starting.progress(stage, done, total)
-
-                engine = stack.enter_context(open_engine(args, progress))
-            from ui.api import app as api
-
-            app = api.app(engine, rules, args.alias, args.queue)
-            if access.page:
-                _add_page(app, engine, access, embed)
+    if access.page:  # imported while the model loads: both take seconds
+        # Not a daemon: a thread cut off inside a library's native code aborts the process.
+        threading.Thread(target=import_module, args=("ui.web.app",)).start()
+    with progress_bars() as progress:
+        engine = open_engine(args, progress)
+    with engine:
+        bound = listening.getsockname()[0]
+        rules = security.rules_for(args.host, bound, access.key, args.allow_host)
+        rules = replace(rules, pages=PAGE_PATHS if access.page else ())
+        app = api.app(engine, rules, args.alias, args.queue)
+        if access.page:
+            _add_page(app, engine, access, embed)
         _serve(app, listening, access.page)
-
-
-def _url(listening: socket.socket) -> str:
-    address, port = listening.getsockname()[:2]
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 def _add_page(app: FastAPI, engine: Engine, access: Access, embed: Embed | None) -> None:
@@ -192,11 +176,14 @@ def _serve(app: FastAPI, listening: socket.socket, page: bool) -> None:
     """Serve until a signal."""
     import uvicorn
 
+    address, port = listening.getsockname()[:2]
+
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            shown = f"[{address}]" if ":" in address else address
             parts = "/ (page) and /v1 (API)" if page else "/v1"
-            say(f"{app.state.names[0]} at {_url(listening)}{parts}")
+            say(f"{app.state.names[0]} at http://{shown}:{port}{parts}")
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             app.state.jobs.cancel()  # running answers end at once
