@@ -22,6 +22,7 @@ from ui.web import export, history, uploads
 from ui.web import html as shown
 from ui.web.documents import document_list, selection
 from ui.web.progress import AnswerProgress, merge
+from ui.web.shell import with_shell
 from ui.web.transcript import Entry, quotes
 from ui.web.uploads import UploadBatch, UploadedFile
 
@@ -141,6 +142,13 @@ def test_coverage() -> None:
     assert "38%" in shown.coverage(0.38)
     assert "check" in shown.coverage(0.0, cited=False)
     assert "All" in shown.coverage(1.0)
+
+
+def test_the_outline_is_before_the_scripts_of_the_page() -> None:
+    page = with_shell(b"<body><gradio-app>x</gradio-app></body>").decode()
+    assert page.startswith("<body><style>") and page.endswith("<gradio-app>x</gradio-app></body>")
+    assert page.count('id="shell"') == 1 and "Loading the page" in page
+    assert with_shell(b"not the page") == b"not the page"
 
 
 # -- streaming ------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """What a browser shows before the page is there: its outline, and what is being waited for.
 
 It is part of the page's HTML, so that it is visible at once: Gradio's scripts take seconds. While
-the model loads, ui/api/starting.py serves it alone.
+the model loads, ui/api/startup.py serves it alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,27 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+# Asks how far the model is loaded, and shows the page once it is there.
+LOADING_SCRIPT = """
+const bar = document.querySelector("progress"), what = document.querySelector("#shell-status");
+async function look() {
+  try {
+    const answer = await fetch("/health");
+    if (answer.ok) return location.reload();
+    const { loaded } = await answer.json();
+    if (typeof loaded === "number") bar.value = loaded;
+    else bar.removeAttribute("value");
+    what.textContent = typeof loaded === "number"
+      ? `Loading the model: ${Math.round(100 * loaded)} %` : "Loading the model\u2026";
+  } catch {
+    what.textContent = "The server has ended: its terminal says why. Start it, then reload.";
+    return bar.remove();
+  }
+  setTimeout(look, 500);
+}
+look();
+"""
+LOADING = "Loading the model\u2026"
 ICON = Path(__file__).with_name("icon.svg")
 STYLE = """<style>
 #shell { position: fixed; inset: 0; z-index: 50; display: flex; flex-direction: column; gap: 1.2rem;
@@ -45,6 +66,17 @@ def shell(status: str, extra: str = "") -> str:
         f'{STYLE}<div id="shell"><header>{mark}Draftline</header><main><div></div><section>'
         f'<p role="status"><span id="shell-status">{escape(status)}</span>{extra}</p><div></div>'
         "</section></main></div>"
+    )
+
+
+def loading_page() -> str:
+    """A page of its own, with the progress."""
+    outline = shell(LOADING, '<progress max="1" aria-label="loaded"></progress>')
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Draftline</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<noscript><meta http-equiv="refresh" content="2"></noscript></head>'
+        f"<body>{outline}<script>{LOADING_SCRIPT}</script></body></html>"
     )
 
 
