@@ -25,10 +25,11 @@ from ui.web.empty import SAMPLES_SCRIPT, empty_conversation
 from ui.web.history import BROWSER_ID, WITH_BROWSER_ID, History, HistoryEntry
 from ui.web.progress import SEARCHING, WAITING, AnswerProgress
 from ui.web.streaming import stream_answer
-from ui.web.transcript import Entry, figures_of, quotes
+from ui.web.transcript import Entry, figures_of, find_passages
 
 if TYPE_CHECKING:
     from engine.aio import Cancellation
+    from index.documents.documents import Document
     from ui.web.state import PageState
 
 MAX_QUESTION_CHARS = 4000
@@ -72,10 +73,10 @@ class Question(NamedTuple):
 
 
 class Retrieved(NamedTuple):
-    """A prepared question, and the texts of the documents in its prompt by id."""
+    """A prepared question, and the documents in its prompt by id."""
 
     prepared: PreparedQuestion
-    texts: dict[str, str]
+    documents: dict[str, Document]
 
 
 class AskTab:
@@ -284,15 +285,22 @@ class AskTab:
             top_p=options.top_p,
             seed=options.seed,
         )
-        texts = {source.document: documents[source.document].text for source in prepared.sources}
-        return Retrieved(prepared, texts)
+        used = {source.document for source in prepared.sources}
+        return Retrieved(prepared, {id: documents[id] for id in used})
 
     def _entry(self, retrieved: Retrieved, progress: AnswerProgress) -> Entry:
         """The answer with its citations."""
         prepared = retrieved.prepared
         if prepared.request is None:
-            return Entry(prepared.question, prepared.not_found, found=False, notes=prepared.notes)
+            return Entry(
+                title=prepared.question,
+                text=prepared.not_found,
+                rewritten=prepared.rewritten,
+                found=False,
+                notes=prepared.notes,
+            )
         answer = cite_answer(prepared, progress.text)
+        passages, cited = find_passages(answer.evidence, answer.citations, retrieved.documents)
         reason = progress.done.reason if progress.done else "cancelled"
         notes = list(prepared.notes)
         if reason == "length":
@@ -303,8 +311,11 @@ class AskTab:
             title=prepared.question,
             text=answer.text,
             citations=answer.citations,
-            quotes=quotes(answer.citations, retrieved.texts.__getitem__),
+            passages=passages,
+            cited_passages=cited,
             covered=answer.covered,
+            supported=answer.supported,
+            rewritten=prepared.rewritten,
             pieces=tuple(progress.pieces),
             stopped=reason == "cancelled",
             notes=tuple(notes),

@@ -10,15 +10,13 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from engine.rag.citations import answer_parts
-from ui.web.transcript import Quote, location
 
 if TYPE_CHECKING:
-    from engine.rag.citations import Citation
     from engine.records import Piece
     from index.records import Span
     from ui.web.history import HistoryEntry
     from ui.web.progress import AnswerProgress
-    from ui.web.transcript import Entry
+    from ui.web.transcript import Entry, Passage
 
 SOURCES = {  # draft source -> its name in the legend; style.css has the colors
     "documents": "the documents",
@@ -29,6 +27,7 @@ SOURCES = {  # draft source -> its name in the legend; style.css has the colors
 }
 OTHER = "other drafts"
 NEW_TOPIC = '<p class="topic" role="status"><span>New question</span></p>'
+MAX_QUOTE_CHARS = 160  # of a passage while it is collapsed
 MAX_BARS = 120  # of the plot, one per forward pass
 
 
@@ -38,19 +37,19 @@ MAX_BARS = 120  # of the plot, one per forward pass
 def colored(
     pieces: Iterable[Piece],
     streaming: bool = False,
-    citations: Sequence[Citation] = (),
+    passages: Sequence[Passage] = (),
     name: str = "",
 ) -> str:
-    """The text, each piece in the color of its draft source. A piece that was drafted from a cited
-    passage links to it, as in `cited`."""
+    """The text, each piece in the color of its draft source. A piece that was drafted from one of
+    the passages links to it, as in `cited`."""
     out = []
     for piece in pieces:
         css_class = f"from-{piece.source if piece.source in SOURCES else 'other'}"
-        number = _citation_of(piece.span, citations)
+        number = _passage_of(piece.span, passages)
         if number is None:
             out.append(f'<span class="{css_class}">{escape(piece.text)}</span>')
         else:
-            title = escape(location(citations[number - 1]), quote=True)
+            title = escape(passages[number - 1].location, quote=True)
             out.append(
                 f'<a class="{css_class} open" href="#{name}-{number}" '
                 f'data-source="{name}-{number}" title="{title}">{escape(piece.text)}</a>'
@@ -78,47 +77,61 @@ def legend(sources: Iterable[str]) -> str:
     return f'<ul class="legend" aria-label="where the text was drafted from">{items}</ul>'
 
 
-def cited(answer: str, citations: Sequence[Citation], name: str) -> str:
-    """The answer; each copied passage links to its source `NAME-1`, `NAME-2`, ..."""
-    out, number = [], 0
-    for part in answer_parts(answer, citations):
+def cited(entry: Entry, name: str) -> str:
+    """The answer; each copy links to its passage `NAME-1`, `NAME-2`, ..."""
+    out, indices = [], iter(entry.cited_passages)
+    for part in answer_parts(entry.text, entry.citations):
         if part.citation is None:
             css_class = ' class="own"' if part.text.strip() else ""
             out.append(f"<span{css_class}>{escape(part.text)}</span>")
             continue
-        number += 1
-        title = escape(location(part.citation), quote=True)
+        index = next(indices)
+        title = escape(entry.passages[index].location, quote=True)
         out.append(
-            f'<a class="cite" href="#{name}-{number}" data-source="{name}-{number}" '
-            f'title="{title}">{escape(part.text)}<sup>{number}</sup></a>'
+            f'<a class="cite" href="#{name}-{index + 1}" data-source="{name}-{index + 1}" '
+            f'title="{title}">{escape(part.text)}<sup>{index + 1}</sup></a>'
         )
     return f'<div class="answer" dir="auto">{"".join(out)}</div>'
 
 
-def sources(citations: Sequence[Citation], found: Sequence[Quote], name: str) -> str:
-    """Each citation's passage, highlighted in the text around it, collapsed at first."""
+def sources(passages: Sequence[Passage], name: str) -> str:
+    """The passages with the answer's words marked. The first is open, the others are collapsed."""
     out = []
-    for number, (citation, quote) in enumerate(zip(citations, found, strict=True), 1):
+    for number, one in enumerate(passages, 1):
+        first, last = one.marks[0] if one.marks else (0, len(one.text))
+        quote = " ".join(one.text[first:last].split())[:MAX_QUOTE_CHARS]
+        css_class = "passage code" if one.is_code else "passage"
         out.append(
-            f'<details class="source" id="{name}-{number}"><summary><b>{number}</b> '
-            f'<span class="where">{escape(location(citation))}</span> '
-            f'<span class="quote">{escape(" ".join(quote.text.split()))}</span></summary>'
-            f'<div class="passage" dir="auto" tabindex="0">{escape(quote.before)}'
-            f"<mark>{escape(quote.text)}</mark>{escape(quote.after)}</div></details>"
+            f'<details class="source" id="{name}-{number}"{" open" * (number == 1)}><summary>'
+            f'<b>{number}</b> <span class="where">{escape(one.location)}</span> '
+            f'<span class="quote">{escape(quote)}</span></summary>'
+            f'<div class="{css_class}" dir="auto" tabindex="0">{marked(one)}</div></details>'
         )
     title = '<h3 class="sources-title">Sources</h3>'
     return f'<section class="sources" aria-label="Sources">{title}{"".join(out)}</section>'
 
 
-def coverage(covered: float, cited: bool = True) -> str:
-    """How much of the answer is cited, in one line."""
-    if not cited:
-        return note("Nothing is copied from the documents: check the answer.", "warning")
-    if covered >= 1:
+def marked(passage: Passage) -> str:
+    """The text of a passage with its marks."""
+    out, at = [], 0
+    for first, last in passage.marks:
+        text = escape(passage.text[first:last])
+        out.append(f"{escape(passage.text[at:first])}<mark>{text}</mark>")
+        at = last
+    return f"{''.join(out)}{escape(passage.text[at:])}"
+
+
+def support(entry: Entry) -> str:
+    """How far the passages support the answer, in one line."""
+    if not entry.supported:
+        return note("No passage supports this: check it.", "warning")
+    if not entry.citations:
+        return note("Nothing is copied; the sources have the words that are marked.")
+    if entry.covered >= 1:
         return note("All words are copied from the documents.")
     return note(
-        f"{covered:.0%} of the words are copied from the documents; check the rest, which has a "
-        "dotted underline."
+        f"{entry.covered:.0%} of the words are copied from the documents; check the rest, which "
+        "has a dotted underline."
     )
 
 
@@ -137,14 +150,14 @@ def streaming_answer(title: str, progress: AnswerProgress) -> str:
 def finished_answer(entry: Entry, name: str) -> str:
     """A finished answer, the passages that it cites, and how it was written. `name` is unique on
     the page."""
-    head = _heading(entry.title)
+    head = _heading(entry.title, entry.rewritten)
     notes = "".join(note(text) for text in entry.notes)
     if not entry.found:
         said = f'<div class="said">{note(entry.text, "nothing")}{notes}</div>'
         return f'<article class="turn">{head}{said}</article>'
-    body = cited(entry.text, entry.citations, name) + coverage(entry.covered, bool(entry.citations))
-    below = sources(entry.citations, entry.quotes, name) if entry.citations else ""
-    how = how_written(entry.figures, entry.tokens_per_pass, entry.pieces, entry.citations, name)
+    body = cited(entry, name) + support(entry)
+    below = sources(entry.passages, name) if entry.passages else ""
+    how = how_written(entry.figures, entry.tokens_per_pass, entry.pieces, entry.passages, name)
     return (
         f'<article class="turn">{head}<div class="said">{body}{notes}{how}</div>{below}</article>'
     )
@@ -161,16 +174,18 @@ def conversation(entries: Sequence[HistoryEntry], topic: int, name: str) -> str:
     )
 
 
-def _heading(text: str) -> str:
-    return f'<h2 class="asked" dir="auto">{escape(text)}</h2>'
+def _heading(text: str, rewritten: str = "") -> str:
+    """The question, and how it was understood if that is something else."""
+    meant = f'<p class="note" dir="auto">Asked as: {escape(rewritten)}</p>' if rewritten else ""
+    return f'<header><h2 class="asked" dir="auto">{escape(text)}</h2>{meant}</header>'
 
 
-def _citation_of(span: Span | None, citations: Sequence[Citation]) -> int | None:
-    """The number of the citation whose passage overlaps a span of a document."""
+def _passage_of(span: Span | None, passages: Sequence[Passage]) -> int | None:
+    """The number of the passage that overlaps a span of a document."""
     if span is not None:
-        for number, citation in enumerate(citations, 1):
-            overlaps = citation.source_start < span.stop and span.start < citation.source_stop
-            if citation.document == span.path and overlaps:
+        for number, one in enumerate(passages, 1):
+            overlaps = one.start < span.stop and span.start < one.start + len(one.text)
+            if one.document == span.path and overlaps:
                 return number
     return None
 
@@ -189,7 +204,7 @@ def how_written(
     values: Mapping[str, float],
     tokens_per_pass: Sequence[int],
     pieces: Sequence[Piece] = (),
-    citations: Sequence[Citation] = (),
+    passages: Sequence[Passage] = (),
     name: str = "",
 ) -> str:
     """Time and speed in one line; opened, all figures, and the text by draft source."""
@@ -214,7 +229,7 @@ def how_written(
     drafted = ""
     if pieces:
         drafted = (
-            f'<div class="drafted">{colored(pieces, False, citations, name)}'
+            f'<div class="drafted">{colored(pieces, False, passages, name)}'
             f"{legend(piece.source for piece in pieces)}</div>"
         )
     return f'<details class="figures"><summary>{head}</summary>{figures}{drafted}</details>'

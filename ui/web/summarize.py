@@ -33,7 +33,7 @@ from ui.web import export, html, summary_html
 from ui.web.documents import QUIET, DocumentPanel, Updates
 from ui.web.streaming import MIN_REFRESH_S
 from ui.web.summary_html import SummaryProgress
-from ui.web.transcript import Entry, figures_of, quotes
+from ui.web.transcript import Entry, figures_of, find_passages
 
 if TYPE_CHECKING:
     from engine.aio import Cancellation, ThreadStream
@@ -235,12 +235,15 @@ class SummarizeTab:
             notes.append(CACHED)
         if not summary.whole:
             notes.append(STOPPED.format(summary.done, summary.total))
+        passages, cited = find_passages((), summary.citations, {document.id: document})
         entry = Entry(
             title=document.name,
             text=summary.text,
             citations=summary.citations,
-            quotes=quotes(summary.citations, lambda id: document.text),
+            passages=passages,
+            cited_passages=cited,
             covered=summary.covered,
+            supported=bool(summary.citations),
             pieces=tuple(progress.pieces) if has_sources else (),
             stopped=not summary.whole,
             notes=tuple(notes),
