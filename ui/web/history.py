@@ -1,4 +1,4 @@
-"""The questions and answers of each user and browser, while the server runs.
+"""The answers and summaries of each user and browser, while the server runs.
 
 In memory only, and bounded for each user: the oldest are dropped. The browser keeps a random id, by
 which a reload of the page finds its history again.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ui.web.transcript import Entry
 
-MAX_ENTRIES = 30  # of a browser
+MAX_ENTRIES, MAX_SUMMARIES = 30, 20  # of a browser
 MAX_BROWSERS = 64  # of a user
 MIN_ID_CHARS = 16  # a shorter browser id could be guessed
 MAX_ID_CHARS = 64
@@ -48,12 +48,22 @@ class HistoryEntry(NamedTuple):
     topic: int = 0
 
 
+class FinishedSummary(NamedTuple):
+    """A summary, and the title and summary of each part."""
+
+    entry: Entry
+    parts: tuple[tuple[str, str], ...]
+    part_count: int  # of the document; `parts` has fewer if it was stopped
+
+
 class History:
-    """The entries of one browser, oldest first. Thread-safe."""
+    """The entries of one browser, oldest first, and the last summary of each document.
+    Thread-safe."""
 
     def __init__(self) -> None:
         self.key = secrets.token_hex(16)  # names the folder of its exported files
         self._entries: list[HistoryEntry] = []
+        self._summaries: OrderedDict[str, FinishedSummary] = OrderedDict()
         self._next_number = 1
         self._topic = 0
         self._lock = Lock()
@@ -85,6 +95,17 @@ class History:
             self._entries.append(added)
             del self._entries[:-MAX_ENTRIES]
             return added
+
+    def summary(self, document: str) -> FinishedSummary | None:
+        with self._lock:
+            return self._summaries.get(document)
+
+    def put_summary(self, document: str, summary: FinishedSummary) -> None:
+        with self._lock:
+            self._summaries[document] = summary
+            self._summaries.move_to_end(document)
+            while len(self._summaries) > MAX_SUMMARIES:
+                self._summaries.popitem(last=False)
 
     def clear(self) -> None:
         with self._lock:

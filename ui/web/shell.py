@@ -34,7 +34,8 @@ ICON = Path(__file__).with_name("icon.svg")
 STYLE = """<style>
 #shell { position: fixed; inset: 0; z-index: 50; display: flex; flex-direction: column; gap: 1.2rem;
   padding: 0.75rem 1.25rem; box-sizing: border-box; max-width: 1760px; margin: 0 auto;
-  font: 16px/1.5 system-ui, sans-serif; background: #f8f8f5; color: #1a201f; --line: #dfe1dc;
+  font: 16px/1.5 system-ui, sans-serif; background: #f8f8f5; color: #1a201f;
+  box-shadow: 0 0 0 100vmax #f8f8f5; --line: #dfe1dc;
   --quiet: #525d59; --fill: #0b6e63; }
 #shell header { display: flex; align-items: center; gap: 0.55rem; font-size: 1.3rem;
   font-weight: 700; border-bottom: 1px solid var(--line); padding-bottom: 2.9rem; }
@@ -46,8 +47,9 @@ STYLE = """<style>
 #shell section > div { border: 1px solid var(--line); border-radius: 12px; height: 3.4rem;
   max-width: 52rem; }
 #shell p { margin: 0; color: var(--quiet); overflow-wrap: anywhere; }
-#shell progress { width: 100%; max-width: 24rem; height: 0.45rem; margin-top: 0.6rem; border: 0;
-  border-radius: 99px; overflow: hidden; background: var(--line); appearance: none; }
+#shell progress { display: block; width: 100%; max-width: 24rem; height: 0.45rem; border: 0;
+  margin-top: 0.6rem; border-radius: 99px; overflow: hidden; background: var(--line);
+  appearance: none; }
 #shell progress::-webkit-progress-bar { background: var(--line); }
 #shell progress::-webkit-progress-value { background: var(--fill); }
 #shell progress::-moz-progress-bar { background: var(--fill); }
@@ -55,6 +57,7 @@ body:has(:is(#tabs, .gradio-container input)) #shell { display: none; }
 @media (max-width: 900px) { #shell main { grid-template-columns: minmax(0, 1fr);
   grid-template-rows: auto 1fr; } }
 @media (prefers-color-scheme: dark) { #shell { background: #121716; color: #efefeb;
+  box-shadow: 0 0 0 100vmax #121716;
   --line: #37413e; --quiet: #a6b1ad; --fill: #52d0bd; } }
 </style>"""
 

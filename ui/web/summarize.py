@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 from gradio.utils import get_upload_folder
@@ -31,6 +30,7 @@ from index.documents.documents import DocumentError
 from ui.api.jobs import QueueFull
 from ui.web import export, html, summary_html
 from ui.web.documents import QUIET, DocumentPanel, Updates
+from ui.web.history import WITH_BROWSER_ID, FinishedSummary, History
 from ui.web.streaming import MIN_REFRESH_S
 from ui.web.summary_html import SummaryProgress
 from ui.web.transcript import Entry, figures_of, find_passages
@@ -46,30 +46,8 @@ NO_DOCUMENTS = "Drop a document, then summarize it: all of it is read, however l
 HAS_DOCUMENTS = "Summarize the selected document: all of it is read, however long it is."
 NONE_SELECTED = "No document is selected: drop one, or pick one from the list."
 QUEUE_FULL = "Too many requests are waiting: try again in a moment."
-STOPPED = "Stopped after {} of {} parts. Summarize again to go on: finished parts are kept."
+KEPT = "{} of {} parts kept: Continue goes on from there."
 CACHED = "All parts were finished before: nothing had to be read."
-MAX_SUMMARIES = 20  # of a session
-
-
-class FinishedSummary(NamedTuple):
-    """A summary, and the title and summary of each part."""
-
-    entry: Entry
-    parts: tuple[tuple[str, str], ...]
-    part_count: int  # of the document; `parts` has fewer if it was stopped
-
-
-@dataclass
-class SessionSummaries:
-    """The last summary of each document, in one session."""
-
-    by_id: dict[str, FinishedSummary] = field(default_factory=dict)
-
-    def put(self, id: str, summary: FinishedSummary) -> None:
-        self.by_id.pop(id, None)
-        self.by_id[id] = summary
-        while len(self.by_id) > MAX_SUMMARIES:
-            del self.by_id[next(iter(self.by_id))]
 
 
 class SummarizeTab:
@@ -116,29 +94,30 @@ class SummarizeTab:
             ]
         script = (HERE / "summarize_parts.js").read_text("utf-8")
         self.parts = gr.HTML(elem_id="sum-parts", js_on_load=script)
-        self.summaries = gr.State(SessionSummaries())  # shared by the events of a session
+        self.browser = gr.Textbox(visible=False)  # the browser's id
 
     def _wire(self) -> None:
-        inputs = [self.panel.selected, self.length, self.style, self.summaries]
+        inputs = [self.panel.selected, self.browser, self.length, self.style]
+        browser: Any = QUIET | {"js": WITH_BROWSER_ID}
         outputs = [self.note, self.answer, self.parts, self.start, self.stop, *self.files]
-        self.start.click(self._summarize, inputs, outputs, **QUIET)
+        self.start.click(self._summarize, inputs, outputs, **browser)
         self.stop.click(self._stop, **QUIET)
-        selection: Any = [self.panel.selected, self.summaries]
-        self.panel.selected.change(self._on_select, selection, outputs, **QUIET)
+        self.panel.selected.change(self._on_select, inputs[:2], outputs, **browser)
 
     # -- event handlers ----------------------------------------------------------------------------
 
     async def _summarize(
         self,
         selected: list[str],
+        browser_id: str,
         length: SummaryLength,
         style: SummaryStyle,
-        summaries: SessionSummaries,
         request: gr.Request,
     ) -> AsyncIterator[Updates]:
         name = _run_name(request)
         if name in self.page.running:
             return
+        history = self.page.histories.of(request.username, browser_id, request.session_hash)
         document: Document | None = None
         try:
             with self.page.stoppable(name) as cancellation:
@@ -147,9 +126,13 @@ class SummarizeTab:
                 yield self._starting(progress)
                 choices = SummaryOptions(length, style)
                 summary: Summary | None = None
+                kept = 0
                 steps = self._stream(document, choices, progress, cancellation, request)
                 async with aclosing(steps):
                     async for summary in steps:  # noqa: B007
+                        if len(progress.parts) > kept:  # a reload of the page finds them
+                            kept = len(progress.parts)
+                            history.put_summary(document.id, self._so_far(progress))
                         yield {
                             self.answer: summary_html.streaming_summary(progress),
                             self.parts: summary_html.parts(progress.parts, progress.part_count),
@@ -157,23 +140,22 @@ class SummarizeTab:
                         }
                 if summary is not None:
                     finished = await asyncio.to_thread(self._finished, document, progress, summary)
-                    summaries.put(document.id, finished)
-            yield self._idle(document.id, summaries, request) | {self.note: ""}
+                    history.put_summary(document.id, finished)
+            yield self._idle(document.id, history, request) | {self.note: ""}
         except (RequestError, DocumentError, QueueFull, RuntimeError) as error:
             message = QUEUE_FULL if isinstance(error, QueueFull) else str(error)
             id = document.id if document else ""
-            yield self._idle(id, summaries, request) | {self.note: html.note(message, "error")}
+            yield self._idle(id, history, request) | {self.note: html.note(message, "error")}
 
     def _stop(self, request: gr.Request) -> None:
         self.page.stop(_run_name(request))
 
-    def _on_select(
-        self, selected: list[str], summaries: SessionSummaries, request: gr.Request
-    ) -> Any:
+    def _on_select(self, selected: list[str], browser_id: str, request: gr.Request) -> Any:
         """Show the last summary of the selected document."""
         if _run_name(request) in self.page.running:
             return gr.skip()
-        return self._idle(selected[0] if selected else "", summaries, request) | {self.note: ""}
+        history = self.page.histories.of(request.username, browser_id, request.session_hash)
+        return self._idle(selected[0] if selected else "", history, request) | {self.note: ""}
 
     # -- one summary -------------------------------------------------------------------------------
 
@@ -234,7 +216,7 @@ class SummarizeTab:
         if not answer.tokens_per_pass and summary.whole:
             notes.append(CACHED)
         if not summary.whole:
-            notes.append(STOPPED.format(summary.done, summary.total))
+            notes.append(KEPT.format(len(summary.sections), progress.part_count))
         passages, cited = find_passages((), summary.citations, {document.id: document})
         entry = Entry(
             title=document.name,
@@ -254,6 +236,14 @@ class SummarizeTab:
         parts = tuple((part.title, part.text) for part in summary.sections)
         return FinishedSummary(entry, parts, progress.part_count)
 
+    def _so_far(self, progress: SummaryProgress) -> FinishedSummary:
+        """The parts that are finished."""
+        text = progress.text or "\n\n".join(f"{title}\n\n{part}" for title, part in progress.parts)
+        kept = KEPT.format(len(progress.parts), progress.part_count)
+        model = self.page.model_name
+        entry = Entry(progress.name, text, stopped=True, notes=(kept,), model=model)
+        return FinishedSummary(entry, tuple(progress.parts), progress.part_count)
+
     # -- updates of the components -----------------------------------------------------------------
 
     def _starting(self, progress: SummaryProgress) -> Updates:
@@ -268,13 +258,14 @@ class SummarizeTab:
         """Part of every update: that of an earlier event may arrive late."""
         return {self.start: gr.update(interactive=False), self.stop: gr.update(visible=True)}
 
-    def _idle(self, id: str, summaries: SessionSummaries, request: gr.Request) -> Updates:
+    def _idle(self, id: str, history: History, request: gr.Request) -> Updates:
         """The tab while nothing is running, with the last summary of a document."""
+        summary = history.summary(id)
+        label = "Continue" if summary and summary.entry.stopped else "Summarize"
         updates: Updates = {
-            self.start: gr.update(interactive=True),
+            self.start: gr.update(interactive=True, value=label),
             self.stop: gr.update(visible=False),
         }
-        summary = summaries.by_id.get(id)
         if summary is None:
             hidden = {button: gr.update(visible=False) for button in self.files}
             return updates | hidden | {self.answer: self._hint(request), self.parts: ""}

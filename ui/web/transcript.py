@@ -31,7 +31,7 @@ class Passage:
     document: str
     name: str
     page: int | None  # from 1; None if the document has no pages
-    line: int | None  # from 1; None if the document has pages
+    line: int | None  # from 1; None if the document has pages; both are of the longest mark
     start: int
     text: str
     marks: Marks
@@ -100,7 +100,7 @@ def _passage(document: Document, start: int, stop: int, marks: list[tuple[int, i
             merged[-1] = merged[-1][0], max(last, merged[-1][1])
         else:
             merged.append((first, last))
-    at = merged[0][0] if merged else start
+    at = max(merged, key=lambda mark: mark[1] - mark[0])[0] if merged else start
     page = page_at(document.pages, at)
     line = 1 + document.text.count("\n", 0, at) if page is None else None
     shown = tuple((first - start, last - start) for first, last in merged)
