@@ -111,7 +111,8 @@ const SCENARIOS = {
       await window.tab("Edit");
       await window.at("#edit-example").click();
       await window.at("#edit-go").click();
-      await until("the end", async () => (await window.at("#edit-diff .hunk").count()) > 0 && await window.at("#edit-go").isEnabled());
+      await until("the end", async () =>
+        (await window.text("#edit-message")) + (await window.text("#edit-diff")) !== "" && await window.at("#edit-go").isEnabled());
       await window.accessible(`${scheme}, Edit`);
       await window.tab("Speed");
       await window.accessible(`${scheme}, Speed`);

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html import unescape
+from html import escape, unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,9 +22,10 @@ from engine.records import Done, Piece, Step
 from index.documents.documents import Document, DocumentError, Documents
 from index.records import Span
 from tests.support.sample_documents import pdf
-from ui.web import export, history, uploads
+from ui.web import export, history, pictures, uploads
 from ui.web import html as shown
 from ui.web.documents import document_list, selection
+from ui.web.pictures import PATH
 from ui.web.progress import AnswerProgress, merge
 from ui.web.shell import with_shell
 from ui.web.transcript import Entry, Passage, find_passages
@@ -33,7 +35,7 @@ HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{alert}} </div><script>x</s
 TEXTS = st.text(st.sampled_from("ab <>&\"'`${}\n#*[]()|") | st.characters(codec="utf-8"))
 TAGS = {
     *("div", "span", "a", "sup", "ul", "li", "article", "h2", "h3", "p", "details", "summary"),
-    *("mark", "section", "header"),
+    *("mark", "section", "header", "img"),
     *("button", "label", "input", "select", "option", "dl", "dt", "dd", "b", "small", "svg"),
     *("title", "rect", "progress"),
 }
@@ -58,8 +60,10 @@ class RenderedText(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in TAGS
-        assert not any(name.startswith("on") or name in ("src", "style") for name, _ in attrs)
-        assert all(name != "href" or str(value).startswith("#") for name, value in attrs)
+        assert not any(name.startswith("on") or name == "style" for name, _ in attrs)
+        assert all(name != "src" or str(value).startswith(f"{PATH}?") for name, value in attrs)
+        links = tuple(str(value) for name, value in attrs if name == "href")
+        assert all(link.startswith(("#", f"{PATH}?")) for link in links)
         self.skip_depth += tag == self.skip
 
     def handle_endtag(self, tag: str) -> None:
@@ -163,6 +167,19 @@ def test_an_answer_that_nothing_supports_says_so() -> None:
 def test_code_is_monospaced(kind: str, is_code: bool) -> None:
     html = shown.sources(answered("a = b + c * d", "a = b + c * d", "x.py", kind).passages, "a")
     assert ('class="passage code"' in html) == is_code
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), max_size=9))
+def test_a_passage_of_a_pdf_has_a_picture_of_its_page(marks: list[tuple[int, int]]) -> None:
+    passage = Passage("<d&>", HOSTILE, 7, None, 1000, "words " * 20, tuple(marks))
+    asked: list[Any] = []
+    library: Any = SimpleNamespace(picture=lambda *what: asked.append(what) or b"png")
+    html = shown.sources([passage], "ask-1")
+    RenderedText(html)
+    query = pictures.address(passage).partition("?")[2]
+    assert escape(query) in html and pictures.draw(library, query) == b"png"
+    assert asked == [("<d&>", 7, [(1000 + a, 1000 + b) for a, b in marks])]
+    assert "<img" not in shown.sources([replace(passage, page=None, line=3)], "ask-1")
 
 
 def test_a_rewritten_question_is_shown() -> None:

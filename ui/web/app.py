@@ -24,7 +24,7 @@ os.environ["GRADIO_TEMP_DIR"] = tempfile.mkdtemp(prefix="draftline-uploads-")
 import gradio as gr
 
 from index.documents.formats import MAX_FILE_BYTES
-from ui.web import gradio_guard
+from ui.web import gradio_guard, pictures
 from ui.web.ask import AskTab
 from ui.web.edit import EditTab
 from ui.web.login import password_check
@@ -82,7 +82,9 @@ def mount(
         run_history=False,  # browsers would store all questions
     )
     blocks.has_launched = blocks.is_running = True  # or else Gradio does not check file paths
-    gradio_guard.install(mounted, PATH, len(users))
+    gradio_guard.install(
+        mounted, PATH, len(users), lambda user, query: pictures.draw(page.library(user), query)
+    )
     return mounted
 
 

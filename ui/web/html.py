@@ -10,6 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from engine.rag.citations import answer_parts
+from ui.web import pictures
 
 if TYPE_CHECKING:
     from engine.records import Piece
@@ -98,17 +99,28 @@ def sources(passages: Sequence[Passage], name: str) -> str:
     """The passages with the answer's words marked. The first is open, the others are collapsed."""
     out = []
     for number, one in enumerate(passages, 1):
-        first, last = one.marks[0] if one.marks else (0, len(one.text))
+        whole = 0, len(one.text)
+        first, last = max(one.marks, key=lambda mark: mark[1] - mark[0], default=whole)
         quote = " ".join(one.text[first:last].split())[:MAX_QUOTE_CHARS]
         css_class = "passage code" if one.is_code else "passage"
         out.append(
             f'<details class="source" id="{name}-{number}"{" open" * (number == 1)}><summary>'
             f'<b>{number}</b> <span class="where">{escape(one.location)}</span> '
             f'<span class="quote">{escape(quote)}</span></summary>'
-            f'<div class="{css_class}" dir="auto" tabindex="0">{marked(one)}</div></details>'
+            f'<div class="{css_class}" dir="auto" tabindex="0">{marked(one)}</div>{_picture(one)}'
+            "</details>"
         )
     title = '<h3 class="sources-title">Sources</h3>'
     return f'<section class="sources" aria-label="Sources">{title}{"".join(out)}</section>'
+
+
+def _picture(passage: Passage) -> str:
+    """The page of a pdf, which a browser loads when it is to be seen; a link to it in full size."""
+    if passage.page is None:
+        return ""
+    src, alt = escape(pictures.address(passage), quote=True), escape(passage.location, quote=True)
+    image = f'<img class="page" loading="lazy" alt="the page: {alt}" src="{src}">'
+    return f'<a href="{src}" target="_blank" rel="noopener">{image}</a>'
 
 
 def marked(passage: Passage) -> str:
@@ -125,6 +137,8 @@ def support(entry: Entry) -> str:
     """How far the passages support the answer, in one line."""
     if not entry.supported:
         return note("No passage supports this: check it.", "warning")
+    if not entry.passages:
+        return ""
     if not entry.citations:
         return note("Nothing is copied; the sources have the words that are marked.")
     if entry.covered >= 1:
