@@ -346,7 +346,7 @@ class AskTab:
         entries, topic = history.list(), history.topic
         last, before = entries[-1:], entries[:-1]
         updates: Updates = {
-            self.answer: html.conversation(last, topic, "ask"),
+            self.answer: html.conversation(last, topic, "ask", is_open=True),
             self.earlier: html.conversation(before, last[0].topic, "ask") if last else "",
             self.ask: gr.update(visible=True),
             self.stop: gr.update(visible=False),

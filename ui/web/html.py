@@ -95,8 +95,8 @@ def cited(entry: Entry, name: str) -> str:
     return f'<div class="answer" dir="auto">{"".join(out)}</div>'
 
 
-def sources(passages: Sequence[Passage], name: str) -> str:
-    """The passages with the answer's words marked. The first is open, the others are collapsed."""
+def sources(passages: Sequence[Passage], name: str, is_open: bool = True) -> str:
+    """The passages with the answer's words marked, collapsed; `is_open`: but for the first."""
     out = []
     for number, one in enumerate(passages, 1):
         whole = 0, len(one.text)
@@ -104,7 +104,7 @@ def sources(passages: Sequence[Passage], name: str) -> str:
         quote = " ".join(one.text[first:last].split())[:MAX_QUOTE_CHARS]
         css_class = "passage code" if one.is_code else "passage"
         out.append(
-            f'<details class="source" id="{name}-{number}"{" open" * (number == 1)}><summary>'
+            f'<details class="source" id="{name}-{number}"{" open" * (is_open and number == 1)}><summary>'
             f'<b>{number}</b> <span class="where">{escape(one.location)}</span> '
             f'<span class="quote">{escape(quote)}</span></summary>'
             f'<div class="{css_class}" dir="auto" tabindex="0">{marked(one)}</div>{_picture(one)}'
@@ -161,28 +161,30 @@ def streaming_answer(title: str, progress: AnswerProgress) -> str:
     )
 
 
-def finished_answer(entry: Entry, name: str) -> str:
-    """A finished answer, the passages that it cites, and how it was written. `name` is unique on
-    the page."""
+def finished_answer(entry: Entry, name: str, is_open: bool = True) -> str:
+    """A finished answer, the passages that it rests on, and how it was written. `name` is unique on
+    the page; `is_open`: the first passage is."""
     head = _heading(entry.title, entry.rewritten)
     notes = "".join(note(text) for text in entry.notes)
     if not entry.found:
         said = f'<div class="said">{note(entry.text, "nothing")}{notes}</div>'
         return f'<article class="turn">{head}{said}</article>'
     body = cited(entry, name) + support(entry)
-    below = sources(entry.passages, name) if entry.passages else ""
+    below = sources(entry.passages, name, is_open) if entry.passages else ""
     how = how_written(entry.figures, entry.tokens_per_pass, entry.pieces, entry.passages, name)
     return (
         f'<article class="turn">{head}<div class="said">{body}{notes}{how}</div>{below}</article>'
     )
 
 
-def conversation(entries: Sequence[HistoryEntry], topic: int, name: str) -> str:
+def conversation(
+    entries: Sequence[HistoryEntry], topic: int, name: str, is_open: bool = False
+) -> str:
     """Answers in order, and a line after those that what follows does not refer to. `topic`: that
-    of what follows them all."""
+    of what follows them all; `is_open`: the first passage of each is."""
     topics = [one.topic for one in entries] + [topic]
     return "".join(
-        finished_answer(one.entry, f"{name}-{one.number}")
+        finished_answer(one.entry, f"{name}-{one.number}", is_open)
         + (NEW_TOPIC if one.topic != following else "")
         for one, following in zip(entries, topics[1:], strict=True)
     )

@@ -8,10 +8,8 @@ from __future__ import annotations
 import gradio as gr
 
 # From light to dark: green, for what can be clicked, and gray, for paper and ink.
-GREEN = ("#eef7f5", "#d8eeea", "#aedbd3", "#78c5b8", "#52d0bd", "#178a7c")
-GREEN += ("#0b6e63", "#0a5a51", "#0a4741", "#083a35", "#062422")
-GRAY = ("#f8f8f5", "#efefeb", "#dfe1dc", "#c6cbc6", "#a6b1ad", "#6f7b76")
-GRAY += ("#525d59", "#3b4542", "#262e2c", "#1a201f", "#121716")
+GREEN = "#eef7f5 #d8eeea #aedbd3 #78c5b8 #52d0bd #178a7c #0b6e63 #0a5a51 #0a4741 #083a35 #062422"
+GRAY = "#f8f8f5 #efefeb #dfe1dc #c6cbc6 #a6b1ad #6f7b76 #525d59 #3b4542 #262e2c #1a201f #121716"
 QUIET_DARK, LINE_DARK = "#a6b1ad", "#37413e"
 WEIGHTS = (400, 700)
 BUTTON_DARK = "#0f7d71"  # white on it has 5:1
@@ -105,5 +103,5 @@ def theme() -> gr.themes.Base:
     )
 
 
-def _hue(name: str, colors: tuple[str, ...]) -> gr.themes.Color:
-    return gr.themes.Color(*colors, name=name)
+def _hue(name: str, colors: str) -> gr.themes.Color:
+    return gr.themes.Color(*colors.split(), name)

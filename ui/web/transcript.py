@@ -89,7 +89,8 @@ def find_passages(
             spans.append((one.document, max(0, first - CONTEXT_CHARS), end, []))
         spans[index][3].append((first, last))
         indices.append(index)
-    return tuple(_passage(documents[id], *span) for id, *span in spans), tuple(indices)
+    passages = (_passage(documents[id], start, stop, marks) for id, start, stop, marks in spans)
+    return tuple(passages), tuple(indices)
 
 
 def _passage(document: Document, start: int, stop: int, marks: list[tuple[int, int]]) -> Passage:
