@@ -103,8 +103,9 @@ def sources(passages: Sequence[Passage], name: str, is_open: bool = True) -> str
         first, last = max(one.marks, key=lambda mark: mark[1] - mark[0], default=whole)
         quote = " ".join(one.text[first:last].split())[:MAX_QUOTE_CHARS]
         css_class = "passage code" if one.is_code else "passage"
+        opened = " open" if is_open and number == 1 else ""
         out.append(
-            f'<details class="source" id="{name}-{number}"{" open" * (is_open and number == 1)}><summary>'
+            f'<details class="source" id="{name}-{number}"{opened}><summary>'
             f'<b>{number}</b> <span class="where">{escape(one.location)}</span> '
             f'<span class="quote">{escape(quote)}</span></summary>'
             f'<div class="{css_class}" dir="auto" tabindex="0">{marked(one)}</div>{_picture(one)}'

@@ -104,4 +104,6 @@ def theme() -> gr.themes.Base:
 
 
 def _hue(name: str, colors: str) -> gr.themes.Color:
-    return gr.themes.Color(*colors.split(), name)
+    hue = gr.themes.Color(*colors.split())
+    hue.name = name
+    return hue
