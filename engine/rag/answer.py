@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from engine.editing.edits import plain
 from engine.prompts.fim import MAX_TOKEN_CHARS, window
-from engine.rag.citations import Citation, Source, cite, coverage, page_at
+from engine.rag.citations import Citation, Source, cite, coverage
 from engine.rag.evidence import Evidence, find_evidence, is_supported
 from engine.rag.follow_up import rewrite
-from engine.rag.query_terms import content_words, missing_words
+from engine.rag.query_terms import content_words
 from engine.records import Message, Passage, Request, RequestError
 
 if TYPE_CHECKING:
@@ -32,15 +32,17 @@ SYSTEM_PROMPT = (
     "Answer from the given text only. Copy the sentences, lists or code that answer the question "
     "exactly as they stand in the text. Do not explain."
 )
-QUESTION_TEMPLATE = "Question: {}\nAnswer, copied from the text:"
+TEXT_START = "Text:"
+QUESTION_START = "Question:"
+ANSWER_START = "Answer, copied from the text:"
 MAX_ANSWER_TOKENS = 384
-PASSAGE_TOKENS = 640  # budget of all retrieved passages
+PASSAGE_TOKENS = 520  # budget of all retrieved passages: 1.5 s to read with the smallest model
 SEARCH_HITS = 4
-HEADER_TOKENS = 16  # before each passage: its number, name and page
-# A passage may answer a question if it contains more than MIN_WORD_SHARE of the question's content
-# words, or MIN_COVERAGE of all words weighted by rarity. Tuned in bench/qa/qa.py for the fewest
-# mistakes of both kinds.
-MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.45
+HEADER_TOKENS = 16  # before each passage: the name of its document
+# A passage may answer a question if it contains a rare word of it, more than MIN_WORD_SHARE of its
+# content words, or MIN_COVERAGE of them weighted by rarity. Tuned in bench/qa for few answerable
+# questions that are refused: users ask in words that the documents do not have.
+MIN_WORD_SHARE, MIN_COVERAGE = 0.5, 0.35
 
 
 class PromptTokenizer(Protocol):
@@ -107,7 +109,12 @@ def prepare(
         raise RequestError("no documents: name one to ask about")
     asked, rewritten = question, rewrite(question, [turn.question for turn in earlier])
     question = rewritten or asked
-    chosen = [documents.get(one) for one in dict.fromkeys(ids)]
+    try:
+        chosen = [documents.get(one) for one in dict.fromkeys(ids)]
+    except KeyError as error:
+        raise RequestError(
+            "a document was removed while it was asked about: ask again about those that are left"
+        ) from error
     max_tokens = max(1, min(max_tokens, context // 4))
     prompt = QuestionPrompt(tokenizer, context - max_tokens, question)
     included, notes = _include_whole([one for one in chosen if one.id in whole], prompt)
@@ -130,6 +137,7 @@ def prepare(
         messages=prompt.messages(sources),
         documents=tuple(Passage(one.document, one.start, one.text) for one in sources),
         max_tokens=max_tokens,
+        stop=tuple(f"\n{mark}" for mark in _scaffolding(sources)),
         thinking=False,  # it would use up the tokens
         **sampling,
     )
@@ -139,6 +147,7 @@ def prepare(
 def cite_answer(prepared: PreparedQuestion, text: str) -> CitedAnswer:
     """The model's answer with its citations and its evidence."""
     question, sources = prepared.rewritten or prepared.question, prepared.sources
+    text = _without_scaffolding(text, sources)
     citations = cite(text, sources, question)
     evidence = find_evidence(question, text, sources, citations)
     supported = is_supported(question, text, evidence, sources)
@@ -176,9 +185,9 @@ def _retrieve(
             for one in among
         ]
     hits = documents.search(question, SEARCH_HITS, [one.id for one in among])
-    if any(may_answer(wanted, hit) for hit in hits):
+    if any(may_answer(hit) for hit in hits):
         return [DocumentSpan(hit.chunk.document, hit.chunk.start, hit.chunk.stop) for hit in hits]
-    missing = missing_words(wanted, [_searched_text(hit) for hit in hits])
+    missing = _missing_everywhere(wanted, hits)
     reason = "not found" if missing else "nowhere found together"
     words = ", ".join(missing or wanted)
     return (
@@ -187,14 +196,15 @@ def _retrieve(
     )
 
 
-def may_answer(wanted: Sequence[str], hit: Hit) -> bool:
-    """Whether a passage contains enough of a question's words."""
-    present = len(wanted) - len(missing_words(wanted, [_searched_text(hit)]))
-    return present > MIN_WORD_SHARE * len(wanted) or hit.coverage >= MIN_COVERAGE
+def _missing_everywhere(wanted: Sequence[str], hits: Sequence[Hit]) -> list[str]:
+    """The words that no hit contains."""
+    return [word for word in wanted if all(word in hit.missing for hit in hits)]
 
 
-def _searched_text(hit: Hit) -> str:
-    return f"{hit.chunk.heading}\n{hit.chunk.text}"
+def may_answer(hit: Hit) -> bool:
+    """Whether a passage contains enough of a question's words, or a rare one."""
+    share = len(hit.found) / (len(hit.found) + len(hit.missing) or 1)
+    return hit.has_rare_word or share > MIN_WORD_SHARE or hit.coverage >= MIN_COVERAGE
 
 
 # -- the prompt ------------------------------------------------------------------------------------
@@ -215,11 +225,13 @@ class QuestionPrompt:
 
     def messages(self, sources: Sequence[Source]) -> tuple[Message, ...]:
         """The instructions, the passages, then the question: what changes least comes first."""
+        headers = _headers(sources)
         passages = [
-            f"[{number}] {_header(source)}:\n{plain(source.text)}\n"
-            for number, source in enumerate(sources, 1)
+            f"{header}\n{plain(source.text)}\n".lstrip("\n")
+            for header, source in zip(headers, sources, strict=True)
         ]
-        content = "\n".join(["Text:", "", *passages, QUESTION_TEMPLATE.format(self.question)])
+        question = f"{QUESTION_START} {self.question}"
+        content = "\n".join([TEXT_START, "", *passages, question, ANSWER_START])
         return (
             {"role": "system", "content": SYSTEM_PROMPT},
             {"role": "user", "content": content},
@@ -267,11 +279,27 @@ class QuestionPrompt:
         return included
 
 
-def _header(source: Source) -> str:
-    """The name and page of a source on one line."""
-    name = " ".join(source.name.split())
-    page = page_at(source.pages, source.start)
-    return name if page is None else f"{name}, page {page}"
+def _headers(sources: Sequence[Source]) -> list[str]:
+    """A line before each passage with the name of its document; empty if there is only one."""
+    if len({source.document for source in sources}) < 2:
+        return [""] * len(sources)
+    return [f"From {' '.join(source.name.split())}:" for source in sources]
+
+
+def _scaffolding(sources: Sequence[Source]) -> list[str]:
+    """What lines of the prompt begin with that are no part of a document."""
+    headers = dict.fromkeys(header for header in _headers(sources) if header)
+    return [TEXT_START, QUESTION_START, ANSWER_START, *headers]
+
+
+def _without_scaffolding(text: str, sources: Sequence[Source]) -> str:
+    """An answer without lines of the prompt around it, which small models repeat."""
+    marks = _scaffolding(sources)
+    while mark := next((one for one in marks if text.lstrip().startswith(one)), ""):
+        rest = text.lstrip()[len(mark) :]
+        text = rest.partition("\n")[2] if mark == QUESTION_START else rest.lstrip()
+    ends = (text.find(f"\n{mark}") for mark in marks)
+    return text[: min((end for end in ends if end >= 0), default=len(text))]
 
 
 def _include_whole(

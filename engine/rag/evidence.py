@@ -14,13 +14,16 @@ from itertools import pairwise
 
 from engine.rag.citations import Citation, Source, TextUnits, answer_parts, page_at
 from engine.rag.query_terms import content_words, missing_words
-from index.documents.full_text import STOP_WORDS
+from index.documents.languages import detect, stem, stop_words
 
 MAX_PASSAGE_CHARS = 1200
 MAX_PASSAGES = 4
 MIN_CLAIM_SHARE = 0.5  # of the words of a claim that a sentence must have to be marked
-MIN_SUPPORTED_SHARE = 0.5  # of the answer's words that are marked in a supported answer
-SENTENCE_END = re.compile(r"\n|(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])")
+MIN_SUPPORTED_SHARE = 0.5  # of the answer's words; a supported answer has more in its passages
+# Lines of prose go on in the next one, those of lists, tables and code do not.
+SENTENCE_END = re.compile(
+    r"\n(?=\s*(?:\n|[-*+>#|\u2022]|\d+[.)]\s)|[^\n]*[|\t])|(?<=[.!?;:])\s+|(?<=[\u3002\uff01\uff1f\uff1b])"
+)
 BREAKS = ("\n\n", "\n", " ")  # where a long text is cut, best first
 
 Span = tuple[int, int]
@@ -40,6 +43,28 @@ class Evidence:
     asked: float = 0.0  # share of the question's words that the passage has, 0 to 1
 
 
+class Vocabulary:
+    """How words are compared: without inflection, by the language of some texts."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.language = detect("\n".join(source.text for source in sources))
+        self.ignored = stop_words(self.language)
+
+    def key(self, word: str) -> str:
+        """Equal for words that count as the same."""
+        return stem(word.casefold(), self.language)
+
+    def words(self, text: str) -> list[str]:
+        """The words and numbers of a text; of scripts without spaces the characters."""
+        return [self.key(one) for one in TextUnits.of(text).keys if one[0].isalnum()]
+
+    def telling(self, text: str) -> set[str]:
+        """The words of a text without stop words, unless there are no others."""
+        each = [one for one in TextUnits.of(text).keys if one[0].isalnum()]
+        found = {self.key(one) for one in each if one.casefold() not in self.ignored}
+        return found or {self.key(one) for one in each}
+
+
 class Passage:
     """A part of a source while it is judged."""
 
@@ -50,6 +75,10 @@ class Passage:
         self.line = source.line + source.text.count("\n", 0, start)
         self.asked = share_of(wanted, f"{source.heading}\n{self.text}")
         self.marks: list[Span] = []
+
+    def marked_text(self) -> str:
+        spans = _merged(self.marks)
+        return " ".join(self.text[a - self.start : b - self.start] for a, b in spans)
 
     def evidence(self) -> Evidence:
         source = self.source
@@ -64,7 +93,7 @@ def find_evidence(
 ) -> tuple[Evidence, ...]:
     """The passages of the sources that fit the answer and the question best, at most MAX_PASSAGES
     and at least one if there is any text."""
-    wanted = content_words(question)
+    wanted, vocabulary = content_words(question), Vocabulary(sources)
     passages = [
         Passage(source, start, stop, wanted)
         for source in sources
@@ -75,9 +104,9 @@ def find_evidence(
     for part in answer_parts(answer, citations):
         if part.citation is None:
             for claim in SENTENCE_END.split(part.text):
-                _mark_claim(claim, wanted, passages)
-    count = len(_words(answer)) or 1
-    passages.sort(key=lambda one: -one.asked - _marked_words(one) / count)
+                _mark_claim(claim, wanted, vocabulary, passages)
+    count = len(vocabulary.words(answer)) or 1
+    passages.sort(key=lambda one: -one.asked - len(vocabulary.words(one.marked_text())) / count)
     marked = [one for one in passages if one.marks]
     others = [one for one in passages if not one.marks]
     return tuple(one.evidence() for one in [*marked, *others][:MAX_PASSAGES])
@@ -89,10 +118,11 @@ def is_supported(
     """Whether the marked passages have most of the answer's own words, those that the question does
     not have, and some of the question's words."""
     marked = [one for one in evidence if one.marks and (one.asked or not content_words(question))]
-    found = {word for one in marked for word in _words(_text_of(one, sources))}
-    telling = _telling(answer)
-    own = telling - set(_words(question)) or telling
-    return bool(own) and len(own & found) >= MIN_SUPPORTED_SHARE * len(own)
+    vocabulary = Vocabulary(sources)
+    found = {word for one in marked for word in vocabulary.words(_text_of(one, sources))}
+    telling = vocabulary.telling(answer)
+    own = telling.difference(vocabulary.words(question)) or telling
+    return bool(own) and len(own & found) > MIN_SUPPORTED_SHARE * len(own)
 
 
 def share_of(wanted: Sequence[str], text: str) -> float:
@@ -125,41 +155,43 @@ def _mark_copy(citation: Citation, passages: Iterable[Passage]) -> None:
                 one.marks.append((start, min(stop, one.stop)))
 
 
-def _mark_claim(claim: str, wanted: Sequence[str], passages: Iterable[Passage]) -> None:
+def _mark_claim(
+    claim: str, wanted: Sequence[str], vocabulary: Vocabulary, passages: Iterable[Passage]
+) -> None:
     """Mark the words of a claim in the sentence that fits it best, if any has enough of them."""
-    words = _telling(claim)
+    words = vocabulary.telling(claim)
     best: tuple[float, float, float] = (MIN_CLAIM_SHARE, 0.0, -1.0)
     chosen: tuple[Passage, list[Span]] | None = None
     for passage in passages if words else ():
-        for start, stop in _sentences(passage.text):
+        for start, stop in split_sentences(passage.text):
             sentence = passage.text[start:stop]
-            share = len(words.intersection(_words(sentence))) / len(words)
+            share = len(words.intersection(vocabulary.words(sentence))) / len(words)
             if share < best[0]:
                 continue
             fit = (share, share_of(wanted, sentence), passage.asked)
             if fit > best:
                 best, at = fit, passage.start + start
-                chosen = passage, [(at + a, at + b) for a, b in _runs(sentence, words)]
+                chosen = passage, [(at + a, at + b) for a, b in _runs(sentence, words, vocabulary)]
     if chosen:
         chosen[0].marks += chosen[1]
 
 
-def _runs(sentence: str, words: Collection[str]) -> Iterator[Span]:
+def _runs(sentence: str, words: Collection[str], vocabulary: Vocabulary) -> Iterator[Span]:
     """The stretches of a sentence that consist of these words, and of stop words among them."""
     units = TextUnits.of(sentence)
     run: list[int] = []  # units, of which the last one is among the words
     for number, key in enumerate(units.keys):
-        word = key.casefold()
-        if word in words:
+        if vocabulary.key(key) in words:
             run.append(number)
-        elif run and word[:1].isalnum() and word not in STOP_WORDS:
+        elif run and key[0].isalnum() and key.casefold() not in vocabulary.ignored:
             yield units.starts[run[0]], units.stops[run[-1]]
             run = []
     if run:
         yield units.starts[run[0]], units.stops[run[-1]]
 
 
-def _sentences(text: str) -> Iterator[Span]:
+def split_sentences(text: str) -> Iterator[Span]:
+    """The sentences of a text, its list items and rows of tables."""
     borders = [0, *(one.end() for one in SENTENCE_END.finditer(text)), len(text)]
     return ((start, stop) for start, stop in pairwise(borders) if text[start:stop].strip())
 
@@ -173,25 +205,6 @@ def _merged(marks: Iterable[Span]) -> tuple[Span, ...]:
         else:
             merged.append((start, stop))
     return tuple(merged)
-
-
-# -- words -----------------------------------------------------------------------------------------
-
-
-def _words(text: str) -> list[str]:
-    """The words and numbers of a text in one case; of scripts without spaces the characters."""
-    return [key.casefold() for key in TextUnits.of(text).keys if key[0].isalnum()]
-
-
-def _telling(text: str) -> set[str]:
-    """The words of a text without stop words, unless there are no others."""
-    words = {*_words(text)}
-    return words - STOP_WORDS or words
-
-
-def _marked_words(passage: Passage) -> int:
-    at = passage.start
-    return sum(len(_words(passage.text[a - at : b - at])) for a, b in _merged(passage.marks))
 
 
 def _text_of(evidence: Evidence, sources: Sequence[Source]) -> str:

@@ -38,9 +38,10 @@ PRONOUN = re.compile(
     r"|\b(?:ils?|elles?|cela|\u00e7a|celui|celle)\b"
 )
 ANTECEDENT = re.compile(
-    r"(?i:\b(?:the|an?|my|your|our|every|each|any|some|of|when|if|and)\s+\w"
-    r"|\b(?:der|die|das|dem|den|des|ein\w*|kein\w*|mein\w*|unser\w*|wenn|und)\s+\w"
-    r"|\b(?:le|la|les|une?|des|du|mon|ma|mes|notre|nos|si|et)\s+\w|\b[ld]'\w|[,;:])"
+    r"(?i:\b(?:the|an?|my|your|our|every|each|any|some|of)\s+\w"
+    r"|\b(?:der|die|das|dem|den|des|ein\w*|kein\w*|mein\w*|unser\w*)\s+\w"
+    r"|\b(?:le|la|les|une?|des|du|mon|ma|mes|notre|nos)\s+\w|\b[ld]'\w|[,;:])"
+    r"|(?<=\w\s)(?:when|if|and|while|wenn|und|si|et|quand)\b"
     r"|(?<=\s)[A-Z]\w|\b\w*\d\w*|\w[._]\w"
 )
 IMPERSONAL = re.compile(

@@ -22,10 +22,11 @@ from index.documents import full_text
 from index.documents.chunking import Chunk, split_chunks
 from index.documents.embeddings import SCHEMA as VECTORS_SCHEMA
 from index.documents.embeddings import Embed, VectorIndex, fuse_ranks
-from index.documents.formats import MAX_FILE_BYTES, DocumentError, kind_of
+from index.documents.formats import MAX_FILE_BYTES, DocumentError, ParsedDocument, kind_of
 from index.documents.formats.headings import Heading
 from index.documents.formats.parser import Parser
-from index.documents.sqlite_file import DocumentsFile
+from index.documents.languages import detect
+from index.documents.sqlite_file import OLD_DOCUMENTS, DocumentsFile
 
 __all__ = ["Chunk", "Document", "DocumentError", "Documents", "Heading", "Hit"]
 
@@ -36,7 +37,7 @@ MAX_NAME_CHARS = 255
 SCHEMA = """
 CREATE TABLE documents (
     place INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, name TEXT, kind TEXT, text TEXT,
-    pages TEXT, headings TEXT, whole INTEGER
+    pages TEXT, headings TEXT, whole INTEGER, language TEXT
 );
 CREATE TABLE chunks (
     row INTEGER PRIMARY KEY AUTOINCREMENT, document TEXT, number INTEGER, start INTEGER,
@@ -71,6 +72,9 @@ class Hit:
     name: str  # of its document
     score: float  # comparable within one search only
     coverage: float  # share of the query's words, weighted by rarity, that it contains: 0 to 1
+    found: tuple[str, ...] = ()  # the query's content words that it contains, in lower case
+    missing: tuple[str, ...] = ()  # the others
+    has_rare_word: bool = False  # one that it contains is in few chunks
 
 
 class Documents:
@@ -80,7 +84,7 @@ class Documents:
         """Open the library in `folder`, or one in memory for None. `embed` enables vector search;
         it is called with the texts of new chunks when they are added or at the next search."""
         schema = SCHEMA + full_text.SCHEMA + VECTORS_SCHEMA
-        self._file = DocumentsFile(folder, schema, SCHEMA_VERSION)
+        self._file = DocumentsFile(folder, schema, SCHEMA_VERSION, _copy_old)
         self._vectors = VectorIndex(embed, self._file.session) if embed else None
         self._parser = Parser()
 
@@ -247,13 +251,15 @@ def _rename(connection: sqlite3.Connection, id: str, name: str) -> Document | No
 
 
 def _insert(connection: sqlite3.Connection, document: Document, chunks: list[Chunk]) -> None:
+    language = detect(document.text)
     connection.execute(
-        f"INSERT INTO documents ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO documents ({COLUMNS}, language) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(document.id, document.name, document.kind, document.text),
             json.dumps(document.pages),
             json.dumps(document.headings),
             document.whole,
+            language,
         ),
     )
     rows = [
@@ -264,7 +270,16 @@ def _insert(connection: sqlite3.Connection, document: Document, chunks: list[Chu
         ).lastrowid
         for chunk in chunks
     ]
-    full_text.insert(connection, chunks, document.name, rows)
+    full_text.insert(connection, chunks, document.name, language, rows)
+
+
+def _copy_old(connection: sqlite3.Connection) -> None:
+    """Index the documents of a file that another version has written, without parsing them."""
+    query = f"SELECT {COLUMNS} FROM {OLD_DOCUMENTS} ORDER BY place"
+    for row in connection.execute(query):
+        document = _from_row(*row)
+        parsed = ParsedDocument(document.text, document.pages, document.headings)
+        _insert(connection, document, split_chunks(document.id, parsed))
 
 
 def _select(connection: sqlite3.Connection, id: str) -> Document | None:
@@ -298,4 +313,4 @@ def _hits(
     coverage = full_text.query_coverage(connection, query, [row for row, _ in ranking])
     for (row, score), covered in zip(ranking, coverage, strict=True):
         for name, *fields in connection.execute(select, (row,)):
-            yield Hit(Chunk(*fields), name, score, covered)
+            yield Hit(Chunk(*fields), name, score, *covered)

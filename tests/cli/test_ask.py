@@ -73,6 +73,10 @@ def test_json_holds_everything(guide: Path, model: Path) -> None:
     assert (got["reason"], got["covered"], got["notes"]) == ("stop", 1.0, [])
     (citation,) = got["citations"]
     assert (citation["name"], citation["page"]) == ("guide.md", None)
+    (first, *_) = got["evidence"]
+    at = first["start"]
+    assert got["supported"] and (first["name"], first["page"]) == ("guide.md", None)
+    assert [first["text"][start - at : stop - at] for start, stop in first["marks"]] == [WORD]
     assert (citation["text"], citation["quote"]) == (WORD, WORD)
     assert GUIDE[citation["source_start"] : citation["source_stop"]] == WORD
     assert got["answer"][citation["start"] : citation["stop"]] == WORD
@@ -197,7 +201,7 @@ def test_ctrl_c_keeps_what_is_written(guide: Path, endless: Path) -> None:
     terminal.until("ab\r\n ab")
     terminal.interrupt()
     assert terminal.end() == 130
-    assert "no passage of this is copied" in terminal.seen
+    assert "no passage supports this answer" in terminal.seen
     assert "interrupted" not in terminal.seen
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ def test_no_prompt_exceeds_the_context(
     assert places and places == [*sorted(taken), *sorted({*places} - {*taken})]
     for one, (number, start, stop) in zip(found.sources, places, strict=True):
         assert one.text == chosen[number].text[start:stop] != ""
-        assert f":\n{one.text}\n" in prompt(found)
+        assert f"\n{one.text}\n" in prompt(found)
     for before, after in zip(sorted(places), sorted(places)[1:], strict=False):
         assert before[0] < after[0] or before[2] < after[1]
 
@@ -113,7 +114,7 @@ def test_passages_come_first_and_the_question_last(
     text = prompt(found)
     assert "The option OPT_7 sets" in text
     assert text.index("OPT_7") < text.index(QUESTIONS[0])
-    assert "[1] guide.md:" in text and found.notes == ()
+    assert "From " not in text and found.notes == ()
     assert found.request is not None
     chosen = [(one.document, one.start, one.text) for one in found.sources]
     assert [tuple(one) for one in found.request.documents] == chosen
@@ -156,14 +157,18 @@ def test_words_scattered_over_documents_are_no_match(tokenizer: Tokenizer) -> No
 
 @given(st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta"]), unique=True), st.floats(0, 1))
 def test_a_passage_with_more_words_never_matches_worse(words: list[str], share: float) -> None:
-    def hit(text: str, share: float) -> Hit:
-        return Hit(Chunk("d", 0, text, 0, len(text), None, ""), "n", 1.0, share)
-
     wanted = ["alpha", "beta", "gamma", "delta"]
-    found = [may_answer(wanted, hit(" ".join(words[:n]), share)) for n in range(len(words) + 1)]
+
+    def hit(found: list[str], share: float) -> Hit:
+        missing = tuple(word for word in wanted if word not in found)
+        return Hit(Chunk("d", 0, "", 0, 0, None, ""), "n", 1.0, share, tuple(found), missing)
+
+    has = [word for word in wanted if word in words]
+    found = [may_answer(hit(has[:n], share)) for n in range(len(has) + 1)]
     assert found == sorted(found)
-    assert may_answer(wanted, hit(" ".join(wanted), 0.0))
-    assert may_answer(wanted, hit("", 1.0)) and not may_answer(wanted, hit("alphabet", 0.2))
+    assert may_answer(hit(wanted, 0.0)) and may_answer(hit([], 1.0))
+    assert not may_answer(hit(["beta"], 0.2))
+    assert may_answer(replace(hit(["beta"], 0.2), has_rare_word=True))
 
 
 def test_whole_documents_are_included_if_they_fit_and_noted_if_not(
@@ -239,6 +244,29 @@ def test_an_empty_question_is_refused(
 ) -> None:
     with pytest.raises(RequestError, match=says):
         prepare(question, documents, ids[which], tokenizer, 4096)
+
+
+def test_a_document_that_was_removed_meanwhile_is_one_line(tokenizer: Tokenizer) -> None:
+    with Documents() as library:
+        kept, removed = (library.add_data(f"{n}.txt", b"It ends.") for n in "ab")
+        library.remove(removed.id)
+        with pytest.raises(RequestError, match="removed while it was asked about"):
+            prepare("When does it end?", library, [kept.id, removed.id], tokenizer, 4096)
+
+
+def test_no_line_of_the_prompt_is_in_an_answer(
+    tokenizer: Tokenizer, documents: Documents, ids: list[str]
+) -> None:
+    found = prepare("What happened to the cache?", documents, ids, tokenizer, 9000, whole=ids)
+    lines = [line for line in prompt(found).split("\n") if line.startswith(("From", "Question"))]
+    assert {"From guide.md:", "Question: What happened to the cache?"} <= {*lines}
+    assert found.request is not None
+    for line in [*lines, "Text:"]:
+        assert any(f"\n{line}".startswith(stop) for stop in found.request.stop)
+        for text in (f"{line}\nThe cache.", f"\n{line}\n{line}\nThe cache.", f"The cache.\n{line}"):
+            assert cite_answer(found, text).text == "The cache."
+    copied = "The cache was removed.\nFrom here on: Question it. Text: none."
+    assert cite_answer(found, copied).text == copied
 
 
 def test_an_answer_is_cited_from_the_prompt(

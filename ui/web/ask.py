@@ -316,7 +316,7 @@ class AskTab:
             covered=answer.covered,
             supported=answer.supported,
             rewritten=prepared.rewritten,
-            pieces=tuple(progress.pieces),
+            pieces=tuple(progress.pieces) if answer.text == progress.text else (),
             stopped=reason == "cancelled",
             notes=tuple(notes),
             model=self.page.model_name,

@@ -4,8 +4,8 @@ Arguments, all limits: bytes of text, number of headings, bytes of memory, secon
 file. A request on stdin is a line with the kind and the size of a file, then the file. A reply on
 stdout is the sizes of a header and a text, then both. The header is JSON: {"pages": [[start, stop],
 ...], "headings": [[start, level, title], ...]}, or {"error": reason and remedy} without a text. A
-"file" of the kind `picture` is a line of JSON, [page, [[text, share], ...]], and a pdf; the reply to
-it is {} and a PNG.
+"file" of the kind `picture` is a line of JSON, [page, [[text, share], ...]], and a pdf; the reply
+is {} and a PNG.
 """
 
 from __future__ import annotations
