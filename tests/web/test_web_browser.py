@@ -37,7 +37,7 @@ SCENARIOS = {
         "the sample and its questions",
         "one window does not see another's",
         "a summary",
-        "a summary that is stopped keeps its parts",
+        "a summary that is stopped has all but the statement",
         "an edit, accepted in part",
         "the same text, sooner",
     ],

@@ -48,14 +48,6 @@ class HistoryEntry(NamedTuple):
     topic: int = 0
 
 
-class FinishedSummary(NamedTuple):
-    """A summary, and the title and summary of each part."""
-
-    entry: Entry
-    parts: tuple[tuple[str, str], ...]
-    part_count: int  # of the document; `parts` has fewer if it was stopped
-
-
 class History:
     """The entries of one browser, oldest first, and the last summary of each document.
     Thread-safe."""
@@ -63,7 +55,7 @@ class History:
     def __init__(self) -> None:
         self.key = secrets.token_hex(16)  # names the folder of its exported files
         self._entries: list[HistoryEntry] = []
-        self._summaries: OrderedDict[str, FinishedSummary] = OrderedDict()
+        self._summaries: OrderedDict[str, Entry] = OrderedDict()
         self._next_number = 1
         self._topic = 0
         self._lock = Lock()
@@ -96,11 +88,11 @@ class History:
             del self._entries[:-MAX_ENTRIES]
             return added
 
-    def summary(self, document: str) -> FinishedSummary | None:
+    def summary(self, document: str) -> Entry | None:
         with self._lock:
             return self._summaries.get(document)
 
-    def put_summary(self, document: str, summary: FinishedSummary) -> None:
+    def put_summary(self, document: str, summary: Entry) -> None:
         with self._lock:
             self._summaries[document] = summary
             self._summaries.move_to_end(document)

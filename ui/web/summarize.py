@@ -1,7 +1,6 @@
-"""The tab *Summarize*: a whole document in a few sentences, section by section, with citations.
+"""The tab *Summarize*: an overall statement, and every chapter in a few sentences, with citations.
 
-engine.rag.summarize writes the summary and keeps finished parts, so that a stopped summary can be
-continued. summary_html.py and html.py render it.
+engine.rag.summarize makes the summary. summary_html.py and html.py render it.
 """
 
 from __future__ import annotations
@@ -17,20 +16,14 @@ import gradio as gr
 from gradio.utils import get_upload_folder
 
 from engine.rag.response_cache import response_cache
-from engine.rag.summarize import CACHED_SOURCE, Summary, summarize
-from engine.rag.summary_plan import (
-    SENTENCES,
-    SENTENCES_PER_SECTION,
-    SummaryLength,
-    SummaryOptions,
-    SummaryStyle,
-)
+from engine.rag.summarize import Summary, summarize
+from engine.rag.summary_plan import LENGTHS, SummaryLength, SummaryOptions, SummaryStyle
 from engine.records import RequestError
 from index.documents.documents import DocumentError
 from ui.api.jobs import QueueFull
 from ui.web import export, html, summary_html
 from ui.web.documents import QUIET, DocumentPanel, Updates
-from ui.web.history import WITH_BROWSER_ID, FinishedSummary, History
+from ui.web.history import WITH_BROWSER_ID, History
 from ui.web.streaming import MIN_REFRESH_S
 from ui.web.summary_html import SummaryProgress
 from ui.web.transcript import Entry, figures_of, find_passages
@@ -40,14 +33,12 @@ if TYPE_CHECKING:
     from index.documents.documents import Document
     from ui.web.state import PageState
 
-HERE = Path(__file__).parent
 STYLES = {"prose": "text", "bullets": "list"}
-NO_DOCUMENTS = "Drop a document, then summarize it: all of it is read, however long it is."
-HAS_DOCUMENTS = "Summarize the selected document: all of it is read, however long it is."
+NO_DOCUMENTS = "Drop a document, then summarize it: every chapter is in the summary."
+HAS_DOCUMENTS = "Summarize the selected document: every chapter is in the summary."
 NONE_SELECTED = "No document is selected: drop one, or pick one from the list."
 QUEUE_FULL = "Too many requests are waiting: try again in a moment."
-KEPT = "{} of {} parts kept: Continue goes on from there."
-CACHED = "All parts were finished before: nothing had to be read."
+STOPPED = "Stopped before the overall statement: Continue goes on from there."
 
 
 class SummarizeTab:
@@ -66,11 +57,10 @@ class SummarizeTab:
     def _build(self) -> None:
         with gr.Row():
             self.length = gr.Radio(
-                list(SENTENCES),
+                list(LENGTHS),
                 value="medium",
                 label="Length",
-                info=f"{SENTENCES['short']} sentences, {SENTENCES['medium']}, or "
-                f"{SENTENCES_PER_SECTION} per part",
+                info="of what is said about each chapter",
                 elem_id="sum-length",
             )
             self.style = gr.Radio(
@@ -92,14 +82,12 @@ class SummarizeTab:
                 )
                 for name in ("md", "json")
             ]
-        script = (HERE / "summarize_parts.js").read_text("utf-8")
-        self.parts = gr.HTML(elem_id="sum-parts", js_on_load=script)
         self.browser = gr.Textbox(visible=False)  # the browser's id
 
     def _wire(self) -> None:
         inputs = [self.panel.selected, self.browser, self.length, self.style]
         browser: Any = QUIET | {"js": WITH_BROWSER_ID}
-        outputs = [self.note, self.answer, self.parts, self.start, self.stop, *self.files]
+        outputs = [self.note, self.answer, self.start, self.stop, *self.files]
         self.start.click(self._summarize, inputs, outputs, **browser)
         self.stop.click(self._stop, **QUIET)
         self.panel.selected.change(self._on_select, inputs[:2], outputs, **browser)
@@ -126,16 +114,15 @@ class SummarizeTab:
                 yield self._starting(progress)
                 choices = SummaryOptions(length, style)
                 summary: Summary | None = None
-                kept = 0
+                kept = False
                 steps = self._stream(document, choices, progress, cancellation, request)
                 async with aclosing(steps):
                     async for summary in steps:  # noqa: B007
-                        if len(progress.parts) > kept:  # a reload of the page finds them
-                            kept = len(progress.parts)
+                        if progress.body and not kept:  # a reload of the page finds it
+                            kept = True
                             history.put_summary(document.id, self._so_far(progress))
                         yield {
                             self.answer: summary_html.streaming_summary(progress),
-                            self.parts: summary_html.parts(progress.parts, progress.part_count),
                             **self._busy(),
                         }
                 if summary is not None:
@@ -203,22 +190,12 @@ class SummarizeTab:
                 return document
         raise RequestError(NONE_SELECTED)
 
-    def _finished(
-        self, document: Document, progress: SummaryProgress, summary: Summary
-    ) -> FinishedSummary:
+    def _finished(self, document: Document, progress: SummaryProgress, summary: Summary) -> Entry:
         """The summary with its citations. Blocking."""
         answer = progress.answer
         answer.ended = perf_counter()
-        # The draft sources of cached parts are unknown.
-        cached = any(piece.source == CACHED_SOURCE for piece in progress.pieces)
-        has_sources = progress.text == summary.text and not cached
-        notes = []
-        if not answer.tokens_per_pass and summary.whole:
-            notes.append(CACHED)
-        if not summary.whole:
-            notes.append(KEPT.format(len(summary.sections), progress.part_count))
         passages, cited = find_passages((), summary.citations, {document.id: document})
-        entry = Entry(
+        return Entry(
             title=document.name,
             text=summary.text,
             citations=summary.citations,
@@ -226,23 +203,17 @@ class SummarizeTab:
             cited_passages=cited,
             covered=summary.covered,
             supported=bool(summary.citations),
-            pieces=tuple(progress.pieces) if has_sources else (),
             stopped=not summary.whole,
-            notes=tuple(notes),
+            notes=() if summary.whole else (STOPPED,),
             model=self.page.model_name,
             figures=figures_of(answer) if answer.tokens_per_pass else {},
             tokens_per_pass=tuple(answer.tokens_per_pass[-html.MAX_BARS :]),
         )
-        parts = tuple((part.title, part.text) for part in summary.sections)
-        return FinishedSummary(entry, parts, progress.part_count)
 
-    def _so_far(self, progress: SummaryProgress) -> FinishedSummary:
-        """The parts that are finished."""
-        text = progress.text or "\n\n".join(f"{title}\n\n{part}" for title, part in progress.parts)
-        kept = KEPT.format(len(progress.parts), progress.part_count)
+    def _so_far(self, progress: SummaryProgress) -> Entry:
+        """All but the overall statement."""
         model = self.page.model_name
-        entry = Entry(progress.name, text, stopped=True, notes=(kept,), model=model)
-        return FinishedSummary(entry, tuple(progress.parts), progress.part_count)
+        return Entry(progress.name, progress.body, stopped=True, notes=(STOPPED,), model=model)
 
     # -- updates of the components -----------------------------------------------------------------
 
@@ -250,7 +221,6 @@ class SummarizeTab:
         return {
             self.note: "",
             self.answer: summary_html.streaming_summary(progress),
-            self.parts: "",
             **self._busy(),
         } | {button: gr.update(visible=False) for button in self.files}
 
@@ -261,24 +231,22 @@ class SummarizeTab:
     def _idle(self, id: str, history: History, request: gr.Request) -> Updates:
         """The tab while nothing is running, with the last summary of a document."""
         summary = history.summary(id)
-        label = "Continue" if summary and summary.entry.stopped else "Summarize"
+        label = "Continue" if summary and summary.stopped else "Summarize"
         updates: Updates = {
             self.start: gr.update(interactive=True, value=label),
             self.stop: gr.update(visible=False),
         }
         if summary is None:
             hidden = {button: gr.update(visible=False) for button in self.files}
-            return updates | hidden | {self.answer: self._hint(request), self.parts: ""}
-        entry = summary.entry
-        updates[self.answer] = html.finished_answer(entry, f"sum-{id[:12]}")
-        updates[self.parts] = summary_html.parts(summary.parts, summary.part_count)
+            return updates | hidden | {self.answer: self._hint(request)}
+        updates[self.answer] = html.finished_answer(summary, f"sum-{id[:12]}")
         for button, name, render in zip(
             self.files,
             ("summary.md", "summary.json"),
             (export.as_markdown, export.as_json),
             strict=True,
         ):
-            path = export.write(self.folder, name, render([entry], "Summary"))
+            path = export.write(self.folder, name, render([summary], "Summary"))
             updates[button] = gr.update(value=path, visible=True)
         return updates
 
