@@ -30,7 +30,7 @@ from index.documents.sqlite_file import OLD_DOCUMENTS, DocumentsFile
 
 __all__ = ["Chunk", "Document", "DocumentError", "Documents", "Heading", "Hit"]
 
-SCHEMA_VERSION = 2  # change it whenever stored rows stop being valid
+SCHEMA_VERSION = 3  # change it whenever stored rows stop being valid
 CANDIDATES = 50  # chunks that each kind of search contributes
 MAX_NAME_CHARS = 255
 
