@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from textwrap import dedent
 
-from engine.rag.citations import IS_SPACELESS, SPACELESS
+from engine.rag.citations import IS_SPACELESS
+from index.documents.languages import SPACELESS
 
 MIN_WORDS = 4  # a character of a script without spaces is half a word
 MAX_SENTENCE_CHARS = 480  # longer ones are text that was not split well

@@ -23,8 +23,9 @@ from tests.web.test_page import HOSTILE, RenderedText
 from ui.api.jobs import Jobs, QueueFull
 from ui.web import summarize as tab_of
 from ui.web import summary_html
+from ui.web.history import MAX_SUMMARIES, History
 from ui.web.state import PageState
-from ui.web.summarize import SessionSummaries, SummarizeTab
+from ui.web.summarize import SummarizeTab
 from ui.web.summary_html import SummaryProgress
 
 WORD = "FLASK_DEBUG"
@@ -32,6 +33,7 @@ TEXT = f"The variable {WORD} is mentioned once.\n\n" + "\n\n".join(
     f"# Part {n}\n\n" + f"And a few words of part {n}. " * 40 for n in range(4)
 )
 ME = gr.Request(session_hash="me")
+BROWSER = "b" * 32
 TEXTS = st.text(st.sampled_from("ab <>&\"'`${}\n")) | st.just(HOSTILE)
 
 
@@ -59,27 +61,29 @@ def build_tab(page: PageState) -> SummarizeTab:
         return SummarizeTab(page)
 
 
-def start_summary(
-    tab: SummarizeTab, summaries: SessionSummaries, style: Any = "prose"
-) -> AsyncIterator[Any]:
+def start_summary(tab: SummarizeTab, style: Any = "prose") -> AsyncIterator[Any]:
     selected = [document.id for document in tab.page.library(None).list()]
-    return tab._summarize(selected, "long", style, summaries, ME)
+    return tab._summarize(selected, BROWSER, "long", style, ME)
 
 
-async def all_updates(
-    tab: SummarizeTab, summaries: SessionSummaries, style: Any = "prose"
-) -> list[Any]:
-    return [update async for update in start_summary(tab, summaries, style)]
+async def all_updates(tab: SummarizeTab, style: Any = "prose") -> list[Any]:
+    return [update async for update in start_summary(tab, style)]
+
+
+def summary_of(page: PageState) -> Any:
+    """That of the only document."""
+    (document,) = page.library(None).list()
+    return page.histories.of(None, BROWSER, None).summary(document.id)
 
 
 def test_a_summary_streams_and_is_cited(page: PageState) -> None:
     async def run() -> None:
-        tab, summaries = build_tab(page), SessionSummaries()
-        first, *_, last = await all_updates(tab, summaries)
+        tab = build_tab(page)
+        first, *_, last = await all_updates(tab)
         assert first[tab.start]["interactive"] is False and first[tab.stop]["visible"] is True
         assert last[tab.start]["interactive"] is True and last[tab.stop]["visible"] is False
         assert last[tab.note] == ""
-        (summary,) = summaries.by_id.values()
+        summary = summary_of(page)
         assert WORD in summary.text and summary.citations and not summary.stopped
         assert last[tab.answer].count('class="cite"') == len(summary.citations)
         for button, name in zip(tab.files, (".md", ".json"), strict=True):
@@ -87,8 +91,8 @@ def test_a_summary_streams_and_is_cited(page: PageState) -> None:
             assert path.suffix == name and WORD in path.read_text()
         assert not page.running
         await wait_until_idle(page)
-        await all_updates(tab, summaries, "bullets")
-        (bullets,) = summaries.by_id.values()
+        await all_updates(tab, "bullets")
+        bullets = summary_of(page)
         assert bullets.text.count("\n- ") >= 4
         assert bullets.figures == {}, "nothing was generated"
 
@@ -128,46 +132,55 @@ def test_a_stopped_summary_lacks_only_the_statement(
     page: PageState, paused: PausedSummaries
 ) -> None:
     async def run() -> None:
-        tab, summaries = build_tab(page), SessionSummaries()
+        tab = build_tab(page)
         last: Any = None
-        async for last in start_summary(tab, summaries):
+        async for last in start_summary(tab):
             if "Part 3" in last[tab.answer]:
                 tab._stop(ME)
                 paused.resume.set()
-        (summary,) = summaries.by_id.values()
+        summary = summary_of(page)
         assert summary.stopped and "Part 3" in summary.text
         assert tab_of.STOPPED in last[tab.answer]
         assert not page.running
         await wait_until_idle(page)
-        await all_updates(tab, summaries)
-        (whole,) = summaries.by_id.values()
+        await all_updates(tab)
+        whole = summary_of(page)
         assert not whole.stopped and whole.text.endswith(summary.text)
 
     asyncio.run(run())
 
 
-def test_closing_the_tab_frees_its_slot(page: PageState, paused: PausedSummaries) -> None:
+def test_closing_the_page_frees_its_slot_and_loses_nothing(
+    page: PageState, paused: PausedSummaries
+) -> None:
     async def run() -> None:
-        tab, summaries = build_tab(page), SessionSummaries()
-        steps = start_summary(tab, summaries)
-        for _ in range(3):
-            await anext(steps)
+        tab = build_tab(page)
+        steps = start_summary(tab)
+        async for update in steps:
+            if "Part 3" in update[tab.answer]:
+                break
         assert page.jobs.open == len(page.running) == 1
         await steps.aclose()  # type: ignore[attr-defined]
         paused.resume.set()
-        assert not page.running and not summaries.by_id
+        assert not page.running
         await wait_until_idle(page)
+        (document,) = page.library(None).list()
+        reloaded = tab._on_select([document.id], BROWSER, gr.Request(session_hash="another"))
+        assert "Part 3" in reloaded[tab.answer] and tab_of.STOPPED in reloaded[tab.answer]
+        assert reloaded[tab.start]["value"] == "Continue"
+        other = tab._on_select([document.id], "o" * 32, gr.Request(session_hash="another"))
+        assert tab_of.HAS_DOCUMENTS in other[tab.answer]
 
     asyncio.run(run())
 
 
 def test_errors_are_shown(page: PageState) -> None:
     async def run() -> None:
-        tab, summaries = build_tab(page), SessionSummaries()
-        *_, last = [update async for update in tab._summarize([], "short", "prose", summaries, ME)]
+        tab = build_tab(page)
+        *_, last = [update async for update in tab._summarize([], BROWSER, "short", "prose", ME)]
         assert tab_of.NONE_SELECTED in last[tab.note] and last[tab.start]["interactive"] is True
         page.jobs.queue_size = 0
-        last = (await all_updates(tab, summaries))[-1]
+        last = (await all_updates(tab))[-1]
         assert tab_of.QUEUE_FULL in last[tab.note] and 'class="error"' in last[tab.note]
         assert last[tab.stop]["visible"] is False and not page.running
 
@@ -176,20 +189,21 @@ def test_errors_are_shown(page: PageState) -> None:
 
 def test_selecting_a_document_shows_its_last_summary(page: PageState) -> None:
     async def run() -> None:
-        tab, summaries = build_tab(page), SessionSummaries()
-        await all_updates(tab, summaries)
-        (id,) = summaries.by_id
-        assert WORD in tab._on_select([id], summaries, ME)[tab.answer]
-        assert tab_of.HAS_DOCUMENTS in tab._on_select(["other"], summaries, ME)[tab.answer]
+        tab = build_tab(page)
+        await all_updates(tab)
+        (document,) = page.library(None).list()
+        assert WORD in tab._on_select([document.id], BROWSER, ME)[tab.answer]
+        assert tab_of.HAS_DOCUMENTS in tab._on_select(["other"], BROWSER, ME)[tab.answer]
 
     asyncio.run(run())
 
 
 def test_only_the_last_summaries_are_kept() -> None:
-    summaries = SessionSummaries()
-    for number in range(tab_of.MAX_SUMMARIES + 3):
-        summaries.put(str(number), None)  # type: ignore[arg-type]
-    assert list(summaries.by_id) == [str(number) for number in range(3, tab_of.MAX_SUMMARIES + 3)]
+    history = History()
+    for number in range(MAX_SUMMARIES + 3):
+        history.put_summary(str(number), number)  # type: ignore[arg-type]
+    kept = [history.summary(str(number)) for number in range(MAX_SUMMARIES + 3)]
+    assert kept == [None] * 3 + list(range(3, MAX_SUMMARIES + 3))
 
 
 # -- rendering -------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ import socket
 import threading
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ui.api.addresses import is_loopback
@@ -35,6 +34,7 @@ from ui.cli.options import (
     embedding,
 )
 from ui.errors import OK, USAGE, Failure, reason, say
+from ui.web.shell import loading_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,6 @@ MIN_KEY_CHARS = 16
 MIN_PASSWORD_CHARS = 12
 ICON_PATH = "/favicon.ico"  # browsers request it
 PAGE_PATHS = ("/ui", ICON_PATH)
-LOADING_PAGE = Path(__file__).parents[1] / "web/loading.html"  # shown until the page is there
 DEFAULT_QUEUE = 32
 MAX_QUEUE = 1000  # each request may take a thread
 SHUTDOWN_TIMEOUT_S = 2  # of open connections
@@ -152,7 +151,7 @@ def _load_and_serve(
     choose_model(args)
     rules = security.rules_for(args.host, listening.getsockname()[0], access.key, args.allow_host)
     rules = replace(rules, pages=PAGE_PATHS if access.page else ())
-    page = (PAGE_PATHS[0], LOADING_PAGE.read_text("utf-8")) if access.page else ()
+    page = (PAGE_PATHS[0], loading_page()) if access.page else ()
     first = startup.Startup(rules, *page)
     with contextlib.ExitStack() as engines:
 

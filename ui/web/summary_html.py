@@ -30,10 +30,9 @@ class SummaryProgress:
 def streaming_summary(progress: SummaryProgress) -> str:
     """What the model writes, and the rest of the summary."""
     answer = progress.answer
-    statement = html.colored(answer.pieces, streaming=True) if answer.pieces else ""
-    legend = html.legend({piece.source for piece in answer.pieces}) if answer.pieces else ""
+    statement = html.written(answer.pieces) if answer.pieces else ""
     body = f'<div class="answer" dir="auto">{escape(progress.body)}</div>' if progress.body else ""
     return (
-        f'<article class="turn" aria-busy="true"><h3 class="asked">{escape(progress.name)}</h3>'
-        f"{html.figures(answer)}{statement}{body}{legend}</article>"
+        f'<article class="turn" aria-busy="true"><h2 class="asked">{escape(progress.name)}</h2>'
+        f'<div class="said">{html.status(answer)}{statement}{body}</div></article>'
     )
