@@ -30,7 +30,7 @@ from index.documents.sqlite_file import OLD_DOCUMENTS, DocumentsFile
 
 __all__ = ["Chunk", "Document", "DocumentError", "Documents", "Heading", "Hit"]
 
-SCHEMA_VERSION = 2  # change it whenever stored rows stop being valid
+SCHEMA_VERSION = 3  # change it whenever stored rows stop being valid
 CANDIDATES = 50  # chunks that each kind of search contributes
 MAX_NAME_CHARS = 255
 
@@ -44,6 +44,7 @@ CREATE TABLE chunks (
     stop INTEGER, page INTEGER, heading TEXT
 );
 CREATE INDEX by_document ON chunks (document, number);
+CREATE TABLE files (document TEXT PRIMARY KEY, data BLOB);
 """
 COLUMNS = "id, name, kind, text, pages, headings, whole"
 CHUNK = "c.document, c.number, w.text, c.start, c.stop, c.page, c.heading"
@@ -111,7 +112,7 @@ class Documents:
         """`add` for the content of a file."""
         _check_name(name)
         kind = kind_of(name)
-        id = hashlib.sha256(kind.encode() + b"\0" + data).hexdigest()[:32]
+        id = content_id(name, data)
         with self._file.session(write=True) as connection:
             document = _rename(connection, id, name)
         if document is None:
@@ -123,6 +124,9 @@ class Documents:
                 if document is None:
                     document = Document(id, name, kind, *parsed)
                     _insert(connection, document, chunks)
+        if kind == "pdf":  # its pages can be shown
+            with self._file.session(write=True) as connection:
+                connection.execute("INSERT OR IGNORE INTO files VALUES (?, ?)", (id, data))
         if self._vectors:
             self._vectors.refresh()
         return document
@@ -134,6 +138,7 @@ class Documents:
             connection.executemany("DELETE FROM words WHERE rowid = ?", rows)
             connection.executemany("DELETE FROM vectors WHERE row = ?", rows)
             connection.execute("DELETE FROM chunks WHERE document = ?", (id,))
+            connection.execute("DELETE FROM files WHERE document = ?", (id,))
             connection.execute("DELETE FROM documents WHERE id = ?", (id,))
 
     def set_whole(self, id: str, whole: bool) -> None:
@@ -148,6 +153,24 @@ class Documents:
         if document is None:
             raise KeyError(id)
         return document
+
+    def picture(self, id: str, page: int, marks: Sequence[tuple[int, int]]) -> bytes:
+        """A page of a pdf, from 1, as a PNG in which these code points of the document are marked.
+        Raises KeyError for a document or page that is not there, and DocumentError."""
+        document = self.get(id)
+        with self._file.session() as connection:
+            row = connection.execute("SELECT data FROM files WHERE document = ?", (id,)).fetchone()
+        if row is None or not 1 <= page <= len(document.pages):
+            raise KeyError(id)
+        start, stop = document.pages[page - 1]
+        letters = max(1, _count_letters(document.text[start:stop]))
+        shares = []
+        for first, last in marks:
+            first, last = max(start, first), min(stop, last)
+            if first < last:
+                before = _count_letters(document.text[start:first])
+                shares.append((document.text[first:last], before / letters))
+        return self._parser.picture(document.name, row[0], page - 1, shares)
 
     def list(self) -> builtins.list[Document]:
         """All documents in the order of their addition."""
@@ -175,6 +198,16 @@ class Documents:
             ranking = full_text.search(connection, query, candidates, among)
             best = (ranking if similar is None else fuse_ranks(ranking, similar))[:count]
             return [*_hits(connection, query, best)]
+
+
+def _count_letters(text: str) -> int:
+    """Those that index.documents.formats.pdf compares."""
+    return sum(map(str.isalnum, text))
+
+
+def content_id(name: str, data: bytes) -> str:
+    """The id of a document: a hash of its kind and content."""
+    return hashlib.sha256(kind_of(name).encode() + b"\0" + data).hexdigest()[:32]
 
 
 def _check_name(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Parses files in child processes with limits of time, memory and output.
+"""Parses files, and draws pages, in child processes with limits of time, memory and output.
 
 Starting a process takes longer than parsing a small file, so one that has parsed a small text file
 is kept for the next. All others end after one file: their memory is returned, and whatever a
@@ -13,9 +13,10 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Self
+from typing import Any, Self
 
 from index.documents.formats import MAX_FILE_BYTES, DocumentError, ParsedDocument, kind_of
 from index.documents.formats.headings import Heading
@@ -28,6 +29,7 @@ MAX_HEADER_BYTES = 32 << 20  # pages and headings, in JSON
 MAX_MEMORY_BYTES = 2 << 30  # address space of a child process
 MAX_REUSE_BYTES = 256 << 10  # size of a file after which the child process is kept
 MAX_REASON_CHARS = 400
+FAILED = "the parser failed ({}); save it again, or split it"
 CANCELLED = "cancelled before it was read; add it again"
 
 SANDBOX = Path(__file__).with_name("sandbox.py")
@@ -69,19 +71,41 @@ class Parser:
         """The text of a file, with its pages and headings. Raises DocumentError."""
         if len(data) > MAX_FILE_BYTES:
             raise DocumentError(f"{name}: over {MAX_FILE_BYTES >> 20} MiB; split it")
-        kind = kind_of(name)
+        header, text = self._ask(name, kind_of(name), data)
+        try:
+            return ParsedDocument(
+                text.decode(),
+                tuple((int(start), int(stop)) for start, stop in header["pages"]),
+                tuple(
+                    Heading(int(at), int(level), str(it)) for at, level, it in header["headings"]
+                ),
+            )
+        except MALFORMED as error:
+            raise DocumentError(f"{name}: {FAILED.format('malformed reply')}") from error
+
+    def picture(
+        self, name: str, data: bytes, page: int, marks: Sequence[tuple[str, float]]
+    ) -> bytes:
+        """A page of a pdf, from 0, as a PNG with texts marked, as index.documents.formats.pdf does
+        it. Raises DocumentError."""
+        what = json.dumps([page, marks]).encode()
+        _, png = self._ask(name, "picture", what + b"\n" + data)
+        return bytes(png)
+
+    def _ask(self, name: str, kind: str, data: bytes) -> tuple[dict[str, Any], bytearray]:
+        """Header and body of a reply. Raises DocumentError."""
         child = self._take(name)
         reusable = False
         try:
-            reply = child.request(kind, data)
+            header, body = child.request(kind, data)
             reusable = kind in REUSE_KINDS and len(data) <= MAX_REUSE_BYTES
         except _ChildError as error:
             raise DocumentError(f"{name}: {error}") from error
         finally:
             self._give_back(child, reusable)
-        if isinstance(reply, str):
-            raise DocumentError(f"{name}: {reply}")
-        return reply
+        if "error" in header:
+            raise DocumentError(f"{name}: {_one_line(str(header['error']))}")
+        return header, body
 
     def _take(self, name: str) -> _Child:
         """A child process that no other call uses."""
@@ -113,8 +137,8 @@ class _Child:
         self._connection: socket.socket | None = None
         self._killed = ""  # why
 
-    def request(self, kind: str, data: bytes) -> ParsedDocument | str:
-        """Parse a file: its text, or why it cannot be read. Raises _ChildError."""
+    def request(self, kind: str, data: bytes) -> tuple[dict[str, Any], bytearray]:
+        """Header and body of the reply to a file. Raises _ChildError."""
         process, connection = self._start()
         try:
             if self._killed:
@@ -127,8 +151,7 @@ class _Child:
         except (OSError, EOFError, *MALFORMED) as error:
             self.end()
             status = f"exit status {process.returncode}"
-            failed = f"the parser failed ({status}); save it again, or split it"
-            raise _ChildError(self._killed or failed) from error
+            raise _ChildError(self._killed or FAILED.format(status)) from error
 
     def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         """The process, started unless it is running. Raises _ChildError."""
@@ -166,8 +189,10 @@ class _Child:
             self._process.wait()
 
 
-def _exchange(connection: socket.socket, kind: str, data: bytes) -> ParsedDocument | str:
-    """Send a file and receive the reply, whose sizes and types are checked."""
+def _exchange(
+    connection: socket.socket, kind: str, data: bytes
+) -> tuple[dict[str, Any], bytearray]:
+    """Send a file and receive the reply, whose sizes are checked."""
     deadline = monotonic() + TIMEOUT_S
     connection.settimeout(TIMEOUT_S)
     connection.sendall(f"{kind} {len(data)}\n".encode() + data)
@@ -175,13 +200,9 @@ def _exchange(connection: socket.socket, kind: str, data: bytes) -> ParsedDocume
     if header_bytes > MAX_HEADER_BYTES or text_bytes > MAX_TEXT_BYTES:
         raise ValueError("a reply that is too large")
     header = json.loads(_receive(connection, header_bytes, deadline))
-    if "error" in header:
-        return _one_line(str(header["error"]))
-    return ParsedDocument(
-        _receive(connection, text_bytes, deadline).decode(),
-        tuple((int(start), int(stop)) for start, stop in header["pages"]),
-        tuple(Heading(int(at), int(level), str(it)) for at, level, it in header["headings"]),
-    )
+    if not isinstance(header, dict):
+        raise ValueError("a reply without a header")
+    return header, _receive(connection, text_bytes, deadline)
 
 
 def _receive(connection: socket.socket, size: int, deadline: float) -> bytearray:

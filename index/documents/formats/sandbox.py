@@ -3,7 +3,9 @@
 Arguments, all limits: bytes of text, number of headings, bytes of memory, seconds of CPU time per
 file. A request on stdin is a line with the kind and the size of a file, then the file. A reply on
 stdout is the sizes of a header and a text, then both. The header is JSON: {"pages": [[start, stop],
-...], "headings": [[start, level, title], ...]}, or {"error": reason and remedy} without a text.
+...], "headings": [[start, level, title], ...]}, or {"error": reason and remedy} without a text. A
+"file" of the kind `picture` is a line of JSON, [page, [[text, share], ...]], and a pdf; the reply
+is {} and a PNG.
 """
 
 from __future__ import annotations
@@ -64,6 +66,11 @@ def _reply(
     from index.documents.formats.headings import top_levels
 
     try:
+        if kind == "picture":
+            from index.documents.formats import pdf
+
+            what, _, file = data.partition(b"\n")
+            return {}, pdf.picture(file, *json.loads(what))
         parsed = _parse(kind, data, max_text)
         text = parsed.text.encode()
         if len(text) > max_text:
