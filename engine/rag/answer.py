@@ -167,6 +167,7 @@ class DocumentSpan(NamedTuple):
     document: str
     start: int
     stop: int
+    table_head: str = ""  # of the table that it starts inside of
 
 
 def _retrieve(
@@ -190,7 +191,8 @@ def _retrieve(
         ]
     hits = documents.search(question, SEARCH_HITS, [one.id for one in among])
     if any(may_answer(hit) for hit in hits):
-        return [DocumentSpan(hit.chunk.document, hit.chunk.start, hit.chunk.stop) for hit in hits]
+        chunks = [hit.chunk for hit in hits]
+        return [DocumentSpan(one.document, one.start, one.stop, one.table_head) for one in chunks]
     missing = _missing_everywhere(wanted, hits)
     reason = "not found" if missing else "nowhere found together"
     words = ", ".join(missing or wanted)
@@ -232,7 +234,7 @@ class QuestionPrompt:
         `sentence`: the one that fits the question best, repeated before it."""
         headers = _headers(sources)
         passages = [
-            f"{header}\n{plain(source.text)}\n".lstrip("\n")
+            f"{header}\n{plain(_shown(source))}\n".lstrip("\n")
             for header, source in zip(headers, sources, strict=True)
         ]
         lines = [TEXT_START, "", *passages]
@@ -267,7 +269,7 @@ class QuestionPrompt:
         selected: list[DocumentSpan] = []
         for span in spans:
             text = documents[span.document].text[span.start : span.stop]
-            tokens = len(self.tokenizer.encode(text)) + HEADER_TOKENS
+            tokens = len(self.tokenizer.encode(f"{span.table_head}{text}")) + HEADER_TOKENS
             if tokens > left and not selected:
                 room = max(0, left - HEADER_TOKENS)
                 stop = window(text, 0, 0, room, self.tokenizer.encode)[1]
@@ -284,6 +286,11 @@ class QuestionPrompt:
             if not selected and half > last.start:
                 selected.append(last._replace(stop=half))
         return included
+
+
+def _shown(source: Source) -> str:
+    """The text of a source below the head of its table."""
+    return f"{source.table_head}\n{source.text}" if source.table_head else source.text
 
 
 def _headers(sources: Sequence[Source]) -> list[str]:
@@ -335,12 +342,14 @@ def _merged(spans: Sequence[DocumentSpan], documents: dict[str, Document]) -> li
             merged[-1] = before._replace(stop=max(before.stop, span.stop))
         else:
             merged.append(span)
-    return [_source(documents[one.document], one.start, one.stop) for one in merged]
+    return [_source(documents[one.document], *one[1:]) for one in merged]
 
 
-def _source(document: Document, start: int, stop: int) -> Source:
+def _source(document: Document, start: int, stop: int, table_head: str = "") -> Source:
     line = 1 + document.text.count("\n", 0, start)
     above = bisect_right([one.start for one in document.headings], start)
     heading = document.headings[above - 1].title if above else ""
     text = document.text[start:stop]
-    return Source(document.id, document.name, text, start, document.pages, line, heading)
+    return Source(
+        document.id, document.name, text, start, document.pages, line, heading, table_head
+    )

@@ -43,6 +43,7 @@ class Source:
     pages: tuple[tuple[int, int], ...] = ()  # (start, stop) of the document's pages
     line: int = 1  # of the document, from 1, at which the text starts
     heading: str = ""  # the nearest one above the text
+    table_head: str = ""  # the rows that name the columns of the table that it starts inside of
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from index.documents.sqlite_file import OLD_DOCUMENTS, DocumentsFile
 
 __all__ = ["Chunk", "Document", "DocumentError", "Documents", "Heading", "Hit"]
 
-SCHEMA_VERSION = 3  # change it whenever stored rows stop being valid
+SCHEMA_VERSION = 4  # change it whenever stored rows stop being valid
 CANDIDATES = 50  # chunks that each kind of search contributes
 MAX_NAME_CHARS = 255
 
@@ -41,13 +41,13 @@ CREATE TABLE documents (
 );
 CREATE TABLE chunks (
     row INTEGER PRIMARY KEY AUTOINCREMENT, document TEXT, number INTEGER, start INTEGER,
-    stop INTEGER, page INTEGER, heading TEXT
+    stop INTEGER, page INTEGER, heading TEXT, table_head TEXT
 );
 CREATE INDEX by_document ON chunks (document, number);
 CREATE TABLE files (document TEXT PRIMARY KEY, data BLOB);
 """
 COLUMNS = "id, name, kind, text, pages, headings, whole"
-CHUNK = "c.document, c.number, w.text, c.start, c.stop, c.page, c.heading"
+CHUNK = "c.document, c.number, w.text, c.start, c.stop, c.page, c.heading, c.table_head"
 BAD_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]|(?:^|[/\\])\.\.(?:[/\\]|$)")
 
 
@@ -57,7 +57,7 @@ class Document:
 
     id: str  # a hash of the content
     name: str
-    kind: str  # pdf, docx, html, md, rst, txt, code
+    kind: str  # pdf, docx, html, md, rst, txt, csv, tsv, code
     text: str
     pages: tuple[tuple[int, int], ...]  # (start, stop) of each; only a pdf has pages
     headings: tuple[Heading, ...]
@@ -118,7 +118,7 @@ class Documents:
         if document is None:
             # Outside of any transaction, since this may take seconds.
             parsed = (parser or self._parser).parse(name, data)
-            chunks = split_chunks(id, parsed)
+            chunks = split_chunks(id, kind, parsed)
             with self._file.session(write=True) as connection:
                 document = _rename(connection, id, name)  # added meanwhile by someone else?
                 if document is None:
@@ -264,9 +264,12 @@ def _insert(connection: sqlite3.Connection, document: Document, chunks: list[Chu
     )
     rows = [
         connection.execute(
-            "INSERT INTO chunks (document, number, start, stop, page, heading) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (chunk.document, chunk.number, chunk.start, chunk.stop, chunk.page, chunk.heading),
+            "INSERT INTO chunks (document, number, start, stop, page, heading, table_head) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(chunk.document, chunk.number, chunk.start, chunk.stop),
+                *(chunk.page, chunk.heading, chunk.table_head),
+            ),
         ).lastrowid
         for chunk in chunks
     ]
@@ -279,7 +282,7 @@ def _copy_old(connection: sqlite3.Connection) -> None:
     for row in connection.execute(query):
         document = _from_row(*row)
         parsed = ParsedDocument(document.text, document.pages, document.headings)
-        _insert(connection, document, split_chunks(document.id, parsed))
+        _insert(connection, document, split_chunks(document.id, document.kind, parsed))
 
 
 def _select(connection: sqlite3.Connection, id: str) -> Document | None:

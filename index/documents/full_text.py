@@ -72,7 +72,8 @@ def insert(
 
 def _indexed(chunk: Chunk, language: str) -> tuple[str, str]:
     """The columns `terms` and `compounds` of a chunk."""
-    found = [_of_word(word, language) for word in languages.words(f"{chunk.heading}\n{chunk.text}")]
+    text = f"{chunk.heading}\n{chunk.table_head}\n{chunk.text}"
+    found = [_of_word(word, language) for word in languages.words(text)]
     return " ".join(terms for terms, _ in found), " ".join(long for _, long in found if long)
 
 

@@ -83,7 +83,7 @@ def test_the_chunks_of_a_document(documents: Documents) -> None:
     pages = [text.replace("\n\n", "\n") for text in texts(3, 20)]
     data = pdf([page.replace(". ", ".\n") for page in pages])
     document = documents.add_data("a.pdf", data)
-    assert documents.chunks(document.id) == split_chunks(document.id, parse("a.pdf", data))
+    assert documents.chunks(document.id) == split_chunks(document.id, "pdf", parse("a.pdf", data))
     assert documents.chunks("none") == []
 
 
@@ -170,7 +170,7 @@ def test_threads_may_share_it(documents: Documents) -> None:
     assert not errors
     for document in documents.list():
         assert documents.chunks(document.id) == split_chunks(
-            document.id, parse("a.md", document.text.encode())
+            document.id, "md", parse("a.md", document.text.encode())
         )
 
 
@@ -248,7 +248,7 @@ def checked(folder: Path) -> list[Document]:
     with Documents(folder) as documents:
         listed = documents.list()
         for each in listed:
-            again = split_chunks(each.id, parse(each.name, each.text.encode()))
+            again = split_chunks(each.id, each.kind, parse(each.name, each.text.encode()))
             assert documents.chunks(each.id) == again
     with closing(sqlite3.connect(folder / "documents.sqlite")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)

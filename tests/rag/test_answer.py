@@ -143,14 +143,28 @@ def test_without_a_matching_passage_the_model_is_not_asked(
     assert "say nothing" in found.not_found and "moons, jupiter" in found.not_found
 
 
+def test_rows_of_a_long_table_are_shown_below_its_head(tokenizer: Tokenizer) -> None:
+    rows = "".join(f"| pump {n} | {n}.5 m | {100 + n} EUR |\n" for n in range(90))
+    text = f"# Pumps\n\n| Model | Head | Price |\n|---|---|---|\n{rows}"
+    with Documents() as documents:
+        ids = [documents.add_data("pumps.md", text.encode()).id]
+        found = prepare("What is the price of pump 77?", documents, ids, tokenizer, 4096)
+        (source,) = [one for one in found.sources if "pump 77 " in one.text]
+        assert source.table_head == "| Model | Head | Price |\n|---|---|---|"
+        assert source.text == text[source.start : source.start + len(source.text)]
+        assert found.request
+        assert f"Price |\n|---|---|---|\n{source.text[:12]}" in found.request.messages[1]["content"]
+
+
 def test_words_scattered_over_documents_are_no_match(tokenizer: Tokenizer) -> None:
-    """Every word occurs somewhere, but no passage has enough of them."""
+    """Every word occurs in some places, but no passage has enough of them."""
     with Documents() as documents:
         words = ["garbage", "elephants", "collectors", "museum"]
-        texts = [f"{word} and {prose(random.Random(n), 4)}" for n, word in enumerate(words)]
+        end = prose(random.Random(1), 4)
+        texts = [f"{word} {n} {end}" for n in range(6) for word in words]
         ids = [documents.add_data(f"{n}.txt", one.encode()).id for n, one in enumerate(texts)]
         found = prepare(" ".join(words) + "?", documents, ids, tokenizer, 4096)
-        assert found.request is None and "nowhere found together: garbage, eleph" in found.not_found
+        assert found.request is None and "say nothing about this" in found.not_found
         found = prepare("garbage?", documents, ids, tokenizer, 4096)
         assert found.request is not None
 

@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
         "ask",
         run,
         "ask about documents; the answer names its sources",
-        "Answer a question about FILES (pdf, docx, html, md, rst, txt, code) from their text.\n"
+        "Answer a question about FILES (pdf, docx, html, md, rst, txt, csv, code) by their text.\n"
         "Below the answer are the passages that it copied, and their sources.",
     )
     add = parser.add_argument

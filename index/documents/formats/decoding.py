@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-SUPPORTED = "pdf, docx, html, md, rst, txt and source code are supported"
+SUPPORTED = "pdf, docx, html, md, rst, txt, csv and source code are supported"
 BYTE_ORDER_MARKS = {
     b"\xef\xbb\xbf": "utf-8",
     b"\xff\xfe": "utf-16-le",

@@ -35,7 +35,7 @@ CANCELLED = "cancelled before it was read; add it again"
 SANDBOX = Path(__file__).with_name("sandbox.py")
 SIZES = struct.Struct(">II")  # bytes of a reply's header and text
 MALFORMED = (ValueError, TypeError, LookupError, OverflowError, RecursionError)  # a reply
-REUSE_KINDS = ("md", "rst", "code", "txt")  # parsed in Python, without libraries in C
+REUSE_KINDS = ("md", "rst", "code", "txt", "csv", "tsv")  # parsed in Python, without libraries in C
 
 
 class Parser:
