@@ -60,6 +60,7 @@ WALLS = {
     "pydantic_core": ["ui/"],
     "pygls": ["lsp_server/"],
     "pypdfium2": ["index/documents/formats/"],
+    "rapidocr": ["index/documents/formats/"],
     "re2": ["index/workspace/"],
     "rich": ["ui/"],
     "safetensors": ["engine/"],
@@ -87,7 +88,7 @@ WALLS = {
 }  # fmt: skip
 
 # Installed through an extra, imported where it is used.
-OPTIONAL = {"mcp", "model2vec"}
+OPTIONAL = {"mcp", "model2vec", "rapidocr"}
 
 # Imported, and installed as a part of another dependency.
 BUNDLED = {"pydantic-core", "triton"}

@@ -8,6 +8,7 @@ hostile file may have broken in a library affects no other file.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import subprocess
@@ -18,10 +19,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
-from index.documents.formats import MAX_FILE_BYTES, DocumentError, ParsedDocument, kind_of
+from index.documents.formats import MAX_FILE_BYTES, DocumentError, ParsedDocument, kind_of, ocr
 from index.documents.formats.headings import Heading
 
 TIMEOUT_S = 30.0  # to parse one file
+SCAN_TIMEOUT_S = 600.0  # to recognize the text of one file; a dense page takes some 5 s on 2 cores
 MIN_TIMEOUT_S = 0.001  # of a socket; 0 would mean not to wait at all
 MAX_TEXT_BYTES = 16 << 20  # text of one file, in UTF-8
 MAX_HEADINGS = 20_000  # of one file; the deepest levels of more are left out
@@ -94,7 +96,7 @@ class Parser:
 
     def _ask(self, name: str, kind: str, data: bytes) -> tuple[dict[str, Any], bytearray]:
         """Header and body of a reply. Raises DocumentError."""
-        child = self._take(name)
+        child = self._take(name, kind)
         reusable = False
         try:
             header, body = child.request(kind, data)
@@ -103,16 +105,19 @@ class Parser:
             raise DocumentError(f"{name}: {error}") from error
         finally:
             self._give_back(child, reusable)
+        if header.get("scanned") and ocr.is_installed():
+            return self._ask(name, "scan", data)
         if "error" in header:
             raise DocumentError(f"{name}: {_one_line(str(header['error']))}")
         return header, body
 
-    def _take(self, name: str) -> _Child:
+    def _take(self, name: str, kind: str) -> _Child:
         """A child process that no other call uses."""
         with self._lock:
             if self._closed:
                 raise DocumentError(f"{name}: {CANCELLED}")
-            child = self._idle.pop() if self._idle else _Child()
+            usable = self._idle and kind != "scan"  # a scan may take more CPU time
+            child = self._idle.pop() if usable else _Child()
             self._busy.add(child)
             return child
 
@@ -139,26 +144,30 @@ class _Child:
 
     def request(self, kind: str, data: bytes) -> tuple[dict[str, Any], bytearray]:
         """Header and body of the reply to a file. Raises _ChildError."""
-        process, connection = self._start()
+        timeout = SCAN_TIMEOUT_S if kind == "scan" else TIMEOUT_S
+        # Of CPU time, since the parent enforces the timeout; text is recognized on all cores.
+        seconds = int(timeout + 1) * (os.cpu_count() or 1 if kind == "scan" else 1)
+        process, connection = self._start(seconds)
         try:
             if self._killed:
                 raise EOFError
-            return _exchange(connection, kind, data)
+            return _exchange(connection, kind, data, timeout)
         except TimeoutError as error:
             raise _ChildError(
-                f"not parsed within {TIMEOUT_S:.0f} seconds; print it to a new file or split it"
+                f"not parsed within {timeout:.0f} seconds; print it to a new file or split it"
             ) from error
         except (OSError, EOFError, *MALFORMED) as error:
             self.end()
             status = f"exit status {process.returncode}"
             raise _ChildError(self._killed or FAILED.format(status)) from error
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        """The process, started unless it is running. Raises _ChildError."""
+    def _start(self, seconds: int) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """The process, started unless it is running. `seconds`: its limit of CPU time. Raises
+        _ChildError."""
         if self._process and self._connection and self._process.poll() is None:
             return self._process, self._connection
         self.end()
-        limits = (MAX_TEXT_BYTES, MAX_HEADINGS, MAX_MEMORY_BYTES, int(TIMEOUT_S) + 1)
+        limits = (MAX_TEXT_BYTES, MAX_HEADINGS, MAX_MEMORY_BYTES, seconds)
         try:
             self._connection, child_end = socket.socketpair()
             with child_end:
@@ -190,11 +199,11 @@ class _Child:
 
 
 def _exchange(
-    connection: socket.socket, kind: str, data: bytes
+    connection: socket.socket, kind: str, data: bytes, timeout: float
 ) -> tuple[dict[str, Any], bytearray]:
     """Send a file and receive the reply, whose sizes are checked."""
-    deadline = monotonic() + TIMEOUT_S
-    connection.settimeout(TIMEOUT_S)
+    deadline = monotonic() + timeout
+    connection.settimeout(timeout)
     connection.sendall(f"{kind} {len(data)}\n".encode() + data)
     header_bytes, text_bytes = SIZES.unpack(_receive(connection, SIZES.size, deadline))
     if header_bytes > MAX_HEADER_BYTES or text_bytes > MAX_TEXT_BYTES:

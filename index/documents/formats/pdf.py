@@ -1,6 +1,6 @@
 """A pdf's text by page, extracted by pypdfium2, and pictures of its pages with passages marked.
 
-Headings come from its outline or large lines. There is no text recognition (OCR).
+Headings come from its outline or large lines. Pages without text may be recognized (OCR).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ HYPHEN = re.compile(r"[\ufffe\x02]")
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PICTURE_PIXELS = 1000  # width of a page's picture
 MAX_PICTURE_PIXELS = 2000  # height of it
+SCAN_PIXELS = 1000  # width of a page whose text is recognized; more finds less of sparse pages
 MARK = (255, 229, 154)  # red, green and blue where the page is white
 
 
@@ -49,8 +50,12 @@ class _Line:
     size: float  # of the font, in points
 
 
-def read(data: bytes, max_chars: int) -> ParsedDocument:
-    """Text, pages and headings. Raises ValueError with a remedy, or PdfiumError."""
+def read(
+    data: bytes, max_chars: int, recognize: Callable[[NDArray[np.uint8]], str] | None = None
+) -> ParsedDocument:
+    """Text, pages and headings. `recognize`: the text of a picture of a page that has no text, as
+    pixels (height, width, 3) in blue, green and red. Raises ValueError with a remedy, or
+    PdfiumError."""
     try:
         document = pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
@@ -65,6 +70,8 @@ def read(data: bytes, max_chars: int) -> ParsedDocument:
     at = 0
     for number in range(len(document)):
         text = _page_text(document, number, at, lines)
+        if recognize and not text.strip():
+            text = replace_invalid(recognize(_pixels(document[number], SCAN_PIXELS)))
         pages.append((at, at + len(text)))
         texts.append(text)
         at += len(text) + len(PAGE_BREAK)
@@ -73,6 +80,12 @@ def read(data: bytes, max_chars: int) -> ParsedDocument:
     text = PAGE_BREAK.join(texts)
     headings = _outline_headings(document, text, pages) or _large_lines(lines)
     return ParsedDocument(text, tuple(pages), tuple(headings))
+
+
+def has_pictures(data: bytes) -> bool:
+    """Whether any page shows a picture, as all pages of a scan do."""
+    kinds = [pdfium.FPDF_PAGEOBJ_IMAGE]
+    return any(any(page.get_objects(filter=kinds)) for page in pypdfium2.PdfDocument(data))
 
 
 def picture(data: bytes, number: int, marks: Sequence[tuple[str, float]]) -> bytes:
@@ -101,6 +114,14 @@ def picture(data: bytes, number: int, marks: Sequence[tuple[str, float]]) -> byt
     finally:
         words.close()
     return _png(pixels)
+
+
+def _pixels(page: pypdfium2.PdfPage, width: int) -> NDArray[np.uint8]:
+    """A picture of a page, (height, width, 3) in blue, green and red."""
+    import numpy as np
+
+    scale = min(width / page.get_width(), 2 * width / page.get_height())
+    return np.ascontiguousarray(page.render(scale=scale).to_numpy()[..., :3])
 
 
 def _letters(words: pypdfium2.PdfTextPage) -> list[tuple[str, int]]:
