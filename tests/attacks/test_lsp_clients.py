@@ -253,7 +253,9 @@ def test_a_save_that_is_cut_short_by_a_signal_costs_nothing_but_time(
         workspace.build()
         assert workspace.paths == sorted(str(path) for path in root.iterdir())
         workspace.compact()
-    assert not [*(tmp_path / "home").rglob(".draftline-*")]
+    # In the index alone: the signal may cut short another file of the cache, too, whose next
+    # writer deletes what was left.
+    assert not [*(tmp_path / "home/index").rglob(".draftline-*")]
     with Workspace([root], Tokenizer(Path(model)), tmp_path / "home") as workspace:
         workspace.build()
         assert len(workspace.find("number = 1\n", 2000)) == 1000
