@@ -45,7 +45,7 @@ help:
 	make wheel       dist/draftline-*.whl
 	make clean       remove what was built (downloaded models stay)
 	Variables: PYTHON=python3.12  TORCH=auto|cpu|cuda  TORCH_INDEX=URL  ARGS="-k name" (tests)
-	           WORKERS=2 (of make test)  SEED=1 (of make test-full's examples; default: the commit's)
+	           WORKERS=2 (of tests)  SEED=1 (of make test-full's examples; default: the commit's)
 	END
 
 demo: $(VENV)/app.ok
@@ -59,7 +59,7 @@ test: $(VENV)/dev.ok
 
 test-full: $(VENV)/dev.ok
 	@$(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile explore --hypothesis-seed $(SEED) -m "hypothesis and not full and not gpu and not editors" $(ARGS)
-	$(BIN)/python -m pytest -m "full and not gpu and not editors" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "full and not gpu and not editors" $(ARGS)
 
 test-gpu: $(VENV)/dev.ok
 	@$(BIN)/python -m pytest -m gpu -rP $(ARGS)
