@@ -42,7 +42,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
                                         "tie_word_embeddings": True}),
     "gemma4": ("gemma4_text", GEMMA4),
     "gemma4-e": ("gemma4_text", GEMMA4 | {
-        "hidden_size_per_layer_input": LANES, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": LANES, "num_kv_shared_layers": 2,
+        "use_double_wide_mlp": True,
     }),
     "gemma4-moe": ("gemma4_text", GEMMA4 | {
         "enable_moe_block": True, "num_experts": 8, "top_k_experts": 3,
