@@ -363,13 +363,18 @@ def with_defaults(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """A checked config.json's settings with all fields of its model type, as transformers fills
     them in. UnsupportedModel where it cannot."""
     from transformers import CONFIG_MAPPING
+    from transformers.utils.logging import get_verbosity, set_verbosity, set_verbosity_error
 
+    usual = get_verbosity()
+    set_verbosity_error()  # it warns of fields that do not matter here, beside our own one line
     try:
         config = CONFIG_MAPPING[settings["model_type"]].from_dict(settings)
     except Exception as error:  # its checks have no class in common
         raise UnsupportedModel(
             f"{folder / 'config.json'}: {_said(error)}: copy or fetch this model again"
         ) from error
+    finally:
+        set_verbosity(usual)
     filled: dict[str, Any] = settings | config.to_dict()
     return filled
 

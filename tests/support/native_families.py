@@ -51,7 +51,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     }),
     "gpt-oss": ("gpt_oss", WINDOW | {
         "head_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 3, "swiglu_limit": 1.0,
-        "intermediate_size": LANES,
+        "intermediate_size": 2 * LANES,
         "rope_parameters": YARN,
     }),
     "qwen3-next": ("qwen3_next", DELTA_NET | SHARED),
