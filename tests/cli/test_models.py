@@ -377,7 +377,7 @@ def test_a_model_of_another_program_has_a_path_and_is_not_removed(source: Path) 
         (("pull", "smollm2"), ("unknown model 'smollm2'", "smollm2-135m")),
         (("path", "nothing"), ("unknown model 'nothing'", "ollama:")),
         (("path", "ollama:nothing"), ("ollama:nothing", "no model of Ollama", "OLLAMA_MODELS")),
-        (("known", "gptoss"), ("called 'gptoss'", "try gpt-oss")),
+        (("known", "gpt-os2"), ("called 'gpt-os2'", "try gpt-oss")),
         (("remove", "tiny"), ("'tiny' is not in the cache",)),
         (("add", "/no/such/file"), ("/no/such/file", "no such file")),
         (("pull", "smollm2-135m", "--from", "hub"), ("smollm2-135m", "without `--from hub`")),

@@ -168,6 +168,28 @@ def test_a_pass_that_fails_midway_changes_nothing(
         assert torch.equal(next_logits(target, text), fresh_logits(hybrid, text))
 
 
+def test_going_back_behind_a_pass_that_failed_over_waiting_rows(
+    hybrid: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first layers' states have the rows, so that the log alone cannot be cut."""
+    target = load(hybrid, threads=1)
+    text = some_tokens(60, target.vocab)
+    begin(target, text)
+    draft = Draft()
+    for node, token in enumerate(some_tokens(8, target.vocab, seed=1)):
+        draft.add(token, node - 1, 1.0, "test")
+    target.forward(text[-1], draft)
+    target.keep(list(range(8)))
+    block = target.model.blocks[3].mlp  # type: ignore[union-attr]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(block), "run", only_before(block, 0))
+        with pytest.raises(MemoryError):
+            target.forward(7, Draft())
+    shorter = [*text, *draft.tokens[:3], 4]
+    begin(target, shorter)
+    assert torch.equal(next_logits(target, shorter), fresh_logits(hybrid, shorter))
+
+
 def some_prompt(chance: random.Random, texts: list[list[int]], vocab: int) -> list[int]:
     """One that is new, or goes on with, repeats, cuts or changes an earlier text."""
     base, more = chance.choice(texts), some_tokens(chance.randrange(2, 50), vocab, chance.random())
